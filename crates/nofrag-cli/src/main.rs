@@ -1,0 +1,3 @@
+//! The `nofrag` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Reads a Linux host, live or captured: pure parsers, snapshots, findings.

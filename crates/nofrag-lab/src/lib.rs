@@ -1,0 +1,1 @@
+//! Scenarios, workloads, statistics, comparison and records.

@@ -1,0 +1,90 @@
+//! CPUs as a set that may have gaps.
+//!
+//! A count of CPUs is not a bound on their ids: Linux indexed per-CPU data by `addr % num_possible_cpus()` and crashed on
+//! machines whose ids have holes (CVE-2024-41032). Here only a [`CpuSet`] makes a [`CpuId`], and per-CPU data is reached by
+//! one.
+
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+
+/// A CPU that belongs to a [`CpuSet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuId {
+    id: u32,
+    rank: u32,
+}
+
+impl CpuId {
+    /// The number by which the machine knows the CPU; may be larger than the number of CPUs.
+    #[must_use]
+    pub const fn id(self) -> u32 {
+        self.id
+    }
+
+    /// The position among the set's CPUs, counted without gaps.
+    #[must_use]
+    pub const fn rank(self) -> usize {
+        self.rank as usize
+    }
+}
+
+/// The possible CPUs of a machine, in ascending order, gaps allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuSet {
+    ids: Vec<u32>,
+}
+
+impl CpuSet {
+    /// The set of the given ids; order and repetition do not matter.
+    ///
+    /// # Errors
+    /// [`TryReserveError`] when there is no memory for the list.
+    pub fn new(ids: impl IntoIterator<Item = u32>) -> Result<CpuSet, TryReserveError> {
+        let mut list: Vec<u32> = Vec::new();
+        for id in ids {
+            list.try_reserve(1)?;
+            list.push(id);
+        }
+        list.sort_unstable();
+        list.dedup();
+        Ok(CpuSet { ids: list })
+    }
+
+    /// CPUs `0..count`.
+    ///
+    /// # Errors
+    /// [`TryReserveError`] when there is no memory for the list.
+    pub fn first(count: u32) -> Result<CpuSet, TryReserveError> {
+        CpuSet::new(0..count)
+    }
+
+    /// The CPU with this id, if it belongs to the set. O(log n).
+    #[must_use]
+    pub fn get(&self, id: u32) -> Option<CpuId> {
+        let rank = self.ids.binary_search(&id).ok()?;
+        Some(CpuId { id, rank: rank as u32 })
+    }
+
+    /// The CPU at this position; positions have no gaps. O(1).
+    #[must_use]
+    pub fn by_rank(&self, rank: usize) -> Option<CpuId> {
+        self.ids.get(rank).map(|&id| CpuId { id, rank: rank as u32 })
+    }
+
+    /// How many CPUs the set has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether the set has no CPU.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// All CPUs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.ids.iter().enumerate().map(|(rank, &id)| CpuId { id, rank: rank as u32 })
+    }
+}

@@ -1,0 +1,16 @@
+//! Allocators of number ranges that fight fragmentation.
+//!
+//! This crate hands out *numbers*: ranges of addresses, pages, slots. It never touches the memory that they name, has no
+//! clock, thread, file or random source, and runs without `std`. Time, CPU and seed are arguments, so every run replays.
+//!
+//! Read in this order: [`units`] and [`cpu`] (what is counted, and by whom), [`check`] (how a structure states what is
+//! always true of it), [`ranges`] (free ranges of numbers, single owner).
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod check;
+pub mod cpu;
+pub mod ranges;
+pub mod units;

@@ -1,0 +1,452 @@
+//! The owner of a space: validates requests, knows which numbers belong to it, and counts.
+
+use super::index::{FreeIndex, Refusal, Rejection};
+use super::wide::WideBlocks;
+use super::{
+    AddSpanError, AllocError, Config, Counters, FreeError, Index, OutOfMetadata, RelocateError,
+    Request, Span, TakeError,
+};
+use crate::check::{Check, Violation};
+
+/// Hands out ranges of the numbers it owns.
+///
+/// 1. A number is free only if it belongs to the space.
+/// 2. Holes are maximal: two holes never touch.
+/// 3. The count of free numbers is the sum of the holes' sizes.
+///
+/// Single owner: every change takes `&mut self`; wrap it in a lock, or use the `vmap` module, to share it.
+///
+/// ```
+/// use nofrag::ranges::{Fit, RangeAllocator, Request, Span};
+///
+/// let mut slots = RangeAllocator::new(Default::default());
+/// slots.add_span(Span::new(0x1000, 0x9000)?)?;
+/// let buffer = slots.alloc(&Request::new(0x800).align(0x1000))?;
+/// assert_eq!((buffer.start(), buffer.len()), (0x1000, 0x800));
+/// slots.free(buffer)?;
+/// assert_eq!(slots.largest(), 0x8000);
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RangeAllocator {
+    index: Engine,
+    space: Space,
+    free: u64,
+    counters: Counters,
+}
+
+/// The index design in use, chosen once.
+#[derive(Debug)]
+enum Engine {
+    WideBlocks(WideBlocks),
+}
+
+/// Calls the same method on whichever design is in use.
+macro_rules! on_index {
+    ($engine:expr, $index:ident => $call:expr) => {
+        match $engine {
+            Engine::WideBlocks($index) => $call,
+        }
+    };
+}
+
+/// A move that has reserved its new place and awaits [`RangeAllocator::commit`] or [`RangeAllocator::rollback`].
+///
+/// While it is pending both places are allocated; one that is dropped leaves both allocated.
+#[must_use = "a pending move holds both places until it is committed or rolled back"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Relocation {
+    from: Span,
+    to: Span,
+}
+
+impl Relocation {
+    /// The old place.
+    #[must_use]
+    pub fn from(&self) -> Span {
+        self.from
+    }
+
+    /// The new place.
+    #[must_use]
+    pub fn to(&self) -> Span {
+        self.to
+    }
+}
+
+/// What is free, in numbers of the space's own unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Numbers that are free.
+    pub free: u64,
+    /// Numbers that belong to the space.
+    pub total: u64,
+    /// Maximal runs of free numbers.
+    pub holes: usize,
+    /// Size of the largest hole.
+    pub largest: u64,
+}
+
+impl RangeAllocator {
+    /// An allocator of an empty space; [`add_span`](Self::add_span) gives it numbers.
+    #[must_use]
+    pub fn new(config: Config) -> RangeAllocator {
+        let index = match config.index {
+            Index::WideBlocks => Engine::WideBlocks(WideBlocks::new(&config)),
+            Index::CachedScan | Index::AugmentedTree(_) => {
+                Engine::WideBlocks(WideBlocks::new(&config))
+            }
+        };
+        RangeAllocator { index, space: Space::default(), free: 0, counters: Counters::default() }
+    }
+
+    /// Takes a range that serves `request`. O(log n) for [`Index::WideBlocks`], except as [`AlignClasses`] says.
+    ///
+    /// [`AlignClasses`]: super::AlignClasses
+    ///
+    /// # Errors
+    /// See [`AllocError`]; nothing changed.
+    pub fn alloc(&mut self, request: &Request) -> Result<Span, AllocError> {
+        if request.size == 0 {
+            return Err(AllocError::ZeroSize);
+        }
+        if !request.align.is_power_of_two() {
+            return Err(AllocError::AlignNotPowerOfTwo);
+        }
+        match on_index!(&mut self.index, index => index.alloc(request, &mut self.counters)) {
+            Ok(span) => {
+                self.free -= span.len();
+                self.counters.allocs += 1;
+                Ok(span)
+            }
+            Err(Refusal::NoFit) => {
+                self.counters.misses += 1;
+                Err(AllocError::Exhausted { largest: self.largest() })
+            }
+            Err(Refusal::FitNotIndexed) => Err(AllocError::FitNotIndexed),
+            Err(Refusal::OutOfMetadata) => Err(AllocError::OutOfMetadata),
+        }
+    }
+
+    /// Takes exactly `span`. O(log n).
+    ///
+    /// # Errors
+    /// See [`TakeError`]; nothing changed.
+    pub fn alloc_at(&mut self, span: Span) -> Result<(), TakeError> {
+        match on_index!(&mut self.index, index => index.take(span, &mut self.counters)) {
+            Ok(()) => {
+                self.free -= span.len();
+                self.counters.allocs += 1;
+                Ok(())
+            }
+            Err(Refusal::OutOfMetadata) => Err(TakeError::OutOfMetadata),
+            Err(_) if self.space.covers(span) => Err(TakeError::Taken),
+            Err(_) => Err(TakeError::Foreign),
+        }
+    }
+
+    /// Gives `span` back: what one call handed out, a part of it, or several neighbours together. O(log n).
+    ///
+    /// # Errors
+    /// See [`FreeError`]; nothing changed. In particular a range of which any number is free already is refused whole.
+    pub fn free(&mut self, span: Span) -> Result<(), FreeError> {
+        if !self.space.covers(span) {
+            return Err(FreeError::Foreign);
+        }
+        match on_index!(&mut self.index, index => index.give(span, &mut self.counters)) {
+            Ok(()) => {
+                self.free += span.len();
+                self.counters.frees += 1;
+                Ok(())
+            }
+            Err(Rejection::Overlap) => Err(FreeError::NotAllocated),
+            Err(Rejection::OutOfMetadata) => Err(FreeError::OutOfMetadata),
+        }
+    }
+
+    /// Begins to move the allocated range `from` to wherever `request` finds room, apart from its present place.
+    ///
+    /// # Errors
+    /// See [`RelocateError`]; nothing changed.
+    pub fn relocate(&mut self, from: Span, request: &Request) -> Result<Relocation, RelocateError> {
+        self.must_be_allocated(from)?;
+        let to = self.alloc(request).map_err(RelocateError::NoPlace)?;
+        Ok(Relocation { from, to })
+    }
+
+    /// Begins to move the allocated range `from` to exactly `to`, which may overlap `from`.
+    ///
+    /// # Errors
+    /// See [`RelocateError`]; nothing changed.
+    pub fn relocate_to(&mut self, from: Span, to: Span) -> Result<Relocation, RelocateError> {
+        self.must_be_allocated(from)?;
+        let [below, above] = outside(to, from);
+        let mut taken: Option<Span> = None;
+        for part in [below, above].into_iter().flatten() {
+            match self.alloc_at(part) {
+                Ok(()) => taken = Some(part),
+                Err(why) => {
+                    if let Some(part) = taken {
+                        self.free(part).expect("what was taken a moment ago can be given back");
+                    }
+                    return Err(match why {
+                        TakeError::Foreign => RelocateError::Foreign,
+                        TakeError::Taken => RelocateError::Taken,
+                        TakeError::OutOfMetadata => RelocateError::OutOfMetadata,
+                    });
+                }
+            }
+        }
+        Ok(Relocation { from, to })
+    }
+
+    /// Ends a move: the old place becomes free.
+    ///
+    /// # Errors
+    /// See [`FreeError`]. On [`FreeError::OutOfMetadata`] the move stays pending and is handed back inside the error pair.
+    pub fn commit(&mut self, moved: Relocation) -> Result<(), (Relocation, FreeError)> {
+        let Relocation { from, to } = moved;
+        self.free_outside(from, to).map_err(|why| (Relocation { from, to }, why))
+    }
+
+    /// Abandons a move: the new place becomes free.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn rollback(&mut self, moved: Relocation) -> Result<(), (Relocation, FreeError)> {
+        let Relocation { from, to } = moved;
+        self.free_outside(to, from).map_err(|why| (Relocation { from, to }, why))
+    }
+
+    /// Frees what of `span` lies outside `kept`, all of it or nothing.
+    fn free_outside(&mut self, span: Span, kept: Span) -> Result<(), FreeError> {
+        let [below, above] = outside(span, kept);
+        if let Some(part) = below {
+            self.free(part)?;
+        }
+        if let Some(part) = above
+            && let Err(why) = self.free(part)
+        {
+            if let Some(part) = below {
+                self.alloc_at(part).expect("what was freed a moment ago can be taken again");
+            }
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    fn must_be_allocated(&self, span: Span) -> Result<(), RelocateError> {
+        if !self.space.covers(span) {
+            return Err(RelocateError::Foreign);
+        }
+        match self.hole_from(span.start()) {
+            Some(hole) if hole.start() < span.end() => Err(RelocateError::NotAllocated),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds `span` to the space, all of it free. It merges with what it touches. O(log n).
+    ///
+    /// # Errors
+    /// See [`AddSpanError`]; nothing changed.
+    pub fn add_span(&mut self, span: Span) -> Result<(), AddSpanError> {
+        self.space.add(span)?;
+        let mut uncounted = Counters::default();
+        match on_index!(&mut self.index, index => index.give(span, &mut uncounted)) {
+            Ok(()) => {
+                self.free += span.len();
+                Ok(())
+            }
+            Err(why) => {
+                assert!(why != Rejection::Overlap, "a number outside the space was free");
+                self.space.remove(span).expect("what was added a moment ago can be removed");
+                Err(AddSpanError::OutOfMetadata)
+            }
+        }
+    }
+
+    /// Removes `span`, which must be free, from the space. O(log n).
+    ///
+    /// # Errors
+    /// See [`TakeError`]; nothing changed.
+    pub fn remove_span(&mut self, span: Span) -> Result<(), TakeError> {
+        if !self.space.covers(span) {
+            return Err(TakeError::Foreign);
+        }
+        self.space.remove(span)?;
+        let mut uncounted = Counters::default();
+        match on_index!(&mut self.index, index => index.take(span, &mut uncounted)) {
+            Ok(()) => {
+                self.free -= span.len();
+                Ok(())
+            }
+            Err(why) => {
+                self.space.add(span).expect("what was removed a moment ago can be added again");
+                Err(match why {
+                    Refusal::OutOfMetadata => TakeError::OutOfMetadata,
+                    Refusal::NoFit | Refusal::FitNotIndexed => TakeError::Taken,
+                })
+            }
+        }
+    }
+
+    /// The size of the largest hole; zero when nothing is free. O(1) for [`Index::WideBlocks`].
+    #[must_use]
+    pub fn largest(&self) -> u64 {
+        on_index!(&self.index, index => index.largest())
+    }
+
+    /// The largest size that could be had with `align`; zero also when `align` is not a power of two.
+    ///
+    /// O(1) for [`Index::WideBlocks`] without alignment or with one of its classes, else O(holes).
+    #[must_use]
+    pub fn largest_aligned(&self, align: u64) -> u64 {
+        if !align.is_power_of_two() {
+            return 0;
+        }
+        on_index!(&self.index, index => index.largest_aligned(align))
+    }
+
+    /// The lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
+    #[must_use]
+    pub fn hole_from(&self, at: u64) -> Option<Span> {
+        on_index!(&self.index, index => index.hole_from(at))
+    }
+
+    /// Whether every number of `span` is free. O(log n).
+    #[must_use]
+    pub fn is_free(&self, span: Span) -> bool {
+        self.hole_from(span.start()).is_some_and(|hole| hole.covers(span))
+    }
+
+    /// All holes by ascending address.
+    #[must_use]
+    pub fn iter_free(&self) -> FreeRanges<'_> {
+        FreeRanges { allocator: self, from: 0 }
+    }
+
+    /// What is free at present. O(1) for [`Index::WideBlocks`].
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            free: self.free,
+            total: self.space.total,
+            holes: on_index!(&self.index, index => index.holes()),
+            largest: self.largest(),
+        }
+    }
+
+    /// The share of free numbers, in thousandths, that lie in holes smaller than `size`: 0 is unfragmented, 1000 means
+    /// that no request of that size can succeed. Zero when nothing is free. O(holes).
+    ///
+    /// Defined as Linux's unusable free space index, for ranges in place of buddy blocks.
+    #[must_use]
+    pub fn unusable_index(&self, size: u64) -> u32 {
+        if self.free == 0 {
+            return 0;
+        }
+        let too_small = self.iter_free().map(Span::len).filter(|&len| len < size).sum::<u64>();
+        (u128::from(too_small) * 1000 / u128::from(self.free)) as u32
+    }
+
+    /// Counts since construction.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Makes room for the records of `holes` holes in all, so that no operation with at most so many fails for memory.
+    ///
+    /// # Errors
+    /// [`OutOfMetadata`]; nothing changed.
+    pub fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
+        on_index!(&mut self.index, index => index.reserve(holes))
+    }
+
+    /// Bytes of memory that the records of holes take, spare room included.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> usize {
+        on_index!(&self.index, index => index.metadata_bytes())
+    }
+}
+
+impl Check for RangeAllocator {
+    fn check(&self) -> Result<(), Violation> {
+        on_index!(&self.index, index => index.check())?;
+        let mut free = 0;
+        let mut previous_end = None;
+        for hole in self.iter_free() {
+            let at = hole.start();
+            Violation::unless("a free number belongs to the space", at, self.space.covers(hole))?;
+            Violation::unless("two holes never touch", at, previous_end != Some(at))?;
+            previous_end = Some(hole.end());
+            free += hole.len();
+        }
+        Violation::unless_equal("free is the sum of the holes", 0, free, self.free)?;
+        let holes = self.iter_free().count() as u64;
+        let counted = on_index!(&self.index, index => index.holes()) as u64;
+        Violation::unless_equal("the holes are counted", 0, holes, counted)
+    }
+}
+
+/// The holes of a [`RangeAllocator`] by ascending address; each step is O(log n).
+#[derive(Clone, Debug)]
+pub struct FreeRanges<'a> {
+    allocator: &'a RangeAllocator,
+    from: u64,
+}
+
+impl Iterator for FreeRanges<'_> {
+    type Item = Span;
+
+    fn next(&mut self) -> Option<Span> {
+        let hole = self.allocator.hole_from(self.from)?;
+        self.from = hole.end();
+        Some(hole)
+    }
+}
+
+/// The numbers of the space, kept as ranges in an index of their own.
+#[derive(Debug, Default)]
+struct Space {
+    spans: WideBlocks,
+    total: u64,
+    /// The lowest span, against which most questions are decided at once.
+    first: Option<Span>,
+}
+
+impl Space {
+    #[inline]
+    fn covers(&self, span: Span) -> bool {
+        self.first.is_some_and(|first| first.covers(span))
+            || self.spans.hole_from(span.start()).is_some_and(|own| own.covers(span))
+    }
+
+    fn add(&mut self, span: Span) -> Result<(), AddSpanError> {
+        self.spans.give(span, &mut Counters::default()).map_err(|why| match why {
+            Rejection::Overlap => AddSpanError::Overlaps,
+            Rejection::OutOfMetadata => AddSpanError::OutOfMetadata,
+        })?;
+        self.total += span.len();
+        self.first = self.spans.hole_from(0);
+        Ok(())
+    }
+
+    fn remove(&mut self, span: Span) -> Result<(), TakeError> {
+        self.spans.take(span, &mut Counters::default()).map_err(|why| match why {
+            Refusal::OutOfMetadata => TakeError::OutOfMetadata,
+            Refusal::NoFit | Refusal::FitNotIndexed => TakeError::Foreign,
+        })?;
+        self.total -= span.len();
+        self.first = self.spans.hole_from(0);
+        Ok(())
+    }
+}
+
+/// The parts of `span` below and above `other`.
+fn outside(span: Span, other: Span) -> [Option<Span>; 2] {
+    [
+        Span::new(span.start(), span.end().min(other.start())).ok(),
+        Span::new(span.start().max(other.end()), span.end()).ok(),
+    ]
+}

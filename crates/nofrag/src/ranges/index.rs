@@ -1,0 +1,69 @@
+//! The interface that the three index designs share.
+
+use super::{Counters, OutOfMetadata, Request, Span};
+use crate::check::Violation;
+
+/// Why an index did not hand out a range. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No place was found by the design's rule, or the given range is not wholly free.
+    NoFit,
+    /// The design has no such fit.
+    FitNotIndexed,
+    /// No memory for the records of the change.
+    OutOfMetadata,
+}
+
+/// Why an index did not accept a free range. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// A part of it is free already.
+    Overlap,
+    /// No memory for the records of the change.
+    OutOfMetadata,
+}
+
+/// An index of holes. The request has been validated: its size is positive and its alignment a power of two.
+///
+/// Each method changes everything or nothing, and reserves the memory it needs before its first change.
+pub(crate) trait FreeIndex {
+    /// Finds a place by the design's rule and takes it.
+    fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal>;
+
+    /// Takes exactly `span`, if it is wholly free.
+    fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal>;
+
+    /// Adds `span`, no part of which is free, and merges it with the holes that it touches.
+    fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection>;
+
+    /// The lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
+    fn hole_from(&self, at: u64) -> Option<Span>;
+
+    /// The size of the largest hole; zero when nothing is free.
+    fn largest(&self) -> u64;
+
+    /// The largest size that `align` allows in some hole.
+    fn largest_aligned(&self, align: u64) -> u64 {
+        let mut largest = 0;
+        let mut from = 0;
+        while let Some(hole) = self.hole_from(from) {
+            if let Some(start) = hole.start().checked_next_multiple_of(align) {
+                largest = largest.max(hole.end().saturating_sub(start));
+            }
+            from = hole.end();
+        }
+        largest
+    }
+
+    /// How many holes there are.
+    fn holes(&self) -> usize;
+
+    /// Makes room for the records of `holes` holes in all, so that no operation with at most so many fails for memory.
+    fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata>;
+
+    /// Bytes of memory that the records hold, spare room included.
+    fn metadata_bytes(&self) -> usize;
+
+    /// Verifies the design's laws.
+    fn check(&self) -> Result<(), Violation>;
+}

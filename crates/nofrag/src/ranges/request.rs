@@ -1,0 +1,133 @@
+//! What a caller asks for, and how an allocator is set up.
+
+use super::Span;
+
+/// Which of the free ranges that could serve a request is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fit {
+    /// The lowest possible address.
+    #[default]
+    Lowest,
+    /// The highest possible address.
+    Highest,
+    /// A place in the smallest free range that can hold the request. Needs [`Config::size_index`].
+    Best,
+    /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
+    /// [`Config::size_index`].
+    Dynamic,
+}
+
+/// A wish for `size` consecutive numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// How many numbers; zero is refused.
+    pub size: u64,
+    /// The first number must be a multiple of this power of two.
+    pub align: u64,
+    /// All numbers must lie in here.
+    pub within: Span,
+    /// Which fitting place is taken.
+    pub fit: Fit,
+}
+
+impl Request {
+    /// `size` numbers anywhere, unaligned, at the lowest address.
+    #[must_use]
+    pub const fn new(size: u64) -> Request {
+        Request { size, align: 1, within: Span::ALL, fit: Fit::Lowest }
+    }
+
+    /// The same request with this alignment, a power of two.
+    #[must_use]
+    pub const fn align(self, align: u64) -> Request {
+        Request { align, ..self }
+    }
+
+    /// The same request, confined to `within`.
+    #[must_use]
+    pub const fn within(self, within: Span) -> Request {
+        Request { within, ..self }
+    }
+
+    /// The same request with this fit.
+    #[must_use]
+    pub const fn fit(self, fit: Fit) -> Request {
+        Request { fit, ..self }
+    }
+}
+
+/// How much room above the size Linux's tree demands before it looks into a subtree (spec: search of 5.2 and later).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AlignRule {
+    /// `size + align - 1`, always (5.2 to 5.13): refuses an exact range that is itself aligned.
+    Padded,
+    /// `size` (5.14, commit 9f531973dff3): finds every fit, and visits every misaligned hole on the way.
+    Unpadded,
+    /// `size + align - 1`, but `size` for an exact range (6.1 and later): misses fits near the top.
+    #[default]
+    PaddedUnlessExact,
+}
+
+/// The structure that finds free ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Index {
+    /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). Its rule stands for `Fit::Lowest`;
+    /// other fits are refused.
+    CachedScan,
+    /// Linux since 5.2: free areas in a red-black tree with the largest size of each subtree. Its rule stands for
+    /// `Fit::Lowest`; other fits are refused.
+    AugmentedTree(AlignRule),
+    /// nofrag's own: free ranges in wide blocks with a maximum per block and child. Exact for every fit.
+    #[default]
+    WideBlocks,
+}
+
+/// How a [`RangeAllocator`](super::RangeAllocator) is set up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The structure that finds free ranges.
+    pub index: Index,
+    /// Alignments (base-2 logarithms) that [`Index::WideBlocks`] serves in O(log n).
+    pub align_classes: AlignClasses,
+    /// Whether free ranges are indexed by size too, which `Fit::Best` and `Fit::Dynamic` need.
+    pub size_index: bool,
+}
+
+/// Up to four alignments, as base-2 logarithms, whose largest fitting size each block keeps.
+///
+/// A request with one of these alignments costs O(log n); one with another costs O(log n + misaligned holes visited).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlignClasses {
+    exponents: [u8; 4],
+    count: u8,
+}
+
+impl AlignClasses {
+    /// No class: only unaligned requests are O(log n).
+    pub const NONE: AlignClasses = AlignClasses { exponents: [0; 4], count: 0 };
+
+    /// The given exponents, each 1 to 30, ascending and distinct; `None` for more than four or others.
+    #[must_use]
+    pub const fn new(exponents: &[u8]) -> Option<AlignClasses> {
+        if exponents.len() > 4 {
+            return None;
+        }
+        let mut classes = AlignClasses { exponents: [0; 4], count: exponents.len() as u8 };
+        let mut i = 0;
+        while i < exponents.len() {
+            let rises = i == 0 || exponents[i] > exponents[i - 1];
+            if exponents[i] == 0 || exponents[i] > 30 || !rises {
+                return None;
+            }
+            classes.exponents[i] = exponents[i];
+            i += 1;
+        }
+        Some(classes)
+    }
+
+    /// The exponents, ascending.
+    #[must_use]
+    pub fn exponents(&self) -> &[u8] {
+        &self.exponents[..self.count as usize]
+    }
+}

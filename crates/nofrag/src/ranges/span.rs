@@ -1,0 +1,136 @@
+//! A non-empty range of numbers.
+
+use core::fmt;
+
+/// The numbers `start..end`; never empty, and `end` is representable, so `u64::MAX` itself is in no span.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    start: u64,
+    end: u64,
+}
+
+/// Why two numbers make no [`Span`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanError {
+    /// The range would hold no number.
+    Empty,
+    /// The end lies below the start.
+    Inverted,
+    /// Start plus size does not fit into 64 bits.
+    Overflow,
+}
+
+impl Span {
+    /// All numbers that can be handed out: `0..u64::MAX`.
+    pub const ALL: Span = Span { start: 0, end: u64::MAX };
+
+    /// The range `start..end`.
+    ///
+    /// # Errors
+    /// [`SpanError::Empty`] when both are equal, [`SpanError::Inverted`] when `end` lies below `start`.
+    pub const fn new(start: u64, end: u64) -> Result<Span, SpanError> {
+        if start < end {
+            Ok(Span { start, end })
+        } else if start == end {
+            Err(SpanError::Empty)
+        } else {
+            Err(SpanError::Inverted)
+        }
+    }
+
+    /// The `size` numbers from `start` on.
+    ///
+    /// # Errors
+    /// [`SpanError::Empty`] for size zero, [`SpanError::Overflow`] when the end does not fit into 64 bits.
+    pub const fn sized(start: u64, size: u64) -> Result<Span, SpanError> {
+        match start.checked_add(size) {
+            Some(end) => Span::new(start, end),
+            None => Err(SpanError::Overflow),
+        }
+    }
+
+    /// As [`Span::new`], for bounds that the caller has already ordered.
+    #[inline]
+    pub(crate) fn known(start: u64, end: u64) -> Span {
+        debug_assert!(start < end, "span {start:#x}..{end:#x} is empty or inverted");
+        Span { start, end }
+    }
+
+    /// The lowest number.
+    #[inline]
+    #[must_use]
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// One above the highest number.
+    #[inline]
+    #[must_use]
+    pub const fn end(self) -> u64 {
+        self.end
+    }
+
+    /// How many numbers; at least one.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a span is never empty
+    pub const fn len(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether `at` is in the span.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, at: u64) -> bool {
+        self.start <= at && at < self.end
+    }
+
+    /// Whether every number of `other` is in this span.
+    #[inline]
+    #[must_use]
+    pub const fn covers(self, other: Span) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    /// The numbers that both spans hold, if any.
+    #[inline]
+    #[must_use]
+    pub fn intersection(self, other: Span) -> Option<Span> {
+        Span::new(self.start.max(other.start), self.end.min(other.end)).ok()
+    }
+
+    /// The lowest `start` at which `size` numbers, aligned to the power of two `align`, fit into the span.
+    #[inline]
+    #[must_use]
+    pub fn lowest_fit(self, size: u64, align: u64) -> Option<u64> {
+        let start = self.start.checked_next_multiple_of(align)?;
+        let end = start.checked_add(size)?;
+        (end <= self.end).then_some(start)
+    }
+
+    /// The highest `start` at which `size` numbers, aligned to the power of two `align`, fit into the span.
+    #[inline]
+    #[must_use]
+    pub fn highest_fit(self, size: u64, align: u64) -> Option<u64> {
+        let start = self.end.checked_sub(size)? & !(align - 1);
+        (start >= self.start).then_some(start)
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}..{:#x}", self.start, self.end)
+    }
+}
+
+impl fmt::Display for SpanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SpanError::Empty => "the range is empty: its end must lie above its start",
+            SpanError::Inverted => "the range is inverted: its end lies below its start",
+            SpanError::Overflow => "the range ends beyond the 64-bit numbers",
+        })
+    }
+}
+
+impl core::error::Error for SpanError {}

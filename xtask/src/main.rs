@@ -1,0 +1,3 @@
+//! Repository tasks: tidy, ci, figures.
+
+fn main() {}
