@@ -1,3 +1,68 @@
-//! The `nofrag` command.
+//! The `nofrag` command: the only crate that prints.
+//!
+//! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. What is printed
+//! comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
-fn main() {}
+mod host;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Ends the command as the help text says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// Everything asked for was done.
+    Done,
+    /// `run --check`: an exact claim did not hold.
+    ClaimBroken,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        match status {
+            Status::Done => ExitCode::SUCCESS,
+            Status::ClaimBroken => ExitCode::from(1),
+        }
+    }
+}
+
+/// Bad use, or something that could not be read or written.
+const EXIT_BAD_USE: u8 = 2;
+
+const EXIT_STATUS_HELP: &str = "\
+Exit status:
+  0  done
+  1  run --check: an exact claim did not hold
+  2  bad use, or something could not be read or written";
+
+/// The Linux kernel's fragmentation-avoiding allocators outside the kernel.
+#[derive(Parser)]
+#[command(name = "nofrag", version, max_term_width = 100, after_help = EXIT_STATUS_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replay a published comparison: every design, claim beside measurement
+    Run(run::Args),
+    /// Look at this host: what is fragmented, and what would still succeed
+    Host(host::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run::execute(&args),
+        Command::Host(args) => host::execute(&args),
+    };
+    match outcome {
+        Ok(status) => status.into(),
+        Err(error) => {
+            eprintln!("nofrag: {error:#}");
+            ExitCode::from(EXIT_BAD_USE)
+        }
+    }
+}
