@@ -1,5 +1,7 @@
 //! The owner of a space: validates requests, knows which numbers belong to it, and counts.
 
+use super::augmented_tree::AugmentedTree;
+use super::cached_scan::CachedScan;
 use super::index::{FreeIndex, Refusal, Rejection};
 use super::wide::WideBlocks;
 use super::{
@@ -38,6 +40,8 @@ pub struct RangeAllocator {
 /// The index design in use, chosen once.
 #[derive(Debug)]
 enum Engine {
+    CachedScan(CachedScan),
+    AugmentedTree(AugmentedTree),
     WideBlocks(WideBlocks),
 }
 
@@ -45,6 +49,8 @@ enum Engine {
 macro_rules! on_index {
     ($engine:expr, $index:ident => $call:expr) => {
         match $engine {
+            Engine::CachedScan($index) => $call,
+            Engine::AugmentedTree($index) => $call,
             Engine::WideBlocks($index) => $call,
         }
     };
@@ -93,9 +99,8 @@ impl RangeAllocator {
     pub fn new(config: Config) -> RangeAllocator {
         let index = match config.index {
             Index::WideBlocks => Engine::WideBlocks(WideBlocks::new(&config)),
-            Index::CachedScan | Index::AugmentedTree(_) => {
-                Engine::WideBlocks(WideBlocks::new(&config))
-            }
+            Index::AugmentedTree(rule) => Engine::AugmentedTree(AugmentedTree::new(rule)),
+            Index::CachedScan => Engine::CachedScan(CachedScan::new()),
         };
         RangeAllocator { index, space: Space::default(), free: 0, counters: Counters::default() }
     }

@@ -67,3 +67,15 @@ pub(crate) trait FreeIndex {
     /// Verifies the design's laws.
     fn check(&self) -> Result<(), Violation>;
 }
+
+impl From<OutOfMetadata> for Refusal {
+    fn from(_: OutOfMetadata) -> Self {
+        Refusal::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for Rejection {
+    fn from(_: OutOfMetadata) -> Self {
+        Rejection::OutOfMetadata
+    }
+}

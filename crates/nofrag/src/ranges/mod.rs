@@ -7,9 +7,12 @@
 //! Three designs find holes, chosen by value in [`Config::index`]: the two of the Linux kernel, for comparison, and
 //! `WideBlocks`, the default. They share one interface, `FreeIndex`.
 mod allocator;
+mod augmented_tree;
+mod cached_scan;
 mod counters;
 mod error;
 mod index;
+mod red_black;
 mod request;
 mod span;
 mod wide;

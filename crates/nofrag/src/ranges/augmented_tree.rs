@@ -1,0 +1,303 @@
+//! Linux since 5.2 (Rezki 2019): free areas in a red-black tree that keeps the largest size of each subtree.
+//!
+//! A search descends to the lowest area that can hold the request and skips subtrees whose largest area is too small. For
+//! alignment 1 (a page in Linux) that finds the lowest address in O(log n). For larger alignments the kernel has no exact
+//! answer, only three versions of how much room to demand, [`AlignRule`]: with padding the search refuses areas that
+//! would fit and so misses fits, or finds one further up; without, it visits every misaligned area on the way. The upper
+//! bound of the request is not searched for, only checked at the end, as in the kernel: a place found beyond it is a miss
+//! even where a fit lies below. The whole point is to be that rule, for comparison; `WideBlocks` is exact.
+//!
+//! One search serves all versions. Linux 5.2 lacked the step that moves the lower bound past a finished subtree; under
+//! [`AlignRule::Padded`] a subtree is entered only if it must hold a fit, or none of it is worth a second look, so the step
+//! changes nothing there.
+//!
+//! Descriptors are reserved before a split, so a lack of memory changes nothing.
+
+use super::index::{FreeIndex, Refusal, Rejection};
+use super::red_black::{LargestBelow, NodeId, RedBlackTree, Side};
+use super::{AlignRule, Counters, Fit, OutOfMetadata, Request, Span};
+use crate::check::Violation;
+
+/// Free areas by address, with the largest size of each subtree.
+///
+/// 1. The laws of the red-black tree hold; among them, every subtree's maximum equals the recomputed one (Rezki's patch 2).
+/// 2. No two free areas touch.
+/// 3. The search for alignment 1 finds what a linear scan finds (Rezki's patch 3).
+#[derive(Debug)]
+pub(crate) struct AugmentedTree {
+    areas: RedBlackTree<LargestBelow>,
+    rule: AlignRule,
+}
+
+/// How an area is cut by an allocation, in Linux's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FitType {
+    /// FL: the allocation is the whole area.
+    Full,
+    /// LE: it begins where the area begins.
+    LeftEdge,
+    /// RE: it ends where the area ends.
+    RightEdge,
+    /// NE: it splits the area.
+    NoEdge,
+}
+
+impl FitType {
+    #[inline]
+    fn of(area: Span, cut: Span) -> FitType {
+        match (area.start() == cut.start(), area.end() == cut.end()) {
+            (true, true) => FitType::Full,
+            (true, false) => FitType::LeftEdge,
+            (false, true) => FitType::RightEdge,
+            (false, false) => FitType::NoEdge,
+        }
+    }
+}
+
+/// What the search looks for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    size: u64,
+    align: u64,
+    /// The size that a subtree's largest area must have for the search to enter.
+    length: u64,
+}
+
+impl Wanted {
+    /// `None` if the padded length exceeds 64 bits, so that no area can have it.
+    #[inline]
+    fn new(request: &Request, rule: AlignRule) -> Option<Wanted> {
+        let Request { size, align, within, .. } = *request;
+        let padded = match rule {
+            AlignRule::Padded => true,
+            AlignRule::Unpadded => false,
+            AlignRule::PaddedUnlessExact => within.len() != size,
+        };
+        let length = if padded { size.checked_add(align - 1)? } else { size };
+        Some(Wanted { size, align, length })
+    }
+
+    /// Where the request lies in `area` at or above `lower`, if it fits.
+    #[inline]
+    fn place(&self, area: Span, lower: u64) -> Option<u64> {
+        let start = round_up(area.start().max(lower), self.align)?;
+        let end = start.checked_add(self.size)?;
+        (end <= area.end()).then_some(start)
+    }
+}
+
+/// The lowest multiple of the power of two `align` at or above `at`, if there is one.
+#[inline]
+pub(super) fn round_up(at: u64, align: u64) -> Option<u64> {
+    Some(at.checked_add(align - 1)? & !(align - 1))
+}
+
+impl AugmentedTree {
+    pub(crate) fn new(rule: AlignRule) -> AugmentedTree {
+        AugmentedTree { areas: RedBlackTree::new(), rule }
+    }
+
+    /// The kernel's search: an area and the place in it, at or above `lower`.
+    #[inline]
+    fn lowest_match(
+        &self,
+        wanted: Wanted,
+        mut lower: u64,
+        counters: &mut Counters,
+    ) -> Option<(NodeId, u64)> {
+        let enough = LargestBelow(wanted.length);
+        let mut at = self.areas.root()?;
+        loop {
+            let area = self.areas.span(at);
+            let left = self.areas.summary_below(at, Side::Left) >= enough;
+            if left && lower < area.start() {
+                counters.steps += 1;
+                at = self.areas.child(at, Side::Left)?;
+                continue;
+            }
+            if let Some(start) = self.visit(at, wanted, lower, counters) {
+                return Some((at, start));
+            }
+            if self.areas.summary_below(at, Side::Right) >= enough {
+                at = self.areas.child(at, Side::Right)?;
+                continue;
+            }
+            // Climb to the first ancestor that fits or has a right subtree worth entering.
+            loop {
+                at = self.areas.parent(at)?;
+                if let Some(start) = self.visit(at, wanted, lower, counters) {
+                    return Some((at, start));
+                }
+                let start = self.areas.span(at).start();
+                if self.areas.summary_below(at, Side::Right) >= enough && lower <= start {
+                    // One above the start, so that the finished subtree is not entered again.
+                    lower = start + 1;
+                    at = self.areas.child(at, Side::Right)?;
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Counts a visit of an area and tells where in it the request fits.
+    #[inline]
+    fn visit(
+        &self,
+        at: NodeId,
+        wanted: Wanted,
+        lower: u64,
+        counters: &mut Counters,
+    ) -> Option<u64> {
+        let area = self.areas.span(at);
+        let place = wanted.place(area, lower);
+        counters.steps += 1;
+        counters.misfits += u64::from(place.is_none() && area.len() >= wanted.size);
+        place
+    }
+
+    /// Takes `cut` out of the area at `id`, which covers it.
+    #[inline]
+    fn cut(&mut self, id: NodeId, cut: Span, counters: &mut Counters) -> Result<(), OutOfMetadata> {
+        let area = self.areas.span(id);
+        let fit = FitType::of(area, cut);
+        match fit {
+            FitType::Full => self.areas.remove(id),
+            FitType::LeftEdge => self.areas.set_span(id, Span::known(cut.end(), area.end())),
+            FitType::RightEdge => self.areas.set_span(id, Span::known(area.start(), cut.start())),
+            FitType::NoEdge => {
+                self.areas.reserve_one()?;
+                self.areas.set_span(id, Span::known(cut.end(), area.end()));
+                let link = self.areas.link_before(Some(id));
+                self.areas.insert(link, Span::known(area.start(), cut.start()));
+            }
+        }
+        counters.note_cut(
+            matches!(fit, FitType::Full | FitType::LeftEdge),
+            matches!(fit, FitType::Full | FitType::RightEdge),
+        );
+        Ok(())
+    }
+
+    /// The lowest place for `size` numbers at or above `lower`, found by looking at every area (Rezki's patch 3).
+    fn linear_scan(&self, size: u64, lower: u64) -> Option<u64> {
+        let wanted = Wanted { size, align: 1, length: size };
+        self.areas.iter().find_map(|area| wanted.place(area, lower))
+    }
+
+    /// Law 3 for sizes and bounds derived from areas spread over the tree.
+    fn check_search(&self) -> Result<(), Violation> {
+        let stride = self.areas.len() / 8 + 1;
+        for area in self.areas.iter().step_by(stride) {
+            for size in [area.len(), area.len() + 1] {
+                for lower in [0, area.start(), area.start() + 1, area.end()] {
+                    let wanted = Wanted { size, align: 1, length: size };
+                    let found = self.lowest_match(wanted, lower, &mut Counters::default());
+                    let (expected, found) =
+                        (self.linear_scan(size, lower), found.map(|(_, start)| start));
+                    Violation::unless_equal(
+                        "the search finds what a linear scan finds",
+                        lower,
+                        expected.unwrap_or(u64::MAX),
+                        found.unwrap_or(u64::MAX),
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FreeIndex for AugmentedTree {
+    #[inline]
+    fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
+        if request.fit != Fit::Lowest {
+            return Err(Refusal::FitNotIndexed);
+        }
+        let wanted = Wanted::new(request, self.rule).ok_or(Refusal::NoFit)?;
+        let found = self.lowest_match(wanted, request.within.start(), counters);
+        let (id, start) = found.ok_or(Refusal::NoFit)?;
+        let span = Span::known(start, start + request.size);
+        if span.end() > request.within.end() {
+            counters.misfits += 1;
+            return Err(Refusal::NoFit);
+        }
+        self.cut(id, span, counters)?;
+        Ok(span)
+    }
+
+    fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
+        let (found, _) = self.areas.first_ending_above(span.start());
+        let id = found.ok_or(Refusal::NoFit)?;
+        if !self.areas.span(id).covers(span) {
+            return Err(Refusal::NoFit);
+        }
+        Ok(self.cut(id, span, counters)?)
+    }
+
+    #[inline]
+    fn give(&mut self, span: Span, counters: &mut Counters) -> Result<(), Rejection> {
+        let link = self.areas.link_for(span).ok_or(Rejection::Overlap)?;
+        let (previous, next) = self.areas.neighbours(link);
+        let previous = previous.filter(|&id| self.areas.span(id).end() == span.start());
+        let next = next.filter(|&id| self.areas.span(id).start() == span.end());
+        match (previous, next) {
+            (None, None) => {
+                self.areas.reserve_one()?;
+                self.areas.insert(link, span);
+            }
+            (None, Some(next)) => {
+                let end = self.areas.span(next).end();
+                self.areas.set_span(next, Span::known(span.start(), end));
+            }
+            (Some(previous), None) => {
+                let start = self.areas.span(previous).start();
+                self.areas.set_span(previous, Span::known(start, span.end()));
+            }
+            (Some(previous), Some(next)) => {
+                // Removed before the other grows: a rotation of the removal would note the grown size where it passes,
+                // and the refresh would stop there, below ancestors that have not heard of it.
+                let end = self.areas.span(next).end();
+                self.areas.remove(next);
+                let start = self.areas.span(previous).start();
+                self.areas.set_span(previous, Span::known(start, end));
+            }
+        }
+        counters.note_merge(previous.is_some(), next.is_some());
+        Ok(())
+    }
+
+    fn hole_from(&self, at: u64) -> Option<Span> {
+        self.areas.first_ending_above(at).0.map(|id| self.areas.span(id))
+    }
+
+    /// O(1): the root's maximum.
+    fn largest(&self) -> u64 {
+        self.areas.summary().0
+    }
+
+    fn holes(&self) -> usize {
+        self.areas.len()
+    }
+
+    fn reserve(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
+        self.areas.reserve(holes)
+    }
+
+    fn metadata_bytes(&self) -> usize {
+        self.areas.metadata_bytes()
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        self.areas.check()?;
+        let mut below = None;
+        for area in self.areas.iter() {
+            Violation::unless(
+                "two free areas never touch",
+                area.start(),
+                below != Some(area.start()),
+            )?;
+            below = Some(area.end());
+        }
+        self.check_search()
+    }
+}
