@@ -4,6 +4,7 @@
 //! comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
 mod host;
+mod output;
 mod run;
 
 use std::process::ExitCode;

@@ -1,23 +1,187 @@
 //! `nofrag run`: scenarios by name.
 
-use anyhow::{Result, bail};
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+use nofrag_lab::machine::Origin;
+use nofrag_lab::record::{self, Saved};
+use nofrag_lab::render::{self, Claims};
+use nofrag_lab::scenario::Extent;
+use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
+use serde::Serialize;
 
 use crate::Status;
+use crate::output::{print, print_json};
 
 /// What `nofrag run` takes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A scenario's name, or `all`; without it, the scenarios are listed
+    /// A scenario's name, or `all`; without it, the scenarios and their programs are listed
     scenario: Option<String>,
+
+    /// compare, performance, shuffle, smoke, stress or soak
+    #[arg(long, default_value = "compare")]
+    mode: Mode,
+
+    /// Compare only these designs (comma-separated, or given several times)
+    #[arg(long = "design", value_name = "NAME", value_delimiter = ',')]
+    designs: Vec<String>,
+
+    /// Run only these programs: names, comma-separated, or the sum of their bits
+    #[arg(long, value_name = "PROGRAMS")]
+    mask: Option<String>,
+
+    /// Repetitions of each program
+    #[arg(long, value_name = "N")]
+    repeat: Option<usize>,
+
+    /// Loops of one repetition
+    #[arg(long, value_name = "N")]
+    loops: Option<u64>,
+
+    /// Pages of a fixed-size area
+    #[arg(long, value_name = "N")]
+    pages: Option<u64>,
+
+    /// Threads of the parallel programs
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Where all chance begins; the same seed gives the same counts
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Run everything, not only what ends in seconds
+    #[arg(long)]
+    full: bool,
+
+    /// List every claim and exit with 1 if an exact one does not hold
+    #[arg(long)]
+    check: bool,
+
+    /// Write the reports as JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// Save the result to a new folder below DIR
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options {
+            mode: self.mode,
+            extent: if self.full { Extent::Full } else { Extent::Subset },
+            designs: self.designs.clone(),
+            mask: self.mask.clone(),
+            repeat: self.repeat,
+            loops: self.loops,
+            pages: self.pages,
+            threads: self.threads,
+            seed: self.seed,
+        }
+    }
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Document<'a> {
+    origin: &'a Origin,
+    reports: Vec<&'a Report>,
 }
 
 /// Runs the scenarios that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
-    match &args.scenario {
-        None => {
-            println!("no scenarios");
-            Ok(Status::Done)
+    let Some(name) = &args.scenario else {
+        print(&listing())?;
+        return Ok(Status::Done);
+    };
+    let origin = Origin::here(command());
+    let claims = if args.check { Claims::Listed } else { Claims::Counted };
+    let mut results = Vec::new();
+    for scenario in chosen(name)? {
+        let report = scenario.run(&args.options(), &Bar::default())?;
+        let summary = render::summary(scenario, &report, &origin, claims);
+        if !args.json {
+            print(&summary)?;
         }
-        Some(name) => bail!("no scenario is called {name:?}"),
+        results.push(Saved { report, summary });
+    }
+    if args.json {
+        let reports = results.iter().map(|result| &result.report).collect();
+        print_json(&Document { origin: &origin, reports })?;
+    }
+    if let Some(root) = &args.save {
+        let folder = record::save(root, &origin, &results)
+            .with_context(|| format!("cannot save the result below {}", root.display()))?;
+        eprintln!("saved to {}", folder.display());
+    }
+    let broken = results.iter().any(|result| result.report.broken().next().is_some());
+    Ok(if args.check && broken { Status::ClaimBroken } else { Status::Done })
+}
+
+/// The scenarios that `name` means.
+fn chosen(name: &str) -> Result<Vec<&'static dyn Scenario>> {
+    if name == "all" {
+        return Ok(scenarios().to_vec());
+    }
+    let found = scenarios().iter().find(|scenario| scenario.name() == name);
+    found.map(|scenario| vec![*scenario]).ok_or_else(|| {
+        let names: Vec<&str> = scenarios().iter().map(|scenario| scenario.name()).collect();
+        anyhow!("there is no scenario {name:?}; there are: all, {}", names.join(", "))
+    })
+}
+
+/// All scenarios with their designs and programs.
+fn listing() -> String {
+    let mut text = String::from("nofrag run SCENARIO, or nofrag run all\n");
+    for scenario in scenarios() {
+        text.push_str(&format!("\n{}: {}\n", scenario.name(), scenario.about()));
+        text.push_str(&format!("  document: {}\n", scenario.document()));
+        text.push_str(&format!("  designs:  {}\n", scenario.designs().join(", ")));
+        text.push_str("  programs (bit for --mask, name, one loop):\n");
+        for program in scenario.programs() {
+            text.push_str(&format!("  {:>9}  {:19} {}\n", program.bit, program.name, program.body));
+        }
+    }
+    text
+}
+
+/// The command as it was given, without the path to the binary.
+fn command() -> String {
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let words: Vec<String> = ["nofrag".to_owned()].into_iter().chain(arguments).collect();
+    words.join(" ")
+}
+
+/// A bar on standard error, if that is a terminal.
+struct Bar(ProgressBar);
+
+impl Default for Bar {
+    fn default() -> Bar {
+        Bar(ProgressBar::hidden())
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, steps: u64) {
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}")
+            .expect("the template is well-formed");
+        self.0.set_style(style);
+        self.0.set_length(steps);
+        self.0.set_position(0);
+        self.0.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+    }
+
+    fn step(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+        self.0.inc(1);
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
     }
 }

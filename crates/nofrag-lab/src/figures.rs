@@ -1,0 +1,142 @@
+//! Published figures: claims to print beside a measurement.
+//!
+//! They live in `data/figures/*.toml`, one file per document, each with its unit and the place where it stands. Ratios are
+//! formed here so that no scenario does it its own way: before over after, as an interval when several runs were published.
+
+use serde::{Deserialize, Serialize};
+
+/// The figures of one document.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// Author, title and date.
+    pub document: String,
+    /// What the author published.
+    #[serde(rename = "figure")]
+    pub figures: Vec<Figure>,
+    /// What the kernels' own code costs in user space.
+    #[serde(rename = "reference", default)]
+    pub references: Vec<Reference>,
+}
+
+/// One published comparison.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Short and stable.
+    pub id: String,
+    /// The lab's program that does the same.
+    pub program: String,
+    /// What was measured, and on what.
+    pub what: String,
+    /// Where the figure stands.
+    pub place: String,
+    /// Unit of `before` and `after`.
+    pub unit: String,
+    /// Lowest and highest run of the old design.
+    pub before: [f64; 2],
+    /// Whether the old design's run was finished.
+    #[serde(default)]
+    pub before_is: Completeness,
+    /// Lowest and highest run of the new design.
+    pub after: [f64; 2],
+}
+
+/// Whether a published run came to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Completeness {
+    /// It did: the value is what it took.
+    #[default]
+    #[serde(rename = "exactly")]
+    Exactly,
+    /// It was given up: it would have taken more.
+    #[serde(rename = "at least")]
+    AtLeast,
+}
+
+/// What one kernel's code costs for one operation in user space.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// Nanoseconds.
+    pub ns: f64,
+    /// Instructions.
+    pub instructions: f64,
+}
+
+/// The costs of three kernels for the same program.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// The lab's program that does the same.
+    pub program: String,
+    /// The design before Rezki's.
+    pub linux_4_19: Cost,
+    /// Rezki's design with the lock split.
+    pub linux_6_1: Cost,
+    /// The same with nodes and pools.
+    pub linux_7_3: Cost,
+}
+
+/// Before over after, from the least to the most favourable pairing of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RatioRange {
+    /// The smallest ratio that the runs allow.
+    pub low: f64,
+    /// The largest; `None` when nothing bounds it.
+    pub high: Option<f64>,
+}
+
+impl Figure {
+    /// How many times faster the new design was.
+    #[must_use]
+    pub fn ratio(&self) -> RatioRange {
+        let high = match self.before_is {
+            Completeness::Exactly => Some(self.before[1] / self.after[0]),
+            Completeness::AtLeast => None,
+        };
+        RatioRange { low: self.before[0] / self.after[1], high }
+    }
+}
+
+/// The figures around Rezki's "improve vmap allocation".
+///
+/// # Panics
+/// Never in a build that passes its tests: the file is part of the binary.
+#[must_use]
+pub fn rezki_2019() -> Document {
+    const TEXT: &str = include_str!("../../../data/figures/rezki-2019.toml");
+    toml::from_str(TEXT).expect("a test reads the same text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_reads_and_gives_the_ratios_that_the_author_states() {
+        let document = rezki_2019();
+        let ratio =
+            |id: &str| document.figures.iter().find(|figure| figure.id == id).unwrap().ratio();
+        let near = |value: f64, claim: f64| (value / claim - 1.0).abs() < 0.005;
+        assert!(near(ratio("performance-i5").low, 3.35));
+        assert!(near(ratio("performance-hikey960").low, 7.5));
+        assert!(near(ratio("shuffle-i5").low, 107.1));
+        assert!(ratio("shuffle-hikey960").low >= 325.0);
+        assert_eq!(ratio("shuffle-hikey960").high, None);
+    }
+
+    #[test]
+    fn ids_are_distinct_and_ranges_are_ordered() {
+        let document = rezki_2019();
+        for (i, figure) in document.figures.iter().enumerate() {
+            assert!(
+                document.figures[..i].iter().all(|other| other.id != figure.id),
+                "{}",
+                figure.id
+            );
+            assert!(figure.before[0] <= figure.before[1] && figure.after[0] <= figure.after[1]);
+            assert!(figure.after[0] > 0.0);
+        }
+    }
+}

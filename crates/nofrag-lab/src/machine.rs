@@ -1,0 +1,162 @@
+//! What a result was made on and by, and how much of the host it used.
+
+use std::fs;
+use std::num::NonZero;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a result comes from. Everything that a reader needs to make it again, and nothing that names a person or a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// When the run began, in UTC.
+    pub started: String,
+    /// Processor model.
+    pub processor: String,
+    /// CPUs this process may use.
+    pub cpus: usize,
+    /// Kernel name, release and architecture.
+    pub kernel: String,
+    /// The compiler that made the binary.
+    pub rustc: String,
+    /// Cargo's profile: times of anything but `release` mean little.
+    pub profile: String,
+    /// The revision that was built.
+    pub revision: String,
+    /// The command as it was given.
+    pub command: String,
+}
+
+impl Origin {
+    /// The present machine and binary, and the given command line.
+    #[must_use]
+    pub fn here(command: String) -> Origin {
+        Origin {
+            started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            processor: processor(),
+            cpus: cpus(),
+            kernel: format!("{} {} {}", env_os(), kernel_release(), std::env::consts::ARCH),
+            rustc: env!("NOFRAG_RUSTC").to_owned(),
+            profile: env!("NOFRAG_PROFILE").to_owned(),
+            revision: env!("NOFRAG_REVISION").to_owned(),
+            command,
+        }
+    }
+
+    /// `<date>-<machine>`: the name of the folder of a saved result.
+    #[must_use]
+    pub fn folder_name(&self) -> String {
+        let date = self.started.split('T').next().unwrap_or(&self.started);
+        let mut name = format!("{date}-");
+        for c in self.processor.to_lowercase().chars() {
+            match c {
+                'a'..='z' | '0'..='9' => name.push(c),
+                _ if !name.ends_with('-') => name.push('-'),
+                _ => {}
+            }
+        }
+        format!("{}-{}cpu", name.trim_end_matches('-'), self.cpus)
+    }
+}
+
+fn env_os() -> &'static str {
+    match std::env::consts::OS {
+        "linux" => "Linux",
+        other => other,
+    }
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or_else(|| "unknown processor".to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+/// CPUs this process may use, at least one.
+#[must_use]
+pub fn cpus() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Processor time of this process so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// In user mode, in seconds.
+    pub user_s: f64,
+    /// In the kernel, in seconds.
+    pub system_s: f64,
+}
+
+impl CpuTime {
+    /// What was used so far; `None` where the system does not tell.
+    #[must_use]
+    pub fn now() -> Option<CpuTime> {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        // The second field is the program's name in parentheses and may hold anything; count from behind it.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+        let mut seconds = || {
+            let ticks: f64 = fields.next()?.parse().ok()?;
+            Some(ticks / rustix::param::clock_ticks_per_second() as f64)
+        };
+        Some(CpuTime { user_s: seconds()?, system_s: seconds()? })
+    }
+
+    /// What was used since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime { user_s: self.user_s - earlier.user_s, system_s: self.system_s - earlier.system_s }
+    }
+}
+
+/// Memory that the process has in use (resident), in bytes; `None` where the system does not tell.
+#[must_use]
+pub fn resident_bytes() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Confines the calling thread to the `nth` of the CPUs it may use, counted around; returns whether the system agreed.
+pub fn pin_to(nth: usize) -> bool {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    let Ok(allowed) = sched_getaffinity(None) else { return false };
+    let ids: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&id| allowed.is_set(id)).collect();
+    if ids.is_empty() {
+        return false;
+    }
+    let mut only = CpuSet::new();
+    only.set(ids[nth % ids.len()]);
+    sched_setaffinity(None, &only).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_named_after_date_and_machine() {
+        let mut origin = Origin::here("test".to_owned());
+        origin.started = "2026-01-02T03:04:05Z".to_owned();
+        origin.processor = "AMD EPYC (x)".to_owned();
+        origin.cpus = 2;
+        assert_eq!(origin.folder_name(), "2026-01-02-amd-epyc-x-2cpu");
+    }
+
+    #[test]
+    fn processor_time_grows() {
+        let Some(before) = CpuTime::now() else { return };
+        let used = CpuTime::now().unwrap().since(before);
+        assert!(used.user_s >= 0.0 && used.system_s >= 0.0);
+    }
+
+    #[test]
+    fn a_thread_can_be_pinned_and_stays_usable() {
+        thread::spawn(|| assert!(!cfg!(target_os = "linux") || pin_to(0))).join().unwrap();
+    }
+}

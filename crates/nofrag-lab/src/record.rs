@@ -1,0 +1,158 @@
+//! Saved results: `<date>-<machine>/{README.md, raw.jsonl, summary.txt}`.
+//!
+//! `raw.jsonl` holds what was measured, one JSON object per line: the origin first, then for each report its settings, every
+//! measurement with all its samples, every comparison, every oracle and the notes. `summary.txt` is what the terminal showed.
+//! `README.md` says where both come from and how to make them again.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::machine::Origin;
+use crate::report::Report;
+
+/// A report and the text that people saw of it.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// What was measured.
+    pub report: Report,
+    /// What was shown.
+    pub summary: String,
+}
+
+/// One line of `raw.jsonl`.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line<'a> {
+    Origin { origin: &'a Origin },
+    Settings { scenario: &'a str, document: &'a str, settings: &'a crate::report::Settings },
+    Measurement { scenario: &'a str, measurement: &'a crate::report::Measurement },
+    Comparison { scenario: &'a str, comparison: &'a crate::report::Comparison },
+    Oracle { scenario: &'a str, oracle: &'a crate::oracle::Oracle },
+    Note { scenario: &'a str, note: &'a str },
+}
+
+/// Writes a new folder below `root` and returns its path; a folder that exists is left alone and the new one is numbered.
+///
+/// # Errors
+/// What the file system says.
+pub fn save(root: &Path, origin: &Origin, results: &[Saved]) -> io::Result<PathBuf> {
+    let folder = new_folder(root, &origin.folder_name())?;
+    fs::write(folder.join("README.md"), readme(origin, results))?;
+    let mut raw = io::BufWriter::new(fs::File::create(folder.join("raw.jsonl"))?);
+    write_line(&mut raw, &Line::Origin { origin })?;
+    for result in results {
+        write_report(&mut raw, &result.report)?;
+    }
+    raw.flush()?;
+    let summary: String = results.iter().map(|result| result.summary.as_str()).collect();
+    fs::write(folder.join("summary.txt"), summary)?;
+    Ok(folder)
+}
+
+fn new_folder(root: &Path, name: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(root)?;
+    let mut number = 1;
+    loop {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        let folder = root.join(format!("{name}{suffix}"));
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let Report { scenario, document, settings, .. } = report;
+    write_line(out, &Line::Settings { scenario, document, settings })?;
+    for measurement in &report.measurements {
+        write_line(out, &Line::Measurement { scenario, measurement })?;
+    }
+    for comparison in &report.comparisons {
+        write_line(out, &Line::Comparison { scenario, comparison })?;
+    }
+    for oracle in &report.oracles {
+        write_line(out, &Line::Oracle { scenario, oracle })?;
+    }
+    for note in &report.notes {
+        write_line(out, &Line::Note { scenario, note })?;
+    }
+    Ok(())
+}
+
+fn write_line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+fn readme(origin: &Origin, results: &[Saved]) -> String {
+    let mut text = String::from("# Results of `nofrag run`\n\n");
+    let facts = [
+        ("command", format!("`{}`", origin.command)),
+        ("started", origin.started.clone()),
+        ("processor", format!("{}, {} CPUs", origin.processor, origin.cpus)),
+        ("kernel", origin.kernel.clone()),
+        ("compiler", format!("{}, profile {}", origin.rustc, origin.profile)),
+        ("revision", origin.revision.clone()),
+    ];
+    text.push_str("| | |\n|---|---|\n");
+    for (name, value) in facts {
+        text.push_str(&format!("| {name} | {value} |\n"));
+    }
+    text.push_str(
+        "\n`summary.txt` is what the terminal showed, `raw.jsonl` every sample behind it.\n",
+    );
+    for result in results {
+        let Report { scenario, document, settings, oracles, elapsed_s, .. } = &result.report;
+        let broken = result.report.broken().count();
+        text.push_str(&format!(
+            "\n## {scenario}\n\n{document}. Mode {}, seed {}, {} repetitions of {} loops, {} threads; designs {}; {:.0} s.\n\
+             {} claims were judged, {broken} exact ones broken.\n",
+            settings.mode,
+            settings.seed,
+            settings.repeats,
+            settings.loops,
+            settings.threads,
+            settings.designs.join(", "),
+            elapsed_s,
+            oracles.len(),
+        ));
+        for note in &result.report.notes {
+            text.push_str(&format!("\n- {note}"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::report;
+
+    #[test]
+    fn a_folder_holds_every_sample_and_is_never_overwritten() {
+        let root = std::env::temp_dir().join(format!("nofrag-record-{}", std::process::id()));
+        let origin = Origin::here("nofrag run sample".to_owned());
+        let saved = [Saved { report: report(), summary: "seen\n".to_owned() }];
+        let first = save(&root, &origin, &saved).unwrap();
+        let second = save(&root, &origin, &saved).unwrap();
+        let raw = fs::read_to_string(first.join("raw.jsonl")).unwrap();
+        let readme = fs::read_to_string(second.join("README.md")).unwrap();
+        let summary = fs::read_to_string(first.join("summary.txt")).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+
+        assert_ne!(first, second);
+        assert_eq!(summary, "seen\n");
+        assert!(readme.contains("nofrag run sample") && readme.contains("seed 1"), "{readme}");
+        let lines: Vec<serde_json::Value> =
+            raw.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let count = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
+        assert_eq!((count("origin"), count("measurement"), count("oracle")), (1, 4, 1));
+        assert_eq!(lines[2]["measurement"]["time"]["samples"].as_array().unwrap().len(), 3);
+    }
+}

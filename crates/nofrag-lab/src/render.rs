@@ -1,0 +1,368 @@
+//! From a report to lines of text, at most a hundred columns wide.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as Grid, TableStyle};
+
+use crate::figures::RatioRange;
+use crate::machine::Origin;
+use crate::oracle::{Kind, Oracle};
+use crate::report::Report;
+use crate::scenario::Scenario;
+
+/// The widest line of a text.
+pub const COLUMNS: u16 = 100;
+
+/// A part of what people read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Section {
+    /// Bars on a logarithmic scale, in groups.
+    Bars {
+        /// What is drawn, with its unit.
+        title: String,
+        /// The groups.
+        groups: Vec<BarGroup>,
+    },
+    /// Rows and columns.
+    Table {
+        /// What the table shows.
+        title: String,
+        /// What a row is and how to read it.
+        caption: String,
+        /// Column names; the first column holds the rows' names.
+        header: Vec<String>,
+        /// The rows.
+        rows: Vec<Vec<String>>,
+    },
+    /// Lines as they are, each wrapped and marked.
+    Lines {
+        /// What the lines are about.
+        title: String,
+        /// The lines.
+        lines: Vec<String>,
+    },
+}
+
+/// Bars that belong together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BarGroup {
+    /// What the bars measure.
+    pub name: String,
+    /// Whose bar, and how long it is. Lengths are positive.
+    pub bars: Vec<(String, f64)>,
+}
+
+/// Which claims a summary lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claims {
+    /// How many held, and those that did not.
+    Counted,
+    /// All of them.
+    Listed,
+}
+
+/// Everything that people read of one report.
+#[must_use]
+pub fn summary(
+    scenario: &dyn Scenario,
+    report: &Report,
+    origin: &Origin,
+    claims: Claims,
+) -> String {
+    let Origin { processor, cpus, kernel, rustc, profile, revision, .. } = origin;
+    let mut out = String::new();
+    push(&mut out, format_args!("{}: {}", report.scenario, scenario.about()));
+    for line in wrapped(&report.document, COLUMNS as usize - 2) {
+        push(&mut out, format_args!("  {line}"));
+    }
+    push(&mut out, format_args!("  {processor}, {cpus} CPUs; {kernel}"));
+    push(&mut out, format_args!("  {rustc}, profile {profile}; nofrag {revision}"));
+    let settings = &report.settings;
+    push(
+        &mut out,
+        format_args!(
+            "  mode {}, seed {}, {} repetitions of up to {} loops, {} threads; {} in all\n",
+            settings.mode,
+            settings.seed,
+            settings.repeats,
+            thousands(settings.loops as i64),
+            settings.threads,
+            duration(report.elapsed_s)
+        ),
+    );
+    let mut sections = scenario.present(report);
+    sections.push(Section::Lines { title: "Notes".to_owned(), lines: report.notes.clone() });
+    sections.push(match claims {
+        Claims::Counted => counted(&report.oracles),
+        Claims::Listed => oracles(&report.oracles),
+    });
+    out + &text(&sections)
+}
+
+/// How many claims held, and those that did not.
+fn counted(oracles: &[Oracle]) -> Section {
+    let count = |exact: bool, held: bool| {
+        let of_kind = oracles.iter().filter(|o| (o.kind == Kind::Exact) == exact);
+        of_kind.filter(|o| o.holds || !held).count()
+    };
+    let failing = oracles.iter().filter(|oracle| !oracle.holds);
+    Section::Lines {
+        title: format!(
+            "Claims: {} of {} exact ones hold, {} of {} that depend on the host (--check lists them)",
+            count(true, true),
+            count(true, false),
+            count(false, true),
+            count(false, false)
+        ),
+        lines: failing
+            .map(|o| {
+                let Oracle { id, claim, measured, relation, .. } = o;
+                let verdict = if o.is_broken() { "BROKEN" } else { "not here" };
+                format!(
+                    "{verdict}: {id}: {claim}; measured {}, must be {relation}",
+                    number(*measured)
+                )
+            })
+            .collect(),
+    }
+}
+
+/// The sections as text.
+#[must_use]
+pub fn text(sections: &[Section]) -> String {
+    let mut out = String::new();
+    for section in sections {
+        match section {
+            Section::Bars { title, groups } => bars(&mut out, title, groups),
+            Section::Table { title, caption, header, rows } => {
+                table(&mut out, title, caption, header, rows);
+            }
+            Section::Lines { title, lines } => list(&mut out, title, lines),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
+    out.write_fmt(line).expect("writing to a string does not fail");
+    out.push('\n');
+}
+
+const BAR_COLUMNS: f64 = 50.0;
+
+fn bars(out: &mut String, title: &str, groups: &[BarGroup]) {
+    push(out, format_args!("{title}"));
+    let values = || groups.iter().flat_map(|group| &group.bars).map(|(_, value)| *value);
+    let longest = values().fold(f64::MIN_POSITIVE, f64::max);
+    // The scale starts a little below the shortest bar, so that it is still a bar.
+    let origin = values().fold(longest, f64::min) / 2.0;
+    let names = groups.iter().flat_map(|group| &group.bars).map(|(name, _)| name.chars().count());
+    let name_width = names.max().unwrap_or(0);
+    for group in groups {
+        push(out, format_args!("  {}", group.name));
+        for (name, value) in &group.bars {
+            let share = (value / origin).ln() / (longest / origin).ln();
+            let bar = bar_of(share * BAR_COLUMNS);
+            push(out, format_args!("    {name:name_width$}  {bar} {}", number(*value)));
+        }
+    }
+}
+
+/// A bar of so many columns, to an eighth of one.
+fn bar_of(columns: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (columns.max(0.125) * 8.0).round() as usize;
+    let mut bar = "█".repeat(eighths / 8);
+    bar.push_str(EIGHTHS[eighths % 8]);
+    bar
+}
+
+/// A rule above, below the header and at the end; nothing between rows.
+const RULED: TableStyle =
+    TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
+
+const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
+
+fn table(out: &mut String, title: &str, caption: &str, header: &[String], rows: &[Vec<String>]) {
+    push(out, format_args!("{title}"));
+    for line in wrapped(caption, COLUMNS as usize - 2) {
+        push(out, format_args!("  {line}"));
+    }
+    let mut grid = Grid::new();
+    grid.load_style(RULED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS)
+        .set_header(header)
+        .add_rows(rows);
+    for (i, column) in grid.column_iter_mut().enumerate() {
+        let alignment = if i == 0 { CellAlignment::Left } else { CellAlignment::Right };
+        column.set_cell_alignment(alignment);
+    }
+    for line in grid.lines() {
+        push(out, format_args!("{}", line.trim_end()));
+    }
+}
+
+fn list(out: &mut String, title: &str, lines: &[String]) {
+    push(out, format_args!("{title}"));
+    for line in lines {
+        for (i, part) in wrapped(line, COLUMNS as usize - 4).iter().enumerate() {
+            push(out, format_args!("  {} {part}", if i == 0 { "-" } else { " " }));
+        }
+    }
+}
+
+/// `text` broken at spaces into lines of at most `columns` characters, if its words allow.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// A number as people read it: three digits that matter, thousands apart.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == 0.0 {
+        "0".to_owned()
+    } else if magnitude < 0.01 {
+        format!("{value:.4}")
+    } else if magnitude < 10.0 {
+        format!("{value:.2}")
+    } else if magnitude < 100.0 {
+        format!("{value:.1}")
+    } else {
+        thousands(value.round() as i64)
+    }
+}
+
+fn thousands(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if value < 0 { format!("-{out}") } else { out }
+}
+
+/// A ratio with its times sign: three digits that matter.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    format!("{}x", number(value))
+}
+
+/// An interval of ratios.
+#[must_use]
+pub fn ratio_range(range: RatioRange) -> String {
+    let low = number(range.low);
+    match range.high {
+        None => format!("over {low}x"),
+        Some(high) if number(high) == low => format!("{low}x"),
+        Some(high) => format!("{low}..{}x", number(high)),
+    }
+}
+
+/// A duration of so many seconds in the unit that suits it.
+#[must_use]
+pub fn duration(seconds: f64) -> String {
+    if seconds < 1e-6 {
+        format!("{} ns", number(seconds * 1e9))
+    } else if seconds < 1e-3 {
+        format!("{} us", number(seconds * 1e6))
+    } else if seconds < 1.0 {
+        format!("{} ms", number(seconds * 1e3))
+    } else {
+        format!("{} s", number(seconds))
+    }
+}
+
+/// All oracles as a table.
+#[must_use]
+pub fn oracles(oracles: &[Oracle]) -> Section {
+    let broken = oracles.iter().filter(|oracle| oracle.is_broken()).count();
+    let exact = oracles.iter().filter(|oracle| oracle.kind == Kind::Exact).count();
+    Section::Table {
+        title: format!("Claims: {} of {exact} exact ones hold", exact - broken),
+        caption: "A row is one claim that this run confirms or refutes. \"exact\" must hold everywhere and decides \
+                  --check; \"ratio\" holds on a quiet machine; \"environment\" depends on the machine."
+            .to_owned(),
+        header: ["", "id", "kind", "claim", "measured", "must be"].map(str::to_owned).to_vec(),
+        rows: oracles.iter().map(oracle_row).collect(),
+    }
+}
+
+fn oracle_row(oracle: &Oracle) -> Vec<String> {
+    let verdict = match (oracle.holds, oracle.kind) {
+        (true, _) => "ok",
+        (false, Kind::Exact) => "BROKEN",
+        (false, _) => "no",
+    };
+    let kind = match oracle.kind {
+        Kind::Exact => "exact",
+        Kind::Ratio => "ratio",
+        Kind::Environment => "environment",
+    };
+    let texts = [verdict, &oracle.id, kind, &oracle.claim];
+    let mut row = texts.map(str::to_owned).to_vec();
+    row.push(number(oracle.measured));
+    row.push(oracle.relation.to_string());
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::Relation;
+
+    #[test]
+    fn numbers_keep_three_digits_and_part_thousands() {
+        let shown = [0.0, 0.123, 1.0, 45.67, 132.4, 137_644.0, -1_234.0].map(number);
+        assert_eq!(shown, ["0", "0.12", "1.00", "45.7", "132", "137,644", "-1,234"]);
+    }
+
+    #[test]
+    fn durations_take_the_unit_that_suits() {
+        let shown = [132e-9, 16.6e-6, 1.5e-3, 56.8].map(duration);
+        assert_eq!(shown, ["132 ns", "16.6 us", "1.50 ms", "56.8 s"]);
+    }
+
+    #[test]
+    fn ratio_ranges_say_when_they_are_open() {
+        assert_eq!(ratio_range(RatioRange { low: 3.2, high: Some(3.9) }), "3.20..3.90x");
+        assert_eq!(ratio_range(RatioRange { low: 3.35, high: Some(3.351) }), "3.35x");
+        assert_eq!(ratio_range(RatioRange { low: 325.0, high: None }), "over 325x");
+    }
+
+    #[test]
+    fn bars_grow_with_the_logarithm() {
+        let bars = vec![("a".to_owned(), 10.0), ("b".to_owned(), 1000.0)];
+        let groups = vec![BarGroup { name: "walk".to_owned(), bars }];
+        let text = text(&[Section::Bars { title: "ns".to_owned(), groups }]);
+        let lengths: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
+        assert!(lengths[2] > 0 && lengths[2] < lengths[3] && lengths[3] == 50, "{text}");
+    }
+
+    #[test]
+    fn nothing_is_wider_than_a_hundred_columns() {
+        let long = "word ".repeat(60);
+        let oracle = Oracle::judge("id", Kind::Exact, long.as_str(), 2.0, Relation::AtMost(1.0));
+        let lines = Section::Lines { title: "Notes".to_owned(), lines: vec![long] };
+        let text = text(&[oracles(&[oracle]), lines]);
+        for line in text.lines() {
+            assert!(line.chars().count() <= COLUMNS as usize, "{line}");
+        }
+        assert!(text.contains("BROKEN") && text.contains("0 of 1 exact"), "{text}");
+    }
+}

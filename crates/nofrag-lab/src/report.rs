@@ -1,0 +1,262 @@
+//! What a scenario returns: data only, the same for people and machines.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Figure, RatioRange};
+use crate::oracle::Oracle;
+use crate::stats::{Spread, Tail};
+
+/// The result of one scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The document that it replays.
+    pub document: String,
+    /// How it was run: what the options came to.
+    pub settings: Settings,
+    /// One entry per program and design.
+    pub measurements: Vec<Measurement>,
+    /// Published figures beside ours.
+    pub comparisons: Vec<Comparison>,
+    /// Claims, judged.
+    pub oracles: Vec<Oracle>,
+    /// What weakens or explains the result.
+    pub notes: Vec<String>,
+    /// Wall time of the whole scenario in seconds.
+    pub elapsed_s: f64,
+}
+
+/// What the options of a run came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The driver's mode.
+    pub mode: String,
+    /// The seed of all chance.
+    pub seed: u64,
+    /// Repetitions of each program.
+    pub repeats: usize,
+    /// Loops of one repetition, before a program's own bound.
+    pub loops: u64,
+    /// Pages of a fixed-size area.
+    pub pages: u64,
+    /// Threads of the parallel programs.
+    pub threads: usize,
+    /// The designs compared, oldest first.
+    pub designs: Vec<String>,
+}
+
+/// One program under one design.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The program's name.
+    pub program: String,
+    /// The design's name.
+    pub design: String,
+    /// Loops of one repetition; bounded where a design is too slow for more.
+    pub loops: u64,
+    /// What `time` counts, such as "ns per pair".
+    pub unit: String,
+    /// The repetitions.
+    pub time: Spread,
+    /// Single operations, for programs that time each.
+    pub tail: Option<Tail>,
+    /// Counts by name; those of single-threaded programs depend on the seed alone.
+    pub counts: BTreeMap<String, f64>,
+}
+
+impl Measurement {
+    /// The count of this name, if the program and the design have it.
+    #[must_use]
+    pub fn count(&self, name: &str) -> Option<f64> {
+        self.counts.get(name).copied()
+    }
+}
+
+/// A published figure and what the same program gave here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The figure's id in its file.
+    pub figure: String,
+    /// What was measured, and on what.
+    pub what: String,
+    /// Where it stands.
+    pub place: String,
+    /// The program that was run here.
+    pub program: String,
+    /// The designs whose ratio is compared: old, new.
+    pub designs: [String; 2],
+    /// How many times faster the new design was in the document.
+    pub published: RatioRange,
+    /// How many times faster it was here, from medians.
+    pub measured: f64,
+}
+
+impl Comparison {
+    /// Sets `figure` beside the medians of the old and the new design.
+    #[must_use]
+    pub fn of(figure: &Figure, old: &Measurement, new: &Measurement) -> Comparison {
+        Comparison {
+            figure: figure.id.clone(),
+            what: figure.what.clone(),
+            place: figure.place.clone(),
+            program: old.program.clone(),
+            designs: [old.design.clone(), new.design.clone()],
+            published: figure.ratio(),
+            measured: old.time.median / new.time.median,
+        }
+    }
+}
+
+impl Report {
+    /// The measurement of this program and design.
+    #[must_use]
+    pub fn measurement(&self, program: &str, design: &str) -> Option<&Measurement> {
+        self.measurements.iter().find(|m| m.program == program && m.design == design)
+    }
+
+    /// The programs in the order in which they were measured, each once.
+    #[must_use]
+    pub fn programs(&self) -> Vec<&str> {
+        let mut programs: Vec<&str> = Vec::new();
+        for measurement in &self.measurements {
+            if !programs.contains(&measurement.program.as_str()) {
+                programs.push(&measurement.program);
+            }
+        }
+        programs
+    }
+
+    /// Exact claims that did not hold.
+    pub fn broken(&self) -> impl Iterator<Item = &Oracle> {
+        self.oracles.iter().filter(|oracle| oracle.is_broken())
+    }
+
+    /// What makes the times of this report weak, in words; empty for a strong one.
+    #[must_use]
+    pub fn weaknesses(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.settings.repeats < 5 {
+            let repeats = self.settings.repeats;
+            notes
+                .push(format!("few runs: {repeats} per row; a median of fewer than 5 says little"));
+        }
+        let wide: Vec<String> = self
+            .measurements
+            .iter()
+            .filter(|m| m.time.relative_width() > 0.5)
+            .map(|m| format!("{}/{}", m.program, m.design))
+            .collect();
+        if !wide.is_empty() {
+            notes.push(format!(
+                "noisy host: the range is wider than half the median in {} of {} rows ({})",
+                wide.len(),
+                self.measurements.len(),
+                shortened(&wide, 4)
+            ));
+        }
+        for design in self.settings.designs.iter().rev().skip(1) {
+            notes.extend(self.undecided(design));
+        }
+        notes
+    }
+
+    /// Programs in which `design` and the newest design cannot be told apart.
+    fn undecided(&self, design: &str) -> Option<String> {
+        let newest = self.settings.designs.last()?;
+        let programs: Vec<String> = self
+            .programs()
+            .iter()
+            .filter(|program| {
+                let times = [design, newest].map(|d| self.measurement(program, d).map(|m| &m.time));
+                matches!(times, [Some(a), Some(b)] if a.overlaps(b))
+            })
+            .map(|program| (*program).to_owned())
+            .collect();
+        (!programs.is_empty()).then(|| {
+            let list = shortened(&programs, 5);
+            format!("no winner: the ranges of {design} and {newest} overlap in {list}")
+        })
+    }
+}
+
+/// The first `most` names, and how many more there are.
+fn shortened(names: &[String], most: usize) -> String {
+    let shown = names[..names.len().min(most)].join(", ");
+    match names.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::oracle::{Kind, Relation};
+
+    pub(crate) fn measurement(program: &str, design: &str, samples: &[f64]) -> Measurement {
+        Measurement {
+            program: program.to_owned(),
+            design: design.to_owned(),
+            loops: 10,
+            unit: "ns per pair".to_owned(),
+            time: Spread::of(samples.to_vec()).unwrap(),
+            tail: None,
+            counts: BTreeMap::from([("steps per search".to_owned(), 1.5)]),
+        }
+    }
+
+    pub(crate) fn report() -> Report {
+        let designs = ["old", "new"].map(str::to_owned).to_vec();
+        let (mode, seed, repeats) = ("compare".to_owned(), 1, 5);
+        let settings = Settings { mode, seed, repeats, loops: 10, pages: 1, threads: 2, designs };
+        Report {
+            scenario: "sample".to_owned(),
+            document: "Somebody, 2019".to_owned(),
+            settings,
+            measurements: vec![
+                measurement("walk", "old", &[9.0, 10.0, 11.0]),
+                measurement("walk", "new", &[1.0, 1.1, 1.2]),
+                measurement("rest", "old", &[2.0, 2.1, 2.2]),
+                measurement("rest", "new", &[2.1, 2.2, 9.0]),
+            ],
+            comparisons: Vec::new(),
+            oracles: vec![Oracle::judge("o1", Kind::Exact, "is one", 1.0, Relation::Equals(1.0))],
+            notes: Vec::new(),
+            elapsed_s: 0.5,
+        }
+    }
+
+    #[test]
+    fn json_gives_the_same_report_back() {
+        let report = report();
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn overlapping_and_wide_ranges_are_owned_up_to() {
+        let notes = report().weaknesses().join("\n");
+        assert!(notes.contains("ranges of old and new overlap in rest"), "{notes}");
+        assert!(!notes.contains("walk"), "{notes}");
+        assert!(notes.contains("noisy host") && notes.contains("rest/new"), "{notes}");
+    }
+
+    #[test]
+    fn few_runs_are_owned_up_to() {
+        let mut report = report();
+        report.settings.repeats = 2;
+        assert!(report.weaknesses()[0].starts_with("few runs: 2"));
+    }
+
+    #[test]
+    fn only_broken_exact_claims_are_counted() {
+        let mut report = report();
+        assert_eq!(report.broken().count(), 0);
+        report.oracles.push(Oracle::judge("o2", Kind::Exact, "", 2.0, Relation::Equals(1.0)));
+        report.oracles.push(Oracle::judge("o3", Kind::Ratio, "", 2.0, Relation::Equals(1.0)));
+        assert_eq!(report.broken().map(|o| o.id.as_str()).collect::<Vec<_>>(), ["o2"]);
+    }
+}

@@ -1,0 +1,308 @@
+//! What a scenario is, and the list of them.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::render::Section;
+use crate::report::Report;
+
+/// A published comparison that can be run again.
+pub trait Scenario: Sync {
+    /// What the command line calls it.
+    fn name(&self) -> &'static str;
+
+    /// One line: what it shows.
+    fn about(&self) -> &'static str;
+
+    /// Author, title and year of the document.
+    fn document(&self) -> &'static str;
+
+    /// The designs it compares, oldest first; the last one is ours.
+    fn designs(&self) -> &'static [&'static str];
+
+    /// Its programs in their order.
+    fn programs(&self) -> Vec<ProgramInfo>;
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError>;
+
+    /// Turns a report of this scenario into what people read.
+    fn present(&self, report: &Report) -> Vec<Section>;
+}
+
+/// All scenarios, in the order in which `all` runs them.
+#[must_use]
+pub fn scenarios() -> &'static [&'static dyn Scenario] {
+    &[]
+}
+
+/// A program as a list of programs shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// What `--mask` calls it.
+    pub name: &'static str,
+    /// Its bit, for those who are used to numbers.
+    pub bit: u64,
+    /// One line: what one loop does.
+    pub body: &'static str,
+}
+
+/// How the programs are driven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Every program alone in a fresh space, designs turn by turn: what the tables show.
+    #[default]
+    Compare,
+    /// The kernel script's `performance`: one pinned CPU, programs in order, three repetitions, in one space; time is summed.
+    Performance,
+    /// `test_repeat_count=1` on all CPUs, each thread in an order of its own, in one space: elapsed and processor time.
+    Shuffle,
+    /// The script's `smoke`: 10,000 loops, ten repetitions.
+    Smoke,
+    /// The script's `stress`: a thread per CPU, twenty repetitions.
+    Stress,
+    /// The same load over and over, watching for what does not come back.
+    Soak,
+}
+
+impl Mode {
+    /// All modes with their names.
+    pub const ALL: [(&'static str, Mode); 6] = [
+        ("compare", Mode::Compare),
+        ("performance", Mode::Performance),
+        ("shuffle", Mode::Shuffle),
+        ("smoke", Mode::Smoke),
+        ("stress", Mode::Stress),
+        ("soak", Mode::Soak),
+    ];
+
+    /// The name that the command line takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let (name, _) =
+            Mode::ALL.iter().find(|(_, mode)| *mode == self).expect("ALL lists every mode");
+        name
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let found = Mode::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, mode)| *mode).ok_or_else(|| {
+            let names = Mode::ALL.map(|(name, _)| name).join(", ");
+            format!("there is no mode {text:?}; the modes are {names}")
+        })
+    }
+}
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// What ends within the scenario's share of the time of `all`.
+    #[default]
+    Subset,
+    /// Everything.
+    Full,
+}
+
+/// What the command line asks for. What is `None` or empty is the scenario's to choose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How the programs are driven.
+    pub mode: Mode,
+    /// How much is run.
+    pub extent: Extent,
+    /// The designs to compare; empty for all.
+    pub designs: Vec<String>,
+    /// Programs by name, by comma-separated names, or as the sum of their bits; all without it.
+    pub mask: Option<String>,
+    /// Repetitions of each program.
+    pub repeat: Option<usize>,
+    /// Loops of one repetition.
+    pub loops: Option<u64>,
+    /// Pages of a fixed-size area.
+    pub pages: Option<u64>,
+    /// Threads of the parallel programs.
+    pub threads: Option<usize>,
+    /// Where all chance begins.
+    pub seed: Option<u64>,
+}
+
+/// Why a scenario gave no report.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RunError {
+    /// A design that the scenario does not have.
+    #[error("there is no design {name:?}; the designs are {known}")]
+    UnknownDesign {
+        /// What was asked for.
+        name: String,
+        /// What there is, comma-separated.
+        known: String,
+    },
+    /// A program that the scenario does not have.
+    #[error("there is no program {name:?}; the programs are {known}")]
+    UnknownProgram {
+        /// What was asked for.
+        name: String,
+        /// What there is, comma-separated.
+        known: String,
+    },
+    /// An option out of its range.
+    #[error("--{option} {why}")]
+    BadOption {
+        /// The option's name.
+        option: &'static str,
+        /// What is wrong with its value, as the rest of a sentence.
+        why: String,
+    },
+    /// A design failed where it must not.
+    #[error("{design} failed in {program}: {why}")]
+    Engine {
+        /// The design.
+        design: String,
+        /// The program.
+        program: String,
+        /// What it said.
+        why: String,
+    },
+}
+
+/// Is told how far a long run has come.
+pub trait Progress {
+    /// The run consists of `steps` steps.
+    fn begin(&self, steps: u64);
+    /// The step that starts now.
+    fn step(&self, what: &str);
+    /// The run is over.
+    fn end(&self);
+}
+
+/// Tells nobody.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&self, _steps: u64) {}
+    fn step(&self, _what: &str) {}
+    fn end(&self) {}
+}
+
+/// The designs of `all` that `wanted` names, in the order of `all`; all of them when it names none.
+///
+/// # Errors
+/// [`RunError::UnknownDesign`] for a name that is not among them.
+pub fn choose_designs(
+    all: &[&'static str],
+    wanted: &[String],
+) -> Result<Vec<&'static str>, RunError> {
+    if let Some(unknown) = wanted.iter().find(|name| !all.contains(&name.as_str())) {
+        return Err(RunError::UnknownDesign { name: unknown.clone(), known: all.join(", ") });
+    }
+    let chosen = |design: &&&str| wanted.is_empty() || wanted.iter().any(|name| name == **design);
+    Ok(all.iter().filter(chosen).copied().collect())
+}
+
+/// The programs that `mask` names, in the order of `all`; all of them without a mask.
+///
+/// # Errors
+/// [`RunError::UnknownProgram`] for a name or a bit that none of them has; [`RunError::BadOption`] for a mask of zero.
+pub fn choose_programs(
+    all: &[ProgramInfo],
+    mask: Option<&str>,
+) -> Result<Vec<ProgramInfo>, RunError> {
+    let Some(mask) = mask else { return Ok(all.to_vec()) };
+    let unknown = |name: &str| RunError::UnknownProgram {
+        name: name.to_owned(),
+        known: all.iter().map(|p| format!("{} ({})", p.name, p.bit)).collect::<Vec<_>>().join(", "),
+    };
+    let mut bits = 0;
+    for part in mask.split(',').map(str::trim) {
+        match (all.iter().find(|program| program.name == part), part.parse::<u64>()) {
+            (Some(program), _) => bits |= program.bit,
+            (None, Ok(number)) => bits |= number,
+            (None, Err(_)) => return Err(unknown(part)),
+        }
+    }
+    let known_bits = all.iter().fold(0, |sum, program| sum | program.bit);
+    if bits & !known_bits != 0 {
+        return Err(unknown(mask));
+    }
+    if bits == 0 {
+        return Err(RunError::BadOption { option: "mask", why: "selects no program".to_owned() });
+    }
+    Ok(all.iter().filter(|program| program.bit & bits != 0).copied().collect())
+}
+
+/// The designs in the order for one repetition: each turn another one comes first.
+#[must_use]
+pub fn turn<T: Clone>(designs: &[T], repetition: usize) -> Vec<T> {
+    let mut order = designs.to_vec();
+    if !order.is_empty() {
+        let first = repetition % order.len();
+        order.rotate_left(first);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAMS: [ProgramInfo; 3] = [
+        ProgramInfo { name: "one", bit: 1, body: "" },
+        ProgramInfo { name: "two", bit: 2, body: "" },
+        ProgramInfo { name: "four", bit: 4, body: "" },
+    ];
+
+    fn chosen(mask: &str) -> Result<Vec<&'static str>, RunError> {
+        Ok(choose_programs(&PROGRAMS, Some(mask))?.iter().map(|program| program.name).collect())
+    }
+
+    #[test]
+    fn a_mask_takes_names_bits_and_both() {
+        assert_eq!(chosen("5").unwrap(), ["one", "four"]);
+        assert_eq!(chosen("four,one").unwrap(), ["one", "four"]);
+        assert_eq!(chosen("two, 1").unwrap(), ["one", "two"]);
+        assert_eq!(choose_programs(&PROGRAMS, None).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_mask_that_selects_nothing_known_is_refused() {
+        assert!(matches!(chosen("three"), Err(RunError::UnknownProgram { .. })));
+        assert!(matches!(chosen("8"), Err(RunError::UnknownProgram { .. })));
+        assert!(matches!(chosen("0"), Err(RunError::BadOption { option: "mask", .. })));
+        assert!(matches!(chosen(""), Err(RunError::UnknownProgram { .. })));
+    }
+
+    #[test]
+    fn designs_keep_their_order_and_unknown_ones_are_refused() {
+        let wanted = ["c", "a"].map(str::to_owned);
+        assert_eq!(choose_designs(&["a", "b", "c"], &wanted).unwrap(), ["a", "c"]);
+        assert_eq!(choose_designs(&["a", "b"], &[]).unwrap(), ["a", "b"]);
+        let refused = choose_designs(&["a", "b"], &wanted).unwrap_err();
+        assert_eq!(refused.to_string(), "there is no design \"c\"; the designs are a, b");
+    }
+
+    #[test]
+    fn every_design_comes_first_in_turn() {
+        assert_eq!(turn(&['a', 'b', 'c'], 0), ['a', 'b', 'c']);
+        assert_eq!(turn(&['a', 'b', 'c'], 1), ['b', 'c', 'a']);
+        assert_eq!(turn(&['a', 'b', 'c'], 5), ['c', 'a', 'b']);
+        assert_eq!(turn::<char>(&[], 5), []);
+    }
+
+    #[test]
+    fn modes_go_by_their_names() {
+        for (name, mode) in Mode::ALL {
+            assert_eq!(name.parse::<Mode>().unwrap(), mode);
+            assert_eq!(mode.name(), name);
+        }
+        assert!("fast".parse::<Mode>().unwrap_err().contains("performance"));
+    }
+}
