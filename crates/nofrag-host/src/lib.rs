@@ -1,1 +1,23 @@
-//! Reads a Linux host, live or captured: pure parsers, snapshots, findings.
+//! Reads a Linux host, live or captured: pure parsers, snapshots, findings. It prints nothing.
+//!
+//! Layers, bottom to top, each with the reason why it stands there:
+//!
+//! * [`vmallocinfo`] and [`fields`] turn bytes into values and touch no file, so that a fuzzer can drive them.
+//! * [`source`] is the only module that reads files, so that a captured folder serves as well as a live host;
+//!   [`unhash`] is the only one that changes a host, and puts it back.
+//! * [`addresses`] decides whether the addresses may be believed before anything is computed from them.
+//! * [`region`] says which space the areas lie in and how well its bounds are known; [`layout`] loads them into
+//!   the engine and asks it what would still succeed; [`picture`] draws them.
+//! * [`vmalloc`] puts it together as a [`vmalloc::Report`], with [`finding`]s.
+#![forbid(unsafe_code)]
+
+pub mod addresses;
+pub mod fields;
+// pub mod finding;
+pub mod layout;
+pub mod picture;
+pub mod region;
+// pub mod source;
+// pub mod unhash;
+// pub mod vmalloc;
+pub mod vmallocinfo;

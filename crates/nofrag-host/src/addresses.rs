@@ -1,0 +1,124 @@
+//! Whether the addresses of a `/proc/vmallocinfo` may be believed.
+//!
+//! The kernel prints kernel addresses to nobody by default: it replaces each by a hash of 32 bits, the same for
+//! equal addresses, even for root (`kernel.kptr_restrict` 0). With 2, or with 1 for a reader without `CAP_SYSLOG`, it prints
+//! zeros; before it has random numbers, `(____ptrval____)`. A layout drawn from those would be nonsense that looks like a
+//! result, so everything that needs addresses asks [`judge`] first.
+//!
+//! The setting alone proves nothing (`no_hash_pointers` on the kernel's command line prints real addresses under 0, and a
+//! captured setting may belong to another moment), so the text itself is judged. Sizes are never hashed: in a real range
+//! the end is the start plus the size. For a hashed pair that holds with a probability of 2^-32.
+
+use serde::Serialize;
+
+use crate::vmallocinfo::Area;
+
+/// What the printed addresses are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Addresses {
+    /// Real: each range is as long as its size, page-aligned, and of the kernel.
+    Real,
+    /// Hashed: no range is as long as its size.
+    Hashed,
+    /// Zeros.
+    Zeroed,
+    /// Withheld until the kernel has random numbers.
+    Withheld,
+    /// Some ranges are as long as their size and some are not: no kernel prints that.
+    Inconsistent {
+        /// The first line whose range is impossible.
+        line: u32,
+    },
+    /// The file lists no area.
+    NoAreas,
+}
+
+/// The smallest page that Linux has.
+const MIN_PAGE: u64 = 4096;
+
+/// Judges the addresses of all areas of one file. O(areas).
+#[must_use]
+pub fn judge(areas: &[Area<'_>]) -> Addresses {
+    if areas.is_empty() {
+        return Addresses::NoAreas;
+    }
+    let first_impossible = areas.iter().find(|area| !is_possible(area));
+    let Some(first_impossible) = first_impossible else {
+        return Addresses::Real;
+    };
+    if areas.iter().any(is_possible) {
+        return Addresses::Inconsistent { line: first_impossible.line };
+    }
+    if areas.iter().any(|area| area.printed.is_none()) {
+        return Addresses::Withheld;
+    }
+    let is_zero = |area: &Area<'_>| area.printed.is_some_and(|p| p.start == 0 && p.end == 0);
+    if areas.iter().all(is_zero) { Addresses::Zeroed } else { Addresses::Hashed }
+}
+
+/// Whether the range can be that of a kernel area.
+fn is_possible(area: &Area<'_>) -> bool {
+    let Some(printed) = area.printed else { return false };
+    // A kernel range lies above what a hash of 32 bits can reach; on a 32-bit kernel above the lowest gigabyte of processes.
+    let lowest = if printed.digits > 8 { 1 << 32 } else { 0x4000_0000 };
+    printed.start >= lowest
+        && printed.start % MIN_PAGE == 0
+        && area.size > 0
+        && area.size % MIN_PAGE == 0
+        && printed.end.checked_sub(printed.start) == Some(area.size)
+}
+
+/// The size of a page: the largest power of two, of those that Linux uses, that divides every size. Inferred, since the file does
+/// not say it; `None` without areas.
+#[must_use]
+pub fn infer_page_bytes(areas: &[Area<'_>]) -> Option<u64> {
+    let bits = areas.iter().fold(0, |bits, area| bits | area.size);
+    let exponent = bits.trailing_zeros().clamp(MIN_PAGE.trailing_zeros(), 16);
+    (!areas.is_empty()).then_some(1 << exponent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vmallocinfo::parse;
+
+    fn check_judge(text: &str, expected: Addresses) {
+        let parsed = parse(text.as_bytes());
+        assert_eq!(parsed.malformed, []);
+        assert_eq!(judge(&parsed.areas), expected, "{text}");
+    }
+
+    #[test]
+    fn each_state_is_told_from_the_text() {
+        check_judge("", Addresses::NoAreas);
+        check_judge("0xffffc90000000000-0xffffc90000005000 20480 vmap", Addresses::Real);
+        check_judge("0x0000037fe0000000-0x0000037fe0005000 20480 vmap", Addresses::Real);
+        check_judge("0xf0800000-0xf0805000 20480 vmap", Addresses::Real);
+        check_judge("0x00000000f80307aa-0x00000000b34c984c 20480 vmap", Addresses::Hashed);
+        check_judge("0x0000000000000000-0x0000000000000000 20480 vmap", Addresses::Zeroed);
+        check_judge("0x(____ptrval____)-0x(____ptrval____) 20480 vmap", Addresses::Withheld);
+    }
+
+    /// A hashed pair may happen to be as far apart as the size; it still lies below 4 GiB.
+    #[test]
+    fn a_lucky_hash_is_not_believed() {
+        check_judge("0x00000000f8030000-0x00000000f8035000 20480 vmap", Addresses::Hashed);
+    }
+
+    #[test]
+    fn a_mixture_is_refused() {
+        let text = "0xffffc90000000000-0xffffc90000005000 20480 vmap\n\
+                    0xffffc90000008000-0xffffc90000009000 20480 vmap\n";
+        check_judge(text, Addresses::Inconsistent { line: 2 });
+    }
+
+    #[test]
+    fn page_size_from_sizes() {
+        let pages = |text: &str| infer_page_bytes(&parse(text.as_bytes()).areas);
+        assert_eq!(pages(""), None);
+        assert_eq!(pages("0x0-0x0 20480 vmap"), Some(4096));
+        assert_eq!(pages("0x0-0x0 131072 vmap\n0x0-0x0 196608 vmap"), Some(65_536));
+        assert_eq!(pages("0x0-0x0 1 vmap"), Some(4096));
+    }
+}

@@ -1,0 +1,148 @@
+//! The small files beside the large one, each a pure function of its text.
+
+use thiserror::Error;
+
+/// Why a small file could not be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FieldError {
+    /// It is empty, or the field is not in it.
+    #[error("the value is missing")]
+    Missing,
+    /// The value is no number, or none that can be.
+    #[error("the value is not a number of the expected form")]
+    NotANumber,
+}
+
+/// The number of CPUs in a list such as `0-1,4,8-11`.
+///
+/// # Errors
+/// See [`FieldError`]; ids that fall or repeat are refused.
+pub fn cpu_count(text: &str) -> Result<u32, FieldError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(FieldError::Missing);
+    }
+    let mut count = 0_u32;
+    let mut next_allowed = 0_u32;
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: u32 = first.parse().map_err(|_| FieldError::NotANumber)?;
+        let last: u32 = last.parse().map_err(|_| FieldError::NotANumber)?;
+        if first < next_allowed || last < first || last == u32::MAX {
+            return Err(FieldError::NotANumber);
+        }
+        count += last - first + 1;
+        next_allowed = last + 1;
+    }
+    Ok(count)
+}
+
+/// The number of CPUs that `/proc/cpuinfo` describes, counted by its `processor` lines.
+///
+/// # Errors
+/// [`FieldError::Missing`] when there are none.
+pub fn cpuinfo_count(text: &str) -> Result<u32, FieldError> {
+    let names = text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
+    match names.filter(|&name| name == "processor").count() {
+        0 => Err(FieldError::Missing),
+        count => u32::try_from(count).map_err(|_| FieldError::NotANumber),
+    }
+}
+
+/// A field of `/proc/meminfo` in bytes.
+///
+/// # Errors
+/// See [`FieldError`].
+pub fn meminfo_bytes(text: &str, field: &str) -> Result<u64, FieldError> {
+    let values = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) =
+        values.into_iter().find(|(name, _)| *name == field).ok_or(FieldError::Missing)?;
+    let kib = value.trim().strip_suffix(" kB").ok_or(FieldError::NotANumber)?;
+    let kib: u64 = kib.trim().parse().map_err(|_| FieldError::NotANumber)?;
+    kib.checked_mul(1024).ok_or(FieldError::NotANumber)
+}
+
+/// The value of `kernel.kptr_restrict`.
+///
+/// # Errors
+/// See [`FieldError`].
+pub fn kptr_restrict(text: &str) -> Result<u8, FieldError> {
+    text.trim().parse().map_err(|_| FieldError::NotANumber)
+}
+
+/// The first two numbers of a kernel release such as `6.18.44-generic`.
+///
+/// # Errors
+/// See [`FieldError`].
+pub fn release_version(text: &str) -> Result<(u32, u32), FieldError> {
+    let mut numbers = text.trim().splitn(3, '.');
+    let mut number = || {
+        let part = numbers.next().ok_or(FieldError::Missing)?;
+        let digits = part.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(part);
+        digits.parse().map_err(|_| FieldError::NotANumber)
+    };
+    Ok((number()?, number()?))
+}
+
+/// The bytes of lazily freed areas above which the kernel purges: 32 MiB for each bit of the number of online CPUs
+/// (`lazy_max_pages` in `mm/vmalloc.c`).
+#[must_use]
+pub const fn lazy_limit_bytes(cpus_online: u32) -> u64 {
+    (u32::BITS - cpus_online.leading_zeros()) as u64 * (32 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(cpu_count("0\n"), Ok(1));
+        assert_eq!(cpu_count("0-1,4,8-11\n"), Ok(7));
+        for bad in ["0-", "-1", "3-1", "0,0", "1,0", "a", "0-4294967295", ","] {
+            assert_eq!(cpu_count(bad), Err(FieldError::NotANumber), "{bad:?}");
+        }
+        assert_eq!(cpu_count("\n"), Err(FieldError::Missing));
+    }
+
+    #[test]
+    fn cpuinfo_and_meminfo() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: x\n\nprocessor\t: 1\n";
+        assert_eq!(cpuinfo_count(cpuinfo), Ok(2));
+        assert_eq!(cpuinfo_count(""), Err(FieldError::Missing));
+        let meminfo = "MemTotal:  16 kB\nVmallocTotal:   34359738367 kB\nVmallocUsed: x kB\n";
+        assert_eq!(meminfo_bytes(meminfo, "VmallocTotal"), Ok((32 << 40) - 1024));
+        assert_eq!(meminfo_bytes(meminfo, "VmallocUsed"), Err(FieldError::NotANumber));
+        assert_eq!(meminfo_bytes(meminfo, "VmallocChunk"), Err(FieldError::Missing));
+    }
+
+    #[test]
+    fn releases() {
+        assert_eq!(release_version("6.18.44-generic\n"), Ok((6, 18)));
+        assert_eq!(release_version("7.3-rc7"), Ok((7, 3)));
+        assert_eq!(release_version("linux"), Err(FieldError::NotANumber));
+        assert_eq!(release_version("6"), Err(FieldError::Missing));
+    }
+
+    /// Oracle 12: the table of limits.
+    #[test]
+    fn lazy_limits() {
+        let mib = |cpus| lazy_limit_bytes(cpus) >> 20;
+        let published = [
+            (1, 32),
+            (2, 64),
+            (4, 96),
+            (8, 128),
+            (16, 160),
+            (32, 192),
+            (64, 224),
+            (128, 256),
+            (256, 288),
+        ];
+        for (cpus, limit) in published {
+            assert_eq!(mib(cpus), limit, "{cpus} CPUs");
+        }
+        assert_eq!(lazy_limit_bytes(2) / 4096, 16_384);
+        assert_eq!(lazy_limit_bytes(64) / 4096, 57_344);
+    }
+}

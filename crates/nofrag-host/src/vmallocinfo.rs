@@ -1,0 +1,454 @@
+//! `/proc/vmallocinfo`: one line per area of the kernel's vmalloc space.
+//!
+//! ```text
+//! 0xffffc9000000c000-0xffffc90000011000   20480 kernel_clone+0x94/0x3e0 pages=4 vmalloc N0=4
+//! 0xffffc90000005000-0xffffc90000007000    8192 acpi_os_map_iomem+0x1bc/0x1e0 phys=0x00000000000a0000 ioremap
+//! 0xffffc9000005c000-0xffffc90000061000   20480 unpurged vm_area
+//! ```
+//!
+//! A line is a range of addresses, its size in bytes (the guard page included), then in this order what applies: the
+//! caller (with its `[module]`), `pages=` (backing pages), `phys=`, marks of the kind, and `Nn=` (backing pages per NUMA
+//! node). Instead of a caller stands `unpurged vm_area` for an area that is freed but not yet purged, and `vm_map_ram` for
+//! one of that allocator. From 6.9 on the lines come node by node, not by address.
+//!
+//! The addresses may be hashed, zeroed or withheld, see [`crate::addresses`]; the parser passes on what is printed.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The areas that the file lists and the lines that are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed<'a> {
+    /// The areas, in the order of the file.
+    pub areas: Vec<Area<'a>>,
+    /// The lines that could not be read, in the order of the file.
+    pub malformed: Vec<Malformed>,
+    /// Number of lines, empty ones included.
+    pub lines: u32,
+    /// What stands after the last line.
+    pub ending: Ending,
+}
+
+/// Whether the file ends where a line does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// With the end of a line, or with nothing at all.
+    #[default]
+    Whole,
+    /// Inside of a line: the copy was cut off.
+    Cut,
+}
+
+/// One area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area<'a> {
+    /// Number of its line, from 1.
+    pub line: u32,
+    /// What is printed as its addresses; `None` when the kernel withholds them (`(____ptrval____)`).
+    pub printed: Option<Printed>,
+    /// Bytes of address space, the guard page included.
+    pub size: u64,
+    /// Who asked for it: a symbol with offset and length, and its `[module]`.
+    pub caller: Option<&'a str>,
+    /// Pages of memory behind it.
+    pub pages: Option<u64>,
+    /// Physical address that it maps.
+    pub phys: Option<u64>,
+    /// The marks of its kind.
+    pub marks: Marks,
+    /// The first word that this parser does not know.
+    pub unknown: Option<&'a str>,
+    nodes: &'a str,
+}
+
+/// The addresses as printed, which need not be addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Printed {
+    /// First number.
+    pub start: u64,
+    /// Second number.
+    pub end: u64,
+    /// Hexadecimal digits of the first: 8 on a 32-bit kernel, 16 on a 64-bit one.
+    pub digits: u8,
+}
+
+/// A word that says what kind of area a line describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Device memory.
+    Ioremap,
+    /// Filled in page by page by its owner.
+    Sparse,
+    /// Memory from `vmalloc` and its relatives.
+    Vmalloc,
+    /// Pages of the caller, mapped in a row.
+    Vmap,
+    /// May be mapped into a process.
+    User,
+    /// Memory for devices.
+    DmaCoherent,
+    /// The array of its pages is so long that it lies in vmalloc space itself.
+    Vpages,
+    /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
+    VmMapRam,
+    /// Freed, but not yet purged.
+    Unpurged,
+}
+
+impl Mark {
+    /// Every mark, in the order in which the kernel prints them.
+    pub const ALL: [Mark; 9] = [
+        Mark::Unpurged,
+        Mark::VmMapRam,
+        Mark::Ioremap,
+        Mark::Sparse,
+        Mark::Vmalloc,
+        Mark::Vmap,
+        Mark::User,
+        Mark::DmaCoherent,
+        Mark::Vpages,
+    ];
+
+    /// The word or words in the file.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Mark::Ioremap => "ioremap",
+            Mark::Sparse => "sparse",
+            Mark::Vmalloc => "vmalloc",
+            Mark::Vmap => "vmap",
+            Mark::User => "user",
+            Mark::DmaCoherent => "dma-coherent",
+            Mark::Vpages => "vpages",
+            Mark::VmMapRam => "vm_map_ram",
+            Mark::Unpurged => "unpurged vm_area",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Mark> {
+        Mark::ALL.into_iter().find(|mark| mark.text().split(' ').next() == Some(word))
+    }
+}
+
+/// A set of [`Mark`]s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u16);
+
+impl Marks {
+    /// The set with `mark` in it too.
+    #[must_use]
+    pub const fn with(self, mark: Mark) -> Marks {
+        Marks(self.0 | 1 << mark as u16)
+    }
+
+    /// Whether `mark` is in the set.
+    #[must_use]
+    pub const fn has(self, mark: Mark) -> bool {
+        self.0 & (1 << mark as u16) != 0
+    }
+}
+
+/// What an area is for, decided from its marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// `vmalloc`.
+    Vmalloc,
+    /// `vmap`.
+    Vmap,
+    /// `ioremap`.
+    Ioremap,
+    /// `user`, whatever else is marked.
+    User,
+    /// `dma-coherent`.
+    DmaCoherent,
+    /// `sparse`.
+    Sparse,
+    /// `vm_map_ram`.
+    VmMapRam,
+    /// No mark of a kind.
+    Unmarked,
+    /// `unpurged`: freed, but not yet purged.
+    Unpurged,
+}
+
+impl Kind {
+    /// The name in tables and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Vmalloc => "vmalloc",
+            Kind::Vmap => "vmap",
+            Kind::Ioremap => "ioremap",
+            Kind::User => "user",
+            Kind::DmaCoherent => "dma-coherent",
+            Kind::Sparse => "sparse",
+            Kind::VmMapRam => "vm-map-ram",
+            Kind::Unmarked => "unmarked",
+            Kind::Unpurged => "unpurged",
+        }
+    }
+}
+
+impl<'a> Area<'a> {
+    /// What the area is for.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        const BY_PRECEDENCE: [(Mark, Kind); 8] = [
+            (Mark::Unpurged, Kind::Unpurged),
+            (Mark::VmMapRam, Kind::VmMapRam),
+            (Mark::User, Kind::User),
+            (Mark::Ioremap, Kind::Ioremap),
+            (Mark::DmaCoherent, Kind::DmaCoherent),
+            (Mark::Sparse, Kind::Sparse),
+            (Mark::Vmap, Kind::Vmap),
+            (Mark::Vmalloc, Kind::Vmalloc),
+        ];
+        let found = BY_PRECEDENCE.into_iter().find(|(mark, _)| self.marks.has(*mark));
+        found.map_or(Kind::Unmarked, |(_, kind)| kind)
+    }
+
+    /// Whether the area is freed but not yet purged.
+    #[must_use]
+    pub fn is_lazy(&self) -> bool {
+        self.marks.has(Mark::Unpurged)
+    }
+
+    /// The caller's symbol without offset and length, its module behind it: `nf_tables_init [nf_tables]`.
+    #[must_use]
+    pub fn caller_symbol(&self) -> Option<CallerSymbol<'a>> {
+        let (place, module) = match self.caller?.split_once(' ') {
+            Some((place, module)) => (place, Some(module)),
+            None => (self.caller?, None),
+        };
+        let symbol = place.split_once('+').map_or(place, |(symbol, _)| symbol);
+        Some(CallerSymbol { symbol, module })
+    }
+
+    /// NUMA nodes with the pages that each backs.
+    pub fn nodes(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
+        self.nodes.split(' ').filter_map(node_pages)
+    }
+}
+
+/// See [`Area::caller_symbol`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallerSymbol<'a> {
+    /// The function.
+    pub symbol: &'a str,
+    /// The module with its brackets.
+    pub module: Option<&'a str>,
+}
+
+impl fmt::Display for CallerSymbol<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.symbol)?;
+        self.module.map_or(Ok(()), |module| write!(f, " {module}"))
+    }
+}
+
+/// A line that describes no area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {problem}")]
+pub struct Malformed {
+    /// Its number, from 1.
+    pub line: u32,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Problem {
+    /// It holds bytes that are no text.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// It does not begin with two numbers joined by a dash.
+    #[error("no address range at the start")]
+    NoRange,
+    /// The range is not followed by a number of bytes.
+    #[error("no size after the address range")]
+    NoSize,
+    /// `pages=`, `phys=` or `Nn=` without a number.
+    #[error("a value that is no number")]
+    NotANumber,
+}
+
+/// Reads a whole `/proc/vmallocinfo`. Never fails: what cannot be read is in [`Parsed::malformed`]. Borrows from `text`.
+///
+/// ```
+/// use nofrag_host::vmallocinfo::{Kind, parse};
+///
+/// let parsed = parse(b"0xffffc90000000000-0xffffc90000005000   20480 unpurged vm_area\nnonsense\n");
+/// assert_eq!((parsed.areas[0].size, parsed.areas[0].kind()), (20480, Kind::Unpurged));
+/// assert_eq!(parsed.malformed[0].to_string(), "line 2: no address range at the start");
+/// ```
+#[must_use]
+pub fn parse(text: &[u8]) -> Parsed<'_> {
+    let mut parsed = Parsed::default();
+    if text.last().is_some_and(|&last| last != b'\n') {
+        parsed.ending = Ending::Cut;
+    }
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        let number = parsed.lines.saturating_add(1);
+        parsed.lines = number;
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let area = std::str::from_utf8(line).map_err(|_| Problem::NotUtf8).and_then(parse_line);
+        match area {
+            Ok(area) => parsed.areas.push(Area { line: number, ..area }),
+            Err(problem) => parsed.malformed.push(Malformed { line: number, problem }),
+        }
+    }
+    parsed
+}
+
+fn parse_line(line: &str) -> Result<Area<'_>, Problem> {
+    let mut words = Words { rest: line };
+    let printed = parse_range(words.next().ok_or(Problem::NoRange)?)?;
+    let size = words.next().and_then(decimal).ok_or(Problem::NoSize)?;
+    let mut area = Area {
+        line: 0,
+        printed,
+        size,
+        caller: None,
+        pages: None,
+        phys: None,
+        marks: Marks::default(),
+        unknown: None,
+        nodes: "",
+    };
+    let mut may_be_caller = true;
+    while let Some(word) = words.next() {
+        if let Some(mark) = Mark::from_word(word) {
+            area.marks = area.marks.with(mark);
+            if mark == Mark::Unpurged {
+                words.skip("vm_area");
+            }
+        } else if let Some(pages) = word.strip_prefix("pages=") {
+            area.pages = Some(decimal(pages).ok_or(Problem::NotANumber)?);
+        } else if let Some(phys) = word.strip_prefix("phys=") {
+            area.phys = Some(hexadecimal(phys).ok_or(Problem::NotANumber)?.0);
+        } else if is_node(word) {
+            let first = area.nodes.is_empty();
+            node_pages(word).ok_or(Problem::NotANumber)?;
+            area.nodes = if first { word } else { joined(line, area.nodes, word) };
+        } else if may_be_caller {
+            let module = words.module();
+            area.caller = Some(module.map_or(word, |module| joined(line, word, module)));
+        } else {
+            area.unknown = area.unknown.or(Some(word));
+        }
+        may_be_caller = false;
+    }
+    Ok(area)
+}
+
+/// The words of a line, each a slice of it.
+struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let rest = self.rest.trim_ascii_start();
+        let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
+        let (word, rest) = rest.split_at(end);
+        self.rest = rest;
+        (!word.is_empty()).then_some(word)
+    }
+
+    fn skip(&mut self, word: &str) {
+        let mut ahead = Words { rest: self.rest };
+        if ahead.next() == Some(word) {
+            self.rest = ahead.rest;
+        }
+    }
+
+    fn module(&mut self) -> Option<&'a str> {
+        let mut ahead = Words { rest: self.rest };
+        let word = ahead.next().filter(|word| word.starts_with('[') && word.ends_with(']'))?;
+        self.rest = ahead.rest;
+        Some(word)
+    }
+}
+
+/// The part of `line` from the start of `first` to the end of `last`, both slices of it.
+fn joined<'a>(line: &'a str, first: &'a str, last: &'a str) -> &'a str {
+    let start = first.as_ptr() as usize - line.as_ptr() as usize;
+    let end = last.as_ptr() as usize + last.len() - line.as_ptr() as usize;
+    &line[start..end]
+}
+
+fn parse_range(word: &str) -> Result<Option<Printed>, Problem> {
+    let (start, end) = word.split_once('-').ok_or(Problem::NoRange)?;
+    if is_withheld(start) && is_withheld(end) {
+        return Ok(None);
+    }
+    let (start, digits) = hexadecimal(start).ok_or(Problem::NoRange)?;
+    let (end, _) = hexadecimal(end).ok_or(Problem::NoRange)?;
+    Ok(Some(Printed { start, end, digits }))
+}
+
+/// What the kernel prints until it has the random numbers for hashing.
+const WITHHELD: &str = "(____ptrval____)";
+
+fn is_withheld(word: &str) -> bool {
+    word.strip_prefix("0x").unwrap_or(word) == WITHHELD
+}
+
+/// The number and how many digits it has; with or without `0x`.
+fn hexadecimal(word: &str) -> Option<(u64, u8)> {
+    let digits = word.strip_prefix("0x").unwrap_or(word);
+    let all_digits =
+        (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    all_digits.then_some(())?;
+    Some((u64::from_str_radix(digits, 16).ok()?, digits.len() as u8))
+}
+
+fn decimal(word: &str) -> Option<u64> {
+    word.bytes().all(|b| b.is_ascii_digit()).then(|| word.parse().ok()).flatten()
+}
+
+fn is_node(word: &str) -> bool {
+    let Some((name, _)) = word.split_once('=') else { return false };
+    name.strip_prefix('N').is_some_and(|id| !id.is_empty() && decimal(id).is_some())
+}
+
+fn node_pages(word: &str) -> Option<(u32, u64)> {
+    let (name, pages) = word.split_once('=')?;
+    Some((name.strip_prefix('N')?.parse().ok()?, decimal(pages)?))
+}
+
+/// The line as the kernel prints it.
+impl fmt::Display for Area<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.printed {
+            Some(Printed { start, end, digits }) => {
+                let width = usize::from(digits);
+                write!(f, "0x{start:0width$x}-0x{end:0width$x}")?;
+            }
+            None => write!(f, "0x{WITHHELD}-0x{WITHHELD}")?,
+        }
+        write!(f, " {:7}", self.size)?;
+        if let Some(caller) = self.caller {
+            write!(f, " {caller}")?;
+        }
+        if let Some(pages) = self.pages {
+            write!(f, " pages={pages}")?;
+        }
+        if let Some(phys) = self.phys {
+            write!(f, " phys=0x{phys:016x}")?;
+        }
+        for mark in Mark::ALL.into_iter().filter(|&mark| self.marks.has(mark)) {
+            write!(f, " {}", mark.text())?;
+        }
+        if !self.nodes.is_empty() {
+            write!(f, " {}", self.nodes)?;
+        }
+        Ok(())
+    }
+}
