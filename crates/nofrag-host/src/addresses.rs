@@ -63,9 +63,9 @@ fn is_possible(area: &Area<'_>) -> bool {
     // A kernel range lies above what a hash of 32 bits can reach; on a 32-bit kernel above the lowest gigabyte of processes.
     let lowest = if printed.digits > 8 { 1 << 32 } else { 0x4000_0000 };
     printed.start >= lowest
-        && printed.start % MIN_PAGE == 0
+        && printed.start.is_multiple_of(MIN_PAGE)
         && area.size > 0
-        && area.size % MIN_PAGE == 0
+        && area.size.is_multiple_of(MIN_PAGE)
         && printed.end.checked_sub(printed.start) == Some(area.size)
 }
 
