@@ -1,0 +1,27 @@
+//! Fuzz targets as plain functions of bytes.
+//!
+//! A target reads operations from its input and panics when a structure breaks its promise. The same function is run
+//! three ways: by libFuzzer (`cargo xtask fuzz`), by a seeded loop on stable Rust (`cargo test` in this folder), and on
+//! saved inputs (`cargo run --bin ranges -- FILE...` in this folder).
+
+pub mod canary;
+pub mod model;
+pub mod ranges;
+
+/// Makes the program of a fuzz target: libFuzzer's entry under cargo-fuzz, else one that replays the given files.
+#[macro_export]
+macro_rules! target {
+    ($body:path) => {
+        #[cfg(fuzzing)]
+        ::libfuzzer_sys::fuzz_target!(|data: &[u8]| $body(data));
+
+        #[cfg(not(fuzzing))]
+        fn main() -> ::std::io::Result<()> {
+            for path in ::std::env::args_os().skip(1) {
+                $body(&::std::fs::read(&path)?);
+                println!("{}: held", path.display());
+            }
+            Ok(())
+        }
+    };
+}
