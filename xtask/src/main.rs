@@ -1,3 +1,93 @@
-//! Repository tasks: tidy, ci, figures.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `fuzz`.
+//!
+//! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
+//! the files that they come from. `fuzz` runs the fuzz targets, the canary among them. `ci` runs every check in order
+//! and prints what each took; `.ci/run` installs what it needs and then calls it.
 
-fn main() {}
+mod ci;
+mod figures;
+mod finding;
+mod fuzz;
+mod rules;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::tree::Tree;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Repository tasks of nofrag", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check the rules of the repository that no compiler checks
+    Tidy,
+    /// Run every check in order, as continuous integration does after its set-up
+    Ci,
+    /// Rewrite the figures in prose from the files that they are taken from
+    Figures,
+    /// Run each fuzz target for a while; fails if a target crashes or the canary survives
+    Fuzz {
+        /// How long each target runs
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let root = repository_root();
+    let outcome = match Cli::parse().task {
+        Task::Tidy => tidy(&root),
+        Task::Ci => ci::run(&root),
+        Task::Figures => refresh_figures(&root),
+        Task::Fuzz { seconds } => fuzz::run(&root, seconds),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints what breaks a rule; true when nothing does.
+fn tidy(root: &Path) -> anyhow::Result<bool> {
+    let tree = Tree::read(root)?;
+    let findings = rules::check_all(root, &tree)?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", tree.files().len(), findings.len());
+    Ok(findings.is_empty())
+}
+
+/// Brings the prose up to date with the files under `results/` and `data/figures/`.
+fn refresh_figures(root: &Path) -> anyhow::Result<bool> {
+    let tree = Tree::read(root)?;
+    let mut changed = 0;
+    for file in tree.markdown() {
+        let text = figures::refresh(&tree, file);
+        if text != file.text {
+            std::fs::write(root.join(&file.path), text)?;
+            println!("rewrote {}", file.path);
+            changed += 1;
+        }
+    }
+    println!("figures: {changed} files changed");
+    Ok(true)
+}
+
+/// The folder above this crate's, wherever the command was called.
+fn repository_root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().expect("this crate lies in a folder of the repository").to_path_buf()
+}

@@ -1,0 +1,336 @@
+//! Every check in order, each with its time. A check whose tools are missing is skipped, and says so.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::fuzz;
+
+/// One check: a command line, and what it needs.
+struct Stage {
+    name: &'static str,
+    program: &'static str,
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+    needs: &'static [Need],
+    /// After so long it has failed.
+    limit: Duration,
+}
+
+/// What a check cannot do without.
+enum Need {
+    /// A file or folder of the repository.
+    Path(&'static str),
+    /// A program on the search path.
+    Program(&'static str),
+    /// The standard library of a target.
+    Target(&'static str),
+    /// A C compiler that links 32-bit programs.
+    Link32,
+    /// The nightly toolchain and cargo-fuzz.
+    Fuzzer,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Quick checks first, so that a slip is seen early.
+const STAGES: &[Stage] = &[
+    Stage {
+        name: "format",
+        program: "cargo",
+        arguments: &["fmt", "--all", "--check"],
+        environment: &[],
+        needs: &[],
+        limit: MINUTE,
+    },
+    Stage {
+        name: "format of fuzz",
+        program: "cargo",
+        arguments: &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"],
+        environment: &[],
+        needs: &[Need::Path("fuzz/Cargo.toml")],
+        limit: MINUTE,
+    },
+    Stage {
+        name: "tidy",
+        program: "cargo",
+        arguments: &["xtask", "tidy"],
+        environment: &[],
+        needs: &[],
+        limit: MINUTE,
+    },
+    Stage {
+        name: "tests",
+        program: "cargo",
+        arguments: &["test", "--workspace"],
+        environment: &[],
+        needs: &[],
+        limit: MINUTE.saturating_mul(10),
+    },
+    Stage {
+        name: "clippy",
+        program: "cargo",
+        arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        environment: &[],
+        needs: &[],
+        limit: MINUTE.saturating_mul(5),
+    },
+    Stage {
+        name: "documentation",
+        program: "cargo",
+        arguments: &["doc", "--workspace", "--no-deps"],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+        needs: &[],
+        limit: MINUTE.saturating_mul(5),
+    },
+    Stage {
+        name: "examples",
+        program: "cargo",
+        arguments: &["build", "--workspace", "--examples"],
+        environment: &[],
+        needs: &[],
+        limit: MINUTE.saturating_mul(5),
+    },
+    Stage {
+        name: "core without std",
+        program: "cargo",
+        arguments: &[
+            "build",
+            "--package",
+            "nofrag",
+            "--no-default-features",
+            "--target",
+            "x86_64-unknown-none",
+        ],
+        environment: &[],
+        needs: &[Need::Target("x86_64-unknown-none")],
+        limit: MINUTE.saturating_mul(3),
+    },
+    Stage {
+        name: "core on i686",
+        program: "cargo",
+        arguments: &["test", "--package", "nofrag", "--target", "i686-unknown-linux-gnu"],
+        environment: &[],
+        needs: &[Need::Target("i686-unknown-linux-gnu"), Need::Link32],
+        limit: MINUTE.saturating_mul(6),
+    },
+    Stage {
+        name: "core on aarch64",
+        program: "cargo",
+        arguments: &[
+            "test",
+            "--package",
+            "nofrag",
+            "--tests",
+            "--target",
+            "aarch64-unknown-linux-gnu",
+        ],
+        environment: &[
+            ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"),
+            (
+                "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+                "qemu-aarch64-static -L /usr/aarch64-linux-gnu",
+            ),
+            // Emulation is slow, and the cases are the same ones that run natively.
+            ("PROPTEST_CASES", "16"),
+        ],
+        needs: &[
+            Need::Target("aarch64-unknown-linux-gnu"),
+            Need::Program("aarch64-linux-gnu-gcc"),
+            Need::Program("qemu-aarch64-static"),
+        ],
+        limit: MINUTE.saturating_mul(8),
+    },
+    Stage {
+        name: "interleavings",
+        program: "cargo",
+        arguments: &[
+            "test",
+            "--package",
+            "nofrag",
+            "--profile",
+            "quick",
+            "--test",
+            "loom",
+            "--target-dir",
+            "target/loom",
+        ],
+        environment: &[("RUSTFLAGS", "--cfg loom"), ("LOOM_MAX_PREEMPTIONS", "2")],
+        needs: &[Need::Path("crates/nofrag/tests/loom")],
+        limit: MINUTE.saturating_mul(5),
+    },
+    Stage {
+        name: "fuzz bodies, seeded",
+        program: "cargo",
+        arguments: &["test", "--manifest-path", "fuzz/Cargo.toml"],
+        environment: &[],
+        needs: &[Need::Path("fuzz/Cargo.toml")],
+        limit: MINUTE.saturating_mul(5),
+    },
+    Stage {
+        name: "fuzz targets",
+        program: "cargo",
+        arguments: &["xtask", "fuzz", "--seconds", "10"],
+        environment: &[],
+        needs: &[Need::Path("fuzz/Cargo.toml"), Need::Fuzzer],
+        limit: MINUTE.saturating_mul(6),
+    },
+];
+
+enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+}
+
+/// Runs every stage, also after one failed; true if none did.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let mut report = Vec::new();
+    for stage in STAGES {
+        println!("\n== {}: {} {}", stage.name, stage.program, stage.arguments.join(" "));
+        let start = Instant::now();
+        let outcome = match stage.needs.iter().find_map(|need| need.missing(root)) {
+            Some(reason) => Outcome::Skipped(reason),
+            None => stage.run(root)?,
+        };
+        report.push((stage.name, outcome, start.elapsed()));
+    }
+    Ok(print_report(&report))
+}
+
+fn print_report(report: &[(&str, Outcome, Duration)]) -> bool {
+    println!("\n== summary");
+    let [mut passed, mut failed, mut skipped] = [0; 3];
+    for (name, outcome, time) in report {
+        let (count, text) = match outcome {
+            Outcome::Passed => (&mut passed, "passed".to_owned()),
+            Outcome::Failed(why) => (&mut failed, format!("FAILED: {why}")),
+            Outcome::Skipped(why) => (&mut skipped, format!("skipped: {why}")),
+        };
+        *count += 1;
+        println!("{name:<22} {:>4} s  {text}", time.as_secs());
+    }
+    println!("stages: {passed} passed, {failed} failed, {skipped} skipped");
+    failed == 0
+}
+
+impl Stage {
+    fn run(&self, root: &Path) -> anyhow::Result<Outcome> {
+        let mut command = if has_program("timeout") {
+            let mut command = Command::new("timeout");
+            command.args(["--kill-after=10", &self.limit.as_secs().to_string(), self.program]);
+            command
+        } else {
+            Command::new(self.program)
+        };
+        command.args(self.arguments).envs(self.environment.iter().copied());
+        let status = command.current_dir(root).stdin(Stdio::null()).status()?;
+        Ok(match status.code() {
+            Some(0) => Outcome::Passed,
+            Some(124 | 137) => Outcome::Failed(format!("ran past {} s", self.limit.as_secs())),
+            _ => Outcome::Failed(status.to_string()),
+        })
+    }
+}
+
+impl Need {
+    /// Why the need is not met, if it is not.
+    fn missing(&self, root: &Path) -> Option<String> {
+        match self {
+            Need::Path(path) => {
+                let there = root.join(path).exists() || root.join(format!("{path}.rs")).exists();
+                (!there).then(|| format!("the repository has no {path}"))
+            }
+            Need::Program(name) => (!has_program(name)).then(|| format!("{name} is not installed")),
+            Need::Target(name) => {
+                (!has_target(name)).then(|| format!("`rustup target add {name}` was not done"))
+            }
+            Need::Link32 => (!links_32_bit())
+                .then(|| "the C compiler links no 32-bit programs (gcc-multilib)".to_owned()),
+            Need::Fuzzer => fuzz::missing(),
+        }
+    }
+}
+
+fn has_program(name: &str) -> bool {
+    succeeds(Command::new(name).arg("--version"))
+}
+
+fn has_target(name: &str) -> bool {
+    // A target's standard library lies where the compiler looks for it, also without rustup.
+    let found = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", name])
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    found.is_ok_and(|folder| !folder.is_empty() && Path::new(&folder).is_dir())
+}
+
+fn links_32_bit() -> bool {
+    let program = std::env::temp_dir().join(format!("nofrag-link32-{}", std::process::id()));
+    let linked = Command::new("cc")
+        .args(["-m32", "-x", "c", "-", "-o"])
+        .arg(&program)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .and_then(|mut compiler| {
+            let mut source = compiler.stdin.take().expect("the input was asked for");
+            std::io::Write::write_all(&mut source, b"int main(void) { return 0; }")?;
+            drop(source);
+            compiler.wait()
+        })
+        .is_ok_and(|status| status.success());
+    // It may never have been made.
+    let _ = std::fs::remove_file(program);
+    linked
+}
+
+/// Whether the command can be run and exits with success; its output is dropped.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_without_its_tool_is_skipped_with_a_reason() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(Need::Path("src").missing(root).is_none());
+        assert!(Need::Path("src/main").missing(root).is_none());
+        assert!(Need::Path("no/such/folder").missing(root).is_some());
+        assert!(Need::Program("no-such-program-here").missing(root).is_some());
+        assert!(Need::Target("no-such-target").missing(root).is_some());
+    }
+
+    #[test]
+    fn a_failed_stage_fails_the_run() {
+        let passed = ("a", Outcome::Passed, MINUTE);
+        let skipped = ("b", Outcome::Skipped("a reason".into()), MINUTE);
+        let failed = ("c", Outcome::Failed("exit status: 1".into()), MINUTE);
+        assert!(print_report(&[passed, skipped]));
+        assert!(!print_report(&[failed]));
+    }
+
+    #[test]
+    fn a_stage_that_fails_or_hangs_is_seen() {
+        let stage = |arguments: &'static [&'static str]| Stage {
+            name: "a",
+            program: "sh",
+            arguments,
+            environment: &[],
+            needs: &[],
+            limit: Duration::from_secs(1),
+        };
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let run = |arguments| stage(arguments).run(root).expect("sh can be started");
+        assert!(matches!(run(&["-c", "exit 0"]), Outcome::Passed));
+        assert!(matches!(run(&["-c", "exit 3"]), Outcome::Failed(_)));
+        if has_program("timeout") {
+            let Outcome::Failed(why) = run(&["-c", "sleep 60"]) else { panic!("it cannot pass") };
+            assert_eq!(why, "ran past 1 s");
+        }
+    }
+}

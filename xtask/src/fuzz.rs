@@ -1,0 +1,98 @@
+//! Runs the fuzz targets, and the canary: a target with a planted bug, which must be found.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::ci::succeeds;
+
+/// The target that is broken on purpose.
+const CANARY: &str = "canary";
+
+/// Why no target can be run here, if so.
+pub(crate) fn missing() -> Option<String> {
+    if !succeeds(Command::new("cargo").args(["+nightly", "--version"])) {
+        Some("there is no nightly toolchain".into())
+    } else if !succeeds(Command::new("cargo").args(["fuzz", "--version"])) {
+        Some("cargo-fuzz is not installed (`cargo install cargo-fuzz --locked`)".into())
+    } else {
+        None
+    }
+}
+
+/// Runs every target for `seconds`; true if the sound ones held and the canary did not.
+pub(crate) fn run(root: &Path, seconds: u64) -> anyhow::Result<bool> {
+    if let Some(reason) = missing() {
+        bail!("the fuzz targets cannot be run: {reason}");
+    }
+    let targets = targets(root)?;
+    let mut passed = true;
+    for target in &targets {
+        println!("-- fuzz target {target}");
+        let survived = fuzz(root, target, seconds)?;
+        let as_wanted = survived != (target == CANARY);
+        println!("-- {target}: {}", verdict(target == CANARY, survived));
+        passed &= as_wanted;
+    }
+    if !targets.iter().any(|target| target == CANARY) {
+        bail!("there is no fuzz target `{CANARY}`, which shows that a bug would be found");
+    }
+    Ok(passed)
+}
+
+fn verdict(is_canary: bool, survived: bool) -> &'static str {
+    match (is_canary, survived) {
+        (false, true) => "held",
+        (false, false) => "FAILED; cargo-fuzz has printed where it saved the input",
+        (true, false) => "the planted bug was found, as it must be",
+        (true, true) => "FAILED: the planted bug was not found, so the targets prove nothing",
+    }
+}
+
+/// Builds and runs one target; whether it survived. A target that cannot be built is an error, also for the canary.
+fn fuzz(root: &Path, target: &str, seconds: u64) -> anyhow::Result<bool> {
+    let cargo_fuzz = |task: &str| {
+        let mut command = Command::new("cargo");
+        command.args(["+nightly", "fuzz", task, target]).current_dir(root).stdin(Stdio::null());
+        command
+    };
+    if !cargo_fuzz("build").status().context("cargo fuzz can be started")?.success() {
+        bail!("the fuzz target {target} cannot be built");
+    }
+    let mut command = cargo_fuzz("run");
+    command.arg("--").arg(format!("-max_total_time={seconds}"));
+    command.args(["-print_final_stats=1", "-max_len=4096", "-timeout=10"]);
+    Ok(command.status()?.success())
+}
+
+/// The names of the targets, in the order of the manifest.
+fn targets(root: &Path) -> anyhow::Result<Vec<String>> {
+    let path = root.join("fuzz/Cargo.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let manifest: toml::Value = toml::from_str(&text)?;
+    let bins = manifest.get("bin").and_then(toml::Value::as_array);
+    let names = bins.into_iter().flatten().filter_map(|bin| bin.get("name")?.as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_canary_is_among_the_targets() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = own.parent().expect("this crate lies in a folder of the repository");
+        let targets = targets(root).expect("the manifest of the fuzz targets can be read");
+        assert!(targets.iter().any(|target| target == CANARY), "{targets:?}");
+        assert!(targets.len() > 1);
+    }
+
+    #[test]
+    fn a_canary_that_survives_is_a_failure() {
+        assert!(verdict(true, true).starts_with("FAILED"));
+        assert!(verdict(false, false).starts_with("FAILED"));
+        assert_eq!(verdict(false, true), "held");
+    }
+}

@@ -1,0 +1,38 @@
+//! The rules. Each is a function from a [`Tree`] to findings, with a test that shows it can fail.
+
+mod decisions;
+mod dependencies;
+mod folders;
+mod functions;
+mod links;
+mod machine_paths;
+mod modules;
+mod prose_figures;
+mod text;
+mod unsafety;
+
+use std::path::Path;
+
+use crate::finding::Finding;
+use crate::tree::Tree;
+
+/// The rules that need nothing but the files.
+const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
+    decisions::check,
+    folders::check,
+    functions::check,
+    links::check,
+    machine_paths::check,
+    modules::check,
+    prose_figures::check,
+    text::check,
+    unsafety::check,
+];
+
+/// What every rule finds, by file and line.
+pub(crate) fn check_all(root: &Path, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = dependencies::check(tree, &dependencies::packages(root)?);
+    findings.extend(RULES.iter().flat_map(|rule| rule(tree)));
+    findings.sort();
+    Ok(findings)
+}

@@ -1,0 +1,118 @@
+//! The repository's files in memory, so that each rule is a function of text and can be tested on a few lines.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// A text file of the repository.
+#[derive(Clone, Debug)]
+pub(crate) struct TextFile {
+    /// Relative to the repository root, with `/` between the parts.
+    pub(crate) path: String,
+    /// The whole content.
+    pub(crate) text: String,
+}
+
+/// A Rust file that could be parsed.
+pub(crate) struct RustFile {
+    /// Relative to the repository root.
+    pub(crate) path: String,
+    /// The whole content.
+    pub(crate) text: String,
+    /// Its syntax, with positions.
+    pub(crate) syntax: syn::File,
+}
+
+/// All files that git tracks or would track.
+#[derive(Default)]
+pub(crate) struct Tree {
+    paths: BTreeSet<String>,
+    files: Vec<TextFile>,
+    rust: Vec<RustFile>,
+}
+
+impl Tree {
+    /// Reads the working tree: tracked files, and new ones that git does not ignore.
+    pub(crate) fn read(root: &Path) -> anyhow::Result<Tree> {
+        let listing = Command::new("git")
+            .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+            .current_dir(root)
+            .output()
+            .context("git lists the files to check; is it installed?")?;
+        if !listing.status.success() {
+            bail!("git ls-files failed in {}: not a git checkout?", root.display());
+        }
+        let mut tree = Tree::default();
+        for path in String::from_utf8(listing.stdout)?.split_terminator('\0') {
+            // A file that is deleted but still in git's index is no longer there to check.
+            if let Ok(bytes) = std::fs::read(root.join(path)) {
+                tree.add(path, bytes)?;
+            }
+        }
+        Ok(tree)
+    }
+
+    fn add(&mut self, path: &str, bytes: Vec<u8>) -> anyhow::Result<()> {
+        self.paths.insert(path.to_owned());
+        // A file that is not UTF-8 is data: it exists, but no rule reads it.
+        let Ok(text) = String::from_utf8(bytes) else { return Ok(()) };
+        if path.ends_with(".rs") {
+            let syntax = syn::parse_file(&text).with_context(|| format!("{path} is not Rust"))?;
+            self.rust.push(RustFile { path: path.to_owned(), text: text.clone(), syntax });
+        }
+        self.files.push(TextFile { path: path.to_owned(), text });
+        Ok(())
+    }
+
+    /// A tree of the given paths and contents.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
+        let mut tree = Tree::default();
+        for (path, text) in files {
+            tree.add(path, text.as_bytes().to_vec()).expect("a test's Rust can be parsed");
+        }
+        tree
+    }
+
+    /// Every text file.
+    pub(crate) fn files(&self) -> &[TextFile] {
+        &self.files
+    }
+
+    /// Every Rust file.
+    pub(crate) fn rust(&self) -> &[RustFile] {
+        &self.rust
+    }
+
+    /// Every Markdown file.
+    pub(crate) fn markdown(&self) -> impl Iterator<Item = &TextFile> {
+        self.files.iter().filter(|file| file.path.ends_with(".md"))
+    }
+
+    /// The text of the file at `path`, if there is one.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
+    }
+
+    /// Whether there is a file or a folder at `path`.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        path.is_empty()
+            || self.paths.contains(path)
+            || self.paths.range(folder.clone()..).next().is_some_and(|p| p.starts_with(&folder))
+    }
+
+    /// The names of the folders directly inside `folder`.
+    pub(crate) fn folders_in(&self, folder: &str) -> BTreeSet<&str> {
+        let prefix = format!("{folder}/");
+        let below = self.paths.iter().filter_map(|path| path.strip_prefix(&prefix));
+        below.filter_map(|rest| rest.split_once('/')).map(|(name, _)| name).collect()
+    }
+}
+
+/// The numbered lines of `text`, from one.
+pub(crate) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(at, line)| (at + 1, line))
+}
