@@ -4,7 +4,8 @@
 //! clock, thread, file or random source, and runs without `std`. Time, CPU and seed are arguments, so every run replays.
 //!
 //! Read in this order: [`units`] and [`cpu`] (what is counted, and by whom), [`check`] (how a structure states what is
-//! always true of it), [`ranges`] (free ranges of numbers, single owner).
+//! always true of it), [`ranges`] (free ranges of numbers, single owner), `vmap` (virtual areas, shared by many CPUs; needs
+//! locks, so the feature `std` or, without it, `spin`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
@@ -12,5 +13,11 @@ extern crate alloc;
 
 pub mod check;
 pub mod cpu;
+#[cfg(any(feature = "std", feature = "spin", loom))]
+pub mod event;
 pub mod ranges;
+#[cfg(any(feature = "std", feature = "spin", loom))]
+mod sync;
 pub mod units;
+#[cfg(any(feature = "std", feature = "spin", loom))]
+pub mod vmap;

@@ -12,7 +12,7 @@ mod cached_scan;
 mod counters;
 mod error;
 mod index;
-mod red_black;
+pub(crate) mod red_black;
 mod request;
 mod span;
 mod wide;

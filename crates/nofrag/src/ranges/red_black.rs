@@ -65,8 +65,9 @@ impl NodeId {
         NonZeroU32::new(slot).map(NodeId)
     }
 
+    /// The node's place among all; places of removed nodes are used again.
     #[inline]
-    fn slot(self) -> u32 {
+    pub(crate) fn slot(self) -> u32 {
         self.0.get()
     }
 }

@@ -1,0 +1,294 @@
+//! The only file that names a lock or an atomic's home: `std`, `spin` without it, `loom` under its model checker.
+//!
+//! A [`Mutex`] has a [`Rank`] and counts what it costs: how often it was taken, and how often the taker had to wait.
+//! A thread that holds a lock may only take one of a higher rank; debug builds with `std` verify that, so a deadlock shows
+//! in any test that takes the two locks at all.
+//!
+//! [`Published`] is a slot that is written once and then read without a lock.
+
+use core::ops::{Deref, DerefMut};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(not(loom))]
+pub(crate) use portable::{AtomicBool, AtomicU64, Ordering};
+
+#[cfg(not(loom))]
+mod portable {
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+}
+
+/// The order in which locks nest: a holder may take only locks of a higher rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(dead_code)] // for the engine that is being written
+pub(crate) enum Rank {
+    /// One purge runs at a time.
+    Purge,
+    /// A CPU's pools.
+    Cpu,
+    /// A CPU's flushed areas that other CPUs hand to it.
+    Inbox,
+    /// A node's or a shard's busy areas.
+    Busy,
+    /// A node's lazily freed areas.
+    Lazy,
+    /// A node's pools.
+    Pools,
+    /// The index of free ranges.
+    Free,
+    /// The list of notifiers.
+    Notifiers,
+}
+
+/// What a lock has cost since construction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockCounters {
+    /// How often the lock was taken. Each time costs two locked operations of the processor.
+    pub acquisitions: u64,
+    /// How often the taker found it held and had to wait.
+    pub conflicts: u64,
+}
+
+impl LockCounters {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: LockCounters) -> LockCounters {
+        LockCounters {
+            acquisitions: self.acquisitions + other.acquisitions,
+            conflicts: self.conflicts + other.conflicts,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Counted<T> {
+    cost: LockCounters,
+    value: T,
+}
+
+/// A mutual exclusion lock with a rank that counts acquisitions and conflicts.
+#[derive(Debug)]
+pub(crate) struct Mutex<T> {
+    inner: imp::Mutex<Counted<T>>,
+    rank: Rank,
+}
+
+/// The value of a held [`Mutex`].
+pub(crate) struct Guard<'a, T> {
+    inner: imp::Guard<'a, Counted<T>>,
+    _held: ranks::Held,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex { inner: imp::new(Counted { cost: LockCounters::default(), value }), rank }
+    }
+
+    /// Takes the lock, waiting if it is held.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let held = ranks::Held::enter(self.rank);
+        let mut inner = match imp::try_lock(&self.inner) {
+            Some(inner) => inner,
+            None => {
+                let mut inner = imp::lock(&self.inner);
+                inner.cost.conflicts += 1;
+                inner
+            }
+        };
+        inner.cost.acquisitions += 1;
+        Guard { inner, _held: held }
+    }
+
+    /// Takes the lock unless it is held.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let held = ranks::Held::enter(self.rank);
+        let mut inner = imp::try_lock(&self.inner)?;
+        inner.cost.acquisitions += 1;
+        Some(Guard { inner, _held: held })
+    }
+}
+
+impl<T> Guard<'_, T> {
+    /// What the lock has cost so far, this acquisition included.
+    pub(crate) fn cost(&self) -> LockCounters {
+        self.inner.cost
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner.value
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner.value
+    }
+}
+
+/// A value on cache lines of its own, so that two CPUs' data never share one (128 bytes: lines are fetched in pairs).
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+impl<T> Deref for Padded<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+#[cfg(all(feature = "std", not(loom)))]
+mod imp {
+    use std::sync::TryLockError;
+    pub(super) use std::sync::{Mutex, MutexGuard as Guard};
+
+    const POISONED: &str = "no thread panicked while it held this lock";
+
+    pub(super) fn new<T>(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+
+    #[inline]
+    pub(super) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+        mutex.lock().expect(POISONED)
+    }
+
+    #[inline]
+    pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
+        match mutex.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("{POISONED}"),
+        }
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub(super) use loom::sync::{Mutex, MutexGuard as Guard};
+
+    pub(super) fn new<T>(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+
+    pub(super) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+        mutex.lock().expect("no modelled thread panicked while it held this lock")
+    }
+
+    pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
+        mutex.try_lock().ok()
+    }
+}
+
+#[cfg(all(feature = "spin", not(feature = "std"), not(loom)))]
+mod imp {
+    pub(super) use spin::{Mutex, MutexGuard as Guard};
+
+    pub(super) fn new<T>(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+
+    #[inline]
+    pub(super) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+        mutex.lock()
+    }
+
+    #[inline]
+    pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
+        mutex.try_lock()
+    }
+}
+
+#[allow(dead_code)] // for the engine that is being written
+/// A value that is set once and then read without a lock.
+///
+/// Under loom this is std's cell too: the model runs its threads one at a time, and whoever reads has learnt of the value
+/// under a lock that the model does see.
+#[derive(Debug)]
+pub(crate) struct Published<T> {
+    #[cfg(any(feature = "std", loom))]
+    cell: std::sync::OnceLock<T>,
+    #[cfg(not(any(feature = "std", loom)))]
+    cell: spin::Once<T>,
+}
+
+#[allow(dead_code)] // for the engine that is being written
+impl<T> Published<T> {
+    /// A slot without a value.
+    pub(crate) const fn empty() -> Published<T> {
+        #[cfg(any(feature = "std", loom))]
+        return Published { cell: std::sync::OnceLock::new() };
+        #[cfg(not(any(feature = "std", loom)))]
+        return Published { cell: spin::Once::new() };
+    }
+
+    /// The value, once there is one.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.cell.get()
+    }
+
+    /// Publishes `value`; the first value stays for good.
+    pub(crate) fn publish(&self, value: T) {
+        #[cfg(any(feature = "std", loom))]
+        let _ = self.cell.set(value);
+        #[cfg(not(any(feature = "std", loom)))]
+        let _ = self.cell.call_once(|| value);
+    }
+}
+
+/// Verifies in debug builds that locks are taken in the order of their ranks.
+#[cfg(all(debug_assertions, feature = "std", not(loom)))]
+mod ranks {
+    use super::Rank;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        /// One bit for each rank that this thread holds.
+        static HELD: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// The mark that a lock of some rank is held, as long as it lives.
+    pub(super) struct Held(Rank);
+
+    impl Held {
+        pub(super) fn enter(rank: Rank) -> Held {
+            HELD.with(|held| {
+                let higher = held.get() >> rank as u32;
+                assert!(higher == 0, "a lock of rank {rank:?} taken under one of no lower rank");
+                held.set(held.get() | 1 << rank as u32);
+            });
+            Held(rank)
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            HELD.with(|held| held.set(held.get() & !(1 << self.0 as u32)));
+        }
+    }
+}
+
+#[cfg(not(all(debug_assertions, feature = "std", not(loom))))]
+mod ranks {
+    use super::Rank;
+
+    pub(super) struct Held;
+
+    impl Held {
+        #[inline]
+        pub(super) fn enter(_rank: Rank) -> Held {
+            Held
+        }
+    }
+}

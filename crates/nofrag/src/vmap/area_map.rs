@@ -1,0 +1,200 @@
+//! Areas by address: the Linux engines' busy and lazy trees.
+
+use crate::check::Violation;
+use crate::cpu::{CpuId, CpuSet};
+use crate::ranges::OutOfMetadata;
+use crate::ranges::Span;
+use crate::ranges::red_black::{Link, NodeId, RedBlackTree};
+use crate::units::{PageCount, Vpn};
+use alloc::vec::Vec;
+
+use super::{Area, Guard};
+
+/// One area of a Linux engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) start: u64,
+    /// Pages, the guard included.
+    pub(super) total: u64,
+    pub(super) guard: Guard,
+    pub(super) lazy: bool,
+    /// The position of the CPU that allocated it.
+    pub(super) cpu: u32,
+    /// The node to whose pool it returns.
+    pub(super) pool_node: Option<u16>,
+    /// How many areas were merged into it.
+    pub(super) areas: u32,
+}
+
+impl Record {
+    pub(super) fn span(&self) -> Span {
+        Span::known(self.start, self.start + self.total)
+    }
+
+    pub(super) fn cpu(&self, cpus: &CpuSet) -> CpuId {
+        cpus.by_rank(self.cpu as usize).expect("the CPU belonged to the space when it allocated")
+    }
+
+    pub(super) fn area(&self, cpus: &CpuSet) -> Area {
+        Area {
+            start: Vpn(self.start),
+            pages: PageCount(self.total - self.guard.pages()),
+            guard: self.guard,
+            cpu: self.cpu(cpus),
+        }
+    }
+}
+
+/// What the tree does not know of an area.
+#[derive(Clone, Copy, Debug)]
+struct Detail {
+    cpu: u32,
+    areas: u32,
+    pool_node: Option<u16>,
+    guard: Guard,
+    lazy: bool,
+}
+
+/// A red-black tree and a list by address, as in Linux; details stand beside the tree, at the node's slot.
+///
+/// 1. Areas are disjoint.
+/// 2. Every node's slot has a place in `details`.
+#[derive(Debug)]
+pub(super) struct AreaMap {
+    tree: RedBlackTree<()>,
+    details: Vec<Detail>,
+}
+
+impl AreaMap {
+    pub(super) const fn new() -> AreaMap {
+        AreaMap { tree: RedBlackTree::new(), details: Vec::new() }
+    }
+
+    /// Makes room for `more` areas.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), OutOfMetadata> {
+        let total = self.tree.len() + more;
+        self.tree.reserve(total)?;
+        // Slots of removed nodes are used first, so slots never outnumber the most nodes there ever were, plus one.
+        let missing = (total + 1).saturating_sub(self.details.len());
+        self.details.try_reserve(missing).map_err(|_| OutOfMetadata)
+    }
+
+    #[inline]
+    fn reserve_one(&mut self) -> Result<(), OutOfMetadata> {
+        self.tree.reserve_one()?;
+        if self.tree.len() + 2 > self.details.capacity() {
+            self.reserve(1)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn insert(&mut self, record: Record) -> Result<(), OutOfMetadata> {
+        self.reserve_one()?;
+        let span = record.span();
+        let link = self.tree.link_for(span).expect("areas never overlap");
+        self.link(link, record);
+        Ok(())
+    }
+
+    fn link(&mut self, link: Link, record: Record) {
+        let Record { guard, lazy, cpu, pool_node, areas, .. } = record;
+        let slot = self.tree.insert(link, record.span()).slot() as usize;
+        let detail = Detail { cpu, areas, pool_node, guard, lazy };
+        if slot < self.details.len() {
+            self.details[slot] = detail;
+        } else {
+            self.details.resize(slot + 1, detail);
+        }
+    }
+
+    fn record(&self, id: NodeId) -> Record {
+        let span = self.tree.span(id);
+        let Detail { cpu, areas, pool_node, guard, lazy } = self.details[id.slot() as usize];
+        Record { start: span.start(), total: span.len(), guard, lazy, cpu, pool_node, areas }
+    }
+
+    /// Adds `record` and merges it with the neighbours that it touches; they lose their identity.
+    pub(super) fn insert_merged(&mut self, record: Record) -> Result<(), OutOfMetadata> {
+        self.reserve_one()?;
+        let link = self.tree.link_for(record.span()).expect("areas never overlap");
+        let (below, above) = self.tree.neighbours(link);
+        let below = below.filter(|&id| self.tree.span(id).end() == record.start);
+        let above = above.filter(|&id| self.tree.span(id).start() == record.span().end());
+        let Some(kept) = below.or(above) else {
+            self.link(link, record);
+            return Ok(());
+        };
+        let mut span = record.span();
+        let mut areas = record.areas;
+        for id in [below, above].into_iter().flatten() {
+            let other = self.tree.span(id);
+            span = Span::known(span.start().min(other.start()), span.end().max(other.end()));
+            areas += self.details[id.slot() as usize].areas;
+        }
+        if let (Some(_), Some(above)) = (below, above) {
+            self.tree.remove(above);
+        }
+        self.tree.set_span(kept, span);
+        let detail = &mut self.details[kept.slot() as usize];
+        *detail = Detail { areas, guard: Guard::None, ..*detail };
+        Ok(())
+    }
+
+    /// The area that starts at `start`.
+    fn node_at(&self, start: u64) -> Option<NodeId> {
+        let (id, _) = self.tree.first_ending_above(start);
+        id.filter(|&id| self.tree.span(id).start() == start)
+    }
+
+    pub(super) fn get(&self, start: u64) -> Option<Record> {
+        self.node_at(start).map(|id| self.record(id))
+    }
+
+    /// Marks the area that starts at `start` as lazy, and returns what it was.
+    pub(super) fn mark_lazy(&mut self, start: u64) -> Option<Record> {
+        let id = self.node_at(start)?;
+        let record = self.record(id);
+        self.details[id.slot() as usize].lazy = true;
+        Some(record)
+    }
+
+    pub(super) fn remove(&mut self, start: u64) -> Option<Record> {
+        let id = self.node_at(start)?;
+        let record = self.record(id);
+        self.tree.remove(id);
+        Some(record)
+    }
+
+    /// Takes the area with the lowest address out.
+    pub(super) fn pop_first(&mut self) -> Option<Record> {
+        let id = self.tree.first()?;
+        let record = self.record(id);
+        self.tree.remove(id);
+        Some(record)
+    }
+
+    /// The area that covers `at`.
+    pub(super) fn covering(&self, at: u64) -> Option<Record> {
+        let (id, _) = self.tree.first_ending_above(at);
+        id.map(|id| self.record(id)).filter(|record| record.start <= at)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Record> + '_ {
+        core::iter::successors(self.tree.first(), |&id| self.tree.next(id))
+            .map(|id| self.record(id))
+    }
+
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        self.tree.check()
+    }
+}
+
+impl Default for AreaMap {
+    fn default() -> Self {
+        AreaMap::new()
+    }
+}

@@ -1,0 +1,155 @@
+//! What the two engines share: the validated request, the outcome of a miss, and the shape of a purge.
+
+use super::{AreaState, FreeAreaError, Guard, Pages};
+use crate::event::EventSink;
+use crate::ranges::{AllocError, Fit, OutOfMetadata, Request, Span};
+use crate::sync::{AtomicU64, Ordering, Padded};
+use crate::units::Vpn;
+
+/// A request that has been validated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Pages, the guard included.
+    pub(super) total: u64,
+    pub(super) guard: Guard,
+    pub(super) align: u64,
+    pub(super) within: Within,
+}
+
+/// Where an area may lie. Pools serve only requests for the whole space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Within {
+    Whole(Span),
+    Part(Span),
+}
+
+impl Wanted {
+    #[inline]
+    pub(super) fn request(&self) -> Request {
+        let (Within::Whole(within) | Within::Part(within)) = self.within;
+        Request { size: self.total, align: self.align, within, fit: Fit::Lowest }
+    }
+}
+
+/// Why an engine found no area at once. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // for the engine that is being written
+pub(super) enum Miss {
+    NoFit { largest: u64 },
+    CpuHeld,
+    OutOfMetadata,
+}
+
+impl From<AllocError> for Miss {
+    fn from(why: AllocError) -> Self {
+        match why {
+            AllocError::Exhausted { largest } => Miss::NoFit { largest },
+            AllocError::OutOfMetadata => Miss::OutOfMetadata,
+            AllocError::ZeroSize | AllocError::AlignNotPowerOfTwo | AllocError::FitNotIndexed => {
+                unreachable!("the request was validated and every index has `Fit::Lowest`")
+            }
+        }
+    }
+}
+
+impl From<OutOfMetadata> for Miss {
+    fn from(_: OutOfMetadata) -> Self {
+        Miss::OutOfMetadata
+    }
+}
+
+/// How much a purge does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// At most this many areas; pools may keep what they need.
+    Areas(usize),
+    /// Everything, the pools included.
+    Everything,
+}
+
+impl Scope {
+    pub(super) fn limit(self) -> usize {
+        match self {
+            Scope::Areas(areas) => areas,
+            Scope::Everything => usize::MAX,
+        }
+    }
+}
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Purged {
+    /// Areas that are no longer lazy.
+    pub(super) areas: u64,
+    /// Their pages.
+    pub(super) pages: u64,
+    /// Whether lazy areas are left.
+    pub(super) more: bool,
+}
+
+/// What a page that starts no busy area is instead.
+pub(super) fn not_a_start(covering: Option<Vpn>) -> FreeAreaError {
+    match covering {
+        Some(start) => FreeAreaError::NotAStart { start },
+        None => FreeAreaError::NotAllocated,
+    }
+}
+
+/// An area on the books, for inspection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AreaRecord {
+    /// The area. For merged lazy areas: all of them as one, without a guard page.
+    pub area: super::Area,
+    /// What it is at present.
+    pub state: AreaState,
+}
+
+/// How many pages await their flush, on a cache line of its own, and how many may.
+#[derive(Debug)]
+pub(super) struct LazyCount {
+    pages: Padded<AtomicU64>,
+    pub(super) limit: u64,
+}
+
+impl LazyCount {
+    pub(super) fn new(limit: u64) -> LazyCount {
+        LazyCount { pages: Padded(AtomicU64::new(0)), limit }
+    }
+
+    #[inline]
+    pub(super) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Counts `pages` *before* they can be purged, so that the count never falls below zero. Returns the new count.
+    #[inline]
+    pub(super) fn add(&self, pages: u64) -> u64 {
+        self.pages.fetch_add(pages, Ordering::Relaxed) + pages
+    }
+
+    pub(super) fn subtract(&self, pages: u64) {
+        self.pages.fetch_sub(pages, Ordering::Relaxed);
+    }
+}
+
+/// What an engine needs of the space around it.
+pub(super) struct Surroundings<'a, P, E> {
+    pub(super) pages: &'a P,
+    pub(super) events: &'a E,
+    pub(super) lazy: &'a LazyCount,
+}
+
+impl<P: Pages, E: EventSink> Clone for Surroundings<'_, P, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Pages, E: EventSink> Copy for Surroundings<'_, P, E> {}
+
+/// A free that succeeded: the area, and how many pages await their flush now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retired {
+    pub(super) area: super::Area,
+    pub(super) lazy_pages: u64,
+}

@@ -1,0 +1,691 @@
+//! The engines of Linux 4.19 to 6.9.
+//!
+//! An area is free (in the index of ranges), busy (in the busy map of the node of its address), lazy (freed, not flushed)
+//! or pooled (flushed, kept for a request of its exact size). Up to 5.4 one lock covers busy areas and free ranges, and a
+//! lazy area stays among the busy ones until it is purged. Since 6.9 there is a node per CPU:
+//!
+//! * `node(page) = (page / 16) mod nodes` says where an area is busy;
+//! * the node of the *allocating* CPU owns its lazy state and its pool.
+//!
+//! Locks are taken in turn and never nested, except under the purge lock. The order of a purge is the safety rule: detach,
+//! flush, only then make allocatable.
+
+use super::area_map::{AreaMap, Record};
+use super::counters::{PoolCounters, PurgeCounters, VmapCounters, VmapStats};
+use super::engine::{
+    AreaRecord, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
+};
+use super::free_space::{FreeSpace, Pieces};
+use super::{
+    Area, AreaState, Decay, FreeAreaError, Guard, Layout, LazyStore, LoadError, Lookup, Pages,
+    Pools, VmapConfig, VmapPolicy,
+};
+use crate::check::Violation;
+use crate::cpu::{CpuId, CpuSet};
+use crate::event::{Event, EventSink};
+use crate::ranges::{Config, OutOfMetadata, Span, TakeError};
+use crate::sync::{Mutex, Rank};
+use crate::units::{PageCount, Vpn};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Pools serve sizes of 1 to this many pages.
+const POOL_MAX_PAGES: u64 = 256;
+
+/// Consecutive pages that belong to one node: 64 KiB.
+const NODE_GRAIN_PAGES: u64 = 16;
+
+/// 1. Busy, lazy, pooled and free areas are disjoint and together cover the space.
+/// 2. A busy area is in the busy map of the node of its address.
+/// 3. A pooled area is in the pool of its exact size.
+#[derive(Debug)]
+pub(super) struct Linux {
+    policy: VmapPolicy,
+    cpus: CpuSet,
+    core: Mutex<Core>,
+    nodes: Vec<Node>,
+    purge: Mutex<Purge>,
+}
+
+/// What the lock of the free ranges covers; the busy areas too under [`Layout::OneLock`].
+#[derive(Debug)]
+struct Core {
+    free: FreeSpace,
+    busy: Busy,
+}
+
+#[derive(Debug, Default)]
+struct Busy {
+    map: AreaMap,
+    allocs: u64,
+    frees: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    busy: Mutex<Busy>,
+    lazy: Mutex<Lazy>,
+    pools: Mutex<NodePools>,
+}
+
+#[derive(Debug, Default)]
+struct Lazy {
+    /// Under [`LazyStore::InBusyIndex`]: first pages, in no order.
+    list: Vec<u64>,
+    /// Under the other stores.
+    map: AreaMap,
+}
+
+#[derive(Debug, Default)]
+struct NodePools {
+    /// One for each size of 1 to [`POOL_MAX_PAGES`] pages: areas in the order in which they were flushed.
+    by_size: Vec<VecDeque<Pooled>>,
+    counters: PoolCounters,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pooled {
+    start: u64,
+    cpu: u32,
+}
+
+#[derive(Debug, Default)]
+struct Purge {
+    /// Areas between their detachment and their return.
+    detached: Vec<Record>,
+    /// Whether the pools have decayed since the lazy stores were last empty.
+    decayed: bool,
+    counters: PurgeCounters,
+}
+
+impl Linux {
+    pub(super) fn new(config: &VmapConfig) -> Result<Linux, OutOfMetadata> {
+        let policy = config.policy;
+        let index = Config { index: policy.index, ..Config::default() };
+        let free = FreeSpace::new(index, config.span)?;
+        let count = match policy.layout {
+            Layout::Nodes if usize::BITS == 64 => config.cpus.len().clamp(1, 128),
+            _ => 1,
+        };
+        let mut nodes = Vec::new();
+        nodes.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
+        for _ in 0..count {
+            nodes.push(Node::new(policy.pools)?);
+        }
+        let mut purge = Purge::default();
+        purge.detached.try_reserve(64).map_err(|_| OutOfMetadata)?;
+        Ok(Linux {
+            policy,
+            cpus: config.cpus.clone(),
+            core: Mutex::new(Rank::Free, Core { free, busy: Busy::default() }),
+            nodes,
+            purge: Mutex::new(Rank::Purge, purge),
+        })
+    }
+
+    #[inline]
+    fn node_of(&self, page: u64) -> &Node {
+        &self.nodes[(page / NODE_GRAIN_PAGES % self.nodes.len() as u64) as usize]
+    }
+
+    fn is_one_lock(&self) -> bool {
+        self.policy.layout == Layout::OneLock
+    }
+
+    /// The node whose pool serves `cpu`, if pools are in use for this request.
+    fn pool_node(&self, cpu: CpuId, wanted: &Wanted) -> Option<u16> {
+        let whole = matches!(wanted.within, Within::Whole(_));
+        let pooling = self.policy.pools != Pools::Off && self.nodes.len() > 1;
+        (pooling && whole).then(|| (cpu.id() as usize % self.nodes.len()) as u16)
+    }
+
+    pub(super) fn alloc(&self, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
+        let pool_node = self.pool_node(cpu, wanted);
+        let mut record = Record {
+            start: 0,
+            total: wanted.total,
+            guard: wanted.guard,
+            lazy: false,
+            cpu: cpu.rank() as u32,
+            pool_node,
+            areas: 1,
+        };
+        let pooled = pool_node.and_then(|node| self.nodes[usize::from(node)].pop(wanted));
+        if let Some(start) = pooled {
+            record.start = start;
+        } else {
+            let mut core = self.core.lock();
+            if self.is_one_lock() {
+                core.busy.map.reserve(1)?;
+            }
+            record.start = core.free.take(&wanted.request())?.start();
+            if self.is_one_lock() {
+                core.busy.insert(record).expect("room for the record was reserved");
+                return Ok(record.area(&self.cpus));
+            }
+        }
+        match self.node_of(record.start).busy.lock().insert(record) {
+            Ok(()) => Ok(record.area(&self.cpus)),
+            Err(why) => {
+                self.core.lock().free.give(record.span(), 1);
+                Err(why.into())
+            }
+        }
+    }
+
+    /// Frees the busy area that starts at `start`: it becomes lazy.
+    pub(super) fn retire<P: Pages, E: EventSink>(
+        &self,
+        start: u64,
+        around: Surroundings<'_, P, E>,
+    ) -> Result<Retired, FreeAreaError> {
+        let record = if self.policy.lazy == LazyStore::InBusyIndex {
+            let mut core = self.core.lock();
+            match core.busy.map.mark_lazy(start) {
+                Some(record) if record.lazy => return Err(FreeAreaError::DoubleFree),
+                Some(record) => {
+                    core.busy.frees += 1;
+                    record
+                }
+                None => return Err(not_a_start(core.busy.start_covering(start))),
+            }
+        } else {
+            let removed = self.node_of(start).busy.lock().remove(start);
+            match removed {
+                Some(record) => record,
+                None => return Err(self.why_not_freed(start)),
+            }
+        };
+        around.pages.clear(record.span());
+        let lazy_pages = around.lazy.add(record.total);
+        let record = Record { lazy: true, ..record };
+        while self.put_lazy(record).is_err() {
+            // No memory for one more lazy area: purging the others makes room, since their store never gives memory back.
+            self.purge(Scope::Areas(usize::MAX), around);
+        }
+        Ok(Retired { area: record.area(&self.cpus), lazy_pages })
+    }
+
+    fn put_lazy(&self, record: Record) -> Result<(), OutOfMetadata> {
+        let owner = match record.pool_node {
+            Some(node) => &self.nodes[usize::from(node)],
+            None => self.node_of(record.start),
+        };
+        let mut lazy = owner.lazy.lock();
+        match self.policy.lazy {
+            LazyStore::InBusyIndex => {
+                lazy.list.try_reserve(1).map_err(|_| OutOfMetadata)?;
+                lazy.list.push(record.start);
+                Ok(())
+            }
+            LazyStore::Merged => lazy.map.insert_merged(record),
+            LazyStore::Separate => lazy.map.insert(record),
+        }
+    }
+
+    /// Names the reason why no busy area starts at `start`.
+    fn why_not_freed(&self, start: u64) -> FreeAreaError {
+        let is_lazy = |node: &Node| node.lazy.lock().map.covering(start).is_some();
+        let is_pooled = |node: &Node| node.pools.lock().holds(start);
+        if self.nodes.iter().any(|node| is_lazy(node) || is_pooled(node)) {
+            return FreeAreaError::DoubleFree;
+        }
+        not_a_start(self.find(start).map(|area| area.start))
+    }
+
+    /// The busy area that covers `at`. Starts at the address's own node; an area that starts in another one is found by
+    /// scanning the others downward, as 7.3 does.
+    pub(super) fn find(&self, at: u64) -> Option<Area> {
+        if self.is_one_lock() {
+            let core = self.core.lock();
+            let record = core.busy.map.covering(at).filter(|record| !record.lazy)?;
+            return Some(record.area(&self.cpus));
+        }
+        let count = self.nodes.len();
+        let home = (at / NODE_GRAIN_PAGES % count as u64) as usize;
+        let visited = match self.policy.lookup {
+            Lookup::HomeNode => 1,
+            Lookup::AllNodes => count,
+        };
+        (0..visited).map(|back| (home + count - back) % count).find_map(|node| {
+            let busy = self.nodes[node].busy.lock();
+            busy.map.covering(at).map(|record| record.area(&self.cpus))
+        })
+    }
+
+    /// Flushes lazy areas and makes them allocatable.
+    pub(super) fn purge<P: Pages, E: EventSink>(
+        &self,
+        scope: Scope,
+        around: Surroundings<'_, P, E>,
+    ) -> Purged {
+        let mut purge = self.purge.lock();
+        self.purge_locked(&mut purge, scope, around)
+    }
+
+    /// As [`purge`](Self::purge), unless another one is running.
+    pub(super) fn try_purge<P: Pages, E: EventSink>(
+        &self,
+        scope: Scope,
+        around: Surroundings<'_, P, E>,
+    ) -> Option<Purged> {
+        let mut purge = self.purge.try_lock()?;
+        Some(self.purge_locked(&mut purge, scope, around))
+    }
+
+    fn purge_locked<P: Pages, E: EventSink>(
+        &self,
+        purge: &mut Purge,
+        scope: Scope,
+        around: Surroundings<'_, P, E>,
+    ) -> Purged {
+        if scope == Scope::Everything || !purge.decayed {
+            self.decay_pools(scope, &mut purge.counters);
+            purge.decayed = true;
+        }
+        let mut done = Purged::default();
+        loop {
+            let budget = scope.limit().saturating_sub(done.areas as usize);
+            self.detach(&mut purge.detached, budget);
+            let Some(hull) = hull_of(&purge.detached) else { break };
+            around.pages.flush(&[hull]);
+            let areas = purge.detached.iter().map(|record| u64::from(record.areas)).sum::<u64>();
+            purge.counters.steps += 1;
+            purge.counters.flushes += 1;
+            purge.counters.flushed_ranges += 1;
+            purge.counters.areas += areas;
+            done.areas += areas;
+            let pages = purge.detached.iter().map(|record| record.total).sum();
+            done.pages += pages;
+            around.events.record(Event::Purged { hull, areas });
+            self.give_back(purge, scope);
+            around.lazy.subtract(pages);
+            if done.areas as usize >= scope.limit() {
+                break;
+            }
+        }
+        done.more = self.nodes.iter().any(|node| !node.lazy.lock().is_empty());
+        purge.decayed = done.more;
+        done
+    }
+
+    /// Moves lazy areas into `detached`, as many as `budget` and memory allow.
+    fn detach(&self, detached: &mut Vec<Record>, budget: usize) {
+        for node in &self.nodes {
+            let mut lazy = node.lazy.lock();
+            let wanted = lazy.len().min(budget - detached.len());
+            // Without memory the buffer's present room still lets the purge make progress.
+            let _ = detached.try_reserve(wanted);
+            let room = wanted.min(detached.capacity() - detached.len());
+            if self.policy.lazy != LazyStore::InBusyIndex {
+                for _ in 0..room {
+                    let record = lazy.map.pop_first().expect("the map holds that many areas");
+                    detached.push(record);
+                }
+                continue;
+            }
+            let kept = lazy.list.len() - room;
+            let starts = &lazy.list[kept..];
+            let core = self.core.lock();
+            for &start in starts {
+                detached.push(core.busy.map.get(start).expect("a lazy area is in the index"));
+            }
+            drop(core);
+            lazy.list.truncate(kept);
+        }
+    }
+
+    /// Returns flushed areas: to their nodes' pools, the rest to the free ranges under one hold of the lock.
+    fn give_back(&self, purge: &mut Purge, scope: Scope) {
+        let Purge { detached, counters, .. } = purge;
+        if scope != Scope::Everything && self.policy.pools != Pools::Off {
+            detached.retain(|record| !self.put_pooled(record));
+        }
+        if detached.is_empty() {
+            return;
+        }
+        let mut core = self.core.lock();
+        for record in detached.iter() {
+            if self.is_one_lock() {
+                core.busy.map.remove(record.start).expect("a lazy area is in the index");
+            }
+            core.free.give(record.span(), record.areas as usize);
+        }
+        let areas = detached.iter().map(|record| u64::from(record.areas)).sum();
+        counters.note_hold(areas, detached.len() as u64);
+        detached.clear();
+    }
+
+    /// Puts a flushed area into its pool, if it has one and there is memory.
+    fn put_pooled(&self, record: &Record) -> bool {
+        let Some(node) = record.pool_node.filter(|_| record.total <= POOL_MAX_PAGES) else {
+            return false;
+        };
+        let mut pools = self.nodes[usize::from(node)].pools.lock();
+        let pool = &mut pools.by_size[record.total as usize - 1];
+        if pool.try_reserve(1).is_err() {
+            return false;
+        }
+        pool.push_back(Pooled { start: record.start, cpu: record.cpu });
+        true
+    }
+
+    /// Lets pooled areas go: a part of each pool, or everything.
+    fn decay_pools(&self, scope: Scope, counters: &mut PurgeCounters) {
+        let Pools::ExactSize(decay) = self.policy.pools else { return };
+        for node in &self.nodes {
+            for pages in 1..=POOL_MAX_PAGES {
+                let mut pools = node.pools.lock();
+                let pool = &mut pools.by_size[pages as usize - 1];
+                let going = match scope {
+                    Scope::Everything => pool.len(),
+                    Scope::Areas(_) => decaying(pool.len(), decay),
+                };
+                if going == 0 {
+                    continue;
+                }
+                // The lock of the pool stays held: the areas are in no list between the two.
+                let mut core = self.core.lock();
+                for pooled in pool.drain(..going) {
+                    core.free.give(Span::known(pooled.start, pooled.start + pages), 1);
+                }
+                drop(core);
+                pools.counters.decayed += going as u64;
+                counters.note_hold(going as u64, going as u64);
+            }
+        }
+    }
+
+    /// Takes exactly `span` for an area that was captured elsewhere.
+    pub(super) fn load(
+        &self,
+        cpu: CpuId,
+        span: Span,
+        guard: Guard,
+        state: AreaState,
+    ) -> Result<(), LoadError> {
+        let record = Record {
+            start: span.start(),
+            total: span.len(),
+            guard,
+            lazy: state != AreaState::Busy,
+            cpu: cpu.rank() as u32,
+            pool_node: None,
+            areas: 1,
+        };
+        let mut core = self.core.lock();
+        if self.is_one_lock() {
+            core.busy.map.reserve(1)?;
+        }
+        core.free.take_at(span).map_err(|why| match why {
+            TakeError::Foreign => LoadError::Foreign,
+            TakeError::Taken => LoadError::Taken,
+            TakeError::OutOfMetadata => LoadError::OutOfMetadata,
+        })?;
+        if self.is_one_lock() {
+            core.busy.insert(record).expect("room for the record was reserved");
+        }
+        drop(core);
+        let placed = match (record.lazy, self.is_one_lock()) {
+            (true, _) => self.put_lazy(record),
+            (false, true) => Ok(()),
+            (false, false) => self.node_of(span.start()).busy.lock().insert(record),
+        };
+        placed.map_err(|OutOfMetadata| {
+            let mut core = self.core.lock();
+            core.busy.map.remove(span.start());
+            core.free.give(span, 1);
+            LoadError::OutOfMetadata
+        })
+    }
+
+    /// Takes all pieces at the highest base that serves them, or nothing.
+    pub(super) fn alloc_group(
+        &self,
+        cpu: CpuId,
+        bounds: Span,
+        pieces: Pieces<'_>,
+        align: u64,
+    ) -> Result<u64, Miss> {
+        let base = {
+            let mut core = self.core.lock();
+            let no_fit = Miss::NoFit { largest: core.free.ranges.largest() };
+            let base = core.free.find_group(bounds, &pieces, align).ok_or(no_fit)?;
+            if self.is_one_lock() {
+                core.busy.map.reserve(pieces.sizes.len())?;
+            }
+            core.free.take_group(base, pieces)?;
+            base
+        };
+        for (done, (offset, size)) in pieces.iter().enumerate() {
+            let record = Record {
+                start: base + offset,
+                total: size,
+                guard: Guard::None,
+                lazy: false,
+                cpu: cpu.rank() as u32,
+                pool_node: None,
+                areas: 1,
+            };
+            if let Err(why) = self.insert_busy(record) {
+                self.withdraw_group(base, pieces, done);
+                return Err(why.into());
+            }
+        }
+        Ok(base)
+    }
+
+    fn insert_busy(&self, record: Record) -> Result<(), OutOfMetadata> {
+        if self.is_one_lock() {
+            self.core.lock().busy.insert(record)
+        } else {
+            self.node_of(record.start).busy.lock().insert(record)
+        }
+    }
+
+    /// Undoes a group of which the first `done` pieces are busy.
+    fn withdraw_group(&self, base: u64, pieces: Pieces<'_>, done: usize) {
+        for (offset, _) in pieces.iter().take(done) {
+            let start = base + offset;
+            if self.is_one_lock() {
+                self.core.lock().busy.map.remove(start);
+            } else {
+                self.node_of(start).busy.lock().map.remove(start);
+            }
+        }
+        let mut core = self.core.lock();
+        for (offset, size) in pieces.iter() {
+            core.free.give(Span::known(base + offset, base + offset + size), 1);
+        }
+    }
+
+    pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
+        {
+            let purge = self.purge.lock();
+            counters.purge = purge.counters;
+            counters.locks.purge = purge.cost();
+        }
+        for node in &self.nodes {
+            let busy = node.busy.lock();
+            counters.allocs += busy.allocs;
+            counters.frees += busy.frees;
+            counters.locks.busy = counters.locks.busy.plus(busy.cost());
+            drop(busy);
+            counters.locks.lazy = counters.locks.lazy.plus(node.lazy.lock().cost());
+            let pools = node.pools.lock();
+            counters.pools.add(pools.counters);
+            counters.locks.pools = counters.locks.pools.plus(pools.cost());
+        }
+        let core = self.core.lock();
+        counters.allocs += core.busy.allocs;
+        counters.frees += core.busy.frees;
+        counters.ranges = *core.free.ranges.counters();
+        counters.locks.free = core.cost();
+    }
+
+    pub(super) fn add_stats(&self, stats: &mut VmapStats) {
+        for node in &self.nodes {
+            let pools = node.pools.lock();
+            for (pages, pool) in (1..).zip(&pools.by_size) {
+                stats.pooled_areas += pool.len() as u64;
+                stats.pooled_pages += pool.len() as u64 * pages;
+            }
+        }
+        let free = self.core.lock().free.ranges.stats();
+        stats.total_pages = free.total;
+        stats.free_pages = free.free;
+        stats.holes = free.holes;
+        stats.largest_hole = free.largest;
+        self.for_each_record(&mut |record| stats.note(record.lazy, record.total, record.areas));
+    }
+
+    /// Calls `visit` with every busy and lazy area, in no order.
+    fn for_each_record(&self, visit: &mut dyn FnMut(Record)) {
+        self.core.lock().busy.map.iter().for_each(&mut *visit);
+        for node in &self.nodes {
+            node.busy.lock().map.iter().for_each(&mut *visit);
+            node.lazy.lock().map.iter().for_each(&mut *visit);
+        }
+    }
+
+    /// Appends every area on the books.
+    pub(super) fn collect(&self, out: &mut Vec<AreaRecord>) -> Result<(), OutOfMetadata> {
+        let mut full = Ok(());
+        self.for_each_record(&mut |record| {
+            let state = if record.lazy { AreaState::Lazy } else { AreaState::Busy };
+            match out.try_reserve(1) {
+                Ok(()) => out.push(AreaRecord { area: record.area(&self.cpus), state }),
+                Err(_) => full = Err(OutOfMetadata),
+            }
+        });
+        full?;
+        for node in &self.nodes {
+            let pools = node.pools.lock();
+            for (pages, pool) in (1..).zip(&pools.by_size) {
+                out.try_reserve(pool.len()).map_err(|_| OutOfMetadata)?;
+                out.extend(pool.iter().map(|pooled| AreaRecord {
+                    area: pooled.area(pages, &self.cpus),
+                    state: AreaState::Pooled,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        let core = self.core.lock();
+        core.free.check()?;
+        core.busy.map.check()?;
+        drop(core);
+        for (index, node) in self.nodes.iter().enumerate() {
+            let busy = node.busy.lock();
+            busy.map.check()?;
+            for record in busy.map.iter() {
+                let home = (record.start / NODE_GRAIN_PAGES % self.nodes.len() as u64) as usize;
+                let law = "a busy area is in the busy map of the node of its address";
+                Violation::unless(law, record.start, home == index)?;
+            }
+            drop(busy);
+            node.lazy.lock().map.check()?;
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with the free ranges by ascending address.
+    pub(super) fn for_each_hole(&self, visit: &mut dyn FnMut(Span)) {
+        self.core.lock().free.ranges.iter_free().for_each(visit);
+    }
+}
+
+impl Busy {
+    fn insert(&mut self, record: Record) -> Result<(), OutOfMetadata> {
+        self.map.insert(record)?;
+        self.allocs += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Record> {
+        let removed = self.map.remove(start)?;
+        self.frees += 1;
+        Some(removed)
+    }
+
+    fn start_covering(&self, at: u64) -> Option<Vpn> {
+        self.map.covering(at).filter(|record| !record.lazy).map(|record| Vpn(record.start))
+    }
+}
+
+impl Lazy {
+    fn len(&self) -> usize {
+        self.list.len() + self.map.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Node {
+    fn new(pools: Pools) -> Result<Node, OutOfMetadata> {
+        let mut by_size = Vec::new();
+        if pools != Pools::Off {
+            by_size.try_reserve_exact(POOL_MAX_PAGES as usize).map_err(|_| OutOfMetadata)?;
+            by_size.resize_with(POOL_MAX_PAGES as usize, VecDeque::new);
+        }
+        let mut lazy = Lazy::default();
+        lazy.list.try_reserve(1).map_err(|_| OutOfMetadata)?;
+        lazy.map.reserve(1)?;
+        let pools = NodePools { by_size, counters: PoolCounters::default() };
+        Ok(Node {
+            busy: Mutex::new(Rank::Busy, Busy::default()),
+            lazy: Mutex::new(Rank::Lazy, lazy),
+            pools: Mutex::new(Rank::Pools, pools),
+        })
+    }
+
+    /// Takes the oldest area of the exact size. If it is misaligned it goes to the end, and nothing else is tried.
+    fn pop(&self, wanted: &Wanted) -> Option<u64> {
+        let mut pools = self.pools.lock();
+        let NodePools { by_size, counters } = &mut *pools;
+        let pool = by_size.get_mut(wanted.total as usize - 1)?;
+        counters.misses += 1;
+        let first = pool.pop_front()?;
+        if first.start & (wanted.align - 1) != 0 {
+            pool.push_back(first);
+            return None;
+        }
+        counters.misses -= 1;
+        counters.hits += 1;
+        Some(first.start)
+    }
+}
+
+impl NodePools {
+    fn holds(&self, start: u64) -> bool {
+        self.by_size.iter().flatten().any(|pooled| pooled.start == start)
+    }
+}
+
+impl Pooled {
+    fn area(&self, pages: u64, cpus: &CpuSet) -> Area {
+        let cpu = cpus.by_rank(self.cpu as usize).expect("the CPU belonged to the space");
+        Area { start: Vpn(self.start), pages: PageCount(pages), guard: Guard::None, cpu }
+    }
+}
+
+/// How many of a pool's `len` areas a partial decay lets go.
+pub(super) fn decaying(len: usize, decay: Decay) -> usize {
+    match decay {
+        Decay::Quarter => len / 4,
+        // The count is decremented before it is compared with zero: from zero it wraps, and the loop runs to the end.
+        Decay::QuarterUnderflow if len < 4 => len,
+        Decay::QuarterUnderflow => len / 4,
+    }
+}
+
+/// The smallest range that covers all `records`.
+fn hull_of(records: &[Record]) -> Option<Span> {
+    let start = records.iter().map(|record| record.start).min()?;
+    let end = records.iter().map(|record| record.span().end()).max()?;
+    Some(Span::known(start, end))
+}

@@ -1,0 +1,34 @@
+//! Virtual areas: ranges of pages with guard pages, freed lazily and purged in batches (Rezki 2019).
+//!
+//! A [`VmapSpace`] hands out *areas*, ranges of virtual pages. Taking a mapping away leaves stale translations in the
+//! processors' caches, and dropping those everywhere is expensive. So a freed area becomes *lazy*: its pages stay unusable
+//! until a *purge* flushes many areas at once. The law of the whole module is the order
+//!
+//! > detach the lazy areas, flush, only then make their pages allocatable.
+//!
+//! The engines differ in how they find free ranges, where they keep busy and lazy areas, which locks cover what, and
+//! whether flushed areas are pooled; every difference is a value of [`VmapPolicy`], and presets name sets of values.
+//!
+//! Read in this order: `policy`, `request`, `space`; then the engines `linux` and `nofrag`.
+mod area_map;
+mod counters;
+mod engine;
+mod free_space;
+mod linux;
+mod pages;
+mod policy;
+mod request;
+mod space;
+
+pub use counters::{LockCosts, LockCounters, PoolCounters, PurgeCounters, VmapCounters, VmapStats};
+pub use engine::AreaRecord;
+pub use pages::{Freed, Notifier, Pages};
+pub use policy::{
+    Decay, Drain, DrainYield, Layout, LazyLimit, LazyStore, Lookup, Pools, Preset, UnknownPreset,
+    VmapPolicy,
+};
+pub use request::{
+    Area, AreaError, AreaRequest, AreaState, Busy, ConfigError, FreeAreaError, GroupError, Guard,
+    LoadError, VmapConfig, Wait,
+};
+pub use space::{Budget, CpuHandle, Progress, VmapSpace};

@@ -1,0 +1,240 @@
+//! Every difference between the engines as a value, and the presets that name sets of values.
+
+use crate::ranges::{AlignRule, Index};
+use crate::units::PageSize;
+use core::fmt;
+
+/// How a [`VmapSpace`](super::VmapSpace) behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmapPolicy {
+    /// The index of free ranges.
+    pub index: Index,
+    /// How the bookkeeping is divided, and with it the locks.
+    pub layout: Layout,
+    /// Where freed areas wait for their flush.
+    pub lazy: LazyStore,
+    /// Which flushed areas are kept at hand instead of being merged.
+    pub pools: Pools,
+    /// Where the area of an interior address is looked for.
+    pub lookup: Lookup,
+    /// How many freed pages may wait for their flush.
+    pub lazy_limit: LazyLimit,
+    /// Who purges when the limit is exceeded.
+    pub drain: Drain,
+    /// Whether a step of the purge stops at its budget while frees outrun it.
+    pub drain_yield: DrainYield,
+}
+
+/// How the bookkeeping of areas is divided, and with it the locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Busy areas and free ranges under one lock (Linux up to 5.4).
+    OneLock,
+    /// One lock for busy areas and one for free ranges (5.5 to 6.8).
+    SplitLocks,
+    /// Busy, lazy and pooled areas per node, nodes by address (6.9 and later); one lock for free ranges.
+    Nodes,
+    /// nofrag's own: pools per CPU, busy and lazy areas in shards by address, flushed areas handed over in batches.
+    Shards,
+}
+
+/// Where freed areas wait for their flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LazyStore {
+    /// In the busy index too, and on an unsorted list (up to 5.3).
+    InBusyIndex,
+    /// In one sorted structure, merged with their neighbours (5.11 to 6.8).
+    Merged,
+    /// Per node or shard and unmerged, since pools need the areas' identity.
+    Separate,
+}
+
+/// Which flushed areas are kept at hand instead of being merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pools {
+    /// None.
+    Off,
+    /// Per node, for each exact size up to 256 pages, first in first out; a purge lets some decay (6.9 and later).
+    ExactSize(Decay),
+    /// Per CPU, for each exact size up to 256 pages, last in first out; what was not needed between two purges goes back.
+    ByDemand,
+}
+
+/// How many areas of a pool a partial decay merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decay {
+    /// A quarter, rounded down; so pools of up to three stay.
+    Quarter,
+    /// As 6.12 shipped it: on pools of one to three the count underflows and everything goes. Kept for tests.
+    QuarterUnderflow,
+}
+
+/// Where the area of an interior address is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lookup {
+    /// In the address's own node only: an area that starts in another one is missed. Kept for tests.
+    HomeNode,
+    /// Everywhere it can be.
+    AllNodes,
+}
+
+/// How many freed pages may wait for their flush before a drain begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LazyLimit {
+    /// Linux's rule: 32 MiB times the number of binary digits of the CPU count, in pages of this size.
+    PerCpuLog2(PageSize),
+    /// This many pages.
+    Pages(u64),
+}
+
+impl LazyLimit {
+    /// The limit in pages for `cpus` CPUs.
+    #[must_use]
+    pub fn pages(self, cpus: usize) -> u64 {
+        match self {
+            LazyLimit::Pages(pages) => pages,
+            LazyLimit::PerCpuLog2(size) => {
+                let digits = u64::from(usize::BITS - cpus.leading_zeros());
+                digits * (32 << 20) / size.bytes()
+            }
+        }
+    }
+}
+
+/// Who purges when the limit is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Drain {
+    /// The caller that freed, unless a purge runs already.
+    ByFreer,
+    /// Whoever calls `step`, usually a thread that waits until `drain_wanted`.
+    Posted,
+}
+
+/// Whether a step of the purge stops at its budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DrainYield {
+    /// Always: frees can outrun the purge (Linux 4.10 to 5.1).
+    Always,
+    /// Only while fewer than twice the limit wait (5.2 and later).
+    BelowTwiceLimit,
+}
+
+impl VmapPolicy {
+    /// Linux 4.19: busy areas only, found by next fit; one lock.
+    pub const LINUX_4_19: VmapPolicy = VmapPolicy {
+        index: Index::CachedScan,
+        layout: Layout::OneLock,
+        lazy: LazyStore::InBusyIndex,
+        pools: Pools::Off,
+        lookup: Lookup::AllNodes,
+        lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4),
+        drain: Drain::ByFreer,
+        drain_yield: DrainYield::Always,
+    };
+
+    /// Linux 5.2: free areas in an augmented tree; still one lock.
+    pub const LINUX_5_2: VmapPolicy = VmapPolicy {
+        index: Index::AugmentedTree(AlignRule::Padded),
+        drain_yield: DrainYield::BelowTwiceLimit,
+        ..VmapPolicy::LINUX_4_19
+    };
+
+    /// Linux 5.11 to 6.8: separate locks for busy areas, free ranges and the sorted, merged tree of lazy areas.
+    pub const LINUX_5_11: VmapPolicy = VmapPolicy {
+        index: Index::AugmentedTree(AlignRule::PaddedUnlessExact),
+        layout: Layout::SplitLocks,
+        lazy: LazyStore::Merged,
+        ..VmapPolicy::LINUX_5_2
+    };
+
+    /// Linux 6.9: nodes and pools. With the decay of pools as 7.3 corrected it.
+    pub const LINUX_6_9: VmapPolicy = VmapPolicy {
+        layout: Layout::Nodes,
+        lazy: LazyStore::Separate,
+        pools: Pools::ExactSize(Decay::Quarter),
+        ..VmapPolicy::LINUX_5_11
+    };
+
+    /// Our own.
+    pub const NOFRAG: VmapPolicy = VmapPolicy {
+        index: Index::WideBlocks,
+        layout: Layout::Shards,
+        lazy: LazyStore::Separate,
+        pools: Pools::ByDemand,
+        lookup: Lookup::AllNodes,
+        lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4),
+        drain: Drain::ByFreer,
+        drain_yield: DrainYield::BelowTwiceLimit,
+    };
+
+    /// The rule set for `name`: `nofrag`, or `linux-X.Y`, which resolves to the newest rule set not newer than X.Y.
+    ///
+    /// # Errors
+    /// [`UnknownPreset`] for other names and for versions older than the oldest rule set.
+    pub fn preset(name: &str) -> Result<Preset, UnknownPreset> {
+        if name == "nofrag" {
+            return Ok(Preset { name: "nofrag", policy: VmapPolicy::NOFRAG });
+        }
+        let version = name.strip_prefix("linux-").and_then(parse_version).ok_or(UnknownPreset)?;
+        let newest = RULE_SETS.iter().rev().find(|rules| rules.since <= version);
+        newest.map(|rules| rules.preset).ok_or(UnknownPreset)
+    }
+
+    /// All presets, oldest first, ours last.
+    pub fn presets() -> impl Iterator<Item = Preset> {
+        let ours = Preset { name: "nofrag", policy: VmapPolicy::NOFRAG };
+        RULE_SETS.iter().map(|rules| rules.preset).chain([ours])
+    }
+}
+
+impl Default for VmapPolicy {
+    /// The best we have: [`VmapPolicy::NOFRAG`].
+    fn default() -> Self {
+        VmapPolicy::NOFRAG
+    }
+}
+
+/// A policy and the name of its rule set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// The name that the request resolved to.
+    pub name: &'static str,
+    /// The policy.
+    pub policy: VmapPolicy,
+}
+
+/// No rule set has this name, or the version is older than all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPreset;
+
+struct RuleSet {
+    since: (u32, u32),
+    preset: Preset,
+}
+
+/// Ascending by version.
+static RULE_SETS: [RuleSet; 4] = [
+    RuleSet {
+        since: (4, 19),
+        preset: Preset { name: "linux-4.19", policy: VmapPolicy::LINUX_4_19 },
+    },
+    RuleSet { since: (5, 2), preset: Preset { name: "linux-5.2", policy: VmapPolicy::LINUX_5_2 } },
+    RuleSet {
+        since: (5, 11),
+        preset: Preset { name: "linux-5.11", policy: VmapPolicy::LINUX_5_11 },
+    },
+    RuleSet { since: (6, 9), preset: Preset { name: "linux-6.9", policy: VmapPolicy::LINUX_6_9 } },
+];
+
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+impl fmt::Display for UnknownPreset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such preset: use `nofrag` or `linux-X.Y` from 4.19 on")
+    }
+}
+
+impl core::error::Error for UnknownPreset {}

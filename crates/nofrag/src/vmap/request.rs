@@ -1,0 +1,343 @@
+//! What a caller asks for and gets, and the errors: one enum per operation.
+
+use crate::cpu::{CpuId, CpuSet};
+use crate::ranges::{OutOfMetadata, Span};
+use crate::units::{PageCount, Vpn};
+use core::fmt;
+
+use super::VmapPolicy;
+
+/// How a [`VmapSpace`](super::VmapSpace) is set up.
+#[derive(Clone, Debug)]
+pub struct VmapConfig {
+    /// The pages that it hands out.
+    pub span: Span,
+    /// The possible CPUs.
+    pub cpus: CpuSet,
+    /// How it behaves.
+    pub policy: VmapPolicy,
+}
+
+/// Whether an unmapped page follows an area, to catch overruns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guard {
+    /// One page behind the area stays unused.
+    Page,
+    /// None.
+    None,
+}
+
+impl Guard {
+    /// The pages that the guard takes.
+    #[must_use]
+    pub const fn pages(self) -> u64 {
+        match self {
+            Guard::Page => 1,
+            Guard::None => 0,
+        }
+    }
+}
+
+/// What an allocation may do when it finds no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// Purge everything, ask the notifiers, and try again.
+    MayReclaim,
+    /// Fail at once: no purge, no flush, no notifier.
+    Never,
+}
+
+/// A wish for consecutive pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AreaRequest {
+    /// How many pages, without the guard page.
+    pub pages: u64,
+    /// The first page must be a multiple of this power of two.
+    pub align: u64,
+    /// All pages, the guard included, must lie in here; `None` means the whole space.
+    pub within: Option<Span>,
+    /// Whether a guard page follows.
+    pub guard: Guard,
+    /// What to do when there is no place.
+    pub wait: Wait,
+}
+
+impl AreaRequest {
+    /// `pages` pages and a guard page, anywhere; reclaims if it must.
+    #[must_use]
+    pub const fn new(pages: u64) -> AreaRequest {
+        AreaRequest { pages, align: 1, within: None, guard: Guard::Page, wait: Wait::MayReclaim }
+    }
+
+    /// The same request with this alignment in pages, a power of two.
+    #[must_use]
+    pub const fn align(self, align: u64) -> AreaRequest {
+        AreaRequest { align, ..self }
+    }
+
+    /// The same request, confined to `within`.
+    #[must_use]
+    pub const fn within(self, within: Span) -> AreaRequest {
+        AreaRequest { within: Some(within), ..self }
+    }
+
+    /// The same request with or without a guard page.
+    #[must_use]
+    pub const fn guard(self, guard: Guard) -> AreaRequest {
+        AreaRequest { guard, ..self }
+    }
+
+    /// The same request with this patience.
+    #[must_use]
+    pub const fn wait(self, wait: Wait) -> AreaRequest {
+        AreaRequest { wait, ..self }
+    }
+}
+
+/// A range of pages that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// The first page.
+    pub start: Vpn,
+    /// How many pages, without the guard page.
+    pub pages: PageCount,
+    /// Whether a guard page follows.
+    pub guard: Guard,
+    /// The CPU that allocated it.
+    pub cpu: CpuId,
+}
+
+impl Area {
+    /// All its pages, the guard page included.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        let start = self.start.get();
+        Span::known(start, start + self.total_pages().get())
+    }
+
+    /// How many pages it takes from the space, the guard page included.
+    #[must_use]
+    pub fn total_pages(&self) -> PageCount {
+        PageCount(self.pages.get() + self.guard.pages())
+    }
+}
+
+/// What an area on the books is at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AreaState {
+    /// Handed out.
+    Busy,
+    /// Freed and not flushed: unusable until a purge.
+    Lazy,
+    /// Flushed and kept at hand for a request of its exact size.
+    Pooled,
+}
+
+/// Why no area was allocated. Nothing changed, except what reclaim gave back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AreaError {
+    /// The request is for zero pages.
+    ZeroSize,
+    /// The alignment is not a power of two.
+    AlignNotPowerOfTwo,
+    /// The wanted bounds lie outside the space.
+    OutsideSpace,
+    /// The CPU is not one of the space's.
+    UnknownCpu,
+    /// A [`CpuHandle`](super::CpuHandle) for this CPU is out: allocate through it.
+    CpuHeld,
+    /// No place, and reclaiming did not help. The largest free range has `largest` pages, guard page included.
+    Exhausted {
+        /// The size of the largest free range in pages.
+        largest: u64,
+    },
+    /// No place at once; a request that may reclaim could succeed.
+    WouldBlock,
+    /// No memory for the space's own records.
+    OutOfMetadata,
+}
+
+/// Why an area was not freed. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeAreaError {
+    /// The page lies outside the space.
+    Foreign,
+    /// The CPU is not one of the space's.
+    UnknownCpu,
+    /// No area covers the page.
+    NotAllocated,
+    /// The area at this page was freed already.
+    DoubleFree,
+    /// The page lies inside the area that starts at `start`.
+    NotAStart {
+        /// The first page of that area.
+        start: Vpn,
+    },
+}
+
+/// Why a captured area was not loaded. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// A part of it lies outside the space.
+    Foreign,
+    /// The CPU is not one of the space's.
+    UnknownCpu,
+    /// A part of it is taken, or the guard page leaves no page for the area itself.
+    Taken,
+    /// No memory for the space's own records.
+    OutOfMetadata,
+}
+
+/// Why no group of areas was allocated. Nothing changed, except what reclaim gave back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupError {
+    /// There are no pieces, or the lists of offsets and sizes differ in length.
+    Mismatched,
+    /// A piece has zero pages.
+    ZeroSize,
+    /// The alignment is not a power of two, or an offset is not a multiple of it.
+    Misaligned,
+    /// Two pieces overlap.
+    Overlapping,
+    /// The CPU is not one of the space's.
+    UnknownCpu,
+    /// No base serves all pieces.
+    Exhausted,
+    /// No memory for the space's own records.
+    OutOfMetadata,
+}
+
+/// Why a space was not set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There are no CPUs.
+    NoCpus,
+    /// More CPUs than the records can name (2^14).
+    TooManyCpus,
+    /// More pages than the records can count (2^46).
+    SpanTooLarge,
+    /// These values of the policy do not go together.
+    Contradiction(&'static str),
+    /// No memory for the space's own records.
+    OutOfMetadata,
+}
+
+/// Another handle for the same CPU is out, or the CPU is not one of the space's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Another handle for the same CPU is out.
+    Held,
+    /// The CPU is not one of the space's.
+    UnknownCpu,
+}
+
+impl From<OutOfMetadata> for AreaError {
+    fn from(_: OutOfMetadata) -> Self {
+        AreaError::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for LoadError {
+    fn from(_: OutOfMetadata) -> Self {
+        LoadError::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for GroupError {
+    fn from(_: OutOfMetadata) -> Self {
+        GroupError::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for ConfigError {
+    fn from(_: OutOfMetadata) -> Self {
+        ConfigError::OutOfMetadata
+    }
+}
+
+const NO_METADATA: &str = "no memory for the space's own records";
+const NO_SUCH_CPU: &str = "the CPU is not one of the space's";
+
+impl fmt::Display for AreaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AreaError::ZeroSize => "a request for zero pages",
+            AreaError::AlignNotPowerOfTwo => "the alignment is not a power of two",
+            AreaError::OutsideSpace => "the wanted bounds lie outside the space",
+            AreaError::UnknownCpu => NO_SUCH_CPU,
+            AreaError::CpuHeld => "a handle for this CPU is out: allocate through it",
+            AreaError::WouldBlock => "no place without reclaim, which the request forbids",
+            AreaError::OutOfMetadata => NO_METADATA,
+            AreaError::Exhausted { largest } => {
+                return write!(f, "no place, even after reclaim; the largest has {largest} pages");
+            }
+        })
+    }
+}
+
+impl fmt::Display for FreeAreaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FreeAreaError::Foreign => "the page lies outside the space",
+            FreeAreaError::UnknownCpu => NO_SUCH_CPU,
+            FreeAreaError::NotAllocated => "no area covers the page",
+            FreeAreaError::DoubleFree => "the area was freed already",
+            FreeAreaError::NotAStart { start } => {
+                return write!(f, "the page lies inside the area that starts at {start}");
+            }
+        })
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LoadError::Foreign => "a part of the area lies outside the space",
+            LoadError::UnknownCpu => NO_SUCH_CPU,
+            LoadError::Taken => "a part of the area is taken, or it is too small",
+            LoadError::OutOfMetadata => NO_METADATA,
+        })
+    }
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GroupError::Mismatched => "no pieces, or not as many offsets as sizes",
+            GroupError::ZeroSize => "a piece has zero pages",
+            GroupError::Misaligned => "the alignment is no power of two, or an offset breaks it",
+            GroupError::Overlapping => "two pieces overlap",
+            GroupError::UnknownCpu => NO_SUCH_CPU,
+            GroupError::Exhausted => "no base serves all pieces, even after reclaim",
+            GroupError::OutOfMetadata => NO_METADATA,
+        })
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConfigError::NoCpus => "a space needs at least one CPU",
+            ConfigError::TooManyCpus => "at most 2^14 CPUs",
+            ConfigError::SpanTooLarge => "at most 2^46 pages",
+            ConfigError::Contradiction(why) => why,
+            ConfigError::OutOfMetadata => NO_METADATA,
+        })
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Busy::Held => "another handle for this CPU is out",
+            Busy::UnknownCpu => NO_SUCH_CPU,
+        })
+    }
+}
+
+impl core::error::Error for AreaError {}
+impl core::error::Error for FreeAreaError {}
+impl core::error::Error for LoadError {}
+impl core::error::Error for GroupError {}
+impl core::error::Error for ConfigError {}
+impl core::error::Error for Busy {}

@@ -1,0 +1,667 @@
+//! The concurrent face: validates, finds a way when space runs out, drains, and forwards to the engine.
+
+use super::counters::{VmapCounters, VmapStats};
+use super::engine::{AreaRecord, LazyCount, Miss, Purged, Scope, Surroundings, Wanted, Within};
+use super::free_space::Pieces;
+use super::linux::Linux;
+use super::{
+    Area, AreaError, AreaRequest, AreaState, Busy, ConfigError, Drain, DrainYield, FreeAreaError,
+    Freed, GroupError, Guard, Layout, LazyStore, LoadError, Notifier, Pages, Pools, VmapConfig,
+    VmapPolicy, Wait,
+};
+use crate::check::{Check, Violation};
+use crate::cpu::{CpuId, CpuSet};
+use crate::event::{Event, EventSink};
+use crate::ranges::{OutOfMetadata, Span};
+use crate::sync::{AtomicBool, Mutex, Ordering, Rank};
+use crate::units::{PageCount, Vpn};
+use alloc::vec::Vec;
+
+/// The most pages that the records can count.
+const MAX_SPAN_PAGES: u64 = 1 << 46;
+
+/// The most CPUs that the records can name.
+const MAX_CPUS: usize = 1 << 14;
+
+/// Hands out areas of virtual pages to many CPUs.
+///
+/// 1. No page belongs to two areas.
+/// 2. A page that was freed is handed out again only after [`Pages::flush`] has covered it.
+/// 3. Every busy area is found by each of its pages.
+///
+/// `Send + Sync`: every method takes `&self` and may be called from any thread. `cpu` says whose pools and counters are
+/// used; two threads that name the same CPU are correct and wait for each other.
+///
+/// `P` is what stands behind the page numbers, `E` hears what happened; both default to nothing.
+///
+/// ```
+/// use nofrag::cpu::CpuSet;
+/// use nofrag::ranges::Span;
+/// use nofrag::vmap::{AreaRequest, VmapConfig, VmapPolicy, VmapSpace};
+///
+/// let cpus = CpuSet::first(2)?;
+/// let cpu = cpus.by_rank(0).expect("the set has two CPUs");
+/// let span = Span::new(0x1000, 0x9000)?;
+/// let space = VmapSpace::new(VmapConfig { span, cpus, policy: VmapPolicy::NOFRAG }, (), ())?;
+/// let area = space.alloc(cpu, &AreaRequest::new(4))?;
+/// assert_eq!(area.total_pages().get(), 5); // a guard page follows
+/// assert_eq!(space.free(cpu, area.start)?, area);
+/// assert_eq!(space.lazy_pages().get(), 5); // unusable until a purge
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct VmapSpace<P = (), E = ()> {
+    span: Span,
+    cpus: CpuSet,
+    policy: VmapPolicy,
+    lazy: LazyCount,
+    engine: Engine,
+    held: Vec<AtomicBool>,
+    notifiers: Mutex<Notifiers>,
+    pages: P,
+    events: E,
+}
+
+/// Chosen once, by [`Layout`].
+#[derive(Debug)]
+enum Engine {
+    Linux(Linux),
+}
+
+/// Calls the same method on whichever engine is in use.
+macro_rules! on_engine {
+    ($engine:expr, $it:ident => $call:expr) => {
+        match $engine {
+            Engine::Linux($it) => $call,
+        }
+    };
+}
+
+#[derive(Default)]
+struct Notifiers(Vec<&'static dyn Notifier>);
+
+impl core::fmt::Debug for Notifiers {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} notifiers", self.0.len())
+    }
+}
+
+/// How much a step of the purge may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// At most this many areas.
+    pub areas: usize,
+}
+
+/// What a step of the purge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Areas that were flushed and made allocatable.
+    pub areas: u64,
+    /// Their pages.
+    pub pages: u64,
+    /// Whether lazy areas are left.
+    pub more: bool,
+}
+
+impl Progress {
+    fn add(&mut self, purged: Purged) {
+        self.areas += purged.areas;
+        self.pages += purged.pages;
+        self.more = purged.more;
+    }
+}
+
+impl<P: Pages, E: EventSink> VmapSpace<P, E> {
+    /// A space whose pages are all free.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn new(config: VmapConfig, pages: P, events: E) -> Result<VmapSpace<P, E>, ConfigError> {
+        if config.cpus.is_empty() {
+            return Err(ConfigError::NoCpus);
+        }
+        if config.cpus.len() > MAX_CPUS {
+            return Err(ConfigError::TooManyCpus);
+        }
+        if config.span.len() > MAX_SPAN_PAGES {
+            return Err(ConfigError::SpanTooLarge);
+        }
+        must_agree(&config.policy)?;
+        let engine = Engine::Linux(Linux::new(&config)?);
+        let mut held = Vec::new();
+        held.try_reserve_exact(config.cpus.len()).map_err(|_| ConfigError::OutOfMetadata)?;
+        held.resize_with(config.cpus.len(), || AtomicBool::new(false));
+        Ok(VmapSpace {
+            span: config.span,
+            lazy: LazyCount::new(config.policy.lazy_limit.pages(config.cpus.len())),
+            cpus: config.cpus,
+            policy: config.policy,
+            engine,
+            held,
+            notifiers: Mutex::new(Rank::Notifiers, Notifiers::default()),
+            pages,
+            events,
+        })
+    }
+
+    /// Takes an area that serves `request`.
+    ///
+    /// When there is no place and the request may reclaim: everything is purged, pools included, and the search repeated;
+    /// then the notifiers are asked, as long as one reports progress.
+    ///
+    /// # Errors
+    /// See [`AreaError`].
+    #[inline]
+    pub fn alloc(&self, cpu: CpuId, request: &AreaRequest) -> Result<Area, AreaError> {
+        let wanted = self.validate(cpu, request)?;
+        match on_engine!(&self.engine, engine => engine.alloc(cpu, &wanted)) {
+            Ok(area) => {
+                self.note_alloc(&area, request.align);
+                Ok(area)
+            }
+            Err(miss) => self.overflow(cpu, request, &wanted, miss),
+        }
+    }
+
+    #[inline]
+    fn validate(&self, cpu: CpuId, request: &AreaRequest) -> Result<Wanted, AreaError> {
+        if request.pages == 0 {
+            return Err(AreaError::ZeroSize);
+        }
+        if !request.align.is_power_of_two() {
+            return Err(AreaError::AlignNotPowerOfTwo);
+        }
+        if !self.knows(cpu) {
+            return Err(AreaError::UnknownCpu);
+        }
+        let within = match request.within {
+            None => Within::Whole(self.span),
+            Some(part) => match part.intersection(self.span) {
+                None => return Err(AreaError::OutsideSpace),
+                Some(whole) if whole == self.span => Within::Whole(whole),
+                Some(part) => Within::Part(part),
+            },
+        };
+        let (Within::Whole(bounds) | Within::Part(bounds)) = within;
+        match request.pages.checked_add(request.guard.pages()) {
+            Some(total) if total <= bounds.len() => {
+                Ok(Wanted { total, guard: request.guard, align: request.align, within })
+            }
+            _ => Err(self.exhausted()),
+        }
+    }
+
+    #[inline]
+    fn knows(&self, cpu: CpuId) -> bool {
+        self.cpus.by_rank(cpu.rank()) == Some(cpu)
+    }
+
+    #[inline]
+    fn note_alloc(&self, area: &Area, align: u64) {
+        let (start, pages) = (area.start, area.total_pages());
+        self.events.record(Event::AreaAllocated { start, pages, align });
+    }
+
+    #[cold]
+    fn exhausted(&self) -> AreaError {
+        AreaError::Exhausted { largest: self.stats_of_free().largest_hole }
+    }
+
+    /// Finds a place after all, or says why there is none.
+    #[cold]
+    fn overflow(
+        &self,
+        cpu: CpuId,
+        request: &AreaRequest,
+        wanted: &Wanted,
+        miss: Miss,
+    ) -> Result<Area, AreaError> {
+        let mut miss = miss;
+        if request.wait == Wait::MayReclaim && matches!(miss, Miss::NoFit { .. }) {
+            loop {
+                self.purge_all();
+                match on_engine!(&self.engine, engine => engine.alloc(cpu, wanted)) {
+                    Ok(area) => {
+                        self.note_alloc(&area, request.align);
+                        return Ok(area);
+                    }
+                    Err(again) => miss = again,
+                }
+                let no_place = matches!(miss, Miss::NoFit { .. });
+                if !no_place || self.ask_notifiers(PageCount(wanted.total)) == Freed::Nothing {
+                    break;
+                }
+            }
+        }
+        let (pages, align) = (PageCount(wanted.total), request.align);
+        self.events.record(Event::AreaRefused { pages, align });
+        Err(match miss {
+            Miss::CpuHeld => AreaError::CpuHeld,
+            Miss::OutOfMetadata => AreaError::OutOfMetadata,
+            Miss::NoFit { .. } if request.wait == Wait::Never && self.has_reclaimable() => {
+                AreaError::WouldBlock
+            }
+            Miss::NoFit { largest } => AreaError::Exhausted { largest },
+        })
+    }
+
+    /// Whether a request that may reclaim could find more space than there is now.
+    fn has_reclaimable(&self) -> bool {
+        let stats = self.stats();
+        stats.lazy_areas + stats.pooled_areas > 0 || !self.notifiers.lock().0.is_empty()
+    }
+
+    /// Asks every notifier, with no lock held.
+    fn ask_notifiers(&self, pages: PageCount) -> Freed {
+        let mut answer = Freed::Nothing;
+        for index in 0.. {
+            let Some(notifier) = self.notifiers.lock().0.get(index).copied() else { break };
+            if notifier.out_of_space(pages) == Freed::Something {
+                answer = Freed::Something;
+            }
+        }
+        answer
+    }
+
+    /// Adds a notifier to the end of the chain.
+    ///
+    /// # Errors
+    /// [`OutOfMetadata`]; nothing changed.
+    pub fn register_notifier(&self, notifier: &'static dyn Notifier) -> Result<(), OutOfMetadata> {
+        let mut chain = self.notifiers.lock();
+        chain.0.try_reserve(1).map_err(|_| OutOfMetadata)?;
+        chain.0.push(notifier);
+        Ok(())
+    }
+
+    /// Frees the area that starts at `start`, whichever CPU allocated it. Its pages stay unusable until a purge; if too
+    /// many wait for one, this call purges some, as the policy's [`Drain`] says.
+    ///
+    /// # Errors
+    /// See [`FreeAreaError`]; nothing changed.
+    #[inline]
+    pub fn free(&self, cpu: CpuId, start: Vpn) -> Result<Area, FreeAreaError> {
+        let area = self.free_deferred(cpu, start)?;
+        if self.policy.drain == Drain::ByFreer && self.drain_wanted() {
+            self.drain();
+        }
+        Ok(area)
+    }
+
+    /// As [`free`](Self::free), but never purges: for callers that must not wait (Linux: `vfree_atomic`).
+    ///
+    /// # Errors
+    /// See [`FreeAreaError`]; nothing changed.
+    #[inline]
+    pub fn free_deferred(&self, cpu: CpuId, start: Vpn) -> Result<Area, FreeAreaError> {
+        if !self.knows(cpu) {
+            return Err(FreeAreaError::UnknownCpu);
+        }
+        if !self.span.contains(start.get()) {
+            return Err(FreeAreaError::Foreign);
+        }
+        let around = self.surroundings();
+        let retired = on_engine!(&self.engine, engine => engine.retire(start.get(), around))?;
+        self.events.record(Event::AreaFreed {
+            start,
+            lazy: PageCount(retired.lazy_pages),
+            limit: self.lazy_limit(),
+        });
+        Ok(retired.area)
+    }
+
+    fn surroundings(&self) -> Surroundings<'_, P, E> {
+        Surroundings { pages: &self.pages, events: &self.events, lazy: &self.lazy }
+    }
+
+    /// What a freeing caller does above the limit, unless a purge runs already.
+    #[cold]
+    fn drain(&self) {
+        let around = self.surroundings();
+        match &self.engine {
+            Engine::Linux(engine) => drop(engine.try_purge(Scope::Areas(usize::MAX), around)),
+        }
+    }
+
+    /// Whether more pages await their flush than the limit allows.
+    #[inline]
+    #[must_use]
+    pub fn drain_wanted(&self) -> bool {
+        self.lazy.pages() > self.lazy.limit
+    }
+
+    /// Purges at most `budget.areas` areas. Goes on beyond the budget while twice the limit waits, if the policy's
+    /// [`DrainYield`] says so: otherwise frees outrun the purge.
+    pub fn step(&self, budget: Budget) -> Progress {
+        let mut progress = Progress::default();
+        loop {
+            let scope = Scope::Areas(budget.areas.max(1));
+            let purged = on_engine!(&self.engine, it => it.purge(scope, self.surroundings()));
+            progress.add(purged);
+            if !purged.more || !self.must_catch_up() {
+                return progress;
+            }
+        }
+    }
+
+    fn must_catch_up(&self) -> bool {
+        self.policy.drain_yield == DrainYield::BelowTwiceLimit
+            && self.lazy.pages() >= self.lazy.limit.saturating_mul(2)
+    }
+
+    /// Purges everything, pools included (Linux: `vm_unmap_aliases`, then the full reclaim).
+    pub fn purge_all(&self) -> Progress {
+        let mut progress = Progress::default();
+        let around = self.surroundings();
+        progress.add(on_engine!(&self.engine, it => it.purge(Scope::Everything, around)));
+        progress
+    }
+
+    /// The busy area that covers `at`, by its first page or any other, the guard page included.
+    #[must_use]
+    pub fn find(&self, at: Vpn) -> Option<Area> {
+        if !self.span.contains(at.get()) {
+            return None;
+        }
+        on_engine!(&self.engine, engine => engine.find(at.get()))
+    }
+
+    /// Allocates one area for each piece `base + offsets[i]`, of `sizes[i]` pages and without guard pages, at the highest
+    /// `base` where all fit; all or nothing. The base is a multiple of `align`. For per-CPU data, whose copies must lie at
+    /// the same distances everywhere (Linux: `pcpu_get_vm_areas`).
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn alloc_group(
+        &self,
+        cpu: CpuId,
+        offsets: &[u64],
+        sizes: &[u64],
+        align: u64,
+    ) -> Result<Vpn, GroupError> {
+        validate_group(offsets, sizes, align)?;
+        if !self.knows(cpu) {
+            return Err(GroupError::UnknownCpu);
+        }
+        let pieces = Pieces { offsets, sizes };
+        let attempt =
+            || on_engine!(&self.engine, it => it.alloc_group(cpu, self.span, pieces, align));
+        let base = match attempt() {
+            Err(Miss::NoFit { .. }) => {
+                self.purge_all();
+                attempt()
+            }
+            other => other,
+        };
+        match base {
+            Ok(base) => Ok(Vpn(base)),
+            Err(Miss::OutOfMetadata) => Err(GroupError::OutOfMetadata),
+            Err(Miss::NoFit { .. } | Miss::CpuHeld) => Err(GroupError::Exhausted),
+        }
+    }
+
+    /// Frees the areas of a group.
+    ///
+    /// # Errors
+    /// The first piece that is no busy area; then nothing changed, unless another thread frees the same pieces meanwhile.
+    pub fn free_group(&self, cpu: CpuId, base: Vpn, offsets: &[u64]) -> Result<(), FreeAreaError> {
+        if !self.knows(cpu) {
+            return Err(FreeAreaError::UnknownCpu);
+        }
+        let start_of = |offset: &u64| base.get().checked_add(*offset).map(Vpn);
+        for offset in offsets {
+            let start = start_of(offset).ok_or(FreeAreaError::Foreign)?;
+            match self.find(start) {
+                Some(area) if area.start == start => {}
+                Some(area) => return Err(FreeAreaError::NotAStart { start: area.start }),
+                None if !self.span.contains(start.get()) => return Err(FreeAreaError::Foreign),
+                None => return Err(FreeAreaError::NotAllocated),
+            }
+        }
+        for start in offsets.iter().filter_map(start_of) {
+            self.free(cpu, start)?;
+        }
+        Ok(())
+    }
+
+    /// Puts an area that was captured elsewhere, busy or lazy, exactly at `span`; the last page is the guard page, if it
+    /// has one. Pooled areas are loaded as lazy ones.
+    ///
+    /// # Errors
+    /// See [`LoadError`]; nothing changed.
+    pub fn load_area(
+        &self,
+        cpu: CpuId,
+        span: Span,
+        guard: Guard,
+        state: AreaState,
+    ) -> Result<(), LoadError> {
+        if !self.knows(cpu) {
+            return Err(LoadError::UnknownCpu);
+        }
+        if !self.span.covers(span) {
+            return Err(LoadError::Foreign);
+        }
+        if span.len() <= guard.pages() {
+            return Err(LoadError::Taken);
+        }
+        let lazy = state != AreaState::Busy;
+        if lazy {
+            self.lazy.add(span.len());
+        }
+        let loaded = on_engine!(&self.engine, engine => engine.load(cpu, span, guard, state));
+        if lazy && loaded.is_err() {
+            self.lazy.subtract(span.len());
+        }
+        loaded
+    }
+
+    /// Takes the fast path of one CPU: the handle allocates with `&mut self` and, under [`Layout::Shards`], without a
+    /// locked operation as long as the CPU's pools serve it. Under the other layouts it forwards.
+    ///
+    /// # Errors
+    /// [`Busy`] if another handle for the same CPU is out.
+    pub fn cpu(&self, cpu: CpuId) -> Result<CpuHandle<'_, P, E>, Busy> {
+        if !self.knows(cpu) {
+            return Err(Busy::UnknownCpu);
+        }
+        if self.held[cpu.rank()].swap(true, Ordering::Acquire) {
+            return Err(Busy::Held);
+        }
+        Ok(CpuHandle { space: self, cpu })
+    }
+
+    /// Counts since construction. Takes every lock in turn.
+    #[must_use]
+    pub fn counters(&self) -> VmapCounters {
+        let mut counters = VmapCounters::default();
+        on_engine!(&self.engine, engine => engine.add_counters(&mut counters));
+        counters
+    }
+
+    /// How many pages are in which state. O(areas); takes every lock in turn.
+    #[must_use]
+    pub fn stats(&self) -> VmapStats {
+        let mut stats = VmapStats::default();
+        on_engine!(&self.engine, engine => engine.add_stats(&mut stats));
+        stats
+    }
+
+    fn stats_of_free(&self) -> VmapStats {
+        self.stats()
+    }
+
+    /// Pages that await their flush.
+    #[must_use]
+    pub fn lazy_pages(&self) -> PageCount {
+        PageCount(self.lazy.pages())
+    }
+
+    /// How many pages may await their flush before a drain begins.
+    #[must_use]
+    pub fn lazy_limit(&self) -> PageCount {
+        PageCount(self.lazy.limit)
+    }
+
+    /// The pages that the space hands out.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The CPUs that may use it.
+    #[must_use]
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn policy(&self) -> &VmapPolicy {
+        &self.policy
+    }
+
+    /// What stands behind the page numbers.
+    #[must_use]
+    pub fn pages(&self) -> &P {
+        &self.pages
+    }
+
+    /// Every area on the books, busy, lazy or pooled, by ascending address. While other threads work it is a mixture of
+    /// moments.
+    ///
+    /// # Errors
+    /// [`OutOfMetadata`] when there is no memory for the list.
+    pub fn areas(&self) -> Result<Vec<AreaRecord>, OutOfMetadata> {
+        let mut areas = Vec::new();
+        on_engine!(&self.engine, engine => engine.collect(&mut areas))?;
+        areas.sort_unstable_by_key(|record| record.area.start);
+        Ok(areas)
+    }
+
+    /// The free ranges by ascending address: what the index can hand out, without lazy and pooled areas.
+    ///
+    /// # Errors
+    /// [`OutOfMetadata`] when there is no memory for the list.
+    pub fn holes(&self) -> Result<Vec<Span>, OutOfMetadata> {
+        let mut holes = Vec::new();
+        let mut full = false;
+        on_engine!(&self.engine, engine => engine.for_each_hole(&mut |hole| {
+            match holes.try_reserve(1) {
+                Ok(()) => holes.push(hole),
+                Err(_) => full = true,
+            }
+        }));
+        if full { Err(OutOfMetadata) } else { Ok(holes) }
+    }
+}
+
+impl<P: Pages, E: EventSink> Check for VmapSpace<P, E> {
+    /// Verifies the engine's laws, and that areas and free ranges tile the space. Only meaningful while no other thread
+    /// works. Reports no violation when there is no memory for the lists.
+    fn check(&self) -> Result<(), Violation> {
+        on_engine!(&self.engine, engine => engine.check())?;
+        let (Ok(areas), Ok(holes)) = (self.areas(), self.holes()) else { return Ok(()) };
+        let mut tiles: Vec<Span> = Vec::new();
+        if tiles.try_reserve(areas.len() + holes.len()).is_err() {
+            return Ok(());
+        }
+        tiles.extend(areas.iter().map(|record| record.area.span()));
+        tiles.extend(holes);
+        tiles.sort_unstable();
+        let mut end = self.span.start();
+        for tile in tiles {
+            let law = "areas and free ranges tile the space";
+            Violation::unless_equal(law, tile.start(), end, tile.start())?;
+            end = tile.end();
+        }
+        Violation::unless_equal("areas and free ranges fill the space", 0, self.span.end(), end)?;
+        let lazy = areas.iter().filter(|record| record.state == AreaState::Lazy);
+        let pages = lazy.map(|record| record.area.total_pages().get()).sum();
+        Violation::unless_equal("lazy pages are counted", 0, pages, self.lazy.pages())?;
+        for record in areas.iter().filter(|record| record.state == AreaState::Busy) {
+            let last = Vpn(record.area.span().end() - 1);
+            let law = "every busy area is found by each of its pages";
+            let found = self.find(last) == Some(record.area);
+            Violation::unless(law, last.get(), found)?;
+        }
+        Ok(())
+    }
+}
+
+/// The fast path of one CPU; see [`VmapSpace::cpu`]. Dropping it gives the CPU back.
+#[derive(Debug)]
+pub struct CpuHandle<'a, P: Pages = (), E: EventSink = ()> {
+    space: &'a VmapSpace<P, E>,
+    cpu: CpuId,
+}
+
+impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
+    /// As [`VmapSpace::alloc`].
+    ///
+    /// # Errors
+    /// See [`AreaError`].
+    pub fn alloc(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
+        self.space.alloc(self.cpu, request)
+    }
+
+    /// As [`VmapSpace::free`].
+    ///
+    /// # Errors
+    /// See [`FreeAreaError`]; nothing changed.
+    pub fn free(&mut self, start: Vpn) -> Result<Area, FreeAreaError> {
+        self.space.free(self.cpu, start)
+    }
+
+    /// The CPU.
+    #[must_use]
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+}
+
+impl<P: Pages, E: EventSink> Drop for CpuHandle<'_, P, E> {
+    fn drop(&mut self) {
+        self.space.held[self.cpu.rank()].store(false, Ordering::Release);
+    }
+}
+
+/// Refuses values of a policy that do not go together.
+fn must_agree(policy: &VmapPolicy) -> Result<(), ConfigError> {
+    let in_busy_index = policy.lazy == LazyStore::InBusyIndex;
+    if in_busy_index != (policy.layout == Layout::OneLock) {
+        let why = "lazy areas stay in the busy index under one lock, and only there";
+        return Err(ConfigError::Contradiction(why));
+    }
+    if policy.lazy == LazyStore::Merged && policy.pools != Pools::Off {
+        return Err(ConfigError::Contradiction("merged lazy areas have no identity to pool"));
+    }
+    if matches!(policy.pools, Pools::ExactSize(_)) && policy.layout != Layout::Nodes {
+        return Err(ConfigError::Contradiction("exact-size pools belong to nodes"));
+    }
+    Ok(())
+}
+
+fn validate_group(offsets: &[u64], sizes: &[u64], align: u64) -> Result<(), GroupError> {
+    if offsets.is_empty() || offsets.len() != sizes.len() {
+        return Err(GroupError::Mismatched);
+    }
+    if sizes.contains(&0) {
+        return Err(GroupError::ZeroSize);
+    }
+    if !align.is_power_of_two() || offsets.iter().any(|offset| offset & (align - 1) != 0) {
+        return Err(GroupError::Misaligned);
+    }
+    let span_of = |index: usize| Span::sized(offsets[index], sizes[index]);
+    for index in 0..offsets.len() {
+        let Ok(piece) = span_of(index) else { return Err(GroupError::Exhausted) };
+        for earlier in 0..index {
+            let other = span_of(earlier).expect("its end was computed in an earlier round");
+            if piece.intersection(other).is_some() {
+                return Err(GroupError::Overlapping);
+            }
+        }
+    }
+    Ok(())
+}

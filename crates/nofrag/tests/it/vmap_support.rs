@@ -1,0 +1,93 @@
+//! Helpers of the vmap tests: spaces of every preset, a book of stale translations, and small random numbers.
+
+use nofrag::cpu::{CpuId, CpuSet};
+use nofrag::ranges::Span;
+use nofrag::vmap::{LazyLimit, Pages, Preset, VmapConfig, VmapPolicy, VmapSpace};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Knows for each page whether stale translations of it may be cached: set when a freed area is cleared, reset by a flush.
+pub(crate) struct StaleBook {
+    base: u64,
+    stale: Vec<AtomicBool>,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) ranges: AtomicU64,
+}
+
+impl StaleBook {
+    pub(crate) fn new(span: Span) -> StaleBook {
+        StaleBook {
+            base: span.start(),
+            stale: (0..span.len()).map(|_| AtomicBool::new(false)).collect(),
+            flushes: AtomicU64::new(0),
+            ranges: AtomicU64::new(0),
+        }
+    }
+
+    fn of(&self, span: Span) -> &[AtomicBool] {
+        let start = (span.start() - self.base) as usize;
+        &self.stale[start..start + span.len() as usize]
+    }
+
+    /// Whether a page of `span` was cleared and not flushed since.
+    pub(crate) fn is_stale(&self, span: Span) -> bool {
+        self.of(span).iter().any(|page| page.load(Ordering::SeqCst))
+    }
+}
+
+impl Pages for StaleBook {
+    fn clear(&self, area: Span) {
+        self.of(area).iter().for_each(|page| page.store(true, Ordering::SeqCst));
+    }
+
+    fn flush(&self, ranges: &[Span]) {
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        self.ranges.fetch_add(ranges.len() as u64, Ordering::SeqCst);
+        for pair in ranges.windows(2) {
+            assert!(pair[0].end() <= pair[1].start(), "flushed ranges ascend and are disjoint");
+        }
+        for range in ranges {
+            self.of(*range).iter().for_each(|page| page.store(false, Ordering::SeqCst));
+        }
+    }
+}
+
+pub(crate) type TestSpace = VmapSpace<StaleBook>;
+
+pub(crate) fn span(start: u64, len: u64) -> Span {
+    Span::sized(start, len).unwrap()
+}
+
+pub(crate) fn space_of(policy: VmapPolicy, span: Span, cpus: u32) -> TestSpace {
+    let cpus = CpuSet::first(cpus).unwrap();
+    VmapSpace::new(VmapConfig { span, cpus, policy }, StaleBook::new(span), ()).unwrap()
+}
+
+pub(crate) fn cpu(space: &TestSpace, rank: usize) -> CpuId {
+    space.cpus().by_rank(rank).unwrap()
+}
+
+/// Every preset, with a lazy limit that a small test reaches.
+pub(crate) fn presets_with_limit(pages: u64) -> impl Iterator<Item = Preset> {
+    VmapPolicy::presets().map(move |preset| Preset {
+        policy: VmapPolicy { lazy_limit: LazyLimit::Pages(pages), ..preset.policy },
+        ..preset
+    })
+}
+
+/// xorshift64*: enough for tests, and one seed replays a run.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number of `0..bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let drawn = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(drawn) * u128::from(bound)) >> 64) as u64
+    }
+}
