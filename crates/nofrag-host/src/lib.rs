@@ -13,11 +13,11 @@
 
 pub mod addresses;
 pub mod fields;
-// pub mod finding;
+pub mod finding;
 pub mod layout;
 pub mod picture;
 pub mod region;
-// pub mod source;
-// pub mod unhash;
-// pub mod vmalloc;
+pub mod source;
+pub mod unhash;
+pub mod vmalloc;
 pub mod vmallocinfo;

@@ -1,0 +1,294 @@
+//! What needs attention, with its evidence, what follows from it, and what helps.
+//!
+//! A finding is a pure function of the [`Report`]. [`Severity::Warning`] means that something would fail, or that the
+//! figures cannot be trusted; a [`Severity::Note`] explains what a reader would otherwise get wrong.
+
+use serde::Serialize;
+
+use crate::addresses::Addresses;
+use crate::region::Bounds;
+use crate::vmalloc::{RegionReport, Report};
+
+/// Something that needs attention.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How urgent.
+    pub severity: Severity,
+    /// A stable name.
+    pub id: &'static str,
+    /// What was seen.
+    pub evidence: String,
+    /// What follows.
+    pub consequence: String,
+    /// What helps.
+    pub help: String,
+}
+
+/// How urgent a finding is; the more urgent sorts first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Something would fail, or the figures cannot be trusted.
+    Warning,
+    /// Explains what a reader would otherwise get wrong.
+    Note,
+}
+
+/// Bytes for people: three figures, binary units.
+#[must_use]
+pub fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = bytes.checked_ilog2().map_or(0, |log| log as usize / 10);
+    let value = bytes as f64 / (1_u64 << (10 * unit)) as f64;
+    let decimals = match value {
+        _ if unit == 0 || value.fract() == 0.0 => 0,
+        v if v < 10.0 => 2,
+        v if v < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// Why no region can be shown with such addresses.
+#[must_use]
+pub fn why_no_regions(addresses: Addresses) -> Option<String> {
+    let why = match addresses {
+        Addresses::Real => return None,
+        Addresses::Hashed => {
+            "the addresses are hashed (kernel.kptr_restrict is 0): the order of the areas, and so every hole between \
+             them, is unknown"
+        }
+        Addresses::Zeroed => {
+            "the addresses are zeros (kernel.kptr_restrict is 2, or 1 and the reader lacks CAP_SYSLOG): no hole can be \
+             computed"
+        }
+        Addresses::Withheld => {
+            "the addresses are withheld (the kernel had no random numbers yet to hash them with): no hole can be computed"
+        }
+        Addresses::Inconsistent { line } => {
+            return Some(format!(
+                "some ranges are as long as their size says and others are not, first on line {line}: no kernel prints \
+                 that, so none of the addresses is believed"
+            ));
+        }
+        Addresses::NoAreas => "no area is listed",
+    };
+    Some(why.to_owned())
+}
+
+/// All findings about `report`, most urgent first.
+#[must_use]
+pub fn findings(report: &Report) -> Vec<Finding> {
+    let of_regions = report.regions.iter().flat_map(|region| {
+        [space_tight(region), purge_matters(region), torn(region)].into_iter().flatten()
+    });
+    let mut findings: Vec<Finding> = [
+        damaged(report),
+        over_limit(report),
+        addresses_unusable(report),
+        lazy_dominates(report),
+        caller_dominates(report),
+    ]
+    .into_iter()
+    .flatten()
+    .chain(of_regions)
+    .collect();
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+fn damaged(report: &Report) -> Option<Finding> {
+    let host = &report.host;
+    let evidence = match (report.malformed.first(), host.cut_off, report.addresses) {
+        (Some(first), ..) => format!(
+            "{} of {} lines describe no area, the first is line {}: {}",
+            host.malformed_lines, host.lines, first.line, first.problem
+        ),
+        (None, true, _) => format!("line {}, the last one, has no end", host.lines),
+        (None, false, Addresses::Inconsistent { line }) => {
+            format!("line {line}: the range is not as long as the size beside it")
+        }
+        _ => return None,
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        id: "file-damaged",
+        evidence,
+        consequence: "areas may be missing from every figure below".to_owned(),
+        help: "capture the file again with one `cat`; if a live kernel prints this, report the line to nofrag".to_owned(),
+    })
+}
+
+fn over_limit(report: &Report) -> Option<Finding> {
+    let limit = report.lazy.limit_bytes?;
+    report.lazy.is_over_limit(report.host.cpus_online?).then(|| Finding {
+        severity: Severity::Warning,
+        id: "lazy-over-limit",
+        evidence: format!(
+            "{} are freed but not purged; the limit is {}",
+            bytes_text(report.lazy.bytes),
+            bytes_text(limit)
+        ),
+        consequence: "areas are freed faster than the purge runs: address space, and time under its locks, grow with it"
+            .to_owned(),
+        help: "read again in a second; if it stays, look for `drain_vmap_area_work` in the kernel log and for the caller \
+               that maps and unmaps most"
+            .to_owned(),
+    })
+}
+
+fn addresses_unusable(report: &Report) -> Option<Finding> {
+    let help = match report.addresses {
+        Addresses::Real | Addresses::NoAreas | Addresses::Inconsistent { .. } => return None,
+        Addresses::Withheld => "read again once the kernel has booted".to_owned(),
+        Addresses::Hashed | Addresses::Zeroed => {
+            let back = report.host.kptr_restrict.filter(|&value| value != 1).unwrap_or(0);
+            format!(
+                "as root: `sysctl kernel.kptr_restrict=1`, read again, and set it back: `sysctl \
+                 kernel.kptr_restrict={back}`; on a live host `nofrag host vmalloc --unhash` does all three"
+            )
+        }
+    };
+    Some(Finding {
+        severity: Severity::Note,
+        id: "addresses-hidden",
+        evidence: report.no_regions_because.clone()?,
+        consequence: "no holes, no hole map and no largest request are shown; sizes, kinds and callers are true".to_owned(),
+        help,
+    })
+}
+
+fn lazy_dominates(report: &Report) -> Option<Finding> {
+    let (lazy, total) = (report.lazy.bytes, report.totals.bytes);
+    let live = report.totals.live_bytes;
+    (total > 0 && lazy >= total - lazy).then(|| {
+        let times = match live {
+            0 => "nothing listed is in use".to_owned(),
+            live => format!("who ignores this is wrong by {:.1} times", total as f64 / live as f64),
+        };
+        Finding {
+            severity: Severity::Note,
+            id: "lazy-dominates",
+            evidence: format!(
+                "{} of {} listed bytes ({} of {} areas) are freed and wait for a purge; {} are in use",
+                bytes_text(lazy),
+                bytes_text(total),
+                report.lazy.areas,
+                report.totals.areas,
+                bytes_text(live)
+            ),
+            consequence: format!("the sum of the list is not what is used: {times}"),
+            help: "nothing to do: the kernel purges at its limit, or when a request finds no room; count these areas apart"
+                .to_owned(),
+        }
+    })
+}
+
+/// From this many areas on, one caller with most of the bytes is worth a look.
+const MANY_AREAS: u64 = 1000;
+
+fn caller_dominates(report: &Report) -> Option<Finding> {
+    let live = report.totals.live_bytes;
+    let top = report.callers.iter().find(|group| group.areas >= MANY_AREAS)?;
+    (top.bytes >= live / 2).then(|| Finding {
+        severity: Severity::Note,
+        id: "caller-dominates",
+        evidence: format!(
+            "{} holds {} of {} bytes in use in {} areas",
+            top.name,
+            bytes_text(top.bytes),
+            bytes_text(live),
+            top.areas
+        ),
+        consequence: "usual for thread stacks (kernel_clone) on a host with many threads; a leak if it only grows".to_owned(),
+        help: "read again later with --json and compare this caller's areas".to_owned(),
+    })
+}
+
+fn space_tight(region: &RegionReport) -> Option<Finding> {
+    if matches!(region.bounds, Bounds::Observed { .. }) {
+        return None; // what is free outside of the hull is unknown, so nothing is known to be short
+    }
+    let size = region.end - region.start;
+    let after = &region.after_purge;
+    let tight = after.largest_area_bytes < size / 16;
+    tight.then(|| Finding {
+        severity: Severity::Warning,
+        id: "space-tight",
+        evidence: format!(
+            "{}: the largest hole after a full purge is {}, of {} free in {} holes, in a space of {}",
+            region.name.text(),
+            bytes_text(after.largest_area_bytes),
+            bytes_text(after.free_bytes),
+            after.holes,
+            bytes_text(size)
+        ),
+        consequence: format!(
+            "a request above {} fails (`vmap allocation for size N failed`)",
+            bytes_text(after.largest_request_bytes)
+        ),
+        help: if after.free_bytes / 4 > after.largest_area_bytes {
+            "the space is fragmented rather than full: find the callers whose areas lie between the holes; areas do not move, so \
+             only their release or a reboot joins the holes"
+        } else {
+            "the space is full rather than fragmented: look at the callers with most bytes; on a 32-bit kernel a larger \
+             `vmalloc=` on its command line helps"
+        }
+        .to_owned(),
+    })
+}
+
+fn purge_matters(region: &RegionReport) -> Option<Finding> {
+    let (now, after) = (region.now.largest_request_bytes, region.after_purge.largest_request_bytes);
+    (now < after / 2).then(|| Finding {
+        severity: Severity::Note,
+        id: "purge-matters",
+        evidence: format!(
+            "{}: the largest request that succeeds is {} now and {} after a full purge",
+            region.name.text(),
+            bytes_text(now),
+            bytes_text(after)
+        ),
+        consequence: "a request between the two succeeds, but pays for a full purge first: a flush on every CPU".to_owned(),
+        help: "nothing to do, unless such requests are frequent; then reserve their space early".to_owned(),
+    })
+}
+
+fn torn(region: &RegionReport) -> Option<Finding> {
+    (region.overlapping_areas > 0).then(|| Finding {
+        severity: Severity::Note,
+        id: "read-while-changing",
+        evidence: format!(
+            "{}: {} areas claim a range that an earlier line holds",
+            region.name.text(),
+            region.overlapping_areas
+        ),
+        consequence:
+            "the kernel lists areas while they come and go; these were left out of the holes"
+                .to_owned(),
+        help: "read again on a quieter host if it matters".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_people() {
+        let expected = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (4096, "4 KiB"),
+            (20_480, "20 KiB"),
+            (67_010_560, "63.9 MiB"),
+            (87_433_216, "83.4 MiB"),
+            ((32 << 40) - (72 << 20), "32.0 TiB"),
+            (12_800 << 40, "12.5 PiB"),
+            (u64::MAX, "16 EiB"),
+        ];
+        for (bytes, text) in expected {
+            assert_eq!(bytes_text(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The files of a host, live or captured. The only module that reads any.
+//!
+//! A captured host is a folder with the files under their own paths:
+//!
+//! | file | needed for |
+//! |---|---|
+//! | `proc/vmallocinfo` | everything; read it with `kernel.kptr_restrict` 1, or there is no hole map |
+//! | `proc/meminfo` | the length of the vmalloc range (`VmallocTotal`) |
+//! | `sys/devices/system/cpu/online`, else `proc/cpuinfo` | the limit of lazily freed areas |
+//! | `proc/sys/kernel/kptr_restrict` | advice on hashed addresses |
+//! | `proc/sys/kernel/arch` | telling modules from the vmalloc range |
+//! | `proc/sys/kernel/osrelease` | the same on arm64, and the heading |
+//!
+//! Only the first is required. Each file is read once and whole: 120 bytes or less per area, and a busy host has some thousand.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::fields::{self, FieldError};
+
+/// Whose files are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// This host's.
+    Live,
+    /// Those of the host captured in this folder.
+    Captured(PathBuf),
+}
+
+/// Path of the list of areas, relative to the root.
+pub const VMALLOCINFO: &str = "proc/vmallocinfo";
+/// Path of the setting that hides addresses, relative to the root.
+pub const KPTR_RESTRICT: &str = "proc/sys/kernel/kptr_restrict";
+
+impl Root {
+    /// Where the file with this path relative to the root lies.
+    #[must_use]
+    pub fn path(&self, relative: &str) -> PathBuf {
+        match self {
+            Root::Live => Path::new("/").join(relative),
+            Root::Captured(folder) => folder.join(relative),
+        }
+    }
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// The whole `/proc/vmallocinfo`.
+    pub vmallocinfo: Vec<u8>,
+    /// `kernel.kptr_restrict`.
+    pub kptr_restrict: Option<u8>,
+    /// Number of online CPUs.
+    pub cpus_online: Option<u32>,
+    /// `VmallocTotal` in bytes.
+    pub vmalloc_total: Option<u64>,
+    /// `VmallocUsed` in bytes: the memory behind areas, as the kernel counts it.
+    pub vmalloc_used: Option<u64>,
+    /// The kernel's release.
+    pub release: Option<String>,
+    /// The architecture, as the kernel names it.
+    pub arch: Option<String>,
+    /// What could not be had, and what it costs.
+    pub missing: Vec<Missing>,
+}
+
+/// A file that could not be read or understood, and what is not shown for want of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// The file.
+    pub path: String,
+    /// Why it is missing.
+    pub why: String,
+    /// What it costs.
+    pub costs: &'static str,
+}
+
+/// Why the list of areas could not be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The reader may not.
+    #[error(
+        "{path}: permission denied: the kernel lets only root read it (mode 0400), since it shows where kernel \
+         memory lies; run this command as root, or look at a captured host with --root DIR"
+    )]
+    Denied {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is none.
+    #[error("{path}: no such file: {}", absent_help(*.live))]
+    Absent {
+        /// The file.
+        path: PathBuf,
+        /// Whose it would be.
+        live: Liveness,
+    },
+    /// Reading failed.
+    #[error("{path}: {cause}")]
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
+
+/// Whether a host is live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// This host.
+    Live,
+    /// A folder.
+    Captured,
+}
+
+fn absent_help(live: Liveness) -> &'static str {
+    match live {
+        Liveness::Live => {
+            "this kernel does not list its vmalloc areas (no MMU, or /proc is not mounted)"
+        }
+        Liveness::Captured => {
+            "a captured host needs this file: copy it there with `cat /proc/vmallocinfo > DIR/proc/vmallocinfo`"
+        }
+    }
+}
+
+/// Reads `/proc/vmallocinfo`, once.
+///
+/// # Errors
+/// See [`ReadError`].
+pub fn read_vmallocinfo(root: &Root) -> Result<Vec<u8>, ReadError> {
+    let path = root.path(VMALLOCINFO);
+    fs::read(&path).map_err(|cause| match cause.kind() {
+        io::ErrorKind::PermissionDenied => ReadError::Denied { path },
+        io::ErrorKind::NotFound => {
+            let live = if *root == Root::Live { Liveness::Live } else { Liveness::Captured };
+            ReadError::Absent { path, live }
+        }
+        _ => ReadError::Failed { path, cause },
+    })
+}
+
+/// Reads what stands beside `vmallocinfo`. Never fails: see [`Sources::missing`].
+#[must_use]
+pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
+    let mut files = Files { root, missing: Vec::new() };
+    let limit = "the limit of lazily freed areas";
+    let cpus_online = files
+        .try_value("sys/devices/system/cpu/online", fields::cpu_count)
+        .or_else(|| files.value("proc/cpuinfo", limit, fields::cpuinfo_count));
+    let length = "the bounds of the vmalloc range";
+    let total = |text: &str| fields::meminfo_bytes(text, "VmallocTotal");
+    let used = |text: &str| fields::meminfo_bytes(text, "VmallocUsed");
+    let word = |text: &str| match text.trim() {
+        "" => Err(FieldError::Missing),
+        word => Ok(word.to_owned()),
+    };
+    let advice = "advice on hidden addresses";
+    let arch = match root {
+        Root::Live => files.try_value("proc/sys/kernel/arch", word).or_else(own_arch),
+        Root::Captured(_) => {
+            files.value("proc/sys/kernel/arch", "telling modules from the vmalloc range", word)
+        }
+    };
+    Sources {
+        vmallocinfo,
+        cpus_online,
+        arch,
+        kptr_restrict: files.value(KPTR_RESTRICT, advice, fields::kptr_restrict),
+        vmalloc_total: files.value("proc/meminfo", length, total),
+        vmalloc_used: files.try_value("proc/meminfo", used),
+        release: files.value("proc/sys/kernel/osrelease", "the kernel's version", word),
+        missing: files.missing,
+    }
+}
+
+/// The kernel has had the file since 6.1; before, the program's own architecture is the host's.
+fn own_arch() -> Option<String> {
+    Some(std::env::consts::ARCH.to_owned())
+}
+
+struct Files<'a> {
+    root: &'a Root,
+    missing: Vec<Missing>,
+}
+
+impl Files<'_> {
+    fn value<T>(
+        &mut self,
+        relative: &str,
+        costs: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, FieldError>,
+    ) -> Option<T> {
+        match self.read(relative, parse) {
+            Ok(value) => Some(value),
+            Err(why) => {
+                let path = self.root.path(relative).display().to_string();
+                self.missing.push(Missing { path, why, costs });
+                None
+            }
+        }
+    }
+
+    /// As [`value`](Self::value), for what has a substitute or costs nothing.
+    fn try_value<T>(
+        &self,
+        relative: &str,
+        parse: impl FnOnce(&str) -> Result<T, FieldError>,
+    ) -> Option<T> {
+        self.read(relative, parse).ok()
+    }
+
+    fn read<T>(
+        &self,
+        relative: &str,
+        parse: impl FnOnce(&str) -> Result<T, FieldError>,
+    ) -> Result<T, String> {
+        let text = fs::read_to_string(self.root.path(relative)).map_err(|why| why.to_string())?;
+        parse(&text).map_err(|why| why.to_string())
+    }
+}
