@@ -1,14 +1,29 @@
 //! `nofrag host`: what is fragmented on this host.
 
-use anyhow::{Result, bail};
+mod look;
+mod view;
+mod vmalloc;
+
+use anyhow::Result;
 
 use crate::Status;
 
 /// What `nofrag host` takes.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(clap::Subcommand)]
+enum Subject {
+    /// The kernel's vmalloc space: who holds it, what is lazily freed, which holes are left
+    Vmalloc(vmalloc::Args),
+}
 
 /// Shows the subject that `args` names.
-pub(crate) fn execute(_args: &Args) -> Result<Status> {
-    bail!("this build inspects nothing yet")
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    match &args.subject {
+        Subject::Vmalloc(args) => vmalloc::execute(args),
+    }
 }

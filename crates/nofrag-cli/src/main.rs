@@ -18,13 +18,15 @@ enum Status {
     Done,
     /// `run --check`: an exact claim did not hold.
     ClaimBroken,
+    /// `host`: something needs attention.
+    Warned,
 }
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
-            Status::ClaimBroken => ExitCode::from(1),
+            Status::ClaimBroken | Status::Warned => ExitCode::from(1),
         }
     }
 }
@@ -35,7 +37,7 @@ const EXIT_BAD_USE: u8 = 2;
 const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
-  1  run --check: an exact claim did not hold
+  1  run --check: an exact claim did not hold; host: something needs attention
   2  bad use, or something could not be read or written";
 
 /// The Linux kernel's fragmentation-avoiding allocators outside the kernel.

@@ -69,13 +69,24 @@ fn is_possible(area: &Area<'_>) -> bool {
         && printed.end.checked_sub(printed.start) == Some(area.size)
 }
 
-/// The size of a page: the largest power of two, of those that Linux uses, that divides every size. Inferred, since the file does
-/// not say it; `None` without areas.
+/// The page sizes that Linux has on some architecture with a choice, largest first.
+const PAGES: [u64; 3] = [64 << 10, 16 << 10, MIN_PAGE];
+
+/// The size of a page, which the file does not say: 4 KiB where the architecture has no other, else the largest that divides every
+/// size, and every address that is real. `None` without areas.
 #[must_use]
-pub fn infer_page_bytes(areas: &[Area<'_>]) -> Option<u64> {
-    let bits = areas.iter().fold(0, |bits, area| bits | area.size);
-    let exponent = bits.trailing_zeros().clamp(MIN_PAGE.trailing_zeros(), 16);
-    (!areas.is_empty()).then_some(1 << exponent)
+pub fn infer_page_bytes(areas: &[Area<'_>], arch: Option<&str>) -> Option<u64> {
+    if areas.is_empty() {
+        return None;
+    }
+    if matches!(arch, Some("x86_64" | "i686" | "s390x")) {
+        return Some(MIN_PAGE);
+    }
+    let bits = areas.iter().fold(0, |bits, area| {
+        let real = area.printed.filter(|_| is_possible(area));
+        bits | area.size | real.map_or(0, |printed| printed.start)
+    });
+    Some(PAGES.into_iter().find(|page| bits.is_multiple_of(*page)).unwrap_or(MIN_PAGE))
 }
 
 #[cfg(test)]
@@ -115,10 +126,12 @@ mod tests {
 
     #[test]
     fn page_size_from_sizes() {
-        let pages = |text: &str| infer_page_bytes(&parse(text.as_bytes()).areas);
-        assert_eq!(pages(""), None);
-        assert_eq!(pages("0x0-0x0 20480 vmap"), Some(4096));
-        assert_eq!(pages("0x0-0x0 131072 vmap\n0x0-0x0 196608 vmap"), Some(65_536));
-        assert_eq!(pages("0x0-0x0 1 vmap"), Some(4096));
+        let page = |text: &str, arch| infer_page_bytes(&parse(text.as_bytes()).areas, arch);
+        assert_eq!(page("", Some("x86_64")), None);
+        assert_eq!(page("0x0-0x0 20480 vmap", None), Some(4096));
+        assert_eq!(page("0x0-0x0 131072 vmap\n0x0-0x0 196608 vmap", Some("aarch64")), Some(65_536));
+        assert_eq!(page("0x0-0x0 131072 vmap", Some("x86_64")), Some(4096));
+        assert_eq!(page("0xffff800080004000-0xffff800080024000 131072 vmap", None), Some(16_384));
+        assert_eq!(page("0x0-0x0 1 vmap", None), Some(4096));
     }
 }

@@ -218,4 +218,34 @@ mod tests {
         let message = unhashed.restore().unwrap_err().to_string();
         assert!(message.contains("sysctl kernel.kptr_restrict=0"), "{message}");
     }
+
+    const CHILD_SETTING: &str = "NOFRAG_TEST_SETTING";
+
+    /// The process that the next test starts: it gets a signal while addresses are shown.
+    #[test]
+    #[ignore = "ends by a signal; started by `a_signal_waits_for_the_restoration`"]
+    fn child() {
+        let path = PathBuf::from(std::env::var_os(CHILD_SETTING).expect("set by the parent"));
+        let unhashed = Unhashed::begin(&path).unwrap();
+        low_level::raise(SIGTERM).unwrap();
+        check_is(&path, "1");
+        fs::write(path.with_extension("survived"), "").unwrap();
+        unhashed.restore().unwrap();
+        unreachable!("the signal takes effect when it is released");
+    }
+
+    #[test]
+    fn a_signal_waits_for_the_restoration() {
+        use std::os::unix::process::ExitStatusExt;
+        let (_folder, path) = setting("2\n");
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "unhash::tests::child", "--ignored"])
+            .env(CHILD_SETTING, &path)
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(path.with_extension("survived").exists(), "the signal did not wait");
+        check_is(&path, "2");
+        assert_eq!(status.signal(), Some(SIGTERM));
+    }
 }

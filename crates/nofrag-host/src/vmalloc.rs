@@ -36,7 +36,7 @@ pub struct Report {
     pub addresses: Addresses,
     /// Why there are no regions; `null` when there are.
     pub no_regions_because: Option<String>,
-    /// Bytes of a page, inferred from the sizes; `null` without areas.
+    /// Bytes of a page, inferred from the architecture and the sizes; `null` without areas.
     pub page_bytes: Option<u64>,
     /// All areas together.
     pub totals: Totals,
@@ -206,7 +206,7 @@ pub fn survey(sources: &Sources) -> Result<Report, LayoutError> {
     let parsed = vmallocinfo::parse(&sources.vmallocinfo);
     let areas = &parsed.areas;
     let addresses = addresses::judge(areas);
-    let page_bytes = addresses::infer_page_bytes(areas);
+    let page_bytes = addresses::infer_page_bytes(areas, sources.arch.as_deref());
     let regions = match (addresses, page_bytes) {
         (Addresses::Real, Some(page)) => region_reports(areas, sources, page)?,
         _ => Vec::new(),

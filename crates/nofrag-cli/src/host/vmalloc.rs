@@ -1,0 +1,74 @@
+//! `nofrag host vmalloc`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use nofrag_host::finding::Severity;
+use nofrag_host::source::{self, KPTR_RESTRICT, Root};
+use nofrag_host::unhash::Unhashed;
+use nofrag_host::vmalloc as survey;
+
+use super::look::Look;
+use super::view;
+use crate::{Status, output};
+
+const AFTER_HELP: &str = "\
+The kernel lets only root read /proc/vmallocinfo. It prints hashes in place of addresses unless
+kernel.kptr_restrict is 1; sizes, kinds and callers are true all the same, but holes need addresses.
+
+Examples:
+  sudo nofrag host vmalloc                  this host, as far as its settings allow
+  sudo nofrag host vmalloc --unhash         the same with holes: sets kernel.kptr_restrict to 1 for
+                                            the one read and puts it back
+  nofrag host vmalloc --root DIR            a captured host: DIR/proc/vmallocinfo and its neighbours
+  nofrag host vmalloc --root DIR --json     the same for machines (schema nofrag.host.vmalloc)
+
+Exit status:
+  0  shown, and nothing needs attention (there may be notes)
+  1  shown, and at least one finding is a warning
+  2  bad use, or /proc/vmallocinfo could not be read";
+
+/// What `nofrag host vmalloc` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Look at the host captured in DIR instead of this one
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Show real addresses for the one read: sets kernel.kptr_restrict to 1 and puts it back
+    ///
+    /// It is put back also on an error, on Ctrl-C and on a panic; nothing can guard against SIGKILL. Meanwhile, some
+    /// milliseconds, other processes with CAP_SYSLOG see real addresses too.
+    #[arg(long, conflicts_with = "root")]
+    unhash: bool,
+
+    /// Print JSON for machines: one object, schema nofrag.host.vmalloc
+    #[arg(long)]
+    json: bool,
+
+    /// How many callers the table shows
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    callers: usize,
+}
+
+/// Reads, computes and prints.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let root = args.root.clone().map_or(Root::Live, Root::Captured);
+    let vmallocinfo = if args.unhash {
+        let unhashed = Unhashed::begin(&root.path(KPTR_RESTRICT))?;
+        let read = source::read_vmallocinfo(&root);
+        unhashed.restore()?;
+        read?
+    } else {
+        source::read_vmallocinfo(&root)?
+    };
+    let report = survey::survey(&source::read_rest(&root, vmallocinfo))?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&view::page(&report, &root, args.callers, Look::of_stdout()))?;
+    }
+    let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
+    Ok(if warns { Status::Warned } else { Status::Done })
+}

@@ -1,0 +1,3 @@
+//! The command from outside: what it prints and how it ends.
+
+mod host_vmalloc;
