@@ -1,9 +1,10 @@
 //! Figures in prose, and the files that they come from.
 //!
-//! A *figure* is a Markdown link into a file of values: `[3.35x](data/figures/a.toml#/sum/i5)`. The part after `#` is
-//! a path into the file, as a JSON pointer; in a list, a part `id=fix_size` chooses the entry whose `id` is `fix_size`.
-//! The value is a number, a text, or a table with a `value` and perhaps a `unit`. The reader can follow the link;
-//! `tidy` compares; `figures` rewrites the link's text, and keeps the number of decimals that the writer chose.
+//! A *figure* is a Markdown link into a file of values: `[3.35x](data/figures/a.toml#/sum/i5)`. The part after `#` is a
+//! path into the file, as a JSON pointer; in a list, and among the lines of JSON lines, a part `id=churn&of.n=2`
+//! chooses the first entry whose `id` is `churn` and whose `of` has an `n` of 2. The value is a number, a text, or a
+//! table with a `value` and perhaps a `unit`. The reader can follow the link; `tidy` compares; `figures` rewrites the
+//! link's text, and keeps the number of decimals that the writer chose.
 //!
 //! An *excerpt* is a fenced block whose info string names a file: "text results/2026-11-20-vm/areas.txt#L1-L20". It
 //! equals those lines, or the whole file if no lines are given.
@@ -117,17 +118,23 @@ fn look_up<'v>(value: &'v Value, pointer: &str) -> Option<&'v Value> {
         let step = step.replace("~1", "/").replace("~0", "~");
         match at {
             Value::Object(fields) => fields.get(&step),
-            Value::Array(entries) => match step.split_once('=') {
-                Some((key, wanted)) => entries.iter().find(|entry| match entry.get(key) {
-                    Some(Value::String(text)) => text == wanted,
-                    Some(Value::Number(number)) => number.to_string() == wanted,
-                    _ => false,
-                }),
-                None => entries.get(step.parse::<usize>().ok()?),
-            },
+            Value::Array(entries) if step.contains('=') => {
+                entries.iter().find(|entry| step.split('&').all(|demand| meets(entry, demand)))
+            }
+            Value::Array(entries) => entries.get(step.parse::<usize>().ok()?),
             _ => None,
         }
     })
+}
+
+/// Whether `entry` meets `a.b=text`.
+fn meets(entry: &Value, demand: &str) -> bool {
+    let Some((path, wanted)) = demand.split_once('=') else { return false };
+    match path.split('.').try_fold(entry, |at, key| at.get(key)) {
+        Some(Value::String(text)) => text == wanted,
+        Some(Value::Number(number)) => number.to_string() == wanted,
+        _ => false,
+    }
 }
 
 /// The value in the form of `shown`: as many decimals, thousands separated alike, the same words around it.
@@ -250,6 +257,9 @@ pub(crate) fn excerpt<'t>(
 
 /// The text of `file` with every figure and excerpt as its source has it. What has no source stays; `tidy` reports it.
 pub(crate) fn refresh(tree: &Tree, file: &TextFile) -> String {
+    if !file.path.ends_with(".md") {
+        return file.text.clone();
+    }
     let mut out = String::new();
     let mut in_fence = false;
     let excerpts: Vec<(usize, Vec<&str>)> = fences(&file.text)
@@ -310,10 +320,14 @@ id = "churn"
 ns = 97
 "#;
 
+    const LINES: &str = r#"{"kind": "a", "of": {"n": 1}, "ns": 5}
+{"kind": "a", "of": {"n": 2}, "ns": 6}
+"#;
+
     fn tree(prose: &str) -> Tree {
         Tree::of(&[
             ("results/2026-11-20-vm/a.toml", VALUES),
-            ("results/2026-11-20-vm/a.jsonl", "{\"n\": 1}\n{\"n\": 2}\n"),
+            ("results/2026-11-20-vm/a.jsonl", LINES),
             ("results/2026-11-20-vm/a.txt", "one\ntwo  \nthree\n"),
             ("docs/a.md", prose),
         ])
@@ -342,7 +356,9 @@ ns = 97
             &format!("[3.4x]({toml}/tests/fix_size)\n"),
         );
         let lines = "../results/2026-11-20-vm/a.jsonl#";
-        check_refresh(&format!("[7]({lines}/1/n)\n"), &format!("[2]({lines}/1/n)\n"));
+        check_refresh(&format!("[7]({lines}/1/ns)\n"), &format!("[6]({lines}/1/ns)\n"));
+        let chosen = format!("{lines}/kind=a&of.n=2/ns");
+        check_refresh(&format!("[7]({chosen})\n"), &format!("[6]({chosen})\n"));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `fuzz`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
-//! the files that they come from. `fuzz` runs the fuzz targets, the canary among them. `ci` runs every check in order
-//! and prints what each took; `.ci/run` installs what it needs and then calls it.
+//! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
+//! among them. `ci` runs every check in order and prints what each took; `.ci/run` installs what it needs and then
+//! calls it.
 
 mod ci;
 mod figures;
@@ -10,13 +11,14 @@ mod finding;
 mod fuzz;
 mod rules;
 mod tree;
+mod wrap;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::tree::Tree;
+use crate::tree::{TextFile, Tree};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Repository tasks of nofrag", max_term_width = 100)]
@@ -33,6 +35,8 @@ enum Task {
     Ci,
     /// Rewrite the figures in prose from the files that they are taken from
     Figures,
+    /// Fill paragraphs of Markdown and comments again that have a line which is too wide
+    Wrap,
     /// Run each fuzz target for a while; fails if a target crashes or the canary survives
     Fuzz {
         /// How long each target runs
@@ -46,7 +50,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Tidy => tidy(&root),
         Task::Ci => ci::run(&root),
-        Task::Figures => refresh_figures(&root),
+        Task::Figures => rewrite(&root, figures::refresh),
+        Task::Wrap => rewrite(&root, |_, file| wrap::wrap(&file.path, &file.text)),
         Task::Fuzz { seconds } => fuzz::run(&root, seconds),
     };
     match outcome {
@@ -70,19 +75,18 @@ fn tidy(root: &Path) -> anyhow::Result<bool> {
     Ok(findings.is_empty())
 }
 
-/// Brings the prose up to date with the files under `results/` and `data/figures/`.
-fn refresh_figures(root: &Path) -> anyhow::Result<bool> {
+/// Rewrites each Markdown and Rust file, except the results, as `change` wants it.
+fn rewrite(root: &Path, change: impl Fn(&Tree, &TextFile) -> String) -> anyhow::Result<bool> {
     let tree = Tree::read(root)?;
-    let mut changed = 0;
-    for file in tree.markdown() {
-        let text = figures::refresh(&tree, file);
+    let of_people =
+        |file: &&TextFile| file.is_prose_or_code() && !file.path.starts_with("results/");
+    for file in tree.files().iter().filter(of_people) {
+        let text = change(&tree, file);
         if text != file.text {
             std::fs::write(root.join(&file.path), text)?;
             println!("rewrote {}", file.path);
-            changed += 1;
         }
     }
-    println!("figures: {changed} files changed");
     Ok(true)
 }
 

@@ -15,6 +15,13 @@ pub(crate) struct TextFile {
     pub(crate) text: String,
 }
 
+impl TextFile {
+    /// Whether the file is Markdown or Rust.
+    pub(crate) fn is_prose_or_code(&self) -> bool {
+        self.path.ends_with(".md") || self.path.ends_with(".rs")
+    }
+}
+
 /// A Rust file that could be parsed.
 pub(crate) struct RustFile {
     /// Relative to the repository root.

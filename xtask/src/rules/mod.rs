@@ -13,6 +13,8 @@ mod unsafety;
 
 use std::path::Path;
 
+pub(crate) use self::text::WIDEST;
+
 use crate::finding::Finding;
 use crate::tree::Tree;
 
