@@ -172,7 +172,7 @@ impl CachedScan {
     fn vacate(&mut self, span: Span, first: NodeId) -> (Option<NodeId>, Option<NodeId>) {
         let mut area = self.busy.span(first);
         if area.start() < span.start() && span.end() < area.end() {
-            self.busy.set_span(first, Span::known(area.start(), span.start()));
+            self.busy.set_end(first, span.start());
             let link = self.busy.link_before(self.busy.next(first));
             let right = self.busy.insert(link, Span::known(span.end(), area.end()));
             return (Some(first), Some(right));
@@ -180,7 +180,7 @@ impl CachedScan {
         let mut rest = Some(first);
         let mut below = self.busy.previous(rest);
         if area.start() < span.start() {
-            self.busy.set_span(first, Span::known(area.start(), span.start()));
+            self.busy.set_end(first, span.start());
             below = rest;
             rest = self.busy.next(first);
         }
@@ -190,7 +190,7 @@ impl CachedScan {
                 break;
             }
             if area.end() > span.end() {
-                self.busy.set_span(id, Span::known(span.end(), area.end()));
+                self.busy.set_start(id, span.end());
                 break;
             }
             rest = self.busy.next(id);

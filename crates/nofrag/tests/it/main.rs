@@ -1,5 +1,10 @@
 //! Tests of the public interface, one module per document or method.
 
+mod designs;
+mod doc_2019;
 mod linux_rules;
+mod memory;
+mod mersenne;
+mod regressions;
 mod vmap_model;
 mod vmap_support;
