@@ -1,15 +1,16 @@
 //! Linux since 5.2 (Rezki 2019): free areas in a red-black tree that keeps the largest size of each subtree.
 //!
-//! A search descends to the lowest area that can hold the request and skips subtrees whose largest area is too small. For
-//! alignment 1 (a page in Linux) that finds the lowest address in O(log n). For larger alignments the kernel has no exact
-//! answer, only three versions of how much room to demand, [`AlignRule`]: with padding the search refuses areas that
-//! would fit and so misses fits, or finds one further up; without, it visits every misaligned area on the way. The upper
-//! bound of the request is not searched for, only checked at the end, as in the kernel: a place found beyond it is a miss
-//! even where a fit lies below. The whole point is to be that rule, for comparison; `WideBlocks` is exact.
+//! A search descends to the lowest area that can hold the request and skips subtrees whose largest area is too small.
+//! For alignment 1 (a page in Linux) that finds the lowest address in O(log n). For larger alignments the kernel has
+//! no exact answer, only three versions of how much room to demand, [`AlignRule`]: with padding the search refuses
+//! areas that would fit and so misses fits, or finds one further up; without, it visits every misaligned area on the
+//! way. The upper bound of the request is not searched for, only checked at the end, as in the kernel: a place found
+//! beyond it is a miss even where a fit lies below. The whole point is to be that rule, for comparison; `WideBlocks`
+//! is exact.
 //!
-//! One search serves all versions. Linux 5.2 lacked the step that moves the lower bound past a finished subtree; under
-//! [`AlignRule::Padded`] a subtree is entered only if it must hold a fit, or none of it is worth a second look, so the step
-//! changes nothing there.
+//! One search serves all versions. Linux 5.2 lacked the step that moves the lower bound past a finished subtree;
+//! under [`AlignRule::Padded`] a subtree is entered only if it must hold a fit, or none of it is worth a second look,
+//! so the step changes nothing there.
 //!
 //! Descriptors are reserved before a split, so a lack of memory changes nothing.
 
@@ -20,7 +21,8 @@ use crate::check::Violation;
 
 /// Free areas by address, with the largest size of each subtree.
 ///
-/// 1. The laws of the red-black tree hold; among them, every subtree's maximum equals the recomputed one (Rezki's patch 2).
+/// 1. The laws of the red-black tree hold; among them, every subtree's maximum equals the recomputed one (Rezki's
+///    patch 2).
 /// 2. No two free areas touch.
 /// 3. The search for alignment 1 finds what a linear scan finds (Rezki's patch 3).
 #[derive(Debug)]
@@ -263,8 +265,8 @@ impl FreeIndex for AugmentedTree {
                 counters.note_merge(true, false);
             }
             (Some(previous), Some(next)) => {
-                // Removed before the other grows: a rotation of the removal would note the grown size where it passes,
-                // and the refresh would stop there, below ancestors that have not heard of it.
+                // Removed before the other grows: a rotation of the removal would note the grown size where it
+                // passes, and the refresh would stop there, below ancestors that have not heard of it.
                 let end = self.areas.span(next).end();
                 self.areas.remove(next);
                 self.areas.set_end(previous, end);
@@ -448,7 +450,8 @@ mod tests {
         }
     }
 
-    /// spec §13.1, 10: areas that are large enough but misaligned are all visited, both ways of each link but the root's.
+    /// spec §13.1, 10: areas that are large enough but misaligned are all visited, both ways of each link but the
+    /// root's.
     #[test]
     fn oracle_10_unpadded_visits_every_misaligned_area() {
         for (count, visits) in [(256, 511), (1024, 2047), (4096, 8191), (16_384, 32_767)] {
@@ -467,8 +470,8 @@ mod tests {
         }
     }
 
-    /// The rule of spec §3.4 enters a subtree a second time if its parent has no better left one; the figures above hold
-    /// for trees whose only one-child node has a left child.
+    /// The rule of spec §3.4 enters a subtree a second time if its parent has no better left one; the figures above
+    /// hold for trees whose only one-child node has a left child.
     #[test]
     fn a_lone_right_child_is_visited_twice() {
         let areas = [Span::sized(1, 32).unwrap(), Span::sized(65, 32).unwrap()];

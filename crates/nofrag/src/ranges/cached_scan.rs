@@ -1,19 +1,21 @@
 //! Linux up to 5.1: busy areas in a tree and in a list by address, and a scan from where the last search ended.
 //!
-//! Nothing knows where holes are; a search walks from busy area to busy area until the gap between two is large enough:
-//! O(n). What saves it is the cache, the area allocated last: the scan starts at its end (next fit). The cache is dropped,
-//! and the scan starts from the bottom, when the request may fit below it: it is smaller than the largest hole that the
-//! scan has passed, or its lower bound or its alignment is smaller than before. Freeing below the cache moves it down. So a
-//! clean space costs one step, and a hole near the bottom that is too small for one caller but not for another costs the
-//! whole walk, over and over: the case that Rezki's 2019 series removed.
+//! Nothing knows where holes are; a search walks from busy area to busy area until the gap between two is large
+//! enough: O(n). What saves it is the cache, the area allocated last: the scan starts at its end (next fit). The
+//! cache is dropped, and the scan starts from the bottom, when the request may fit below it: it is smaller than the
+//! largest hole that the scan has passed, or its lower bound or its alignment is smaller than before. Freeing below
+//! the cache moves it down. So a clean space costs one step, and a hole near the bottom that is too small for one
+//! caller but not for another costs the whole walk, over and over: the case that Rezki's 2019 series removed.
 //!
-//! What lies outside the space is a busy area too, a *wall*: at first one wall is all there is, and giving the space its
-//! numbers cuts them out of it. The topmost wall stands for the end of the space, so a gap below it is not noted as passed.
+//! What lies outside the space is a busy area too, a *wall*: at first one wall is all there is, and giving the space
+//! its numbers cuts them out of it. The topmost wall stands for the end of the space, so a gap below it is not noted
+//! as passed.
 //!
 //! The rule has a flaw, kept as it was: a request of exactly the largest passed hole's size does not drop the cache.
 //!
-//! Records are of busy areas, not of holes, so `reserve` makes room for so many areas. `largest` is O(n) and `hole_from` is
-//! O(log n) plus the areas that touch each other up to the hole: this design has no better, and no search uses them.
+//! Records are of busy areas, not of holes, so `reserve` makes room for so many areas. `largest` is O(n) and
+//! `hole_from` is O(log n) plus the areas that touch each other up to the hole: this design has no better, and no
+//! search uses them.
 
 use super::augmented_tree::round_up;
 use super::index::{FreeIndex, Refusal, Rejection};
@@ -167,8 +169,8 @@ impl CachedScan {
         }
     }
 
-    /// Cuts `span` out of the areas that cover it, of which `first` is the lowest. Returns what lies directly below the
-    /// new gap and above it. A cut inside one area needs a node, which was reserved.
+    /// Cuts `span` out of the areas that cover it, of which `first` is the lowest. Returns what lies directly below
+    /// the new gap and above it. A cut inside one area needs a node, which was reserved.
     fn vacate(&mut self, span: Span, first: NodeId) -> (Option<NodeId>, Option<NodeId>) {
         let mut area = self.busy.span(first);
         if area.start() < span.start() && span.end() < area.end() {

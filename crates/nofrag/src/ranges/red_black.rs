@@ -1,12 +1,13 @@
 //! A red-black tree of disjoint spans whose nodes also form a list by address.
 //!
-//! Both Linux designs stand on it: the busy areas of 4.19 in a plain tree, the free areas of 5.2 in one that keeps the
-//! largest size of each subtree. What a subtree is summarized by is the type parameter, so the plain tree pays nothing.
+//! Both Linux designs stand on it: the busy areas of 4.19 in a plain tree, the free areas of 5.2 in one that keeps
+//! the largest size of each subtree. What a subtree is summarized by is the type parameter, so the plain tree pays
+//! nothing.
 //!
 //! Nodes live in one `Vec` and name each other by 32-bit slots; a removed node's slot waits in a chain for the next
-//! insertion. Slot 0 is never a node. It is at once the absent child (black, with the empty summary), the parent of the
-//! root (its left child) and the head of the circular list, so neither rotations nor list surgery test for an end. Nothing
-//! recurses. Insertion uses only memory that was reserved before.
+//! insertion. Slot 0 is never a node. It is at once the absent child (black, with the empty summary), the parent of
+//! the root (its left child) and the head of the circular list, so neither rotations nor list surgery test for an
+//! end. Nothing recurses. Insertion uses only memory that was reserved before.
 //!
 //! Costs: search, insertion and removal O(log n); neighbours by address O(1).
 
@@ -372,6 +373,14 @@ impl<S: Summary> RedBlackTree<S> {
         slot
     }
 
+    /// Replaces a node's span by one that lies between the same neighbours.
+    #[inline]
+    pub(crate) fn set_span(&mut self, id: NodeId, span: Span) {
+        let node = self.node_mut(id.slot());
+        (node.start, node.end) = (span.start(), span.end());
+        self.refresh_from(id.slot());
+    }
+
     /// Moves the start of a node's span, which stays above the previous one.
     #[inline]
     pub(crate) fn set_start(&mut self, id: NodeId, start: u64) {
@@ -493,8 +502,8 @@ impl<S: Summary> RedBlackTree<S> {
         self.hang(parent, side, next);
         let successor = self.node_mut(next);
         successor.red = red;
-        // What the parent has seen so far; else a recomputation that happens to equal the summary of the old place would
-        // stop the refresh too early.
+        // What the parent has seen so far; else a recomputation that happens to equal the summary of the old place
+        // would stop the refresh too early.
         successor.summary = summary;
         self.refresh_from(orphan_parent);
         self.refresh_from(next);
@@ -600,7 +609,8 @@ impl<S: Summary> RedBlackTree<S> {
         })
     }
 
-    /// Walks the tree in order by parent links beside the list, and counts black nodes on the way to each absent child.
+    /// Walks the tree in order by parent links beside the list, and counts black nodes on the way to each absent
+    /// child.
     fn check_order_and_depth(&self) -> Result<(), Violation> {
         let mut listed = self.node(NIL).next;
         let mut visited = 0_u64;
@@ -734,8 +744,8 @@ mod tests {
         assert_eq!(tree.metadata_bytes(), room);
     }
 
-    /// spec §13.2: a merge with both neighbours must unlink the upper one before it grows the lower one. In the other order
-    /// a rotation of the removal notes the grown size, and the refresh from there finds nothing to change.
+    /// spec §13.2: a merge with both neighbours must unlink the upper one before it grows the lower one. In the other
+    /// order a rotation of the removal notes the grown size, and the refresh from there finds nothing to change.
     #[test]
     fn merge_both_sides() {
         let mut stale = 0;

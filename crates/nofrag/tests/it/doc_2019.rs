@@ -1,5 +1,5 @@
-//! Rezki 2019, "improve vmap allocation": the figures and rules of spec/vmap.md §3 for the two Linux indexes, each test
-//! named after its oracle in §13.1.
+//! Rezki 2019, "improve vmap allocation": the figures and rules of spec/vmap.md §3 for the two Linux indexes, each
+//! test named after its oracle in §13.1.
 
 use crate::linux_rules::{empty, space};
 use crate::mersenne::Mersenne;
@@ -241,8 +241,8 @@ fn mean_span_over_live(search: Search) -> f64 {
     ratios.iter().sum::<f64>() / ratios.len() as f64
 }
 
-/// The published means hold for trees that are balanced anew. A tree with a history keeps the same nodes on the way to the
-/// large area at its right end, which are the only ones tested without room for alignment, and wastes more.
+/// The published means hold for trees that are balanced anew. A tree with a history keeps the same nodes on the way
+/// to the large area at its right end, which are the only ones tested without room for alignment, and wastes more.
 #[test]
 fn oracle_11_span_over_live() {
     let exact = mean_span_over_live(Search::Living(Index::WideBlocks));

@@ -172,7 +172,8 @@ fn random_span(rng: &mut Pcg64, bottom: u64, top: u64) -> Span {
     Span::new(start, rng.random_range(start + 1..=top.min(start + 40))).unwrap()
 }
 
-/// A space without fragmentation costs a step or two per request; a hole below that is too small costs the whole walk.
+/// A space without fragmentation costs a step or two per request; a hole below that is too small costs the whole
+/// walk.
 #[test]
 fn long_busy_hole() {
     const SMALL: u64 = 1 + 1;

@@ -22,16 +22,22 @@ fn admit() -> bool {
 // SAFETY: each method either returns null, which the contract allows, or passes its arguments on to the system's heap
 // unchanged; the thread-locals need no memory and no destructor.
 unsafe impl GlobalAlloc for WatchedHeap {
+    /// # Safety
+    /// As for [`GlobalAlloc::alloc`].
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise about `layout` is passed on.
         if admit() { unsafe { System.alloc(layout) } } else { std::ptr::null_mut() }
     }
 
+    /// # Safety
+    /// As for [`GlobalAlloc::dealloc`].
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         // SAFETY: `at` came from the system's heap with this layout.
         unsafe { System.dealloc(at, layout) }
     }
 
+    /// # Safety
+    /// As for [`GlobalAlloc::realloc`].
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: `at` came from the system's heap with this layout; the promise about `size` is passed on.
         if admit() { unsafe { System.realloc(at, layout, size) } } else { std::ptr::null_mut() }

@@ -1,5 +1,5 @@
-//! The generator of the published simulations (MT19937, Matsumoto and Nishimura 1998), so that a mean over four runs can be
-//! compared run by run: means over other runs differ by more than the designs do.
+//! The generator of the published simulations (MT19937, Matsumoto and Nishimura 1998), so that a mean over four runs
+//! can be compared run by run: means over other runs differ by more than the designs do.
 
 const N: usize = 624;
 const M: usize = 397;

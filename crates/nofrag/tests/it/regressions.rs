@@ -1,5 +1,5 @@
-//! Bugs that really happened (spec/vmap.md §13.2), each test named after what broke. Where the broken behaviour is a policy
-//! value, the test shows it beside the correct one.
+//! Bugs that really happened (spec/vmap.md §13.2), each test named after what broke. Where the broken behaviour is a
+//! policy value, the test shows it beside the correct one.
 
 use crate::doc_2019::RULES;
 use crate::linux_rules::{empty, space};
@@ -24,8 +24,8 @@ fn sized(start: u64, size: u64) -> Span {
     Span::sized(start, size).unwrap()
 }
 
-/// A range wished for exactly, itself aligned, was refused up to 5.13, because room for alignment was demanded beside it.
-/// (Only below the root: the areas on the way are tested without regard to that room.)
+/// A range wished for exactly, itself aligned, was refused up to 5.13, because room for alignment was demanded beside
+/// it. (Only below the root: the areas on the way are tested without regard to that room.)
 #[test]
 fn exact_range_aligned() {
     let exact = sized(0x1000, 64);
@@ -105,8 +105,8 @@ fn top_overflow() {
     }
 }
 
-/// A freed range between two free neighbours left a stale maximum above, which hid free space from the search. The broken
-/// order of steps is shown beside the tree itself.
+/// A freed range between two free neighbours left a stale maximum above, which hid free space from the search. The
+/// broken order of steps is shown beside the tree itself.
 #[test]
 fn merge_both_sides() {
     for index in linux_trees() {
@@ -206,8 +206,8 @@ fn gaps(whole: Span, allocator: &RangeAllocator) -> Vec<Span> {
     gaps
 }
 
-/// Getting memory for records must not come back into the allocator: it is asked for at most once per operation, before the
-/// change, and not at all once it was reserved.
+/// Getting memory for records must not come back into the allocator: it is asked for at most once per operation,
+/// before the change, and not at all once it was reserved.
 #[test]
 fn refill_recursion() {
     const HOLES: u64 = 1000;
