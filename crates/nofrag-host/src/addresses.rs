@@ -1,13 +1,13 @@
 //! Whether the addresses of a `/proc/vmallocinfo` may be believed.
 //!
-//! The kernel prints kernel addresses to nobody by default: it replaces each by a hash of 32 bits, the same for
-//! equal addresses, even for root (`kernel.kptr_restrict` 0). With 2, or with 1 for a reader without `CAP_SYSLOG`, it prints
-//! zeros; before it has random numbers, `(____ptrval____)`. A layout drawn from those would be nonsense that looks like a
-//! result, so everything that needs addresses asks [`judge`] first.
+//! The kernel prints kernel addresses to nobody by default: it replaces each by a hash of 32 bits, the same for equal
+//! addresses, even for root (`kernel.kptr_restrict` 0). With 2, or with 1 for a reader without `CAP_SYSLOG`, it prints
+//! zeros; before it has random numbers, `(____ptrval____)`. A layout drawn from those would be nonsense that looks like
+//! a result, so everything that needs addresses asks [`judge`] first.
 //!
-//! The setting alone proves nothing (`no_hash_pointers` on the kernel's command line prints real addresses under 0, and a
-//! captured setting may belong to another moment), so the text itself is judged. Sizes are never hashed: in a real range
-//! the end is the start plus the size. For a hashed pair that holds with a probability of 2^-32.
+//! The setting alone proves nothing (`no_hash_pointers` on the kernel's command line prints real addresses under 0, and
+//! a captured setting may belong to another moment), so the text itself is judged. Sizes are never hashed: in a real
+//! range the end is the start plus the size. For a hashed pair that holds with a probability of 2^-32.
 
 use serde::Serialize;
 
@@ -60,7 +60,8 @@ pub fn judge(areas: &[Area<'_>]) -> Addresses {
 /// Whether the range can be that of a kernel area.
 fn is_possible(area: &Area<'_>) -> bool {
     let Some(printed) = area.printed else { return false };
-    // A kernel range lies above what a hash of 32 bits can reach; on a 32-bit kernel above the lowest gigabyte of processes.
+    // A kernel range lies above what a hash of 32 bits can reach; on a 32-bit kernel above the lowest gigabyte of
+    // processes.
     let lowest = if printed.digits > 8 { 1 << 32 } else { 0x4000_0000 };
     printed.start >= lowest
         && printed.start.is_multiple_of(MIN_PAGE)
@@ -72,8 +73,8 @@ fn is_possible(area: &Area<'_>) -> bool {
 /// The page sizes that Linux has on some architecture with a choice, largest first.
 const PAGES: [u64; 3] = [64 << 10, 16 << 10, MIN_PAGE];
 
-/// The size of a page, which the file does not say: 4 KiB where the architecture has no other, else the largest that divides every
-/// size, and every address that is real. `None` without areas.
+/// The size of a page, which the file does not say: 4 KiB where the architecture has no other, else the largest that
+/// divides every size, and every address that is real. `None` without areas.
 #[must_use]
 pub fn infer_page_bytes(areas: &[Area<'_>], arch: Option<&str>) -> Option<u64> {
     if areas.is_empty() {

@@ -55,16 +55,10 @@ pub fn why_no_regions(addresses: Addresses) -> Option<String> {
     let why = match addresses {
         Addresses::Real => return None,
         Addresses::Hashed => {
-            "the addresses are hashed (kernel.kptr_restrict is 0): the order of the areas, and so every hole between \
-             them, is unknown"
+            "the addresses are hashed, so the order of the areas, and every hole between them, is unknown"
         }
-        Addresses::Zeroed => {
-            "the addresses are zeros (kernel.kptr_restrict is 2, or 1 and the reader lacks CAP_SYSLOG): no hole can be \
-             computed"
-        }
-        Addresses::Withheld => {
-            "the addresses are withheld (the kernel had no random numbers yet to hash them with): no hole can be computed"
-        }
+        Addresses::Zeroed => "the addresses are printed as zeros, so no hole can be computed",
+        Addresses::Withheld => "the kernel had no random numbers yet and withholds all addresses",
         Addresses::Inconsistent { line } => {
             return Some(format!(
                 "some ranges are as long as their size says and others are not, first on line {line}: no kernel prints \
@@ -138,24 +132,38 @@ fn over_limit(report: &Report) -> Option<Finding> {
 }
 
 fn addresses_unusable(report: &Report) -> Option<Finding> {
-    let help = match report.addresses {
+    let areas = report.totals.areas;
+    let seen = match report.addresses {
         Addresses::Real | Addresses::NoAreas | Addresses::Inconsistent { .. } => return None,
-        Addresses::Withheld => "read again once the kernel has booted".to_owned(),
-        Addresses::Hashed | Addresses::Zeroed => {
-            let back = report.host.kptr_restrict.filter(|&value| value != 1).unwrap_or(0);
-            format!(
-                "as root: `sysctl kernel.kptr_restrict=1`, read again, and set it back: `sysctl \
-                 kernel.kptr_restrict={back}`; on a live host `nofrag host vmalloc --unhash` does all three"
-            )
-        }
+        Addresses::Hashed => format!("none of the {areas} ranges is as long as its size"),
+        Addresses::Zeroed => format!("each of the {areas} ranges is printed as zeros"),
+        Addresses::Withheld => format!("the {areas} ranges are printed without numbers"),
+    };
+    let setting = match report.host.kptr_restrict {
+        Some(value) => format!("kernel.kptr_restrict is {value}"),
+        None => "kernel.kptr_restrict is not known".to_owned(),
     };
     Some(Finding {
         severity: Severity::Note,
         id: "addresses-hidden",
-        evidence: report.no_regions_because.clone()?,
+        evidence: format!("{seen}; {setting}"),
         consequence: "no holes, no hole map and no largest request are shown; sizes, kinds and callers are true".to_owned(),
-        help,
+        help: how_to_see_addresses(report.addresses, report.host.kptr_restrict),
     })
+}
+
+fn how_to_see_addresses(addresses: Addresses, kptr_restrict: Option<u8>) -> String {
+    match (addresses, kptr_restrict) {
+        (Addresses::Withheld, _) => "read again once the kernel has booted".to_owned(),
+        (_, Some(1)) => "the setting allows it, so the reader lacked CAP_SYSLOG: read again as root of the host, not of a \
+                         container"
+            .to_owned(),
+        (_, before) => format!(
+            "as root: `sysctl kernel.kptr_restrict=1`, read again, and set it back: `sysctl \
+             kernel.kptr_restrict={}`; on a live host `nofrag host vmalloc --unhash` does all three",
+            before.unwrap_or(0)
+        ),
+    }
 }
 
 fn lazy_dominates(report: &Report) -> Option<Finding> {

@@ -1,12 +1,12 @@
 //! The areas of a region, loaded into the engine and asked what would still succeed.
 //!
-//! The engine is [`RangeAllocator`] with the region as its space, in pages, each area taken by `alloc_at`. Its answers are exact for the layout
-//! that the file shows, which is not all that the kernel knows:
+//! The engine is [`RangeAllocator`] with the region as its space, in pages, each area taken by `alloc_at`. Its answers
+//! are exact for the layout that the file shows, which is not all that the kernel knows:
 //!
 //! * The file is not a snapshot: areas come and go while it is read, so two lines may claim one range. The later one is
 //!   counted in [`Layout::overlaps`] and otherwise ignored.
-//! * From 6.9 on, purged ranges of up to 256 pages wait in pools per node. They are listed nowhere and look like holes here; a
-//!   request that misses empties the pools, so they are indeed room, but not before a purge.
+//! * From 6.9 on, purged ranges of up to 256 pages wait in pools per node. They are listed nowhere and look like holes
+//!   here; a request that misses empties the pools, so they are indeed room, but not before a purge.
 //! * Linux searches with `size + align - 1` above a page of alignment, so it can miss a place that the engine finds.
 
 use nofrag::ranges::{

@@ -1,12 +1,14 @@
 //! Which spaces the areas lie in, and how well their bounds are known.
 //!
-//! One file lists areas of several spaces. On x86-64 the modules (and the programs that BPF compiles) have a space of their own in
-//! the highest 2 GiB; the rest is the vmalloc range of 32 TiB (4-level page tables) or 12,800 TiB (5-level), in which per-CPU memory
-//! is taken from the top down. On arm64 since 6.5 the modules have the 2 GiB below the vmalloc range.
+//! One file lists areas of several spaces. On x86-64 the modules (and the programs that BPF compiles) have a space of
+//! their own in the highest 2 GiB; the rest is the vmalloc range of 32 TiB (4-level page tables) or 12,800 TiB
+//! (5-level), in which per-CPU memory is taken from the top down. On arm64 since 6.5 the modules have the 2 GiB below
+//! the vmalloc range.
 //!
-//! No file states the bounds of the vmalloc range, and x86-64 randomises its start at boot. But `VmallocTotal` of `/proc/meminfo` states its
-//! length, every area lies inside, and the start is a multiple of 1 GiB there. That leaves few starts, and exactly one where an
-//! area lies near each end, which is the rule where per-CPU memory exists: [`Bounds`] says which case it is.
+//! No file states the bounds of the vmalloc range, and x86-64 randomises its start at boot. But `VmallocTotal` of
+//! `/proc/meminfo` states its length, every area lies inside, and the start is a multiple of 1 GiB there. That leaves
+//! few starts, and exactly one where an area lies near each end, which is the rule where per-CPU memory exists:
+//! [`Bounds`] says which case it is.
 
 use nofrag::ranges::Span;
 use serde::Serialize;

@@ -11,7 +11,8 @@
 //! | `proc/sys/kernel/arch` | telling modules from the vmalloc range |
 //! | `proc/sys/kernel/osrelease` | the same on arm64, and the heading |
 //!
-//! Only the first is required. Each file is read once and whole: 120 bytes or less per area, and a busy host has some thousand.
+//! Only the first is required. Each file is read once and whole: 120 bytes or less per area, and a busy host has some
+//! thousand.
 
 use std::fs;
 use std::io;

@@ -1,14 +1,16 @@
 //! Shows real addresses for the time of one read, and puts the setting back.
 //!
-//! Setting `kernel.kptr_restrict` to 1 makes the kernel print addresses to readers with `CAP_SYSLOG`. While it is 1 every such
-//! reader sees them, so the time is kept to one read, some milliseconds. [`Unhashed`] puts back what it found
+//! Setting `kernel.kptr_restrict` to 1 makes the kernel print addresses to readers with `CAP_SYSLOG`. While it is 1
+//! every such reader sees them, so the time is kept to one read, some milliseconds. [`Unhashed`] puts back what it
+//! found
 //!
 //! * when [`Unhashed::restore`] is called, with an error when that fails;
 //! * when it is dropped, so also on an early return and on a panic;
-//! * when `SIGINT`, `SIGTERM`, `SIGHUP` or `SIGQUIT` arrives meanwhile: it is held back until the setting is restored and takes its
-//!   usual effect then.
+//! * when a signal arrives meanwhile that would end or stop the command from the terminal or by `kill`: it is held back
+//!   until the setting is restored and takes its usual effect then.
 //!
-//! `SIGKILL` and a crash of the machine cannot be guarded against. What somebody else wrote meanwhile is left alone.
+//! `SIGKILL`, `SIGSTOP` and a crash of the machine cannot be guarded against. What somebody else wrote meanwhile is
+//! left alone.
 
 use std::fs;
 use std::io;
@@ -16,14 +18,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::{flag, low_level};
 use thiserror::Error;
 
 /// The value under which privileged readers see addresses.
 const SHOWN: &str = "1";
 
-const SIGNALS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+/// The ones that end a command, and the one that stops it from the terminal.
+const SIGNALS: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP];
 
 /// The setting is changed as long as this lives.
 #[must_use = "the setting is put back when this is dropped"]

@@ -2,8 +2,9 @@
 //! `nofrag host vmalloc --json`.
 //!
 //! The schema is named in [`Report::schema`] and counted in [`Report::version`]: a field that is removed or changes its
-//! meaning raises the version, a new field does not. Sizes are bytes of address space, guard pages included, unless a name says
-//! otherwise; addresses are hexadecimal text, since JSON readers lose digits of numbers above 2^53. What could not be had is `null`.
+//! meaning raises the version, a new field does not. Sizes are bytes of address space, guard pages included, unless a
+//! name says otherwise; addresses are hexadecimal text, since JSON readers lose digits of numbers above 2^53. What
+//! could not be had is `null`.
 
 use std::collections::BTreeMap;
 

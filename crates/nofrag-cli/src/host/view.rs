@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use nofrag_host::finding::{Finding, Severity, bytes_text};
 use nofrag_host::layout::Room;
 use nofrag_host::picture::{Cell, Piece};
-use nofrag_host::region::{Bounds, Name};
+use nofrag_host::region::Bounds;
 use nofrag_host::source::{Root, VMALLOCINFO};
 use nofrag_host::vmalloc::{Group, RegionReport, Report};
 
@@ -14,11 +14,12 @@ use super::look::{Glyphs, Look};
 pub(crate) fn page(report: &Report, root: &Root, max_callers: usize, look: Look) -> String {
     let mut sections = vec![heading(report, root, look)];
     if report.totals.areas > 0 {
-        sections.push(kinds(report));
+        sections.push(kinds(report) + &nodes(report, look));
         sections.push(lazy(report, look));
         sections.push(callers(report, max_callers));
     }
-    sections.extend(report.regions.iter().map(|region| region_section(region, report, look)));
+    sections.extend(report.regions.iter().map(|region| region_section(region, look)));
+    sections.extend(caveats(report, look));
     if let Some(why) = &report.no_regions_because {
         sections.push(wrapped("Holes are not shown: ", why, look));
     }
@@ -59,6 +60,19 @@ fn kinds(report: &Report) -> String {
     };
     table.row(group_row(&total, all, report));
     table.text()
+}
+
+fn nodes(report: &Report, look: Look) -> String {
+    let page = report.page_bytes.unwrap_or(0);
+    let nodes: Vec<String> = report
+        .numa_nodes
+        .iter()
+        .map(|node| format!("N{} {}", node.node, bytes_text(node.pages.saturating_mul(page))))
+        .collect();
+    match nodes.is_empty() {
+        true => String::new(),
+        false => wrapped("memory by NUMA node: ", &nodes.join(", "), look),
+    }
 }
 
 fn callers(report: &Report, max: usize) -> String {
@@ -117,7 +131,7 @@ fn lazy(report: &Report, look: Look) -> String {
     wrapped("Lazily freed (unpurged): ", &text, look)
 }
 
-fn region_section(region: &RegionReport, report: &Report, look: Look) -> String {
+fn region_section(region: &RegionReport, look: Look) -> String {
     let size = bytes_text(region.end - region.start);
     let slack = match region.bounds {
         Bounds::Assumed { slack_bytes, .. } => {
@@ -132,12 +146,21 @@ fn region_section(region: &RegionReport, report: &Report, look: Look) -> String 
     text += &hole_map(region, look);
     text += &holes(region);
     text += &largest(region, look);
-    if region.name == Name::Vmalloc && report.host.release.as_deref().is_some_and(has_pools) {
-        let note = "on this kernel, purged ranges of up to 256 pages may wait in pools; they are not listed and look \
-                    like holes here, but join their neighbours only in a full purge";
-        text += &wrapped("  note: ", note, look);
-    }
     text
+}
+
+/// What the figures of the regions do not say.
+fn caveats(report: &Report, look: Look) -> Option<String> {
+    if report.regions.is_empty() {
+        return None;
+    }
+    let aligned = "sizes include the guard page, except those of requests; an aligned area is one that fits somewhere, while \
+                   Linux, above a page of alignment, searches for up to one alignment more";
+    let pools = "purged ranges of up to 256 pages may wait in pools on this kernel: they are not listed and look like \
+                 holes here, but join their neighbours only in a full purge";
+    let pooled = report.host.release.as_deref().is_some_and(has_pools);
+    let notes = [Some(aligned), pooled.then_some(pools)];
+    Some(notes.into_iter().flatten().map(|note| wrapped("Note: ", &sentence(note), look)).collect())
 }
 
 /// Since 6.9 purged areas of the vmalloc range wait in pools per node.

@@ -1,5 +1,6 @@
 //! Integration tests of the host reader.
 
+mod findings;
 mod live;
 mod parser;
 mod regressions;

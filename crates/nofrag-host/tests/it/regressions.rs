@@ -117,4 +117,6 @@ fn the_captured_host() {
         ["exact", "assumed"]
     );
     assert!(report.missing.is_empty() && report.malformed.is_empty());
+    let backed = report.totals.backed_pages * report.page_bytes.unwrap();
+    assert_eq!(Some(backed), report.host.vmalloc_used_bytes, "the kernel counts the same pages");
 }
