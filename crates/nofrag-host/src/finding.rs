@@ -61,8 +61,8 @@ pub fn why_no_regions(addresses: Addresses) -> Option<String> {
         Addresses::Withheld => "the kernel had no random numbers yet and withholds all addresses",
         Addresses::Inconsistent { line } => {
             return Some(format!(
-                "some ranges are as long as their size says and others are not, first on line {line}: no kernel prints \
-                 that, so none of the addresses is believed"
+                "some ranges are as long as their size says and others are not, first on line \
+                 {line}: no kernel prints that, so none of the addresses is believed"
             ));
         }
         Addresses::NoAreas => "no area is listed",
@@ -109,7 +109,9 @@ fn damaged(report: &Report) -> Option<Finding> {
         id: "file-damaged",
         evidence,
         consequence: "areas may be missing from every figure below".to_owned(),
-        help: "capture the file again with one `cat`; if a live kernel prints this, report the line to nofrag".to_owned(),
+        help: "capture the file again with one `cat`; if a live kernel prints this, report the \
+               line to nofrag"
+            .to_owned(),
     })
 }
 
@@ -123,10 +125,12 @@ fn over_limit(report: &Report) -> Option<Finding> {
             bytes_text(report.lazy.bytes),
             bytes_text(limit)
         ),
-        consequence: "areas are freed faster than the purge runs: address space, and time under its locks, grow with it"
-            .to_owned(),
-        help: "read again in a second; if it stays, look for `drain_vmap_area_work` in the kernel log and for the caller \
-               that maps and unmaps most"
+        consequence:
+            "areas are freed faster than the purge runs: address space, and time under its \
+             locks, grow with it"
+                .to_owned(),
+        help: "read again in a second; if it stays, look for `drain_vmap_area_work` in the \
+               kernel log and for the caller that maps and unmaps most"
             .to_owned(),
     })
 }
@@ -147,7 +151,9 @@ fn addresses_unusable(report: &Report) -> Option<Finding> {
         severity: Severity::Note,
         id: "addresses-hidden",
         evidence: format!("{seen}; {setting}"),
-        consequence: "no holes, no hole map and no largest request are shown; sizes, kinds and callers are true".to_owned(),
+        consequence: "no holes, no hole map and no largest request are shown; sizes, kinds and \
+                      callers are true"
+            .to_owned(),
         help: how_to_see_addresses(report.addresses, report.host.kptr_restrict),
     })
 }
@@ -155,12 +161,15 @@ fn addresses_unusable(report: &Report) -> Option<Finding> {
 fn how_to_see_addresses(addresses: Addresses, kptr_restrict: Option<u8>) -> String {
     match (addresses, kptr_restrict) {
         (Addresses::Withheld, _) => "read again once the kernel has booted".to_owned(),
-        (_, Some(1)) => "the setting allows it, so the reader lacked CAP_SYSLOG: read again as root of the host, not of a \
-                         container"
-            .to_owned(),
+        (_, Some(1)) => {
+            "the setting allows it, so the reader lacked CAP_SYSLOG: read again as root of the \
+             host, not of a container"
+                .to_owned()
+        }
         (_, before) => format!(
             "as root: `sysctl kernel.kptr_restrict=1`, read again, and set it back: `sysctl \
-             kernel.kptr_restrict={}`; on a live host `nofrag host vmalloc --unhash` does all three",
+             kernel.kptr_restrict={}`; on a live host `nofrag host vmalloc --unhash` does all \
+             three",
             before.unwrap_or(0)
         ),
     }
@@ -186,7 +195,8 @@ fn lazy_dominates(report: &Report) -> Option<Finding> {
                 bytes_text(live)
             ),
             consequence: format!("the sum of the list is not what is used: {times}"),
-            help: "nothing to do: the kernel purges at its limit, or when a request finds no room; count these areas apart"
+            help: "nothing to do: the kernel purges at its limit, or when a request finds no \
+                   room; count these areas apart"
                 .to_owned(),
         }
     })
@@ -208,7 +218,10 @@ fn caller_dominates(report: &Report) -> Option<Finding> {
             bytes_text(live),
             top.areas
         ),
-        consequence: "usual for thread stacks (kernel_clone) on a host with many threads; a leak if it only grows".to_owned(),
+        consequence:
+            "usual for thread stacks (kernel_clone) on a host with many threads; a leak if it \
+             only grows"
+                .to_owned(),
         help: "read again later with --json and compare this caller's areas".to_owned(),
     })
 }
@@ -224,23 +237,24 @@ fn space_tight(region: &RegionReport) -> Option<Finding> {
         severity: Severity::Warning,
         id: "space-tight",
         evidence: format!(
-            "{}: the largest hole after a full purge is {}, of {} free in {} holes, in a space of {}",
+            "{}: the largest hole after a full purge is {}, of {} free in {} holes, in a space of {} ({} bounds)",
             region.name.text(),
             bytes_text(after.largest_area_bytes),
             bytes_text(after.free_bytes),
             after.holes,
-            bytes_text(size)
+            bytes_text(size),
+            region.bounds.word()
         ),
         consequence: format!(
             "a request above {} fails (`vmap allocation for size N failed`)",
             bytes_text(after.largest_request_bytes)
         ),
         help: if after.free_bytes / 4 > after.largest_area_bytes {
-            "the space is fragmented rather than full: find the callers whose areas lie between the holes; areas do not move, so \
-             only their release or a reboot joins the holes"
+            "the space is fragmented rather than full: find the callers whose areas lie between \
+             the holes; areas do not move, so only their release or a reboot joins the holes"
         } else {
-            "the space is full rather than fragmented: look at the callers with most bytes; on a 32-bit kernel a larger \
-             `vmalloc=` on its command line helps"
+            "the space is full rather than fragmented: look at the callers with most bytes; on a \
+             32-bit kernel a larger `vmalloc=` on its command line helps"
         }
         .to_owned(),
     })
@@ -257,8 +271,12 @@ fn purge_matters(region: &RegionReport) -> Option<Finding> {
             bytes_text(now),
             bytes_text(after)
         ),
-        consequence: "a request between the two succeeds, but pays for a full purge first: a flush on every CPU".to_owned(),
-        help: "nothing to do, unless such requests are frequent; then reserve their space early".to_owned(),
+        consequence:
+            "a request between the two succeeds, but pays for a full purge first: a flush on \
+             every CPU"
+                .to_owned(),
+        help: "nothing to do, unless such requests are frequent; then reserve their space early"
+            .to_owned(),
     })
 }
 

@@ -56,7 +56,8 @@ pub enum Bounds {
         /// Why.
         why: String,
     },
-    /// The length is known; the region may begin up to `slack_bytes` lower, and then ends as much lower.
+    /// The region may begin up to `slack_bytes` lower; the vmalloc range, whose length is known, then ends as much
+    /// lower, the module space does not.
     Assumed {
         /// How far.
         slack_bytes: u64,

@@ -85,8 +85,9 @@ pub struct Missing {
 pub enum ReadError {
     /// The reader may not.
     #[error(
-        "{path}: permission denied: the kernel lets only root read it (mode 0400), since it shows where kernel \
-         memory lies; run this command as root, or look at a captured host with --root DIR"
+        "{path}: permission denied: the kernel lets only root read it (mode 0400), since it \
+         shows where kernel memory lies; run this command as root, or look at a captured host \
+         with --root DIR"
     )]
     Denied {
         /// The file.

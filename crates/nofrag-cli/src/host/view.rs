@@ -154,10 +154,11 @@ fn caveats(report: &Report, look: Look) -> Option<String> {
     if report.regions.is_empty() {
         return None;
     }
-    let aligned = "sizes include the guard page, except those of requests; an aligned area is one that fits somewhere, while \
-                   Linux, above a page of alignment, searches for up to one alignment more";
-    let pools = "purged ranges of up to 256 pages may wait in pools on this kernel: they are not listed and look like \
-                 holes here, but join their neighbours only in a full purge";
+    let aligned = "sizes include the guard page, except those of requests; an aligned area is \
+                   one that fits somewhere, while Linux, above a page of alignment, searches for \
+                   up to one alignment more";
+    let pools = "purged ranges of up to 256 pages may wait in pools on this kernel: they are not \
+                 listed and look like holes here, but join their neighbours only in a full purge";
     let pooled = report.host.release.as_deref().is_some_and(has_pools);
     let notes = [Some(aligned), pooled.then_some(pools)];
     Some(notes.into_iter().flatten().map(|note| wrapped("Note: ", &sentence(note), look)).collect())
