@@ -7,6 +7,7 @@
 pub mod canary;
 pub mod model;
 pub mod ranges;
+pub mod vmallocinfo;
 
 /// Makes the program of a fuzz target: libFuzzer's entry under cargo-fuzz, else one that replays the given files.
 #[macro_export]

@@ -2,12 +2,12 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{canary, ranges};
+use nofrag_fuzz::{canary, ranges, vmallocinfo};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// Runs `body` on `inputs` random inputs; a failure names the seed.
-fn drive(body: fn(&[u8]), inputs: u64) {
+/// Runs `body` on what `input` makes of `inputs` seeds; a failure names the seed.
+fn drive(body: fn(&[u8]), input: fn(u64) -> Vec<u8>, inputs: u64) {
     for seed in 0..inputs {
         if catch_unwind(|| body(&input(seed))).is_err() {
             panic!("the input of seed {seed} fails");
@@ -15,21 +15,51 @@ fn drive(body: fn(&[u8]), inputs: u64) {
     }
 }
 
-/// The bytes of one input.
-fn input(seed: u64) -> Vec<u8> {
+/// Bytes without any order, which serve as operations.
+fn noise(seed: u64) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut data = vec![0; 64 + (seed as usize % 16) * 128];
     random.fill_bytes(&mut data);
     data
 }
 
+/// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
+fn damaged(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/vmallocinfo/real"), include_bytes!("../seeds/vmallocinfo/odd")];
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut below = |bound: usize| (random.next_u64() % bound.max(1) as u64) as usize;
+    let mut text = FILES[below(FILES.len())].to_vec();
+    text[0] = below(256) as u8;
+    for _ in 0..below(12) {
+        let from = below(text.len());
+        let piece = from..(from + below(90)).min(text.len());
+        match below(5) {
+            0 => text[from] = below(256) as u8,
+            1 => text[from] = b"0123456789abcdefx+-=/ \n"[below(23)],
+            2 => drop(text.drain(piece)),
+            3 => text.extend_from_within(piece),
+            _ => text.truncate(from.max(1)),
+        }
+        if text.is_empty() {
+            text.push(0);
+        }
+    }
+    text
+}
+
+#[test]
+fn vmallocinfo_is_read() {
+    drive(vmallocinfo::run, damaged, 3_000);
+}
+
 #[test]
 fn ranges_hold() {
-    drive(ranges::run, 4_000);
+    drive(ranges::run, noise, 4_000);
 }
 
 #[test]
 fn the_planted_bug_is_found() {
-    let found = (0..4_000).find(|&seed| catch_unwind(|| canary::run(&input(seed))).is_err());
+    let found = (0..4_000).find(|&seed| catch_unwind(|| canary::run(&noise(seed))).is_err());
     assert!(found.is_some(), "the driver does not see a lost number");
 }

@@ -76,6 +76,22 @@ const STAGES: &[Stage] = &[
         limit: MINUTE.saturating_mul(5),
     },
     Stage {
+        name: "clippy of fuzz",
+        program: "cargo",
+        arguments: &[
+            "clippy",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        environment: &[],
+        needs: &[Need::Path("fuzz/Cargo.toml")],
+        limit: MINUTE.saturating_mul(5),
+    },
+    Stage {
         name: "documentation",
         program: "cargo",
         arguments: &["doc", "--workspace", "--no-deps"],

@@ -61,8 +61,13 @@ fn fuzz(root: &Path, target: &str, seconds: u64) -> anyhow::Result<bool> {
         bail!("the fuzz target {target} cannot be built");
     }
     let mut command = cargo_fuzz("run");
+    let corpus = root.join("fuzz/corpus").join(target);
+    std::fs::create_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
+    // What the fuzzer finds goes into the first folder; the second one is kept in the repository.
+    let seeds = root.join("fuzz/seeds").join(target);
+    command.arg(corpus).args(seeds.is_dir().then_some(seeds));
     command.arg("--").arg(format!("-max_total_time={seconds}"));
-    command.args(["-print_final_stats=1", "-max_len=4096", "-timeout=10"]);
+    command.args(["-print_final_stats=1", "-max_len=8192", "-timeout=10"]);
     Ok(command.status()?.success())
 }
 
