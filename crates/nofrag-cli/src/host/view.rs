@@ -181,32 +181,40 @@ fn hole_map(region: &RegionReport, look: Look) -> String {
             Piece::Gap { bytes } => map += &format!("<{} free>", bytes_text(bytes)),
         }
     }
-    let [full, partly, lazy_full, lazy_partly, free] = glyphs(look.glyphs);
+    let shades = shades(look.glyphs);
     let legend = format!(
-        "in use {full} most of a cell, {partly} a part; unpurged {lazy_full} {lazy_partly}; free {free}"
+        "in use {}, mostly unpurged {} (from a little to all of a cell), free {}",
+        shades.live, shades.lazy, shades.free
     );
     map + "\n" + &wrapped("  ", &legend, look)
 }
 
-const fn glyphs(glyphs: Glyphs) -> [char; 5] {
+/// The characters of the map, each row from a little to all of a cell.
+struct Shades {
+    live: &'static str,
+    lazy: &'static str,
+    free: char,
+}
+
+const fn shades(glyphs: Glyphs) -> Shades {
     match glyphs {
-        Glyphs::Unicode => ['█', '▄', '▒', '░', '·'],
-        Glyphs::Ascii => ['#', '+', '=', '-', '.'],
+        Glyphs::Unicode => Shades { live: "▂▄▆█", lazy: "░▒▓", free: '·' },
+        Glyphs::Ascii => Shades { live: "-+*#", lazy: ",;%", free: '.' },
     }
 }
 
 /// A cell shows as free only if nothing is in it: what is small must not vanish.
 fn glyph(cell: &Cell, look: Glyphs) -> char {
-    let [full, partly, lazy_full, lazy_partly, free] = glyphs(look);
+    let shades = shades(look);
     let taken = cell.live_bytes + cell.lazy_bytes;
-    let mostly_taken = taken >= cell.free_bytes;
-    match (cell.live_bytes >= cell.lazy_bytes, mostly_taken) {
-        _ if taken == 0 => free,
-        (true, true) => full,
-        (true, false) => partly,
-        (false, true) => lazy_full,
-        (false, false) => lazy_partly,
+    if taken == 0 {
+        return shades.free;
     }
+    let row = if cell.live_bytes >= cell.lazy_bytes { shades.live } else { shades.lazy };
+    let count = row.chars().count() as u128;
+    let bytes = u128::from(taken) + u128::from(cell.free_bytes);
+    let level = (u128::from(taken) * count).div_ceil(bytes) - 1;
+    row.chars().nth(level as usize).expect("a part of the cell is at most the cell")
 }
 
 fn holes(region: &RegionReport) -> String {
@@ -378,8 +386,18 @@ mod tests {
     #[test]
     fn small_things_do_not_vanish_from_the_map() {
         let cell = |live_bytes, lazy_bytes, free_bytes| Cell { live_bytes, lazy_bytes, free_bytes };
-        let shown = [(0, 0, 9), (1, 0, 8), (5, 0, 4), (0, 1, 8), (0, 5, 4), (0, 0, 0)]
-            .map(|(live, lazy, free)| glyph(&cell(live, lazy, free), Glyphs::Ascii));
-        assert_eq!(shown.iter().collect::<String>(), ".+#-=.");
+        let shown = [
+            (0, 0, 9),
+            (1, 0, 99),
+            (2, 0, 2),
+            (5, 0, 2),
+            (9, 0, 0),
+            (0, 1, 99),
+            (0, 5, 4),
+            (1, 2, 0),
+            (0, 0, 0),
+        ]
+        .map(|(live, lazy, free)| glyph(&cell(live, lazy, free), Glyphs::Ascii));
+        assert_eq!(shown.iter().collect::<String>(), ".-+*#,;%.");
     }
 }
