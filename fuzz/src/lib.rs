@@ -8,6 +8,7 @@ pub mod canary;
 pub mod model;
 pub mod ranges;
 pub mod vmallocinfo;
+pub mod vmap;
 
 /// Makes the program of a fuzz target: libFuzzer's entry under cargo-fuzz, else one that replays the given files.
 #[macro_export]

@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{canary, ranges, vmallocinfo};
+use nofrag_fuzz::{canary, ranges, vmallocinfo, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -46,6 +46,11 @@ fn damaged(seed: u64) -> Vec<u8> {
         }
     }
     text
+}
+
+#[test]
+fn areas_hold() {
+    drive(vmap::run, noise, 3_000);
 }
 
 #[test]

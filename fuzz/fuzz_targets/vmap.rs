@@ -1,0 +1,4 @@
+//! Random operations on a space of virtual areas under each preset, against a model.
+#![cfg_attr(fuzzing, no_main)]
+
+nofrag_fuzz::target!(nofrag_fuzz::vmap::run);
