@@ -123,6 +123,23 @@ const STAGES: &[Stage] = &[
         limit: MINUTE.saturating_mul(3),
     },
     Stage {
+        name: "core with spin locks",
+        program: "cargo",
+        arguments: &[
+            "build",
+            "--package",
+            "nofrag",
+            "--no-default-features",
+            "--features",
+            "spin",
+            "--target",
+            "x86_64-unknown-none",
+        ],
+        environment: &[],
+        needs: &[Need::Target("x86_64-unknown-none")],
+        limit: MINUTE.saturating_mul(3),
+    },
+    Stage {
         name: "core on i686",
         program: "cargo",
         arguments: &["test", "--package", "nofrag", "--target", "i686-unknown-linux-gnu"],
