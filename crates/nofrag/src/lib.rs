@@ -8,6 +8,7 @@
 //! locks, so the feature `std` or, without it, `spin`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_types))]
 
 extern crate alloc;
 
