@@ -24,6 +24,8 @@ pub struct Facts<'a> {
     pub version: Option<(u32, u32)>,
     /// `VmallocTotal` in bytes.
     pub vmalloc_total: Option<u64>,
+    /// Bytes of a page.
+    pub page_bytes: Option<u64>,
 }
 
 /// Which space a region is.
@@ -181,7 +183,8 @@ fn vmalloc_bounds(hull: Span, facts: &Facts<'_>) -> (Span, Bounds) {
         return observed("no VmallocTotal, so the length is not known");
     };
     // x86-64 prints a length that ends one byte early.
-    let total = total.checked_next_multiple_of(4096).unwrap_or(u64::MAX);
+    let page = facts.page_bytes.unwrap_or(4096);
+    let total = total.checked_next_multiple_of(page).unwrap_or(u64::MAX);
     let (step, multiple) =
         if facts.arch == Some("x86_64") { (GIB, "1 GiB") } else { (1 << 16, "64 KiB") };
     let highest_start = hull.start() - hull.start() % step;
@@ -237,6 +240,7 @@ mod tests {
         arch: Some("x86_64"),
         version: Some((6, 18)),
         vmalloc_total: Some(32 * TIB - 1024),
+        page_bytes: Some(4096),
     };
 
     fn check_regions(spans: &[(u64, u64)], facts: &Facts<'_>, expected: &[(Name, u64, u64, &str)]) {
@@ -328,6 +332,7 @@ mod tests {
             arch: Some("aarch64"),
             version: Some((6, 12)),
             vmalloc_total: Some(0xffff_fbff_f000_0000 - 0xffff_8000_8000_0000),
+            page_bytes: Some(4096),
         };
         check_regions(
             &[

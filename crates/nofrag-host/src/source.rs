@@ -53,7 +53,7 @@ impl Root {
 pub struct Sources {
     /// The whole `/proc/vmallocinfo`.
     pub vmallocinfo: Vec<u8>,
-    /// `kernel.kptr_restrict`.
+    /// `kernel.kptr_restrict` while the areas were read.
     pub kptr_restrict: Option<u8>,
     /// Number of online CPUs.
     pub cpus_online: Option<u32>,

@@ -25,6 +25,9 @@ use thiserror::Error;
 /// The value under which privileged readers see addresses.
 const SHOWN: &str = "1";
 
+/// What `kernel.kptr_restrict` is while an [`Unhashed`] lives.
+pub const KPTR_RESTRICT_MEANWHILE: u8 = 1;
+
 /// The ones that end a command, and the one that stops it from the terminal.
 const SIGNALS: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP];
 

@@ -71,7 +71,7 @@ pub struct Host {
     pub arch: Option<String>,
     /// Number of online CPUs.
     pub cpus_online: Option<u32>,
-    /// `kernel.kptr_restrict`, as it was apart from `--unhash`.
+    /// `kernel.kptr_restrict` while the areas were read, so 1 under `--unhash`.
     pub kptr_restrict: Option<u8>,
     /// `VmallocTotal`.
     pub vmalloc_total_bytes: Option<u64>,
@@ -314,8 +314,12 @@ fn region_reports(
     page_bytes: u64,
 ) -> Result<Vec<RegionReport>, LayoutError> {
     let version = sources.release.as_deref().and_then(|text| fields::release_version(text).ok());
-    let facts =
-        Facts { arch: sources.arch.as_deref(), version, vmalloc_total: sources.vmalloc_total };
+    let facts = Facts {
+        arch: sources.arch.as_deref(),
+        version,
+        vmalloc_total: sources.vmalloc_total,
+        page_bytes: Some(page_bytes),
+    };
     let regions = region::regions(areas, &facts);
     regions.into_iter().map(|region| region_report(region, page_bytes)).collect()
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use nofrag_host::finding::Severity;
-use nofrag_host::source::{self, KPTR_RESTRICT, Root};
-use nofrag_host::unhash::Unhashed;
+use nofrag_host::source::{self, KPTR_RESTRICT, Root, Sources};
+use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
 use nofrag_host::vmalloc as survey;
 
 use super::look::Look;
@@ -55,15 +55,7 @@ pub(crate) struct Args {
 /// Reads, computes and prints.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
-    let vmallocinfo = if args.unhash {
-        let unhashed = Unhashed::begin(&root.path(KPTR_RESTRICT))?;
-        let read = source::read_vmallocinfo(&root);
-        unhashed.restore()?;
-        read?
-    } else {
-        source::read_vmallocinfo(&root)?
-    };
-    let report = survey::survey(&source::read_rest(&root, vmallocinfo))?;
+    let report = survey::survey(&read(&root, args)?)?;
     if args.json {
         output::print_json(&report)?;
     } else {
@@ -71,4 +63,15 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     }
     let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })
+}
+
+fn read(root: &Root, args: &Args) -> Result<Sources> {
+    if !args.unhash {
+        return Ok(source::read_rest(root, source::read_vmallocinfo(root)?));
+    }
+    let unhashed = Unhashed::begin(&root.path(KPTR_RESTRICT))?;
+    let vmallocinfo = source::read_vmallocinfo(root);
+    unhashed.restore()?;
+    let sources = source::read_rest(root, vmallocinfo?);
+    Ok(Sources { kptr_restrict: Some(KPTR_RESTRICT_MEANWHILE), ..sources })
 }

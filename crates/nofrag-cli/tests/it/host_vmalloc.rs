@@ -64,6 +64,20 @@ fn for_people() {
     assert_eq!(too_long, None);
 }
 
+/// The whole page, as the documentation shows it. After a wanted change, in the repository's folder:
+/// `cargo run -- host vmalloc --root data/hosts/vm-6.18-x86_64 > data/hosts/vm-6.18-x86_64/output.txt`
+#[test]
+fn the_page_is_as_documented() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(env!("CARGO_BIN_EXE_nofrag"))
+        .args(["host", "vmalloc", "--root", "data/hosts/vm-6.18-x86_64"])
+        .current_dir(&repository)
+        .output()
+        .unwrap();
+    let documented = fs::read_to_string(captured_host().join("output.txt")).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), documented);
+}
+
 fn sum(rows: &Value, field: &str) -> u64 {
     rows.as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).sum()
 }
