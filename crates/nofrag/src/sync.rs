@@ -20,7 +20,6 @@ mod portable {
 
 /// The order in which locks nest: a holder may take only locks of a higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(dead_code)] // for the engine that is being written
 pub(crate) enum Rank {
     /// One purge runs at a time.
     Purge,
@@ -209,7 +208,6 @@ mod imp {
     }
 }
 
-#[allow(dead_code)] // for the engine that is being written
 /// A value that is set once and then read without a lock.
 ///
 /// Under loom this is std's cell too: the model runs its threads one at a time, and whoever reads has learnt of the value
@@ -222,7 +220,6 @@ pub(crate) struct Published<T> {
     cell: spin::Once<T>,
 }
 
-#[allow(dead_code)] // for the engine that is being written
 impl<T> Published<T> {
     /// A slot without a value.
     pub(crate) const fn empty() -> Published<T> {

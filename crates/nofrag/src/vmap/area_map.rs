@@ -8,7 +8,7 @@ use crate::ranges::red_black::{Link, NodeId, RedBlackTree};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 
-use super::{Area, Guard};
+use super::{Area, AreaState, Guard};
 
 /// One area of a Linux engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,10 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn span(&self) -> Span {
         Span::known(self.start, self.start + self.total)
+    }
+
+    pub(super) fn state(&self) -> AreaState {
+        if self.lazy { AreaState::Lazy } else { AreaState::Busy }
     }
 
     pub(super) fn cpu(&self, cpus: &CpuSet) -> CpuId {

@@ -1,5 +1,6 @@
 //! What a [`VmapSpace`](super::VmapSpace) counts: plain fields of whoever holds the lock, added up on demand.
 
+use super::AreaState;
 use crate::ranges::Counters as RangeCounters;
 pub use crate::sync::LockCounters;
 
@@ -69,11 +70,19 @@ pub struct PurgeCounters {
 }
 
 impl PurgeCounters {
-    pub(super) fn note_hold(&mut self, areas: u64, runs: u64) {
-        self.holds += 1;
-        self.max_areas_per_hold = self.max_areas_per_hold.max(areas);
-        self.runs += runs;
+    pub(super) fn add_holds(&mut self, holds: HoldCounters) {
+        self.holds = holds.holds;
+        self.max_areas_per_hold = holds.max_areas;
+        self.runs = holds.runs;
     }
+}
+
+/// Holds of the lock of the free ranges that gave areas back, counted by the holder.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HoldCounters {
+    pub(super) holds: u64,
+    pub(super) max_areas: u64,
+    pub(super) runs: u64,
 }
 
 /// What each kind of lock has cost.
@@ -132,11 +141,12 @@ pub struct VmapStats {
 }
 
 impl VmapStats {
-    /// Counts `areas` areas of together `pages` pages that are lazy, or else busy.
-    pub(super) fn note(&mut self, lazy: bool, pages: u64, areas: u32) {
-        let (page_sum, area_sum) = match lazy {
-            true => (&mut self.lazy_pages, &mut self.lazy_areas),
-            false => (&mut self.busy_pages, &mut self.busy_areas),
+    /// Counts `areas` areas of together `pages` pages.
+    pub(super) fn note(&mut self, state: AreaState, pages: u64, areas: u32) {
+        let (page_sum, area_sum) = match state {
+            AreaState::Busy => (&mut self.busy_pages, &mut self.busy_areas),
+            AreaState::Lazy => (&mut self.lazy_pages, &mut self.lazy_areas),
+            AreaState::Pooled => (&mut self.pooled_pages, &mut self.pooled_areas),
         };
         *page_sum += pages;
         *area_sum += u64::from(areas);

@@ -33,7 +33,6 @@ impl Wanted {
 
 /// Why an engine found no area at once. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // for the engine that is being written
 pub(super) enum Miss {
     NoFit { largest: u64 },
     CpuHeld,

@@ -3,6 +3,7 @@
 //! Between two holes of one contiguous span lies at least one outstanding range, so there are at most `outstanding + 1`
 //! holes. Room for so many is reserved before a range goes out; giving it back then cannot fail.
 
+use super::counters::HoldCounters;
 use crate::check::{Check, Violation};
 use crate::ranges::{
     AddSpanError, AllocError, Config, OutOfMetadata, RangeAllocator, Request, Span, TakeError,
@@ -14,6 +15,7 @@ pub(super) struct FreeSpace {
     pub(super) ranges: RangeAllocator,
     outstanding: usize,
     reserved: usize,
+    holds: HoldCounters,
 }
 
 impl FreeSpace {
@@ -23,7 +25,8 @@ impl FreeSpace {
             assert!(why != AddSpanError::Overlaps, "the first span overlaps nothing");
             OutOfMetadata
         })?;
-        let mut space = FreeSpace { ranges, outstanding: 0, reserved: 0 };
+        let mut space =
+            FreeSpace { ranges, outstanding: 0, reserved: 0, holds: HoldCounters::default() };
         space.secure()?;
         Ok(space)
     }
@@ -77,6 +80,24 @@ impl FreeSpace {
     pub(super) fn give(&mut self, span: Span, areas: usize) {
         self.ranges.free(span).expect("the range is outstanding and its record has room");
         self.outstanding -= areas;
+    }
+
+    /// Gives all pieces at `base` back.
+    pub(super) fn give_group(&mut self, base: u64, pieces: Pieces<'_>) {
+        for (offset, size) in pieces.iter() {
+            self.give(Span::known(base + offset, base + offset + size), 1);
+        }
+    }
+
+    /// Notes that one hold of the lock gave back `areas` areas as `runs` ranges.
+    pub(super) fn note_hold(&mut self, areas: u64, runs: u64) {
+        self.holds.holds += 1;
+        self.holds.max_areas = self.holds.max_areas.max(areas);
+        self.holds.runs += runs;
+    }
+
+    pub(super) fn holds(&self) -> HoldCounters {
+        self.holds
     }
 
     /// The highest base, a multiple of `align`, at which all pieces `(offset, size)` are free.

@@ -280,7 +280,7 @@ impl Linux {
         around: Surroundings<'_, P, E>,
     ) -> Purged {
         if scope == Scope::Everything || !purge.decayed {
-            self.decay_pools(scope, &mut purge.counters);
+            self.decay_pools(scope);
             purge.decayed = true;
         }
         let mut done = Purged::default();
@@ -337,7 +337,7 @@ impl Linux {
 
     /// Returns flushed areas: to their nodes' pools, the rest to the free ranges under one hold of the lock.
     fn give_back(&self, purge: &mut Purge, scope: Scope) {
-        let Purge { detached, counters, .. } = purge;
+        let detached = &mut purge.detached;
         if scope != Scope::Everything && self.policy.pools != Pools::Off {
             detached.retain(|record| !self.put_pooled(record));
         }
@@ -352,7 +352,7 @@ impl Linux {
             core.free.give(record.span(), record.areas as usize);
         }
         let areas = detached.iter().map(|record| u64::from(record.areas)).sum();
-        counters.note_hold(areas, detached.len() as u64);
+        core.free.note_hold(areas, detached.len() as u64);
         detached.clear();
     }
 
@@ -371,7 +371,7 @@ impl Linux {
     }
 
     /// Lets pooled areas go: a part of each pool, or everything.
-    fn decay_pools(&self, scope: Scope, counters: &mut PurgeCounters) {
+    fn decay_pools(&self, scope: Scope) {
         let Pools::ExactSize(decay) = self.policy.pools else { return };
         for node in &self.nodes {
             for pages in 1..=POOL_MAX_PAGES {
@@ -389,9 +389,9 @@ impl Linux {
                 for pooled in pool.drain(..going) {
                     core.free.give(Span::known(pooled.start, pooled.start + pages), 1);
                 }
+                core.free.note_hold(going as u64, going as u64);
                 drop(core);
                 pools.counters.decayed += going as u64;
-                counters.note_hold(going as u64, going as u64);
             }
         }
     }
@@ -493,10 +493,7 @@ impl Linux {
                 self.node_of(start).busy.lock().map.remove(start);
             }
         }
-        let mut core = self.core.lock();
-        for (offset, size) in pieces.iter() {
-            core.free.give(Span::known(base + offset, base + offset + size), 1);
-        }
+        self.core.lock().free.give_group(base, pieces);
     }
 
     pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
@@ -520,6 +517,7 @@ impl Linux {
         counters.allocs += core.busy.allocs;
         counters.frees += core.busy.frees;
         counters.ranges = *core.free.ranges.counters();
+        counters.purge.add_holds(core.free.holds());
         counters.locks.free = core.cost();
     }
 
@@ -536,7 +534,9 @@ impl Linux {
         stats.free_pages = free.free;
         stats.holes = free.holes;
         stats.largest_hole = free.largest;
-        self.for_each_record(&mut |record| stats.note(record.lazy, record.total, record.areas));
+        self.for_each_record(&mut |record| {
+            stats.note(record.state(), record.total, record.areas);
+        });
     }
 
     /// Calls `visit` with every busy and lazy area, in no order.
@@ -552,7 +552,7 @@ impl Linux {
     pub(super) fn collect(&self, out: &mut Vec<AreaRecord>) -> Result<(), OutOfMetadata> {
         let mut full = Ok(());
         self.for_each_record(&mut |record| {
-            let state = if record.lazy { AreaState::Lazy } else { AreaState::Busy };
+            let state = record.state();
             match out.try_reserve(1) {
                 Ok(()) => out.push(AreaRecord { area: record.area(&self.cpus), state }),
                 Err(_) => full = Err(OutOfMetadata),
@@ -589,6 +589,10 @@ impl Linux {
             node.lazy.lock().map.check()?;
         }
         Ok(())
+    }
+
+    pub(super) fn largest_hole(&self) -> u64 {
+        self.core.lock().free.ranges.largest()
     }
 
     /// Calls `visit` with the free ranges by ascending address.

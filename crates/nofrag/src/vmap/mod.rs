@@ -15,6 +15,7 @@ mod counters;
 mod engine;
 mod free_space;
 mod linux;
+mod nofrag;
 mod pages;
 mod policy;
 mod request;

@@ -7,6 +7,9 @@ use crate::units::PageCount;
 ///
 /// Both methods are called from any thread. `clear` is called with no lock held, `flush` under the purge lock alone.
 pub trait Pages {
+    /// Whether `clear` does anything; if not, it is never called, and a free holds its lock once instead of twice.
+    const CLEARS: bool = true;
+
     /// Takes the mappings of a freed area away; stale copies in translation caches may live on until the flush.
     fn clear(&self, area: Span);
 
@@ -15,6 +18,8 @@ pub trait Pages {
 }
 
 impl Pages for () {
+    const CLEARS: bool = false;
+
     #[inline]
     fn clear(&self, _area: Span) {}
 
@@ -22,7 +27,9 @@ impl Pages for () {
     fn flush(&self, _ranges: &[Span]) {}
 }
 
-impl<P: Pages + ?Sized> Pages for &P {
+impl<P: Pages> Pages for &P {
+    const CLEARS: bool = P::CLEARS;
+
     #[inline]
     fn clear(&self, area: Span) {
         (**self).clear(area);

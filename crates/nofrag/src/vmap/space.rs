@@ -1,9 +1,12 @@
 //! The concurrent face: validates, finds a way when space runs out, drains, and forwards to the engine.
 
 use super::counters::{VmapCounters, VmapStats};
-use super::engine::{AreaRecord, LazyCount, Miss, Purged, Scope, Surroundings, Wanted, Within};
+use super::engine::{
+    AreaRecord, LazyCount, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within,
+};
 use super::free_space::Pieces;
 use super::linux::Linux;
+use super::nofrag::{CpuPools, Nofrag};
 use super::{
     Area, AreaError, AreaRequest, AreaState, Busy, ConfigError, Drain, DrainYield, FreeAreaError,
     Freed, GroupError, Guard, Layout, LazyStore, LoadError, Notifier, Pages, Pools, VmapConfig,
@@ -62,10 +65,12 @@ pub struct VmapSpace<P = (), E = ()> {
     events: E,
 }
 
-/// Chosen once, by [`Layout`].
+/// Chosen once, by [`Layout`]. There is one per space, and an indirection would cost every operation.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Engine {
     Linux(Linux),
+    Nofrag(Nofrag),
 }
 
 /// Calls the same method on whichever engine is in use.
@@ -73,6 +78,7 @@ macro_rules! on_engine {
     ($engine:expr, $it:ident => $call:expr) => {
         match $engine {
             Engine::Linux($it) => $call,
+            Engine::Nofrag($it) => $call,
         }
     };
 }
@@ -128,13 +134,19 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
             return Err(ConfigError::SpanTooLarge);
         }
         must_agree(&config.policy)?;
-        let engine = Engine::Linux(Linux::new(&config)?);
+        let lazy_limit = config.policy.lazy_limit.pages(config.cpus.len());
+        let engine = match config.policy.layout {
+            Layout::Shards => Engine::Nofrag(Nofrag::new(&config, lazy_limit)?),
+            Layout::OneLock | Layout::SplitLocks | Layout::Nodes => {
+                Engine::Linux(Linux::new(&config)?)
+            }
+        };
         let mut held = Vec::new();
         held.try_reserve_exact(config.cpus.len()).map_err(|_| ConfigError::OutOfMetadata)?;
         held.resize_with(config.cpus.len(), || AtomicBool::new(false));
         Ok(VmapSpace {
             span: config.span,
-            lazy: LazyCount::new(config.policy.lazy_limit.pages(config.cpus.len())),
+            lazy: LazyCount::new(lazy_limit),
             cpus: config.cpus,
             policy: config.policy,
             engine,
@@ -160,7 +172,10 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
                 self.note_alloc(&area, request.align);
                 Ok(area)
             }
-            Err(miss) => self.overflow(cpu, request, &wanted, miss),
+            Err(miss) => {
+                let again = || on_engine!(&self.engine, engine => engine.alloc(cpu, &wanted));
+                self.overflow(request, &wanted, miss, again)
+            }
         }
     }
 
@@ -205,28 +220,29 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
 
     #[cold]
     fn exhausted(&self) -> AreaError {
-        AreaError::Exhausted { largest: self.stats_of_free().largest_hole }
+        let largest = on_engine!(&self.engine, engine => engine.largest_hole());
+        AreaError::Exhausted { largest }
     }
 
     /// Finds a place after all, or says why there is none.
     #[cold]
     fn overflow(
         &self,
-        cpu: CpuId,
         request: &AreaRequest,
         wanted: &Wanted,
         miss: Miss,
+        mut again: impl FnMut() -> Result<Area, Miss>,
     ) -> Result<Area, AreaError> {
         let mut miss = miss;
         if request.wait == Wait::MayReclaim && matches!(miss, Miss::NoFit { .. }) {
             loop {
                 self.purge_all();
-                match on_engine!(&self.engine, engine => engine.alloc(cpu, wanted)) {
+                match again() {
                     Ok(area) => {
                         self.note_alloc(&area, request.align);
                         return Ok(area);
                     }
-                    Err(again) => miss = again,
+                    Err(why) => miss = why,
                 }
                 let no_place = matches!(miss, Miss::NoFit { .. });
                 if !no_place || self.ask_notifiers(PageCount(wanted.total)) == Freed::Nothing {
@@ -282,11 +298,11 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     /// See [`FreeAreaError`]; nothing changed.
     #[inline]
     pub fn free(&self, cpu: CpuId, start: Vpn) -> Result<Area, FreeAreaError> {
-        let area = self.free_deferred(cpu, start)?;
-        if self.policy.drain == Drain::ByFreer && self.drain_wanted() {
+        let retired = self.retire(cpu, start)?;
+        if retired.lazy_pages > self.lazy.limit && self.policy.drain == Drain::ByFreer {
             self.drain();
         }
-        Ok(area)
+        Ok(retired.area)
     }
 
     /// As [`free`](Self::free), but never purges: for callers that must not wait (Linux: `vfree_atomic`).
@@ -295,6 +311,11 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     /// See [`FreeAreaError`]; nothing changed.
     #[inline]
     pub fn free_deferred(&self, cpu: CpuId, start: Vpn) -> Result<Area, FreeAreaError> {
+        self.retire(cpu, start).map(|retired| retired.area)
+    }
+
+    #[inline]
+    fn retire(&self, cpu: CpuId, start: Vpn) -> Result<Retired, FreeAreaError> {
         if !self.knows(cpu) {
             return Err(FreeAreaError::UnknownCpu);
         }
@@ -308,9 +329,10 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
             lazy: PageCount(retired.lazy_pages),
             limit: self.lazy_limit(),
         });
-        Ok(retired.area)
+        Ok(retired)
     }
 
+    #[inline]
     fn surroundings(&self) -> Surroundings<'_, P, E> {
         Surroundings { pages: &self.pages, events: &self.events, lazy: &self.lazy }
     }
@@ -321,6 +343,7 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         let around = self.surroundings();
         match &self.engine {
             Engine::Linux(engine) => drop(engine.try_purge(Scope::Areas(usize::MAX), around)),
+            Engine::Nofrag(engine) => engine.drain_slice(around),
         }
     }
 
@@ -469,7 +492,11 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         if self.held[cpu.rank()].swap(true, Ordering::Acquire) {
             return Err(Busy::Held);
         }
-        Ok(CpuHandle { space: self, cpu })
+        let pools = match &self.engine {
+            Engine::Linux(_) => None,
+            Engine::Nofrag(engine) => engine.take_pools(cpu),
+        };
+        Ok(CpuHandle { space: self, cpu, pools })
     }
 
     /// Counts since construction. Takes every lock in turn.
@@ -477,6 +504,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     pub fn counters(&self) -> VmapCounters {
         let mut counters = VmapCounters::default();
         on_engine!(&self.engine, engine => engine.add_counters(&mut counters));
+        // One update of the count of lazy pages for each free, one for each step of the purge.
+        counters.atomic_updates = counters.frees + counters.purge.steps;
         counters
     }
 
@@ -486,10 +515,6 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         let mut stats = VmapStats::default();
         on_engine!(&self.engine, engine => engine.add_stats(&mut stats));
         stats
-    }
-
-    fn stats_of_free(&self) -> VmapStats {
-        self.stats()
     }
 
     /// Pages that await their flush.
@@ -595,6 +620,8 @@ impl<P: Pages, E: EventSink> Check for VmapSpace<P, E> {
 pub struct CpuHandle<'a, P: Pages = (), E: EventSink = ()> {
     space: &'a VmapSpace<P, E>,
     cpu: CpuId,
+    /// Under [`Layout::Shards`]: the CPU's pools, taken out of the space.
+    pools: Option<CpuPools>,
 }
 
 impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
@@ -603,7 +630,21 @@ impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
     /// # Errors
     /// See [`AreaError`].
     pub fn alloc(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
-        self.space.alloc(self.cpu, request)
+        let CpuHandle { space, cpu, pools } = self;
+        let (Engine::Nofrag(engine), Some(pools)) = (&space.engine, pools) else {
+            return space.alloc(*cpu, request);
+        };
+        let wanted = space.validate(*cpu, request)?;
+        match engine.alloc_from(pools, *cpu, &wanted) {
+            Ok(area) => {
+                space.note_alloc(&area, request.align);
+                Ok(area)
+            }
+            Err(miss) => {
+                let again = || engine.alloc_from(pools, *cpu, &wanted);
+                space.overflow(request, &wanted, miss, again)
+            }
+        }
     }
 
     /// As [`VmapSpace::free`].
@@ -623,6 +664,9 @@ impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
 
 impl<P: Pages, E: EventSink> Drop for CpuHandle<'_, P, E> {
     fn drop(&mut self) {
+        if let (Engine::Nofrag(engine), Some(pools)) = (&self.space.engine, self.pools.take()) {
+            engine.put_pools(self.cpu, pools);
+        }
         self.space.held[self.cpu.rank()].store(false, Ordering::Release);
     }
 }
@@ -634,11 +678,19 @@ fn must_agree(policy: &VmapPolicy) -> Result<(), ConfigError> {
         let why = "lazy areas stay in the busy index under one lock, and only there";
         return Err(ConfigError::Contradiction(why));
     }
+    if (policy.layout == Layout::Shards) != (policy.pools == Pools::ByDemand)
+        && policy.pools != Pools::Off
+    {
+        return Err(ConfigError::Contradiction("pools by demand belong to shards"));
+    }
     if policy.lazy == LazyStore::Merged && policy.pools != Pools::Off {
         return Err(ConfigError::Contradiction("merged lazy areas have no identity to pool"));
     }
     if matches!(policy.pools, Pools::ExactSize(_)) && policy.layout != Layout::Nodes {
         return Err(ConfigError::Contradiction("exact-size pools belong to nodes"));
+    }
+    if policy.layout == Layout::Shards && policy.lazy != LazyStore::Separate {
+        return Err(ConfigError::Contradiction("shards keep lazy areas separate"));
     }
     Ok(())
 }

@@ -1,0 +1,697 @@
+//! nofrag's own engine: pools per CPU, books by address, a purge in bounded slices.
+//!
+//! * **Allocate**: pop the CPU's pool of the exact size and publish the area's new word; one lock, that of the CPU, or
+//!   none through a handle. On a miss take over what purges have put into the CPU's inbox; then go to the free ranges.
+//! * **Free**, from any CPU: look the first page up in its shard, turn its word from busy to lazy, append it to the
+//!   shard's list; one lock, that of the shard.
+//! * **Purge**, in steps: detach up to [`DETACH_MAX`] areas; flush them as up to [`FLUSH_RANGES`] disjoint ranges; return
+//!   them in slices of at most [`AREAS_PER_HOLD`] per hold of a lock, to the inbox of the CPU that allocated them while
+//!   that has room, else to the free ranges: struck off the books, sorted and joined *before* the lock is taken.
+//!
+//! A freeing caller above the limit does one such slice, so no free is long; only at twice the limit does it wait for a
+//! purge that is running. An area stays on the books from leaving the free ranges to returning there, so the common path
+//! touches them only to look up. Locks nest purge > CPU > inbox, shard, free ranges; the last three never in each other.
+
+mod books;
+mod pools;
+mod table;
+mod word;
+
+use self::books::{Books, Freed};
+pub(super) use self::pools::CpuPools;
+use self::pools::{AREAS_PER_HOLD, Batch, Flushed, POOL_MAX_PAGES, Pushed};
+use self::word::AreaWord;
+use super::counters::{PurgeCounters, VmapCounters, VmapStats};
+use super::engine::{
+    AreaRecord, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
+};
+use super::free_space::{FreeSpace, Pieces};
+use super::{Area, AreaState, FreeAreaError, Guard, LoadError, Pages, Pools, VmapConfig};
+use crate::check::Violation;
+use crate::cpu::{CpuId, CpuSet};
+use crate::event::{Event, EventSink};
+use crate::ranges::{AlignClasses, Config, OutOfMetadata, Span, TakeError};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Padded, Rank};
+use crate::units::{PageCount, Vpn};
+use alloc::vec::Vec;
+
+/// The most areas that one flush serves.
+const DETACH_MAX: usize = 1024;
+
+/// The most ranges that one flush names.
+const FLUSH_RANGES: usize = 16;
+
+/// 1. A page is in the free ranges or in exactly one area on the books.
+/// 2. Every area on the books is handed out, on one list of lazy areas, detached, in one inbox, or in one pool.
+/// 3. An area is in an inbox or a pool only after a flush has covered it.
+#[derive(Debug)]
+pub(super) struct Nofrag {
+    /// The first page of the space; everything inside counts from it.
+    base: u64,
+    cpus: CpuSet,
+    pooling: bool,
+    /// How many pages a CPU's pools, and its inbox, may hold.
+    pool_bound: u64,
+    per_cpu: Vec<Padded<Cpu>>,
+    books: Books,
+    free: Padded<Mutex<FreeSpace>>,
+    purge: Padded<Mutex<Purge>>,
+    /// Counts flushes: the clock by which pools decay.
+    epoch: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    /// `None` while a handle has them.
+    pools: Mutex<Option<CpuPools>>,
+    inbox: Mutex<Inbox>,
+    /// Set by a full purge while a handle has the pools: the handle gives them back at its next slow path.
+    give_back: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    areas: Vec<Flushed>,
+    pages: u64,
+}
+
+#[derive(Debug)]
+struct Purge {
+    /// Detached and flushed areas that are not returned yet. Has room for [`DETACH_MAX`].
+    flushed: Vec<Freed>,
+    /// The shard at which the next detachment begins.
+    cursor: usize,
+    counters: PurgeCounters,
+}
+
+/// Where flushed areas go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Destination {
+    /// To the pools of the CPUs that allocated them, as far as those have room.
+    Pools,
+    /// To the free ranges.
+    FreeRanges,
+}
+
+impl Nofrag {
+    pub(super) fn new(config: &VmapConfig, lazy_limit: u64) -> Result<Nofrag, OutOfMetadata> {
+        let align_classes = AlignClasses::new(&[3, 9]).expect("two ascending exponents");
+        let index = Config { index: config.policy.index, align_classes, size_index: false };
+        let count = config.cpus.len();
+        let mut per_cpu = Vec::new();
+        per_cpu.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
+        for _ in 0..count {
+            per_cpu.push(Padded(Cpu {
+                pools: Mutex::new(Rank::Cpu, Some(CpuPools::new()?)),
+                inbox: Mutex::new(Rank::Inbox, Inbox::default()),
+                give_back: AtomicBool::new(false),
+            }));
+        }
+        let mut flushed = Vec::new();
+        flushed.try_reserve_exact(DETACH_MAX).map_err(|_| OutOfMetadata)?;
+        let purge = Purge { flushed, cursor: 0, counters: PurgeCounters::default() };
+        Ok(Nofrag {
+            base: config.span.start(),
+            cpus: config.cpus.clone(),
+            pooling: config.policy.pools == Pools::ByDemand,
+            pool_bound: lazy_limit.max(POOL_MAX_PAGES),
+            per_cpu,
+            books: Books::new(count)?,
+            free: Padded(Mutex::new(Rank::Free, FreeSpace::new(index, config.span)?)),
+            purge: Padded(Mutex::new(Rank::Purge, purge)),
+            epoch: AtomicU64::new(0),
+        })
+    }
+
+    #[inline]
+    fn area(&self, offset: u64, word: AreaWord) -> Area {
+        let cpu = self.cpus.by_rank(word.cpu() as usize).expect("a word names one of the CPUs");
+        let pages = PageCount(word.total() - word.guard().pages());
+        Area { start: Vpn(self.base + offset), pages, guard: word.guard(), cpu }
+    }
+
+    #[inline]
+    pub(super) fn alloc(&self, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
+        let mut pools = self.per_cpu[cpu.rank()].pools.lock();
+        match pools.as_mut() {
+            Some(pools) => self.alloc_from(pools, cpu, wanted),
+            None => Err(Miss::CpuHeld),
+        }
+    }
+
+    /// Allocates on behalf of whoever holds the CPU's pools.
+    #[inline]
+    pub(super) fn alloc_from(
+        &self,
+        pools: &mut CpuPools,
+        cpu: CpuId,
+        wanted: &Wanted,
+    ) -> Result<Area, Miss> {
+        match self.alloc_pooled(pools, cpu, wanted) {
+            Some(start) => {
+                let pages = PageCount(wanted.total - wanted.guard.pages());
+                Ok(Area { start, pages, guard: wanted.guard, cpu })
+            }
+            None => self.alloc_slow(pools, cpu, wanted),
+        }
+    }
+
+    #[inline]
+    fn alloc_pooled(&self, pools: &mut CpuPools, cpu: CpuId, wanted: &Wanted) -> Option<Vpn> {
+        if !matches!(wanted.within, Within::Whole(_)) {
+            return None;
+        }
+        let pooled = pools.pop(self.base, wanted.total, wanted.align)?;
+        let word = AreaWord::busy(wanted.total, wanted.guard, cpu.rank() as u32);
+        // Pairs with the load in `retire`: whoever learnt of the area reads its new word.
+        self.books.word(pooled.slot).store(word.0, Ordering::Release);
+        Some(Vpn(self.base + pooled.offset))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(&self, pools: &mut CpuPools, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
+        self.settle(pools, cpu);
+        let word = AreaWord::busy(wanted.total, wanted.guard, cpu.rank() as u32);
+        if let Some(start) = self.alloc_pooled(pools, cpu, wanted) {
+            return Ok(self.area(start.get() - self.base, word));
+        }
+        pools.counters.misses += u64::from(wanted.total <= POOL_MAX_PAGES);
+        let span = self.free.lock().take(&wanted.request())?;
+        let offset = span.start() - self.base;
+        if let Err(why) = self.books.register(offset, word) {
+            self.free.lock().give(span, 1);
+            return Err(why.into());
+        }
+        pools.slow_allocs += 1;
+        Ok(self.area(offset, word))
+    }
+
+    /// Takes over the CPU's inbox, gives surplus back, and serves a full purge's request.
+    fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
+        let cpu = &self.per_cpu[cpu.rank()];
+        let mut batch = Batch::new();
+        self.empty_inbox(pools, cpu, &mut batch);
+        if cpu.give_back.swap(false, Ordering::Relaxed) {
+            self.give_all_back(pools, &mut batch);
+        }
+        pools.decay(self.epoch.load(Ordering::Relaxed), &mut batch);
+        self.give_back(&mut batch);
+    }
+
+    /// Moves areas from the inbox to the pools, and to `batch` what the pools have no room for.
+    fn empty_inbox(&self, pools: &mut CpuPools, cpu: &Cpu, batch: &mut Batch) {
+        for _ in 0..DETACH_MAX / AREAS_PER_HOLD {
+            let mut inbox = cpu.inbox.lock();
+            for _ in 0..batch.room() {
+                let Some(area) = inbox.areas.pop() else { return };
+                let Flushed { offset, total, slot } = area;
+                let total = u64::from(total);
+                inbox.pages -= total;
+                if pools.push(offset, total, slot, self.pool_bound) == Pushed::Refused {
+                    batch.push(offset, total);
+                }
+            }
+        }
+    }
+
+    /// Empties the pools into the free ranges.
+    fn give_all_back(&self, pools: &mut CpuPools, batch: &mut Batch) {
+        loop {
+            pools.drain(batch);
+            if batch.is_empty() {
+                return;
+            }
+            self.give_back(batch);
+        }
+    }
+
+    /// Strikes the areas of `batch` off the books, joins neighbours, and returns them to the free ranges.
+    fn give_back(&self, batch: &mut Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        for &(offset, total) in batch.areas() {
+            self.books.deregister(offset, total);
+        }
+        batch.sort();
+        let mut runs = [(Span::known(0, 1), 0); AREAS_PER_HOLD];
+        let mut count = 0;
+        for &(offset, total) in batch.areas() {
+            let start = self.base + offset;
+            let span = Span::known(start, start + total);
+            match runs[..count].last_mut() {
+                Some((run, areas)) if run.end() == start => {
+                    *run = Span::known(run.start(), span.end());
+                    *areas += 1;
+                }
+                _ => {
+                    runs[count] = (span, 1);
+                    count += 1;
+                }
+            }
+        }
+        let mut free = self.free.lock();
+        for &(run, areas) in &runs[..count] {
+            free.give(run, areas);
+        }
+        free.note_hold(batch.areas().len() as u64, count as u64);
+        drop(free);
+        batch.clear();
+    }
+
+    /// Frees the busy area that starts at `start`: it becomes lazy.
+    #[inline]
+    pub(super) fn retire<P: Pages, E: EventSink>(
+        &self,
+        start: u64,
+        around: Surroundings<'_, P, E>,
+    ) -> Result<Retired, FreeAreaError> {
+        let offset = start - self.base;
+        let mut shard = self.books.lock(offset);
+        let Some(slot) = shard.slot_at(offset) else {
+            drop(shard);
+            return Err(self.why_not_freed(offset));
+        };
+        let cell = self.books.word(slot);
+        let word = AreaWord(cell.load(Ordering::Acquire));
+        if !word.is_busy() {
+            return Err(FreeAreaError::DoubleFree);
+        }
+        // Two frees of one area meet in the shard's lock: the second one finds it idle.
+        cell.store(word.as_idle().0, Ordering::Release);
+        shard.frees += 1;
+        if P::CLEARS {
+            drop(shard);
+            around.pages.clear(self.area(offset, word).span());
+            shard = self.books.lock(offset);
+        }
+        let freed = Freed { offset, total: word.total(), slot, cpu: word.cpu() };
+        let lazy_pages = around.lazy.add(freed.total);
+        shard.lazy.push(freed);
+        drop(shard);
+        Ok(Retired { area: self.area(offset, word), lazy_pages })
+    }
+
+    #[cold]
+    fn why_not_freed(&self, offset: u64) -> FreeAreaError {
+        let covering = self.books.covering(offset);
+        not_a_start(covering.map(|(start, _)| Vpn(self.base + start)))
+    }
+
+    /// The busy area that covers `at`.
+    pub(super) fn find(&self, at: u64) -> Option<Area> {
+        let (offset, word) = self.books.covering(at - self.base)?;
+        Some(self.area(offset, word))
+    }
+
+    /// Flushes lazy areas and makes them allocatable.
+    pub(super) fn purge<P: Pages, E: EventSink>(
+        &self,
+        scope: Scope,
+        around: Surroundings<'_, P, E>,
+    ) -> Purged {
+        let mut purge = self.purge.lock();
+        let mut done = Purged::default();
+        loop {
+            let budget = scope.limit() - done.areas as usize;
+            if budget == 0 || (purge.flushed.is_empty() && !self.detach(&mut purge, budget, around))
+            {
+                break;
+            }
+            let destination = match scope {
+                Scope::Everything => Destination::FreeRanges,
+                Scope::Areas(_) => Destination::Pools,
+            };
+            let (areas, pages) = self.return_slice(&mut purge, budget, destination, around);
+            done.areas += areas;
+            done.pages += pages;
+        }
+        if scope == Scope::Everything {
+            self.drain_pools();
+        }
+        done.more = !purge.flushed.is_empty() || around.lazy.pages() > 0;
+        done
+    }
+
+    /// What a freeing caller does above the limit: one slice, unless a purge is running. Above twice the limit it waits
+    /// for that purge, since frees would outrun it.
+    pub(super) fn drain_slice<P: Pages, E: EventSink>(&self, around: Surroundings<'_, P, E>) {
+        let must_wait = around.lazy.pages() >= around.lazy.limit.saturating_mul(2);
+        let purge = if must_wait { Some(self.purge.lock()) } else { self.purge.try_lock() };
+        let Some(mut purge) = purge else { return };
+        if !purge.flushed.is_empty() || self.detach(&mut purge, DETACH_MAX, around) {
+            self.return_slice(&mut purge, AREAS_PER_HOLD, Destination::Pools, around);
+        }
+    }
+
+    /// Moves up to `budget` lazy areas from the shards to the purge and flushes them. Whether there were any.
+    fn detach<P: Pages, E: EventSink>(
+        &self,
+        purge: &mut Purge,
+        budget: usize,
+        around: Surroundings<'_, P, E>,
+    ) -> bool {
+        debug_assert!(purge.flushed.is_empty(), "what was flushed is returned first");
+        let wanted = budget.min(DETACH_MAX);
+        let shards = self.books.shard_count();
+        for _ in 0..shards {
+            while purge.flushed.len() < wanted {
+                let mut shard = self.books.lock_at(purge.cursor);
+                let lazy = &mut shard.lazy;
+                let going = lazy.len().min(AREAS_PER_HOLD).min(wanted - purge.flushed.len());
+                let kept = lazy.len() - going;
+                purge.flushed.extend_from_slice(&lazy[kept..]);
+                lazy.truncate(kept);
+                if kept == 0 {
+                    break;
+                }
+            }
+            if purge.flushed.len() == wanted {
+                break;
+            }
+            purge.cursor = (purge.cursor + 1) % shards;
+        }
+        if purge.flushed.is_empty() {
+            return false;
+        }
+        self.flush(purge, around);
+        true
+    }
+
+    /// Drops stale translations of everything detached, as a few disjoint ranges rather than one hull.
+    fn flush<P: Pages, E: EventSink>(&self, purge: &mut Purge, around: Surroundings<'_, P, E>) {
+        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
+        let count = self.flush_ranges(&purge.flushed, &mut ranges);
+        let ranges = &ranges[..count];
+        around.pages.flush(ranges);
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        let areas = purge.flushed.len() as u64;
+        purge.counters.flushes += 1;
+        purge.counters.flushed_ranges += count as u64;
+        purge.counters.areas += areas;
+        let hull = Span::known(ranges[0].start(), ranges[count - 1].end());
+        around.events.record(Event::Purged { hull, areas });
+    }
+
+    /// Cuts the hull of `areas` into equal parts and takes the hull in each: disjoint, since areas are. Returns how many.
+    fn flush_ranges(&self, areas: &[Freed], ranges: &mut [Span; FLUSH_RANGES]) -> usize {
+        let (mut low, mut high) = (u64::MAX, 0);
+        for area in areas {
+            low = low.min(area.offset);
+            high = high.max(area.offset);
+        }
+        let digits = u64::BITS - (high - low).leading_zeros();
+        let shift = digits.saturating_sub(FLUSH_RANGES.ilog2());
+        let mut parts = [(u64::MAX, 0); FLUSH_RANGES];
+        for area in areas {
+            let (start, end) = &mut parts[((area.offset - low) >> shift) as usize % FLUSH_RANGES];
+            *start = (*start).min(area.offset);
+            *end = (*end).max(area.offset + area.total);
+        }
+        let mut count = 0;
+        for &(start, end) in parts.iter().filter(|(start, end)| start < end) {
+            ranges[count] = Span::known(self.base + start, self.base + end);
+            count += 1;
+        }
+        count
+    }
+
+    /// Returns up to `budget` flushed areas, at most one hold's worth. How many areas and pages it were.
+    fn return_slice<P: Pages, E: EventSink>(
+        &self,
+        purge: &mut Purge,
+        budget: usize,
+        destination: Destination,
+        around: Surroundings<'_, P, E>,
+    ) -> (u64, u64) {
+        let kept = purge.flushed.len() - budget.min(AREAS_PER_HOLD).min(purge.flushed.len());
+        let slice = &purge.flushed[kept..];
+        let (areas, pages) = (slice.len() as u64, slice.iter().map(|area| area.total).sum());
+        let mut batch = Batch::new();
+        if self.pooling && destination == Destination::Pools {
+            let mut rest = slice;
+            while let Some(first) = rest.first() {
+                rest = self.deposit(first.cpu, rest, &mut batch);
+            }
+        } else {
+            slice.iter().for_each(|area| batch.push(area.offset, area.total));
+        }
+        purge.flushed.truncate(kept);
+        purge.counters.steps += 1;
+        self.give_back(&mut batch);
+        around.lazy.subtract(pages);
+        (areas, pages)
+    }
+
+    /// Deposits the areas at the front of `areas` that `cpu` allocated: in its pools, or in its inbox while somebody holds
+    /// those; in `batch` what finds no room. Returns the areas from the first one of another CPU on.
+    fn deposit<'a>(&self, cpu: u32, areas: &'a [Freed], batch: &mut Batch) -> &'a [Freed] {
+        let count = areas.iter().take_while(|area| area.cpu == cpu).count();
+        let (own, others) = areas.split_at(count);
+        let cpu = &self.per_cpu[cpu as usize];
+        let mut pools = cpu.pools.try_lock();
+        if let Some(Some(pools)) = pools.as_deref_mut() {
+            for area in own {
+                let Freed { offset, total, slot, .. } = *area;
+                if pools.push(offset, total, slot, self.pool_bound) == Pushed::Refused {
+                    batch.push(offset, total);
+                }
+            }
+            if others.is_empty() {
+                pools.decay(self.epoch.load(Ordering::Relaxed), batch);
+            }
+            return others;
+        }
+        let mut inbox = cpu.inbox.lock();
+        for area in own {
+            let Freed { offset, total, slot, .. } = *area;
+            let fits = total <= POOL_MAX_PAGES && inbox.pages + total <= self.pool_bound;
+            if fits && inbox.areas.try_reserve(1).is_ok() {
+                inbox.pages += total;
+                inbox.areas.push(Flushed { offset, total: total as u32, slot });
+            } else {
+                batch.push(offset, total);
+            }
+        }
+        others
+    }
+
+    /// Returns every pooled area to the free ranges; where a handle has the pools, asks it to.
+    fn drain_pools(&self) {
+        for cpu in &self.per_cpu {
+            let mut batch = Batch::new();
+            let mut pools = cpu.pools.lock();
+            match pools.as_mut() {
+                Some(pools) => self.give_all_back(pools, &mut batch),
+                None => cpu.give_back.store(true, Ordering::Relaxed),
+            }
+            drop(pools);
+            loop {
+                let mut inbox = cpu.inbox.lock();
+                while batch.room() > 0
+                    && let Some(area) = inbox.areas.pop()
+                {
+                    inbox.pages -= u64::from(area.total);
+                    batch.push(area.offset, u64::from(area.total));
+                }
+                drop(inbox);
+                if batch.is_empty() {
+                    break;
+                }
+                self.give_back(&mut batch);
+            }
+        }
+    }
+
+    /// Takes the pools of `cpu` out, for a handle.
+    pub(super) fn take_pools(&self, cpu: CpuId) -> Option<CpuPools> {
+        self.per_cpu[cpu.rank()].pools.lock().take()
+    }
+
+    /// Puts the pools of `cpu` back.
+    pub(super) fn put_pools(&self, cpu: CpuId, pools: CpuPools) {
+        *self.per_cpu[cpu.rank()].pools.lock() = Some(pools);
+    }
+
+    /// Takes exactly `span` for an area that was captured elsewhere.
+    pub(super) fn load(
+        &self,
+        cpu: CpuId,
+        span: Span,
+        guard: Guard,
+        state: AreaState,
+    ) -> Result<(), LoadError> {
+        self.free.lock().take_at(span).map_err(|why| match why {
+            TakeError::Foreign => LoadError::Foreign,
+            TakeError::Taken => LoadError::Taken,
+            TakeError::OutOfMetadata => LoadError::OutOfMetadata,
+        })?;
+        let offset = span.start() - self.base;
+        let cpu = cpu.rank() as u32;
+        let busy = AreaWord::busy(span.len(), guard, cpu);
+        let word = if state == AreaState::Busy { busy } else { busy.as_idle() };
+        match self.books.register(offset, word) {
+            Ok(slot) if state != AreaState::Busy => {
+                let freed = Freed { offset, total: span.len(), slot, cpu };
+                self.books.lock(offset).lazy.push(freed);
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(why) => {
+                self.free.lock().give(span, 1);
+                Err(why.into())
+            }
+        }
+    }
+
+    /// Takes all pieces at the highest base that serves them, or nothing.
+    pub(super) fn alloc_group(
+        &self,
+        cpu: CpuId,
+        bounds: Span,
+        pieces: Pieces<'_>,
+        align: u64,
+    ) -> Result<u64, Miss> {
+        let base = {
+            let mut free = self.free.lock();
+            let no_fit = Miss::NoFit { largest: free.ranges.largest() };
+            let base = free.find_group(bounds, &pieces, align).ok_or(no_fit)?;
+            free.take_group(base, pieces)?;
+            base
+        };
+        for (done, (offset, size)) in pieces.iter().enumerate() {
+            let word = AreaWord::busy(size, Guard::None, cpu.rank() as u32);
+            if let Err(why) = self.books.register(base + offset - self.base, word) {
+                for (offset, size) in pieces.iter().take(done) {
+                    self.books.deregister(base + offset - self.base, size);
+                }
+                self.free.lock().give_group(base, pieces);
+                return Err(why.into());
+            }
+        }
+        Ok(base)
+    }
+
+    pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
+        {
+            let purge = self.purge.lock();
+            counters.purge = purge.counters;
+            counters.locks.purge = purge.cost();
+        }
+        for cpu in &self.per_cpu {
+            let pools = cpu.pools.lock();
+            counters.locks.cpu = counters.locks.cpu.plus(pools.cost());
+            if let Some(pools) = pools.as_ref() {
+                counters.allocs += pools.counters.hits + pools.slow_allocs;
+                counters.pools.add(pools.counters);
+            }
+            drop(pools);
+            counters.locks.inbox = counters.locks.inbox.plus(cpu.inbox.lock().cost());
+        }
+        for position in 0..self.books.shard_count() {
+            let shard = self.books.lock_at(position);
+            counters.frees += shard.frees;
+            counters.locks.busy = counters.locks.busy.plus(shard.cost());
+        }
+        let free = self.free.lock();
+        counters.ranges = *free.ranges.counters();
+        counters.purge.add_holds(free.holds());
+        counters.locks.free = free.cost();
+    }
+
+    pub(super) fn add_stats(&self, stats: &mut VmapStats) {
+        let free = self.free.lock().ranges.stats();
+        stats.total_pages = free.total;
+        stats.free_pages = free.free;
+        stats.holes = free.holes;
+        stats.largest_hole = free.largest;
+        let mut idle = (0, 0);
+        for position in 0..self.books.shard_count() {
+            let shard = self.books.lock_at(position);
+            for (_, word) in self.books.areas_in(&shard) {
+                match word.is_busy() {
+                    true => stats.note(AreaState::Busy, word.total(), 1),
+                    false => idle = (idle.0 + 1, idle.1 + word.total()),
+                }
+            }
+        }
+        self.for_each_lazy(&mut |freed| stats.note(AreaState::Lazy, freed.total, 1));
+        // What is neither busy nor lazy is pooled, wherever the pools are at present.
+        stats.pooled_areas = u64::saturating_sub(idle.0, stats.lazy_areas);
+        stats.pooled_pages = u64::saturating_sub(idle.1, stats.lazy_pages);
+    }
+
+    /// Calls `visit` with every area that is not back from its purge.
+    fn for_each_lazy(&self, visit: &mut dyn FnMut(&Freed)) {
+        let purge = self.purge.lock();
+        purge.flushed.iter().for_each(&mut *visit);
+        for position in 0..self.books.shard_count() {
+            self.books.lock_at(position).lazy.iter().for_each(&mut *visit);
+        }
+    }
+
+    /// Appends every area on the books.
+    pub(super) fn collect(&self, out: &mut Vec<AreaRecord>) -> Result<(), OutOfMetadata> {
+        let mut lazy = Vec::new();
+        let mut room = Ok(());
+        self.for_each_lazy(&mut |freed| match lazy.try_reserve(1) {
+            Ok(()) => lazy.push(freed.offset),
+            Err(_) => room = Err(OutOfMetadata),
+        });
+        room?;
+        lazy.sort_unstable();
+        for position in 0..self.books.shard_count() {
+            let shard = self.books.lock_at(position);
+            out.try_reserve(shard.area_count()).map_err(|_| OutOfMetadata)?;
+            out.extend(self.books.areas_in(&shard).map(|(offset, word)| {
+                let state = match (word.is_busy(), lazy.binary_search(&offset)) {
+                    (true, _) => AreaState::Busy,
+                    (false, Ok(_)) => AreaState::Lazy,
+                    (false, Err(_)) => AreaState::Pooled,
+                };
+                AreaRecord { area: self.area(offset, word), state }
+            }));
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with the free ranges by ascending address.
+    pub(super) fn for_each_hole(&self, visit: &mut dyn FnMut(Span)) {
+        self.free.lock().ranges.iter_free().for_each(visit);
+    }
+
+    pub(super) fn largest_hole(&self) -> u64 {
+        self.free.lock().ranges.largest()
+    }
+
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        self.free.lock().check()?;
+        let (mut idle, mut listed, mut handle_out) = (0, 0, false);
+        self.for_each_lazy(&mut |_| listed += 1);
+        for position in 0..self.books.shard_count() {
+            let shard = self.books.lock_at(position);
+            let law = "the list of lazy areas has room for all areas of the shard";
+            let room = shard.has_room_for(shard.area_count());
+            Violation::unless(law, position as u64, room)?;
+            for (offset, word) in self.books.areas_in(&shard) {
+                let law = "an area on the books has a word";
+                Violation::unless(law, self.base + offset, !word.is_vacant())?;
+                idle += usize::from(!word.is_busy());
+            }
+        }
+        for cpu in &self.per_cpu {
+            let pools = cpu.pools.lock();
+            handle_out |= pools.is_none();
+            if let Some(pools) = pools.as_ref() {
+                let pages = pools.iter().map(|(_, total)| total).sum();
+                Violation::unless_equal("pooled pages are summed", 0, pages, pools.pages)?;
+                listed += pools.iter().count();
+            }
+            drop(pools);
+            listed += cpu.inbox.lock().areas.len();
+        }
+        let law = "every area that is not busy is on one list, in one inbox or in one pool";
+        Violation::unless(law, 0, handle_out || idle == listed)
+    }
+}

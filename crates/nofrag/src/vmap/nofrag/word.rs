@@ -1,0 +1,106 @@
+//! What is known of an area in one word, which one store publishes, and the table of such words.
+
+use crate::ranges::OutOfMetadata;
+use crate::sync::{AtomicU64, Published};
+use crate::vmap::Guard;
+use alloc::vec::Vec;
+
+const STATE_BITS: u32 = 2;
+const GUARD_BIT: u32 = 2;
+const CPU_SHIFT: u32 = 3;
+const CPU_BITS: u32 = 14;
+const PAGES_SHIFT: u32 = CPU_SHIFT + CPU_BITS;
+
+const BUSY: u64 = 1;
+/// Freed: lazy, detached or pooled. Which one, the lists tell; nothing on the fast path asks.
+const IDLE: u64 = 2;
+
+/// An area's state, guard, CPU and size in pages; zero is no area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AreaWord(pub(super) u64);
+
+impl AreaWord {
+    pub(super) const VACANT: AreaWord = AreaWord(0);
+
+    #[inline]
+    pub(super) fn busy(total: u64, guard: Guard, cpu: u32) -> AreaWord {
+        let guard = guard.pages() << GUARD_BIT;
+        AreaWord(total << PAGES_SHIFT | u64::from(cpu) << CPU_SHIFT | guard | BUSY)
+    }
+
+    /// The same area, freed.
+    #[inline]
+    pub(super) fn as_idle(self) -> AreaWord {
+        AreaWord(self.0 & !((1 << STATE_BITS) - 1) | IDLE)
+    }
+
+    #[inline]
+    pub(super) fn is_busy(self) -> bool {
+        self.0 & ((1 << STATE_BITS) - 1) == BUSY
+    }
+
+    pub(super) fn is_vacant(self) -> bool {
+        self == AreaWord::VACANT
+    }
+
+    #[inline]
+    pub(super) fn total(self) -> u64 {
+        self.0 >> PAGES_SHIFT
+    }
+
+    #[inline]
+    pub(super) fn guard(self) -> Guard {
+        if self.0 >> GUARD_BIT & 1 == 1 { Guard::Page } else { Guard::None }
+    }
+
+    /// The position of the CPU that allocated it last.
+    #[inline]
+    pub(super) fn cpu(self) -> u32 {
+        (self.0 >> CPU_SHIFT) as u32 & ((1 << CPU_BITS) - 1)
+    }
+}
+
+/// Slots in the first chunk; each later one has twice as many as the one before.
+const FIRST_CHUNK: u32 = 64;
+
+const CHUNKS: usize = 25;
+
+/// A table of words that only grows, so that it is read without a lock.
+#[derive(Debug)]
+pub(super) struct Slots {
+    chunks: [Published<Vec<AtomicU64>>; CHUNKS],
+}
+
+impl Slots {
+    pub(super) fn new() -> Slots {
+        Slots { chunks: core::array::from_fn(|_| Published::empty()) }
+    }
+
+    /// The chunk of a slot and its place there.
+    #[inline]
+    fn locate(slot: u32) -> (usize, usize) {
+        let above = slot + FIRST_CHUNK;
+        let chunk = above.ilog2() - FIRST_CHUNK.ilog2();
+        (chunk as usize, (above - (FIRST_CHUNK << chunk)) as usize)
+    }
+
+    #[inline]
+    pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
+        let (chunk, place) = Slots::locate(slot);
+        &self.chunks[chunk].get().expect("a slot's chunk is published before the slot")[place]
+    }
+
+    /// Makes sure that `slot` exists. The caller holds the lock under which slots are given out.
+    pub(super) fn provide(&self, slot: u32) -> Result<(), OutOfMetadata> {
+        let (chunk, _) = Slots::locate(slot);
+        let published = self.chunks.get(chunk).ok_or(OutOfMetadata)?;
+        if published.get().is_none() {
+            let count = (FIRST_CHUNK << chunk) as usize;
+            let mut words = Vec::new();
+            words.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
+            words.resize_with(count, || AtomicU64::new(AreaWord::VACANT.0));
+            published.publish(words);
+        }
+        Ok(())
+    }
+}
