@@ -7,6 +7,7 @@ mod doc_2019;
 mod linux_rules;
 mod memory;
 mod mersenne;
+mod model;
 mod regressions;
 mod vmap_model;
 mod vmap_support;

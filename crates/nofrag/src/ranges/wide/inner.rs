@@ -1,0 +1,209 @@
+//! The blocks above the leaves: up to 32 children each, with the largest hole below each child.
+
+use super::leaf::NIL;
+use super::row::{LANE_MAX, LANES, Row};
+use crate::ranges::OutOfMetadata;
+use alloc::vec::Vec;
+
+/// A block of children.
+///
+/// The lower fence of child `i > 0` is a number above all hole starts of child `i - 1` and not above those of child `i`.
+/// The fence of child 0 is 0, whatever lies below it: what the block above sends here belongs here.
+/// Fences are stored in halves, each with its top bit flipped, so that signed 32-bit comparisons order them.
+#[derive(Clone, Debug)]
+pub(super) struct Inner {
+    /// Per child the length of its largest hole, saturated.
+    pub(super) largest: Row,
+    fence_high: Row,
+    fence_low: Row,
+    /// Per child its number: of a leaf at level 1, of an inner block above.
+    pub(super) child: Row,
+    /// The true length of the largest hole below; meaningful only while that is saturated in the parent's row.
+    pub(super) long: u64,
+    /// The block above; for a vacant block the next vacant one.
+    pub(super) parent: u32,
+    /// This block's place in its parent.
+    pub(super) slot: u8,
+    /// Children in use.
+    pub(super) count: u8,
+}
+
+const FLIP: u32 = 1 << 31;
+
+impl Inner {
+    fn new() -> Inner {
+        Inner {
+            largest: Row::filled(0),
+            fence_high: Row::filled(LANE_MAX),
+            fence_low: Row::filled(LANE_MAX),
+            child: Row::filled(NIL),
+            long: 0,
+            parent: NIL,
+            slot: 0,
+            count: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// The slot of the child whose fences enclose `at`.
+    #[inline]
+    pub(super) fn slot_of(&self, at: u64) -> usize {
+        let (high, low) = (((at >> 32) as u32 ^ FLIP) as i32, (at as u32 ^ FLIP) as i32);
+        let mut count = 0;
+        for lane in 0..LANES {
+            let (fence_high, fence_low) =
+                (self.fence_high.0[lane] as i32, self.fence_low.0[lane] as i32);
+            count += u32::from((fence_high < high) | ((fence_high == high) & (fence_low <= low)));
+        }
+        (count as usize - 1).min(self.count() - 1)
+    }
+
+    /// The lower fence of the child in `slot`.
+    pub(super) fn fence(&self, slot: usize) -> u64 {
+        u64::from(self.fence_high.0[slot] ^ FLIP) << 32 | u64::from(self.fence_low.0[slot] ^ FLIP)
+    }
+
+    /// Sets the lower fence of the child in `slot`.
+    pub(super) fn set_fence(&mut self, slot: usize, fence: u64) {
+        self.fence_high.0[slot] = (fence >> 32) as u32 ^ FLIP;
+        self.fence_low.0[slot] = fence as u32 ^ FLIP;
+    }
+
+    /// Puts a child into `slot` and moves the others up; the block is not full.
+    pub(super) fn insert(&mut self, slot: usize, child: u32, fence: u64) {
+        self.largest.insert(slot, 0);
+        self.fence_high.insert(slot, 0);
+        self.fence_low.insert(slot, 0);
+        self.child.insert(slot, child);
+        self.set_fence(slot, fence);
+        self.count += 1;
+    }
+
+    /// Takes the child in `slot` out and moves the others down.
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.largest.remove(slot, 0);
+        self.fence_high.remove(slot, LANE_MAX);
+        self.fence_low.remove(slot, LANE_MAX);
+        self.child.remove(slot, NIL);
+        self.count -= 1;
+        self.set_fence(0, 0);
+    }
+
+    /// Moves the children from `slot` on into the empty block `to`.
+    pub(super) fn split_into(&mut self, slot: usize, to: &mut Inner) {
+        to.largest = self.largest.split_off(slot, 0);
+        to.fence_high = self.fence_high.split_off(slot, LANE_MAX);
+        to.fence_low = self.fence_low.split_off(slot, LANE_MAX);
+        to.child = self.child.split_off(slot, NIL);
+        to.count = self.count - slot as u8;
+        self.count = slot as u8;
+        to.set_fence(0, 0);
+    }
+
+    /// Moves all children of `from` behind this block's own.
+    pub(super) fn join(&mut self, from: &mut Inner) {
+        let (own, more) = (self.count(), from.count());
+        self.largest.append(own, &from.largest, more);
+        self.fence_high.append(own, &from.fence_high, more);
+        self.fence_low.append(own, &from.fence_low, more);
+        self.child.append(own, &from.child, more);
+        self.count += from.count;
+        from.count = 0;
+    }
+}
+
+/// All inner blocks, by number; vacant ones are chained.
+#[derive(Debug)]
+pub(super) struct Inners {
+    blocks: Vec<Inner>,
+    /// For each block one row per alignment class: what the class allows below each child, saturated.
+    aligned: Vec<Row>,
+    classes: usize,
+    vacant: u32,
+    vacant_count: usize,
+}
+
+impl Inners {
+    pub(super) fn new(classes: usize) -> Inners {
+        Inners { blocks: Vec::new(), aligned: Vec::new(), classes, vacant: NIL, vacant_count: 0 }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, block: u32) -> &Inner {
+        &self.blocks[block as usize]
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, block: u32) -> &mut Inner {
+        &mut self.blocks[block as usize]
+    }
+
+    /// Two different blocks at once.
+    pub(super) fn pair_mut(&mut self, one: u32, other: u32) -> (&mut Inner, &mut Inner) {
+        let pair = self.blocks.get_disjoint_mut([one as usize, other as usize]);
+        let [one, other] = pair.expect("two different blocks");
+        (one, other)
+    }
+
+    /// What the alignment class allows below each child of `block`.
+    #[inline]
+    pub(super) fn aligned(&self, block: u32, class: usize) -> &Row {
+        &self.aligned[block as usize * self.classes + class]
+    }
+
+    #[inline]
+    pub(super) fn aligned_mut(&mut self, block: u32, class: usize) -> &mut Row {
+        &mut self.aligned[block as usize * self.classes + class]
+    }
+
+    /// How many blocks hold children.
+    pub(super) fn in_use(&self) -> usize {
+        self.blocks.len() - self.vacant_count
+    }
+
+    /// Makes sure that the next `count` calls of [`take_vacant`](Self::take_vacant) find a block.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
+        while self.vacant_count < count {
+            let more = (self.blocks.len() / 8).max(count);
+            self.blocks.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
+            self.aligned.try_reserve_exact(more * self.classes).map_err(|_| OutOfMetadata)?;
+            for _ in 0..more {
+                let block = self.blocks.len() as u32;
+                self.blocks.push(Inner { parent: self.vacant, ..Inner::new() });
+                self.aligned.extend((0..self.classes).map(|_| Row::filled(0)));
+                self.vacant = block;
+                self.vacant_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty block; [`reserve`](Self::reserve) came before.
+    pub(super) fn take_vacant(&mut self) -> u32 {
+        let block = self.vacant;
+        assert!(block != NIL, "a block was taken that had not been reserved");
+        self.vacant = self.blocks[block as usize].parent;
+        self.vacant_count -= 1;
+        self.blocks[block as usize].parent = NIL;
+        block
+    }
+
+    /// Gives a block without children back.
+    pub(super) fn put_vacant(&mut self, block: u32) {
+        self.blocks[block as usize] = Inner { parent: self.vacant, ..Inner::new() };
+        for class in 0..self.classes {
+            *self.aligned_mut(block, class) = Row::filled(0);
+        }
+        self.vacant = block;
+        self.vacant_count += 1;
+    }
+
+    /// Bytes that the slabs hold.
+    pub(super) fn bytes(&self) -> usize {
+        self.blocks.capacity() * size_of::<Inner>() + self.aligned.capacity() * size_of::<Row>()
+    }
+}

@@ -1,0 +1,271 @@
+//! The blocks at the bottom: up to 32 holes each, as offsets and lengths relative to a window.
+
+use super::row::{LANE_MAX, LANES, Row};
+use crate::ranges::{OutOfMetadata, Span};
+use alloc::vec::Vec;
+
+/// No node: the parent of the root, the end of the list of vacant nodes.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Numbers in a window, as a base-2 logarithm.
+const WINDOW_BITS: u32 = 31;
+
+/// What an unused lane of the offsets holds: no offset is larger.
+const NO_OFFSET: u32 = LANE_MAX;
+
+/// The window that holds `number`: the leaf's base is a multiple of the window's size.
+#[inline]
+pub(super) fn window_of(number: u64) -> u64 {
+    number >> WINDOW_BITS
+}
+
+/// The position of `number` inside its window.
+#[inline]
+pub(super) fn offset_of(number: u64) -> u32 {
+    number as u32 & LANE_MAX
+}
+
+/// `length` as a lane holds it: cut down to [`LANE_MAX`].
+#[inline]
+pub(super) fn saturated(length: u64) -> u32 {
+    length.min(u64::from(LANE_MAX)) as u32
+}
+
+/// What a leaf knows beside its rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeafHead {
+    /// The window in which all holes of the leaf start.
+    pub(super) window: u64,
+    /// The true length of the last hole, when its lane is saturated. Only the last can be: a hole that long ends in a later
+    /// window, so none follows it in this one.
+    pub(super) long: u64,
+    /// The inner node above; for a vacant leaf the next vacant one.
+    pub(super) parent: u32,
+    /// The leaf's place in its parent.
+    pub(super) slot: u8,
+    /// Holes in the leaf.
+    pub(super) count: u8,
+}
+
+/// All leaves, by number; vacant ones are chained.
+#[derive(Debug)]
+pub(super) struct Leaves {
+    offsets: Vec<Row>,
+    lengths: Vec<Row>,
+    heads: Vec<LeafHead>,
+    vacant: u32,
+    vacant_count: usize,
+}
+
+impl Default for Leaves {
+    fn default() -> Leaves {
+        Leaves {
+            offsets: Vec::new(),
+            lengths: Vec::new(),
+            heads: Vec::new(),
+            vacant: NIL,
+            vacant_count: 0,
+        }
+    }
+}
+
+impl Leaves {
+    #[inline]
+    pub(super) fn head(&self, leaf: u32) -> &LeafHead {
+        &self.heads[leaf as usize]
+    }
+
+    #[inline]
+    pub(super) fn head_mut(&mut self, leaf: u32) -> &mut LeafHead {
+        &mut self.heads[leaf as usize]
+    }
+
+    #[inline]
+    pub(super) fn offsets(&self, leaf: u32) -> &Row {
+        &self.offsets[leaf as usize]
+    }
+
+    #[inline]
+    pub(super) fn lengths(&self, leaf: u32) -> &Row {
+        &self.lengths[leaf as usize]
+    }
+
+    #[inline]
+    pub(super) fn count(&self, leaf: u32) -> usize {
+        usize::from(self.heads[leaf as usize].count)
+    }
+
+    /// How many numbers a leaf can have been given; vacant leaves included.
+    pub(super) fn numbers(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// How many leaves hold holes.
+    pub(super) fn in_use(&self) -> usize {
+        self.heads.len() - self.vacant_count
+    }
+
+    /// The hole in lane `lane`.
+    #[inline]
+    pub(super) fn hole(&self, leaf: u32, lane: usize) -> Span {
+        let start = self.start(leaf, lane);
+        Span::known(start, start + self.length(leaf, lane))
+    }
+
+    /// The start of the hole in lane `lane`.
+    #[inline]
+    pub(super) fn start(&self, leaf: u32, lane: usize) -> u64 {
+        let base = self.heads[leaf as usize].window << WINDOW_BITS;
+        base + u64::from(self.offsets[leaf as usize].0[lane])
+    }
+
+    /// The true length of the hole in lane `lane`.
+    #[inline]
+    pub(super) fn length(&self, leaf: u32, lane: usize) -> u64 {
+        match self.lengths[leaf as usize].0[lane] {
+            LANE_MAX => self.heads[leaf as usize].long,
+            length => u64::from(length),
+        }
+    }
+
+    /// How many holes of the leaf start at or below `at`, which may lie in any window.
+    #[inline]
+    pub(super) fn count_up_to(&self, leaf: u32, at: u64) -> usize {
+        let head = &self.heads[leaf as usize];
+        let count = usize::from(head.count);
+        match window_of(at) {
+            window if window == head.window => {
+                self.offsets[leaf as usize].count_up_to(offset_of(at)).min(count)
+            }
+            window if window < head.window => 0,
+            _ => count,
+        }
+    }
+
+    /// Sets the hole in lane `lane` to `hole`, which starts in the leaf's window.
+    #[inline]
+    pub(super) fn set(&mut self, leaf: u32, lane: usize, hole: Span) {
+        self.offsets[leaf as usize].0[lane] = offset_of(hole.start());
+        self.set_length(leaf, lane, hole.len());
+    }
+
+    /// Sets the length of the hole in lane `lane`.
+    #[inline]
+    pub(super) fn set_length(&mut self, leaf: u32, lane: usize, length: u64) {
+        self.lengths[leaf as usize].0[lane] = saturated(length);
+        if length >= u64::from(LANE_MAX) {
+            self.heads[leaf as usize].long = length;
+        }
+    }
+
+    /// Puts `hole` into lane `lane` and moves the others up; the leaf is not full.
+    #[inline]
+    pub(super) fn insert(&mut self, leaf: u32, lane: usize, hole: Span) {
+        let at = leaf as usize;
+        self.offsets[at].insert(lane, offset_of(hole.start()));
+        self.lengths[at].insert(lane, saturated(hole.len()));
+        let head = &mut self.heads[at];
+        if hole.len() >= u64::from(LANE_MAX) {
+            head.long = hole.len();
+        }
+        head.count += 1;
+    }
+
+    /// Takes the hole in lane `lane` out and moves the others down.
+    #[inline]
+    pub(super) fn remove(&mut self, leaf: u32, lane: usize) {
+        let at = leaf as usize;
+        self.offsets[at].remove(lane, NO_OFFSET);
+        self.lengths[at].remove(lane, 0);
+        self.heads[at].count -= 1;
+    }
+
+    /// Moves the holes from lane `lane` on into the empty leaf `to`.
+    pub(super) fn split_into(&mut self, leaf: u32, lane: usize, to: u32) {
+        let (at, to) = (leaf as usize, to as usize);
+        let moved = usize::from(self.heads[at].count) - lane;
+        self.offsets[to] = self.offsets[at].split_off(lane, NO_OFFSET);
+        self.lengths[to] = self.lengths[at].split_off(lane, 0);
+        self.heads[to].window = self.heads[at].window;
+        self.heads[to].long = self.heads[at].long;
+        self.heads[to].count = moved as u8;
+        self.heads[at].count = lane as u8;
+    }
+
+    /// Exchanges what two leaves hold; each keeps its place in the tree.
+    pub(super) fn swap_holes(&mut self, one: u32, other: u32) {
+        let (one, other) = (one as usize, other as usize);
+        self.offsets.swap(one, other);
+        self.lengths.swap(one, other);
+        self.heads.swap(one, other);
+        let (parent, slot) = (self.heads[one].parent, self.heads[one].slot);
+        (self.heads[one].parent, self.heads[one].slot) =
+            (self.heads[other].parent, self.heads[other].slot);
+        (self.heads[other].parent, self.heads[other].slot) = (parent, slot);
+    }
+
+    /// Moves all holes of `from`, which follow those of `leaf` in the same window, behind them.
+    pub(super) fn join(&mut self, leaf: u32, from: u32) {
+        let (at, from) = (leaf as usize, from as usize);
+        let (own, more) = (self.count(leaf), usize::from(self.heads[from].count));
+        let (offsets, lengths) = (self.offsets[from], self.lengths[from]);
+        self.offsets[at].append(own, &offsets, more);
+        self.lengths[at].append(own, &lengths, more);
+        self.heads[at].long = self.heads[from].long;
+        self.heads[at].count = (own + more) as u8;
+        self.heads[from].count = 0;
+    }
+
+    /// Makes sure that the next `count` calls of [`take_vacant`](Self::take_vacant) find a leaf.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
+        while self.vacant_count < count {
+            let more = (self.heads.len() / 8).max(count).max(2);
+            self.offsets.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
+            self.lengths.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
+            self.heads.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
+            for _ in 0..more {
+                let leaf = self.heads.len() as u32;
+                self.offsets.push(Row::filled(NO_OFFSET));
+                self.lengths.push(Row::filled(0));
+                let parent = self.vacant;
+                self.heads.push(LeafHead { window: 0, long: 0, parent, slot: 0, count: 0 });
+                self.vacant = leaf;
+                self.vacant_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty leaf for holes that start in `window`; [`reserve`](Self::reserve) came before.
+    pub(super) fn take_vacant(&mut self, window: u64) -> u32 {
+        let leaf = self.vacant;
+        assert!(leaf != NIL, "a leaf was taken that had not been reserved");
+        self.vacant = self.heads[leaf as usize].parent;
+        self.vacant_count -= 1;
+        self.heads[leaf as usize] = LeafHead { window, long: 0, parent: NIL, slot: 0, count: 0 };
+        leaf
+    }
+
+    /// Gives an empty leaf back.
+    pub(super) fn put_vacant(&mut self, leaf: u32) {
+        debug_assert_eq!(self.count(leaf), 0, "a leaf with holes was given back");
+        self.offsets[leaf as usize] = Row::filled(NO_OFFSET);
+        self.lengths[leaf as usize] = Row::filled(0);
+        self.heads[leaf as usize].parent = self.vacant;
+        self.vacant = leaf;
+        self.vacant_count += 1;
+    }
+
+    /// Bytes that the slabs hold.
+    pub(super) fn bytes(&self) -> usize {
+        self.offsets.capacity() * size_of::<Row>()
+            + self.lengths.capacity() * size_of::<Row>()
+            + self.heads.capacity() * size_of::<LeafHead>()
+    }
+
+    /// Whether the leaf has no free lane.
+    #[inline]
+    pub(super) fn is_full(&self, leaf: u32) -> bool {
+        self.count(leaf) == LANES
+    }
+}

@@ -1,0 +1,123 @@
+//! Thirty-two 31-bit numbers that are looked at together.
+//!
+//! Every question is one pass over all lanes without a branch, in a shape that compilers turn into vector instructions (four
+//! lanes each already with SSE2, which is what plain x86-64 has). A search that stopped at its hit would do less work and
+//! cost more: where it stops is what a branch predictor cannot know.
+
+/// Lanes in a row.
+pub(super) const LANES: usize = 32;
+
+/// The largest number that a lane holds; lengths that are larger are stored as this.
+pub(super) const LANE_MAX: u32 = i32::MAX as u32;
+
+/// One row. Lanes are compared as signed numbers, so each is at most [`LANE_MAX`].
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Row(pub(super) [u32; LANES]);
+
+impl Row {
+    /// A row with the same number in each lane.
+    pub(super) const fn filled(value: u32) -> Row {
+        Row([value; LANES])
+    }
+
+    /// The lanes that hold at least `value`, as a bit mask. `value` is 1 to [`LANE_MAX`].
+    #[inline]
+    pub(super) fn at_least(&self, value: u32) -> u32 {
+        let below = value as i32 - 1;
+        let mut mask = 0;
+        for lane in 0..LANES {
+            mask |= u32::from(self.0[lane] as i32 > below) << lane;
+        }
+        mask
+    }
+
+    /// The lanes that hold exactly `value`, as a bit mask.
+    #[inline]
+    pub(super) fn equal_to(&self, value: u32) -> u32 {
+        let mut mask = 0;
+        for lane in 0..LANES {
+            mask |= u32::from(self.0[lane] == value) << lane;
+        }
+        mask
+    }
+
+    /// How many lanes hold at most `value`.
+    #[inline]
+    pub(super) fn count_up_to(&self, value: u32) -> usize {
+        let mut count = 0;
+        for lane in 0..LANES {
+            count += u32::from(self.0[lane] as i32 <= value as i32);
+        }
+        count as usize
+    }
+
+    /// The largest lane.
+    #[inline]
+    pub(super) fn max(&self) -> u32 {
+        let mut max = 0;
+        for lane in 0..LANES {
+            max = max.max(self.0[lane] as i32);
+        }
+        max as u32
+    }
+
+    /// Puts `value` into lane `at`; the lanes from there on move up by one and the last is lost.
+    #[inline]
+    pub(super) fn insert(&mut self, at: usize, value: u32) {
+        self.0.copy_within(at..LANES - 1, at + 1);
+        self.0[at] = value;
+    }
+
+    /// Drops lane `at`; the lanes behind it move down by one and the last becomes `filler`.
+    #[inline]
+    pub(super) fn remove(&mut self, at: usize, filler: u32) {
+        self.0.copy_within(at + 1.., at);
+        self.0[LANES - 1] = filler;
+    }
+
+    /// Moves the lanes from `at` on into a new row and leaves `filler` in their place.
+    pub(super) fn split_off(&mut self, at: usize, filler: u32) -> Row {
+        let mut upper = Row::filled(filler);
+        upper.0[..LANES - at].copy_from_slice(&self.0[at..]);
+        self.0[at..].fill(filler);
+        upper
+    }
+
+    /// Copies the first `count` lanes of `other` behind this row's first `at` lanes.
+    pub(super) fn append(&mut self, at: usize, other: &Row, count: usize) {
+        self.0[at..at + count].copy_from_slice(&other.0[..count]);
+    }
+}
+
+/// The lanes below `lane`, as a bit mask; `lane` is at most 32.
+#[inline]
+pub(super) fn lanes_below(lane: usize) -> u32 {
+    ((1_u64 << lane) - 1) as u32
+}
+
+impl Row {
+    /// The lanes whose number still is at least `size` after the padding that aligns the lane's offset to the power of two
+    /// `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most 2^30.
+    #[inline]
+    pub(super) fn at_least_aligned(&self, offsets: &Row, size: u32, align: u32) -> u32 {
+        let below = size as i32 - 1;
+        let mut mask = 0;
+        for lane in 0..LANES {
+            let padding = offsets.0[lane].wrapping_neg() & (align - 1);
+            mask |= u32::from(self.0[lane] as i32 - padding as i32 > below) << lane;
+        }
+        mask
+    }
+
+    /// The largest number that is left in any lane after the padding that aligns the lane's offset.
+    #[inline]
+    pub(super) fn max_aligned(&self, offsets: &Row, align: u32) -> u32 {
+        let mut max = 0;
+        for lane in 0..LANES {
+            let padding = offsets.0[lane].wrapping_neg() & (align - 1);
+            max = max.max(self.0[lane] as i32 - padding as i32);
+        }
+        max as u32
+    }
+}

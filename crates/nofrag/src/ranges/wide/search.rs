@@ -1,0 +1,314 @@
+//! Where a request goes: the lowest, the highest or the smallest hole that serves it.
+//!
+//! Lowest and highest are one descent each along the maxima: at every block the first or the last child whose maximum is
+//! large enough. Two things make a child's maximum promise more than the child can keep: an alignment that is no class,
+//! and a length beyond what a lane holds. Then the search goes on behind the disappointing leaf, and counts the holes that
+//! were large enough but did not fit.
+
+use super::leaf::saturated;
+use super::row::{LANE_MAX, LANES, Row, lanes_below};
+use super::sizes::lanes;
+use super::tree::{At, Tree};
+use crate::ranges::{Counters, Request, Span};
+
+/// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit; and leaves
+/// among which it seeks the smallest hole of a bin that is not exact.
+const BEST_CANDIDATES: usize = 64;
+const BEST_LEAVES: usize = 8;
+
+/// A validated request, with what the search compares rows against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    size: u64,
+    align: u64,
+    within: Span,
+    lane_size: u32,
+    /// The alignment class whose maxima guide the search.
+    class: Option<usize>,
+}
+
+/// A place for a request: the hole, and what is cut out of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) at: At,
+    pub(super) hole: Span,
+    pub(super) span: Span,
+}
+
+impl Wish {
+    pub(super) fn new(request: &Request, tree: &Tree) -> Wish {
+        let lane_size = saturated(request.size);
+        let exponent = request.align.trailing_zeros();
+        let exponents = tree.classes.exponents();
+        let useful = if lane_size == LANE_MAX { &[] } else { exponents };
+        let class = useful.iter().rposition(|&class| u32::from(class) <= exponent);
+        let Request { size, align, within, .. } = *request;
+        Wish { size, align, within, lane_size, class }
+    }
+
+    /// Whether every hole whose lane is at least `lane_size` fits.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.align == 1 && self.lane_size < LANE_MAX
+    }
+
+    fn lowest_in(&self, hole: Span) -> Option<Span> {
+        let part = hole.intersection(self.within)?;
+        let start = part.lowest_fit(self.size, self.align)?;
+        Some(Span::known(start, start + self.size))
+    }
+
+    fn highest_in(&self, hole: Span) -> Option<Span> {
+        let part = hole.intersection(self.within)?;
+        let start = part.highest_fit(self.size, self.align)?;
+        Some(Span::known(start, start + self.size))
+    }
+}
+
+impl Tree {
+    /// The lowest place that serves the wish.
+    #[inline]
+    pub(super) fn lowest(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
+        if self.cannot_serve(wish) {
+            return None;
+        }
+        let at = if wish.within.start() == 0 {
+            self.first_below(self.height, self.root, wish, counters)
+                .or_else(|At { leaf, .. }| self.first_fit_after(leaf, wish, counters))
+        } else {
+            let at = self.locate(wish.within.start())?;
+            let hole = self.hole(at);
+            counters.steps += 1;
+            if let Some(span) = wish.lowest_in(hole) {
+                return Some(Found { at, hole, span });
+            }
+            if hole.start() >= wish.within.end() {
+                return None;
+            }
+            let later = self.fits(at.leaf, wish, counters) & !lanes_below(at.lane + 1);
+            match later {
+                0 => self.first_fit_after(at.leaf, wish, counters),
+                lanes => Ok(At { leaf: at.leaf, lane: lanes.trailing_zeros() as usize }),
+            }
+        };
+        let at = at.ok()?;
+        let hole = self.hole(at);
+        let span = wish.lowest_in(hole)?;
+        Some(Found { at, hole, span })
+    }
+
+    /// The highest place that serves the wish.
+    pub(super) fn highest(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
+        if self.cannot_serve(wish) {
+            return None;
+        }
+        let leaf = self.leaf_for(wish.within.end() - 1);
+        let below = self.leaves.count_up_to(leaf, wish.within.end() - 1);
+        counters.steps += 1;
+        if below > 0 {
+            // The last hole may reach beyond the bound, and then serve less than its length.
+            let at = At { leaf, lane: below - 1 };
+            let hole = self.hole(at);
+            if let Some(span) = wish.highest_in(hole) {
+                return Some(Found { at, hole, span });
+            }
+        }
+        let at = match self.fits(leaf, wish, counters) & lanes_below(below.saturating_sub(1)) {
+            0 => self.last_fit_before(leaf, wish, counters)?,
+            lanes => At { leaf, lane: lanes.ilog2() as usize },
+        };
+        let hole = self.hole(at);
+        match wish.highest_in(hole) {
+            Some(span) => Some(Found { at, hole, span }),
+            // Below the first leaf looked at, its last hole may be the one that reaches beyond the bound.
+            None if hole.end() > wish.within.end() => self.highest_below(at, wish, counters),
+            None => None,
+        }
+    }
+
+    fn highest_below(&self, at: At, wish: &Wish, counters: &mut Counters) -> Option<Found> {
+        let at = match self.fits(at.leaf, wish, counters) & lanes_below(at.lane) {
+            0 => self.last_fit_before(at.leaf, wish, counters)?,
+            lanes => At { leaf: at.leaf, lane: lanes.ilog2() as usize },
+        };
+        let hole = self.hole(at);
+        let span = wish.highest_in(hole)?;
+        Some(Found { at, hole, span })
+    }
+
+    /// A place in the smallest hole that serves the wish; see [`SizeBins`](super::sizes::SizeBins) for how exactly.
+    pub(super) fn best(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
+        let sizes = self.sizes.as_ref()?;
+        if self.cannot_serve(wish) {
+            return None;
+        }
+        if wish.lane_size == LANE_MAX {
+            return self.lowest(wish, counters);
+        }
+        let bounded = wish.align > 1 || wish.within != Span::ALL;
+        let (mut seen, mut best): (usize, Option<(usize, Found)>) = (0, None);
+        for found in sizes.candidates(wish.lane_size, |leaf| self.leaves.lengths(leaf)) {
+            counters.steps += 1;
+            if best.as_ref().is_some_and(|&(bin, _)| bin != found.bin) || seen >= BEST_CANDIDATES {
+                break;
+            }
+            for lane in lanes(found.lanes) {
+                let at = At { leaf: found.leaf, lane };
+                let hole = self.hole(at);
+                let Some(span) = wish.lowest_in(hole) else {
+                    counters.misfits += 1;
+                    continue;
+                };
+                if best.as_ref().is_none_or(|(_, best)| hole.len() < best.hole.len()) {
+                    best = Some((found.bin, Found { at, hole, span }));
+                }
+                if found.same_length() {
+                    break;
+                }
+            }
+            if best.is_some() && found.same_length() {
+                break;
+            }
+            seen += if bounded {
+                found.lanes.count_ones() as usize
+            } else {
+                BEST_CANDIDATES / BEST_LEAVES
+            };
+        }
+        best.map(|(_, found)| found).or_else(|| self.lowest(wish, counters))
+    }
+
+    /// Whether the maxima at the top rule the wish out.
+    #[inline]
+    fn cannot_serve(&self, wish: &Wish) -> bool {
+        self.holes == 0
+            || self.top.lane < wish.lane_size
+            || wish.class.is_some_and(|class| self.top.aligned[class] < wish.lane_size)
+    }
+
+    /// The lanes of `leaf` whose holes can hold the wish, its bounds left aside.
+    #[inline]
+    fn fits(&self, leaf: u32, wish: &Wish, counters: &mut Counters) -> u32 {
+        counters.steps += 1;
+        let lengths = self.leaves.lengths(leaf);
+        if wish.is_plain() {
+            return lengths.at_least(wish.lane_size);
+        }
+        self.fits_exactly(leaf, wish, lengths, counters)
+    }
+
+    fn fits_exactly(&self, leaf: u32, wish: &Wish, lengths: &Row, counters: &mut Counters) -> u32 {
+        let large = lengths.at_least(wish.lane_size);
+        let in_lanes = wish.align < 1 << 30 && wish.lane_size < LANE_MAX;
+        let mut fitting = 0;
+        let mut doubtful = large;
+        if in_lanes {
+            let offsets = self.leaves.offsets(leaf);
+            fitting = lengths.at_least_aligned(offsets, wish.lane_size, wish.align as u32);
+            // A saturated lane says too little.
+            doubtful = large & lengths.at_least(LANE_MAX) & !fitting;
+        }
+        for lane in lanes(doubtful) {
+            let hole = self.leaves.hole(leaf, lane);
+            if hole.lowest_fit(wish.size, wish.align).is_some() {
+                fitting |= 1 << lane;
+            }
+        }
+        counters.misfits += u64::from((large & !fitting).count_ones());
+        fitting
+    }
+
+    /// The children of `block` below which the wish may fit.
+    #[inline]
+    fn promising(&self, level: u32, block: u32, wish: &Wish, counters: &mut Counters) -> u32 {
+        counters.steps += 1;
+        let inner = self.inners.get(block);
+        let mask = match wish.class {
+            None => inner.largest.at_least(wish.lane_size),
+            Some(class) => self.inners.aligned(block, class).at_least(wish.lane_size),
+        };
+        if wish.lane_size < LANE_MAX {
+            return mask;
+        }
+        // All these children are saturated: only their true maxima tell.
+        lanes(mask)
+            .filter(|&slot| self.long_below(level - 1, inner.child.0[slot]) >= wish.size)
+            .fold(0, |mask, slot| mask | 1 << slot)
+    }
+
+    /// Descends to the first leaf below a block that may serve the wish; its first fitting lane, or the leaf as an error when
+    /// it disappoints.
+    #[inline]
+    fn first_below(
+        &self,
+        height: u32,
+        mut number: u32,
+        wish: &Wish,
+        counters: &mut Counters,
+    ) -> Result<At, At> {
+        for level in (1..=height).rev() {
+            let mask = self.promising(level, number, wish, counters);
+            let slot = mask.trailing_zeros() as usize % LANES;
+            number = self.inners.get(number).child.0[slot];
+        }
+        match self.fits(number, wish, counters) {
+            0 => Err(At { leaf: number, lane: 0 }),
+            lanes => Ok(At { leaf: number, lane: lanes.trailing_zeros() as usize }),
+        }
+    }
+
+    /// The first fitting hole in the leaves behind `leaf`.
+    fn first_fit_after(
+        &self,
+        mut leaf: u32,
+        wish: &Wish,
+        counters: &mut Counters,
+    ) -> Result<At, At> {
+        let (mut level, mut number) = (0, leaf);
+        loop {
+            let Some((parent, slot)) = self.believed_parent(level, number) else {
+                return Err(At { leaf, lane: 0 });
+            };
+            (level, number) = (level + 1, parent);
+            let mask = self.promising(level, parent, wish, counters) & !lanes_below(slot + 1);
+            if mask == 0 {
+                continue;
+            }
+            let child = self.inners.get(parent).child.0[mask.trailing_zeros() as usize];
+            match self.first_below(level - 1, child, wish, counters) {
+                Ok(at) => return Ok(at),
+                Err(at) if self.leaves.start(at.leaf, 0) >= wish.within.end() => return Err(at),
+                Err(at) => {
+                    leaf = at.leaf;
+                    (level, number) = (0, leaf);
+                }
+            }
+        }
+    }
+
+    /// The last fitting hole in the leaves before `leaf`.
+    fn last_fit_before(&self, leaf: u32, wish: &Wish, counters: &mut Counters) -> Option<At> {
+        let (mut level, mut number) = (0, leaf);
+        loop {
+            let (parent, slot) = self.believed_parent(level, number)?;
+            (level, number) = (level + 1, parent);
+            let mask = self.promising(level, parent, wish, counters) & lanes_below(slot);
+            if mask == 0 {
+                continue;
+            }
+            number = self.inners.get(parent).child.0[mask.ilog2() as usize];
+            level -= 1;
+            while level > 0 {
+                let mask = self.promising(level, number, wish, counters);
+                let slot = mask.checked_ilog2().unwrap_or(0) as usize;
+                number = self.inners.get(number).child.0[slot];
+                level -= 1;
+            }
+            match self.fits(number, wish, counters) {
+                0 if self.leaves.start(number, 0) <= wish.within.start() => return None,
+                0 => {}
+                lanes => return Some(At { leaf: number, lane: lanes.ilog2() as usize }),
+            }
+        }
+    }
+}

@@ -1,0 +1,613 @@
+//! The shape of the tree: how holes enter and leave blocks, how blocks split and join, how maxima stay true.
+
+use super::inner::Inners;
+use super::leaf::{Leaves, NIL, saturated, window_of};
+use super::row::{LANE_MAX, LANES, Row};
+use super::sizes::SizeBins;
+use crate::ranges::{AlignClasses, OutOfMetadata, Span};
+
+/// A leaf or inner block that falls below this many entries looks for a neighbour to join.
+const FEW: usize = LANES / 2;
+/// Two neighbours join if together they have at most this many entries, so that the joined one does not split at once.
+const JOINED: usize = LANES - 4;
+
+/// Where a hole is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) leaf: u32,
+    pub(super) lane: usize,
+}
+
+/// A block at a level: leaves are at level 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Node {
+    level: u32,
+    number: u32,
+}
+
+/// What is known of all holes below a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Summary {
+    /// The length of the largest hole, as a lane holds it.
+    pub(super) lane: u32,
+    /// The true length of the largest hole; kept only while `lane` is saturated.
+    pub(super) long: u64,
+    /// Per alignment class the largest size that it allows, as a lane holds it.
+    pub(super) aligned: [u32; 4],
+}
+
+/// The tree of holes.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) leaves: Leaves,
+    pub(super) inners: Inners,
+    /// A leaf if `height` is 0, else an inner block; [`NIL`] before the first hole.
+    pub(super) root: u32,
+    /// Levels of inner blocks above the leaves.
+    pub(super) height: u32,
+    pub(super) holes: usize,
+    pub(super) top: Summary,
+    pub(super) classes: AlignClasses,
+    pub(super) sizes: Option<SizeBins>,
+}
+
+impl Tree {
+    pub(super) fn new(classes: AlignClasses, sizes: Option<SizeBins>) -> Tree {
+        Tree {
+            leaves: Leaves::default(),
+            inners: Inners::new(classes.exponents().len()),
+            root: NIL,
+            height: 0,
+            holes: 0,
+            top: Summary::default(),
+            classes,
+            sizes,
+        }
+    }
+
+    /// The length of the largest hole.
+    pub(super) fn largest(&self) -> u64 {
+        if self.top.lane == LANE_MAX { self.top.long } else { u64::from(self.top.lane) }
+    }
+
+    /// The leaf whose fences enclose `at`; there is a root.
+    #[inline]
+    pub(super) fn leaf_for(&self, at: u64) -> u32 {
+        let mut number = self.root;
+        for _ in 0..self.height {
+            let inner = self.inners.get(number);
+            number = inner.child.0[inner.slot_of(at)];
+        }
+        number
+    }
+
+    /// The lowest hole that ends above `at`.
+    pub(super) fn locate(&self, at: u64) -> Option<At> {
+        if self.root == NIL {
+            return None;
+        }
+        let leaf = self.leaf_for(at);
+        let lane = self.leaves.count_up_to(leaf, at);
+        let before = match lane {
+            0 => self.last_before(leaf),
+            lane => Some(At { leaf, lane: lane - 1 }),
+        };
+        match before {
+            Some(before) if self.hole(before).end() > at => Some(before),
+            _ if lane < self.leaves.count(leaf) => Some(At { leaf, lane }),
+            _ => self.first_after(leaf),
+        }
+    }
+
+    #[inline]
+    pub(super) fn hole(&self, at: At) -> Span {
+        self.leaves.hole(at.leaf, at.lane)
+    }
+
+    /// The first hole of the leaf that follows `leaf`.
+    pub(super) fn first_after(&self, leaf: u32) -> Option<At> {
+        let mut node = Node { level: 0, number: leaf };
+        loop {
+            let (parent, slot) = self.parent_of(node)?;
+            let inner = self.inners.get(parent);
+            if slot + 1 < inner.count() {
+                let mut number = inner.child.0[slot + 1];
+                for _ in 0..node.level {
+                    number = self.inners.get(number).child.0[0];
+                }
+                return Some(At { leaf: number, lane: 0 });
+            }
+            node = Node { level: node.level + 1, number: parent };
+        }
+    }
+
+    /// The last hole of the leaf that precedes `leaf`.
+    pub(super) fn last_before(&self, leaf: u32) -> Option<At> {
+        let mut node = Node { level: 0, number: leaf };
+        loop {
+            let (parent, slot) = self.parent_of(node)?;
+            if slot > 0 {
+                let mut number = self.inners.get(parent).child.0[slot - 1];
+                for _ in 0..node.level {
+                    let inner = self.inners.get(number);
+                    number = inner.child.0[inner.count() - 1];
+                }
+                return Some(At { leaf: number, lane: self.leaves.count(number) - 1 });
+            }
+            node = Node { level: node.level + 1, number: parent };
+        }
+    }
+
+    /// Moves the fence behind `leaf` up to the end of its last hole, if that reaches beyond.
+    ///
+    /// Without this, a hole that is later cut at its left edge could come to start behind its own leaf's fence.
+    pub(super) fn fence_in(&mut self, leaf: u32) {
+        let count = self.leaves.count(leaf);
+        if count == 0 {
+            return;
+        }
+        let end = self.leaves.hole(leaf, count - 1).end();
+        let mut node = Node { level: 0, number: leaf };
+        while let Some((parent, slot)) = self.parent_of(node) {
+            let inner = self.inners.get_mut(parent);
+            if slot + 1 < inner.count() {
+                let fence = inner.fence(slot + 1).max(end);
+                return inner.set_fence(slot + 1, fence);
+            }
+            node = Node { level: node.level + 1, number: parent };
+        }
+    }
+
+    /// The inner block above `node` and the slot in it; none above the root.
+    fn parent_of(&self, node: Node) -> Option<(u32, usize)> {
+        let (parent, slot) = if node.level == 0 {
+            let head = self.leaves.head(node.number);
+            (head.parent, head.slot)
+        } else {
+            let inner = self.inners.get(node.number);
+            (inner.parent, inner.slot)
+        };
+        (parent != NIL).then_some((parent, usize::from(slot)))
+    }
+
+    fn set_parent(&mut self, node: Node, parent: u32, slot: usize) {
+        if node.level == 0 {
+            let head = self.leaves.head_mut(node.number);
+            (head.parent, head.slot) = (parent, slot as u8);
+        } else {
+            let inner = self.inners.get_mut(node.number);
+            (inner.parent, inner.slot) = (parent, slot as u8);
+        }
+    }
+
+    /// Tells the children of `parent`, which are at `level`, from slot `from` on where they are.
+    fn renumber(&mut self, level: u32, parent: u32, from: usize) {
+        for slot in from..self.inners.get(parent).count() {
+            let number = self.inners.get(parent).child.0[slot];
+            self.set_parent(Node { level, number }, parent, slot);
+        }
+    }
+}
+
+/// Holes change.
+impl Tree {
+    /// Makes room for the blocks of one insertion, wherever it falls.
+    pub(super) fn reserve_insertion(&mut self) -> Result<(), OutOfMetadata> {
+        self.leaves.reserve(1)?;
+        self.inners.reserve(self.height as usize + 1)?;
+        match &mut self.sizes {
+            Some(sizes) => sizes.reserve(self.leaves.numbers()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes room for `holes` holes in all. Neighbouring blocks hold more than [`JOINED`] entries together, so a dozen per
+    /// block is what has to be reckoned with, where holes are not spread thinly over many windows.
+    pub(super) fn reserve_holes(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
+        let dozen = |count: usize| count.div_ceil(12) + 1;
+        let leaves = dozen(holes);
+        let inners = dozen(leaves) + dozen(dozen(leaves)) + self.height as usize;
+        self.leaves.reserve(leaves.saturating_sub(self.leaves.in_use()))?;
+        self.inners.reserve(inners.saturating_sub(self.inners.in_use()))?;
+        match &mut self.sizes {
+            Some(sizes) => sizes.reserve(self.leaves.numbers()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a hole with this start can enter `leaf` without a new block.
+    #[inline]
+    pub(super) fn has_room(&self, leaf: u32, start: u64) -> bool {
+        !self.leaves.is_full(leaf) && self.leaves.head(leaf).window == window_of(start)
+    }
+
+    /// Adds a hole that touches no other; room was reserved.
+    pub(super) fn insert(&mut self, hole: Span) {
+        if self.root == NIL {
+            self.root = self.leaves.take_vacant(window_of(hole.start()));
+        }
+        let leaf = self.leaf_for(hole.start());
+        let lane = self.leaves.count_up_to(leaf, hole.start());
+        self.insert_at(At { leaf, lane }, hole);
+    }
+
+    /// Adds a hole that touches no other at the place where it belongs; unless the leaf has room for it, blocks were reserved.
+    pub(super) fn insert_at(&mut self, at: At, hole: Span) {
+        let At { leaf, lane } = at;
+        self.holes += 1;
+        if self.leaves.count(leaf) == 0 {
+            self.leaves.head_mut(leaf).window = window_of(hole.start());
+        }
+        if self.leaves.head(leaf).window != window_of(hole.start()) {
+            return self.insert_beside(at, hole);
+        }
+        if self.leaves.is_full(leaf) {
+            return self.insert_split(at, hole);
+        }
+        self.leaves.insert(leaf, lane, hole);
+        self.size_added(leaf, hole.len());
+        self.note_change(leaf, 0, saturated(hole.len()));
+    }
+
+    /// Adds a hole in a new leaf beside `at.leaf`, whose window is another.
+    fn insert_beside(&mut self, at: At, hole: Span) {
+        let At { leaf, lane } = at;
+        let fresh = self.leaves.take_vacant(window_of(hole.start()));
+        if lane == 0 {
+            // The old leaf's holes move to the new number's place by swapping what the two numbers hold, so that the
+            // new leaf comes after and takes the old one's holes with its own fence.
+            let fence = self.leaves.start(leaf, 0);
+            self.leaves.swap_holes(leaf, fresh);
+            self.sizes_moved(leaf, fresh);
+            self.leaves.insert(leaf, 0, hole);
+            self.size_added(leaf, hole.len());
+            self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
+        } else {
+            self.leaves.insert(fresh, 0, hole);
+            self.size_added(fresh, hole.len());
+            self.attach_after(Node { level: 0, number: leaf }, fresh, hole.start());
+        }
+        self.refresh(Node { level: 0, number: leaf });
+        self.refresh(Node { level: 0, number: fresh });
+    }
+
+    /// Adds a hole to a full leaf, which splits.
+    fn insert_split(&mut self, at: At, hole: Span) {
+        let At { leaf, lane } = at;
+        let fresh = self.leaves.take_vacant(self.leaves.head(leaf).window);
+        let appends = lane == LANES && self.first_after(leaf).is_none();
+        let middle = if appends { LANES } else { LANES / 2 };
+        let fence = if appends { hole.start() } else { self.leaves.start(leaf, middle) };
+        self.leaves.split_into(leaf, middle, fresh);
+        self.sizes_moved(leaf, fresh);
+        let (target, lane) =
+            if lane <= middle && !appends { (leaf, lane) } else { (fresh, lane - middle) };
+        self.leaves.insert(target, lane, hole);
+        self.size_added(target, hole.len());
+        self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
+        self.refresh(Node { level: 0, number: leaf });
+        self.refresh(Node { level: 0, number: fresh });
+    }
+
+    /// Takes a hole out.
+    pub(super) fn remove(&mut self, at: At) {
+        let At { leaf, lane } = at;
+        let length = self.leaves.length(leaf, lane);
+        self.holes -= 1;
+        self.leaves.remove(leaf, lane);
+        self.size_removed(leaf, length);
+        let count = self.leaves.count(leaf);
+        let node = Node { level: 0, number: leaf };
+        if count == 0 && self.height > 0 {
+            self.detach(node);
+            return;
+        }
+        self.note_change(leaf, saturated(length), 0);
+        if count < FEW {
+            self.join_neighbour(node);
+        }
+    }
+
+    /// Changes a hole; the new one starts in the same window and keeps the order.
+    #[inline]
+    pub(super) fn replace(&mut self, at: At, hole: Span) {
+        let old = self.leaves.length(at.leaf, at.lane);
+        self.leaves.set(at.leaf, at.lane, hole);
+        self.size_added(at.leaf, hole.len());
+        self.size_removed(at.leaf, old);
+        self.note_change(at.leaf, saturated(old), saturated(hole.len()));
+    }
+}
+
+/// The index by size follows.
+impl Tree {
+    #[inline]
+    fn size_added(&mut self, leaf: u32, length: u64) {
+        if let Some(sizes) = &mut self.sizes {
+            sizes.add(leaf, saturated(length));
+        }
+    }
+
+    #[inline]
+    fn size_removed(&mut self, leaf: u32, length: u64) {
+        if let Some(sizes) = &mut self.sizes {
+            sizes.remove(leaf, saturated(length), self.leaves.lengths(leaf));
+        }
+    }
+
+    /// All holes that the leaf `to` holds have come from the leaf `from`.
+    fn sizes_moved(&mut self, from: u32, to: u32) {
+        let Some(sizes) = &mut self.sizes else { return };
+        for lane in 0..self.leaves.count(to) {
+            let length = self.leaves.lengths(to).0[lane];
+            sizes.add(to, length);
+            sizes.remove(from, length, self.leaves.lengths(from));
+        }
+    }
+}
+
+/// Blocks change.
+impl Tree {
+    /// Makes `fresh` the right neighbour of `node`, with `fence` between them.
+    fn attach_after(&mut self, node: Node, fresh: u32, fence: u64) {
+        let Some((parent, _)) = self.parent_of(node) else {
+            return self.grow_root(node, fresh, fence);
+        };
+        if self.inners.get(parent).count() == LANES {
+            self.split_inner(node.level + 1, parent);
+        }
+        let (parent, slot) = self.parent_of(node).expect("a split leaves no block without parent");
+        self.inners.get_mut(parent).insert(slot + 1, fresh, fence);
+        for class in 0..self.classes.exponents().len() {
+            self.inners.aligned_mut(parent, class).insert(slot + 1, 0);
+        }
+        self.renumber(node.level, parent, slot + 1);
+    }
+
+    /// Puts a new root above the old one, `node`, and its new neighbour.
+    fn grow_root(&mut self, node: Node, fresh: u32, fence: u64) {
+        let root = self.inners.take_vacant();
+        let inner = self.inners.get_mut(root);
+        inner.insert(0, node.number, 0);
+        inner.insert(1, fresh, fence);
+        self.root = root;
+        self.height += 1;
+        self.renumber(node.level, root, 0);
+        self.refresh(node);
+        self.refresh(Node { number: fresh, ..node });
+    }
+
+    fn split_inner(&mut self, level: u32, block: u32) {
+        let middle = LANES / 2;
+        let fresh = self.inners.take_vacant();
+        let fence = self.inners.get(block).fence(middle);
+        let (left, right) = self.inners.pair_mut(block, fresh);
+        left.split_into(middle, right);
+        for class in 0..self.classes.exponents().len() {
+            let upper = self.inners.aligned_mut(block, class).split_off(middle, 0);
+            *self.inners.aligned_mut(fresh, class) = upper;
+        }
+        self.renumber(level - 1, fresh, 0);
+        self.attach_after(Node { level, number: block }, fresh, fence);
+        self.refresh(Node { level, number: block });
+        self.refresh(Node { level, number: fresh });
+    }
+
+    /// Takes a block without entries, which is not the root, out of its parent.
+    fn detach(&mut self, node: Node) {
+        let (parent, slot) = self.parent_of(node).expect("only the root has no parent");
+        self.inners.get_mut(parent).remove(slot);
+        for class in 0..self.classes.exponents().len() {
+            self.inners.aligned_mut(parent, class).remove(slot, 0);
+        }
+        self.renumber(node.level, parent, slot);
+        if node.level == 0 {
+            self.leaves.put_vacant(node.number);
+        } else {
+            self.inners.put_vacant(node.number);
+        }
+        let above = Node { level: node.level + 1, number: parent };
+        match self.inners.get(parent).count() {
+            0 => self.detach(above),
+            1 if parent == self.root => self.shrink_root(),
+            count => {
+                self.refresh(above);
+                if count < FEW {
+                    self.join_neighbour(above);
+                }
+            }
+        }
+    }
+
+    /// Takes root blocks away while they have one child only.
+    fn shrink_root(&mut self) {
+        while self.height > 0 && self.inners.get(self.root).count() == 1 {
+            let old = self.root;
+            self.root = self.inners.get(old).child.0[0];
+            self.height -= 1;
+            self.set_parent(Node { level: self.height, number: self.root }, NIL, 0);
+            self.inners.get_mut(old).count = 0;
+            self.inners.put_vacant(old);
+        }
+        self.refresh(Node { level: self.height, number: self.root });
+    }
+
+    /// Joins a block that has become small with a neighbour below the same parent, if one is small enough.
+    fn join_neighbour(&mut self, node: Node) {
+        let Some((parent, slot)) = self.parent_of(node) else { return };
+        let inner = self.inners.get(parent);
+        let right = (slot + 1 < inner.count()).then(|| (slot, slot + 1));
+        let left = slot.checked_sub(1).map(|left| (left, slot));
+        for (left, right) in [right, left].into_iter().flatten() {
+            let inner = self.inners.get(parent);
+            let (one, other) = (inner.child.0[left], inner.child.0[right]);
+            if self.can_join(node.level, one, other) {
+                let fence = inner.fence(right);
+                return self.join(node.level, one, other, fence);
+            }
+        }
+    }
+
+    fn can_join(&self, level: u32, left: u32, right: u32) -> bool {
+        if level == 0 {
+            let (one, other) = (self.leaves.head(left), self.leaves.head(right));
+            one.window == other.window && usize::from(one.count + other.count) <= JOINED
+        } else {
+            self.inners.get(left).count() + self.inners.get(right).count() <= JOINED
+        }
+    }
+
+    /// Moves all entries of `right` into its left neighbour.
+    fn join(&mut self, level: u32, left: u32, right: u32, fence: u64) {
+        if level == 0 {
+            let own = self.leaves.count(left);
+            self.leaves.join(left, right);
+            if let Some(sizes) = &mut self.sizes {
+                for &length in &self.leaves.lengths(left).0[own..self.leaves.count(left)] {
+                    sizes.add(left, length);
+                    sizes.remove(right, length, &Row::filled(0));
+                }
+            }
+        } else {
+            let own = self.inners.get(left).count();
+            let more = self.inners.get(right).count();
+            // Below a first slot holes may have come in under the slot's own fence: the parent's is the true one.
+            self.inners.get_mut(right).set_fence(0, fence);
+            let (into, from) = self.inners.pair_mut(left, right);
+            into.join(from);
+            for class in 0..self.classes.exponents().len() {
+                let moved = *self.inners.aligned(right, class);
+                self.inners.aligned_mut(left, class).append(own, &moved, more);
+            }
+            self.renumber(level - 1, left, own);
+        }
+        self.refresh(Node { level, number: left });
+        self.detach(Node { level, number: right });
+    }
+}
+
+/// Maxima stay true.
+impl Tree {
+    /// A hole of `leaf` has changed its length, as a lane holds it; 0 means that it was not or is no more.
+    #[inline]
+    fn note_change(&mut self, leaf: u32, old: u32, new: u32) {
+        let long = old == LANE_MAX || new == LANE_MAX;
+        if long || !self.classes.exponents().is_empty() {
+            return self.refresh(Node { level: 0, number: leaf });
+        }
+        let head = self.leaves.head(leaf);
+        let (parent, slot) = (head.parent, usize::from(head.slot));
+        let known =
+            if parent == NIL { self.top.lane } else { self.inners.get(parent).largest.0[slot] };
+        if new > known {
+            self.publish(parent, slot, known, new);
+        } else if old == known && new < known {
+            let now = self.leaves.lengths(leaf).max();
+            if now < known {
+                self.publish(parent, slot, known, now);
+            }
+        }
+    }
+
+    /// The largest hole below the child in `slot` of `parent` has changed from `old` to `new`; neither is saturated.
+    fn publish(&mut self, mut parent: u32, mut slot: usize, mut old: u32, mut new: u32) {
+        while parent != NIL {
+            let inner = self.inners.get_mut(parent);
+            inner.largest.0[slot] = new;
+            let (above, its_slot) = (inner.parent, usize::from(inner.slot));
+            let known = if above == NIL {
+                self.top.lane
+            } else {
+                self.inners.get(above).largest.0[its_slot]
+            };
+            let now = if new >= known {
+                new
+            } else if old == known {
+                self.inners.get(parent).largest.max()
+            } else {
+                known
+            };
+            if now == known {
+                return;
+            }
+            (parent, slot, old, new) = (above, its_slot, known, now);
+        }
+        self.top.lane = new;
+    }
+
+    /// Computes the summary of `node` and of all blocks above it anew.
+    fn refresh(&mut self, mut node: Node) {
+        loop {
+            let summary = self.summary_of(node);
+            if node.level > 0 {
+                self.inners.get_mut(node.number).long = summary.long;
+            }
+            let Some((parent, slot)) = self.parent_of(node) else {
+                self.top = summary;
+                return;
+            };
+            self.inners.get_mut(parent).largest.0[slot] = summary.lane;
+            for class in 0..self.classes.exponents().len() {
+                self.inners.aligned_mut(parent, class).0[slot] = summary.aligned[class];
+            }
+            node = Node { level: node.level + 1, number: parent };
+        }
+    }
+
+    fn summary_of(&self, node: Node) -> Summary {
+        if node.level == 0 { self.leaf_summary(node.number) } else { self.inner_summary(node) }
+    }
+
+    fn leaf_summary(&self, leaf: u32) -> Summary {
+        let (lengths, offsets) = (self.leaves.lengths(leaf), self.leaves.offsets(leaf));
+        let lane = lengths.max();
+        let long = if lane == LANE_MAX { self.leaves.head(leaf).long } else { 0 };
+        let mut aligned = [0; 4];
+        for (largest, &exponent) in aligned.iter_mut().zip(self.classes.exponents()) {
+            *largest = lengths.max_aligned(offsets, 1 << exponent);
+            if lane == LANE_MAX {
+                let last = offsets.0[self.leaves.count(leaf) - 1];
+                let padding = last.wrapping_neg() & ((1 << exponent) - 1);
+                *largest = saturated(long - u64::from(padding)).max(*largest);
+            }
+        }
+        Summary { lane, long, aligned }
+    }
+
+    fn inner_summary(&self, node: Node) -> Summary {
+        let inner = self.inners.get(node.number);
+        let lane = inner.largest.max();
+        let mut summary = Summary { lane, ..Summary::default() };
+        if lane == LANE_MAX {
+            for slot in 0..inner.count() {
+                if inner.largest.0[slot] == LANE_MAX {
+                    let child = inner.child.0[slot];
+                    summary.long = summary.long.max(self.long_below(node.level - 1, child));
+                }
+            }
+        }
+        for class in 0..self.classes.exponents().len() {
+            summary.aligned[class] = self.inners.aligned(node.number, class).max();
+        }
+        summary
+    }
+
+    /// The true length of the largest hole below a block whose largest is saturated.
+    #[inline]
+    pub(super) fn long_below(&self, level: u32, number: u32) -> u64 {
+        if level == 0 { self.leaves.head(number).long } else { self.inners.get(number).long }
+    }
+}
+
+/// What the laws look at.
+impl Tree {
+    /// The summary of a block, computed from its rows.
+    pub(super) fn summary_at(&self, level: u32, number: u32) -> Summary {
+        self.summary_of(Node { level, number })
+    }
+
+    /// The parent and slot that a block believes it has.
+    pub(super) fn believed_parent(&self, level: u32, number: u32) -> Option<(u32, usize)> {
+        self.parent_of(Node { level, number })
+    }
+}
