@@ -8,8 +8,8 @@
 //! caller but not for another costs the whole walk, over and over: the case that Rezki's 2019 series removed.
 //!
 //! What lies outside the space is a busy area too, a *wall*: at first one wall is all there is, and giving the space
-//! its numbers cuts them out of it. The topmost wall stands for the end of the space, so a gap below it is not noted
-//! as passed.
+//! its numbers cuts them out of it. Where the topmost wall starts the space ends, and with
+//! it every scan, so the gap below is not noted as passed.
 //!
 //! The rule has a flaw, kept as it was: a request of exactly the largest passed hole's size does not drop the cache.
 //!
@@ -79,10 +79,11 @@ impl CachedScan {
         }
         self.cache.lower = within.start();
         self.cache.align = align;
+        let upper = within.end().min(self.top());
         let (mut start, mut above) = self.first_candidate(request, steps)?;
         loop {
             let end = start.checked_add(size)?;
-            if end > within.end() {
+            if end > upper {
                 return None;
             }
             let Some(id) = above else { return Some(Gap { start, above }) };
@@ -91,15 +92,18 @@ impl CachedScan {
             if end <= area.start() {
                 return Some(Gap { start, above });
             }
-            if area.end() == u64::MAX {
-                return None;
-            }
             if start < area.start() {
                 self.cache.hole_size = self.cache.hole_size.max(area.start() - start);
             }
             start = round_up(area.end(), align)?;
             above = self.busy.next(id);
         }
+    }
+
+    /// The end of the space: where the topmost wall starts, if one stands.
+    fn top(&self) -> u64 {
+        let last = self.busy.previous(None).map(|id| self.busy.span(id));
+        last.filter(|last| last.end() == u64::MAX).map_or(u64::MAX, Span::start)
     }
 
     /// Where the scan starts, and the first busy area that may be in the way.

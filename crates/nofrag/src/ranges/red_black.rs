@@ -171,8 +171,9 @@ impl<S: Summary> RedBlackTree<S> {
         let more = slots.ok_or(OutOfMetadata)?.saturating_sub(self.nodes.len());
         self.nodes.try_reserve(more).map_err(|_| OutOfMetadata)?;
         if self.nodes.is_empty() {
+            // As a neighbour, slot 0 ends below every span and starts above it.
             self.nodes.push(Node {
-                start: 0,
+                start: u64::MAX,
                 end: 0,
                 summary: S::EMPTY,
                 child: [NIL; 2],
@@ -291,21 +292,22 @@ impl<S: Summary> RedBlackTree<S> {
 
     /// Where `span` belongs; `None` if it overlaps one that the tree holds.
     pub(crate) fn link_for(&self, span: Span) -> Option<Link> {
+        let nodes = self.nodes.as_slice();
         let mut link = Link { parent: NIL, side: Side::Left };
         let mut slot = self.root_slot();
+        // One comparison a level: only the two neighbours can overlap, and they are known at the end.
         while slot != NIL {
-            let node = self.node(slot);
-            let side = if span.end() <= node.start {
-                Side::Left
-            } else if span.start() >= node.end {
-                Side::Right
-            } else {
-                return None;
-            };
+            let node = &nodes[slot as usize];
+            let side = if node.start <= span.start() { Side::Right } else { Side::Left };
             link = Link { parent: slot, side };
             slot = node.child[side as usize];
         }
-        Some(link)
+        let Some(parent) = nodes.get(link.parent as usize) else { return Some(link) };
+        let (below, above) = match link.side {
+            Side::Left => (&nodes[parent.previous as usize], parent),
+            Side::Right => (parent, &nodes[parent.next as usize]),
+        };
+        (below.end <= span.start() && span.end() <= above.start).then_some(link)
     }
 
     /// The place just below `id` by address; without one, above all nodes.

@@ -209,6 +209,32 @@ fn long_busy_hole() {
     }
 }
 
+/// The gap below the end of the space is not below the cache: a request that it disappoints must not send the next one
+/// back to the bottom.
+#[test]
+fn a_miss_at_the_top_keeps_the_cache() {
+    let mut allocator = space(Index::CachedScan, 1, 20_011);
+    for _ in 0..10_000 {
+        allocator.alloc(&Request::new(2)).unwrap();
+    }
+    let full = allocator.alloc(&Request::new(11));
+    assert_eq!(full, Err(AllocError::Exhausted { largest: 10 }));
+    let before = allocator.counters().steps;
+    assert_eq!(allocator.alloc(&Request::new(5)).map(Span::start), Ok(20_001));
+    assert!(allocator.counters().steps - before <= 3);
+}
+
+/// Ten million operations against the models, with every law checked after each.
+#[test]
+#[ignore = "takes minutes: cargo test --release -p nofrag --test it ten_million -- --ignored"]
+fn ten_million_operations() {
+    for seed in 1000..13_500 {
+        check_next_fit(seed, 400);
+        let rules = [AlignRule::Padded, AlignRule::Unpadded, AlignRule::PaddedUnlessExact];
+        check_lowest(rules[seed as usize % 3], seed, 400);
+    }
+}
+
 #[test]
 fn augmented_tree_is_lowest_at_page_alignment() {
     for rule in [AlignRule::Padded, AlignRule::Unpadded, AlignRule::PaddedUnlessExact] {
