@@ -8,8 +8,8 @@
 //! caller but not for another costs the whole walk, over and over: the case that Rezki's 2019 series removed.
 //!
 //! What lies outside the space is a busy area too, a *wall*: at first one wall is all there is, and giving the space
-//! its numbers cuts them out of it. Where the topmost wall starts the space ends, and with
-//! it every scan, so the gap below is not noted as passed.
+//! its numbers cuts them out of it. Where the topmost wall starts the space ends, and with it every scan, so the gap
+//! below is not noted as passed.
 //!
 //! The rule has a flaw, kept as it was: a request of exactly the largest passed hole's size does not drop the cache.
 //!

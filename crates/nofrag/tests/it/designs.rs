@@ -160,12 +160,7 @@ fn sides() -> Vec<Side> {
 }
 
 fn config() -> Config {
-    Config {
-        cases: 200,
-        rng_seed: RngSeed::Fixed(2019),
-        failure_persistence: None,
-        ..Config::default()
-    }
+    Config { rng_seed: RngSeed::Fixed(2019), failure_persistence: None, ..Config::default() }
 }
 
 proptest! {
