@@ -73,6 +73,9 @@ pub enum AlignRule {
 pub enum Index {
     /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). Its rule stands for `Fit::Lowest`;
     /// other fits are refused.
+    ///
+    /// Its records are of allocated ranges: `reserve` makes room for so many of those, `largest` and `stats` are O(n),
+    /// and looking for a hole also passes the ranges that touch each other on the way.
     CachedScan,
     /// Linux since 5.2: free areas in a red-black tree with the largest size of each subtree. Its rule stands for
     /// `Fit::Lowest`; other fits are refused.
