@@ -1,7 +1,7 @@
 //! Random operations on a space of virtual areas, under each preset, against a map of what is busy and what is stale.
 //!
-//! One thread: interleavings are the model checker's. The pages behind the space remember which of them were freed and not
-//! flushed, so that handing one out too early is seen at once.
+//! One thread: interleavings are the model checker's. The pages behind the space remember which of them were freed and
+//! not flushed, so that handing one out too early is seen at once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

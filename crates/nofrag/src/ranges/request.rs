@@ -11,6 +11,9 @@ pub enum Fit {
     /// The highest possible address.
     Highest,
     /// A place in the smallest free range that can hold the request. Needs [`Config::size_index`].
+    ///
+    /// The search is bounded: a range of 512 numbers and more may be a sixteenth larger than the smallest one, and a
+    /// request with alignment or bounds, or for 2^31 numbers and more, may get the lowest place instead.
     Best,
     /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
     /// [`Config::size_index`].
@@ -71,8 +74,8 @@ pub enum AlignRule {
 /// The structure that finds free ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Index {
-    /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). Its rule stands for `Fit::Lowest`;
-    /// other fits are refused.
+    /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). Its rule stands for
+    /// `Fit::Lowest`; other fits are refused.
     ///
     /// Its records are of allocated ranges: `reserve` makes room for so many of those, `largest` and `stats` are O(n),
     /// and looking for a hole also passes the ranges that touch each other on the way.
@@ -80,7 +83,7 @@ pub enum Index {
     /// Linux since 5.2: free areas in a red-black tree with the largest size of each subtree. Its rule stands for
     /// `Fit::Lowest`; other fits are refused.
     AugmentedTree(AlignRule),
-    /// nofrag's own: free ranges in wide blocks with a maximum per block and child. Exact for every fit.
+    /// nofrag's own: free ranges in wide blocks with a maximum per block and child. Misses no existing fit.
     #[default]
     WideBlocks,
 }
