@@ -1,8 +1,8 @@
 //! CPUs as a set that may have gaps.
 //!
-//! A count of CPUs is not a bound on their ids: Linux indexed per-CPU data by `addr % num_possible_cpus()` and crashed on
-//! machines whose ids have holes (CVE-2024-41032). Here only a [`CpuSet`] makes a [`CpuId`], and per-CPU data is reached by
-//! one.
+//! A count of CPUs is not a bound on their ids: Linux indexed per-CPU data by `addr % num_possible_cpus()` and crashed
+//! on machines whose ids have holes (CVE-2024-41032). Here only a [`CpuSet`] makes a [`CpuId`], and per-CPU data is
+//! reached by one.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;

@@ -1,11 +1,12 @@
 //! Allocators of number ranges that fight fragmentation.
 //!
-//! This crate hands out *numbers*: ranges of addresses, pages, slots. It never touches the memory that they name, has no
-//! clock, thread, file or random source, and runs without `std`. Time, CPU and seed are arguments, so every run replays.
+//! This crate hands out *numbers*: ranges of addresses, pages, slots. It never touches the memory that they name, has
+//! no clock, thread, file or random source, and runs without `std`. Time, CPU and seed are arguments, so every run
+//! replays.
 //!
 //! Read in this order: [`units`] and [`cpu`] (what is counted, and by whom), [`check`] (how a structure states what is
-//! always true of it), [`ranges`] (free ranges of numbers, single owner), `vmap` (virtual areas, shared by many CPUs; needs
-//! locks, so the feature `std` or, without it, `spin`).
+//! always true of it), [`ranges`] (free ranges of numbers, single owner), `vmap` (virtual areas, shared by many CPUs;
+//! needs locks, so the feature `std` or, without it, `spin`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_types))]

@@ -1,14 +1,14 @@
 //! The engines of Linux 4.19 to 6.9.
 //!
-//! An area is free (in the index of ranges), busy (in the busy map of the node of its address), lazy (freed, not flushed)
-//! or pooled (flushed, kept for a request of its exact size). Up to 5.4 one lock covers busy areas and free ranges, and a
-//! lazy area stays among the busy ones until it is purged. Since 6.9 there is a node per CPU:
+//! An area is free (in the index of ranges), busy (in the busy map of the node of its address), lazy (freed, not
+//! flushed) or pooled (flushed, kept for a request of its exact size). Up to 5.4 one lock covers busy areas and free
+//! ranges, and a lazy area stays among the busy ones until it is purged. Since 6.9 there is a node per CPU:
 //!
 //! * `node(page) = (page / 16) mod nodes` says where an area is busy;
 //! * the node of the *allocating* CPU owns its lazy state and its pool.
 //!
-//! Locks are taken in turn and never nested, except under the purge lock. The order of a purge is the safety rule: detach,
-//! flush, only then make allocatable.
+//! Locks are taken in turn and never nested, except under the purge lock. The order of a purge is the safety rule:
+//! detach, flush, only then make allocatable.
 
 use super::area_map::{AreaMap, Record};
 use super::counters::{PoolCounters, PurgeCounters, VmapCounters, VmapStats};
@@ -200,7 +200,8 @@ impl Linux {
         let lazy_pages = around.lazy.add(record.total);
         let record = Record { lazy: true, ..record };
         while self.put_lazy(record).is_err() {
-            // No memory for one more lazy area: purging the others makes room, since their store never gives memory back.
+            // No memory for one more lazy area: purging the others makes room, since their store never gives memory
+            // back.
             self.purge(Scope::Areas(usize::MAX), around);
         }
         Ok(Retired { area: record.area(&self.cpus), lazy_pages })

@@ -1,8 +1,8 @@
 //! Virtual areas: ranges of pages with guard pages, freed lazily and purged in batches (Rezki 2019).
 //!
 //! A [`VmapSpace`] hands out *areas*, ranges of virtual pages. Taking a mapping away leaves stale translations in the
-//! processors' caches, and dropping those everywhere is expensive. So a freed area becomes *lazy*: its pages stay unusable
-//! until a *purge* flushes many areas at once. The law of the whole module is the order
+//! processors' caches, and dropping those everywhere is expensive. So a freed area becomes *lazy*: its pages stay
+//! unusable until a *purge* flushes many areas at once. The law of the whole module is the order
 //!
 //! > detach the lazy areas, flush, only then make their pages allocatable.
 //!

@@ -56,7 +56,8 @@ pub enum Pools {
     Off,
     /// Per node, for each exact size up to 256 pages, first in first out; a purge lets some decay (6.9 and later).
     ExactSize(Decay),
-    /// Per CPU, for each exact size up to 256 pages, last in first out; what was not needed between two purges goes back.
+    /// Per CPU, for each exact size up to 256 pages, last in first out; what was not needed between two purges goes
+    /// back.
     ByDemand,
 }
 

@@ -5,7 +5,8 @@ use nofrag::ranges::Span;
 use nofrag::vmap::{LazyLimit, Pages, Preset, VmapConfig, VmapPolicy, VmapSpace};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Knows for each page whether stale translations of it may be cached: set when a freed area is cleared, reset by a flush.
+/// Knows for each page whether stale translations of it may be cached: set when a freed area is cleared, reset by a
+/// flush.
 pub(crate) struct StaleBook {
     base: u64,
     stale: Vec<AtomicBool>,

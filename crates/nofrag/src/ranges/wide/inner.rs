@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 
 /// A block of children.
 ///
-/// The lower fence of child `i > 0` is a number above all hole starts of child `i - 1` and not above those of child `i`.
-/// The fence of child 0 is 0, whatever lies below it: what the block above sends here belongs here.
-/// Fences are stored in halves, each with its top bit flipped, so that signed 32-bit comparisons order them.
+/// The lower fence of child `i > 0` is a number above all hole starts of child `i - 1` and not above those of child
+/// `i`. The fence of child 0 is 0, whatever lies below it: what the block above sends here belongs here. Fences are
+/// stored in halves, each with its top bit flipped, so that signed 32-bit comparisons order them.
 #[derive(Clone, Debug)]
 pub(super) struct Inner {
     /// Per child the length of its largest hole, saturated.

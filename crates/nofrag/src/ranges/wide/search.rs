@@ -1,9 +1,9 @@
 //! Where a request goes: the lowest, the highest or the smallest hole that serves it.
 //!
-//! Lowest and highest are one descent each along the maxima: at every block the first or the last child whose maximum is
-//! large enough. Two things make a child's maximum promise more than the child can keep: an alignment that is no class,
-//! and a length beyond what a lane holds. Then the search goes on behind the disappointing leaf, and counts the holes that
-//! were large enough but did not fit.
+//! Lowest and highest are one descent each along the maxima: at every block the first or the last child whose maximum
+//! is large enough. Two things make a child's maximum promise more than the child can keep: an alignment that is no
+//! class, and a length beyond what a lane holds. Then the search goes on behind the disappointing leaf, and counts the
+//! holes that were large enough but did not fit.
 
 use super::leaf::saturated;
 use super::row::{LANE_MAX, LANES, Row, lanes_below};
@@ -11,8 +11,8 @@ use super::sizes::lanes;
 use super::tree::{At, Tree};
 use crate::ranges::{Counters, Request, Span};
 
-/// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit; and leaves
-/// among which it seeks the smallest hole of a bin that is not exact.
+/// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit; and
+/// leaves among which it seeks the smallest hole of a bin that is not exact.
 const BEST_CANDIDATES: usize = 64;
 const BEST_LEAVES: usize = 8;
 
@@ -236,8 +236,8 @@ impl Tree {
             .fold(0, |mask, slot| mask | 1 << slot)
     }
 
-    /// Descends to the first leaf below a block that may serve the wish; its first fitting lane, or the leaf as an error when
-    /// it disappoints.
+    /// Descends to the first leaf below a block that may serve the wish; its first fitting lane, or the leaf as an
+    /// error when it disappoints.
     #[inline]
     fn first_below(
         &self,

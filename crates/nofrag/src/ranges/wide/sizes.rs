@@ -1,9 +1,10 @@
 //! The index by size: which leaves have a hole of which length.
 //!
 //! Lengths fall into bins: one for each length below 512, sixteen per doubling above, so that a bin's lengths differ by
-//! at most 6.25 %. A bin is a set of leaf numbers, kept as bits in words of 64 leaves, with a word of words above and one
-//! more above that; the words of all bins for the same 64 leaves lie together, so the index grows with the leaves and by
-//! nothing else. Holes of equal length in one leaf share a bit: the leaf itself tells whether another one is left.
+//! at most 6.25 %. A bin is a set of leaf numbers, kept as bits in words of 64 leaves, with a word of words above and
+//! one more above that; the words of all bins for the same 64 leaves lie together, so the index grows with the leaves
+//! and by nothing else. Holes of equal length in one leaf share a bit: the leaf itself tells whether another one is
+//! left.
 
 use super::row::{LANE_MAX, Row, lanes_below};
 use crate::check::Violation;
@@ -143,8 +144,8 @@ impl SizeBins {
         Some(number as u32)
     }
 
-    /// The leaves that may have the smallest hole of at least `length`, in the order of their bins; each with the lanes of
-    /// that bin that are long enough in `lengths_of` it.
+    /// The leaves that may have the smallest hole of at least `length`, in the order of their bins; each with the lanes
+    /// of that bin that are long enough in `lengths_of` it.
     pub(super) fn candidates<'a>(
         &'a self,
         length: u32,

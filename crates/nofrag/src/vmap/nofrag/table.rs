@@ -1,7 +1,7 @@
 //! A map from numbers to numbers, open-addressed, whose memory is reserved before a change.
 //!
-//! Linear probing at a load of at most three quarters. Removal shifts the followers back, so there are no tombstones and
-//! a lookup never walks over the past.
+//! Linear probing at a load of at most three quarters. Removal shifts the followers back, so there are no tombstones
+//! and a lookup never walks over the past.
 
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
