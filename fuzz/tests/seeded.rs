@@ -60,7 +60,7 @@ fn vmallocinfo_is_read() {
 
 #[test]
 fn ranges_hold() {
-    drive(ranges::run, noise, 4_000);
+    drive(ranges::run, noise, 2_000);
 }
 
 #[test]
