@@ -39,6 +39,7 @@ pub struct RangeAllocator {
 
 /// The index design in use, chosen once.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // an allocator has one, and boxing it would be an allocation that aborts
 enum Engine {
     CachedScan(CachedScan),
     AugmentedTree(AugmentedTree),
