@@ -9,7 +9,7 @@
 //! needs locks, so the feature `std` or, without it, `spin`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::disallowed_types))]
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 extern crate alloc;
 

@@ -1,6 +1,4 @@
 //! Tests of the public interface, one module per document or method.
-// Tests may abort when memory runs out.
-#![allow(clippy::disallowed_types)]
 
 mod designs;
 mod doc_2019;
