@@ -11,6 +11,8 @@
 //! done
 //! ```
 
+#![allow(clippy::disallowed_types)] // an example has the standard library
+
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;

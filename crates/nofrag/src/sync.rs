@@ -1,8 +1,8 @@
 //! The only file that names a lock or an atomic's home: `std`, `spin` without it, `loom` under its model checker.
 //!
-//! A [`Mutex`] has a [`Rank`] and counts what it costs: how often it was taken, and how often the taker had to wait.
-//! A thread that holds a lock may only take one of a higher rank; debug builds with `std` verify that, so a deadlock shows
-//! in any test that takes the two locks at all.
+//! A [`Mutex`] has a [`Rank`] and counts what it costs: how often it was taken, and how often the taker had to wait. A
+//! thread that holds a lock may only take one of a higher rank; debug builds with `std` verify that, so a deadlock
+//! shows in any test that takes the two locks at all.
 //!
 //! [`Published`] is a slot that is written once and then read without a lock.
 
@@ -84,19 +84,22 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the lock, waiting if it is held.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let held = ranks::Held::enter(self.rank);
         let mut inner = match imp::try_lock(&self.inner) {
             Some(inner) => inner,
-            None => {
-                let mut inner = imp::lock(&self.inner);
-                inner.cost.conflicts += 1;
-                inner
-            }
+            None => self.lock_contended(),
         };
         inner.cost.acquisitions += 1;
         Guard { inner, _held: held }
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> imp::Guard<'_, Counted<T>> {
+        let mut inner = imp::lock(&self.inner);
+        inner.cost.conflicts += 1;
+        inner
     }
 
     /// Takes the lock unless it is held.
@@ -210,8 +213,8 @@ mod imp {
 
 /// A value that is set once and then read without a lock.
 ///
-/// Under loom this is std's cell too: the model runs its threads one at a time, and whoever reads has learnt of the value
-/// under a lock that the model does see.
+/// Under loom this is std's cell too: the model runs its threads one at a time, and whoever reads has learnt of the
+/// value under a lock that the model does see.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
     #[cfg(any(feature = "std", loom))]

@@ -159,13 +159,24 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
 
     /// Takes an area that serves `request`.
     ///
-    /// When there is no place and the request may reclaim: everything is purged, pools included, and the search repeated;
-    /// then the notifiers are asked, as long as one reports progress.
+    /// When there is no place and the request may reclaim: everything is purged, pools included, and the search
+    /// repeated; then the notifiers are asked, as long as one reports progress.
     ///
     /// # Errors
     /// See [`AreaError`].
     #[inline]
     pub fn alloc(&self, cpu: CpuId, request: &AreaRequest) -> Result<Area, AreaError> {
+        if let Engine::Nofrag(engine) = &self.engine
+            && let Some(area) = engine.alloc_at_hand(cpu, request)
+        {
+            self.note_alloc(&area, request.align);
+            return Ok(area);
+        }
+        self.alloc_anyhow(cpu, request)
+    }
+
+    #[inline(never)]
+    fn alloc_anyhow(&self, cpu: CpuId, request: &AreaRequest) -> Result<Area, AreaError> {
         let wanted = self.validate(cpu, request)?;
         match on_engine!(&self.engine, engine => engine.alloc(cpu, &wanted)) {
             Ok(area) => {
@@ -179,7 +190,6 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         }
     }
 
-    #[inline]
     fn validate(&self, cpu: CpuId, request: &AreaRequest) -> Result<Wanted, AreaError> {
         if request.pages == 0 {
             return Err(AreaError::ZeroSize);
@@ -207,9 +217,11 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         }
     }
 
-    #[inline]
+    /// Whether the space has a CPU at this position. That the id is the same, too, is not worth a load on every call: a
+    /// CPU only selects whose pools are used.
+    #[inline(always)]
     fn knows(&self, cpu: CpuId) -> bool {
-        self.cpus.by_rank(cpu.rank()) == Some(cpu)
+        cpu.rank() < self.cpus.len()
     }
 
     #[inline]
@@ -226,6 +238,7 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
 
     /// Finds a place after all, or says why there is none.
     #[cold]
+    #[inline(never)]
     fn overflow(
         &self,
         request: &AreaRequest,
@@ -314,12 +327,12 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         self.retire(cpu, start).map(|retired| retired.area)
     }
 
-    #[inline]
+    #[inline(always)]
     fn retire(&self, cpu: CpuId, start: Vpn) -> Result<Retired, FreeAreaError> {
         if !self.knows(cpu) {
             return Err(FreeAreaError::UnknownCpu);
         }
-        if !self.span.contains(start.get()) {
+        if start.get().wrapping_sub(self.span.start()) >= self.span.len() {
             return Err(FreeAreaError::Foreign);
         }
         let around = self.surroundings();
@@ -332,13 +345,14 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         Ok(retired)
     }
 
-    #[inline]
+    #[inline(always)]
     fn surroundings(&self) -> Surroundings<'_, P, E> {
         Surroundings { pages: &self.pages, events: &self.events, lazy: &self.lazy }
     }
 
     /// What a freeing caller does above the limit, unless a purge runs already.
     #[cold]
+    #[inline(never)]
     fn drain(&self) {
         let around = self.surroundings();
         match &self.engine {
@@ -390,9 +404,9 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         on_engine!(&self.engine, engine => engine.find(at.get()))
     }
 
-    /// Allocates one area for each piece `base + offsets[i]`, of `sizes[i]` pages and without guard pages, at the highest
-    /// `base` where all fit; all or nothing. The base is a multiple of `align`. For per-CPU data, whose copies must lie at
-    /// the same distances everywhere (Linux: `pcpu_get_vm_areas`).
+    /// Allocates one area for each piece `base + offsets[i]`, of `sizes[i]` pages and without guard pages, at the
+    /// highest `base` where all fit; all or nothing. The base is a multiple of `align`. For per-CPU data, whose copies
+    /// must lie at the same distances everywhere (Linux: `pcpu_get_vm_areas`).
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -427,7 +441,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     /// Frees the areas of a group.
     ///
     /// # Errors
-    /// The first piece that is no busy area; then nothing changed, unless another thread frees the same pieces meanwhile.
+    /// The first piece that is no busy area; then nothing changed, unless another thread frees the same pieces
+    /// meanwhile.
     pub fn free_group(&self, cpu: CpuId, base: Vpn, offsets: &[u64]) -> Result<(), FreeAreaError> {
         if !self.knows(cpu) {
             return Err(FreeAreaError::UnknownCpu);
@@ -448,8 +463,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         Ok(())
     }
 
-    /// Puts an area that was captured elsewhere, busy or lazy, exactly at `span`; the last page is the guard page, if it
-    /// has one. Pooled areas are loaded as lazy ones.
+    /// Puts an area that was captured elsewhere, busy or lazy, exactly at `span`; the last page is the guard page, if
+    /// it has one. Pooled areas are loaded as lazy ones.
     ///
     /// # Errors
     /// See [`LoadError`]; nothing changed.
@@ -630,18 +645,29 @@ impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
     /// # Errors
     /// See [`AreaError`].
     pub fn alloc(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
+        if let (Engine::Nofrag(engine), Some(pools)) = (&self.space.engine, &mut self.pools)
+            && let Some(area) = engine.pop(pools, self.cpu, request)
+        {
+            self.space.note_alloc(&area, request.align);
+            return Ok(area);
+        }
+        self.alloc_anyhow(request)
+    }
+
+    #[inline(never)]
+    fn alloc_anyhow(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
         let CpuHandle { space, cpu, pools } = self;
         let (Engine::Nofrag(engine), Some(pools)) = (&space.engine, pools) else {
             return space.alloc(*cpu, request);
         };
         let wanted = space.validate(*cpu, request)?;
-        match engine.alloc_from(pools, *cpu, &wanted) {
+        match engine.alloc_slow(pools, *cpu, &wanted) {
             Ok(area) => {
                 space.note_alloc(&area, request.align);
                 Ok(area)
             }
             Err(miss) => {
-                let again = || engine.alloc_from(pools, *cpu, &wanted);
+                let again = || engine.alloc_slow(pools, *cpu, &wanted);
                 space.overflow(request, &wanted, miss, again)
             }
         }

@@ -1,16 +1,16 @@
 //! Which areas exist and where: a hash of first pages, and bitmaps that answer for interior pages.
 //!
-//! An area is on the books from the moment its range leaves the free ranges until it returns there: busy, lazy or pooled.
-//! So a pooled area is handed out again by one store to its word, without touching the books.
+//! An area is on the books from the moment its range leaves the free ranges until it returns there: busy, lazy or
+//! pooled. So a pooled area is handed out again by one store to its word, without touching the books.
 //!
-//! **Exact pages.** Each shard maps the first pages of its areas to slots. The shard is a hash of the page's block of 64,
-//! since frees come from any CPU.
+//! **Exact pages.** Each shard maps the first pages of its areas to slots. The shard is a hash of the page's block of
+//! 64, since frees come from any CPU.
 //!
 //! **Interior pages.** Level `l` serves areas of at most `64^(l+1)` pages that are too large for the level below. Its
 //! blocks are aligned and `64^(l+1)` pages long; a block has a bitmap of the 64 granules in which an area of the level
-//! starts. Such an area is at least as long as a granule, so at most one starts in each; and at most as long as a block,
-//! so a page is covered from its own block or from the one before. A lookup costs two probes for each level in use, of
-//! which there are eight at most; which ones are, a mask tells.
+//! starts. Such an area is at least as long as a granule, so at most one starts in each; and at most as long as a
+//! block, so a page is covered from its own block or from the one before. A lookup costs two probes for each level in
+//! use, of which there are eight at most; which ones are, a mask tells.
 
 use super::table::Table;
 use super::word::{AreaWord, Slots};
@@ -106,25 +106,25 @@ impl Books {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn shard_of_block(&self, level: u32, block: u64) -> &Shard {
         let hash = block_key(level, block).wrapping_mul(0xd134_2543_de82_ef95);
         &self.shards[(hash >> self.shift) as usize]
     }
 
-    #[inline]
+    #[inline(always)]
     fn shard_of(&self, offset: u64) -> &Shard {
         self.shard_of_block(0, offset >> GRANULE_BITS)
     }
 
     /// The word of a slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
         self.slots.word(slot)
     }
 
     /// Locks the shard of `offset`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock(&self, offset: u64) -> LockGuard<'_, ShardBooks> {
         self.shard_of(offset).lock()
     }
@@ -281,7 +281,7 @@ impl Books {
 
 impl ShardBooks {
     /// The slot of the area that starts at `offset`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn slot_at(&self, offset: u64) -> Option<u32> {
         self.starts.get(offset).map(|slot| slot as u32)
     }

@@ -4,13 +4,15 @@
 //!   none through a handle. On a miss take over what purges have put into the CPU's inbox; then go to the free ranges.
 //! * **Free**, from any CPU: look the first page up in its shard, turn its word from busy to lazy, append it to the
 //!   shard's list; one lock, that of the shard.
-//! * **Purge**, in steps: detach up to [`DETACH_MAX`] areas; flush them as up to [`FLUSH_RANGES`] disjoint ranges; return
-//!   them in slices of at most [`AREAS_PER_HOLD`] per hold of a lock, to the inbox of the CPU that allocated them while
-//!   that has room, else to the free ranges: struck off the books, sorted and joined *before* the lock is taken.
+//! * **Purge**, in steps: detach up to [`DETACH_MAX`] areas; flush them as up to [`FLUSH_RANGES`] disjoint ranges;
+//!   return them in slices of at most [`AREAS_PER_HOLD`] per hold of a lock, to the inbox of the CPU that allocated
+//!   them while that has room, else to the free ranges: struck off the books, sorted and joined *before* the lock is
+//!   taken.
 //!
 //! A freeing caller above the limit does one such slice, so no free is long; only at twice the limit does it wait for a
-//! purge that is running. An area stays on the books from leaving the free ranges to returning there, so the common path
-//! touches them only to look up. Locks nest purge > CPU > inbox, shard, free ranges; the last three never in each other.
+//! purge that is running. An area stays on the books from leaving the free ranges to returning there, so the common
+//! path touches them only to look up. Locks nest purge > CPU > inbox, shard, free ranges; the last three never in each
+//! other.
 
 mod books;
 mod pools;
@@ -26,7 +28,9 @@ use super::engine::{
     AreaRecord, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
 };
 use super::free_space::{FreeSpace, Pieces};
-use super::{Area, AreaState, FreeAreaError, Guard, LoadError, Pages, Pools, VmapConfig};
+use super::{
+    Area, AreaRequest, AreaState, FreeAreaError, Guard, LoadError, Pages, Pools, VmapConfig,
+};
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
@@ -79,6 +83,10 @@ struct Inbox {
 struct Purge {
     /// Detached and flushed areas that are not returned yet. Has room for [`DETACH_MAX`].
     flushed: Vec<Freed>,
+    /// Scratch of each slice.
+    batch: Batch,
+    /// Where the areas of the last flush lay: the guess by which the next flush is cut into ranges.
+    last_hull: (u64, u64),
     /// The shard at which the next detachment begins.
     cursor: usize,
     counters: PurgeCounters,
@@ -95,7 +103,7 @@ enum Destination {
 
 impl Nofrag {
     pub(super) fn new(config: &VmapConfig, lazy_limit: u64) -> Result<Nofrag, OutOfMetadata> {
-        let align_classes = AlignClasses::new(&[3, 9]).expect("two ascending exponents");
+        let align_classes = AlignClasses::NONE;
         let index = Config { index: config.policy.index, align_classes, size_index: false };
         let count = config.cpus.len();
         let mut per_cpu = Vec::new();
@@ -109,12 +117,22 @@ impl Nofrag {
         }
         let mut flushed = Vec::new();
         flushed.try_reserve_exact(DETACH_MAX).map_err(|_| OutOfMetadata)?;
-        let purge = Purge { flushed, cursor: 0, counters: PurgeCounters::default() };
+        let purge = Purge {
+            flushed,
+            batch: Batch::new(),
+            last_hull: (0, config.span.len() - 1),
+            cursor: 0,
+            counters: PurgeCounters::default(),
+        };
         Ok(Nofrag {
             base: config.span.start(),
             cpus: config.cpus.clone(),
             pooling: config.policy.pools == Pools::ByDemand,
-            pool_bound: lazy_limit.max(POOL_MAX_PAGES),
+            // Four times what a purge returns keeps misses rare when sizes vary; no CPU may keep much of a small space.
+            pool_bound: lazy_limit
+                .saturating_mul(4)
+                .min(config.span.len() / (8 * count as u64))
+                .max(POOL_MAX_PAGES),
             per_cpu,
             books: Books::new(count)?,
             free: Padded(Mutex::new(Rank::Free, FreeSpace::new(index, config.span)?)),
@@ -123,60 +141,79 @@ impl Nofrag {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn area(&self, offset: u64, word: AreaWord) -> Area {
         let cpu = self.cpus.by_rank(word.cpu() as usize).expect("a word names one of the CPUs");
         let pages = PageCount(word.total() - word.guard().pages());
         Area { start: Vpn(self.base + offset), pages, guard: word.guard(), cpu }
     }
 
-    #[inline]
-    pub(super) fn alloc(&self, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
-        let mut pools = self.per_cpu[cpu.rank()].pools.lock();
-        match pools.as_mut() {
-            Some(pools) => self.alloc_from(pools, cpu, wanted),
-            None => Err(Miss::CpuHeld),
-        }
+    /// The fast path: an area at hand in the CPU's pools, if the request is valid and asks for the whole space.
+    ///
+    /// Whatever stands in the way, the answer is `None`, and the slow path finds out. So nothing here needs an address,
+    /// and everything stays in registers.
+    #[inline(always)]
+    pub(super) fn alloc_at_hand(&self, cpu: CpuId, request: &AreaRequest) -> Option<Area> {
+        let mut pools = self.per_cpu.get(cpu.rank())?.pools.lock();
+        self.pop(pools.as_mut()?, cpu, request)
     }
 
-    /// Allocates on behalf of whoever holds the CPU's pools.
-    #[inline]
-    pub(super) fn alloc_from(
+    /// The fast path for whoever holds the CPU's pools.
+    #[inline(always)]
+    pub(super) fn pop(
         &self,
         pools: &mut CpuPools,
         cpu: CpuId,
-        wanted: &Wanted,
-    ) -> Result<Area, Miss> {
-        match self.alloc_pooled(pools, cpu, wanted) {
-            Some(start) => {
-                let pages = PageCount(wanted.total - wanted.guard.pages());
-                Ok(Area { start, pages, guard: wanted.guard, cpu })
-            }
-            None => self.alloc_slow(pools, cpu, wanted),
-        }
-    }
-
-    #[inline]
-    fn alloc_pooled(&self, pools: &mut CpuPools, cpu: CpuId, wanted: &Wanted) -> Option<Vpn> {
-        if !matches!(wanted.within, Within::Whole(_)) {
+        request: &AreaRequest,
+    ) -> Option<Area> {
+        let AreaRequest { pages, align, guard, .. } = *request;
+        if request.within.is_some() || pages == 0 || !align.is_power_of_two() {
             return None;
         }
-        let pooled = pools.pop(self.base, wanted.total, wanted.align)?;
-        let word = AreaWord::busy(wanted.total, wanted.guard, cpu.rank() as u32);
+        let start = self.pop_pooled(pools, cpu, pages.checked_add(guard.pages())?, guard, align)?;
+        Some(Area { start, pages: PageCount(pages), guard, cpu })
+    }
+
+    #[inline(always)]
+    fn pop_pooled(
+        &self,
+        pools: &mut CpuPools,
+        cpu: CpuId,
+        total: u64,
+        guard: Guard,
+        align: u64,
+    ) -> Option<Vpn> {
+        let pooled = pools.pop(self.base, total, align)?;
+        let word = AreaWord::busy(total, guard, cpu.rank() as u32);
         // Pairs with the load in `retire`: whoever learnt of the area reads its new word.
         self.books.word(pooled.slot).store(word.0, Ordering::Release);
         Some(Vpn(self.base + pooled.offset))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn alloc_slow(&self, pools: &mut CpuPools, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
+    pub(super) fn alloc(&self, cpu: CpuId, wanted: &Wanted) -> Result<Area, Miss> {
+        let mut pools = self.per_cpu[cpu.rank()].pools.lock();
+        match pools.as_mut() {
+            Some(pools) => self.alloc_slow(pools, cpu, wanted),
+            None => Err(Miss::CpuHeld),
+        }
+    }
+
+    /// Allocates on behalf of whoever holds the CPU's pools, after those had nothing at hand.
+    pub(super) fn alloc_slow(
+        &self,
+        pools: &mut CpuPools,
+        cpu: CpuId,
+        wanted: &Wanted,
+    ) -> Result<Area, Miss> {
         self.settle(pools, cpu);
-        let word = AreaWord::busy(wanted.total, wanted.guard, cpu.rank() as u32);
-        if let Some(start) = self.alloc_pooled(pools, cpu, wanted) {
+        let Wanted { total, guard, align, within } = *wanted;
+        let word = AreaWord::busy(total, guard, cpu.rank() as u32);
+        if let Within::Whole(_) = within
+            && let Some(start) = self.pop_pooled(pools, cpu, total, guard, align)
+        {
             return Ok(self.area(start.get() - self.base, word));
         }
-        pools.counters.misses += u64::from(wanted.total <= POOL_MAX_PAGES);
+        pools.counters.misses += u64::from(total <= POOL_MAX_PAGES);
         let span = self.free.lock().take(&wanted.request())?;
         let offset = span.start() - self.base;
         if let Err(why) = self.books.register(offset, word) {
@@ -190,12 +227,18 @@ impl Nofrag {
     /// Takes over the CPU's inbox, gives surplus back, and serves a full purge's request.
     fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
         let cpu = &self.per_cpu[cpu.rank()];
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let asked = cpu.give_back.load(Ordering::Relaxed);
+        if !asked && !pools.must_decay(epoch) && cpu.inbox.lock().areas.is_empty() {
+            return;
+        }
         let mut batch = Batch::new();
         self.empty_inbox(pools, cpu, &mut batch);
-        if cpu.give_back.swap(false, Ordering::Relaxed) {
+        if asked {
+            cpu.give_back.store(false, Ordering::Relaxed);
             self.give_all_back(pools, &mut batch);
         }
-        pools.decay(self.epoch.load(Ordering::Relaxed), &mut batch);
+        pools.decay(epoch, &mut batch);
         self.give_back(&mut batch);
     }
 
@@ -261,7 +304,7 @@ impl Nofrag {
     }
 
     /// Frees the busy area that starts at `start`: it becomes lazy.
-    #[inline]
+    #[inline(always)]
     pub(super) fn retire<P: Pages, E: EventSink>(
         &self,
         start: u64,
@@ -294,6 +337,7 @@ impl Nofrag {
     }
 
     #[cold]
+    #[inline(never)]
     fn why_not_freed(&self, offset: u64) -> FreeAreaError {
         let covering = self.books.covering(offset);
         not_a_start(covering.map(|(start, _)| Vpn(self.base + start)))
@@ -382,7 +426,7 @@ impl Nofrag {
     /// Drops stale translations of everything detached, as a few disjoint ranges rather than one hull.
     fn flush<P: Pages, E: EventSink>(&self, purge: &mut Purge, around: Surroundings<'_, P, E>) {
         let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
-        let count = self.flush_ranges(&purge.flushed, &mut ranges);
+        let count = self.flush_ranges(purge, &mut ranges);
         let ranges = &ranges[..count];
         around.pages.flush(ranges);
         self.epoch.fetch_add(1, Ordering::Relaxed);
@@ -394,18 +438,17 @@ impl Nofrag {
         around.events.record(Event::Purged { hull, areas });
     }
 
-    /// Cuts the hull of `areas` into equal parts and takes the hull in each: disjoint, since areas are. Returns how many.
-    fn flush_ranges(&self, areas: &[Freed], ranges: &mut [Span; FLUSH_RANGES]) -> usize {
-        let (mut low, mut high) = (u64::MAX, 0);
-        for area in areas {
-            low = low.min(area.offset);
-            high = high.max(area.offset);
-        }
+    /// Cuts the space into parts and takes the hull of the areas in each: disjoint, since areas are. The parts are
+    /// those of the last flush's hull, the outer ones extended, so that one pass suffices. Returns how many ranges
+    /// there are.
+    fn flush_ranges(&self, purge: &mut Purge, ranges: &mut [Span; FLUSH_RANGES]) -> usize {
+        let (low, high) = purge.last_hull;
         let digits = u64::BITS - (high - low).leading_zeros();
         let shift = digits.saturating_sub(FLUSH_RANGES.ilog2());
         let mut parts = [(u64::MAX, 0); FLUSH_RANGES];
-        for area in areas {
-            let (start, end) = &mut parts[((area.offset - low) >> shift) as usize % FLUSH_RANGES];
+        for area in &purge.flushed {
+            let part = (area.offset.saturating_sub(low) >> shift).min(FLUSH_RANGES as u64 - 1);
+            let (start, end) = &mut parts[part as usize];
             *start = (*start).min(area.offset);
             *end = (*end).max(area.offset + area.total);
         }
@@ -414,6 +457,7 @@ impl Nofrag {
             ranges[count] = Span::known(self.base + start, self.base + end);
             count += 1;
         }
+        purge.last_hull = (ranges[0].start() - self.base, ranges[count - 1].end() - 1 - self.base);
         count
     }
 
@@ -425,27 +469,27 @@ impl Nofrag {
         destination: Destination,
         around: Surroundings<'_, P, E>,
     ) -> (u64, u64) {
-        let kept = purge.flushed.len() - budget.min(AREAS_PER_HOLD).min(purge.flushed.len());
-        let slice = &purge.flushed[kept..];
+        let Purge { flushed, batch, counters, .. } = purge;
+        let kept = flushed.len() - budget.min(AREAS_PER_HOLD).min(flushed.len());
+        let slice = &flushed[kept..];
         let (areas, pages) = (slice.len() as u64, slice.iter().map(|area| area.total).sum());
-        let mut batch = Batch::new();
         if self.pooling && destination == Destination::Pools {
             let mut rest = slice;
             while let Some(first) = rest.first() {
-                rest = self.deposit(first.cpu, rest, &mut batch);
+                rest = self.deposit(first.cpu, rest, batch);
             }
         } else {
             slice.iter().for_each(|area| batch.push(area.offset, area.total));
         }
-        purge.flushed.truncate(kept);
-        purge.counters.steps += 1;
-        self.give_back(&mut batch);
+        flushed.truncate(kept);
+        counters.steps += 1;
+        self.give_back(batch);
         around.lazy.subtract(pages);
         (areas, pages)
     }
 
-    /// Deposits the areas at the front of `areas` that `cpu` allocated: in its pools, or in its inbox while somebody holds
-    /// those; in `batch` what finds no room. Returns the areas from the first one of another CPU on.
+    /// Deposits the areas at the front of `areas` that `cpu` allocated: in its pools, or in its inbox while somebody
+    /// holds those; in `batch` what finds no room. Returns the areas from the first one of another CPU on.
     fn deposit<'a>(&self, cpu: u32, areas: &'a [Freed], batch: &mut Batch) -> &'a [Freed] {
         let count = areas.iter().take_while(|area| area.cpu == cpu).count();
         let (own, others) = areas.split_at(count);

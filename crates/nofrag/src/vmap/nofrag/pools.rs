@@ -1,8 +1,8 @@
 //! One CPU's flushed areas, kept at hand by exact size, and bounded by what was needed lately.
 //!
 //! Each size has a stack. Its *low-water mark* is the shortest it has been since the last decay: so many areas nobody
-//! needed. A decay takes a quarter of them, rounded down; from a stack that nobody touched it takes half, rounded up, so
-//! a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
+//! needed. A decay takes a quarter of them, rounded down; from a stack that nobody touched it takes half, rounded up,
+//! so a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
 
 use crate::ranges::OutOfMetadata;
 use crate::vmap::counters::PoolCounters;
@@ -67,7 +67,7 @@ impl CpuPools {
     }
 
     /// Takes an aligned area of exactly `total` pages.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop(&mut self, base: u64, total: u64, align: u64) -> Option<Pooled> {
         let stack = self.stacks.get_mut(total as usize - 1)?;
         let top = *stack.areas.last()?;
@@ -98,29 +98,36 @@ impl CpuPools {
         Pushed::Kept
     }
 
+    /// Whether a decay is due or unfinished.
+    #[inline]
+    pub(super) fn must_decay(&self, epoch: u64) -> bool {
+        self.decaying.is_some() || self.epoch != epoch
+    }
+
     /// Moves surplus into `batch` until that is full. A new `epoch` begins a new decay.
     pub(super) fn decay(&mut self, epoch: u64, batch: &mut Batch) {
-        if self.decaying.is_none() && self.epoch != epoch {
+        if !self.must_decay(epoch) {
+            return;
+        }
+        if self.decaying.is_none() {
             self.epoch = epoch;
             self.decaying = Some((0, self.stacks[0].surplus()));
         }
-        let Some((mut index, mut left)) = self.decaying else { return };
-        loop {
+        let Some((first, mut left)) = self.decaying.take() else { return };
+        for index in first..self.stacks.len() {
+            if index > first {
+                left = self.stacks[index].surplus();
+            }
             let going = left.min(batch.room()).min(self.stacks[index].areas.len());
-            self.let_go(index, going, batch);
-            left -= going;
-            if batch.room() == 0 && left > 0 {
-                self.decaying = Some((index, left));
+            if going > 0 {
+                self.let_go(index, going, batch);
+            }
+            if batch.room() == 0 && left > going {
+                self.decaying = Some((index, left - going));
                 return;
             }
             self.stacks[index].low = self.stacks[index].areas.len();
-            index += 1;
-            match self.stacks.get(index) {
-                Some(stack) => left = stack.surplus(),
-                None => break,
-            }
         }
-        self.decaying = None;
     }
 
     /// Moves any pooled areas into `batch` until that is full or nothing is left.

@@ -22,19 +22,19 @@ pub(super) struct AreaWord(pub(super) u64);
 impl AreaWord {
     pub(super) const VACANT: AreaWord = AreaWord(0);
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn busy(total: u64, guard: Guard, cpu: u32) -> AreaWord {
         let guard = guard.pages() << GUARD_BIT;
         AreaWord(total << PAGES_SHIFT | u64::from(cpu) << CPU_SHIFT | guard | BUSY)
     }
 
     /// The same area, freed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn as_idle(self) -> AreaWord {
         AreaWord(self.0 & !((1 << STATE_BITS) - 1) | IDLE)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_busy(self) -> bool {
         self.0 & ((1 << STATE_BITS) - 1) == BUSY
     }
@@ -43,18 +43,18 @@ impl AreaWord {
         self == AreaWord::VACANT
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn total(self) -> u64 {
         self.0 >> PAGES_SHIFT
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn guard(self) -> Guard {
         if self.0 >> GUARD_BIT & 1 == 1 { Guard::Page } else { Guard::None }
     }
 
     /// The position of the CPU that allocated it last.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cpu(self) -> u32 {
         (self.0 >> CPU_SHIFT) as u32 & ((1 << CPU_BITS) - 1)
     }
@@ -77,14 +77,14 @@ impl Slots {
     }
 
     /// The chunk of a slot and its place there.
-    #[inline]
+    #[inline(always)]
     fn locate(slot: u32) -> (usize, usize) {
         let above = slot + FIRST_CHUNK;
         let chunk = above.ilog2() - FIRST_CHUNK.ilog2();
         (chunk as usize, (above - (FIRST_CHUNK << chunk)) as usize)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
         let (chunk, place) = Slots::locate(slot);
         &self.chunks[chunk].get().expect("a slot's chunk is published before the slot")[place]
