@@ -1,7 +1,7 @@
 //! The `nofrag` command: the only crate that prints.
 //!
-//! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. What is printed
-//! comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
+//! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. What is
+//! printed comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
 mod host;
 mod output;

@@ -1,7 +1,8 @@
 //! Published figures: claims to print beside a measurement.
 //!
-//! They live in `data/figures/*.toml`, one file per document, each with its unit and the place where it stands. Ratios are
-//! formed here so that no scenario does it its own way: before over after, as an interval when several runs were published.
+//! They live in `data/figures/*.toml`, one file per document, each with its unit and the place where it stands. Ratios
+//! are formed here so that no scenario does it its own way: before over after, as an interval when several runs were
+//! published.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,18 +1,19 @@
 //! Scenarios that replay a published comparison, and what surrounds them.
 //!
-//! A *scenario* belongs to one document. It runs the document's programs under several *designs* (presets of the same engine), in
-//! one process, turn by turn, and returns a [`Report`]: measurements, the published figures beside them as ratios, and *oracles*,
-//! which are claims that the run itself confirms or refutes. Nothing here prints; a report becomes text in [`render`], JSON by
-//! serde, and a folder in [`record`].
+//! A *scenario* belongs to one document. It runs the document's programs under several *designs* (presets of the same
+//! engine), in one process, turn by turn, and returns a [`Report`]: measurements, the published figures beside them as
+//! ratios, and *oracles*, which are claims that the run itself confirms or refutes. Nothing here prints; a report
+//! becomes text in [`render`], JSON by serde, and a folder in [`record`].
 //!
 //! Three rules keep the figures honest.
 //!
-//! 1. **Counts before times.** What is counted (steps, fits, objects) depends on the seed alone and is compared exactly. What is
-//!    timed depends on the machine: it is shown as median and range, and published times are compared as ratios only.
-//! 2. **Designs take turns.** Each repetition runs every design once, in an order that rotates, so that a slow minute of the host
-//!    falls on all of them.
-//! 3. **The lab distrusts itself.** Few repetitions, a wide range and overlapping ranges become notes of the report, and rows that
-//!    a design of ours loses are shown like the others.
+//! 1. **Counts before times.** What is counted (steps, fits, objects) depends on the seed alone and is compared
+//!    exactly. What is timed depends on the machine: it is shown as median and range, and published times are compared
+//!    as ratios only.
+//! 2. **Designs take turns.** Each repetition runs every design once, in an order that rotates, so that a slow minute
+//!    of the host falls on all of them.
+//! 3. **The lab distrusts itself.** Few repetitions, a wide range and overlapping ranges become notes of the report,
+//!    and rows that a design of ours loses are shown like the others.
 
 pub mod figures;
 pub mod machine;
@@ -23,6 +24,8 @@ pub mod render;
 pub mod report;
 pub mod scenario;
 pub mod stats;
+mod vmap_areas;
 
 pub use report::Report;
 pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};
+pub use vmap_areas::VmapAreas2019;

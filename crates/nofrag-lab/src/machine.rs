@@ -6,7 +6,8 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a result comes from. Everything that a reader needs to make it again, and nothing that names a person or a host.
+/// Where a result comes from. Everything that a reader needs to make it again, and nothing that names a person or a
+/// host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// When the run began, in UTC.

@@ -38,7 +38,8 @@ impl Random {
         }
     }
 
-    /// Moves every item to another place: one random cycle through all of them (Sattolo), as the kernel's test driver does.
+    /// Moves every item to another place: one random cycle through all of them (Sattolo), as the kernel's test driver
+    /// does.
     pub fn shuffle_cyclic<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             let j = self.index(i);

@@ -1,8 +1,8 @@
 //! Saved results: `<date>-<machine>/{README.md, raw.jsonl, summary.txt}`.
 //!
-//! `raw.jsonl` holds what was measured, one JSON object per line: the origin first, then for each report its settings, every
-//! measurement with all its samples, every comparison, every oracle and the notes. `summary.txt` is what the terminal showed.
-//! `README.md` says where both come from and how to make them again.
+//! `raw.jsonl` holds what was measured, one JSON object per line: the origin first, then for each report its settings,
+//! every measurement with all its samples, every comparison, every oracle and the notes. `summary.txt` is what the
+//! terminal showed. `README.md` says where both come from and how to make them again.
 
 use std::fs;
 use std::io::{self, Write};
@@ -34,7 +34,8 @@ enum Line<'a> {
     Note { scenario: &'a str, note: &'a str },
 }
 
-/// Writes a new folder below `root` and returns its path; a folder that exists is left alone and the new one is numbered.
+/// Writes a new folder below `root` and returns its path; a folder that exists is left alone and the new one is
+/// numbered.
 ///
 /// # Errors
 /// What the file system says.
@@ -110,7 +111,8 @@ fn readme(origin: &Origin, results: &[Saved]) -> String {
         let Report { scenario, document, settings, oracles, elapsed_s, .. } = &result.report;
         let broken = result.report.broken().count();
         text.push_str(&format!(
-            "\n## {scenario}\n\n{document}. Mode {}, seed {}, {} repetitions of {} loops, {} threads; designs {}; {:.0} s.\n\
+            "\n## {scenario}\n\n{document}. Mode {}, seed {}, {} repetitions of {} loops, {} threads; \
+             designs {}; {:.0} s.\n\
              {} claims were judged, {broken} exact ones broken.\n",
             settings.mode,
             settings.seed,

@@ -29,7 +29,9 @@ pub enum Section {
         title: String,
         /// What a row is and how to read it.
         caption: String,
-        /// Column names; the first column holds the rows' names.
+        /// How many columns, from the left, hold text; the others hold numbers.
+        texts: usize,
+        /// Column names.
         header: Vec<String>,
         /// The rows.
         rows: Vec<Vec<String>>,
@@ -134,8 +136,9 @@ pub fn text(sections: &[Section]) -> String {
     for section in sections {
         match section {
             Section::Bars { title, groups } => bars(&mut out, title, groups),
-            Section::Table { title, caption, header, rows } => {
-                table(&mut out, title, caption, header, rows);
+            Section::Table { title, caption, texts, header, rows } => {
+                heading(&mut out, title, caption);
+                table(&mut out, *texts, header, rows);
             }
             Section::Lines { title, lines } => list(&mut out, title, lines),
         }
@@ -184,11 +187,14 @@ const RULED: TableStyle =
 
 const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
 
-fn table(out: &mut String, title: &str, caption: &str, header: &[String], rows: &[Vec<String>]) {
+fn heading(out: &mut String, title: &str, caption: &str) {
     push(out, format_args!("{title}"));
     for line in wrapped(caption, COLUMNS as usize - 2) {
         push(out, format_args!("  {line}"));
     }
+}
+
+fn table(out: &mut String, texts: usize, header: &[String], rows: &[Vec<String>]) {
     let mut grid = Grid::new();
     grid.load_style(RULED)
         .set_content_arrangement(ContentArrangement::Dynamic)
@@ -196,7 +202,7 @@ fn table(out: &mut String, title: &str, caption: &str, header: &[String], rows: 
         .set_header(header)
         .add_rows(rows);
     for (i, column) in grid.column_iter_mut().enumerate() {
-        let alignment = if i == 0 { CellAlignment::Left } else { CellAlignment::Right };
+        let alignment = if i < texts { CellAlignment::Left } else { CellAlignment::Right };
         column.set_cell_alignment(alignment);
     }
     for line in grid.lines() {
@@ -243,6 +249,12 @@ pub fn number(value: f64) -> String {
     } else {
         thousands(value.round() as i64)
     }
+}
+
+/// A whole number with its thousands apart.
+#[must_use]
+pub fn count(value: f64) -> String {
+    thousands(value.round() as i64)
 }
 
 fn thousands(value: i64) -> String {
@@ -296,25 +308,24 @@ pub fn oracles(oracles: &[Oracle]) -> Section {
     Section::Table {
         title: format!("Claims: {} of {exact} exact ones hold", exact - broken),
         caption: "A row is one claim that this run confirms or refutes. \"exact\" must hold everywhere and decides \
-                  --check; \"ratio\" holds on a quiet machine; \"environment\" depends on the machine."
+                  --check; \"ratio\" holds on a quiet machine; \"host\" depends on the machine."
             .to_owned(),
-        header: ["", "id", "kind", "claim", "measured", "must be"].map(str::to_owned).to_vec(),
+        texts: 3,
+        header: ["", "id", "claim", "measured", "must be"].map(str::to_owned).to_vec(),
         rows: oracles.iter().map(oracle_row).collect(),
     }
 }
 
 fn oracle_row(oracle: &Oracle) -> Vec<String> {
-    let verdict = match (oracle.holds, oracle.kind) {
-        (true, _) => "ok",
-        (false, Kind::Exact) => "BROKEN",
-        (false, _) => "no",
+    let verdict = match (oracle.kind, oracle.holds) {
+        (Kind::Exact, true) => "exact: ok",
+        (Kind::Exact, false) => "exact: BROKEN",
+        (Kind::Ratio, true) => "ratio: ok",
+        (Kind::Ratio, false) => "ratio: no",
+        (Kind::Environment, true) => "host: ok",
+        (Kind::Environment, false) => "host: no",
     };
-    let kind = match oracle.kind {
-        Kind::Exact => "exact",
-        Kind::Ratio => "ratio",
-        Kind::Environment => "environment",
-    };
-    let texts = [verdict, &oracle.id, kind, &oracle.claim];
+    let texts = [verdict, &oracle.id, &oracle.claim];
     let mut row = texts.map(str::to_owned).to_vec();
     row.push(number(oracle.measured));
     row.push(oracle.relation.to_string());

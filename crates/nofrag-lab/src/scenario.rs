@@ -37,7 +37,7 @@ pub trait Scenario: Sync {
 /// All scenarios, in the order in which `all` runs them.
 #[must_use]
 pub fn scenarios() -> &'static [&'static dyn Scenario] {
-    &[]
+    &[&crate::VmapAreas2019]
 }
 
 /// A program as a list of programs shows it.
@@ -57,7 +57,8 @@ pub enum Mode {
     /// Every program alone in a fresh space, designs turn by turn: what the tables show.
     #[default]
     Compare,
-    /// The kernel script's `performance`: one pinned CPU, programs in order, three repetitions, in one space; time is summed.
+    /// The kernel script's `performance`: one pinned CPU, programs in order, three repetitions, in one space; time is
+    /// summed.
     Performance,
     /// `test_repeat_count=1` on all CPUs, each thread in an order of its own, in one space: elapsed and processor time.
     Shuffle,

@@ -1,8 +1,8 @@
 //! Medians, ranges and tails.
 //!
-//! A repetition gives one number; a [`Spread`] is what the repetitions gave together. The median stands for them because a
-//! shared host disturbs upwards only, and the range says how far. Single operations, whose tail matters more than their middle,
-//! go to a [`Tail`] instead.
+//! A repetition gives one number; a [`Spread`] is what the repetitions gave together. The median stands for them
+//! because a shared host disturbs upwards only, and the range says how far. Single operations, whose tail matters more
+//! than their middle, go to a [`Tail`] instead.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,4 @@
 //! The command from outside: what it prints and how it ends.
 
 mod host_vmalloc;
+mod run;

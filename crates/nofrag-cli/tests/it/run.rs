@@ -1,0 +1,118 @@
+//! `nofrag run`: what it lists, prints, writes and saves, and how it ends.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SCENARIO: &str = "vmap-areas-2019";
+
+fn nofrag(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nofrag")).args(args).output().unwrap()
+}
+
+/// A run that ends at once: one program, few loops.
+fn small(more: &[&str]) -> Output {
+    let few = ["run", SCENARIO, "--mask", "long_busy_hole", "--loops", "20", "--repeat", "2"];
+    nofrag(&[&few[..], more].concat())
+}
+
+fn check_refused(args: &[&str], expected: &str) {
+    let output = nofrag(args);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains(expected), "no {expected:?} in:\n{err}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn without_a_name_scenarios_and_programs_are_listed() {
+    let output = nofrag(&["run"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    for part in [SCENARIO, "Rezki", "linux-4.19", "nofrag", "long_busy_hole", "65536"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn a_run_shows_bars_tables_and_figures_in_a_hundred_columns() {
+    let output = small(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in ["█", "long_busy_hole", "Steps per search", "3.25..3.96x", "Notes", "Claims"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(output.stderr.is_empty(), "no progress where there is no terminal");
+}
+
+#[test]
+fn check_lists_the_claims_and_passes() {
+    let output = small(&["--check", "--design", "linux-4.19,linux-5.2"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in ["hole-walk-before", ">= 15000", "no-overlap", "tree-search"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    assert!(!text.contains("BROKEN"), "{text}");
+}
+
+#[test]
+fn json_has_the_origin_the_measurements_and_the_oracles() {
+    let output = small(&["--json", "--seed", "3", "--design", "linux-5.2"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = &document["reports"][0];
+    assert_eq!(report["scenario"], SCENARIO);
+    assert_eq!(report["settings"]["seed"], 3);
+    assert!(document["origin"]["command"].as_str().unwrap().starts_with("nofrag run"));
+    let row = &report["measurements"][0];
+    assert_eq!((&row["program"], &row["design"]), (&"long_busy_hole".into(), &"linux-5.2".into()));
+    assert_eq!(row["time"]["samples"].as_array().unwrap().len(), 2);
+    for oracle in report["oracles"].as_array().unwrap() {
+        for key in ["id", "claim", "measured", "relation", "holds"] {
+            assert!(!oracle[key].is_null(), "{key} of {oracle}");
+        }
+    }
+}
+
+#[test]
+fn save_writes_what_was_shown_and_what_is_behind_it() {
+    let root = tempfile::tempdir().unwrap();
+    let output = small(&["--design", "linux-5.2", "--save", root.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let folder = fs::read_dir(root.path()).unwrap().next().unwrap().unwrap().path();
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(read("summary.txt").as_bytes(), output.stdout);
+    assert!(read("README.md").contains("nofrag run vmap-areas-2019"));
+    for line in read("raw.jsonl").lines() {
+        serde_json::from_str::<Value>(line).unwrap();
+    }
+}
+
+#[test]
+fn bad_use_names_what_there_is() {
+    check_refused(&["run", "vmap"], "there are: all, vmap-areas-2019");
+    check_refused(&["run", SCENARIO, "--mask", "fix_size"], "fix_size_alloc (1)");
+    check_refused(&["run", SCENARIO, "--design", "linux-2.4"], "linux-4.19, linux-5.2");
+    check_refused(&["run", SCENARIO, "--mode", "fast"], "performance");
+    check_refused(&["run", SCENARIO, "--loops", "0"], "--loops must be at least 1");
+}
+
+#[test]
+fn all_runs_every_scenario() {
+    let output = nofrag(&["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with(SCENARIO), "{text}");
+}
+
+#[test]
+fn help_documents_the_exit_status() {
+    let output = nofrag(&["--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["Exit status", "0  done", "1  run --check", "2  bad use"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}

@@ -1,0 +1,534 @@
+//! What a run must confirm.
+//!
+//! Some claims are about the designs themselves and are tried on small structures of their own ([`judge_engines`]); the
+//! others read the run's measurements ([`judge_measurements`]). A claim that counts something is exact; one that
+//! compares two times of the same run is a ratio.
+
+use std::collections::VecDeque;
+
+use nofrag::check::Check;
+use nofrag::ranges::{
+    AlignClasses, AlignRule, Config, Counters, Fit, Index, RangeAllocator, Request, Span,
+};
+use nofrag::vmap::{AreaRequest, Budget, Guard, Preset, VmapPolicy, VmapSpace};
+
+use super::catalogue::{Program, SPECS, Source, Spec, Width};
+use super::compare::{EMULATED_CPUS, Plan};
+use super::programs::{FIRST_REFUSED_SHIFT, LONG_BUSY_AREAS};
+use super::worker::{Audit, Failure, Size, Worker, new_space};
+use super::{AFTER, BEFORE, OURS, names};
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::random::Random;
+use crate::report::Report;
+use crate::scenario::RunError;
+
+/// Notes one claim.
+fn judge(
+    report: &mut Report,
+    kind: Kind,
+    id: &str,
+    claim: &str,
+    measured: f64,
+    relation: Relation,
+) {
+    report.oracles.push(Oracle::judge(id, kind, claim, measured, relation));
+}
+
+fn exact(report: &mut Report, id: &str, claim: &str, measured: f64, relation: Relation) {
+    judge(report, Kind::Exact, id, claim, measured, relation);
+}
+
+const NONE: Relation = Relation::Equals(0.0);
+
+/// Tries the designs on small structures.
+pub(super) fn judge_engines(plan: &Plan, report: &mut Report) -> Result<(), RunError> {
+    let trouble = |program: &str, failure: Failure| RunError::Engine {
+        design: "a design".to_owned(),
+        program: program.to_owned(),
+        why: failure.to_string(),
+    };
+    let fits = fit_types().map_err(|failure| trouble("the fit types", failure))?;
+    exact(
+        report,
+        "fit-types",
+        "[100,200) is cut and joined as FL, LE, RE, NE and a double merge; deviations",
+        fits,
+        NONE,
+    );
+    searches(plan, report).map_err(|failure| trouble("the searches", failure))?;
+    misaligned_holes(report).map_err(|failure| trouble("misaligned holes", failure))?;
+    padded_search(plan, report).map_err(|failure| trouble("the padded search", failure))?;
+    span_over_live(plan, report).map_err(|failure| trouble("span over live", failure))?;
+    lazy_limits(plan, report).map_err(|failure| trouble("the lazy limit", failure))?;
+    pools(report).map_err(|failure| trouble("the pools", failure))?;
+    bodies(plan, report).map_err(|failure| trouble("an audited body", failure))
+}
+
+fn records(error: impl std::fmt::Display) -> Failure {
+    Failure::Records(error.to_string())
+}
+
+const TREE: Index = Index::AugmentedTree(AlignRule::Padded);
+
+fn allocator(index: Index, holes: &[(u64, u64)]) -> Result<RangeAllocator, Failure> {
+    let align_classes = AlignClasses::new(&[3, 9]).expect("ascending exponents from 1 to 30");
+    let size_index = index == Index::WideBlocks;
+    let mut ranges = RangeAllocator::new(Config { index, align_classes, size_index });
+    for (start, end) in holes {
+        let span = Span::new(*start, *end).map_err(records)?;
+        ranges.add_span(span).map_err(|error| Failure::Records(format!("{error:?}")))?;
+    }
+    Ok(ranges)
+}
+
+fn free_of(ranges: &RangeAllocator) -> Vec<(u64, u64)> {
+    ranges.iter_free().map(|hole| (hole.start(), hole.end())).collect()
+}
+
+/// What is taken out of [100,200), what is left, and the counter of its type.
+type Cut = ((u64, u64), &'static [(u64, u64)], fn(&Counters) -> u64);
+
+/// How often the tree or our index deviates from the four fits and the double merge.
+fn fit_types() -> Result<f64, Failure> {
+    let cuts: [Cut; 4] = [
+        ((100, 200), &[], |counters| counters.fit_full),
+        ((100, 110), &[(110, 200)], |counters| counters.fit_left_edge),
+        ((190, 200), &[(100, 190)], |counters| counters.fit_right_edge),
+        ((120, 130), &[(100, 120), (130, 200)], |counters| counters.fit_no_edge),
+    ];
+    let mut deviations = 0;
+    for index in [TREE, Index::WideBlocks] {
+        for ((start, end), left, fit) in cuts {
+            let mut ranges = allocator(index, &[(100, 200)])?;
+            ranges.alloc_at(Span::new(start, end).map_err(records)?).map_err(records)?;
+            let right = free_of(&ranges) == left && fit(ranges.counters()) == 1;
+            deviations += u32::from(!right) + u32::from(ranges.check().is_err());
+        }
+        let mut ranges = allocator(index, &[(0, 30)])?;
+        let middle = Span::new(10, 20).map_err(records)?;
+        ranges.alloc_at(middle).map_err(records)?;
+        ranges.free(middle).map_err(records)?;
+        let joined = free_of(&ranges) == [(0, 30)] && ranges.counters().merges_both == 1;
+        deviations += u32::from(!joined) + u32::from(ranges.check().is_err());
+    }
+    Ok(f64::from(deviations))
+}
+
+/// Random holes with gaps between them, ascending.
+fn random_holes(random: &mut Random, count: usize, gap: u64, length: u64) -> Vec<(u64, u64)> {
+    let mut end = 0;
+    let mut hole = || {
+        let start = end + random.between(1, gap);
+        end = start + random.between(1, length);
+        (start, end)
+    };
+    (0..count).map(|_| hole()).collect()
+}
+
+/// The lowest place by looking at every hole.
+fn linear_scan(holes: &[(u64, u64)], request: &Request) -> Option<u64> {
+    holes.iter().find_map(|(start, end)| {
+        let usable = Span::new(*start, *end).ok()?.intersection(request.within)?;
+        usable.lowest_fit(request.size, request.align)
+    })
+}
+
+/// One query that leaves the allocator as it was: where it found room, and in how many steps.
+fn query(ranges: &mut RangeAllocator, request: &Request) -> Result<(Option<u64>, u64), Failure> {
+    let before = ranges.counters().steps;
+    let found = ranges.alloc(request).ok();
+    let steps = ranges.counters().steps - before;
+    if let Some(span) = found {
+        ranges.free(span).map_err(records)?;
+    }
+    Ok((found.map(Span::start), steps))
+}
+
+/// Page-aligned searches of the tree, and all searches of ours, against a linear scan.
+fn searches(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+    let mut random = Random::new(plan.seed, 9);
+    let (mut tree_wrong, mut ours_wrong, mut over_bound) = (0, 0, 0);
+    for _ in 0..40 {
+        let count = random.between(1, 400) as usize;
+        let holes = random_holes(&mut random, count, 40, 1200);
+        let end = holes[holes.len() - 1].1;
+        let mut tree = allocator(TREE, &holes)?;
+        let mut ours = allocator(Index::WideBlocks, &holes)?;
+        let bound = 4.0 * ((count + 1) as f64).log2() + 8.0;
+        for _ in 0..50 {
+            let low = random.between(0, end);
+            let size = random.between(1, 1300);
+            let request = Request::new(size).within(Span::new(low, end + 1).map_err(records)?);
+            let truth = linear_scan(&holes, &request);
+            let (found, steps) = query(&mut tree, &request)?;
+            tree_wrong += u32::from(found != truth);
+            over_bound += u32::from(steps as f64 > bound);
+
+            let high = random.between(low, end) + 1;
+            let aligned = Request::new(random.between(1, 700))
+                .align(1 << random.between(0, 10))
+                .within(Span::new(low, high).map_err(records)?);
+            let (found, _) = query(&mut ours, &aligned)?;
+            ours_wrong += u32::from(found != linear_scan(&holes, &aligned));
+        }
+    }
+    let claim = "the tree's page-aligned search equals a linear scan; differences in 2,000 queries";
+    exact(report, "tree-search", claim, tree_wrong.into(), NONE);
+    let claim = "and takes at most 4 log2(N+1) + 8 steps; queries above";
+    exact(report, "tree-steps", claim, over_bound.into(), NONE);
+    let claim = "ours equals it for alignments up to 4 MiB and any bounds; differences in 2,000";
+    exact(report, "ours-search", claim, ours_wrong.into(), NONE);
+    Ok(())
+}
+
+/// Without padding, a tree search visits every hole that is large enough but misaligned.
+fn misaligned_holes(report: &mut Report) -> Result<(), Failure> {
+    let (mut deviations, mut ours_found) = (0, 0);
+    for count in [256_u64, 1024, 4096, 16_384] {
+        let holes: Vec<(u64, u64)> = (0..count).map(|i| (64 * i + 1, 64 * i + 33)).collect();
+        let request = Request::new(32).align(64);
+        let unpadded = Index::AugmentedTree(AlignRule::Unpadded);
+        let (found, steps) = query(&mut allocator(unpadded, &by_levels(&holes))?, &request)?;
+        deviations += u32::from(found.is_some() || steps != 2 * count - 1);
+        let (found, _) = query(&mut allocator(Index::WideBlocks, &holes)?, &request)?;
+        ours_found += u32::from(found.is_some());
+    }
+    let claim = "N misaligned holes: the unpadded tree finds nothing in 2N-1 steps; deviations";
+    exact(report, "misaligned-holes", claim, deviations.into(), NONE);
+    exact(
+        report,
+        "ours-misaligned-holes",
+        "and ours finds nothing either",
+        ours_found.into(),
+        NONE,
+    );
+    Ok(())
+}
+
+/// The order in which a sorted list becomes a perfectly balanced tree: level by level, each middle before its halves.
+fn by_levels(holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut order = Vec::new();
+    let mut parts = VecDeque::from([holes]);
+    while let Some(part) = parts.pop_front() {
+        if let Some(middle) = part.get(part.len() / 2) {
+            order.push(*middle);
+            parts.extend([&part[..part.len() / 2], &part[part.len() / 2 + 1..]]);
+        }
+    }
+    order
+}
+
+/// How often the padded search misses a fit, or takes one that is not the lowest.
+fn padded_search(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+    let mut random = Random::new(plan.seed, 10);
+    let (mut fits, mut missed, mut not_lowest, mut ours_wrong) = (0, 0, 0, 0);
+    for _ in 0..2_000 {
+        let holes = random_holes(&mut random, 200, 40, 60);
+        let end = holes[holes.len() - 1].1;
+        let mut tree = allocator(TREE, &by_levels(&holes))?;
+        let mut ours = allocator(Index::WideBlocks, &holes)?;
+        for _ in 0..5 {
+            let low = random.between(0, end - 1);
+            let request = Request::new(random.between(1, 20))
+                .align(1 << random.between(1, 6))
+                .within(Span::new(low, end).map_err(records)?);
+            let truth = linear_scan(&holes, &request);
+            let (found, _) = query(&mut tree, &request)?;
+            fits += u32::from(truth.is_some());
+            missed += u32::from(truth.is_some() && found.is_none());
+            not_lowest += u32::from(found.is_some() && found != truth);
+            ours_wrong += u32::from(query(&mut ours, &request)?.0 != truth);
+        }
+    }
+    let percent = |count: u32| 100.0 * f64::from(count) / f64::from(fits.max(1));
+    let claim =
+        "aligned searches of the padded tree that are not the lowest, in % (simulated: 10.0)";
+    judge(report, Kind::Ratio, "padded-not-lowest", claim, percent(not_lowest), near(10.0, 1.5));
+    let claim = "existing fits that the padded tree misses, in % (simulated: 13.9)";
+    judge(report, Kind::Ratio, "padded-missed", claim, percent(missed), near(13.9, 1.5));
+    let claim = "our index neither misses nor takes a higher one; wrong answers in 10,000";
+    exact(report, "ours-aligned", claim, ours_wrong.into(), NONE);
+    Ok(())
+}
+
+fn near(value: f64, tolerance: f64) -> Relation {
+    Relation::Between(value - tolerance, value + tolerance)
+}
+
+/// How far above its live pages a random mix reaches: exactness and best fit gain little.
+fn span_over_live(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+    let kernel = Index::AugmentedTree(AlignRule::PaddedUnlessExact);
+    let designs = [
+        ("span-kernel", "the kernel's rule", kernel, Fit::Lowest, 1.143),
+        ("span-lowest", "exact lowest fit", Index::WideBlocks, Fit::Lowest, 1.133),
+        ("span-best", "best fit", Index::WideBlocks, Fit::Best, 1.136),
+    ];
+    for (id, name, index, fit, simulated) in designs {
+        let mut total = 0.0;
+        for run in 0..4 {
+            total += mean_span(&mut Random::new(plan.seed, 110 + run), index, fit)?;
+        }
+        let claim =
+            format!("highest end over live pages of a random mix, {name} (simulated: {simulated})");
+        judge(report, Kind::Ratio, id, &claim, total / 4.0, near(simulated, 0.03));
+    }
+    Ok(())
+}
+
+fn mean_span(random: &mut Random, index: Index, fit: Fit) -> Result<f64, Failure> {
+    let mut ranges = allocator(index, &[(0, 1 << 22)])?;
+    let mut live: Vec<Span> = Vec::new();
+    let (mut sum, mut samples) = (0.0, 0);
+    for operation in 0..12_000 {
+        if live.len() < 300 || random.between(0, 1) == 0 {
+            let aligned = random.between(0, 3) == 0;
+            let (size, align) = if aligned { (1024, 1024) } else { (random.between(2, 101), 1) };
+            let request = Request::new(size).align(align).fit(fit);
+            live.push(ranges.alloc(&request).map_err(records)?);
+        } else {
+            let at = random.index(live.len());
+            ranges.free(live.swap_remove(at)).map_err(records)?;
+        }
+        if operation >= 3_000 && operation % 50 == 0 {
+            let end = live.iter().map(|span| span.end()).max().unwrap_or(0);
+            let pages: u64 = live.iter().map(|span| span.len()).sum();
+            sum += end as f64 / pages as f64;
+            samples += 1;
+        }
+    }
+    Ok(sum / f64::from(samples))
+}
+
+/// Linux's limits by number of CPUs, in MiB.
+const LIMITS_MIB: [(usize, u64); 9] =
+    [(1, 32), (2, 64), (4, 96), (8, 128), (16, 160), (32, 192), (64, 224), (128, 256), (256, 288)];
+
+/// The limit of lazily freed pages, and that a drain begins one page above it.
+fn lazy_limits(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+    let limit = VmapPolicy::LINUX_4_19.lazy_limit;
+    let wrong = |(cpus, mib): &&(usize, u64)| limit.pages(*cpus) != mib * 256;
+    let wrong = LIMITS_MIB.iter().filter(wrong).count();
+    let claim = "the lazy limit of 1 to 256 CPUs (J is 16,384 for 2, 57,344 for 64); deviations";
+    exact(report, "lazy-limit", claim, wrong as f64, NONE);
+    let mut deviations = 0;
+    for design in &plan.designs {
+        let space = new_space(design.policy, 1 << 20, EMULATED_CPUS)?;
+        let limit = space.lazy_limit().get();
+        free_pages(&space, limit)?;
+        deviations += u32::from(space.counters().purge.areas != 0 || space.drain_wanted());
+        free_pages(&space, 1)?;
+        deviations += u32::from(space.counters().purge.areas == 0 && !space.drain_wanted());
+    }
+    let claim = "nothing is drained at the limit, and one page above it something is; deviations";
+    exact(report, "drain-at-limit", claim, deviations.into(), NONE);
+    Ok(())
+}
+
+/// Allocates areas of `pages` pages in all and frees them.
+fn free_pages(space: &VmapSpace, pages: u64) -> Result<(), Failure> {
+    let cpu = space.cpus().by_rank(0).expect("every space has a CPU");
+    let request = AreaRequest::new(pages).guard(Guard::None);
+    let area = space.alloc(cpu, &request)?;
+    space.free(cpu, area.start)?;
+    Ok(())
+}
+
+/// The pools of 6.9: what one page takes, and what a partial decay leaves.
+fn pools(report: &mut Report) -> Result<(), Failure> {
+    let pooled = |count: usize| -> Result<(VmapSpace, u64), Failure> {
+        let space = new_space(VmapPolicy::LINUX_6_9, 1 << 20, EMULATED_CPUS)?;
+        let cpu = space.cpus().by_rank(0).expect("every space has a CPU");
+        let mut areas = Vec::new();
+        for _ in 0..count {
+            areas.push(space.alloc(cpu, &AreaRequest::new(1))?);
+        }
+        let busy_pages = space.stats().busy_pages;
+        for area in areas {
+            space.free(cpu, area.start)?;
+        }
+        space.step(Budget { areas: usize::MAX });
+        Ok((space, busy_pages))
+    };
+    let (space, busy_pages) = pooled(1)?;
+    exact(
+        report,
+        "guard-page",
+        "an area of one page takes two",
+        busy_pages as f64,
+        Relation::Equals(2.0),
+    );
+    let cpu = space.cpus().by_rank(0).expect("every space has a CPU");
+    space.alloc(cpu, &AreaRequest::new(1))?;
+    let claim = "and its flushed area serves the next request for one page from the pool";
+    exact(report, "pool-hit", claim, space.counters().pools.hits as f64, Relation::Equals(1.0));
+    let mut deviations = 0;
+    for count in [0, 1, 2, 3, 4, 7, 8, 100] {
+        let (space, _) = pooled(count)?;
+        space.step(Budget { areas: usize::MAX });
+        let left = space.stats().pooled_areas as usize;
+        deviations += u32::from(left != count - count / 4);
+    }
+    let claim = "a partial decay leaves n - floor(n/4) of n pooled areas; deviations";
+    exact(report, "pool-decay", claim, deviations.into(), NONE);
+    Ok(())
+}
+
+/// The chosen programs under every design, small and with an eye on each area.
+fn bodies(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+    let (mut areas, mut overlaps, mut misfits, mut left, mut unclean) = (0, 0, 0, 0, 0);
+    for spec in plan.specs.iter().filter(|spec| is_audited(spec)) {
+        for design in &plan.designs {
+            let (audit, space, shift) = audited(plan, spec, design)?;
+            areas += audit.areas;
+            overlaps += audit.overlaps;
+            misfits += audit.misfits;
+            space.purge_all();
+            let stats = space.stats();
+            left += stats.total_pages - stats.free_pages + u64::from(space.check().is_err());
+            let clean = shift.is_some_and(|shift| (13.0..=63.0).contains(&shift));
+            unclean += u32::from(spec.program == Program::AlignShift && !clean);
+        }
+    }
+    let claim =
+        format!("no two of {areas} live areas share a page, guard pages included; overlaps");
+    exact(report, "no-overlap", &claim, overlaps as f64, NONE);
+    let claim =
+        "every area has the size, alignment, bounds and guard that were asked for; deviations";
+    exact(report, "as-requested", claim, misfits as f64, NONE);
+    let claim = "everything comes back after a purge, and every law holds; pages or laws missing";
+    exact(report, "all-returned", claim, left as f64, NONE);
+    let claim = "align_shift ends with a refusal under every design; deviations";
+    exact(report, "align-shift", claim, unclean.into(), NONE);
+    Ok(())
+}
+
+/// The programs that are quick to prepare: all of the kernel's, and most of ours.
+pub(super) fn is_audited(spec: &Spec) -> bool {
+    let small = match spec.program {
+        Program::Churn { live, .. } => live <= 10_000,
+        Program::MixedParams { areas } => areas <= 1_000,
+        _ => true,
+    };
+    small && spec.width == Width::Single
+}
+
+type Audited = (Audit, VmapSpace, Option<f64>);
+
+pub(super) fn audited(plan: &Plan, spec: &Spec, design: &Preset) -> Result<Audited, Failure> {
+    let space = new_space(design.policy, spec.space_pages(), EMULATED_CPUS)?;
+    let loops = spec.loops(50, super::catalogue::Search::Descends, plan.extent);
+    let size = Size { loops, pages: plan.pages, cpus: EMULATED_CPUS, threads: 1 };
+    let random = Random::new(plan.seed, spec.info.bit);
+    let mut worker = Worker::new(&space, 0, size, random, Audit::default());
+    spec.program.run(&mut worker)?;
+    let (audit, shift) = (worker.watch, worker.sample.extra.get(FIRST_REFUSED_SHIFT).copied());
+    Ok((audit, space, shift))
+}
+
+/// One seed, one set of counts.
+pub(super) fn judge_stability(unstable: &[String], report: &mut Report) {
+    let claim = "repetitions with the same seed count the same; single-threaded rows that differ";
+    exact(report, "same-seed", claim, unstable.len() as f64, NONE);
+    if !unstable.is_empty() {
+        report.notes.push(format!("counts differ between repetitions: {}", unstable.join(", ")));
+    }
+}
+
+/// Reads the claims of the document, and ours, from the measurements; those whose programs or designs were not run are
+/// left out.
+pub(super) fn judge_measurements(report: &mut Report) {
+    judge_walks(report);
+    judge_fits(report);
+    judge_times(report);
+}
+
+fn count(report: &Report, program: &str, design: &str, name: &str) -> Option<f64> {
+    report.measurement(program, design)?.count(name)
+}
+
+fn judge_walks(report: &mut Report) {
+    let hole = "long_busy_hole";
+    let areas = LONG_BUSY_AREAS as f64;
+    if let Some(steps) = count(report, hole, BEFORE, names::STEPS_PER_LOOP) {
+        let claim =
+            "4.19 walks over all 15,000 areas in each loop of long_busy_hole; steps per loop";
+        exact(report, "hole-walk-before", claim, steps, Relation::AtLeast(areas));
+    }
+    for (id, design) in [("hole-walk-after", AFTER), ("hole-walk-ours", OURS)] {
+        if let Some(steps) = count(report, hole, design, names::STEPS_PER_LOOP) {
+            let claim = format!("{design} needs no walk: steps per loop, two searches each");
+            exact(report, id, &claim, steps, Relation::AtMost(64.0));
+        }
+    }
+    if let Some(steps) = count(report, "fix_size_alloc", BEFORE, names::STEPS_PER_SEARCH) {
+        let claim = "4.19 is not slow on a clean space: steps per search of fix_size";
+        exact(report, "clean-before", claim, steps, Relation::AtMost(4.0));
+    }
+}
+
+fn judge_fits(report: &mut Report) {
+    if let Some(share) = count(report, "full_fit_alloc", AFTER, names::FITS[0]) {
+        let claim = "full_fit is served by full fits; their share";
+        exact(report, "full-fit", claim, share, Relation::AtLeast(0.99));
+    }
+    if let Some(share) = count(report, "fix_align_alloc", AFTER, names::FITS[3]) {
+        let claim = "fix_align splits free areas (no edge); their share";
+        exact(report, "align-splits", claim, share, Relation::AtLeast(0.5));
+    }
+    let mut more = 0;
+    let mut judged = false;
+    for spec in SPECS.iter().filter(|spec| spec.source == Source::Kernel) {
+        let of = |name| count(report, spec.info.name, AFTER, name);
+        let busy_before = count(report, spec.info.name, BEFORE, names::BUSY_OBJECTS);
+        if let (Some(free), Some(busy)) = (of(names::FREE_OBJECTS), busy_before) {
+            judged = true;
+            // One free area is the rest of the space; an empty space has no busy one.
+            more += u32::from(free > busy + 1.0);
+        }
+    }
+    if judged {
+        let claim = "5.2 keeps no more free areas than 4.19 keeps busy ones, but for the rest of the space; \
+                     programs of the kernel's test with more";
+        exact(report, "fewer-objects", claim, more.into(), NONE);
+    }
+}
+
+fn judge_times(report: &mut Report) {
+    let median = |program: &str, design: &str| {
+        report.measurement(program, design).map(|measurement| measurement.time.median)
+    };
+    let ratio = |program: &str, slow: &str, fast: &str| {
+        Some(median(program, slow)? / median(program, fast)?)
+    };
+    let tail = |program: &str, design: &str| {
+        let tail = report.measurement(program, design)?.tail?;
+        Some(tail.p999_ns as f64)
+    };
+    let mut found: Vec<(String, String, f64, Relation)> = Vec::new();
+    let mut note = |id: &str, claim: &str, measured: Option<f64>, relation| {
+        found.extend(measured.map(|value| (id.to_owned(), claim.to_owned(), value, relation)));
+    };
+    let claim = "long_busy_hole: time of 4.19 over 5.2 (published: 3.25 to 3.96 with page work)";
+    let hole = ratio("long_busy_hole", BEFORE, AFTER);
+    note("hole-speedup", claim, hole, Relation::AtLeast(3.25));
+    let claim = "fix_size on a clean space: time of 4.19 over 5.2; neither is slow";
+    note(
+        "clean-speedup",
+        claim,
+        ratio("fix_size_alloc", BEFORE, AFTER),
+        Relation::Between(0.5, 2.0),
+    );
+    let claim = "churn of 15,000 areas: time of 4.19 over 5.2";
+    note("churn-speedup", claim, ratio("churn_15k", BEFORE, AFTER), Relation::AtLeast(3.0));
+    let before = tail("mixed_params_10k", BEFORE);
+    let mixed = before.zip(tail("mixed_params_10k", AFTER)).map(|(before, after)| before / after);
+    let claim = "mixed_params over 10,000 areas: p99.9 of 4.19 over 5.2";
+    note("mixed-tail", claim, mixed, Relation::AtLeast(10.0));
+    let claim = "driver mode performance with holes: total of 4.19 over 5.2 (published: 3.35, 7.5)";
+    note("performance", claim, ratio("performance_hole", BEFORE, AFTER), Relation::AtLeast(1.0));
+    let claim = "driver mode shuffle: total of 4.19 over 5.2 (published: 107, over 325)";
+    note("shuffle", claim, ratio("shuffle", BEFORE, AFTER), Relation::AtLeast(3.0));
+    for (id, claim, measured, relation) in found {
+        judge(report, Kind::Ratio, &id, &claim, measured, relation);
+    }
+}

@@ -1,0 +1,20 @@
+//! The names of this scenario's units and counts, as its JSON and its tables have them.
+
+pub(super) const NS_PER_LOOP: &str = "ns per loop";
+pub(super) const US_PER_RUN: &str = "us per run of the test";
+pub(super) const SECONDS: &str = "s";
+
+pub(super) const OPERATIONS: &str = "operations";
+pub(super) const SEARCHES: &str = "searches";
+pub(super) const STEPS_PER_SEARCH: &str = "steps per search";
+pub(super) const STEPS_PER_LOOP: &str = "steps per loop";
+/// Full, left edge, right edge, no edge.
+pub(super) const FITS: [&str; 4] = ["FL share", "LE share", "RE share", "NE share"];
+pub(super) const POOL_SHARE: &str = "served by pools";
+pub(super) const LOCKED_PER_LOOP: &str = "locked operations per loop";
+pub(super) const CONFLICTS_PER_LOOP: &str = "lock conflicts per loop";
+pub(super) const PURGED_PER_LOOP: &str = "areas purged per loop";
+pub(super) const FREE_OBJECTS: &str = "free areas at end";
+pub(super) const BUSY_OBJECTS: &str = "busy areas at end";
+pub(super) const LAZY_AREAS: &str = "lazy areas at end";
+pub(super) const POOLED_AREAS: &str = "pooled areas at end";

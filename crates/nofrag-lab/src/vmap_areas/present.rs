@@ -1,0 +1,372 @@
+//! Tables of this scenario.
+
+use super::catalogue::{SPECS, Spec, Width};
+use super::compare::{EXTRAS, Plan, search_of};
+use super::{AFTER, BEFORE, OURS, names};
+use crate::figures::{self, Completeness, Figure};
+use crate::render::{BarGroup, Section, count, number, ratio, ratio_range};
+use crate::report::{Comparison, Measurement, Report};
+
+/// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
+const PICTURED: [&str; 4] = ["fix_size_alloc", "long_busy_hole", "churn_15k", "mixed_params_10k"];
+
+/// Sets the published figures beside what was run.
+pub(super) fn compare_published(report: &mut Report) {
+    let document = figures::rezki_2019();
+    let comparisons = document.figures.iter().flat_map(|figure| {
+        // The mode's second total runs the same tests in a space with holes.
+        let also = format!("{}_hole", figure.program);
+        let programs = [figure.program.clone(), also];
+        let report = &*report;
+        programs.into_iter().filter_map(move |program| beside(report, figure, &program, AFTER))
+    });
+    let references = document.references.iter().filter_map(|reference| {
+        let figure = Figure {
+            id: "kernel-code".to_owned(),
+            program: reference.program.clone(),
+            what: format!(
+                "{}: the kernels' own code in user space, 4.19 over 6.1",
+                reference.program
+            ),
+            place: "reference entry of the figures".to_owned(),
+            unit: "ns".to_owned(),
+            before: [reference.linux_4_19.ns; 2],
+            before_is: Completeness::Exactly,
+            after: [reference.linux_6_1.ns; 2],
+        };
+        beside(report, &figure, &reference.program, "linux-5.11")
+    });
+    report.comparisons = comparisons.chain(references).collect();
+}
+
+fn beside(report: &Report, figure: &Figure, program: &str, new: &str) -> Option<Comparison> {
+    let old = report.measurement(program, BEFORE)?;
+    let new = report.measurement(program, new)?;
+    Some(Comparison::of(figure, old, new))
+}
+
+/// Notes what weakens or explains the result.
+pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
+    report.notes.push(
+        "addresses only: no page is allocated, zeroed, mapped or written, so published times, which include \
+         that, are compared as ratios and ours are larger where the search dominates"
+            .to_owned(),
+    );
+    let bounded = bounded_programs(plan, report);
+    if !bounded.is_empty() {
+        report.notes.push(format!(
+            "fewer loops than the others for a design that is too slow: {}",
+            bounded.join(", ")
+        ));
+    }
+    report.notes.extend(losses(report));
+    report.notes.extend(report.weaknesses());
+}
+
+/// Rows that ran fewer loops than the same program did under another design.
+fn bounded_programs(plan: &Plan, report: &Report) -> Vec<String> {
+    let mut bounded = Vec::new();
+    for spec in &plan.specs {
+        for design in &plan.designs {
+            let Some(row) = report.measurement(spec.info.name, design.name) else { continue };
+            let most = report
+                .measurements
+                .iter()
+                .filter(|other| other.program == spec.info.name)
+                .map(|other| other.loops)
+                .max();
+            if most.is_some_and(|most| row.loops < most) {
+                debug_assert_eq!(search_of(design), super::catalogue::Search::Scans);
+                bounded.push(format!("{} ({})", spec.info.name, row.loops));
+            }
+        }
+    }
+    bounded
+}
+
+/// Programs in which an older design is faster than ours beyond the ranges of both.
+fn losses(report: &Report) -> Option<String> {
+    let mut losses = Vec::new();
+    for program in report.programs() {
+        let ours = report.measurement(program, OURS)?;
+        let faster = report
+            .measurements
+            .iter()
+            .filter(|other| other.program == program && other.time.max < ours.time.min)
+            .min_by(|a, b| a.time.median.total_cmp(&b.time.median));
+        if let Some(other) = faster {
+            let times = ratio(ours.time.median / other.time.median);
+            losses.push(format!("{program} ({times} the time of {})", other.design));
+        }
+    }
+    (!losses.is_empty()).then(|| format!("{OURS} loses: {}", losses.join(", ")))
+}
+
+/// All sections of a report.
+pub(super) fn sections(report: &Report) -> Vec<Section> {
+    let mut sections = Vec::new();
+    if report.settings.mode == "compare" {
+        sections.push(pictures(report));
+        sections.push(times(report));
+        sections.extend(tails(report));
+        sections.push(steps(report));
+        sections.push(fits(report));
+        sections.push(objects(report));
+        sections.extend(locks(report));
+        sections.extend(layouts(report));
+    } else {
+        sections.push(totals(report));
+        sections.extend(tests(report));
+    }
+    sections.extend(published(report));
+    sections
+}
+
+fn pictures(report: &Report) -> Section {
+    let group = |program: &&str| {
+        let rows = report.measurements.iter().filter(|m| m.program == **program);
+        let bars: Vec<_> = rows.map(|m| (m.design.clone(), m.time.median.max(0.1))).collect();
+        (!bars.is_empty()).then(|| BarGroup { name: titled(program), bars })
+    };
+    let groups: Vec<BarGroup> = PICTURED.iter().filter_map(group).collect();
+    Section::Bars { title: "Nanoseconds per loop, logarithmic".to_owned(), groups }
+}
+
+/// A program's name with its body.
+fn titled(program: &str) -> String {
+    match SPECS.iter().find(|spec| spec.info.name == program) {
+        Some(Spec { info, .. }) => format!("{program}: {}", info.body),
+        None => program.to_owned(),
+    }
+}
+
+/// A table with a row per program and a column per design; rows without any cell are left out.
+fn by_design(
+    report: &Report,
+    title: &str,
+    caption: &str,
+    wanted: impl Fn(&str) -> bool,
+    cell: impl Fn(&Measurement) -> Option<String>,
+) -> Option<Section> {
+    let designs = &report.settings.designs;
+    let header = ["program".to_owned()].into_iter().chain(designs.iter().cloned()).collect();
+    let mut rows = Vec::new();
+    for program in report.programs().into_iter().filter(|program| wanted(program)) {
+        let cells: Vec<Option<String>> = designs
+            .iter()
+            .map(|design| report.measurement(program, design).and_then(&cell))
+            .collect();
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+            rows.push([program.to_owned()].into_iter().chain(cells).collect());
+        }
+    }
+    let (title, caption) = (title.to_owned(), caption.to_owned());
+    let texts = 1;
+    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
+}
+
+/// A median with half its range in percent.
+fn median_and_range(measurement: &Measurement) -> String {
+    let time = &measurement.time;
+    if time.samples.len() < 2 {
+        return number(time.median);
+    }
+    format!("{} ±{:.0}%", number(time.median), 50.0 * time.relative_width())
+}
+
+fn times(report: &Report) -> Section {
+    let designs = &report.settings.designs;
+    let mut header = vec!["program".to_owned()];
+    header.extend(designs.iter().cloned());
+    let ends = designs.first().zip(designs.last()).filter(|(first, last)| first != last);
+    header.extend(ends.map(|_| "first/last".to_owned()));
+    let row = |program: &&str| {
+        let of = |design: &String| report.measurement(program, design);
+        let mut row = vec![(*program).to_owned()];
+        row.extend(designs.iter().map(|d| of(d).map_or("-".to_owned(), median_and_range)));
+        row.extend(ends.map(|(first, last)| match (of(first), of(last)) {
+            (Some(first), Some(last)) => ratio(first.time.median / last.time.median),
+            _ => "-".to_owned(),
+        }));
+        row
+    };
+    Section::Table {
+        title: "Time of one loop in nanoseconds".to_owned(),
+        caption: "A row is one program. Median of the repetitions, ± half their range; the lazy free, its share \
+                  of the purge and the guard page are included. `nofrag run` lists what a loop of each program does."
+            .to_owned(),
+        texts: 1,
+        header,
+        rows: report.programs().iter().map(row).collect(),
+    }
+}
+
+fn tails(report: &Report) -> Option<Section> {
+    by_design(
+        report,
+        "Slowest loops: p99.9 / maximum in microseconds",
+        "A row is one program whose loops were timed one by one, in a repetition of its own. Maxima contain the \
+         host's interruptions.",
+        |_| true,
+        |m| {
+            let tail = m.tail?;
+            let [p999, max] = [tail.p999_ns, tail.max_ns].map(|ns| number(ns as f64 / 1000.0));
+            Some(format!("{p999} / {max}"))
+        },
+    )
+}
+
+fn steps(report: &Report) -> Section {
+    let cell = |m: &Measurement| {
+        let mean = m.count(names::STEPS_PER_SEARCH).map_or_else(|| "-".to_owned(), number);
+        let pooled = m.count(names::POOL_SHARE).filter(|share| *share >= 0.005);
+        Some(match pooled {
+            Some(share) => format!("{mean} ({:.0}%)", 100.0 * share),
+            None => mean,
+        })
+    };
+    let section = by_design(
+        report,
+        "Steps per search (share served by a pool without a search)",
+        "A row is one program; a step is one inspected area, tree node or block. Depends on the seed alone where \
+         one thread runs.",
+        |_| true,
+        cell,
+    );
+    section.unwrap_or_else(|| nothing("Steps per search"))
+}
+
+fn nothing(title: &str) -> Section {
+    Section::Lines { title: title.to_owned(), lines: vec!["nothing was measured".to_owned()] }
+}
+
+fn fits(report: &Report) -> Section {
+    let cell = |m: &Measurement| {
+        let kinds = ["FL", "LE", "RE", "NE"];
+        let shares = kinds.iter().zip(names::FITS).filter_map(|(kind, name)| {
+            let percent = (100.0 * m.count(name)?).round();
+            (percent > 0.0).then(|| format!("{kind}{percent}"))
+        });
+        let cell = shares.collect::<Vec<_>>().join(" ");
+        (!cell.is_empty()).then_some(cell)
+    };
+    let section = by_design(
+        report,
+        "Where the found place lies in its free area, in percent",
+        "A row is one program. FL: all of the free area; LE, RE: its left or right edge; NE: no edge, which splits it.",
+        |_| true,
+        cell,
+    );
+    section.unwrap_or_else(|| nothing("Fit types"))
+}
+
+fn objects(report: &Report) -> Section {
+    let cell = |m: &Measurement| {
+        let (free, busy) = (m.count(names::FREE_OBJECTS)?, m.count(names::BUSY_OBJECTS)?);
+        Some(format!("{} / {}", count(free), count(busy)))
+    };
+    let section = by_design(
+        report,
+        "Free areas / busy areas when the loops end",
+        "A row is one program. The search of 4.19 knows only the busy ones, lazily freed ones included up to \
+         5.2; all others search the free ones.",
+        |_| true,
+        cell,
+    );
+    section.unwrap_or_else(|| nothing("Objects"))
+}
+
+fn locks(report: &Report) -> Option<Section> {
+    let parallel = |program: &str| {
+        let spec = SPECS.iter().find(|spec| spec.info.name == program);
+        spec.is_some_and(|spec| spec.width == Width::Parallel) || program == "fix_size_alloc"
+    };
+    by_design(
+        report,
+        "Locked operations / lock conflicts per loop",
+        "A row is one program; those named _threads run on all threads at once and share the space. Two locked \
+         operations for each lock taken, and the atomic updates.",
+        parallel,
+        |m| {
+            let (locked, conflicts) =
+                (m.count(names::LOCKED_PER_LOOP)?, m.count(names::CONFLICTS_PER_LOOP)?);
+            Some(format!("{} / {}", number(locked), number(conflicts)))
+        },
+    )
+}
+
+fn layouts(report: &Report) -> Option<Section> {
+    by_design(
+        report,
+        "Layout: span over live pages (refused allocations)",
+        "A row is one program that ends with a live set. 1.00 would be without any hole; the space of the _tight \
+         ones is full to 85 %.",
+        |_| true,
+        |m| {
+            let span = m.count(EXTRAS[2])?;
+            let refused = m.count(EXTRAS[1]).filter(|refused| *refused > 0.0);
+            let refused =
+                refused.map_or_else(String::new, |refusals| format!(" ({})", count(refusals)));
+            Some(format!("{span:.2}{refused}"))
+        },
+    )
+}
+
+fn totals(report: &Report) -> Section {
+    let cell = |m: &Measurement| {
+        let cpu = |name| m.count(name).map_or_else(|| "-".to_owned(), number);
+        let total = median_and_range(m);
+        Some(format!("{total} ({} + {})", cpu("user s"), cpu("sys s")))
+    };
+    let section = by_design(
+        report,
+        "All tests, in seconds: elapsed (user + system)",
+        "A row is one run of the kernel driver's mode: every thread runs every test in one space. With _hole, \
+         long_busy_hole takes the place of long_busy_list.",
+        |program| is_total(report, program),
+        cell,
+    );
+    section.unwrap_or_else(|| nothing("All tests"))
+}
+
+fn is_total(report: &Report, program: &str) -> bool {
+    report.measurements.iter().any(|m| m.program == program && m.unit == names::SECONDS)
+}
+
+fn tests(report: &Report) -> Option<Section> {
+    let cell = |m: &Measurement| {
+        let [passed, failed, xfailed] =
+            ["passed", "failed", "xfailed"].map(|name| m.count(name).unwrap_or(0.0));
+        Some(format!("{} [{passed}/{failed}/{xfailed}]", number(m.time.median)))
+    };
+    by_design(
+        report,
+        "Microseconds per run of a test [passed/failed/expected to fail and did]",
+        "A row is one test with all its loops, its preparation and its end included; the median over \
+         threads and repetitions.",
+        |program| !is_total(report, program),
+        cell,
+    )
+}
+
+fn published(report: &Report) -> Option<Section> {
+    let row = |comparison: &Comparison| {
+        let [old, new] = &comparison.designs;
+        vec![
+            comparison.what.clone(),
+            format!("{} ({old} over {new})", comparison.program),
+            ratio_range(comparison.published),
+            ratio(comparison.measured),
+        ]
+    };
+    let rows: Vec<_> = report.comparisons.iter().map(row).collect();
+    (!rows.is_empty()).then(|| Section::Table {
+        title: "Published beside measured: how many times faster the new design is".to_owned(),
+        caption: "A row is one published figure. Below 1x the new design is slower. Published times include page work."
+            .to_owned(),
+        texts: 2,
+        header: ["published", "run here", "published", "here"].map(str::to_owned).to_vec(),
+        rows,
+    })
+}

@@ -1,0 +1,228 @@
+//! The programs of the kernel's `test_vmalloc` that concern areas, without their pages.
+//!
+//! Sizes and orders are those of the kernel's test (7.3); what is left out is everything that is done with the memory:
+//! it is neither allocated, zeroed, written nor mapped. `pcpu_alloc` keeps only what reaches the area allocator: the
+//! per-CPU chunks, one group of areas each, on two emulated NUMA nodes.
+
+use nofrag::ranges::{RangeAllocator, Request, Span};
+use nofrag::units::Vpn;
+use nofrag::vmap::{AreaError, AreaRequest};
+
+use super::worker::{Body, Failure, Watch, Worker};
+
+/// The lazy limit of the space in one-page slots: what `full_fit` calls J.
+fn slots_of_limit<W: Watch>(worker: &Worker<'_, W>) -> u64 {
+    worker.space.lazy_limit().get()
+}
+
+/// Loops of one page (or `--pages`): the best case, always at the left edge of a free area.
+pub(super) struct FixSize;
+
+impl Body for FixSize {
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        let start = worker.take_pages(worker.size.pages)?;
+        worker.give(start)?;
+        Ok(1)
+    }
+}
+
+/// As many one-page holes as the lazy limit has pages; every loop fills one exactly.
+#[derive(Default)]
+pub(super) struct FullFit {
+    kept: Vec<Vpn>,
+}
+
+impl Body for FullFit {
+    fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+        let mut junk = Vec::new();
+        for _ in 0..slots_of_limit(worker) {
+            self.kept.push(worker.take_pages(1)?);
+            junk.push(worker.take_pages(1)?);
+        }
+        worker.give_all(junk)
+    }
+
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        let start = worker.take_pages(1)?;
+        worker.give(start)?;
+        Ok(1)
+    }
+
+    fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+        worker.give_all(self.kept.drain(..))
+    }
+}
+
+/// Areas that `long_busy` keeps.
+pub(super) const LONG_BUSY_AREAS: usize = 15_000;
+
+/// Pages of the holes below them in `long_busy_hole`: enough for the small request, too few for the large one.
+const TOO_SMALL_PAGES: u64 = 50;
+
+/// What lies below the 15,000 areas.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Below {
+    /// Nothing: the space was fresh, as the kernel's test hopes.
+    Nothing,
+    /// Eight holes that are too small for the large request, as any kernel that has run for a while has them.
+    SmallHoles,
+}
+
+/// 15,000 areas stay; each loop takes 100 pages and one page and gives both back.
+pub(super) struct LongBusy {
+    below: Below,
+    kept: Vec<Vpn>,
+}
+
+impl LongBusy {
+    pub(super) fn new(below: Below) -> LongBusy {
+        LongBusy { below, kept: Vec::new() }
+    }
+}
+
+impl Body for LongBusy {
+    fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+        let mut holes = Vec::new();
+        if self.below == Below::SmallHoles {
+            for _ in 0..8 {
+                holes.push(worker.take_pages(TOO_SMALL_PAGES)?);
+                self.kept.push(worker.take_pages(1)?);
+            }
+        }
+        for _ in 0..LONG_BUSY_AREAS {
+            self.kept.push(worker.take_pages(1)?);
+        }
+        if self.below == Below::SmallHoles {
+            worker.give_all(holes)?;
+            worker.space.purge_all();
+        }
+        Ok(())
+    }
+
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        let large = worker.take_pages(100)?;
+        let small = worker.take_pages(1)?;
+        worker.give(large)?;
+        worker.give(small)?;
+        Ok(1)
+    }
+
+    fn finish<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+        worker.give_all(self.kept.drain(..))
+    }
+}
+
+/// Loops of 1 to 100 pages, each size as likely.
+pub(super) struct RandomSize;
+
+impl Body for RandomSize {
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        let pages = worker.random.between(1, 100);
+        let start = worker.take_pages(pages)?;
+        worker.give(start)?;
+        Ok(1)
+    }
+}
+
+/// Loops of five pages aligned to 32 KiB, twice the stack alignment of x86-64.
+pub(super) struct FixAlign;
+
+impl Body for FixAlign {
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        let start = worker.take(&AreaRequest::new(5).align((32 << 10) / PAGE_BYTES))?;
+        worker.give(start)?;
+        Ok(1)
+    }
+}
+
+const PAGE_BYTES: u64 = 4096;
+
+/// An alignment in bytes as one in pages: anything up to a page is free.
+fn align_in_pages(shift: u32) -> u64 {
+    ((1_u64 << shift) / PAGE_BYTES).max(1)
+}
+
+/// Loops of 1 to 10 pages aligned to up to 4 MiB, both from the same random byte.
+pub(super) struct RandomSizeAlign;
+
+impl Body for RandomSizeAlign {
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        let byte = worker.random.byte();
+        let align = align_in_pages(u32::from(byte % 23));
+        let start = worker.take(&AreaRequest::new(u64::from(byte % 10) + 1).align(align))?;
+        worker.give(start)?;
+        Ok(1)
+    }
+}
+
+/// The name under which `align_shift` notes the first alignment that was refused.
+pub(super) const FIRST_REFUSED_SHIFT: &str = "first refused shift";
+
+/// One page at every alignment from one byte up to 2^63, until the first is refused. The refusal is expected.
+pub(super) struct AlignShift;
+
+impl Body for AlignShift {
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        for shift in 0..64 {
+            match worker.take(&AreaRequest::new(1).align(align_in_pages(shift))) {
+                Ok(start) => worker.give(start)?,
+                Err(AreaError::Exhausted { .. }) => {
+                    worker.sample.extra.insert(FIRST_REFUSED_SHIFT, f64::from(shift));
+                    return Ok(u64::from(shift) + 1);
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(64)
+    }
+}
+
+/// Objects of `pcpu_alloc` (`nr_pcpu_objects`).
+const PCPU_OBJECTS: u64 = 35_000;
+/// Emulated CPUs per node times the pages of one CPU's part of a chunk.
+const GROUP_PAGES: u64 = 2 * UNIT_PAGES;
+/// Pages of one CPU's part of a chunk.
+const UNIT_PAGES: u64 = 16;
+/// The two nodes' parts of a chunk lie one gibibyte apart, as their memory might.
+const NODE_OFFSETS: [u64; 2] = [0, (1 << 30) / PAGE_BYTES];
+
+/// 35,000 per-CPU objects of 1 to 1024 bytes with alignments of 2 to 2048: the chunks that they fill, then all freed.
+#[derive(Default)]
+pub(super) struct PerCpu {
+    chunks: usize,
+    live: Vec<Vpn>,
+}
+
+impl Body for PerCpu {
+    /// Packs the objects, which needs no areas: a new chunk is opened when the present one has no room.
+    fn prepare<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::Records(error.to_string());
+        let unit = Span::sized(0, UNIT_PAGES * PAGE_BYTES).map_err(|error| failed(&error))?;
+        let mut chunk = RangeAllocator::new(nofrag::ranges::Config::default());
+        self.chunks = 0;
+        for _ in 0..PCPU_OBJECTS {
+            let size = worker.random.between(1, PAGE_BYTES / 4);
+            let align = 1 << worker.random.between(1, 11);
+            let request = Request::new(size).align(align);
+            if self.chunks > 0 && chunk.alloc(&request).is_ok() {
+                continue;
+            }
+            chunk = RangeAllocator::new(nofrag::ranges::Config::default());
+            chunk.add_span(unit).map_err(|error| Failure::Records(format!("{error:?}")))?;
+            chunk.alloc(&request).map_err(|error| failed(&error))?;
+            self.chunks += 1;
+        }
+        Ok(())
+    }
+
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
+        let sizes = [GROUP_PAGES; NODE_OFFSETS.len()];
+        for _ in 0..self.chunks {
+            self.live.push(worker.take_group(&NODE_OFFSETS, &sizes, UNIT_PAGES)?);
+        }
+        for base in self.live.drain(..) {
+            worker.give_group(base, &NODE_OFFSETS)?;
+        }
+        Ok(self.chunks as u64)
+    }
+}

@@ -1,0 +1,376 @@
+//! One thread's view of a space under test, and the clock and counters around a program's loops.
+
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use nofrag::cpu::{CpuId, CpuSet};
+use nofrag::ranges::Span;
+use nofrag::units::Vpn;
+use nofrag::vmap::{
+    Area, AreaError, AreaRequest, ConfigError, FreeAreaError, GroupError, Guard, VmapConfig,
+    VmapCounters, VmapPolicy, VmapSpace, VmapStats,
+};
+use thiserror::Error;
+
+use crate::random::Random;
+use crate::stats::Latencies;
+
+/// Where x86-64 begins its vmalloc range with four-level page tables, as a page number.
+const VMALLOC_START_PAGE: u64 = 0xffff_c900_0000_0000 >> 12;
+
+/// 32 TiB: the size of that range.
+pub(super) const VMALLOC_PAGES: u64 = 1 << 33;
+
+/// Why a program did not come to its end.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub(crate) enum Failure {
+    #[error("no space was set up: {0}")]
+    Setup(#[from] ConfigError),
+    #[error("an allocation failed: {0}")]
+    Alloc(#[from] AreaError),
+    #[error("a free failed: {0}")]
+    Free(#[from] FreeAreaError),
+    #[error("a group allocation failed: {0}")]
+    Group(#[from] GroupError),
+    #[error("the lab's own records: {0}")]
+    Records(String),
+}
+
+/// A space of `pages` pages for `cpus` emulated CPUs.
+pub(super) fn new_space(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<VmapSpace, Failure> {
+    let records = |error: &dyn std::fmt::Display| Failure::Records(error.to_string());
+    let span = Span::sized(VMALLOC_START_PAGE, pages).map_err(|error| records(&error))?;
+    let cpus = CpuSet::first(cpus as u32).map_err(|error| records(&error))?;
+    Ok(VmapSpace::new(VmapConfig { span, cpus, policy }, (), ())?)
+}
+
+/// Sees every area that a program gets and gives back.
+pub(crate) trait Watch {
+    fn taken(&mut self, area: &Area, request: &AreaRequest);
+    fn given(&mut self, start: Vpn);
+}
+
+/// Sees nothing and costs nothing.
+impl Watch for () {
+    #[inline]
+    fn taken(&mut self, _area: &Area, _request: &AreaRequest) {}
+
+    #[inline]
+    fn given(&mut self, _start: Vpn) {}
+}
+
+/// Verifies that live areas are disjoint, guard pages included, and are what was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    live: BTreeMap<u64, u64>,
+    /// Areas that were handed out.
+    pub(crate) areas: u64,
+    /// Areas that shared a page with a live one.
+    pub(crate) overlaps: u64,
+    /// Areas of another size, alignment, place or guard than requested.
+    pub(crate) misfits: u64,
+}
+
+impl Watch for Audit {
+    fn taken(&mut self, area: &Area, request: &AreaRequest) {
+        let (start, end) = (area.span().start(), area.span().end());
+        self.areas += 1;
+        let below = self.live.range(..end).next_back();
+        self.overlaps += u64::from(below.is_some_and(|(_, live_end)| *live_end > start));
+        let as_asked = area.pages.get() == request.pages
+            && start.is_multiple_of(request.align)
+            && area.guard == request.guard
+            && end - start == request.pages + request.guard.pages()
+            && request.within.is_none_or(|within| within.covers(area.span()));
+        self.misfits += u64::from(!as_asked);
+        self.live.insert(start, end);
+    }
+
+    fn given(&mut self, start: Vpn) {
+        self.live.remove(&start.get());
+    }
+}
+
+/// How large a run of a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Loops of the timed part.
+    pub(crate) loops: u64,
+    /// Pages of a fixed-size area.
+    pub(crate) pages: u64,
+    /// Emulated CPUs of the space.
+    pub(crate) cpus: usize,
+    /// Threads that run the same program in the same space.
+    pub(crate) threads: usize,
+}
+
+/// What is noted about the loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Elapsed time and counters.
+    Totals,
+    /// The time of each loop too, which slows all of them by two readings of the clock.
+    EachLoop,
+    /// Elapsed time alone.
+    Elapsed,
+}
+
+/// What the loops gave.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    /// Time of the loops.
+    pub(crate) elapsed_ns: f64,
+    /// Operations done: what times and counts are divided by.
+    pub(crate) operations: u64,
+    /// Counted during the loops.
+    pub(crate) counts: Counts,
+    /// The space when the loops ended, before the program gave everything back.
+    pub(crate) at_end: VmapStats,
+    /// Single operations, if they were asked for.
+    pub(crate) latencies: Latencies,
+    /// Counts of the program's own.
+    pub(crate) extra: BTreeMap<&'static str, f64>,
+}
+
+/// The counters that the lab shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) allocs: u64,
+    pub(crate) searches: u64,
+    pub(crate) steps: u64,
+    pub(crate) fits: [u64; 4],
+    pub(crate) pool_hits: u64,
+    pub(crate) locked: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) purged_areas: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(counters: &VmapCounters) -> Counts {
+        let ranges = &counters.ranges;
+        Counts {
+            allocs: counters.allocs,
+            searches: ranges.allocs + ranges.misses,
+            steps: ranges.steps,
+            fits: [
+                ranges.fit_full,
+                ranges.fit_left_edge,
+                ranges.fit_right_edge,
+                ranges.fit_no_edge,
+            ],
+            pool_hits: counters.pools.hits,
+            locked: counters.locked_operations(),
+            conflicts: counters.locks.total().conflicts,
+            purged_areas: counters.purge.areas,
+        }
+    }
+
+    pub(crate) fn since(self, earlier: Counts) -> Counts {
+        let mut fits = self.fits;
+        for (now, before) in fits.iter_mut().zip(earlier.fits) {
+            *now -= before;
+        }
+        Counts {
+            allocs: self.allocs - earlier.allocs,
+            searches: self.searches - earlier.searches,
+            steps: self.steps - earlier.steps,
+            fits,
+            pool_hits: self.pool_hits - earlier.pool_hits,
+            locked: self.locked - earlier.locked,
+            conflicts: self.conflicts - earlier.conflicts,
+            purged_areas: self.purged_areas - earlier.purged_areas,
+        }
+    }
+}
+
+/// One thread in a space.
+pub(crate) struct Worker<'a, W: Watch = ()> {
+    pub(super) space: &'a VmapSpace,
+    pub(super) cpu: CpuId,
+    pub(super) random: Random,
+    pub(super) size: Size,
+    pub(super) watch: W,
+    pub(super) sample: Sample,
+    detail: Detail,
+    together: Option<&'a Barrier>,
+}
+
+impl<'a, W: Watch> Worker<'a, W> {
+    pub(super) fn new(
+        space: &'a VmapSpace,
+        thread: usize,
+        size: Size,
+        random: Random,
+        watch: W,
+    ) -> Worker<'a, W> {
+        let cpus = space.cpus();
+        let cpu = cpus.by_rank(thread % cpus.len()).expect("a rank below the set's length");
+        let (sample, detail, together) = (Sample::default(), Detail::Totals, None);
+        Worker { space, cpu, random, size, watch, sample, detail, together }
+    }
+
+    pub(super) fn detail(self, detail: Detail) -> Worker<'a, W> {
+        Worker { detail, ..self }
+    }
+
+    /// The timed part begins and ends when all threads of `barrier` are there.
+    pub(super) fn together(self, barrier: &'a Barrier) -> Worker<'a, W> {
+        Worker { together: Some(barrier), ..self }
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, request: &AreaRequest) -> Result<Vpn, AreaError> {
+        let area = self.space.alloc(self.cpu, request)?;
+        self.watch.taken(&area, request);
+        Ok(area.start)
+    }
+
+    /// `pages` pages and a guard page anywhere: the kernel's `vmalloc` without its memory.
+    #[inline]
+    pub(super) fn take_pages(&mut self, pages: u64) -> Result<Vpn, AreaError> {
+        self.take(&AreaRequest::new(pages))
+    }
+
+    #[inline]
+    pub(super) fn give(&mut self, start: Vpn) -> Result<(), FreeAreaError> {
+        self.watch.given(start);
+        self.space.free(self.cpu, start)?;
+        Ok(())
+    }
+
+    pub(super) fn give_all(
+        &mut self,
+        starts: impl IntoIterator<Item = Vpn>,
+    ) -> Result<(), Failure> {
+        for start in starts {
+            self.give(start)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one group of areas without guard pages; returns its base.
+    pub(super) fn take_group(
+        &mut self,
+        offsets: &[u64],
+        sizes: &[u64],
+        align: u64,
+    ) -> Result<Vpn, Failure> {
+        let base = self.space.alloc_group(self.cpu, offsets, sizes, align)?;
+        for (offset, pages) in offsets.iter().zip(sizes) {
+            let start = Vpn(base.get() + offset);
+            let request = AreaRequest::new(*pages).align(align).guard(Guard::None);
+            let area = self.space.find(start);
+            let area = area.ok_or_else(|| Failure::Records("a piece is not found".to_owned()))?;
+            self.watch.taken(&area, &request);
+        }
+        Ok(base)
+    }
+
+    pub(super) fn give_group(&mut self, base: Vpn, offsets: &[u64]) -> Result<(), Failure> {
+        for offset in offsets {
+            self.watch.given(Vpn(base.get() + offset));
+        }
+        self.space.free_group(self.cpu, base, offsets)?;
+        Ok(())
+    }
+
+    /// Two meetings with the other threads: between them nobody works, so that the counters can be read.
+    fn meet(&self) {
+        if let Some(barrier) = self.together {
+            barrier.wait();
+            barrier.wait();
+        }
+    }
+}
+
+/// What a program does: once before the clock runs, once per loop, once behind the clock.
+pub(super) trait Body {
+    fn prepare<W: Watch>(&mut self, _worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// One loop; returns how many operations it was.
+    fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure>;
+
+    /// Gives back what `prepare` and the loops left.
+    fn finish<W: Watch>(&mut self, _worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Runs a program from its preparation to its end; the sample stays in the worker.
+///
+/// Threads that run together meet before and behind the loops whatever befalls them, so that a failure of one does not
+/// leave the others waiting.
+pub(super) fn drive<W: Watch>(
+    mut body: impl Body,
+    worker: &mut Worker<'_, W>,
+) -> Result<(), Failure> {
+    let mut outcome = body.prepare(worker);
+    worker.meet();
+    if outcome.is_ok() {
+        outcome = timed(&mut body, worker);
+    }
+    worker.meet();
+    outcome?;
+    body.finish(worker)
+}
+
+fn timed<W: Watch>(body: &mut impl Body, worker: &mut Worker<'_, W>) -> Result<(), Failure> {
+    let counters = (worker.detail != Detail::Elapsed).then(|| Counts::of(&worker.space.counters()));
+    let begin = Instant::now();
+    let mut operations = 0;
+    if worker.detail == Detail::EachLoop {
+        let mut last = begin;
+        for _ in 0..worker.size.loops {
+            operations += body.turn(worker)?;
+            let now = Instant::now();
+            worker.sample.latencies.record((now - last).as_nanos() as u64);
+            last = now;
+        }
+    } else {
+        for _ in 0..worker.size.loops {
+            operations += body.turn(worker)?;
+        }
+    }
+    worker.sample.elapsed_ns = begin.elapsed().as_nanos() as f64;
+    worker.sample.operations = operations;
+    if let Some(before) = counters {
+        worker.sample.counts = Counts::of(&worker.space.counters()).since(before);
+        if worker.together.is_none() {
+            worker.sample.at_end = worker.space.stats();
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn audited(requests: &[(u64, u64)]) -> Audit {
+        let space = new_space(VmapPolicy::LINUX_5_2, 1 << 20, 1).unwrap();
+        let cpu = space.cpus().by_rank(0).unwrap();
+        let mut audit = Audit::default();
+        for (start, pages) in requests {
+            let area = Area {
+                start: Vpn(*start),
+                pages: nofrag::units::PageCount(*pages),
+                guard: Guard::Page,
+                cpu,
+            };
+            audit.taken(&area, &AreaRequest::new(*pages));
+        }
+        audit
+    }
+
+    #[test]
+    fn the_audit_sees_overlaps_with_the_guard_page() {
+        assert_eq!(audited(&[(10, 4), (15, 4)]).overlaps, 0);
+        assert_eq!(audited(&[(10, 4), (14, 4)]).overlaps, 1);
+        assert_eq!(audited(&[(10, 4), (6, 4)]).overlaps, 1);
+        assert_eq!(audited(&[(10, 4), (5, 4)]).overlaps, 0);
+        assert_eq!(audited(&[(10, 40), (20, 1)]).overlaps, 1);
+    }
+}
