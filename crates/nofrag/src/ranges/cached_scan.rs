@@ -79,25 +79,33 @@ impl CachedScan {
         }
         self.cache.lower = within.start();
         self.cache.align = align;
-        let upper = within.end().min(self.top());
         let (mut start, mut above) = self.first_candidate(request, steps)?;
-        loop {
-            let end = start.checked_add(size)?;
-            if end > upper {
-                return None;
-            }
-            let Some(id) = above else { return Some(Gap { start, above }) };
-            *steps += 1;
-            let area = self.busy.span(id);
-            if end <= area.start() {
-                return Some(Gap { start, above });
-            }
-            if start < area.start() {
-                self.cache.hole_size = self.cache.hole_size.max(area.start() - start);
-            }
-            start = round_up(area.end(), align)?;
-            above = self.busy.next(id);
+        // The highest aligned start that leaves enough room; a start at or below it does not overflow.
+        let padding = align - 1;
+        let last = within.end().min(self.top()).checked_sub(size)? & !padding;
+        if start > last {
+            return None;
         }
+        let mut passed = self.cache.hole_size;
+        let mut visits = 0;
+        let found = loop {
+            let Some(id) = above else { break true };
+            visits += 1;
+            let area = self.busy.span(id);
+            let gap = area.start().saturating_sub(start);
+            if gap >= size {
+                break true;
+            }
+            passed = passed.max(gap);
+            if area.end() > last {
+                break false;
+            }
+            start = (area.end() + padding) & !padding;
+            above = self.busy.next(id);
+        };
+        *steps += visits;
+        self.cache.hole_size = passed;
+        found.then_some(Gap { start, above })
     }
 
     /// The end of the space: where the topmost wall starts, if one stands.
