@@ -8,4 +8,7 @@ mod mersenne;
 mod model;
 mod regressions;
 mod vmap_model;
+mod vmap_oracles;
+mod vmap_regressions;
 mod vmap_support;
+mod vmap_threads;

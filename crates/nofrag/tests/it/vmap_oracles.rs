@@ -1,0 +1,189 @@
+//! The numbered oracles of the 2019 work that concern areas.
+
+use super::vmap_support::{cpu, presets_with_limit, space_of, span};
+use nofrag::check::Check;
+use nofrag::units::{PageSize, Vpn};
+use nofrag::vmap::{
+    Area, AreaError, AreaRequest, AreaState, Budget, Guard, LazyLimit, VmapPolicy, VmapSpace,
+};
+use std::sync::atomic::Ordering;
+
+/// Oracle 12: the limit by the number of CPUs, in MiB.
+#[test]
+fn oracle_12_the_limit_follows_the_binary_digits_of_the_cpu_count() {
+    let limit = LazyLimit::PerCpuLog2(PageSize::KIB_4);
+    for (cpus, mib) in [
+        (1, 32),
+        (2, 64),
+        (4, 96),
+        (8, 128),
+        (16, 160),
+        (32, 192),
+        (64, 224),
+        (128, 256),
+        (256, 288),
+    ] {
+        assert_eq!(limit.pages(cpus) * 4096, mib << 20, "{cpus} CPUs");
+    }
+    assert_eq!(limit.pages(2), 16_384);
+    assert_eq!(limit.pages(64), 57_344);
+}
+
+/// Oracle 12: no drain at the limit, one at the limit and a page.
+#[test]
+fn oracle_12_a_drain_begins_above_the_limit_and_not_at_it() {
+    for preset in presets_with_limit(100) {
+        let space = space_of(preset.policy, span(0, 10_000), 2);
+        let by = cpu(&space, 0);
+        let page = AreaRequest::new(1).guard(Guard::None);
+        let areas: Vec<_> = (0..101).map(|_| space.alloc(by, &page).unwrap()).collect();
+        for area in &areas[..100] {
+            space.free(by, area.start).unwrap();
+        }
+        assert_eq!(space.lazy_pages().get(), 100);
+        assert!(!space.drain_wanted());
+        assert_eq!(space.pages().flushes.load(Ordering::SeqCst), 0, "{}", preset.name);
+        space.free(by, areas[100].start).unwrap();
+        assert_eq!(space.pages().flushes.load(Ordering::SeqCst), 1, "{}", preset.name);
+        assert!(space.lazy_pages().get() <= 100, "{}", preset.name);
+        space.check().unwrap();
+    }
+}
+
+/// Oracle 13: an allocation of one page takes two, and returns to the pool of two-page areas.
+#[test]
+fn oracle_13_one_page_takes_two() {
+    for preset in presets_with_limit(1 << 40) {
+        let space = space_of(preset.policy, span(0, 1000), 2);
+        let by = cpu(&space, 0);
+        let area = space.alloc(by, &AreaRequest::new(1)).unwrap();
+        assert_eq!((area.pages.get(), area.total_pages().get()), (1, 2));
+        space.free(by, area.start).unwrap();
+        space.step(Budget { areas: 1 });
+        if matches!(preset.name, "linux-6.9" | "nofrag") {
+            let stats = space.stats();
+            assert_eq!((stats.pooled_areas, stats.pooled_pages), (1, 2), "{}", preset.name);
+            // Two pages without a guard are the same size, and the pool serves them.
+            let again = space.alloc(by, &AreaRequest::new(2).guard(Guard::None)).unwrap();
+            assert_eq!(again.start, area.start, "{}", preset.name);
+            assert_eq!(space.counters().pools.hits, 1);
+        }
+    }
+}
+
+/// Oracle 14: the bodies of the test module as functional tests.
+#[test]
+fn oracle_14_the_test_programs_run_clean() {
+    for preset in presets_with_limit(1024) {
+        let bounds = span(0x1000, 1 << 22);
+        let space = space_of(preset.policy, bounds, 2);
+        let by = cpu(&space, 0);
+        let mut live: Vec<Area> = Vec::new();
+        // full_fit_alloc: one-slot holes between kept areas.
+        let pairs: Vec<_> = (0..500)
+            .map(|_| [1, 1].map(|pages| space.alloc(by, &AreaRequest::new(pages)).unwrap()))
+            .collect();
+        for [kept, junk] in pairs {
+            live.push(kept);
+            space.free(by, junk.start).unwrap();
+        }
+        for round in 0..2000_u64 {
+            let pages = 1 + round * 7919 % 100;
+            let align = 1 << (round * 31 % 11);
+            let area = space.alloc(by, &AreaRequest::new(pages).align(align)).unwrap();
+            assert_eq!(area.start.get() % align, 0);
+            let clash = live.iter().find(|other| other.span().intersection(area.span()).is_some());
+            assert_eq!(clash, None, "{}: guards are respected", preset.name);
+            space.free(by, area.start).unwrap();
+        }
+        // align_shift: stops at the first alignment that the space cannot have.
+        let first_failure = (0..64)
+            .find(|shift| space.alloc(by, &AreaRequest::new(1).align(1 << shift)).is_err())
+            .expect("an alignment of 2^63 pages cannot be had");
+        assert!((21..=23).contains(&first_failure), "{}: 2^{first_failure}", preset.name);
+        space.check().unwrap();
+    }
+}
+
+/// Oracle 16: lazy pages are shown apart and stay at most the limit on an idle space.
+#[test]
+fn oracle_16_lazy_pages_are_shown_apart() {
+    for preset in presets_with_limit(300) {
+        let space = space_of(preset.policy, span(0, 20_000), 2);
+        let by = cpu(&space, 0);
+        let areas: Vec<_> =
+            (0..200).map(|_| space.alloc(by, &AreaRequest::new(4)).unwrap()).collect();
+        for area in areas.iter().step_by(2) {
+            space.free(by, area.start).unwrap();
+        }
+        let stats = space.stats();
+        assert_eq!((stats.busy_areas, stats.busy_pages), (100, 500), "{}", preset.name);
+        assert_eq!(stats.lazy_pages, space.lazy_pages().get());
+        assert!(stats.lazy_pages <= 300, "{}", preset.name);
+        let sum = stats.busy_pages + stats.lazy_pages + stats.pooled_pages + stats.free_pages;
+        assert_eq!(sum, stats.total_pages, "{}", preset.name);
+    }
+}
+
+/// A captured layout, loaded as it is, behaves as if it had grown here.
+#[test]
+fn a_captured_layout_is_loaded_as_it_is() {
+    for preset in presets_with_limit(1 << 40) {
+        let space = space_of(preset.policy, span(0x100, 1000), 2);
+        let by = cpu(&space, 0);
+        let busy = span(0x110, 9);
+        space.load_area(by, busy, Guard::Page, AreaState::Busy).unwrap();
+        space.load_area(by, span(0x120, 300), Guard::None, AreaState::Lazy).unwrap();
+        space.check().unwrap();
+        assert_eq!(space.find(Vpn(0x118)).unwrap().pages.get(), 8);
+        assert_eq!(space.find(Vpn(0x130)), None, "lazy areas are not live");
+        assert_eq!(space.lazy_pages().get(), 300);
+        let hole = space.stats().largest_hole;
+        let now = space.alloc(by, &AreaRequest::new(hole).wait(nofrag::vmap::Wait::Never));
+        assert_eq!(now, Err(AreaError::WouldBlock), "{}", preset.name);
+        assert_eq!(space.alloc(by, &AreaRequest::new(hole)).unwrap().pages.get(), hole);
+        space.free(by, Vpn(0x110)).unwrap();
+        space.check().unwrap();
+    }
+}
+
+#[test]
+fn presets_resolve_to_the_newest_rule_set_not_newer() {
+    let name = |wanted| VmapPolicy::preset(wanted).map(|preset| preset.name).ok();
+    assert_eq!(name("linux-4.19"), Some("linux-4.19"));
+    assert_eq!(name("linux-5.1"), Some("linux-4.19"));
+    assert_eq!(name("linux-5.2"), Some("linux-5.2"));
+    assert_eq!(name("linux-6.1"), Some("linux-5.11"));
+    assert_eq!(name("linux-7.3"), Some("linux-6.9"));
+    assert_eq!(name("nofrag"), Some("nofrag"));
+    for wrong in ["linux-4.18", "linux-", "linux-6", "linux-6.x", "", "Nofrag"] {
+        assert_eq!(name(wrong), None);
+    }
+}
+
+#[test]
+fn a_space_is_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<VmapSpace>();
+    is_shared::<VmapSpace<super::vmap_support::StaleBook>>();
+}
+
+/// The longest hold of the lock of the free ranges, with many lazy areas.
+#[test]
+fn a_purge_holds_the_lock_for_at_most_64_areas() {
+    let policy = VmapPolicy { lazy_limit: LazyLimit::Pages(1 << 40), ..VmapPolicy::NOFRAG };
+    let space = space_of(policy, span(0, 1 << 20), 2);
+    let by = cpu(&space, 0);
+    let areas = (0..20_000).map(|n| space.alloc(by, &AreaRequest::new(1 + n % 5)).unwrap());
+    let areas: Vec<_> = areas.collect();
+    for area in &areas {
+        space.free(by, area.start).unwrap();
+    }
+    let progress = space.purge_all();
+    assert_eq!((progress.areas, progress.more), (20_000, false));
+    let purge = space.counters().purge;
+    assert_eq!((purge.areas, purge.max_areas_per_hold), (20_000, 64));
+    assert!(purge.flushed_ranges <= 16 * purge.flushes && purge.flushes <= 20);
+    assert!(purge.runs < 20_000, "neighbours are joined before the lock is taken");
+    space.check().unwrap();
+}
