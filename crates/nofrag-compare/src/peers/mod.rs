@@ -1,0 +1,77 @@
+//! The contestants behind one interface: nofrag's designs, eight published crates, and two plain standard-library maps.
+//!
+//! Every adapter does the least that its crate's documentation asks for: no caching, no batching, nothing that would make
+//! a peer slower or faster than it is for its own users. Units are pages everywhere; an adapter converts where it must.
+
+mod bitmap;
+mod btree;
+mod buddy;
+mod free_list;
+mod nofrag;
+mod offset;
+mod range_alloc;
+mod rangemap;
+mod vm;
+mod vmem;
+
+pub use self::bitmap::Bitmap;
+pub use self::btree::{BTreeBestFit, BTreeFirstFit};
+pub use self::buddy::Buddy;
+pub use self::free_list::FreeListPeer;
+pub use self::nofrag::Nofrag;
+pub use self::offset::Offset;
+pub use self::range_alloc::RangeAlloc;
+pub use self::rangemap::RangeMapGaps;
+pub use self::vm::VmAllocator;
+pub use self::vmem::Vmem;
+
+/// The space that a contestant manages: pages `0..pages`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Size in pages.
+    pub pages: u32,
+    /// The most allocations that are live in the long run; for peers with a fixed table.
+    pub live: u32,
+}
+
+/// What came of a request with an alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aligned<H> {
+    /// A place was found.
+    At(H),
+    /// No place was found.
+    NoFit,
+    /// The peer has no aligned requests.
+    Unsupported,
+}
+
+impl<H> From<Option<H>> for Aligned<H> {
+    fn from(found: Option<H>) -> Aligned<H> {
+        found.map_or(Aligned::NoFit, Aligned::At)
+    }
+}
+
+/// An allocator of page ranges.
+pub trait Peer {
+    /// What the caller keeps of an allocation to free it.
+    type Handle: Copy;
+
+    /// Takes `size` pages, at least one, anywhere.
+    fn alloc(&mut self, size: u32) -> Option<Self::Handle>;
+
+    /// Takes `size` pages at a multiple of `align`, a power of two.
+    fn alloc_aligned(&mut self, _size: u32, _align: u32) -> Aligned<Self::Handle> {
+        Aligned::Unsupported
+    }
+
+    /// Gives an allocation back; false if the peer refuses it.
+    fn free(&mut self, handle: Self::Handle) -> bool;
+
+    /// The first page of an allocation.
+    fn start(&self, handle: &Self::Handle) -> u64;
+
+    /// The peer's own account of the bytes of its records, where it has one.
+    fn own_metadata_bytes(&self) -> Option<usize> {
+        None
+    }
+}

@@ -1,0 +1,43 @@
+//! vm-allocator (rust-vmm): an interval tree of free and allocated slots, first match.
+
+use super::{Aligned, Peer, Space};
+use vm_allocator::{AddressAllocator, AllocPolicy, RangeInclusive};
+
+/// `vm_allocator::AddressAllocator` with `FirstMatch`.
+#[derive(Debug)]
+pub struct VmAllocator {
+    allocator: AddressAllocator,
+}
+
+impl VmAllocator {
+    /// An allocator of all of `space`.
+    #[must_use]
+    pub fn new(space: Space) -> VmAllocator {
+        let allocator = AddressAllocator::new(0, u64::from(space.pages))
+            .expect("a space that starts at zero does not overflow");
+        VmAllocator { allocator }
+    }
+}
+
+impl Peer for VmAllocator {
+    type Handle = RangeInclusive;
+
+    #[inline]
+    fn alloc(&mut self, size: u32) -> Option<RangeInclusive> {
+        self.allocator.allocate(u64::from(size), 1, AllocPolicy::FirstMatch).ok()
+    }
+
+    fn alloc_aligned(&mut self, size: u32, align: u32) -> Aligned<RangeInclusive> {
+        let (size, align) = (u64::from(size), u64::from(align));
+        self.allocator.allocate(size, align, AllocPolicy::FirstMatch).ok().into()
+    }
+
+    #[inline]
+    fn free(&mut self, range: RangeInclusive) -> bool {
+        self.allocator.free(&range).is_ok()
+    }
+
+    fn start(&self, range: &RangeInclusive) -> u64 {
+        range.start()
+    }
+}

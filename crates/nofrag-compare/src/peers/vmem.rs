@@ -1,0 +1,79 @@
+//! vmem (after Bonwick and Adams): boundary tags on power-of-two free lists.
+//!
+//! The crate asks its user for the tags' memory. As its documentation recommends, tags come from a cache, so that
+//! what is measured is the arena and not the heap.
+
+use super::{Aligned, Peer, Space};
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use vmem::{AllocPolicy, Allocator, Arena, Bt, Layout};
+
+type Tag = Box<MaybeUninit<Bt>>;
+
+/// Boundary tags that are not in use.
+#[derive(Default)]
+pub struct TagCache {
+    idle: RefCell<Vec<Tag>>,
+}
+
+#[allow(unsafe_code)] // the crate's trait for its tags' memory is an `unsafe trait`
+// SAFETY: each pointer comes from a live `Box` of exactly the size and alignment of a tag, is handed out once until it is
+// given back, and stays valid until then.
+unsafe impl Allocator for TagCache {
+    fn allocate(&self) -> Option<NonNull<Bt>> {
+        let tag = self.idle.borrow_mut().pop().unwrap_or_else(Box::new_uninit);
+        NonNull::new(Box::into_raw(tag).cast::<Bt>())
+    }
+
+    unsafe fn deallocate(&self, tag: NonNull<Bt>) {
+        // SAFETY: the caller gives back what `allocate` handed out, which was a box of this very type.
+        let tag = unsafe { Box::from_raw(tag.as_ptr().cast::<MaybeUninit<Bt>>()) };
+        self.idle.borrow_mut().push(tag);
+    }
+}
+
+/// `vmem::Arena` with one policy.
+pub struct Vmem {
+    arena: Arena<'static, 'static, TagCache, Mutex<()>>,
+    policy: fn() -> AllocPolicy,
+}
+
+impl Vmem {
+    /// An arena of all of `space` that allocates by `policy`.
+    ///
+    /// Pages are numbered from one inside the arena: a resource at address zero is one more thing to go wrong in a peer.
+    #[must_use]
+    pub fn new(space: Space, policy: fn() -> AllocPolicy) -> Vmem {
+        let arena = Arena::create("space", 1, None, TagCache::default())
+            .expect("a quantum of one is a power of two");
+        arena.add_span(0, space.pages as usize).expect("an empty arena accepts its first span");
+        Vmem { arena, policy }
+    }
+}
+
+impl Peer for Vmem {
+    type Handle = usize;
+
+    #[inline]
+    fn alloc(&mut self, size: u32) -> Option<usize> {
+        self.arena.alloc(size as usize, (self.policy)()).ok()
+    }
+
+    fn alloc_aligned(&mut self, size: u32, align: u32) -> Aligned<usize> {
+        let Some(layout) = Layout::from_size_align(size as usize, align as usize) else {
+            return Aligned::NoFit;
+        };
+        self.arena.xalloc(layout, (self.policy)()).ok().into()
+    }
+
+    #[inline]
+    fn free(&mut self, base: usize) -> bool {
+        self.arena.free(base).is_ok()
+    }
+
+    fn start(&self, base: &usize) -> u64 {
+        *base as u64
+    }
+}
