@@ -1,3 +1,128 @@
-//! Side-by-side benchmarks against published crates, in one run.
+//! Side by side: nofrag's range allocator against published crates and the standard library, in one run.
 
-fn main() {}
+use anyhow::{Context, Result};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use nofrag_compare::contest::{Contestant, Effort};
+use nofrag_compare::origin::Origin;
+use nofrag_compare::record::{Group, Records};
+use nofrag_compare::report::Report;
+use nofrag_compare::{
+    footprint, latency, low_holes, oracle, packing, roster, speed, targets, verify,
+};
+use std::path::PathBuf;
+use std::thread;
+
+/// Compares nofrag's range allocator with published crates and the standard library.
+///
+/// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0 when
+/// the run is complete, whatever the figures; 1 when it could not be carried out.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// A first look in less than a minute: fewer rounds and seeds, shorter time boxes.
+    #[arg(long)]
+    quick: bool,
+    /// Only these tables (can be given several times).
+    #[arg(long, value_name = "GROUP", value_enum)]
+    only: Vec<Group>,
+    /// Only contestants whose name contains this text (can be given several times); offset-allocator always takes part.
+    #[arg(long, value_name = "TEXT")]
+    contestant: Vec<String>,
+    /// Print one JSON object in place of tables.
+    #[arg(long)]
+    json: bool,
+    /// Save README.md, raw.jsonl and summary.txt in a folder of DIR named after date and machine.
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// The seed of all operations.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// The largest bitmap peer is built on the stack before it is boxed.
+const STACK_BYTES: usize = 64 << 20;
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let worker = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || run(&options));
+    let worker = worker.context("no thread for the comparison")?;
+    match worker.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    let effort = if options.quick { Effort::quick() } else { Effort::full() };
+    let mut origin = Origin::here(options.seed);
+    let records = measure(options, &effort);
+    origin.finish();
+    let targets = targets::all(&records);
+    let report = Report { origin, targets, records };
+    if options.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        println!("{}", report.summary());
+    }
+    if let Some(root) = &options.save {
+        let folder = report.save(root).with_context(|| format!("cannot save in {root:?}"))?;
+        eprintln!("saved in {}", folder.display());
+    }
+    Ok(())
+}
+
+/// Those who take part: everyone asked for, and the reference.
+fn chosen(options: &Options) -> Vec<Box<dyn Contestant>> {
+    let mut all = roster::contestants();
+    all.retain(|contestant| {
+        let name = contestant.name();
+        options.contestant.is_empty()
+            || name == roster::OFFSET
+            || options.contestant.iter().any(|text| name.contains(text.as_str()))
+    });
+    all
+}
+
+fn measure(options: &Options, effort: &Effort) -> Records {
+    let mut contestants = chosen(options);
+    let mut records = Records::default();
+    let bar = progress_bar();
+    verify::run_all(&mut records, &contestants, options.seed, &|name| {
+        bar.set_message(format!("verify: {name}"));
+    });
+    let wrong = |name: &str| records.note(verify::WORKLOAD, name).is_some();
+    contestants.retain(|contestant| !wrong(contestant.name()));
+    for group in Group::ALL {
+        if !options.only.is_empty() && !options.only.contains(&group) {
+            continue;
+        }
+        let name = format!("{group:?}").to_lowercase();
+        let progress = |contestant: &str| bar.set_message(format!("{name}: {contestant}"));
+        let (records, seed) = (&mut records, options.seed);
+        match group {
+            Group::Verify => {}
+            Group::Speed => speed::run(records, &contestants, effort, seed, &progress),
+            Group::LowHoles => low_holes::run(records, &contestants, effort, &progress),
+            Group::Latency => latency::run(records, &contestants, effort, seed, &progress),
+            Group::Metadata => footprint::run(records, &contestants, effort, seed, &progress),
+            Group::Packing => packing::run_packing(records, &contestants, effort, seed, &progress),
+            Group::Shrink => packing::run_shrink(records, &contestants, effort, seed, &progress),
+            Group::Oracle => oracle::run(records, effort, seed, &progress),
+        }
+    }
+    bar.finish_and_clear();
+    records
+}
+
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}")
+        .expect("the template is well-formed");
+    bar.set_style(style);
+    // A ticking thread would disturb what is timed; the spinner moves when a contestant's turn begins.
+    bar.disable_steady_tick();
+    bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(4));
+    bar.tick();
+    bar
+}

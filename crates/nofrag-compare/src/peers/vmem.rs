@@ -14,7 +14,7 @@ type Tag = Box<MaybeUninit<Bt>>;
 
 /// Boundary tags that are not in use.
 #[derive(Default)]
-pub struct TagCache {
+pub(super) struct TagCache {
     idle: RefCell<Vec<Tag>>,
 }
 

@@ -1,0 +1,18 @@
+//! Tells the binary what compiled it, so that a saved result can say so.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=RUSTC");
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let version = first_line(Command::new(rustc).arg("--version"));
+    println!("cargo::rustc-env=COMPARE_RUSTC={version}");
+    let profile = std::env::var("PROFILE").unwrap_or_default();
+    println!("cargo::rustc-env=COMPARE_PROFILE={profile}");
+}
+
+fn first_line(command: &mut Command) -> String {
+    let output = command.output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&output).lines().next().unwrap_or("unknown").to_owned()
+}

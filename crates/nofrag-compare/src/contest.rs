@@ -1,0 +1,339 @@
+//! How contestants take their turns: what they are asked, how long they may take, and what they may answer.
+
+use crate::peers::{Peer, Space};
+use crate::record::{Group, Measure, Record, Records};
+use crate::trace::{Churn, Draws, Sizes};
+use crate::verify::Verdict;
+use crate::{footprint, latency, low_holes, packing, speed, verify};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::time::{Duration, Instant};
+
+/// How much is done, and how long a contestant may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Interleaved rounds of each timed workload.
+    pub rounds: usize,
+    /// Seeds of each untimed workload.
+    pub seeds: usize,
+    /// Replacements of each timed round.
+    pub replacements: usize,
+    /// Replacements before packing is measured.
+    pub packing_replacements: usize,
+    /// Replacements compared with the linear scan.
+    pub oracle_replacements: usize,
+    /// Time to reach the state from which a round is timed.
+    pub setup: Duration,
+    /// Time of one round.
+    pub round: Duration,
+    /// Time of one seed of an untimed workload.
+    pub untimed: Duration,
+}
+
+impl Effort {
+    /// What a saved result needs.
+    #[must_use]
+    pub fn full() -> Effort {
+        Effort {
+            rounds: 9,
+            seeds: 5,
+            replacements: 400_000,
+            packing_replacements: 300_000,
+            oracle_replacements: 300_000,
+            setup: Duration::from_secs(2),
+            round: Duration::from_millis(250),
+            untimed: Duration::from_secs(8),
+        }
+    }
+
+    /// A first look, in less than a minute.
+    #[must_use]
+    pub fn quick() -> Effort {
+        Effort {
+            rounds: 3,
+            seeds: 1,
+            replacements: 100_000,
+            packing_replacements: 300_000,
+            oracle_replacements: 30_000,
+            setup: Duration::from_millis(400),
+            round: Duration::from_millis(50),
+            untimed: Duration::from_millis(600),
+        }
+    }
+}
+
+/// A span of time within which a contestant must be done.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeBox {
+    began: Instant,
+    limit: Duration,
+}
+
+impl TimeBox {
+    /// Opens now.
+    #[must_use]
+    pub fn open(limit: Duration) -> TimeBox {
+        TimeBox { began: Instant::now(), limit }
+    }
+
+    /// Whether the time is up.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.began.elapsed() >= self.limit
+    }
+
+    /// The time it allows.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+}
+
+/// What came of a contestant's turn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome<T> {
+    /// It did everything.
+    Whole(T),
+    /// Time ran out, but what it did is enough to measure.
+    Partial(T, String),
+    /// Nothing to measure, and why.
+    Nothing(String),
+}
+
+impl<T> Outcome<T> {
+    /// Applies `f` to what was measured.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Outcome::Whole(value) => Outcome::Whole(f(value)),
+            Outcome::Partial(value, note) => Outcome::Partial(f(value), note),
+            Outcome::Nothing(reason) => Outcome::Nothing(reason),
+        }
+    }
+}
+
+/// Why a contestant stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It found no place although there was plenty.
+    Refused {
+        /// Successful operations before.
+        after: usize,
+    },
+    /// It did not take back what it had handed out.
+    FreeRefused,
+    /// Time ran out.
+    TooSlow {
+        /// Operations done.
+        done: usize,
+        /// Operations asked for.
+        asked: usize,
+        /// The time it had.
+        limit: Duration,
+    },
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stop::Refused { after } => write!(f, "fails: refuses a request after {after} others"),
+            Stop::FreeRefused => f.write_str("fails: refuses to free what it handed out"),
+            Stop::TooSlow { done, asked, limit } => {
+                write!(f, "too slow: {done} of {asked} operations in {limit:?}")
+            }
+        }
+    }
+}
+
+/// A contestant, whatever its type. The time of every turn is measured inside, where the type is known.
+pub trait Contestant {
+    /// The name in tables.
+    fn name(&self) -> &'static str;
+
+    /// Checks it against a bitmap.
+    fn verify(&self, seed: u64) -> Outcome<Verdict>;
+
+    /// One round of [`speed`].
+    fn churn(&self, churn: &Churn, effort: &Effort) -> Outcome<speed::Timing>;
+
+    /// One round of [`low_holes`].
+    fn low_holes(&self, holes: u32, effort: &Effort) -> Outcome<speed::Timing>;
+
+    /// One round of [`latency`].
+    fn latency(&self, churn: &Churn, effort: &Effort) -> Outcome<latency::Percentiles>;
+
+    /// Bytes after a churn.
+    fn footprint(&self, state: &footprint::State, effort: &Effort) -> Outcome<footprint::Bytes>;
+
+    /// One seed of [`packing`] at 90 %.
+    fn packing(&self, plan: &packing::Plan) -> Outcome<packing::Packed>;
+
+    /// One seed of [`packing`] after shrinking.
+    fn shrink(&self, draws: Draws, effort: &Effort) -> Outcome<packing::Shrunk>;
+}
+
+/// A contestant made by `make` for each turn anew.
+pub struct Entry<M> {
+    name: &'static str,
+    make: M,
+}
+
+impl<M> Entry<M> {
+    /// The contestant `name`.
+    pub fn new(name: &'static str, make: M) -> Entry<M> {
+        Entry { name, make }
+    }
+}
+
+impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn verify(&self, seed: u64) -> Outcome<Verdict> {
+        shielded(|| verify::run(&self.make, seed))
+    }
+
+    fn churn(&self, churn: &Churn, effort: &Effort) -> Outcome<speed::Timing> {
+        shielded(|| speed::round(&self.make, churn, effort))
+    }
+
+    fn low_holes(&self, holes: u32, effort: &Effort) -> Outcome<speed::Timing> {
+        shielded(|| low_holes::round(&self.make, holes, effort))
+    }
+
+    fn latency(&self, churn: &Churn, effort: &Effort) -> Outcome<latency::Percentiles> {
+        shielded(|| latency::round(&self.make, churn, effort))
+    }
+
+    fn footprint(&self, state: &footprint::State, effort: &Effort) -> Outcome<footprint::Bytes> {
+        shielded(|| footprint::measure(&self.make, state, effort))
+    }
+
+    fn packing(&self, plan: &packing::Plan) -> Outcome<packing::Packed> {
+        shielded(|| packing::pack(&self.make, plan))
+    }
+
+    fn shrink(&self, draws: Draws, effort: &Effort) -> Outcome<packing::Shrunk> {
+        shielded(|| packing::shrink(&self.make, draws, effort))
+    }
+}
+
+/// Runs a turn; a panic of the contestant is its result, not the end of the comparison.
+fn shielded<T>(turn: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let hook = take_hook();
+    set_hook(Box::new(|_| {}));
+    let result = catch_unwind(AssertUnwindSafe(turn));
+    set_hook(hook);
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Outcome::Nothing(format!("panics: {}", text.unwrap_or("no message")))
+    })
+}
+
+/// Collects the samples of one workload, contestant by contestant.
+pub struct Board<'a> {
+    group: Group,
+    workload: String,
+    rows: Vec<Row>,
+    records: &'a mut Records,
+}
+
+struct Row {
+    contestant: &'static str,
+    samples: Vec<(Measure, Vec<f64>)>,
+    note: Option<String>,
+    is_out: bool,
+}
+
+impl<'a> Board<'a> {
+    /// An empty board of `workload` for the given contestants.
+    pub fn new(
+        records: &'a mut Records,
+        group: Group,
+        workload: impl Into<String>,
+        contestants: &[Box<dyn Contestant>],
+    ) -> Board<'a> {
+        let rows = contestants
+            .iter()
+            .map(|contestant| Row {
+                contestant: contestant.name(),
+                samples: Vec::new(),
+                note: None,
+                is_out: false,
+            })
+            .collect();
+        Board { group, workload: workload.into(), rows, records }
+    }
+
+    /// Whether the contestant of this index has failed in this workload and need not be asked again.
+    #[must_use]
+    pub fn is_out(&self, index: usize) -> bool {
+        self.rows[index].is_out
+    }
+
+    /// Notes one turn.
+    pub fn note(&mut self, index: usize, outcome: Outcome<Vec<(Measure, f64)>>) {
+        let row = &mut self.rows[index];
+        let values = match outcome {
+            Outcome::Whole(values) => values,
+            Outcome::Partial(values, note) => {
+                row.note.get_or_insert(note);
+                values
+            }
+            Outcome::Nothing(reason) => {
+                row.note = Some(reason);
+                row.is_out = true;
+                row.samples.clear();
+                return;
+            }
+        };
+        for (measure, value) in values {
+            match row.samples.iter_mut().find(|(known, _)| *known == measure) {
+                Some((_, samples)) => samples.push(value),
+                None => row.samples.push((measure, vec![value])),
+            }
+        }
+    }
+
+    /// Writes everything down.
+    pub fn close(self) {
+        for Row { contestant, samples, note, .. } in self.rows {
+            let record = |measure, samples| Record {
+                group: self.group,
+                workload: self.workload.clone(),
+                contestant: contestant.to_owned(),
+                measure,
+                samples,
+                note: note.clone(),
+            };
+            if samples.is_empty() {
+                self.records.0.push(record(None, Vec::new()));
+            }
+            for (measure, samples) in samples {
+                self.records.0.push(record(Some(measure), samples));
+            }
+        }
+    }
+}
+
+/// Lets every contestant have its turns, round by round.
+pub fn interleave(
+    mut board: Board<'_>,
+    contestants: &[Box<dyn Contestant>],
+    rounds: usize,
+    progress: &dyn Fn(&str),
+    turn: impl Fn(&dyn Contestant, usize) -> Outcome<Vec<(Measure, f64)>>,
+) {
+    for round in 0..rounds {
+        for (index, contestant) in contestants.iter().enumerate() {
+            progress(contestant.name());
+            if !board.is_out(index) {
+                board.note(index, turn(contestant.as_ref(), round));
+            }
+        }
+    }
+    board.close();
+}
+
+/// The sizes that the untimed workloads are run with.
+pub const BOTH_SIZES: [Sizes; 2] = [Sizes::Uniform, Sizes::Bimodal];

@@ -1,0 +1,37 @@
+//! Side by side: nofrag's range allocator against published crates and the standard library, in one run.
+//!
+//! What makes the comparison fair, and where it is read:
+//!
+//! * [`peers`]: every contestant stands behind one trait with the least adapter that its documentation asks for.
+//! * [`trace`]: operations are drawn from a seed before any clock starts; every contestant performs the same ones.
+//! * [`contest`]: rounds are interleaved, so that a noisy minute of the host hits all; each round starts from a fresh state.
+//! * [`verify`]: before anything is timed a bitmap checks that ranges are inside the space and disjoint. A contestant that
+//!   is wrong is shown as wrong, one that cannot do a thing as unable, one that is too slow with how far it came.
+//! * [`speed`], [`low_holes`], [`latency`], [`footprint`], [`packing`], [`oracle`]: one file per table.
+//! * [`targets`]: what nofrag set itself, what it reached, met or missed.
+//!
+//! One operation is one allocation or one free.
+
+pub mod contest;
+pub mod footprint;
+pub mod latency;
+pub mod low_holes;
+pub mod oracle;
+pub mod origin;
+pub mod packing;
+pub mod peers;
+pub mod record;
+pub mod report;
+pub mod roster;
+pub mod speed;
+pub mod targets;
+pub mod trace;
+pub mod verify;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+
+/// Counts the bytes that a contestant holds. It costs a few atomic additions per heap call, for every contestant alike;
+/// the speed table shows how many heap calls each makes.
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -1,0 +1,110 @@
+//! Small holes below a large request: Linux's `long_busy_list` as address arithmetic.
+//!
+//! Twice as many pages as holes are allocated one by one and every second one freed. Then 100 pages and 1 page are allocated
+//! and freed in turn: a search that walks the holes pays for each, one that knows the largest hole of a subtree does not.
+
+use crate::contest::{Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave};
+use crate::peers::{Peer, Space};
+use crate::record::{Group, Records};
+use crate::speed::{PAGES, Timing, add_ratios, as_samples, timing};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
+use std::time::Instant;
+
+/// The published number of areas.
+pub const PUBLISHED_HOLES: u32 = 15_000;
+
+/// The numbers of holes over which the time must stay flat.
+pub const FLATNESS: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
+
+/// Turns of one round; each is two allocations and two frees.
+const TURNS: usize = 25_000;
+
+/// Turns between two looks at the clock.
+const BETWEEN_LOOKS: usize = 32;
+
+/// The name of the workload with so many holes.
+#[must_use]
+pub fn workload(holes: u32) -> String {
+    format!("{holes} one-page holes below, 100 and 1 pages")
+}
+
+/// Makes the comb: one page allocated, one free, `holes` times. Returns the allocated ones.
+///
+/// # Errors
+/// When the peer refuses or is too slow.
+pub fn comb<P: Peer>(peer: &mut P, holes: u32, effort: &Effort) -> Result<Vec<P::Handle>, Stop> {
+    let clock = TimeBox::open(effort.setup);
+    let asked = 3 * holes as usize;
+    let mut handles = Vec::with_capacity(2 * holes as usize);
+    for page in 0..2 * holes as usize {
+        if page % 1024 == 0 && clock.is_over() {
+            return Err(Stop::TooSlow { done: page, asked, limit: clock.limit() });
+        }
+        handles.push(peer.alloc(1).ok_or(Stop::Refused { after: page })?);
+    }
+    // Peers differ in the order in which they hand out pages; the comb is made by address.
+    handles.sort_by_key(|handle| peer.start(handle));
+    let mut kept = Vec::with_capacity(holes as usize);
+    for (page, handle) in handles.into_iter().enumerate() {
+        if page % 1024 == 0 && clock.is_over() {
+            let done = 2 * holes as usize + page / 2;
+            return Err(Stop::TooSlow { done, asked, limit: clock.limit() });
+        }
+        if page % 2 == 1 {
+            kept.push(handle);
+        } else if !peer.free(handle) {
+            return Err(Stop::FreeRefused);
+        }
+    }
+    Ok(kept)
+}
+
+/// Performs some turns and nothing else; this is what is timed.
+#[inline(never)]
+fn take_turns<P: Peer>(peer: &mut P, turns: usize) -> Result<(), Stop> {
+    for turn in 0..turns {
+        let large = peer.alloc(100).ok_or(Stop::Refused { after: 4 * turn })?;
+        let small = peer.alloc(1).ok_or(Stop::Refused { after: 4 * turn + 1 })?;
+        if !(peer.free(large) && peer.free(small)) {
+            return Err(Stop::FreeRefused);
+        }
+    }
+    Ok(())
+}
+
+/// One round of one contestant.
+pub fn round<P: Peer>(make: &impl Fn(Space) -> P, holes: u32, effort: &Effort) -> Outcome<Timing> {
+    let mut peer = make(Space { pages: PAGES, live: holes });
+    if let Err(stop) = comb(&mut peer, holes, effort) {
+        return Outcome::Nothing(format!("{stop} (building)"));
+    }
+    let heap = Region::new(&INSTRUMENTED_SYSTEM);
+    let clock = TimeBox::open(effort.round);
+    let (mut turns, began) = (0, Instant::now());
+    while turns < TURNS && !clock.is_over() {
+        let some = BETWEEN_LOOKS.min(TURNS - turns);
+        if let Err(stop) = take_turns(&mut peer, some) {
+            return Outcome::Nothing(stop.to_string());
+        }
+        turns += some;
+    }
+    timing(began, &heap, 4 * turns, 4 * TURNS, effort)
+}
+
+/// Rounds of all contestants, at the published number of holes and over the range that must be flat.
+pub fn run(
+    records: &mut Records,
+    contestants: &[Box<dyn Contestant>],
+    effort: &Effort,
+    progress: &dyn Fn(&str),
+) {
+    let flat_rounds = effort.rounds.min(3);
+    let published = [(PUBLISHED_HOLES, effort.rounds)];
+    for (holes, rounds) in published.into_iter().chain(FLATNESS.map(|holes| (holes, flat_rounds))) {
+        let board = Board::new(records, Group::LowHoles, workload(holes), contestants);
+        interleave(board, contestants, rounds, progress, |contestant, _| {
+            contestant.low_holes(holes, effort).map(as_samples)
+        });
+        add_ratios(records, Group::LowHoles, &workload(holes), contestants);
+    }
+}

@@ -1,0 +1,120 @@
+//! `Lowest` at 90 % occupancy against a linear scan over a sorted list of holes: the two must place everything alike.
+
+use crate::contest::Effort;
+use crate::packing::{FILLED, PAGES};
+use crate::peers::{Nofrag, Peer, Space};
+use crate::record::{Group, Measure, Record, Records};
+use crate::roster::LOWEST;
+use crate::trace::{Draws, Sizes};
+use nofrag::ranges::{Fit, Index};
+
+/// Holes by address, all of them scanned: too simple to be wrong.
+#[derive(Debug)]
+pub struct LinearScan {
+    holes: Vec<(u64, u64)>,
+}
+
+impl LinearScan {
+    /// Pages `0..pages`, all free.
+    #[must_use]
+    pub fn new(pages: u32) -> LinearScan {
+        LinearScan { holes: vec![(0, u64::from(pages))] }
+    }
+
+    /// The lowest address with `size` free pages, taken.
+    pub fn alloc(&mut self, size: u32) -> Option<u64> {
+        let size = u64::from(size);
+        let index = self.holes.iter().position(|&(start, end)| end - start >= size)?;
+        let start = self.holes[index].0;
+        self.holes[index].0 += size;
+        if self.holes[index].0 == self.holes[index].1 {
+            self.holes.remove(index);
+        }
+        Some(start)
+    }
+
+    /// Gives pages back.
+    pub fn free(&mut self, start: u64, size: u32) {
+        let index = self.holes.partition_point(|hole| hole.0 < start);
+        self.holes.insert(index, (start, start + u64::from(size)));
+        self.join_at(index + 1);
+        self.join_at(index);
+    }
+
+    /// Joins the hole of this index with the one below, if they touch.
+    fn join_at(&mut self, index: usize) {
+        let Some(below) = index.checked_sub(1) else { return };
+        if index < self.holes.len() && self.holes[below].1 == self.holes[index].0 {
+            self.holes[below].1 = self.holes[index].1;
+            self.holes.remove(index);
+        }
+    }
+}
+
+/// Placements compared and those that differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// How many placements, refusals included.
+    pub compared: u64,
+    /// How many differ.
+    pub differing: u64,
+}
+
+/// Fills to 90 %, then replaces one for one, in both at once.
+#[must_use]
+pub fn compare(mut draws: Draws, replacements: usize) -> Agreement {
+    let mut ours = Nofrag::new(Space { pages: PAGES, live: PAGES }, Index::WideBlocks, Fit::Lowest);
+    let mut oracle = LinearScan::new(PAGES);
+    let mut live = Vec::new();
+    let mut pages = 0;
+    let mut agreement = Agreement::default();
+    let mut place = |size, live: &mut Vec<_>, oracle: &mut LinearScan, ours: &mut Nofrag| {
+        let span = ours.alloc(size);
+        agreement.compared += 1;
+        agreement.differing += u64::from(span.map(|span| span.start()) != oracle.alloc(size));
+        live.extend(span.map(|span| (span, size)));
+    };
+    loop {
+        let size = draws.size();
+        if pages + size > FILLED {
+            break;
+        }
+        place(size, &mut live, &mut oracle, &mut ours);
+        pages += size;
+    }
+    for _ in 0..replacements {
+        let (span, size) = live.swap_remove(draws.pick(live.len()));
+        assert!(ours.free(span), "what was handed out can be freed");
+        oracle.free(span.start(), size);
+        place(draws.size(), &mut live, &mut oracle, &mut ours);
+    }
+    agreement
+}
+
+/// The name of the workload.
+#[must_use]
+pub fn workload(sizes: Sizes) -> String {
+    format!("Lowest at 90 %, {}", sizes.name())
+}
+
+/// One comparison per size distribution.
+pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(&str)) {
+    for sizes in crate::contest::BOTH_SIZES {
+        progress(LOWEST);
+        let agreement = compare(Draws::new(seed, sizes), effort.oracle_replacements);
+        let measures = [
+            (Measure::Compared, agreement.compared),
+            (Measure::Differing, agreement.differing),
+        ];
+        for (measure, value) in measures {
+            records.0.push(Record {
+                group: Group::Oracle,
+                workload: workload(sizes),
+                contestant: LOWEST.to_owned(),
+                measure: Some(measure),
+                samples: vec![value as f64],
+                note: None,
+            });
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Where allocations end up, as the comparison itself sees it: from the addresses that are live, not from a contestant's report.
+//!
+//! **Packing.** 2^20 pages are filled to 90 %, then 3e5 random allocations are freed and replaced. *Largest over free* is the
+//! largest hole over all free pages; then allocations go on until the first refusal, which gives the *first failure*. Two
+//! ways to replace are shown. One for one, each freed allocation is followed by one new one: the occupancy then drifts with the sizes
+//! drawn, by a few percent. Refilled, each free is followed by as many allocations as 90 % allow: the occupancy stays, but
+//! where sizes are bimodal the mix drifts towards the small ones.
+//!
+//! **Footprint.** 1e4 allocations are made and 2e5 replaced, 90 % are freed at random, then each of the rest is replaced 20 times on
+//! average. *Span over live* is the highest live page over the number of live pages: what a caller who gives back the top of
+//! the space still has to keep.
+
+use crate::contest::{
+    BOTH_SIZES, Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave,
+};
+use crate::peers::{Peer, Space};
+use crate::record::{Group, Measure, Records};
+use crate::trace::{Draws, Sizes};
+use std::time::Duration;
+
+/// Pages of the space.
+pub const PAGES: u32 = 1 << 20;
+
+/// Pages that are filled.
+pub const FILLED: u32 = PAGES / 10 * 9;
+
+/// Allocations before shrinking.
+pub const SHRINK_FROM: usize = 10_000;
+
+/// Replacements before shrinking.
+const SHRINK_AFTER: usize = 200_000;
+
+/// Replacements of each remaining allocation after shrinking, on average.
+const CHURN_AFTER_SHRINK: usize = 20;
+
+/// What follows a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    /// One allocation.
+    OneForOne,
+    /// As many allocations as 90 % allow.
+    ToNinetyPercent,
+}
+
+impl Refill {
+    /// Both, in the order of the report.
+    pub const BOTH: [Refill; 2] = [Refill::OneForOne, Refill::ToNinetyPercent];
+
+    /// The name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Refill::OneForOne => "one for one",
+            Refill::ToNinetyPercent => "refilled to 90 %",
+        }
+    }
+}
+
+/// One seed of the packing workload.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Sizes and picks.
+    pub draws: Draws,
+    /// What follows a free.
+    pub refill: Refill,
+    /// How many frees.
+    pub replacements: usize,
+    /// The time for all of it.
+    pub limit: Duration,
+}
+
+/// The name of the packing workload.
+#[must_use]
+pub fn packing_workload(sizes: Sizes, refill: Refill) -> String {
+    format!("at 90 %, {}, {}", sizes.name(), refill.name())
+}
+
+/// The name of the shrinking workload.
+#[must_use]
+pub fn shrink_workload(sizes: Sizes) -> String {
+    format!("shrunk to 10 %, {}", sizes.name())
+}
+
+/// What came of packing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Packed {
+    largest_over_free: f64,
+    first_failure: f64,
+    occupancy: f64,
+    refused: f64,
+}
+
+impl Packed {
+    fn as_samples(self) -> Vec<(Measure, f64)> {
+        vec![
+            (Measure::LargestOverFree, self.largest_over_free),
+            (Measure::FirstFailurePercent, self.first_failure),
+            (Measure::OccupancyPercent, self.occupancy),
+            (Measure::Refused, self.refused),
+        ]
+    }
+}
+
+/// What came of shrinking.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shrunk {
+    before: f64,
+    after: f64,
+}
+
+impl Shrunk {
+    fn as_samples(self) -> Vec<(Measure, f64)> {
+        vec![(Measure::SpanOverLiveBefore, self.before), (Measure::SpanOverLiveAfter, self.after)]
+    }
+}
+
+/// The holes of pages `0..pages` between the busy ranges, which are sorted on the way.
+pub fn holes_between(
+    busy: &mut [(u64, u32)],
+    pages: u32,
+) -> impl Iterator<Item = std::ops::Range<u64>> {
+    busy.sort_unstable();
+    let starts = busy.iter().map(|&(start, _)| start).chain([u64::from(pages)]);
+    let ends = [0].into_iter().chain(busy.iter().map(|&(start, size)| start + u64::from(size)));
+    ends.zip(starts).filter(|(end, start)| end < start).map(|(end, start)| end..start)
+}
+
+/// A peer and what it has handed out.
+pub struct Tenants<P: Peer> {
+    peer: P,
+    live: Vec<(P::Handle, u32)>,
+    pages: u32,
+}
+
+impl<P: Peer> Tenants<P> {
+    /// Nobody yet.
+    pub fn new(peer: P) -> Tenants<P> {
+        Tenants { peer, live: Vec::new(), pages: 0 }
+    }
+
+    /// Whether `size` pages could be had.
+    fn admit(&mut self, size: u32) -> bool {
+        let Some(handle) = self.peer.alloc(size) else { return false };
+        self.live.push((handle, size));
+        self.pages += size;
+        true
+    }
+
+    fn evict(&mut self, index: usize) -> Result<(), Stop> {
+        let (handle, size) = self.live.swap_remove(index);
+        self.pages -= size;
+        if self.peer.free(handle) { Ok(()) } else { Err(Stop::FreeRefused) }
+    }
+
+    fn busy(&self) -> Vec<(u64, u32)> {
+        self.live.iter().map(|(handle, size)| (self.peer.start(handle), *size)).collect()
+    }
+
+    fn largest_over_free(&self) -> f64 {
+        let mut busy = self.busy();
+        let largest = holes_between(&mut busy, PAGES).map(|hole| hole.end - hole.start).max();
+        largest.unwrap_or(0) as f64 / f64::from(PAGES - self.pages)
+    }
+
+    fn span_over_live(&self) -> f64 {
+        let ends = self.busy().into_iter().map(|(start, size)| start + u64::from(size));
+        ends.max().unwrap_or(0) as f64 / f64::from(self.pages)
+    }
+
+    fn percent(&self) -> f64 {
+        f64::from(self.pages) / f64::from(PAGES) * 100.0
+    }
+}
+
+/// One seed of the packing workload for one contestant.
+pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan) -> Outcome<Packed> {
+    let mut draws = plan.draws.clone();
+    let mut tenants = Tenants::new(make(Space { pages: PAGES, live: PAGES / 16 }));
+    let clock = TimeBox::open(plan.limit);
+    let mut next = draws.size();
+    while tenants.pages + next <= FILLED {
+        if !tenants.admit(next) {
+            return Outcome::Nothing(format!("refuses at {:.1} % already", tenants.percent()));
+        }
+        next = draws.size();
+    }
+    let mut refused = 0;
+    for done in 0..plan.replacements {
+        if done % 64 == 0 && clock.is_over() {
+            let (asked, limit) = (plan.replacements, clock.limit());
+            return Outcome::Nothing(format!("too slow: {done} of {asked} in {limit:?}"));
+        }
+        if let Err(stop) = tenants.evict(draws.pick(tenants.live.len())) {
+            return Outcome::Nothing(stop.to_string());
+        }
+        match plan.refill {
+            Refill::OneForOne => refused += usize::from(!tenants.admit(draws.size())),
+            Refill::ToNinetyPercent => {
+                while tenants.pages + next <= FILLED && tenants.admit(next) {
+                    next = draws.size();
+                }
+            }
+        }
+    }
+    let (largest_over_free, occupancy) = (tenants.largest_over_free(), tenants.percent());
+    while tenants.admit(draws.size()) {}
+    let first_failure = tenants.percent();
+    Outcome::Whole(Packed { largest_over_free, first_failure, occupancy, refused: refused as f64 })
+}
+
+/// Replaces `count` allocations one for one in a roomy space.
+fn churn<P: Peer>(
+    tenants: &mut Tenants<P>,
+    draws: &mut Draws,
+    count: usize,
+    clock: &TimeBox,
+) -> Result<(), Stop> {
+    for done in 0..count {
+        if done % 64 == 0 && clock.is_over() {
+            return Err(Stop::TooSlow { done: 2 * done, asked: 2 * count, limit: clock.limit() });
+        }
+        tenants.evict(draws.pick(tenants.live.len()))?;
+        if !tenants.admit(draws.size()) {
+            return Err(Stop::Refused { after: 2 * done });
+        }
+    }
+    Ok(())
+}
+
+/// Span over live, before and after shrinking.
+fn shrink_and_churn<P: Peer>(
+    tenants: &mut Tenants<P>,
+    draws: &mut Draws,
+    clock: &TimeBox,
+) -> Result<Shrunk, Stop> {
+    for after in 0..SHRINK_FROM {
+        if !tenants.admit(draws.size()) {
+            return Err(Stop::Refused { after });
+        }
+    }
+    churn(tenants, draws, SHRINK_AFTER, clock)?;
+    let before = tenants.span_over_live();
+    while tenants.live.len() > SHRINK_FROM / 10 {
+        tenants.evict(draws.pick(tenants.live.len()))?;
+    }
+    churn(tenants, draws, CHURN_AFTER_SHRINK * SHRINK_FROM / 10, clock)?;
+    Ok(Shrunk { before, after: tenants.span_over_live() })
+}
+
+/// One seed of the shrinking workload for one contestant.
+pub fn shrink<P: Peer>(
+    make: &impl Fn(Space) -> P,
+    mut draws: Draws,
+    effort: &Effort,
+) -> Outcome<Shrunk> {
+    let mut tenants = Tenants::new(make(Space { pages: PAGES, live: SHRINK_FROM as u32 }));
+    let clock = TimeBox::open(effort.untimed);
+    match shrink_and_churn(&mut tenants, &mut draws, &clock) {
+        Ok(shrunk) => Outcome::Whole(shrunk),
+        Err(stop) => Outcome::Nothing(stop.to_string()),
+    }
+}
+
+/// The draws of one seed of an untimed workload.
+fn draws(seed: u64, round: usize, sizes: Sizes) -> Draws {
+    Draws::new(seed.wrapping_add(round as u64), sizes)
+}
+
+/// Packing at 90 % for all contestants.
+pub fn run_packing(
+    records: &mut Records,
+    contestants: &[Box<dyn Contestant>],
+    effort: &Effort,
+    seed: u64,
+    progress: &dyn Fn(&str),
+) {
+    for refill in Refill::BOTH {
+        for sizes in BOTH_SIZES {
+            let workload = packing_workload(sizes, refill);
+            let board = Board::new(records, Group::Packing, workload, contestants);
+            interleave(board, contestants, effort.seeds, progress, |contestant, round| {
+                let draws = draws(seed, round, sizes);
+                let replacements = effort.packing_replacements;
+                let plan = Plan { draws, refill, replacements, limit: effort.untimed };
+                contestant.packing(&plan).map(Packed::as_samples)
+            });
+        }
+    }
+}
+
+/// Footprint after shrinking for all contestants.
+pub fn run_shrink(
+    records: &mut Records,
+    contestants: &[Box<dyn Contestant>],
+    effort: &Effort,
+    seed: u64,
+    progress: &dyn Fn(&str),
+) {
+    for sizes in BOTH_SIZES {
+        let board = Board::new(records, Group::Shrink, shrink_workload(sizes), contestants);
+        interleave(board, contestants, shrink_seeds(effort), progress, |contestant, round| {
+            contestant.shrink(draws(seed, round, sizes), effort).map(Shrunk::as_samples)
+        });
+    }
+}
+
+/// The footprint at one moment depends on the seed more than the packing does, and is cheaper to measure.
+fn shrink_seeds(effort: &Effort) -> usize {
+    4 * effort.seeds
+}

@@ -1,0 +1,259 @@
+//! What was measured: one record per contestant, workload and measure, from which tables, targets and files are made.
+
+use serde::Serialize;
+
+/// A table of the report; also what `--only` selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// Whether each contestant is right, and what it can do.
+    Verify,
+    /// Time per operation of random replacements.
+    Speed,
+    /// Time per operation when small holes lie below.
+    LowHoles,
+    /// Distribution of the time of one allocation.
+    Latency,
+    /// Heap bytes per hole.
+    Metadata,
+    /// Largest hole over all free pages, and first failure.
+    Packing,
+    /// Span over live pages after the live set shrank.
+    Shrink,
+    /// `Lowest` against a linear scan.
+    Oracle,
+}
+
+impl Group {
+    /// All groups, in the order of the report.
+    pub const ALL: [Group; 8] = [
+        Group::Verify,
+        Group::Speed,
+        Group::LowHoles,
+        Group::Latency,
+        Group::Metadata,
+        Group::Packing,
+        Group::Shrink,
+        Group::Oracle,
+    ];
+
+    /// The heading in the report.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Verify => "Correctness and abilities (untimed)",
+            Group::Speed => "Speed: random replacements, 1..64 pages",
+            Group::LowHoles => "Speed: one-page holes below, 100 and 1 pages in turn",
+            Group::Latency => "Time of one allocation, 1..64 pages, live 1e5",
+            Group::Metadata => "Heap bytes of the records per hole",
+            Group::Packing => "Packing at 90 % occupancy of 2^20 pages, after 3e5 replacements",
+            Group::Shrink => "Footprint after shrinking to 10 % and churning",
+            Group::Oracle => "Lowest at 90 % against a linear scan",
+        }
+    }
+}
+
+/// What a number says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Nanoseconds per operation.
+    NsPerOp,
+    /// Time over offset-allocator's in the same round.
+    OverOffset,
+    /// Heap calls per operation.
+    HeapCallsPerOp,
+    /// Nanoseconds of one allocation: median.
+    P50Ns,
+    /// Nanoseconds of one allocation: 99th percentile.
+    P99Ns,
+    /// Nanoseconds of one allocation: 99.9th percentile.
+    P999Ns,
+    /// Nanoseconds of the slowest allocation.
+    MaxNs,
+    /// Heap bytes per hole.
+    BytesPerHole,
+    /// The contestant's own account of its bytes, per hole.
+    OwnBytesPerHole,
+    /// Holes in the measured state.
+    Holes,
+    /// Largest hole over all free pages.
+    LargestOverFree,
+    /// Percent of pages that are live when a request fails for the first time.
+    FirstFailurePercent,
+    /// Percent of pages that were live when the largest hole was measured.
+    OccupancyPercent,
+    /// Requests refused before the measurement.
+    Refused,
+    /// Highest live page over live pages before the live set shrank.
+    SpanOverLiveBefore,
+    /// The same after it shrank and churned.
+    SpanOverLiveAfter,
+    /// Percent of placements at the lowest possible address.
+    LowestPercent,
+    /// Placements compared.
+    Compared,
+    /// Placements that differ from the linear scan.
+    Differing,
+    /// 1 if every range was inside the space and disjoint from the others.
+    Disjoint,
+    /// 1 if aligned requests are served and aligned.
+    Aligns,
+    /// 1 if the whole space can be had in one piece once everything is freed.
+    WholeAgain,
+}
+
+impl Measure {
+    /// The heading of its column.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Measure::NsPerOp => "ns/op",
+            Measure::OverOffset => "x offset-allocator",
+            Measure::HeapCallsPerOp => "heap calls/op",
+            Measure::P50Ns => "p50 ns",
+            Measure::P99Ns => "p99 ns",
+            Measure::P999Ns => "p99.9 ns",
+            Measure::MaxNs => "max ns",
+            Measure::BytesPerHole => "bytes/hole",
+            Measure::OwnBytesPerHole => "own account",
+            Measure::Holes => "holes",
+            Measure::LargestOverFree => "largest/free",
+            Measure::FirstFailurePercent => "first failure %",
+            Measure::OccupancyPercent => "live %",
+            Measure::Refused => "refused",
+            Measure::SpanOverLiveBefore => "span/live before",
+            Measure::SpanOverLiveAfter => "span/live after",
+            Measure::LowestPercent => "lowest %",
+            Measure::Compared => "compared",
+            Measure::Differing => "differing",
+            Measure::Disjoint => "disjoint",
+            Measure::Aligns => "aligns",
+            Measure::WholeAgain => "whole again",
+        }
+    }
+
+    /// Digits after the point in tables.
+    #[must_use]
+    pub fn digits(self) -> usize {
+        match self {
+            Measure::OverOffset
+            | Measure::FirstFailurePercent
+            | Measure::OccupancyPercent
+            | Measure::HeapCallsPerOp => 2,
+            Measure::LargestOverFree
+            | Measure::SpanOverLiveBefore
+            | Measure::SpanOverLiveAfter => 3,
+            Measure::NsPerOp
+            | Measure::BytesPerHole
+            | Measure::OwnBytesPerHole
+            | Measure::LowestPercent => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// One measure of one contestant in one workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Record {
+    /// The table it belongs to.
+    pub group: Group,
+    /// What was done.
+    pub workload: String,
+    /// Who did it.
+    pub contestant: String,
+    /// What the samples say; absent when there is nothing but a note.
+    pub measure: Option<Measure>,
+    /// One number per round or seed; those of equal index belong to the same round.
+    pub samples: Vec<f64>,
+    /// Why samples are missing or partial.
+    pub note: Option<String>,
+}
+
+/// Median and range of samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The middle sample, or the mean of the two middle ones.
+    pub median: f64,
+    /// The smallest sample.
+    pub low: f64,
+    /// The largest sample.
+    pub high: f64,
+}
+
+impl Summary {
+    /// The summary of `samples`; `None` without any.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Summary> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
+        Some(Summary { median, low, high })
+    }
+}
+
+/// All records of a run, with the look-ups that tables and targets need.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Records(pub Vec<Record>);
+
+impl Records {
+    /// The samples of one measure; empty when it was not taken.
+    #[must_use]
+    pub fn samples(&self, workload: &str, contestant: &str, measure: Measure) -> &[f64] {
+        let matches = |record: &&Record| {
+            record.workload == workload
+                && record.contestant == contestant
+                && record.measure == Some(measure)
+        };
+        self.0.iter().find(matches).map_or(&[], |record| &record.samples)
+    }
+
+    /// The summary of one measure.
+    #[must_use]
+    pub fn summary(&self, workload: &str, contestant: &str, measure: Measure) -> Option<Summary> {
+        Summary::of(self.samples(workload, contestant, measure))
+    }
+
+    /// The median of one measure.
+    #[must_use]
+    pub fn median(&self, workload: &str, contestant: &str, measure: Measure) -> Option<f64> {
+        self.summary(workload, contestant, measure).map(|summary| summary.median)
+    }
+
+    /// Why `contestant` has no or only partial samples in `workload`.
+    #[must_use]
+    pub fn note(&self, workload: &str, contestant: &str) -> Option<&str> {
+        let matches =
+            |record: &&Record| record.workload == workload && record.contestant == contestant;
+        self.0.iter().filter(matches).find_map(|record| record.note.as_deref())
+    }
+
+    /// Each value of `key` once, in order of first appearance, among the records of `group`.
+    #[must_use]
+    pub fn distinct<'a, T: PartialEq>(
+        &'a self,
+        group: Group,
+        key: impl Fn(&'a Record) -> T,
+    ) -> Vec<T> {
+        let mut values: Vec<T> = Vec::new();
+        for value in self.0.iter().filter(|record| record.group == group).map(key) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        values
+    }
+}
+
+/// Sample by sample, how many times larger `dividend` is than `divisor`.
+#[must_use]
+pub fn ratios(dividend: &[f64], divisor: &[f64]) -> Vec<f64> {
+    dividend.iter().zip(divisor).map(|(dividend, divisor)| dividend / divisor).collect()
+}

@@ -1,0 +1,181 @@
+//! Tables for people, lines for machines, and the folder of a saved result.
+
+use crate::origin::Origin;
+use crate::record::{Group, Measure, Record, Records, Summary};
+use crate::targets::Target;
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Everything that a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What was set and what was reached.
+    pub targets: Vec<Target>,
+    /// What was measured.
+    pub records: Records,
+}
+
+/// One line of `raw.jsonl`.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line<'a> {
+    Origin(&'a Origin),
+    Target(&'a Target),
+    Record(&'a Record),
+}
+
+impl Report {
+    /// All tables.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.origin.facts() {
+            let _ = writeln!(text, "{name:<13} {value}");
+        }
+        for warning in self.warnings() {
+            let _ = writeln!(text, "WARNING: {warning}");
+        }
+        for group in Group::ALL {
+            self.write_group(&mut text, group);
+        }
+        let _ = writeln!(text, "\n== Targets\n\n{}", self.targets_table());
+        text
+    }
+
+    /// Why the result is weak, if it is.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.origin.profile != "release" {
+            warnings.push("not a release build: times mean nothing".to_owned());
+        }
+        if self.origin.pinned_to.is_none() {
+            warnings.push("not pinned to a CPU: rounds may have moved between CPUs".to_owned());
+        }
+        let loads = [&self.origin.load.0, &self.origin.load.1].map(|load| load.parse::<f64>());
+        if loads.into_iter().flatten().any(|load| load > 1.5) {
+            let (before, after) = &self.origin.load;
+            let load = format!("load {before} before and {after} after");
+            warnings.push(format!("the host did other work ({load}): ranges are wide"));
+        }
+        warnings
+    }
+
+    fn write_group(&self, text: &mut String, group: Group) {
+        let workloads = self.records.distinct(group, |record| record.workload.as_str());
+        if workloads.is_empty() {
+            return;
+        }
+        let _ = writeln!(text, "\n== {}", group.title());
+        for workload in workloads {
+            let _ = writeln!(text, "\n{workload}\n{}", self.workload_table(group, workload));
+        }
+    }
+
+    fn workload_table(&self, group: Group, workload: &str) -> Table {
+        let of_workload = |record: &&Record| record.group == group && record.workload == workload;
+        let records: Vec<&Record> = self.records.0.iter().filter(of_workload).collect();
+        let mut measures: Vec<Measure> = records.iter().filter_map(|r| r.measure).collect();
+        measures.sort();
+        measures.dedup();
+        let mut names: Vec<&str> = Vec::new();
+        for record in records {
+            if !names.contains(&record.contestant.as_str()) {
+                names.push(&record.contestant);
+            }
+        }
+        let mut table = empty_table();
+        let titles = measures.iter().map(|measure| measure.title());
+        table.set_header(["contestant"].into_iter().chain(titles).chain(["note"]));
+        for name in names {
+            let mut row = vec![name.to_owned()];
+            row.extend(measures.iter().map(|&measure| self.cell(workload, name, measure)));
+            row.push(self.records.note(workload, name).unwrap_or_default().to_owned());
+            table.add_row(row);
+        }
+        for column in 1..=measures.len() {
+            let column = table.column_mut(column).expect("each measure has a column");
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+
+    fn cell(&self, workload: &str, name: &str, measure: Measure) -> String {
+        let Some(summary) = self.records.summary(workload, name, measure) else {
+            return "-".to_owned();
+        };
+        let Summary { median, low, high } = summary;
+        let digits = measure.digits();
+        match measure {
+            Measure::Disjoint | Measure::Aligns | Measure::WholeAgain => {
+                if median == 1.0 { "yes".to_owned() } else { "no".to_owned() }
+            }
+            _ if low == high => format!("{median:.digits$}"),
+            _ => format!("{median:.digits$} ({low:.digits$}..{high:.digits$})"),
+        }
+    }
+
+    fn targets_table(&self) -> Table {
+        let mut table = empty_table();
+        table.set_header(["target", "bound", "reached", "verdict"]);
+        for Target { what, bound, reached, verdict } in &self.targets {
+            table.add_row([what, bound, reached, verdict.word()]);
+        }
+        table
+    }
+
+    /// Writes `README.md`, `raw.jsonl` and `summary.txt` into a folder of `root` named after date and machine.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn save(&self, root: &Path) -> io::Result<PathBuf> {
+        let folder = root.join(self.origin.folder_name());
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("README.md"), self.readme())?;
+        fs::write(folder.join("summary.txt"), self.summary())?;
+        let mut lines = vec![Line::Origin(&self.origin)];
+        lines.extend(self.targets.iter().map(Line::Target));
+        lines.extend(self.records.0.iter().map(Line::Record));
+        let mut raw = String::new();
+        for line in lines {
+            raw.push_str(&serde_json::to_string(&line)?);
+            raw.push('\n');
+        }
+        fs::write(folder.join("raw.jsonl"), raw)?;
+        Ok(folder)
+    }
+
+    fn readme(&self) -> String {
+        let mut text = String::from(
+            "# Side by side\n\nnofrag's range allocator against published crates and the standard library, in one run: \
+             interleaved rounds, the same operations for all, median (lowest..highest). Contestants that fail or are \
+             too slow keep their row, with the reason.\n\n",
+        );
+        for (name, value) in self.origin.facts() {
+            let _ = writeln!(text, "* {name}: {value}");
+        }
+        for warning in self.warnings() {
+            let _ = writeln!(text, "* **{warning}**");
+        }
+        text.push_str(
+            "\n`summary.txt` has all tables; `raw.jsonl` has the origin, each target and each measure with all its \
+             samples, one per line.\n\n## Targets\n\n| target | bound | reached | verdict |\n|---|---|---|---|\n",
+        );
+        for Target { what, bound, reached, verdict } in &self.targets {
+            let _ = writeln!(text, "| {what} | {bound} | {reached} | {} |", verdict.word());
+        }
+        text
+    }
+}
+
+fn empty_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table
+}

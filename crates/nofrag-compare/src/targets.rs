@@ -1,0 +1,280 @@
+//! What nofrag set itself, what it reached, met or missed. A row without a measurement says so; none is left out.
+
+use crate::contest::BOTH_SIZES;
+use crate::packing::{Refill, packing_workload, shrink_workload};
+use crate::record::{Group, Measure, Records, Summary, ratios};
+use crate::roster::{BEST, BEST_FIT, DYNAMIC, FIRST_FIT, LOWEST};
+use crate::trace::Sizes;
+use crate::{latency, low_holes, oracle, speed};
+use serde::Serialize;
+
+/// What became of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Reached.
+    Met,
+    /// The gate was reached, the goal was not.
+    GateOnly,
+    /// Not reached.
+    Missed,
+    /// Not measured in this run.
+    NotMeasured,
+    /// Belongs to another part of the project.
+    Elsewhere,
+}
+
+impl Verdict {
+    /// The word in tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::GateOnly => "gate met, goal missed",
+            Verdict::Missed => "MISSED",
+            Verdict::NotMeasured => "not measured",
+            Verdict::Elsewhere => "measured elsewhere",
+        }
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Target {
+    /// What is demanded of what.
+    pub what: String,
+    /// The bound.
+    pub bound: String,
+    /// What was reached.
+    pub reached: String,
+    /// The outcome.
+    pub verdict: Verdict,
+}
+
+/// A bound on a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// At most this.
+    AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+    /// At most `gate`; `goal` is what is aimed at.
+    Gate {
+        /// Must be reached.
+        gate: f64,
+        /// Should be reached.
+        goal: f64,
+    },
+}
+
+impl Bound {
+    /// What becomes of a target with this bound when `value` was reached.
+    #[must_use]
+    pub fn judge(self, value: f64) -> Verdict {
+        let met = |is_met| if is_met { Verdict::Met } else { Verdict::Missed };
+        match self {
+            Bound::AtMost(bound) => met(value <= bound),
+            Bound::AtLeast(bound) => met(value >= bound),
+            Bound::Gate { goal, .. } if value <= goal => Verdict::Met,
+            Bound::Gate { gate, .. } if value <= gate => Verdict::GateOnly,
+            Bound::Gate { .. } => Verdict::Missed,
+        }
+    }
+
+    fn text(self, unit: &str) -> String {
+        match self {
+            Bound::AtMost(bound) => format!("at most {bound}{unit}"),
+            Bound::AtLeast(bound) => format!("at least {bound}{unit}"),
+            Bound::Gate { gate, goal } => format!("gate {gate}{unit}, goal {goal}{unit}"),
+        }
+    }
+}
+
+/// A row that is judged by the median of `samples`.
+fn judged(what: String, bound: Bound, unit: &str, digits: usize, samples: &[f64]) -> Target {
+    let bound_text = bound.text(unit);
+    match Summary::of(samples) {
+        None => missing(what, bound_text),
+        Some(Summary { median, low, high }) => Target {
+            what,
+            bound: bound_text,
+            reached: format!("{median:.digits$}{unit} ({low:.digits$}..{high:.digits$})"),
+            verdict: bound.judge(median),
+        },
+    }
+}
+
+fn missing(what: String, bound: String) -> Target {
+    Target { what, bound, reached: "-".to_owned(), verdict: Verdict::NotMeasured }
+}
+
+/// All rows, from what was measured.
+#[must_use]
+pub fn all(records: &Records) -> Vec<Target> {
+    let mut rows = speed_rows(records);
+    rows.extend(low_hole_rows(records));
+    rows.extend(latency_rows(records));
+    rows.extend(metadata_rows(records));
+    rows.extend(oracle_rows(records));
+    rows.extend(best_rows(records));
+    rows.extend(dynamic_rows(records));
+    rows.push(Target {
+        what: "longest purge hold, 1e5 lazy areas".to_owned(),
+        bound: "see the vmap layer".to_owned(),
+        reached: "-".to_owned(),
+        verdict: Verdict::Elsewhere,
+    });
+    rows
+}
+
+fn speed_rows(records: &Records) -> Vec<Target> {
+    let gates = [Bound::Gate { gate: 2.5, goal: 1.5 }, Bound::Gate { gate: 2.2, goal: 1.2 }];
+    let mut rows = Vec::new();
+    for (live, gate) in speed::LIVE.into_iter().zip(gates) {
+        let workload = speed::workload(live);
+        let over_offset = |name| records.samples(&workload, name, Measure::OverOffset);
+        let what = |fit: &str, peer: &str| format!("{workload}: {fit} over {peer}");
+        rows.push(judged(what("Lowest", "offset-allocator"), gate, "x", 2, over_offset(LOWEST)));
+        let ns = |name| records.samples(&workload, name, Measure::NsPerOp);
+        let speed_up = ratios(ns(FIRST_FIT), ns(LOWEST));
+        let bound = Bound::AtLeast(15.0);
+        rows.push(judged(what(FIRST_FIT, "Lowest"), bound, "x", 1, &speed_up));
+        let bound = Bound::AtMost(1.2);
+        rows.push(judged(what("Best", "offset-allocator"), bound, "x", 2, over_offset(BEST)));
+    }
+    rows
+}
+
+fn low_hole_rows(records: &Records) -> Vec<Target> {
+    let published = low_holes::workload(low_holes::PUBLISHED_HOLES);
+    let over = records.samples(&published, LOWEST, Measure::OverOffset);
+    let what = format!("{published}: Lowest over offset-allocator");
+    let mut rows = vec![judged(what, Bound::AtMost(4.0), "x", 2, over)];
+    let times: Option<Vec<f64>> = low_holes::FLATNESS
+        .iter()
+        .map(|&holes| records.median(&low_holes::workload(holes), LOWEST, Measure::NsPerOp))
+        .collect();
+    let what = "the same from 1e3 to 1e6 holes: slowest over fastest median".to_owned();
+    let flatness = times.as_deref().and_then(Summary::of).map(|times| times.high / times.low);
+    rows.push(judged(what, Bound::AtMost(3.0), "x", 2, flatness.as_slice()));
+    rows
+}
+
+fn latency_rows(records: &Records) -> Vec<Target> {
+    [LOWEST, BEST, DYNAMIC]
+        .map(|name| {
+            let what = format!("p99.9 of one allocation at 1e5 live: {name}");
+            let samples = records.samples(latency::WORKLOAD, name, Measure::P999Ns);
+            judged(what, Bound::AtMost(1000.0), " ns", 0, samples)
+        })
+        .into()
+}
+
+fn metadata_rows(records: &Records) -> Vec<Target> {
+    let mut rows = Vec::new();
+    for workload in records.distinct(Group::Metadata, |record| record.workload.as_str()) {
+        for (name, bound) in [(LOWEST, 16.0), (BEST, 32.0)] {
+            let samples = records.samples(workload, name, Measure::BytesPerHole);
+            let what = format!("{workload}, per hole: {name}");
+            rows.push(judged(what, Bound::AtMost(bound), " B", 1, samples));
+        }
+    }
+    if rows.is_empty() {
+        rows.push(missing("heap bytes per hole".to_owned(), "at most 16 B, 32 B".to_owned()));
+    }
+    rows
+}
+
+fn oracle_rows(records: &Records) -> Vec<Target> {
+    BOTH_SIZES
+        .map(|sizes| {
+            let workload = oracle::workload(sizes);
+            let differing = records.median(&workload, LOWEST, Measure::Differing);
+            let compared = records.median(&workload, LOWEST, Measure::Compared);
+            let (what, bound) = (format!("{workload}: placements"), "as a linear scan".to_owned());
+            match differing.zip(compared) {
+                None => missing(what, bound),
+                Some((differing, compared)) => Target {
+                    what,
+                    bound,
+                    reached: format!("{differing} of {compared} differ"),
+                    verdict: Bound::AtMost(0.0).judge(differing),
+                },
+            }
+        })
+        .into()
+}
+
+fn best_rows(records: &Records) -> Vec<Target> {
+    let mut rows = Vec::new();
+    for refill in Refill::BOTH {
+        let workload = packing_workload(Sizes::Uniform, refill);
+        let samples = records.samples(&workload, BEST, Measure::LargestOverFree);
+        let what = format!("{workload}: Best, largest/free");
+        rows.push(judged(what, Bound::AtLeast(0.83), "", 3, samples));
+    }
+    for refill in Refill::BOTH {
+        let workload = packing_workload(Sizes::Bimodal, refill);
+        let of = |name| records.samples(&workload, name, Measure::LargestOverFree);
+        let gain: Vec<f64> = of(BEST).iter().zip(of(BEST_FIT)).map(|(own, std)| own - std).collect();
+        let what = format!("{workload}: Best, largest/free, minus exact best fit's");
+        rows.push(judged(what, Bound::AtLeast(-0.005), "", 3, &gain));
+    }
+    rows
+}
+
+fn dynamic_rows(records: &Records) -> Vec<Target> {
+    let mut rows = Vec::new();
+    for refill in Refill::BOTH {
+        let workload = packing_workload(Sizes::Uniform, refill);
+        let samples = records.samples(&workload, DYNAMIC, Measure::LargestOverFree);
+        let what = format!("{workload}: Dynamic, largest/free");
+        rows.push(judged(what, Bound::AtLeast(0.80), "", 3, samples));
+    }
+    for refill in Refill::BOTH {
+        let workload = packing_workload(Sizes::Uniform, refill);
+        let of = |name| records.samples(&workload, name, Measure::FirstFailurePercent);
+        let behind: Vec<f64> =
+            of(BEST_FIT).iter().zip(of(DYNAMIC)).map(|(best, own)| best - own).collect();
+        let what = format!("{workload}: Dynamic, first failure earlier than best fit's");
+        rows.push(judged(what, Bound::AtMost(0.5), " points", 2, &behind));
+    }
+    let workload = shrink_workload(Sizes::Uniform);
+    let samples = records.samples(&workload, DYNAMIC, Measure::SpanOverLiveAfter);
+    let what = format!("{workload}: Dynamic, span/live");
+    rows.push(judged(what, Bound::Gate { gate: 1.2, goal: 1.07 }, "", 3, samples));
+    rows.push(nobody_else_row(records));
+    rows
+}
+
+/// That no peer both packs and shrinks as `Dynamic` must.
+fn nobody_else_row(records: &Records) -> Target {
+    let packing = packing_workload(Sizes::Uniform, Refill::OneForOne);
+    let shrinking = shrink_workload(Sizes::Uniform);
+    let has_both = |name: &str| {
+        let packed = records.median(&packing, name, Measure::LargestOverFree);
+        let span = records.median(&shrinking, name, Measure::SpanOverLiveAfter);
+        packed.zip(span).map(|(packed, span)| packed >= 0.80 && span <= 1.2)
+    };
+    let names = records.distinct(Group::Shrink, |record| record.contestant.as_str());
+    let others: Vec<&str> = names
+        .into_iter()
+        .filter(|name| !name.starts_with("nofrag") && has_both(name) == Some(true))
+        .collect();
+    let what = "peers that have both largest/free >= 0.80 and span/live <= 1.2".to_owned();
+    let bound = "none but Dynamic".to_owned();
+    match has_both(DYNAMIC) {
+        None => missing(what, bound),
+        Some(own) => Target {
+            what,
+            bound,
+            reached: match (own, others.is_empty()) {
+                (true, true) => "Dynamic alone".to_owned(),
+                (true, false) => format!("Dynamic and {}", others.join(", ")),
+                (false, true) => "nobody".to_owned(),
+                (false, false) => format!("not Dynamic, but {}", others.join(", ")),
+            },
+            verdict: if own && others.is_empty() { Verdict::Met } else { Verdict::Missed },
+        },
+    }
+}

@@ -1,0 +1,108 @@
+//! Operations, drawn from a seed before any clock starts.
+
+use rand::RngExt;
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+/// How many pages a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// 1 to 64, all equally likely.
+    Uniform,
+    /// Nine of ten requests 1 to 4, one of ten 64 to 256.
+    Bimodal,
+}
+
+impl Sizes {
+    /// The name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Sizes::Uniform => "uniform 1..64",
+            Sizes::Bimodal => "bimodal 90 % 1..4, 10 % 64..256",
+        }
+    }
+
+    fn draw(self, random: &mut Pcg64) -> u32 {
+        match self {
+            Sizes::Uniform => random.random_range(1..=64),
+            Sizes::Bimodal if random.random_range(0..10) < 9 => random.random_range(1..=4),
+            Sizes::Bimodal => random.random_range(64..=256),
+        }
+    }
+}
+
+/// The generator of one purpose; different purposes never share numbers.
+fn generator(seed: u64, purpose: u64) -> Pcg64 {
+    Pcg64::seed_from_u64(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Frees the allocation in `slot` and puts one of `size` pages there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// Index among the live allocations.
+    pub slot: u32,
+    /// Pages of the new allocation.
+    pub size: u32,
+}
+
+/// Twice the live set is built, half of it freed at random, then replaced one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Churn {
+    /// Allocations that are live after the building.
+    pub live: u32,
+    /// Sizes of the first `2 * live` allocations.
+    pub build: Vec<u32>,
+    /// All of them in random order: the first half is freed, the second is the live set.
+    pub order: Vec<u32>,
+    /// What follows.
+    pub replacements: Vec<Replacement>,
+}
+
+impl Churn {
+    /// A churn of `live` allocations of 1 to 64 pages with `replacements` replacements.
+    #[must_use]
+    pub fn new(seed: u64, live: u32, replacements: usize) -> Churn {
+        let mut random = generator(seed, u64::from(live));
+        let build: Vec<u32> = (0..2 * live).map(|_| Sizes::Uniform.draw(&mut random)).collect();
+        let mut order: Vec<u32> = (0..2 * live).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, random.random_range(0..=last));
+        }
+        let replacements = (0..replacements)
+            .map(|_| Replacement {
+                slot: random.random_range(0..live),
+                size: Sizes::Uniform.draw(&mut random),
+            })
+            .collect();
+        Churn { live, build, order, replacements }
+    }
+}
+
+/// An endless supply of sizes and of picks among however many allocations are live: what follows depends on which requests
+/// a contestant can serve, so the picks are drawn as fractions.
+#[derive(Clone, Debug)]
+pub struct Draws {
+    sizes: Sizes,
+    for_sizes: Pcg64,
+    for_picks: Pcg64,
+}
+
+impl Draws {
+    /// The draws of `seed`.
+    #[must_use]
+    pub fn new(seed: u64, sizes: Sizes) -> Draws {
+        Draws { sizes, for_sizes: generator(seed, 101), for_picks: generator(seed, 102) }
+    }
+
+    /// The next size.
+    pub fn size(&mut self) -> u32 {
+        self.sizes.draw(&mut self.for_sizes)
+    }
+
+    /// The next index below `live`.
+    pub fn pick(&mut self, live: usize) -> usize {
+        let fraction: u32 = self.for_picks.random();
+        ((u64::from(fraction) * live as u64) >> 32) as usize
+    }
+}
