@@ -5,6 +5,7 @@ use crate::record::{Group, Measure, Record, Records};
 use crate::trace::{Churn, Draws, Sizes};
 use crate::verify::Verdict;
 use crate::{footprint, latency, low_holes, packing, speed, verify};
+use rustix::time::{ClockId, clock_gettime};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub struct Effort {
     pub round: Duration,
     /// Time of one seed of an untimed workload.
     pub untimed: Duration,
+    /// Time of all turns of one contestant in one workload, after which it gets no more.
+    pub workload: Duration,
 }
 
 impl Effort {
@@ -36,12 +39,13 @@ impl Effort {
         Effort {
             rounds: 9,
             seeds: 5,
-            replacements: 400_000,
+            replacements: 200_000,
             packing_replacements: 300_000,
             oracle_replacements: 300_000,
             setup: Duration::from_secs(2),
-            round: Duration::from_millis(250),
-            untimed: Duration::from_secs(8),
+            round: Duration::from_secs(1),
+            untimed: Duration::from_secs(5),
+            workload: Duration::from_secs(4),
         }
     }
 
@@ -51,20 +55,47 @@ impl Effort {
         Effort {
             rounds: 3,
             seeds: 1,
-            replacements: 100_000,
-            packing_replacements: 300_000,
+            replacements: 50_000,
+            packing_replacements: 100_000,
             oracle_replacements: 30_000,
-            setup: Duration::from_millis(400),
+            setup: Duration::from_millis(200),
             round: Duration::from_millis(50),
-            untimed: Duration::from_millis(600),
+            untimed: Duration::from_millis(300),
+            workload: Duration::from_millis(300),
         }
     }
 }
 
-/// A span of time within which a contestant must be done.
+/// Time that this thread has spent on a CPU: what others do on the host counts less than on the wall clock.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuClock {
+    began: Duration,
+}
+
+impl CpuClock {
+    /// Starts now.
+    #[must_use]
+    pub fn start() -> CpuClock {
+        CpuClock { began: CpuClock::now() }
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        CpuClock::now().saturating_sub(self.began)
+    }
+
+    fn now() -> Duration {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::try_from(time).expect("a thread's time on a CPU is not negative")
+    }
+}
+
+/// A span of time on a CPU within which a contestant must be done.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeBox {
-    began: Instant,
+    wall: Instant,
+    cpu: CpuClock,
     limit: Duration,
 }
 
@@ -72,13 +103,13 @@ impl TimeBox {
     /// Opens now.
     #[must_use]
     pub fn open(limit: Duration) -> TimeBox {
-        TimeBox { began: Instant::now(), limit }
+        TimeBox { wall: Instant::now(), cpu: CpuClock::start(), limit }
     }
 
-    /// Whether the time is up.
+    /// Whether the time is up. The wall clock, which is cheaper to read and never behind, is asked first.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.began.elapsed() >= self.limit
+        self.wall.elapsed() >= self.limit && self.cpu.elapsed() >= self.limit
     }
 
     /// The time it allows.
@@ -243,6 +274,8 @@ struct Row {
     samples: Vec<(Measure, Vec<f64>)>,
     note: Option<String>,
     is_out: bool,
+    turns: usize,
+    spent: Duration,
 }
 
 impl<'a> Board<'a> {
@@ -260,20 +293,30 @@ impl<'a> Board<'a> {
                 samples: Vec::new(),
                 note: None,
                 is_out: false,
+                turns: 0,
+                spent: Duration::ZERO,
             })
             .collect();
         Board { group, workload: workload.into(), rows, records }
     }
 
-    /// Whether the contestant of this index has failed in this workload and need not be asked again.
-    #[must_use]
-    pub fn is_out(&self, index: usize) -> bool {
-        self.rows[index].is_out
+    /// Whether the contestant of this index gets one more of `rounds` turns: it has not failed and has time left.
+    pub fn is_in(&mut self, index: usize, rounds: usize, effort: &Effort) -> bool {
+        let row = &mut self.rows[index];
+        if !row.is_out && row.spent > effort.workload {
+            row.is_out = true;
+            let turns = format!("slow: {} of {rounds} rounds", row.turns);
+            let note = row.note.take().map_or(turns.clone(), |note| format!("{note}; {turns}"));
+            row.note = Some(note);
+        }
+        !row.is_out
     }
 
-    /// Notes one turn.
-    pub fn note(&mut self, index: usize, outcome: Outcome<Vec<(Measure, f64)>>) {
+    /// Notes one turn and the time that it took in all.
+    pub fn note(&mut self, index: usize, outcome: Outcome<Vec<(Measure, f64)>>, spent: Duration) {
         let row = &mut self.rows[index];
+        row.turns += 1;
+        row.spent += spent;
         let values = match outcome {
             Outcome::Whole(values) => values,
             Outcome::Partial(values, note) => {
@@ -321,14 +364,17 @@ pub fn interleave(
     mut board: Board<'_>,
     contestants: &[Box<dyn Contestant>],
     rounds: usize,
+    effort: &Effort,
     progress: &dyn Fn(&str),
     turn: impl Fn(&dyn Contestant, usize) -> Outcome<Vec<(Measure, f64)>>,
 ) {
     for round in 0..rounds {
         for (index, contestant) in contestants.iter().enumerate() {
             progress(contestant.name());
-            if !board.is_out(index) {
-                board.note(index, turn(contestant.as_ref(), round));
+            if board.is_in(index, rounds, effort) {
+                let began = CpuClock::start();
+                let outcome = turn(contestant.as_ref(), round);
+                board.note(index, outcome, began.elapsed());
             }
         }
     }

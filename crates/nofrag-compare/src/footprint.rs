@@ -121,7 +121,7 @@ pub fn run(
     let churn = Churn::new(seed, 100_000, effort.replacements.min(200_000));
     for state in [State::Churned(churn), State::Comb(100_000)] {
         let board = Board::new(records, Group::Metadata, state.workload(), contestants);
-        interleave(board, contestants, 1, progress, |contestant, _| {
+        interleave(board, contestants, 1, effort, progress, |contestant, _| {
             contestant.footprint(&state, effort).map(Bytes::as_samples)
         });
     }

@@ -21,8 +21,11 @@ pub const WORKLOAD: &str = "one allocation of 1..64 pages, live 100000";
 /// The row of the clock's own cost.
 pub const CLOCK: &str = "(reading the clock)";
 
-/// A hundredth is precise enough for a table.
+/// A thousandth is precise enough for a table.
 const DIGITS: u8 = 3;
+
+/// What takes longer counts as this: ten seconds.
+const LONGEST_NS: u64 = 10_000_000_000;
 
 /// Nanoseconds at some points of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +53,7 @@ impl Percentiles {
 }
 
 fn empty_histogram() -> Histogram<u64> {
-    Histogram::new(DIGITS).expect("three digits are within the histogram's limits")
+    Histogram::new_with_max(LONGEST_NS, DIGITS).expect("the limits are within the histogram's")
 }
 
 /// One round of one contestant.
@@ -119,7 +122,7 @@ pub fn run(
     }
     let churn = Churn::new(seed, LIVE, effort.replacements);
     let board = Board::new(records, Group::Latency, WORKLOAD, contestants);
-    interleave(board, contestants, effort.rounds.min(5), progress, |contestant, _| {
+    interleave(board, contestants, effort.rounds.min(5), effort, progress, |contestant, _| {
         contestant.latency(&churn, effort).map(Percentiles::as_samples)
     });
 }

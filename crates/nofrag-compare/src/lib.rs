@@ -10,7 +10,8 @@
 //! * [`speed`], [`low_holes`], [`latency`], [`footprint`], [`packing`], [`oracle`]: one file per table.
 //! * [`targets`]: what nofrag set itself, what it reached, met or missed.
 //!
-//! One operation is one allocation or one free.
+//! One operation is one allocation or one free. Times are of the measuring thread on its CPU, except those of single
+//! allocations, for which that clock is too slow.
 
 pub mod contest;
 pub mod footprint;

@@ -3,12 +3,11 @@
 //! Twice as many pages as holes are allocated one by one and every second one freed. Then 100 pages and 1 page are allocated
 //! and freed in turn: a search that walks the holes pays for each, one that knows the largest hole of a subtree does not.
 
-use crate::contest::{Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave};
+use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Records};
 use crate::speed::{PAGES, Timing, add_ratios, as_samples, timing};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
-use std::time::Instant;
 
 /// The published number of areas.
 pub const PUBLISHED_HOLES: u32 = 15_000;
@@ -80,7 +79,7 @@ pub fn round<P: Peer>(make: &impl Fn(Space) -> P, holes: u32, effort: &Effort) -
     }
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let clock = TimeBox::open(effort.round);
-    let (mut turns, began) = (0, Instant::now());
+    let (mut turns, began) = (0, CpuClock::start());
     while turns < TURNS && !clock.is_over() {
         let some = BETWEEN_LOOKS.min(TURNS - turns);
         if let Err(stop) = take_turns(&mut peer, some) {
@@ -102,7 +101,7 @@ pub fn run(
     let published = [(PUBLISHED_HOLES, effort.rounds)];
     for (holes, rounds) in published.into_iter().chain(FLATNESS.map(|holes| (holes, flat_rounds))) {
         let board = Board::new(records, Group::LowHoles, workload(holes), contestants);
-        interleave(board, contestants, rounds, progress, |contestant, _| {
+        interleave(board, contestants, rounds, effort, progress, |contestant, _| {
             contestant.low_holes(holes, effort).map(as_samples)
         });
         add_ratios(records, Group::LowHoles, &workload(holes), contestants);

@@ -55,7 +55,7 @@ fn main() -> Result<()> {
 
 fn run(options: &Options) -> Result<()> {
     let effort = if options.quick { Effort::quick() } else { Effort::full() };
-    let mut origin = Origin::here(options.seed);
+    let mut origin = Origin::here(options.seed, if options.quick { "quick" } else { "full" });
     let records = measure(options, &effort);
     origin.finish();
     let targets = targets::all(&records);
@@ -88,11 +88,10 @@ fn measure(options: &Options, effort: &Effort) -> Records {
     let mut contestants = chosen(options);
     let mut records = Records::default();
     let bar = progress_bar();
-    verify::run_all(&mut records, &contestants, options.seed, &|name| {
+    verify::run_all(&mut records, &contestants, effort, options.seed, &|name| {
         bar.set_message(format!("verify: {name}"));
     });
-    let wrong = |name: &str| records.note(verify::WORKLOAD, name).is_some();
-    contestants.retain(|contestant| !wrong(contestant.name()));
+    contestants.retain(|contestant| !verify::is_wrong(&records, contestant.name()));
     for group in Group::ALL {
         if !options.only.is_empty() && !options.only.contains(&group) {
             continue;

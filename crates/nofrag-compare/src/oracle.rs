@@ -102,10 +102,8 @@ pub fn run(records: &mut Records, effort: &Effort, seed: u64, progress: &dyn Fn(
     for sizes in crate::contest::BOTH_SIZES {
         progress(LOWEST);
         let agreement = compare(Draws::new(seed, sizes), effort.oracle_replacements);
-        let measures = [
-            (Measure::Compared, agreement.compared),
-            (Measure::Differing, agreement.differing),
-        ];
+        let measures =
+            [(Measure::Compared, agreement.compared), (Measure::Differing, agreement.differing)];
         for (measure, value) in measures {
             records.0.push(Record {
                 group: Group::Oracle,

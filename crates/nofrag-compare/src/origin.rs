@@ -26,6 +26,8 @@ pub struct Origin {
     pub revision: String,
     /// The command.
     pub command: String,
+    /// `full`, or `quick` for fewer rounds, seeds and replacements.
+    pub effort: &'static str,
     /// The seed.
     pub seed: u64,
     /// Runnable tasks in the last minute, before the run and after it.
@@ -35,7 +37,7 @@ pub struct Origin {
 impl Origin {
     /// The present machine and binary; pins the calling thread to one CPU, where that is allowed.
     #[must_use]
-    pub fn here(seed: u64) -> Origin {
+    pub fn here(seed: u64, effort: &'static str) -> Origin {
         let cpus = allowed_cpus();
         Origin {
             started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
@@ -47,6 +49,7 @@ impl Origin {
             profile: env!("COMPARE_PROFILE").to_owned(),
             revision: revision(),
             command: command(),
+            effort,
             seed,
             load: (load(), String::new()),
         }
@@ -83,6 +86,7 @@ impl Origin {
             ("compiler", format!("{}, profile {}", self.rustc, self.profile)),
             ("revision", self.revision.clone()),
             ("command", self.command.clone()),
+            ("effort", self.effort.to_owned()),
             ("seed", self.seed.to_string()),
             ("load (1 min)", format!("{} before, {} after", self.load.0, self.load.1)),
         ]

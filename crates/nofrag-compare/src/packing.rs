@@ -2,17 +2,15 @@
 //!
 //! **Packing.** 2^20 pages are filled to 90 %, then 3e5 random allocations are freed and replaced. *Largest over free* is the
 //! largest hole over all free pages; then allocations go on until the first refusal, which gives the *first failure*. Two
-//! ways to replace are shown. One for one, each freed allocation is followed by one new one: the occupancy then drifts with the sizes
-//! drawn, by a few percent. Refilled, each free is followed by as many allocations as 90 % allow: the occupancy stays, but
-//! where sizes are bimodal the mix drifts towards the small ones.
+//! ways to replace are shown. One for one, each free is followed by one allocation: the occupancy then drifts with the sizes
+//! drawn, by some percent. Refilled, each free is followed by as many allocations, in the order drawn, as 90 % allow: the
+//! occupancy stays within one request of 90 %.
 //!
 //! **Footprint.** 1e4 allocations are made and 2e5 replaced, 90 % are freed at random, then each of the rest is replaced 20 times on
 //! average. *Span over live* is the highest live page over the number of live pages: what a caller who gives back the top of
 //! the space still has to keep.
 
-use crate::contest::{
-    BOTH_SIZES, Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave,
-};
+use crate::contest::{BOTH_SIZES, Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure, Records};
 use crate::trace::{Draws, Sizes};
@@ -278,7 +276,7 @@ pub fn run_packing(
         for sizes in BOTH_SIZES {
             let workload = packing_workload(sizes, refill);
             let board = Board::new(records, Group::Packing, workload, contestants);
-            interleave(board, contestants, effort.seeds, progress, |contestant, round| {
+            interleave(board, contestants, effort.seeds, effort, progress, |contestant, round| {
                 let draws = draws(seed, round, sizes);
                 let replacements = effort.packing_replacements;
                 let plan = Plan { draws, refill, replacements, limit: effort.untimed };
@@ -298,9 +296,16 @@ pub fn run_shrink(
 ) {
     for sizes in BOTH_SIZES {
         let board = Board::new(records, Group::Shrink, shrink_workload(sizes), contestants);
-        interleave(board, contestants, shrink_seeds(effort), progress, |contestant, round| {
-            contestant.shrink(draws(seed, round, sizes), effort).map(Shrunk::as_samples)
-        });
+        interleave(
+            board,
+            contestants,
+            shrink_seeds(effort),
+            effort,
+            progress,
+            |contestant, round| {
+                contestant.shrink(draws(seed, round, sizes), effort).map(Shrunk::as_samples)
+            },
+        );
     }
 }
 

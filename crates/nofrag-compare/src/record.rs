@@ -46,7 +46,7 @@ impl Group {
             Group::LowHoles => "Speed: one-page holes below, 100 and 1 pages in turn",
             Group::Latency => "Time of one allocation, 1..64 pages, live 1e5",
             Group::Metadata => "Heap bytes of the records per hole",
-            Group::Packing => "Packing at 90 % occupancy of 2^20 pages, after 3e5 replacements",
+            Group::Packing => "Packing at 90 % occupancy of 2^20 pages",
             Group::Shrink => "Footprint after shrinking to 10 % and churning",
             Group::Oracle => "Lowest at 90 % against a linear scan",
         }
@@ -141,9 +141,9 @@ impl Measure {
             | Measure::FirstFailurePercent
             | Measure::OccupancyPercent
             | Measure::HeapCallsPerOp => 2,
-            Measure::LargestOverFree
-            | Measure::SpanOverLiveBefore
-            | Measure::SpanOverLiveAfter => 3,
+            Measure::LargestOverFree | Measure::SpanOverLiveBefore | Measure::SpanOverLiveAfter => {
+                3
+            }
             Measure::NsPerOp
             | Measure::BytesPerHole
             | Measure::OwnBytesPerHole

@@ -55,6 +55,10 @@ impl Report {
         if self.origin.profile != "release" {
             warnings.push("not a release build: times mean nothing".to_owned());
         }
+        if self.origin.effort != "full" {
+            let less = "fewer rounds, seeds and replacements than the protocol asks for";
+            warnings.push(format!("a {} run: {less}", self.origin.effort));
+        }
         if self.origin.pinned_to.is_none() {
             warnings.push("not pinned to a CPU: rounds may have moved between CPUs".to_owned());
         }
@@ -114,7 +118,11 @@ impl Report {
         let digits = measure.digits();
         match measure {
             Measure::Disjoint | Measure::Aligns | Measure::WholeAgain => {
-                if median == 1.0 { "yes".to_owned() } else { "no".to_owned() }
+                if median == 1.0 {
+                    "yes".to_owned()
+                } else {
+                    "no".to_owned()
+                }
             }
             _ if low == high => format!("{median:.digits$}"),
             _ => format!("{median:.digits$} ({low:.digits$}..{high:.digits$})"),

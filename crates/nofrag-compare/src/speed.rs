@@ -4,13 +4,12 @@
 //! at random, freed, so that the space is full of holes that no longer fit each other. Each round repeats this from an
 //! empty space with the same operations, which makes rounds comparable: their range is the noise of the host.
 
-use crate::contest::{Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave};
+use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};
 use crate::record::{Group, Measure, Records, ratios};
 use crate::roster::OFFSET;
 use crate::trace::{Churn, Replacement};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
-use std::time::Instant;
 
 /// Pages of the space of the timed workloads.
 pub const PAGES: u32 = 1 << 24;
@@ -89,7 +88,11 @@ fn replace<P: Peer>(
 }
 
 /// One round of one contestant.
-pub fn round<P: Peer>(make: &impl Fn(Space) -> P, churn: &Churn, effort: &Effort) -> Outcome<Timing> {
+pub fn round<P: Peer>(
+    make: &impl Fn(Space) -> P,
+    churn: &Churn,
+    effort: &Effort,
+) -> Outcome<Timing> {
     let mut peer = make(Space { pages: PAGES, live: churn.live });
     let mut live = match build(&mut peer, churn, effort) {
         Ok(live) => live,
@@ -97,7 +100,7 @@ pub fn round<P: Peer>(make: &impl Fn(Space) -> P, churn: &Churn, effort: &Effort
     };
     let heap = Region::new(&INSTRUMENTED_SYSTEM);
     let clock = TimeBox::open(effort.round);
-    let (mut done, began) = (0, Instant::now());
+    let (mut done, began) = (0, CpuClock::start());
     for part in churn.replacements.chunks(BETWEEN_LOOKS / 2) {
         if clock.is_over() {
             break;
@@ -112,7 +115,7 @@ pub fn round<P: Peer>(make: &impl Fn(Space) -> P, churn: &Churn, effort: &Effort
 
 /// The outcome of `done` of `asked` operations since `began`.
 pub fn timing(
-    began: Instant,
+    began: CpuClock,
     heap: &Region<'_, std::alloc::System>,
     done: usize,
     asked: usize,
@@ -143,7 +146,7 @@ pub fn run(
     for live in LIVE {
         let churn = Churn::new(seed, live, effort.replacements);
         let board = Board::new(records, Group::Speed, workload(live), contestants);
-        interleave(board, contestants, effort.rounds, progress, |contestant, _| {
+        interleave(board, contestants, effort.rounds, effort, progress, |contestant, _| {
             contestant.churn(&churn, effort).map(as_samples)
         });
         add_ratios(records, Group::Speed, &workload(live), contestants);
@@ -153,10 +156,7 @@ pub fn run(
 /// The measures of a timing.
 #[must_use]
 pub fn as_samples(timing: Timing) -> Vec<(Measure, f64)> {
-    vec![
-        (Measure::NsPerOp, timing.ns_per_op),
-        (Measure::HeapCallsPerOp, timing.heap_calls_per_op),
-    ]
+    vec![(Measure::NsPerOp, timing.ns_per_op), (Measure::HeapCallsPerOp, timing.heap_calls_per_op)]
 }
 
 /// Adds each contestant's time over offset-allocator's, round by round.

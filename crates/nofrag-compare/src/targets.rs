@@ -216,7 +216,8 @@ fn best_rows(records: &Records) -> Vec<Target> {
     for refill in Refill::BOTH {
         let workload = packing_workload(Sizes::Bimodal, refill);
         let of = |name| records.samples(&workload, name, Measure::LargestOverFree);
-        let gain: Vec<f64> = of(BEST).iter().zip(of(BEST_FIT)).map(|(own, std)| own - std).collect();
+        let gain: Vec<f64> =
+            of(BEST).iter().zip(of(BEST_FIT)).map(|(own, std)| own - std).collect();
         let what = format!("{workload}: Best, largest/free, minus exact best fit's");
         rows.push(judged(what, Bound::AtLeast(-0.005), "", 3, &gain));
     }

@@ -3,7 +3,7 @@
 //! A bitmap of the space knows which pages are taken. Every range handed out must lie inside the space and touch no taken
 //! page; the lowest possible address is found by scanning, which tells how often a contestant chooses it.
 
-use crate::contest::{Board, Contestant, Outcome, interleave};
+use crate::contest::{Board, Contestant, Effort, Outcome, interleave};
 use crate::peers::{Aligned, Peer, Space};
 use crate::record::{Group, Measure, Records};
 use crate::trace::{Draws, Sizes};
@@ -109,12 +109,13 @@ impl<P: Peer> Observed<P> {
         if self.peer.free(handle) { Ok(()) } else { Err("wrong: refuses a free".to_owned()) }
     }
 
-    /// Whether aligned requests are served, and all of them aligned.
-    fn aligns(&mut self) -> Result<bool, String> {
+    /// Whether there are aligned requests, and the first size and alignment for which no place was found in a roomy space.
+    fn aligns(&mut self) -> Result<(bool, Option<(u32, u32)>), String> {
+        let mut missed = None;
         for (size, align) in [(3, 16), (1, 64), (40, 64), (64, 16), (7, 256)] {
             match self.peer.alloc_aligned(size, align) {
-                Aligned::Unsupported => return Ok(false),
-                Aligned::NoFit => return Err(format!("wrong: finds no {size} pages by {align}")),
+                Aligned::Unsupported => return Ok((false, None)),
+                Aligned::NoFit => missed = missed.or(Some((size, align))),
                 Aligned::At(handle) => {
                     let start = self.peer.start(&handle);
                     if !start.is_multiple_of(u64::from(align)) {
@@ -125,50 +126,77 @@ impl<P: Peer> Observed<P> {
                 }
             }
         }
-        Ok(true)
+        Ok((missed.is_none(), missed))
     }
 }
 
-/// Observes one contestant.
+impl<P: Peer> Observed<P> {
+    fn new(peer: P) -> Observed<P> {
+        Observed { peer, pages: Pages::new(), live: vec![], placed: 0, lowest: 0 }
+    }
+
+    /// Fills half of the space and churns.
+    fn churn(&mut self, draws: &mut Draws) -> Result<(), String> {
+        for _ in 0..LIVE {
+            if !self.alloc(draws.size())? {
+                return Err("wrong: refuses a request in a roomy space".to_owned());
+            }
+        }
+        for _ in 0..REPLACEMENTS {
+            self.free(draws.pick(self.live.len()))?;
+            self.alloc(draws.size())?;
+        }
+        Ok(())
+    }
+}
+
+/// Observes one contestant. Only a fault without any alignment excludes it: the other tables ask for none.
 pub fn run<P: Peer>(make: &impl Fn(Space) -> P, seed: u64) -> Outcome<Verdict> {
     let space = Space { pages: PAGES, live: PAGES };
-    let peer = make(space);
-    let mut observed = Observed { peer, pages: Pages::new(), live: vec![], placed: 0, lowest: 0 };
-    match observe(&mut observed, Draws::new(seed, Sizes::Uniform)) {
-        Ok(verdict) => Outcome::Whole(verdict),
-        Err(fault) => Outcome::Nothing(fault),
+    let mut draws = Draws::new(seed, Sizes::Uniform);
+    let verdict = match observe(&mut Observed::new(make(space)), &mut draws) {
+        Ok(verdict) => verdict,
+        Err(fault) => return Outcome::Nothing(fault),
+    };
+    let mut observed = Observed::new(make(space));
+    match observed.churn(&mut draws).and_then(|()| observed.aligns()) {
+        Ok((aligns, None)) => Outcome::Whole(Verdict { aligns, ..verdict }),
+        Ok((_, Some((size, align)))) => {
+            let what = format!("{size} pages at a multiple of {align} in a half-empty space");
+            Outcome::Partial(verdict, format!("does not find {what}"))
+        }
+        Err(fault) => Outcome::Partial(verdict, format!("{fault} (aligned requests)")),
     }
 }
 
-fn observe<P: Peer>(observed: &mut Observed<P>, mut draws: Draws) -> Result<Verdict, String> {
-    for _ in 0..LIVE {
-        if !observed.alloc(draws.size())? {
-            return Err("wrong: refuses a request in a roomy space".to_owned());
-        }
-    }
-    for _ in 0..REPLACEMENTS {
-        observed.free(draws.pick(observed.live.len()))?;
-        observed.alloc(draws.size())?;
-    }
+/// Everything without alignment.
+fn observe<P: Peer>(observed: &mut Observed<P>, draws: &mut Draws) -> Result<Verdict, String> {
+    observed.churn(draws)?;
     let lowest_percent = observed.lowest as f64 / observed.placed as f64 * 100.0;
-    let aligns = observed.aligns()?;
     while observed.alloc(draws.size())? {}
     while !observed.live.is_empty() {
         observed.free(draws.pick(observed.live.len()))?;
     }
     let whole_again = observed.alloc(PAGES)?;
-    Ok(Verdict { lowest_percent, aligns, whole_again })
+    Ok(Verdict { lowest_percent, aligns: false, whole_again })
+}
+
+/// Whether a contestant proved wrong and should take no further part.
+#[must_use]
+pub fn is_wrong(records: &Records, name: &str) -> bool {
+    records.samples(WORKLOAD, name, Measure::Disjoint).is_empty()
 }
 
 /// Observes all; those that are wrong take no further part, and their row says why.
 pub fn run_all(
     records: &mut Records,
     contestants: &[Box<dyn Contestant>],
+    effort: &Effort,
     seed: u64,
     progress: &dyn Fn(&str),
 ) {
     let board = Board::new(records, Group::Verify, WORKLOAD, contestants);
-    interleave(board, contestants, 1, progress, |contestant, _| {
+    interleave(board, contestants, 1, effort, progress, |contestant, _| {
         contestant.verify(seed).map(Verdict::as_samples)
     });
 }

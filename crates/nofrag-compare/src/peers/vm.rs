@@ -3,6 +3,9 @@
 use super::{Aligned, Peer, Space};
 use vm_allocator::{AddressAllocator, AllocPolicy, RangeInclusive};
 
+/// Where the space begins. From zero, the crate fails (`Underflow`) to merge a freed range with a free page 0.
+const BASE: u64 = 1 << 32;
+
 /// `vm_allocator::AddressAllocator` with `FirstMatch`.
 #[derive(Debug)]
 pub struct VmAllocator {
@@ -13,8 +16,8 @@ impl VmAllocator {
     /// An allocator of all of `space`.
     #[must_use]
     pub fn new(space: Space) -> VmAllocator {
-        let allocator = AddressAllocator::new(0, u64::from(space.pages))
-            .expect("a space that starts at zero does not overflow");
+        let allocator = AddressAllocator::new(BASE, u64::from(space.pages))
+            .expect("a space of 2^24 pages from 2^32 does not overflow");
         VmAllocator { allocator }
     }
 }
@@ -38,6 +41,6 @@ impl Peer for VmAllocator {
     }
 
     fn start(&self, range: &RangeInclusive) -> u64 {
-        range.start()
+        range.start() - BASE
     }
 }

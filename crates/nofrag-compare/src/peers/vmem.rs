@@ -42,8 +42,6 @@ pub struct Vmem {
 
 impl Vmem {
     /// An arena of all of `space` that allocates by `policy`.
-    ///
-    /// Pages are numbered from one inside the arena: a resource at address zero is one more thing to go wrong in a peer.
     #[must_use]
     pub fn new(space: Space, policy: fn() -> AllocPolicy) -> Vmem {
         let arena = Arena::create("space", 1, None, TagCache::default())

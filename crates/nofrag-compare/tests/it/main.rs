@@ -1,0 +1,5 @@
+//! The comparison itself must be right before its figures mean anything.
+
+mod disjointness;
+mod targets;
+mod traces;

@@ -1,0 +1,93 @@
+//! The table of targets judges what was measured and hides nothing.
+
+use nofrag_compare::packing::{Refill, packing_workload, shrink_workload};
+use nofrag_compare::record::{Group, Measure, Record, Records, Summary, ratios};
+use nofrag_compare::roster::{BEST, BEST_FIT, DYNAMIC, LOWEST, OFFSET};
+use nofrag_compare::speed;
+use nofrag_compare::targets::{Bound, Target, Verdict, all};
+use nofrag_compare::trace::Sizes;
+
+fn record(workload: &str, contestant: &str, measure: Measure, samples: &[f64]) -> Record {
+    Record {
+        group: Group::Speed,
+        workload: workload.to_owned(),
+        contestant: contestant.to_owned(),
+        measure: Some(measure),
+        samples: samples.to_vec(),
+        note: None,
+    }
+}
+
+fn check_row<'a>(rows: &'a [Target], part: &str, verdict: Verdict) -> &'a Target {
+    let row = rows.iter().find(|row| row.what.contains(part)).expect("the row exists");
+    assert_eq!(row.verdict, verdict, "{row:?}");
+    row
+}
+
+#[test]
+fn bounds_judge() {
+    assert_eq!(Bound::AtMost(4.0).judge(4.0), Verdict::Met);
+    assert_eq!(Bound::AtMost(4.0).judge(4.1), Verdict::Missed);
+    assert_eq!(Bound::AtLeast(15.0).judge(14.9), Verdict::Missed);
+    let gate = Bound::Gate { gate: 2.5, goal: 1.5 };
+    assert_eq!(
+        [1.5, 2.0, 2.6].map(|value| gate.judge(value)),
+        [Verdict::Met, Verdict::GateOnly, Verdict::Missed]
+    );
+}
+
+#[test]
+fn nothing_measured_means_nothing_met() {
+    let rows = all(&Records::default());
+    assert!(rows.len() >= 20);
+    let is_open = |row: &Target| matches!(row.verdict, Verdict::NotMeasured | Verdict::Elsewhere);
+    assert!(rows.iter().all(is_open));
+}
+
+#[test]
+fn speed_is_judged_by_the_median_of_the_ratios_of_rounds() {
+    let workload = speed::workload(10_000);
+    let samples = [1.4, 9.0, 1.6];
+    let records = Records(vec![record(&workload, LOWEST, Measure::OverOffset, &samples)]);
+    let rows = all(&records);
+    let row = check_row(&rows, "live 10000: Lowest over offset", Verdict::GateOnly);
+    assert_eq!(row.reached, "1.60x (1.40..9.00)");
+}
+
+#[test]
+fn best_is_compared_with_exact_best_fit_of_the_same_seed() {
+    let workload = packing_workload(Sizes::Bimodal, Refill::OneForOne);
+    let measure = Measure::LargestOverFree;
+    let with = |own: [f64; 2]| {
+        Records(vec![
+            record(&workload, BEST, measure, &own),
+            record(&workload, BEST_FIT, measure, &[0.5, 0.3]),
+        ])
+    };
+    check_row(&all(&with([0.5, 0.3])), "one for one: Best, largest/free, minus", Verdict::Met);
+    check_row(&all(&with([0.4, 0.2])), "one for one: Best, largest/free, minus", Verdict::Missed);
+}
+
+#[test]
+fn a_peer_that_also_packs_and_shrinks_is_named() {
+    let packing = packing_workload(Sizes::Uniform, Refill::OneForOne);
+    let shrinking = shrink_workload(Sizes::Uniform);
+    let mut records = Records::default();
+    for name in [DYNAMIC, OFFSET] {
+        records.0.push(record(&packing, name, Measure::LargestOverFree, &[0.81]));
+        let mut span = record(&shrinking, name, Measure::SpanOverLiveAfter, &[1.1]);
+        span.group = Group::Shrink;
+        records.0.push(span);
+    }
+    let rows = all(&records);
+    let row = check_row(&rows, "peers that have both", Verdict::Missed);
+    assert!(row.reached.contains(OFFSET), "{row:?}");
+}
+
+#[test]
+fn summaries_and_ratios() {
+    let summary = Summary::of(&[3.0, 1.0, 2.0, 10.0]).unwrap();
+    assert_eq!((summary.median, summary.low, summary.high), (2.5, 1.0, 10.0));
+    assert_eq!(Summary::of(&[]), None);
+    assert_eq!(ratios(&[4.0, 9.0], &[2.0, 3.0]), [2.0, 3.0]);
+}
