@@ -59,9 +59,9 @@ impl Effort {
             packing_replacements: 100_000,
             oracle_replacements: 30_000,
             setup: Duration::from_millis(200),
-            round: Duration::from_millis(50),
-            untimed: Duration::from_millis(300),
-            workload: Duration::from_millis(300),
+            round: Duration::from_millis(25),
+            untimed: Duration::from_millis(200),
+            workload: Duration::from_millis(150),
         }
     }
 }

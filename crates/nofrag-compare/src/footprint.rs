@@ -1,8 +1,8 @@
 //! Heap bytes that the records take, per hole.
 //!
-//! What counts is what the contestant holds on the heap in a given state, spare room included, divided by the holes of that
-//! state. Allocators that keep a record per allocation, or a table of fixed size, pay for it here. nofrag's own account
-//! stands beside it and must not be smaller than the truth.
+//! What counts is what the contestant holds on the heap in a given state, spare room included, divided by the holes of
+//! that state. Allocators that keep a record per allocation, or a table of fixed size, pay for it here. nofrag's own
+//! account stands beside it and must not be smaller than the truth.
 
 use crate::contest::{Board, Contestant, Effort, Outcome, interleave};
 use crate::low_holes::comb;

@@ -1,7 +1,7 @@
 //! The time of single allocations, whose tail a mean hides.
 //!
-//! Each allocation of the replacements is timed by itself, so each figure includes the cost of reading the clock twice, which
-//! the table shows as a row of its own and nothing subtracts.
+//! Each allocation of the replacements is timed by itself, so each figure includes the cost of reading the clock twice,
+//! which the table shows as a row of its own and nothing subtracts.
 
 use crate::contest::{Board, Contestant, Effort, Outcome, TimeBox, interleave};
 use crate::peers::{Peer, Space};

@@ -4,9 +4,10 @@
 //!
 //! * [`peers`]: every contestant stands behind one trait with the least adapter that its documentation asks for.
 //! * [`trace`]: operations are drawn from a seed before any clock starts; every contestant performs the same ones.
-//! * [`contest`]: rounds are interleaved, so that a noisy minute of the host hits all; each round starts from a fresh state.
-//! * [`verify`]: before anything is timed a bitmap checks that ranges are inside the space and disjoint. A contestant that
-//!   is wrong is shown as wrong, one that cannot do a thing as unable, one that is too slow with how far it came.
+//! * [`contest`]: rounds are interleaved, so that a noisy minute of the host hits all; each round starts from a fresh
+//!   state.
+//! * [`verify`]: before anything is timed a bitmap checks that ranges are inside the space and disjoint. A contestant
+//!   that is wrong is shown as wrong, one that cannot do a thing as unable, one that is too slow with how far it came.
 //! * [`speed`], [`low_holes`], [`latency`], [`footprint`], [`packing`], [`oracle`]: one file per table.
 //! * [`targets`]: what nofrag set itself, what it reached, met or missed.
 //!

@@ -1,7 +1,8 @@
 //! Small holes below a large request: Linux's `long_busy_list` as address arithmetic.
 //!
-//! Twice as many pages as holes are allocated one by one and every second one freed. Then 100 pages and 1 page are allocated
-//! and freed in turn: a search that walks the holes pays for each, one that knows the largest hole of a subtree does not.
+//! Twice as many pages as holes are allocated one by one and every second one freed. Then 100 pages and 1 page are
+//! allocated and freed in turn: a search that walks the holes pays for each, one that knows the largest hole of a
+//! subtree does not.
 
 use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};
@@ -97,7 +98,7 @@ pub fn run(
     effort: &Effort,
     progress: &dyn Fn(&str),
 ) {
-    let flat_rounds = effort.rounds.min(3);
+    let flat_rounds = (effort.rounds / 3).max(1);
     let published = [(PUBLISHED_HOLES, effort.rounds)];
     for (holes, rounds) in published.into_iter().chain(FLATNESS.map(|holes| (holes, flat_rounds))) {
         let board = Board::new(records, Group::LowHoles, workload(holes), contestants);

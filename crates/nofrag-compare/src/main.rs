@@ -15,8 +15,8 @@ use std::thread;
 
 /// Compares nofrag's range allocator with published crates and the standard library.
 ///
-/// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0 when
-/// the run is complete, whatever the figures; 1 when it could not be carried out.
+/// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0
+/// when the run is complete, whatever the figures; 1 when it could not be carried out.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {

@@ -1,14 +1,15 @@
-//! Where allocations end up, as the comparison itself sees it: from the addresses that are live, not from a contestant's report.
+//! Where allocations end up, as the comparison itself sees it: from the addresses that are live, not from a
+//! contestant's report.
 //!
-//! **Packing.** 2^20 pages are filled to 90 %, then 3e5 random allocations are freed and replaced. *Largest over free* is the
-//! largest hole over all free pages; then allocations go on until the first refusal, which gives the *first failure*. Two
-//! ways to replace are shown. One for one, each free is followed by one allocation: the occupancy then drifts with the sizes
-//! drawn, by some percent. Refilled, each free is followed by as many allocations, in the order drawn, as 90 % allow: the
-//! occupancy stays within one request of 90 %.
+//! **Packing.** 2^20 pages are filled to 90 %, then 3e5 random allocations are freed and replaced. *Largest over free*
+//! is the largest hole over all free pages; then allocations go on until the first refusal, which gives the *first
+//! failure*. Two ways to replace are shown. One for one, each free is followed by one allocation: the occupancy then
+//! drifts with the sizes drawn, by some percent. Refilled, each free is followed by as many allocations, in the order
+//! drawn, as 90 % allow: the occupancy stays within one request of 90 %.
 //!
-//! **Footprint.** 1e4 allocations are made and 2e5 replaced, 90 % are freed at random, then each of the rest is replaced 20 times on
-//! average. *Span over live* is the highest live page over the number of live pages: what a caller who gives back the top of
-//! the space still has to keep.
+//! **Footprint.** 1e4 allocations are made and 2e5 replaced, 90 % are freed at random, then each of the rest is
+//! replaced 20 times on average. *Span over live* is the highest live page over the number of live pages: what a caller
+//! who gives back the top of the space still has to keep.
 
 use crate::contest::{BOTH_SIZES, Board, Contestant, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};

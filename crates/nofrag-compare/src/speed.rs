@@ -1,8 +1,8 @@
 //! Random replacements: the time of one allocation or free.
 //!
-//! The state from which a round is timed is built first: twice the live set is allocated in 2^24 pages and half of it, chosen
-//! at random, freed, so that the space is full of holes that no longer fit each other. Each round repeats this from an
-//! empty space with the same operations, which makes rounds comparable: their range is the noise of the host.
+//! The state from which a round is timed is built first: twice the live set is allocated in 2^24 pages and half of it,
+//! chosen at random, freed, so that the space is full of holes that no longer fit each other. Each round repeats this
+//! from an empty space with the same operations, which makes rounds comparable: their range is the noise of the host.
 
 use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};

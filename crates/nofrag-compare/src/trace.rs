@@ -79,8 +79,8 @@ impl Churn {
     }
 }
 
-/// An endless supply of sizes and of picks among however many allocations are live: what follows depends on which requests
-/// a contestant can serve, so the picks are drawn as fractions.
+/// An endless supply of sizes and of picks among however many allocations are live: what follows depends on which
+/// requests a contestant can serve, so the picks are drawn as fractions.
 #[derive(Clone, Debug)]
 pub struct Draws {
     sizes: Sizes,

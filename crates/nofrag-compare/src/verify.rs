@@ -1,7 +1,7 @@
 //! Before anything is timed: is a contestant right, and what can it do?
 //!
-//! A bitmap of the space knows which pages are taken. Every range handed out must lie inside the space and touch no taken
-//! page; the lowest possible address is found by scanning, which tells how often a contestant chooses it.
+//! A bitmap of the space knows which pages are taken. Every range handed out must lie inside the space and touch no
+//! taken page; the lowest possible address is found by scanning, which tells how often a contestant chooses it.
 
 use crate::contest::{Board, Contestant, Effort, Outcome, interleave};
 use crate::peers::{Aligned, Peer, Space};
@@ -109,7 +109,8 @@ impl<P: Peer> Observed<P> {
         if self.peer.free(handle) { Ok(()) } else { Err("wrong: refuses a free".to_owned()) }
     }
 
-    /// Whether there are aligned requests, and the first size and alignment for which no place was found in a roomy space.
+    /// Whether there are aligned requests, and the first size and alignment for which no place was found in a roomy
+    /// space.
     fn aligns(&mut self) -> Result<(bool, Option<(u32, u32)>), String> {
         let mut missed = None;
         for (size, align) in [(3, 16), (1, 64), (40, 64), (64, 16), (7, 256)] {

@@ -21,8 +21,8 @@ impl FreeListPeer {
 
     #[allow(unsafe_code)] // the crate's only way to hand a range back is an `unsafe fn`
     fn give(&mut self, range: PageRange) -> bool {
-        // SAFETY: the contract is that the range may be used again. Here ranges are numbers that nobody dereferences, and
-        // each one given back was handed out by `allocate` before (or is the initial space).
+        // SAFETY: the contract is that the range may be used again. Here ranges are numbers that nobody dereferences,
+        // and each one given back was handed out by `allocate` before (or is the initial space).
         unsafe { self.list.deallocate(range) }.is_ok()
     }
 

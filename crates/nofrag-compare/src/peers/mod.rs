@@ -1,7 +1,8 @@
 //! The contestants behind one interface: nofrag's designs, eight published crates, and two plain standard-library maps.
 //!
-//! Every adapter does the least that its crate's documentation asks for: no caching, no batching, nothing that would make
-//! a peer slower or faster than it is for its own users. Units are pages everywhere; an adapter converts where it must.
+//! Every adapter does the least that its crate's documentation asks for: no caching, no batching, nothing that would
+//! make a peer slower or faster than it is for its own users. Units are pages everywhere; an adapter converts where it
+//! must.
 
 mod bitmap;
 mod btree;

@@ -31,6 +31,10 @@ fn contestants_hand_out_disjoint_ranges() {
         for contestant in contestants() {
             match contestant.verify(7) {
                 Outcome::Whole(_) | Outcome::Partial(..) => {}
+                // vmem 1.0.0 overflows in aligned requests, which only builds like this one check.
+                Outcome::Nothing(fault) if contestant.name().starts_with("vmem") => {
+                    assert!(fault.contains("overflow"), "{fault}");
+                }
                 Outcome::Nothing(fault) => panic!("{}: {fault}", contestant.name()),
             }
         }
