@@ -375,14 +375,6 @@ impl<S: Summary> RedBlackTree<S> {
         slot
     }
 
-    /// Replaces a node's span by one that lies between the same neighbours.
-    #[inline]
-    pub(crate) fn set_span(&mut self, id: NodeId, span: Span) {
-        let node = self.node_mut(id.slot());
-        (node.start, node.end) = (span.start(), span.end());
-        self.refresh_from(id.slot());
-    }
-
     /// Moves the start of a node's span, which stays above the previous one.
     #[inline]
     pub(crate) fn set_start(&mut self, id: NodeId, start: u64) {

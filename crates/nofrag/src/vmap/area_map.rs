@@ -138,7 +138,10 @@ impl AreaMap {
         if let (Some(_), Some(above)) = (below, above) {
             self.tree.remove(above);
         }
-        self.tree.set_span(kept, span);
+        match below {
+            Some(_) => self.tree.set_end(kept, span.end()),
+            None => self.tree.set_start(kept, span.start()),
+        }
         let detail = &mut self.details[kept.slot() as usize];
         *detail = Detail { areas, guard: Guard::None, ..*detail };
         Ok(())
