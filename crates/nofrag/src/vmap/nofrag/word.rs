@@ -61,9 +61,9 @@ impl AreaWord {
 }
 
 /// Slots in the first chunk; each later one has twice as many as the one before.
-const FIRST_CHUNK: u32 = 64;
+const FIRST_CHUNK: u32 = if cfg!(loom) { 16 } else { 64 };
 
-const CHUNKS: usize = 25;
+const CHUNKS: usize = if cfg!(loom) { 4 } else { 25 };
 
 /// A table of words that only grows, so that it is read without a lock.
 #[derive(Debug)]
