@@ -108,6 +108,14 @@ const STAGES: &[Stage] = &[
         limit: MINUTE.saturating_mul(5),
     },
     Stage {
+        name: "scenarios",
+        program: "cargo",
+        arguments: &["run", "--release", "--", "run", "all", "--check"],
+        environment: &[],
+        needs: &[],
+        limit: MINUTE.saturating_mul(10),
+    },
+    Stage {
         name: "core without std",
         program: "cargo",
         arguments: &[
