@@ -13,6 +13,8 @@ struct Model {
     random: Random,
     name: &'static str,
     step: u64,
+    /// Steps between two full checks.
+    check_every: u64,
 }
 
 impl Model {
@@ -104,6 +106,9 @@ impl Model {
                 _ => {}
             }
             self.find();
+            if step % self.check_every != 0 {
+                continue;
+            }
             if let Err(broken) = self.space.check() {
                 panic!("{}, step {step}: {broken}", self.name);
             }
@@ -114,12 +119,12 @@ impl Model {
     }
 }
 
-fn check_preset_against_model(bounds: Span, seed: u64, steps: u64) {
+fn check_presets_against_model(bounds: Span, seed: u64, steps: u64, check_every: u64) {
     for preset in presets_with_limit(100) {
         let space = space_of(preset.policy, bounds, 3);
         let random = Random::new(seed);
-        let mut model =
-            Model { space, bounds, live: Vec::new(), random, name: preset.name, step: 0 };
+        let (live, name) = (Vec::new(), preset.name);
+        let mut model = Model { space, bounds, live, random, name, step: 0, check_every };
         model.run(steps);
         for area in core::mem::take(&mut model.live) {
             model.space.free(cpu(&model.space, 0), area.start).unwrap();
@@ -134,12 +139,20 @@ fn check_preset_against_model(bounds: Span, seed: u64, steps: u64) {
 #[test]
 fn random_operations_agree_with_the_model() {
     for seed in 0..4 {
-        check_preset_against_model(span(0x4000, 1500), seed, 1500);
+        check_presets_against_model(span(0x4000, 1500), seed, 1500, 1);
     }
 }
 
 #[test]
 fn random_operations_at_the_ends_of_the_numbers_agree_with_the_model() {
-    check_preset_against_model(span(0, 700), 11, 1000);
-    check_preset_against_model(span(u64::MAX - 700, 700), 12, 1000);
+    check_presets_against_model(span(0, 700), 11, 1000, 1);
+    check_presets_against_model(span(u64::MAX - 700, 700), 12, 1000, 1);
+}
+
+/// Two million operations for each of the five presets. Run it with
+/// `cargo test -p nofrag --release --test it -- --ignored vmap_model`.
+#[test]
+#[ignore = "takes minutes; for an opt-in long run"]
+fn ten_million_operations_agree_with_the_model() {
+    check_presets_against_model(span(0x7_0000, 6000), 2019, 2_000_000, 1000);
 }

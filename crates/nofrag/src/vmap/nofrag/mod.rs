@@ -45,6 +45,10 @@ const DETACH_MAX: usize = 1024;
 /// The most ranges that one flush names.
 const FLUSH_RANGES: usize = 16;
 
+/// Flushes between two decays of the pools. A size that is asked for a few times per flush must not lose its areas for
+/// having been lucky once.
+const FLUSHES_PER_DECAY: u64 = 8;
+
 /// 1. A page is in the free ranges or in exactly one area on the books.
 /// 2. Every area on the books is handed out, on one list of lazy areas, detached, in one inbox, or in one pool.
 /// 3. An area is in an inbox or a pool only after a flush has covered it.
@@ -61,7 +65,7 @@ pub(super) struct Nofrag {
     free: Padded<Mutex<FreeSpace>>,
     purge: Padded<Mutex<Purge>>,
     /// Counts flushes: the clock by which pools decay.
-    epoch: AtomicU64,
+    flushes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -137,7 +141,7 @@ impl Nofrag {
             books: Books::new(count)?,
             free: Padded(Mutex::new(Rank::Free, FreeSpace::new(index, config.span)?)),
             purge: Padded(Mutex::new(Rank::Purge, purge)),
-            epoch: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
         })
     }
 
@@ -227,7 +231,7 @@ impl Nofrag {
     /// Takes over the CPU's inbox, gives surplus back, and serves a full purge's request.
     fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
         let cpu = &self.per_cpu[cpu.rank()];
-        let epoch = self.epoch.load(Ordering::Relaxed);
+        let epoch = self.epoch();
         let asked = cpu.give_back.load(Ordering::Relaxed);
         if !asked && !pools.must_decay(epoch) && cpu.inbox.lock().areas.is_empty() {
             return;
@@ -240,6 +244,10 @@ impl Nofrag {
         }
         pools.decay(epoch, &mut batch);
         self.give_back(&mut batch);
+    }
+
+    fn epoch(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed) / FLUSHES_PER_DECAY
     }
 
     /// Moves areas from the inbox to the pools, and to `batch` what the pools have no room for.
@@ -429,7 +437,7 @@ impl Nofrag {
         let count = self.flush_ranges(purge, &mut ranges);
         let ranges = &ranges[..count];
         around.pages.flush(ranges);
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.flushes.fetch_add(1, Ordering::Relaxed);
         let areas = purge.flushed.len() as u64;
         purge.counters.flushes += 1;
         purge.counters.flushed_ranges += count as u64;
@@ -491,24 +499,35 @@ impl Nofrag {
     /// Deposits the areas at the front of `areas` that `cpu` allocated: in its pools, or in its inbox while somebody
     /// holds those; in `batch` what finds no room. Returns the areas from the first one of another CPU on.
     fn deposit<'a>(&self, cpu: u32, areas: &'a [Freed], batch: &mut Batch) -> &'a [Freed] {
-        let count = areas.iter().take_while(|area| area.cpu == cpu).count();
-        let (own, others) = areas.split_at(count);
-        let cpu = &self.per_cpu[cpu as usize];
-        let mut pools = cpu.pools.try_lock();
-        if let Some(Some(pools)) = pools.as_deref_mut() {
-            for area in own {
-                let Freed { offset, total, slot, .. } = *area;
-                if pools.push(offset, total, slot, self.pool_bound) == Pushed::Refused {
-                    batch.push(offset, total);
-                }
+        let owner = &self.per_cpu[cpu as usize];
+        let mut pools = owner.pools.try_lock();
+        let Some(Some(pools)) = pools.as_deref_mut() else {
+            drop(pools);
+            return self.post(cpu, areas, batch);
+        };
+        let mut rest = areas;
+        while let [area, others @ ..] = rest
+            && area.cpu == cpu
+        {
+            let Freed { offset, total, slot, .. } = *area;
+            if pools.push(offset, total, slot, self.pool_bound) == Pushed::Refused {
+                batch.push(offset, total);
             }
-            if others.is_empty() {
-                pools.decay(self.epoch.load(Ordering::Relaxed), batch);
-            }
-            return others;
+            rest = others;
         }
-        let mut inbox = cpu.inbox.lock();
-        for area in own {
+        if rest.is_empty() {
+            pools.decay(self.epoch(), batch);
+        }
+        rest
+    }
+
+    /// As [`deposit`](Self::deposit), into the inbox.
+    fn post<'a>(&self, cpu: u32, areas: &'a [Freed], batch: &mut Batch) -> &'a [Freed] {
+        let mut inbox = self.per_cpu[cpu as usize].inbox.lock();
+        let mut rest = areas;
+        while let [area, others @ ..] = rest
+            && area.cpu == cpu
+        {
             let Freed { offset, total, slot, .. } = *area;
             let fits = total <= POOL_MAX_PAGES && inbox.pages + total <= self.pool_bound;
             if fits && inbox.areas.try_reserve(1).is_ok() {
@@ -517,8 +536,9 @@ impl Nofrag {
             } else {
                 batch.push(offset, total);
             }
+            rest = others;
         }
-        others
+        rest
     }
 
     /// Returns every pooled area to the free ranges; where a handle has the pools, asks it to.
