@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as Grid, TableStyle};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table as Grid, TableStyle,
+};
 
 use crate::figures::RatioRange;
 use crate::machine::Origin;
@@ -204,6 +206,10 @@ fn table(out: &mut String, texts: usize, header: &[String], rows: &[Vec<String>]
     for (i, column) in grid.column_iter_mut().enumerate() {
         let alignment = if i < texts { CellAlignment::Left } else { CellAlignment::Right };
         column.set_cell_alignment(alignment);
+        if texts == 1 && i == 0 {
+            // Names are read as one word; if anything must wrap, let it be the numbers.
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
     for line in grid.lines() {
         push(out, format_args!("{}", line.trim_end()));

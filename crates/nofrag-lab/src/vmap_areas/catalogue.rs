@@ -112,6 +112,14 @@ impl Spec {
         Spec { width: Width::Parallel, ..self }
     }
 
+    const fn scanning(self, most_scanning: [u64; 2]) -> Spec {
+        Spec { most_scanning, ..self }
+    }
+
+    const fn unbounded(self) -> Spec {
+        Spec { most: ANY, most_scanning: [ANY, ANY], ..self }
+    }
+
     const fn at_most(self, most: u64) -> Spec {
         Spec { most, ..self }
     }
@@ -161,10 +169,12 @@ pub(super) static SPECS: [Spec; 25] = [
         .tails(),
     ours(22, churn(100_000, 64, Room::Roomy), "churn_100k", "one of 100,000 areas replaced")
         .tails()
-        .in_full(),
+        .in_full()
+        .scanning([500, 2_000]),
     ours(23, churn(100_000, 64, Room::Tight), "churn_100k_tight", "the same in a space 85 % full")
         .tails()
-        .in_full(),
+        .in_full()
+        .scanning([500, 2_000]),
     SHRINK,
     mixed(25, 1_000, "mixed_params_1k", [2_000, 20_000]),
     mixed(26, 10_000, "mixed_params_10k", [2_000, 10_000]),
@@ -180,7 +190,9 @@ pub(super) static SPECS: [Spec; 25] = [
         "churn_15k, shared by all threads",
     )
     .parallel(),
-    ours(31, Program::RandomSize, "random_size_threads", "random_size on all threads").parallel(),
+    ours(31, Program::RandomSize, "random_size_threads", "random_size on all threads")
+        .parallel()
+        .unbounded(),
     ours(32, Program::LongBusyHole, "long_busy_threads", "long_busy_hole on all threads")
         .parallel()
         .in_full(),

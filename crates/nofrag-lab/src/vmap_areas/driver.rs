@@ -35,9 +35,13 @@ pub(super) fn can_run(spec: &Spec) -> bool {
     spec.width == Width::Single && !own_space
 }
 
-/// How many loops a test gets: the same under every design, or the sums could not be compared.
+/// How many loops a test gets: the same under every design, or the sums could not be compared. Two tests
+/// ignore the count in the kernel too.
 fn loops_of(plan: &Plan, spec: &Spec) -> u64 {
-    spec.loops(plan.loops, Search::Descends, plan.extent)
+    match spec.program {
+        Program::AlignShift | Program::PerCpu => 1,
+        _ => spec.loops(plan.loops, Search::Descends, plan.extent),
+    }
 }
 
 /// In which order a thread runs its tests.

@@ -119,9 +119,9 @@ fn choose_presets(wanted: &[String]) -> Result<Vec<Preset>, RunError> {
 /// The defaults of each mode: repetitions; loops in the subset and in a full run.
 fn defaults(mode: Mode) -> (usize, [u64; 2]) {
     match mode {
-        Mode::Compare => (5, [20_000, 1_000_000]),
+        Mode::Compare => (5, [20_000, 100_000]),
         Mode::Performance => (3, [20_000, 100_000]),
-        Mode::Shuffle => (1, [1_000, 10_000]),
+        Mode::Shuffle => (1, [20_000, 100_000]),
         Mode::Smoke => (10, [10_000, 10_000]),
         Mode::Stress => (20, [1_000, 10_000]),
         Mode::Soak => (10, [1_000, 10_000]),
