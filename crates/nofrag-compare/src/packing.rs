@@ -166,6 +166,10 @@ impl<P: Peer> Tenants<P> {
         ends.max().unwrap_or(0) as f64 / f64::from(self.pages)
     }
 
+    fn too_slow(&self, what: &str, clock: &TimeBox) -> String {
+        format!("too slow {what}: {:.1} % in {:?}", self.percent(), clock.limit())
+    }
+
     fn percent(&self) -> f64 {
         f64::from(self.pages) / f64::from(PAGES) * 100.0
     }
@@ -178,6 +182,9 @@ pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan) -> Outcome<Packed>
     let clock = TimeBox::open(plan.limit);
     let mut next = draws.size();
     while tenants.pages + next <= FILLED {
+        if tenants.live.len().is_multiple_of(64) && clock.is_over() {
+            return Outcome::Nothing(tenants.too_slow("to fill", &clock));
+        }
         if !tenants.admit(next) {
             return Outcome::Nothing(format!("refuses at {:.1} % already", tenants.percent()));
         }
@@ -202,7 +209,11 @@ pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan) -> Outcome<Packed>
         }
     }
     let (largest_over_free, occupancy) = (tenants.largest_over_free(), tenants.percent());
-    while tenants.admit(draws.size()) {}
+    while tenants.admit(draws.size()) {
+        if tenants.live.len().is_multiple_of(64) && clock.is_over() {
+            return Outcome::Nothing(tenants.too_slow("to fill up", &clock));
+        }
+    }
     let first_failure = tenants.percent();
     Outcome::Whole(Packed { largest_over_free, first_failure, occupancy, refused: refused as f64 })
 }
