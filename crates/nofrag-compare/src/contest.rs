@@ -42,10 +42,10 @@ impl Effort {
             replacements: 200_000,
             packing_replacements: 300_000,
             oracle_replacements: 300_000,
-            setup: Duration::from_secs(2),
+            setup: Duration::from_secs(1),
             round: Duration::from_secs(1),
-            untimed: Duration::from_secs(5),
-            workload: Duration::from_secs(4),
+            untimed: Duration::from_secs(3),
+            workload: Duration::from_millis(2500),
         }
     }
 
