@@ -24,6 +24,8 @@ pub(super) struct Record {
     pub(super) pool_node: Option<u16>,
     /// How many areas were merged into it.
     pub(super) areas: u32,
+    /// Its node in the map that it was read from.
+    pub(super) node: Option<NodeId>,
 }
 
 impl Record {
@@ -83,8 +85,9 @@ impl AreaMap {
         self.details.try_reserve(missing).map_err(|_| OutOfMetadata)
     }
 
+    /// Makes room for one more area.
     #[inline]
-    fn reserve_one(&mut self) -> Result<(), OutOfMetadata> {
+    pub(super) fn reserve_one(&mut self) -> Result<(), OutOfMetadata> {
         self.tree.reserve_one()?;
         if self.tree.len() + 2 > self.details.capacity() {
             self.reserve(1)?;
@@ -92,29 +95,38 @@ impl AreaMap {
         Ok(())
     }
 
-    pub(super) fn insert(&mut self, record: Record) -> Result<(), OutOfMetadata> {
+    pub(super) fn insert(&mut self, record: Record) -> Result<NodeId, OutOfMetadata> {
         self.reserve_one()?;
-        let span = record.span();
-        let link = self.tree.link_for(span).expect("areas never overlap");
-        self.link(link, record);
-        Ok(())
+        let link = self.tree.link_for(record.span()).expect("areas never overlap");
+        Ok(self.link(link, record))
     }
 
-    fn link(&mut self, link: Link, record: Record) {
+    fn link(&mut self, link: Link, record: Record) -> NodeId {
         let Record { guard, lazy, cpu, pool_node, areas, .. } = record;
-        let slot = self.tree.insert(link, record.span()).slot() as usize;
+        let id = self.tree.insert(link, record.span());
+        let slot = id.slot() as usize;
         let detail = Detail { cpu, areas, pool_node, guard, lazy };
         if slot < self.details.len() {
             self.details[slot] = detail;
         } else {
             self.details.resize(slot + 1, detail);
         }
+        id
     }
 
-    fn record(&self, id: NodeId) -> Record {
+    pub(super) fn record(&self, id: NodeId) -> Record {
         let span = self.tree.span(id);
         let Detail { cpu, areas, pool_node, guard, lazy } = self.details[id.slot() as usize];
-        Record { start: span.start(), total: span.len(), guard, lazy, cpu, pool_node, areas }
+        Record {
+            start: span.start(),
+            total: span.len(),
+            guard,
+            lazy,
+            cpu,
+            pool_node,
+            areas,
+            node: Some(id),
+        }
     }
 
     /// Adds `record` and merges it with the neighbours that it touches; they lose their identity.
@@ -153,16 +165,17 @@ impl AreaMap {
         id.filter(|&id| self.tree.span(id).start() == start)
     }
 
-    pub(super) fn get(&self, start: u64) -> Option<Record> {
-        self.node_at(start).map(|id| self.record(id))
-    }
-
     /// Marks the area that starts at `start` as lazy, and returns what it was.
     pub(super) fn mark_lazy(&mut self, start: u64) -> Option<Record> {
         let id = self.node_at(start)?;
         let record = self.record(id);
         self.details[id.slot() as usize].lazy = true;
         Some(record)
+    }
+
+    /// Takes the area of a node out.
+    pub(super) fn remove_node(&mut self, id: NodeId) {
+        self.tree.remove(id);
     }
 
     pub(super) fn remove(&mut self, start: u64) -> Option<Record> {

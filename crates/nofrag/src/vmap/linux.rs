@@ -23,6 +23,7 @@ use super::{
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
+use crate::ranges::red_black::NodeId;
 use crate::ranges::{Config, OutOfMetadata, Span, TakeError};
 use crate::sync::{Mutex, Rank};
 use crate::units::{PageCount, Vpn};
@@ -70,8 +71,8 @@ struct Node {
 
 #[derive(Debug, Default)]
 struct Lazy {
-    /// Under [`LazyStore::InBusyIndex`]: first pages, in no order.
-    list: Vec<u64>,
+    /// Under [`LazyStore::InBusyIndex`]: their nodes there, in no order. So a purge need not search, as in Linux.
+    list: Vec<NodeId>,
     /// Under the other stores.
     map: AreaMap,
 }
@@ -149,6 +150,7 @@ impl Linux {
             cpu: cpu.rank() as u32,
             pool_node,
             areas: 1,
+            node: None,
         };
         let pooled = pool_node.and_then(|node| self.nodes[usize::from(node)].pop(wanted));
         if let Some(start) = pooled {
@@ -156,7 +158,7 @@ impl Linux {
         } else {
             let mut core = self.core.lock();
             if self.is_one_lock() {
-                core.busy.map.reserve(1)?;
+                core.busy.map.reserve_one()?;
             }
             record.start = core.free.take(&wanted.request())?.start();
             if self.is_one_lock() {
@@ -165,7 +167,7 @@ impl Linux {
             }
         }
         match self.node_of(record.start).busy.lock().insert(record) {
-            Ok(()) => Ok(record.area(&self.cpus)),
+            Ok(_) => Ok(record.area(&self.cpus)),
             Err(why) => {
                 self.core.lock().free.give(record.span(), 1);
                 Err(why.into())
@@ -216,11 +218,11 @@ impl Linux {
         match self.policy.lazy {
             LazyStore::InBusyIndex => {
                 lazy.list.try_reserve(1).map_err(|_| OutOfMetadata)?;
-                lazy.list.push(record.start);
+                lazy.list.push(record.node.expect("a lazy area is in the busy index"));
                 Ok(())
             }
             LazyStore::Merged => lazy.map.insert_merged(record),
-            LazyStore::Separate => lazy.map.insert(record),
+            LazyStore::Separate => lazy.map.insert(record).map(|_| ()),
         }
     }
 
@@ -326,11 +328,8 @@ impl Linux {
                 continue;
             }
             let kept = lazy.list.len() - room;
-            let starts = &lazy.list[kept..];
             let core = self.core.lock();
-            for &start in starts {
-                detached.push(core.busy.map.get(start).expect("a lazy area is in the index"));
-            }
+            detached.extend(lazy.list[kept..].iter().map(|&node| core.busy.map.record(node)));
             drop(core);
             lazy.list.truncate(kept);
         }
@@ -348,7 +347,8 @@ impl Linux {
         let mut core = self.core.lock();
         for record in detached.iter() {
             if self.is_one_lock() {
-                core.busy.map.remove(record.start).expect("a lazy area is in the index");
+                let node = record.node.expect("the record was read from the busy index");
+                core.busy.map.remove_node(node);
             }
             core.free.give(record.span(), record.areas as usize);
         }
@@ -405,7 +405,7 @@ impl Linux {
         guard: Guard,
         state: AreaState,
     ) -> Result<(), LoadError> {
-        let record = Record {
+        let mut record = Record {
             start: span.start(),
             total: span.len(),
             guard,
@@ -413,10 +413,11 @@ impl Linux {
             cpu: cpu.rank() as u32,
             pool_node: None,
             areas: 1,
+            node: None,
         };
         let mut core = self.core.lock();
         if self.is_one_lock() {
-            core.busy.map.reserve(1)?;
+            core.busy.map.reserve_one()?;
         }
         core.free.take_at(span).map_err(|why| match why {
             TakeError::Foreign => LoadError::Foreign,
@@ -424,13 +425,14 @@ impl Linux {
             TakeError::OutOfMetadata => LoadError::OutOfMetadata,
         })?;
         if self.is_one_lock() {
-            core.busy.insert(record).expect("room for the record was reserved");
+            let node = core.busy.insert(record).expect("room for the record was reserved");
+            record.node = Some(node);
         }
         drop(core);
         let placed = match (record.lazy, self.is_one_lock()) {
             (true, _) => self.put_lazy(record),
             (false, true) => Ok(()),
-            (false, false) => self.node_of(span.start()).busy.lock().insert(record),
+            (false, false) => self.insert_busy(record),
         };
         placed.map_err(|OutOfMetadata| {
             let mut core = self.core.lock();
@@ -467,6 +469,7 @@ impl Linux {
                 cpu: cpu.rank() as u32,
                 pool_node: None,
                 areas: 1,
+                node: None,
             };
             if let Err(why) = self.insert_busy(record) {
                 self.withdraw_group(base, pieces, done);
@@ -478,10 +481,11 @@ impl Linux {
 
     fn insert_busy(&self, record: Record) -> Result<(), OutOfMetadata> {
         if self.is_one_lock() {
-            self.core.lock().busy.insert(record)
+            self.core.lock().busy.insert(record)?;
         } else {
-            self.node_of(record.start).busy.lock().insert(record)
+            self.node_of(record.start).busy.lock().insert(record)?;
         }
+        Ok(())
     }
 
     /// Undoes a group of which the first `done` pieces are busy.
@@ -603,10 +607,10 @@ impl Linux {
 }
 
 impl Busy {
-    fn insert(&mut self, record: Record) -> Result<(), OutOfMetadata> {
-        self.map.insert(record)?;
+    fn insert(&mut self, record: Record) -> Result<NodeId, OutOfMetadata> {
+        let node = self.map.insert(record)?;
         self.allocs += 1;
-        Ok(())
+        Ok(node)
     }
 
     fn remove(&mut self, start: u64) -> Option<Record> {
