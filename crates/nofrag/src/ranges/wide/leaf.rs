@@ -112,6 +112,13 @@ impl Leaves {
         Span::known(start, start + self.length(leaf, lane))
     }
 
+    /// The hole in lane `lane`, which is not the leaf's last, so that its length is what the lane says.
+    #[inline]
+    pub(super) fn hole_before_another(&self, leaf: u32, lane: usize) -> Span {
+        let start = self.start(leaf, lane);
+        Span::known(start, start + u64::from(self.lengths[leaf as usize].0[lane]))
+    }
+
     /// The start of the hole in lane `lane`.
     #[inline]
     pub(super) fn start(&self, leaf: u32, lane: usize) -> u64 {
@@ -190,6 +197,33 @@ impl Leaves {
         self.heads[to].long = self.heads[at].long;
         self.heads[to].count = moved as u8;
         self.heads[at].count = lane as u8;
+    }
+
+    /// Shares the holes of two neighbours, of which one is full, evenly; the giver, the taker, and the lengths that moved.
+    pub(super) fn share(&mut self, left: u32, right: u32) -> (u32, u32, Row) {
+        let (mine, theirs) = (self.count(left), self.count(right));
+        let keep = (mine + theirs) / 2;
+        let (l, r) = (left as usize, right as usize);
+        let moved = if mine > theirs {
+            let count = mine - keep;
+            let (offsets, lengths) =
+                (self.offsets[l].split_off(keep, NO_OFFSET), self.lengths[l].split_off(keep, 0));
+            self.offsets[r].prepend(&offsets, count);
+            self.lengths[r].prepend(&lengths, count);
+            (left, right, lengths)
+        } else {
+            let count = keep - mine;
+            let (offsets, lengths) = (self.offsets[r], self.lengths[r]);
+            self.offsets[l].append(mine, &offsets, count);
+            self.lengths[l].append(mine, &lengths, count);
+            self.offsets[r] = self.offsets[r].split_off(count, NO_OFFSET);
+            let kept = self.lengths[r].split_off(count, 0);
+            let moved = core::mem::replace(&mut self.lengths[r], kept);
+            (right, left, moved)
+        };
+        self.heads[l].count = keep as u8;
+        self.heads[r].count = (mine + theirs - keep) as u8;
+        moved
     }
 
     /// Exchanges what two leaves hold; each keeps its place in the tree.

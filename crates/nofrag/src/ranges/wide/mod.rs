@@ -10,7 +10,8 @@
 //! numbers, so alignment can be computed on offsets alone; and a hole whose length a lane cannot hold must be its leaf's last
 //! one, so one field per leaf keeps the true length.
 //!
-//! Files, bottom up: `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs), `sizes` (which leaf has a hole of
+//! Files, bottom up: `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs), `near` (guesses instead
+//! of descents), `sizes` (which leaf has a hole of
 //! which length, for best fit), `tree` (how blocks split and join, how maxima stay true), `search` (where a request goes),
 //! `laws` (what is always true).
 //!
@@ -20,6 +21,7 @@
 mod inner;
 mod laws;
 mod leaf;
+mod near;
 mod row;
 mod search;
 mod sizes;
@@ -28,7 +30,7 @@ mod tree;
 use self::leaf::{NIL, window_of};
 use self::search::{Found, Wish};
 use self::sizes::SizeBins;
-use self::tree::{At, Tree};
+use self::tree::{At, Merged, Tree};
 use super::index::{FreeIndex, Refusal, Rejection};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
@@ -110,6 +112,47 @@ impl WideBlocks {
         Ok(())
     }
 
+    /// Frees `span` before the first or behind the last hole of its leaf, where neighbours may be in other leaves.
+    fn give_at_edge(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
+        let memory = |OutOfMetadata| Rejection::OutOfMetadata;
+        let At { leaf, lane } = at;
+        let previous = match lane {
+            0 => self.tree.last_before(leaf),
+            _ => Some(At { leaf, lane: lane - 1 }),
+        };
+        let next = if lane < self.tree.leaves.count(leaf) {
+            Some(at)
+        } else {
+            self.tree.first_after(leaf)
+        };
+        let below = previous.map(|at| self.tree.hole(at));
+        let above = next.map(|at| self.tree.hole(at));
+        if below.is_some_and(|hole| hole.end() > span.start())
+            || above.is_some_and(|hole| hole.start() < span.end())
+        {
+            return Err(Rejection::Overlap);
+        }
+        let below = previous.zip(below).filter(|(_, hole)| hole.end() == span.start());
+        let above = next.zip(above).filter(|(_, hole)| hole.start() == span.end());
+        match (below, above) {
+            (None, None) => self.insert(at, span).map_err(memory)?,
+            (Some((previous, hole)), None) => {
+                self.tree.replace(previous, Span::known(hole.start(), span.end()));
+            }
+            (None, Some((next, hole))) => {
+                let merged = Span::known(span.start(), hole.end());
+                self.grow_next(at, next, merged).map_err(memory)?;
+            }
+            (Some((previous, left)), Some((next, right))) => {
+                self.tree.replace(previous, Span::known(left.start(), right.end()));
+                self.tree.remove(next);
+            }
+        }
+        let grown = self.tree.locate(span.start()).expect("the span has just become free");
+        self.tree.fence_in(grown.leaf);
+        Ok(Merged { before: below.is_some(), after: above.is_some() })
+    }
+
     fn give_first(&mut self, span: Span) -> Result<(), OutOfMetadata> {
         self.tree.reserve_insertion()?;
         self.tree.insert(span);
@@ -151,49 +194,16 @@ impl FreeIndex for WideBlocks {
             counters.note_merge(false, false);
             return Ok(());
         }
-        let leaf = self.tree.leaf_for(span.start());
-        let lane = self.tree.leaves.count_up_to(leaf, span.start());
-        let at = At { leaf, lane };
-        let previous = match lane {
-            0 => self.tree.last_before(leaf),
-            _ => Some(At { leaf, lane: lane - 1 }),
-        };
-        let next = if lane < self.tree.leaves.count(leaf) {
-            Some(at)
-        } else {
-            self.tree.first_after(leaf)
-        };
-        let below = previous.map(|at| self.tree.hole(at));
-        let above = next.map(|at| self.tree.hole(at));
-        if below.is_some_and(|hole| hole.end() > span.start())
-            || above.is_some_and(|hole| hole.start() < span.end())
-        {
-            return Err(Rejection::Overlap);
+        let at @ At { leaf, lane } = self.tree.place_of(span.start());
+        if lane > 0 && lane < self.tree.leaves.count(leaf) {
+            let merged = self.tree.free_between(at, span)?;
+            counters.note_merge(merged.before, merged.after);
+            return Ok(());
         }
-        let below = previous.zip(below).filter(|(_, hole)| hole.end() == span.start());
-        let above = next.zip(above).filter(|(_, hole)| hole.start() == span.end());
-        match (below, above) {
-            (None, None) => self.insert(at, span).map_err(memory)?,
-            (Some((previous, hole)), None) => {
-                self.tree.replace(previous, Span::known(hole.start(), span.end()));
-            }
-            (None, Some((next, hole))) => {
-                let merged = Span::known(span.start(), hole.end());
-                self.grow_next(at, next, merged).map_err(memory)?;
-            }
-            (Some((previous, left)), Some((next, right))) => {
-                self.tree.replace(previous, Span::known(left.start(), right.end()));
-                self.tree.remove(next);
-            }
-        }
-        if lane == 0 || next != Some(at) {
-            let grown = self.tree.locate(span.start()).expect("the span has just become free");
-            self.tree.fence_in(grown.leaf);
-        }
-        counters.note_merge(below.is_some(), above.is_some());
+        let merged = self.give_at_edge(at, span)?;
+        counters.note_merge(merged.before, merged.after);
         Ok(())
     }
-
     fn hole_from(&self, at: u64) -> Option<Span> {
         self.tree.locate(at).map(|at| self.tree.hole(at))
     }
@@ -212,7 +222,7 @@ impl FreeIndex for WideBlocks {
 
     fn metadata_bytes(&self) -> usize {
         let sizes = self.tree.sizes.as_ref().map_or(0, SizeBins::bytes);
-        self.tree.leaves.bytes() + self.tree.inners.bytes() + sizes
+        self.tree.leaves.bytes() + self.tree.inners.bytes() + self.tree.near_bytes() + sizes
     }
 
     fn check(&self) -> Result<(), Violation> {

@@ -84,6 +84,12 @@ impl Row {
         upper
     }
 
+    /// Puts the first `count` lanes of `other` before this row's own, the last of which are lost.
+    pub(super) fn prepend(&mut self, other: &Row, count: usize) {
+        self.0.copy_within(..LANES - count, count);
+        self.0[..count].copy_from_slice(&other.0[..count]);
+    }
+
     /// Copies the first `count` lanes of `other` behind this row's first `at` lanes.
     pub(super) fn append(&mut self, at: usize, other: &Row, count: usize) {
         self.0[at..at + count].copy_from_slice(&other.0[..count]);

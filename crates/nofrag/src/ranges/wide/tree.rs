@@ -2,20 +2,42 @@
 
 use super::inner::Inners;
 use super::leaf::{Leaves, NIL, saturated, window_of};
+use super::near::Near;
 use super::row::{LANE_MAX, LANES, Row};
 use super::sizes::SizeBins;
+use crate::ranges::index::Rejection;
 use crate::ranges::{AlignClasses, OutOfMetadata, Span};
 
-/// A leaf or inner block that falls below this many entries looks for a neighbour to join.
-const FEW: usize = LANES / 2;
+/// A leaf or inner block with so few entries looks for a neighbour to join; a leaf does at each fourth count only, since the look
+/// costs more than the removal.
+const FEW: usize = LANES * 5 / 8;
 /// Two neighbours join if together they have at most this many entries, so that the joined one does not split at once.
-const JOINED: usize = LANES - 4;
+const JOINED: usize = LANES - 2;
+
+/// A full leaf shares its holes with a neighbour that has at most this many, before it splits.
+const ROOMY: usize = LANES * 3 / 4;
 
 /// Where a hole is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) leaf: u32,
     pub(super) lane: usize,
+}
+
+/// The neighbours with which a freed range has merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Merged {
+    pub(super) before: bool,
+    pub(super) after: bool,
+}
+
+/// Two leaves side by side, and the place of the right one.
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    parent: u32,
+    slot: usize,
+    left: u32,
+    right: u32,
 }
 
 /// A block at a level: leaves are at level 0.
@@ -49,6 +71,7 @@ pub(super) struct Tree {
     pub(super) top: Summary,
     pub(super) classes: AlignClasses,
     pub(super) sizes: Option<SizeBins>,
+    near: Near,
 }
 
 impl Tree {
@@ -62,7 +85,23 @@ impl Tree {
             top: Summary::default(),
             classes,
             sizes,
+            near: Near::default(),
         }
+    }
+
+    /// Where the free range that starts at `at` belongs: its leaf, and how many of the leaf's holes start at or below it.
+    #[inline]
+    pub(super) fn place_of(&mut self, at: u64) -> At {
+        let leaf = self.near.leaf(at);
+        if (leaf as usize) < self.leaves.numbers() {
+            let lane = self.leaves.count_up_to(leaf, at);
+            if lane > 0 && lane < self.leaves.count(leaf) {
+                return At { leaf, lane };
+            }
+        }
+        let leaf = self.leaf_for(at);
+        self.near.note(at, leaf);
+        At { leaf, lane: self.leaves.count_up_to(leaf, at) }
     }
 
     /// The length of the largest hole.
@@ -195,10 +234,30 @@ impl Tree {
     pub(super) fn reserve_insertion(&mut self) -> Result<(), OutOfMetadata> {
         self.leaves.reserve(1)?;
         self.inners.reserve(self.height as usize + 1)?;
+        self.fit_near();
         match &mut self.sizes {
             Some(sizes) => sizes.reserve(self.leaves.numbers()),
             None => Ok(()),
         }
+    }
+
+    /// Lets the table of near leaves follow the number of leaves and the stretch of numbers that they cover.
+    fn fit_near(&mut self) {
+        if self.height > 0 && self.near.wants(self.leaves.in_use()) {
+            let last = self.locate_last().map_or(0, |at| self.hole(at).start());
+            self.near.resize(self.leaves.in_use(), last);
+        }
+    }
+
+    /// Bytes that the table of near leaves holds.
+    pub(super) fn near_bytes(&self) -> usize {
+        self.near.bytes()
+    }
+
+    fn locate_last(&self) -> Option<At> {
+        let leaf = self.leaf_for(u64::MAX);
+        let count = self.leaves.count(leaf);
+        (count > 0).then(|| At { leaf, lane: count - 1 })
     }
 
     /// Makes room for `holes` holes in all. Neighbouring blocks hold more than [`JOINED`] entries together, so a dozen per
@@ -242,7 +301,10 @@ impl Tree {
             return self.insert_beside(at, hole);
         }
         if self.leaves.is_full(leaf) {
-            return self.insert_split(at, hole);
+            return match self.neighbour_with_room(leaf) {
+                Some(neighbour) => self.insert_spill(neighbour, hole),
+                None => self.insert_split(at, hole),
+            };
         }
         self.leaves.insert(leaf, lane, hole);
         self.size_added(leaf, hole.len());
@@ -269,6 +331,46 @@ impl Tree {
         }
         self.refresh(Node { level: 0, number: leaf });
         self.refresh(Node { level: 0, number: fresh });
+    }
+
+    /// A leaf beside `leaf`, below the same parent and in the same window, that could take some of its holes.
+    fn neighbour_with_room(&self, leaf: u32) -> Option<Neighbours> {
+        let (parent, slot) = self.parent_of(Node { level: 0, number: leaf })?;
+        let inner = self.inners.get(parent);
+        let takes = |neighbour: u32| {
+            let (own, other) = (self.leaves.head(leaf), self.leaves.head(neighbour));
+            own.window == other.window && usize::from(other.count) <= ROOMY
+        };
+        let right = (slot + 1 < inner.count()).then(|| inner.child.0[slot + 1]);
+        let left = slot.checked_sub(1).map(|left| inner.child.0[left]);
+        match (right, left) {
+            (Some(right), _) if takes(right) => {
+                Some(Neighbours { parent, slot: slot + 1, left: leaf, right })
+            }
+            (_, Some(left)) if takes(left) => Some(Neighbours { parent, slot, left, right: leaf }),
+            _ => None,
+        }
+    }
+
+    /// Adds a hole to one of two neighbours, of which one is full, after they have shared their holes evenly.
+    fn insert_spill(&mut self, neighbours: Neighbours, hole: Span) {
+        let Neighbours { parent, slot, left, right } = neighbours;
+        let moved = self.leaves.share(left, right);
+        if let Some(sizes) = &mut self.sizes {
+            let (from, to, lengths) = moved;
+            for &length in lengths.0.iter().take_while(|&&length| length > 0) {
+                sizes.add(to, length);
+                sizes.remove(from, length, self.leaves.lengths(from));
+            }
+        }
+        let fence = self.leaves.start(right, 0);
+        self.inners.get_mut(parent).set_fence(slot, fence);
+        let target = if hole.start() < fence { left } else { right };
+        let lane = self.leaves.count_up_to(target, hole.start());
+        self.leaves.insert(target, lane, hole);
+        self.size_added(target, hole.len());
+        self.refresh(Node { level: 0, number: left });
+        self.refresh(Node { level: 0, number: right });
     }
 
     /// Adds a hole to a full leaf, which splits.
@@ -303,9 +405,43 @@ impl Tree {
             return;
         }
         self.note_change(leaf, saturated(length), 0);
-        if count < FEW {
+        if count <= FEW && count.is_multiple_of(4) {
             self.join_neighbour(node);
         }
+    }
+
+    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts; tells with which of the two
+    /// it merged, or that it overlaps one.
+    #[inline]
+    pub(super) fn free_between(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
+        let At { leaf, lane } = at;
+        let before = self.leaves.hole_before_another(leaf, lane - 1);
+        let after = self.leaves.start(leaf, lane);
+        if before.end() > span.start() || after < span.end() {
+            return Err(Rejection::Overlap);
+        }
+        let merged = Merged { before: before.end() == span.start(), after: after == span.end() };
+        match merged {
+            Merged { before: true, after: false } => {
+                self.replace(At { leaf, lane: lane - 1 }, Span::known(before.start(), span.end()));
+            }
+            Merged { before: false, after: true } => {
+                let end = after + self.leaves.length(leaf, lane);
+                self.replace(at, Span::known(span.start(), end));
+            }
+            Merged { before: true, after: true } => {
+                let end = after + self.leaves.length(leaf, lane);
+                self.replace(At { leaf, lane: lane - 1 }, Span::known(before.start(), end));
+                self.remove(at);
+            }
+            Merged { before: false, after: false } => {
+                if self.leaves.is_full(leaf) {
+                    self.reserve_insertion().map_err(|OutOfMetadata| Rejection::OutOfMetadata)?;
+                }
+                self.insert_at(at, span);
+            }
+        }
+        Ok(merged)
     }
 
     /// Changes a hole; the new one starts in the same window and keeps the order.
@@ -491,48 +627,60 @@ impl Tree {
     /// A hole of `leaf` has changed its length, as a lane holds it; 0 means that it was not or is no more.
     #[inline]
     fn note_change(&mut self, leaf: u32, old: u32, new: u32) {
-        let long = old == LANE_MAX || new == LANE_MAX;
-        if long || !self.classes.exponents().is_empty() {
-            return self.refresh(Node { level: 0, number: leaf });
-        }
-        let head = self.leaves.head(leaf);
-        let (parent, slot) = (head.parent, usize::from(head.slot));
-        let known =
-            if parent == NIL { self.top.lane } else { self.inners.get(parent).largest.0[slot] };
-        if new > known {
-            self.publish(parent, slot, known, new);
-        } else if old == known && new < known {
-            let now = self.leaves.lengths(leaf).max();
-            if now < known {
-                self.publish(parent, slot, known, now);
-            }
+        if self.needs_refresh(old.max(new)) {
+            self.refresh(Node { level: 0, number: leaf });
+        } else if new > old {
+            self.note_growth(leaf, new);
+        } else {
+            self.note_loss(leaf, old);
         }
     }
 
-    /// The largest hole below the child in `slot` of `parent` has changed from `old` to `new`; neither is saturated.
-    fn publish(&mut self, mut parent: u32, mut slot: usize, mut old: u32, mut new: u32) {
+    /// Whether a change of a hole with this length, as a lane holds it, concerns more than the plain maxima.
+    #[inline]
+    fn needs_refresh(&self, length: u32) -> bool {
+        length == LANE_MAX || !self.classes.exponents().is_empty()
+    }
+
+    /// A hole of `leaf` has grown to `length`, or has come in.
+    #[inline]
+    fn note_growth(&mut self, leaf: u32, length: u32) {
+        let head = self.leaves.head(leaf);
+        let (mut parent, mut slot) = (head.parent, usize::from(head.slot));
         while parent != NIL {
             let inner = self.inners.get_mut(parent);
-            inner.largest.0[slot] = new;
-            let (above, its_slot) = (inner.parent, usize::from(inner.slot));
-            let known = if above == NIL {
-                self.top.lane
-            } else {
-                self.inners.get(above).largest.0[its_slot]
-            };
-            let now = if new >= known {
-                new
-            } else if old == known {
-                self.inners.get(parent).largest.max()
-            } else {
-                known
-            };
-            if now == known {
+            if length <= inner.largest.0[slot % LANES] {
                 return;
             }
-            (parent, slot, old, new) = (above, its_slot, known, now);
+            inner.largest.0[slot % LANES] = length;
+            (parent, slot) = (inner.parent, usize::from(inner.slot));
         }
-        self.top.lane = new;
+        self.top.lane = self.top.lane.max(length);
+    }
+
+    /// A hole of `leaf` that had `length` has shrunk or is no more.
+    #[inline]
+    fn note_loss(&mut self, leaf: u32, length: u32) {
+        let head = self.leaves.head(leaf);
+        let (mut parent, mut slot) = (head.parent, usize::from(head.slot));
+        if parent == NIL {
+            self.top.lane = self.leaves.lengths(leaf).max();
+            return;
+        }
+        if length < self.inners.get(parent).largest.0[slot % LANES] {
+            return;
+        }
+        let mut now = self.leaves.lengths(leaf).max();
+        while parent != NIL {
+            let inner = self.inners.get_mut(parent);
+            if inner.largest.0[slot % LANES] == now {
+                return;
+            }
+            inner.largest.0[slot % LANES] = now;
+            now = inner.largest.max();
+            (parent, slot) = (inner.parent, usize::from(inner.slot));
+        }
+        self.top.lane = now;
     }
 
     /// Computes the summary of `node` and of all blocks above it anew.

@@ -1,0 +1,68 @@
+//! A table that guesses which leaf a number belongs to.
+//!
+//! A leaf keeps its holes for long, so where one range was freed the next one nearby belongs to the same leaf. The table has
+//! one entry per stretch of numbers, about four per leaf, with the leaf that was last found there. A guess costs one
+//! load; the tree accepts it only if the number lies between two holes of that leaf, so a stale guess is harmless.
+
+use super::leaf::NIL;
+use alloc::vec::Vec;
+
+/// Entries per leaf, and the most that are kept.
+const PER_LEAF: usize = 4;
+const MOST: usize = 1 << 20;
+
+/// The guesses.
+#[derive(Debug, Default)]
+pub(super) struct Near {
+    leaves: Vec<u32>,
+    /// A stretch is this power of two of numbers.
+    shift: u32,
+}
+
+impl Near {
+    /// The leaf that was last found near `at`; [`NIL`] when none was.
+    #[inline]
+    pub(super) fn leaf(&self, at: u64) -> u32 {
+        match self.leaves.get(self.entry(at)) {
+            Some(&leaf) => leaf,
+            None => NIL,
+        }
+    }
+
+    /// Notes that `at` was found to belong to `leaf`.
+    #[inline]
+    pub(super) fn note(&mut self, at: u64, leaf: u32) {
+        let entry = self.entry(at);
+        if let Some(near) = self.leaves.get_mut(entry) {
+            *near = leaf;
+        }
+    }
+
+    /// Numbers beyond the table share entries with those in it.
+    #[inline]
+    fn entry(&self, at: u64) -> usize {
+        (at >> self.shift) as usize & self.leaves.len().wrapping_sub(1)
+    }
+
+    /// Whether the table is too small for so many leaves.
+    pub(super) fn wants(&self, leaves: usize) -> bool {
+        self.leaves.len() < (leaves * PER_LEAF / 2).min(MOST)
+    }
+
+    /// Makes the table fit `leaves` leaves whose holes start at or below `last`. It forgets its guesses; without memory it stays
+    /// as it is, for guesses are a convenience.
+    pub(super) fn resize(&mut self, leaves: usize, last: u64) {
+        let size = (leaves * PER_LEAF).next_power_of_two().min(MOST);
+        if self.leaves.try_reserve_exact(size.saturating_sub(self.leaves.len())).is_err() {
+            return;
+        }
+        self.leaves.clear();
+        self.leaves.resize(size, NIL);
+        self.shift = (u64::BITS - last.leading_zeros()).saturating_sub(size.ilog2());
+    }
+
+    /// Bytes that the table holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.leaves.capacity() * size_of::<u32>()
+    }
+}
