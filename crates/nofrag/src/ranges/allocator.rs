@@ -5,8 +5,8 @@ use super::cached_scan::CachedScan;
 use super::index::{FreeIndex, Refusal, Rejection};
 use super::wide::WideBlocks;
 use super::{
-    AddSpanError, AllocError, Config, Counters, FreeError, Index, OutOfMetadata, RelocateError,
-    Request, Span, TakeError,
+    AddSpanError, AllocError, Config, Counters, Fit, FreeError, Index, OutOfMetadata,
+    RelocateError, Request, Span, TakeError,
 };
 use crate::check::{Check, Violation};
 
@@ -119,7 +119,15 @@ impl RangeAllocator {
         if !request.align.is_power_of_two() {
             return Err(AllocError::AlignNotPowerOfTwo);
         }
-        match on_index!(&mut self.index, index => index.alloc(request, &mut self.counters)) {
+        let found = if request.fit == Fit::Dynamic {
+            let limit = self.dense_limit();
+            on_index!(&mut self.index, index => {
+                index.alloc_dynamic(request, limit, &mut self.counters)
+            })
+        } else {
+            on_index!(&mut self.index, index => index.alloc(request, &mut self.counters))
+        };
+        match found {
             Ok(span) => {
                 self.free -= span.len();
                 self.counters.allocs += 1;
@@ -132,6 +140,13 @@ impl RangeAllocator {
             Err(Refusal::FitNotIndexed) => Err(AllocError::FitNotIndexed),
             Err(Refusal::OutOfMetadata) => Err(AllocError::OutOfMetadata),
         }
+    }
+
+    /// Where the space would end if what is live were packed from its lowest number on with a sixteenth of slack.
+    fn dense_limit(&self) -> u64 {
+        let live = self.space.total - self.free;
+        let lowest = self.space.first.map_or(0, Span::start);
+        lowest.saturating_add(live + live / 16)
     }
 
     /// Takes exactly `span`. O(log n).

@@ -30,6 +30,16 @@ pub(crate) trait FreeIndex {
     /// Finds a place by the design's rule and takes it.
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal>;
 
+    /// Finds a place for a request of [`Fit::Dynamic`](super::Fit::Dynamic), preferably below `limit`, and takes it.
+    fn alloc_dynamic(
+        &mut self,
+        _request: &Request,
+        _limit: u64,
+        _counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
+        Err(Refusal::FitNotIndexed)
+    }
+
     /// Takes exactly `span`, if it is wholly free.
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal>;
 

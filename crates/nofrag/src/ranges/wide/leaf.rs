@@ -165,6 +165,15 @@ impl Leaves {
         }
     }
 
+    /// Moves the start of the hole in lane `lane`, whose length is no more than a lane can hold, up by `size`.
+    ///
+    /// It stays in its window: a hole that leaves it would end there, and be longer than a lane can hold.
+    #[inline]
+    pub(super) fn cut_left(&mut self, leaf: u32, lane: usize, size: u32) {
+        self.offsets[leaf as usize].0[lane] += size;
+        self.lengths[leaf as usize].0[lane] -= size;
+    }
+
     /// Puts `hole` into lane `lane` and moves the others up; the leaf is not full.
     #[inline]
     pub(super) fn insert(&mut self, leaf: u32, lane: usize, hole: Span) {

@@ -28,6 +28,7 @@ mod sizes;
 mod tree;
 
 use self::leaf::{NIL, window_of};
+use self::row::LANE_MAX;
 use self::search::{Found, Wish};
 use self::sizes::SizeBins;
 use self::tree::{At, Merged, Tree};
@@ -75,6 +76,16 @@ impl WideBlocks {
         }
         counters.note_cut(at_left, at_right);
         Ok(())
+    }
+
+    fn cut_found(
+        &mut self,
+        found: Option<Found>,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
+        let found = found.ok_or(Refusal::NoFit)?;
+        self.cut(found, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
+        Ok(found.span)
     }
 
     /// Shrinks a hole to `rest`, its right part.
@@ -163,6 +174,14 @@ impl WideBlocks {
 impl FreeIndex for WideBlocks {
     #[inline]
     fn alloc(&mut self, request: &Request, counters: &mut Counters) -> Result<Span, Refusal> {
+        if request.fit == Fit::Lowest
+            && request.align == 1
+            && request.within == Span::ALL
+            && request.size < u64::from(LANE_MAX)
+            && let Some(span) = self.tree.cut_first(request.size as u32, counters)
+        {
+            return Ok(span);
+        }
         let wish = Wish::new(request, &self.tree);
         let found = match request.fit {
             Fit::Lowest => self.tree.lowest(&wish, counters),
@@ -172,9 +191,21 @@ impl FreeIndex for WideBlocks {
             }
             Fit::Best | Fit::Dynamic => self.tree.best(&wish, counters),
         };
-        let found = found.ok_or(Refusal::NoFit)?;
-        self.cut(found, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)?;
-        Ok(found.span)
+        self.cut_found(found, counters)
+    }
+
+    fn alloc_dynamic(
+        &mut self,
+        request: &Request,
+        limit: u64,
+        counters: &mut Counters,
+    ) -> Result<Span, Refusal> {
+        if self.tree.sizes.is_none() {
+            return Err(Refusal::FitNotIndexed);
+        }
+        let wish = Wish::new(request, &self.tree);
+        let found = self.tree.dense(&wish, limit, counters);
+        self.cut_found(found, counters)
     }
 
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {

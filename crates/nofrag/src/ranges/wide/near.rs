@@ -1,14 +1,14 @@
 //! A table that guesses which leaf a number belongs to.
 //!
 //! A leaf keeps its holes for long, so where one range was freed the next one nearby belongs to the same leaf. The table has
-//! one entry per stretch of numbers, about four per leaf, with the leaf that was last found there. A guess costs one
+//! one entry per stretch of numbers, four to eight per leaf, with the leaf that was last found there. A guess costs one
 //! load; the tree accepts it only if the number lies between two holes of that leaf, so a stale guess is harmless.
 
 use super::leaf::NIL;
 use alloc::vec::Vec;
 
 /// Entries per leaf, and the most that are kept.
-const PER_LEAF: usize = 4;
+const PER_LEAF: usize = 8;
 const MOST: usize = 1 << 20;
 
 /// The guesses.

@@ -3,12 +3,21 @@
 //! Every question is one pass over all lanes without a branch, in a shape that compilers turn into vector instructions (four
 //! lanes each already with SSE2, which is what plain x86-64 has). A search that stopped at its hit would do less work and
 //! cost more: where it stops is what a branch predictor cannot know.
+//!
+//! The questions are calls, never inlined: inside a larger function the compiler gives the vector shape up.
 
 /// Lanes in a row.
 pub(super) const LANES: usize = 32;
 
 /// The largest number that a lane holds; lengths that are larger are stored as this.
 pub(super) const LANE_MAX: u32 = i32::MAX as u32;
+
+/// Thirty-two lanes from here on, beginning at `LANES - n`, keep every lane but lane `n`.
+static ALL_BUT_ONE: [u32; 2 * LANES] = {
+    let mut masks = [u32::MAX; 2 * LANES];
+    masks[LANES] = 0;
+    masks
+};
 
 /// One row. Lanes are compared as signed numbers, so each is at most [`LANE_MAX`].
 #[derive(Clone, Copy, Debug)]
@@ -22,28 +31,20 @@ impl Row {
     }
 
     /// The lanes that hold at least `value`, as a bit mask. `value` is 1 to [`LANE_MAX`].
-    #[inline]
+    #[inline(never)]
     pub(super) fn at_least(&self, value: u32) -> u32 {
         let below = value as i32 - 1;
-        let mut mask = 0;
-        for lane in 0..LANES {
-            mask |= u32::from(self.0[lane] as i32 > below) << lane;
-        }
-        mask
+        mask_of(|lane| self.0[lane] as i32 > below)
     }
 
     /// The lanes that hold exactly `value`, as a bit mask.
-    #[inline]
+    #[inline(never)]
     pub(super) fn equal_to(&self, value: u32) -> u32 {
-        let mut mask = 0;
-        for lane in 0..LANES {
-            mask |= u32::from(self.0[lane] == value) << lane;
-        }
-        mask
+        mask_of(|lane| self.0[lane] == value)
     }
 
     /// How many lanes hold at most `value`.
-    #[inline]
+    #[inline(never)]
     pub(super) fn count_up_to(&self, value: u32) -> usize {
         let mut count = 0;
         for lane in 0..LANES {
@@ -53,12 +54,29 @@ impl Row {
     }
 
     /// The largest lane.
-    #[inline]
+    #[inline(never)]
     pub(super) fn max(&self) -> u32 {
         let mut max = 0;
         for lane in 0..LANES {
             max = max.max(self.0[lane] as i32);
         }
+        max as u32
+    }
+
+    /// What the largest lane will be once lane `at` holds `value`.
+    ///
+    /// To store first and look afterwards would cost more: a wide load that overlaps a narrow store waits for it.
+    #[inline(never)]
+    pub(super) fn max_with(&self, at: usize, value: u32) -> u32 {
+        // A table of masks: a choice between two numbers per lane would be compiled to a branch or a move per lane.
+        let from = LANES - at % LANES;
+        let kept: &[u32; LANES] =
+            ALL_BUT_ONE[from..from + LANES].try_into().expect("a slice of 32 lanes");
+        let mut max = 0;
+        for lane in 0..LANES {
+            max = max.max((self.0[lane] & kept[lane]) as i32);
+        }
+        let max = max.max(value as i32);
         max as u32
     }
 
@@ -96,6 +114,13 @@ impl Row {
     }
 }
 
+/// The lanes for which `holds`, as a bit mask.
+#[inline(always)]
+fn mask_of(holds: impl Fn(usize) -> bool) -> u32 {
+    let bits: [u32; LANES] = core::array::from_fn(|lane| u32::from(holds(lane)) << lane);
+    bits.iter().fold(0, |mask, bit| mask | bit)
+}
+
 /// The lanes below `lane`, as a bit mask; `lane` is at most 32.
 #[inline]
 pub(super) fn lanes_below(lane: usize) -> u32 {
@@ -105,19 +130,17 @@ pub(super) fn lanes_below(lane: usize) -> u32 {
 impl Row {
     /// The lanes whose number still is at least `size` after the padding that aligns the lane's offset to the power of two
     /// `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most 2^30.
-    #[inline]
+    #[inline(never)]
     pub(super) fn at_least_aligned(&self, offsets: &Row, size: u32, align: u32) -> u32 {
         let below = size as i32 - 1;
-        let mut mask = 0;
-        for lane in 0..LANES {
+        mask_of(|lane| {
             let padding = offsets.0[lane].wrapping_neg() & (align - 1);
-            mask |= u32::from(self.0[lane] as i32 - padding as i32 > below) << lane;
-        }
-        mask
+            self.0[lane] as i32 - padding as i32 > below
+        })
     }
 
     /// The largest number that is left in any lane after the padding that aligns the lane's offset.
-    #[inline]
+    #[inline(never)]
     pub(super) fn max_aligned(&self, offsets: &Row, align: u32) -> u32 {
         let mut max = 0;
         for lane in 0..LANES {

@@ -11,10 +11,10 @@ use super::sizes::lanes;
 use super::tree::{At, Tree};
 use crate::ranges::{Counters, Request, Span};
 
-/// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit; and
-/// leaves among which it seeks the smallest hole of a bin that is not exact.
-const BEST_CANDIDATES: usize = 64;
-const BEST_LEAVES: usize = 8;
+/// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit.
+const BEST_CANDIDATES: u32 = 64;
+/// Leaves with small holes that the dynamic fit looks at.
+const DENSE_CANDIDATES: usize = 4;
 
 /// A validated request, with what the search compares rows against.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +136,8 @@ impl Tree {
         Some(Found { at, hole, span })
     }
 
-    /// A place in the smallest hole that serves the wish; see [`SizeBins`](super::sizes::SizeBins) for how exactly.
+    /// A place in the smallest hole that serves the wish, as exactly as [`SizeBins`](super::sizes::SizeBins) tell sizes apart; of
+    /// holes of equal size, any.
     pub(super) fn best(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
         let sizes = self.sizes.as_ref()?;
         if self.cannot_serve(wish) {
@@ -145,37 +146,62 @@ impl Tree {
         if wish.lane_size == LANE_MAX {
             return self.lowest(wish, counters);
         }
-        let bounded = wish.align > 1 || wish.within != Span::ALL;
-        let (mut seen, mut best): (usize, Option<(usize, Found)>) = (0, None);
+        let mut seen = 0;
         for found in sizes.candidates(wish.lane_size, |leaf| self.leaves.lengths(leaf)) {
             counters.steps += 1;
-            if best.as_ref().is_some_and(|&(bin, _)| bin != found.bin) || seen >= BEST_CANDIDATES {
-                break;
-            }
+            let mut best: Option<Found> = None;
             for lane in lanes(found.lanes) {
                 let at = At { leaf: found.leaf, lane };
                 let hole = self.hole(at);
-                let Some(span) = wish.lowest_in(hole) else {
-                    counters.misfits += 1;
-                    continue;
-                };
-                if best.as_ref().is_none_or(|(_, best)| hole.len() < best.hole.len()) {
-                    best = Some((found.bin, Found { at, hole, span }));
+                match wish.lowest_in(hole) {
+                    None => counters.misfits += 1,
+                    Some(span) if best.is_none_or(|best| hole.len() < best.hole.len()) => {
+                        best = Some(Found { at, hole, span });
+                    }
+                    Some(_) => {}
                 }
-                if found.same_length() {
+                if best.is_some() && found.same_length() {
                     break;
                 }
             }
-            if best.is_some() && found.same_length() {
+            seen += found.lanes.count_ones();
+            if best.is_some() {
+                return best;
+            }
+            if seen >= BEST_CANDIDATES {
                 break;
             }
-            seen += if bounded {
-                found.lanes.count_ones() as usize
-            } else {
-                BEST_CANDIDATES / BEST_LEAVES
-            };
         }
-        best.map(|(_, found)| found).or_else(|| self.lowest(wish, counters))
+        self.lowest(wish, counters)
+    }
+
+    /// A place in a small hole that starts at or below `limit`; if there is none among the smallest, the lowest place.
+    ///
+    /// Best fit packs a full space best, but fills holes wherever they are, so that the footprint of a live set that has
+    /// shrunk never falls. Lowest fit keeps the footprint small, but crumbles a full space. The two agree where the small hole lies
+    /// low, and there it is taken.
+    pub(super) fn dense(&self, wish: &Wish, limit: u64, counters: &mut Counters) -> Option<Found> {
+        let sizes = self.sizes.as_ref()?;
+        if self.cannot_serve(wish) {
+            return None;
+        }
+        let seen = if wish.lane_size == LANE_MAX { 0 } else { DENSE_CANDIDATES };
+        let candidates = sizes.candidates(wish.lane_size, |leaf| self.leaves.lengths(leaf));
+        for found in candidates.take(seen) {
+            counters.steps += 1;
+            for lane in lanes(found.lanes) {
+                let at = At { leaf: found.leaf, lane };
+                let hole = self.hole(at);
+                if hole.start() > limit {
+                    break;
+                }
+                if let Some(span) = wish.lowest_in(hole) {
+                    return Some(Found { at, hole, span });
+                }
+                counters.misfits += 1;
+            }
+        }
+        self.lowest(wish, counters)
     }
 
     /// Whether the maxima at the top rule the wish out.

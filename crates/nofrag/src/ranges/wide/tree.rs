@@ -6,7 +6,7 @@ use super::near::Near;
 use super::row::{LANE_MAX, LANES, Row};
 use super::sizes::SizeBins;
 use crate::ranges::index::Rejection;
-use crate::ranges::{AlignClasses, OutOfMetadata, Span};
+use crate::ranges::{AlignClasses, Counters, OutOfMetadata, Span};
 
 /// A leaf or inner block with so few entries looks for a neighbour to join; a leaf does at each fourth count only, since the look
 /// costs more than the removal.
@@ -308,7 +308,12 @@ impl Tree {
         }
         self.leaves.insert(leaf, lane, hole);
         self.size_added(leaf, hole.len());
-        self.note_change(leaf, 0, saturated(hole.len()));
+        let is = saturated(hole.len());
+        if self.needs_refresh(is) {
+            self.refresh(Node { level: 0, number: leaf });
+        } else {
+            self.note_growth(leaf, is);
+        }
     }
 
     /// Adds a hole in a new leaf beside `at.leaf`, whose window is another.
@@ -394,6 +399,17 @@ impl Tree {
     /// Takes a hole out.
     pub(super) fn remove(&mut self, at: At) {
         let At { leaf, lane } = at;
+        let was = self.leaves.lengths(leaf).0[lane];
+        if !self.needs_refresh(was) {
+            self.note_loss(at, was, 0);
+        }
+        self.remove_joined(at);
+    }
+
+    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no plain maximum falls.
+    #[inline]
+    fn remove_joined(&mut self, at: At) {
+        let At { leaf, lane } = at;
         let length = self.leaves.length(leaf, lane);
         self.holes -= 1;
         self.leaves.remove(leaf, lane);
@@ -404,10 +420,44 @@ impl Tree {
             self.detach(node);
             return;
         }
-        self.note_change(leaf, saturated(length), 0);
+        if self.needs_refresh(saturated(length)) {
+            self.refresh(node);
+        }
         if count <= FEW && count.is_multiple_of(4) {
             self.join_neighbour(node);
         }
+    }
+
+    /// Cuts `size` numbers off the left edge of the first hole that has so many, if that is a change inside one leaf.
+    ///
+    /// This is the whole of most allocations: no bound, no alignment, no length that a lane cannot hold.
+    #[inline]
+    pub(super) fn cut_first(&mut self, size: u32, counters: &mut Counters) -> Option<Span> {
+        if self.top.lane < size {
+            return None;
+        }
+        let mut leaf = self.root;
+        for _ in 0..self.height {
+            let inner = self.inners.get(leaf);
+            let slot = inner.largest.at_least(size).trailing_zeros() as usize;
+            leaf = inner.child.0[slot % LANES];
+        }
+        let lane = self.leaves.lengths(leaf).at_least(size).trailing_zeros() as usize % LANES;
+        let length = self.leaves.lengths(leaf).0[lane];
+        let start = self.leaves.start(leaf, lane);
+        if self.needs_refresh(length) || self.sizes.is_some() {
+            return None;
+        }
+        counters.steps += u64::from(self.height) + 1;
+        counters.note_cut(true, length == size);
+        let at = At { leaf, lane };
+        if length == size {
+            self.remove(at);
+        } else {
+            self.note_loss(at, length, length - size);
+            self.leaves.cut_left(leaf, lane, size);
+        }
+        Some(Span::known(start, start + u64::from(size)))
     }
 
     /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts; tells with which of the two
@@ -432,7 +482,7 @@ impl Tree {
             Merged { before: true, after: true } => {
                 let end = after + self.leaves.length(leaf, lane);
                 self.replace(At { leaf, lane: lane - 1 }, Span::known(before.start(), end));
-                self.remove(at);
+                self.remove_joined(at);
             }
             Merged { before: false, after: false } => {
                 if self.leaves.is_full(leaf) {
@@ -448,10 +498,19 @@ impl Tree {
     #[inline]
     pub(super) fn replace(&mut self, at: At, hole: Span) {
         let old = self.leaves.length(at.leaf, at.lane);
+        let (was, is) = (saturated(old), saturated(hole.len()));
+        let refresh = self.needs_refresh(was.max(is));
+        if is < was && !refresh {
+            self.note_loss(at, was, is);
+        }
         self.leaves.set(at.leaf, at.lane, hole);
         self.size_added(at.leaf, hole.len());
         self.size_removed(at.leaf, old);
-        self.note_change(at.leaf, saturated(old), saturated(hole.len()));
+        if refresh {
+            self.refresh(Node { level: 0, number: at.leaf });
+        } else if is > was {
+            self.note_growth(at.leaf, is);
+        }
     }
 }
 
@@ -624,18 +683,6 @@ impl Tree {
 
 /// Maxima stay true.
 impl Tree {
-    /// A hole of `leaf` has changed its length, as a lane holds it; 0 means that it was not or is no more.
-    #[inline]
-    fn note_change(&mut self, leaf: u32, old: u32, new: u32) {
-        if self.needs_refresh(old.max(new)) {
-            self.refresh(Node { level: 0, number: leaf });
-        } else if new > old {
-            self.note_growth(leaf, new);
-        } else {
-            self.note_loss(leaf, old);
-        }
-    }
-
     /// Whether a change of a hole with this length, as a lane holds it, concerns more than the plain maxima.
     #[inline]
     fn needs_refresh(&self, length: u32) -> bool {
@@ -658,27 +705,39 @@ impl Tree {
         self.top.lane = self.top.lane.max(length);
     }
 
-    /// A hole of `leaf` that had `length` has shrunk or is no more.
+    /// The hole in this lane, of length `old`, is about to shrink to `new`, or to 0: to go.
     #[inline]
-    fn note_loss(&mut self, leaf: u32, length: u32) {
-        let head = self.leaves.head(leaf);
+    fn note_loss(&mut self, at: At, old: u32, new: u32) {
+        let head = self.leaves.head(at.leaf);
         let (mut parent, mut slot) = (head.parent, usize::from(head.slot));
-        if parent == NIL {
-            self.top.lane = self.leaves.lengths(leaf).max();
+        let known = if parent == NIL {
+            self.top.lane
+        } else {
+            self.inners.get(parent).largest.0[slot % LANES]
+        };
+        if old < known {
             return;
         }
-        if length < self.inners.get(parent).largest.0[slot % LANES] {
-            return;
-        }
-        let mut now = self.leaves.lengths(leaf).max();
+        let mut now = self.leaves.lengths(at.leaf).max_with(at.lane, new);
         while parent != NIL {
-            let inner = self.inners.get_mut(parent);
-            if inner.largest.0[slot % LANES] == now {
+            let inner = self.inners.get(parent);
+            let was = inner.largest.0[slot % LANES];
+            if was == now {
                 return;
             }
-            inner.largest.0[slot % LANES] = now;
-            now = inner.largest.max();
-            (parent, slot) = (inner.parent, usize::from(inner.slot));
+            let (above, its_slot) = (inner.parent, usize::from(inner.slot));
+            let known = if above == NIL {
+                self.top.lane
+            } else {
+                self.inners.get(above).largest.0[its_slot % LANES]
+            };
+            if was < known {
+                self.inners.get_mut(parent).largest.0[slot % LANES] = now;
+                return;
+            }
+            let largest = inner.largest.max_with(slot, now);
+            self.inners.get_mut(parent).largest.0[slot % LANES] = now;
+            (parent, slot, now) = (above, its_slot, largest);
         }
         self.top.lane = now;
     }
