@@ -224,7 +224,8 @@ impl RangeAllocator {
     /// Ends a move: the old place becomes free.
     ///
     /// # Errors
-    /// See [`FreeError`]. On [`FreeError::OutOfMetadata`] the move stays pending and is handed back inside the error pair.
+    /// See [`FreeError`]. On [`FreeError::OutOfMetadata`] the move stays pending and is handed back inside the error
+    /// pair.
     pub fn commit(&mut self, moved: Relocation) -> Result<(), (Relocation, FreeError)> {
         let Relocation { from, to } = moved;
         self.free_outside(from, to).map_err(|why| (Relocation { from, to }, why))

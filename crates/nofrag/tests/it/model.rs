@@ -358,6 +358,46 @@ fn random_operations_at_both_ends_of_the_numbers() {
     }
 }
 
+/// Holes that come in below the first fence of a block must be found again after the block has split: the fence of a
+/// first child was compared though everything below it belongs to that child.
+#[test]
+fn stale_first_fence() {
+    let mut allocator = RangeAllocator::new(Config::default());
+    let whole = Span::new(0, 1 << 20).unwrap();
+    allocator.add_span(whole).unwrap();
+    allocator.alloc_at(whole).unwrap();
+    let one = |at: u64| Span::sized(at, 1).unwrap();
+    for at in (1000..3000).rev() {
+        allocator.free(one(2 * at)).unwrap();
+    }
+    for at in (0..1000).rev() {
+        allocator.free(one(2 * at)).unwrap();
+        assert!(allocator.is_free(one(2 * at)));
+    }
+    allocator.check().unwrap();
+    assert_eq!(allocator.iter_free().count(), 3000);
+}
+
+/// A hole that grows over the fence behind its leaf and is then cut at its left edge must not leave its leaf's stretch.
+#[test]
+fn hole_grown_over_a_fence() {
+    let mut allocator = RangeAllocator::new(Config::default());
+    let whole = Span::new(0, 1000).unwrap();
+    allocator.add_span(whole).unwrap();
+    allocator.alloc_at(whole).unwrap();
+    for at in 0..40 {
+        allocator.free(Span::sized(20 * at, 2).unwrap()).unwrap();
+    }
+    for at in 0..39 {
+        let gap = Span::new(20 * at + 2, 20 * at + 19).unwrap();
+        allocator.free(gap).unwrap();
+        allocator.check().unwrap();
+        allocator.alloc_at(Span::new(20 * at, 20 * at + 18).unwrap()).unwrap();
+        allocator.check().unwrap();
+        allocator.free(Span::new(20 * at, 20 * at + 18).unwrap()).unwrap();
+    }
+}
+
 /// The long run; `cargo test --release -p nofrag --test it long_model_run -- --ignored`.
 #[test]
 #[ignore = "ten million operations; see CONTRIBUTING.md for the command"]

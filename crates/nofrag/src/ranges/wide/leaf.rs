@@ -36,8 +36,8 @@ pub(super) fn saturated(length: u64) -> u32 {
 pub(super) struct LeafHead {
     /// The window in which all holes of the leaf start.
     pub(super) window: u64,
-    /// The true length of the last hole, when its lane is saturated. Only the last can be: a hole that long ends in a later
-    /// window, so none follows it in this one.
+    /// The true length of the last hole, when its lane is saturated. Only the last can be: a hole that long ends in a
+    /// later window, so none follows it in this one.
     pub(super) long: u64,
     /// The inner node above; for a vacant leaf the next vacant one.
     pub(super) parent: u32,
@@ -208,7 +208,8 @@ impl Leaves {
         self.heads[at].count = lane as u8;
     }
 
-    /// Shares the holes of two neighbours, of which one is full, evenly; the giver, the taker, and the lengths that moved.
+    /// Shares the holes of two neighbours, of which one is full, evenly; the giver, the taker, and the lengths that
+    /// moved.
     pub(super) fn share(&mut self, left: u32, right: u32) -> (u32, u32, Row) {
         let (mine, theirs) = (self.count(left), self.count(right));
         let keep = (mine + theirs) / 2;

@@ -1,22 +1,21 @@
 //! Wide blocks: nofrag's own index of holes.
 //!
-//! A tree with many children per block. Leaves hold up to 32 holes in address order, each as a 31-bit offset and a 31-bit
-//! length; blocks above hold up to 32 children, each with the length of the largest hole below it and the lowest address that
-//! belongs to it. A search looks at all entries of a block in one pass of vector comparisons (`row`) and goes down one path;
-//! a change goes up along parent links and stops where a maximum stays the same.
+//! A tree with many children per block. Leaves hold up to 32 holes in address order, each as a 31-bit offset and a
+//! 31-bit length; blocks above hold up to 32 children, each with the length of the largest hole below it and the lowest
+//! address that belongs to it. A search looks at all entries of a block in one pass of vector comparisons (`row`) and
+//! goes down one path; a change goes up along parent links and stops where a maximum stays the same.
 //!
-//! Why not a binary tree: with 50,000 holes it takes 15 dependent, unpredictable steps where this takes 4. Why offsets of 31
-//! bits: they make a hole cost 8 bytes in a leaf. All holes of a leaf start in one *window*, an aligned stretch of 2^31
-//! numbers, so alignment can be computed on offsets alone; and a hole whose length a lane cannot hold must be its leaf's last
-//! one, so one field per leaf keeps the true length.
+//! Why not a binary tree: with 50,000 holes it takes 15 dependent, unpredictable steps where this takes 4. Why offsets
+//! of 31 bits: they make a hole cost 8 bytes in a leaf. All holes of a leaf start in one *window*, an aligned stretch
+//! of 2^31 numbers, so alignment can be computed on offsets alone; and a hole whose length a lane cannot hold must be
+//! its leaf's last one, so one field per leaf keeps the true length.
 //!
-//! Files, bottom up: `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs), `near` (guesses instead
-//! of descents), `sizes` (which leaf has a hole of
-//! which length, for best fit), `tree` (how blocks split and join, how maxima stay true), `search` (where a request goes),
-//! `laws` (what is always true).
+//! Files, bottom up: `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs), `near` (guesses instead of
+//! descents), `sizes` (which leaf has a hole of which length, for best fit), `tree` (how blocks split and join, how
+//! maxima stay true), `search` (where a request goes), `laws` (what is always true).
 //!
-//! Costs, with n holes: every operation visits O(log32 n) blocks; metadata is about 13 bytes per hole, 7 more with the index
-//! by size. Nothing is allocated but by a block split, and room for that is reserved before anything changes.
+//! Costs, with n holes: every operation visits O(log32 n) blocks; metadata is about 13 bytes per hole, 7 more with the
+//! index by size. Nothing is allocated but by a block split, and room for that is reserved before anything changes.
 
 mod inner;
 mod laws;

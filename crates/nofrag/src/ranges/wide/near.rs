@@ -1,10 +1,12 @@
 //! A table that guesses which leaf a number belongs to.
 //!
-//! A leaf keeps its holes for long, so where one range was freed the next one nearby belongs to the same leaf. The table has
-//! one entry per stretch of numbers, four to eight per leaf, with the leaf that was last found there. A guess costs one
-//! load; the tree accepts it only if the number lies between two holes of that leaf, so a stale guess is harmless.
+//! A leaf keeps its holes for long, so where one range was freed the next one nearby belongs to the same leaf. The
+//! table has one entry per stretch of numbers, four to eight per leaf, with the leaf that was last found there. A guess
+//! costs one load; the tree accepts it only if the number lies between two holes of that leaf, so a stale guess is
+//! harmless.
 
 use super::leaf::NIL;
+use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
 /// Entries per leaf, and the most that are kept.
@@ -49,11 +51,21 @@ impl Near {
         self.leaves.len() < (leaves * PER_LEAF / 2).min(MOST)
     }
 
-    /// Makes the table fit `leaves` leaves whose holes start at or below `last`. It forgets its guesses; without memory it stays
-    /// as it is, for guesses are a convenience.
+    /// Makes room for a table that fits so many leaves.
+    pub(super) fn reserve(&mut self, leaves: usize) -> Result<(), OutOfMetadata> {
+        let missing = Near::size_for(leaves).saturating_sub(self.leaves.len());
+        self.leaves.try_reserve_exact(missing).map_err(|_| OutOfMetadata)
+    }
+
+    fn size_for(leaves: usize) -> usize {
+        (leaves * PER_LEAF).next_power_of_two().min(MOST)
+    }
+
+    /// Makes the table fit `leaves` leaves whose holes start at or below `last`. It forgets its guesses; without memory
+    /// it stays as it is, for guesses are a convenience.
     pub(super) fn resize(&mut self, leaves: usize, last: u64) {
-        let size = (leaves * PER_LEAF).next_power_of_two().min(MOST);
-        if self.leaves.try_reserve_exact(size.saturating_sub(self.leaves.len())).is_err() {
+        let size = Near::size_for(leaves);
+        if self.reserve(leaves).is_err() {
             return;
         }
         self.leaves.clear();

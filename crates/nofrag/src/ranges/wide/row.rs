@@ -1,8 +1,8 @@
 //! Thirty-two 31-bit numbers that are looked at together.
 //!
-//! Every question is one pass over all lanes without a branch, in a shape that compilers turn into vector instructions (four
-//! lanes each already with SSE2, which is what plain x86-64 has). A search that stopped at its hit would do less work and
-//! cost more: where it stops is what a branch predictor cannot know.
+//! Every question is one pass over all lanes without a branch, in a shape that compilers turn into vector instructions
+//! (four lanes each already with SSE2, which is what plain x86-64 has). A search that stopped at its hit would do less
+//! work and cost more: where it stops is what a branch predictor cannot know.
 //!
 //! The questions are calls, never inlined: inside a larger function the compiler gives the vector shape up.
 
@@ -128,8 +128,8 @@ pub(super) fn lanes_below(lane: usize) -> u32 {
 }
 
 impl Row {
-    /// The lanes whose number still is at least `size` after the padding that aligns the lane's offset to the power of two
-    /// `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most 2^30.
+    /// The lanes whose number still is at least `size` after the padding that aligns the lane's offset to the power of
+    /// two `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most 2^30.
     #[inline(never)]
     pub(super) fn at_least_aligned(&self, offsets: &Row, size: u32, align: u32) -> u32 {
         let below = size as i32 - 1;

@@ -136,8 +136,8 @@ impl Tree {
         Some(Found { at, hole, span })
     }
 
-    /// A place in the smallest hole that serves the wish, as exactly as [`SizeBins`](super::sizes::SizeBins) tell sizes apart; of
-    /// holes of equal size, any.
+    /// A place in the smallest hole that serves the wish, as exactly as [`SizeBins`](super::sizes::SizeBins) tell sizes
+    /// apart; of holes of equal size, any.
     pub(super) fn best(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
         let sizes = self.sizes.as_ref()?;
         if self.cannot_serve(wish) {
@@ -177,9 +177,9 @@ impl Tree {
 
     /// A place in a small hole that starts at or below `limit`; if there is none among the smallest, the lowest place.
     ///
-    /// Best fit packs a full space best, but fills holes wherever they are, so that the footprint of a live set that has
-    /// shrunk never falls. Lowest fit keeps the footprint small, but crumbles a full space. The two agree where the small hole lies
-    /// low, and there it is taken.
+    /// Best fit packs a full space best, but fills holes wherever they are, so that the footprint of a live set that
+    /// has shrunk never falls. Lowest fit keeps the footprint small, but crumbles a full space. The two agree where the
+    /// small hole lies low, and there it is taken.
     pub(super) fn dense(&self, wish: &Wish, limit: u64, counters: &mut Counters) -> Option<Found> {
         let sizes = self.sizes.as_ref()?;
         if self.cannot_serve(wish) {

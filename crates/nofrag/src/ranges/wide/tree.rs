@@ -8,8 +8,8 @@ use super::sizes::SizeBins;
 use crate::ranges::index::Rejection;
 use crate::ranges::{AlignClasses, Counters, OutOfMetadata, Span};
 
-/// A leaf or inner block with so few entries looks for a neighbour to join; a leaf does at each fourth count only, since the look
-/// costs more than the removal.
+/// A leaf or inner block with so few entries looks for a neighbour to join; a leaf does at each fourth count only,
+/// since the look costs more than the removal.
 const FEW: usize = LANES * 5 / 8;
 /// Two neighbours join if together they have at most this many entries, so that the joined one does not split at once.
 const JOINED: usize = LANES - 2;
@@ -89,7 +89,8 @@ impl Tree {
         }
     }
 
-    /// Where the free range that starts at `at` belongs: its leaf, and how many of the leaf's holes start at or below it.
+    /// Where the free range that starts at `at` belongs: its leaf, and how many of the leaf's holes start at or below
+    /// it.
     #[inline]
     pub(super) fn place_of(&mut self, at: u64) -> At {
         let leaf = self.near.leaf(at);
@@ -260,14 +261,15 @@ impl Tree {
         (count > 0).then(|| At { leaf, lane: count - 1 })
     }
 
-    /// Makes room for `holes` holes in all. Neighbouring blocks hold more than [`JOINED`] entries together, so a dozen per
-    /// block is what has to be reckoned with, where holes are not spread thinly over many windows.
+    /// Makes room for `holes` holes in all. Neighbouring blocks hold more than [`JOINED`] entries together, so a dozen
+    /// per block is what has to be reckoned with, where holes are not spread thinly over many windows.
     pub(super) fn reserve_holes(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
         let dozen = |count: usize| count.div_ceil(12) + 1;
         let leaves = dozen(holes);
         let inners = dozen(leaves) + dozen(dozen(leaves)) + self.height as usize;
         self.leaves.reserve(leaves.saturating_sub(self.leaves.in_use()))?;
         self.inners.reserve(inners.saturating_sub(self.inners.in_use()))?;
+        self.near.reserve(self.leaves.numbers())?;
         match &mut self.sizes {
             Some(sizes) => sizes.reserve(self.leaves.numbers()),
             None => Ok(()),
@@ -290,7 +292,8 @@ impl Tree {
         self.insert_at(At { leaf, lane }, hole);
     }
 
-    /// Adds a hole that touches no other at the place where it belongs; unless the leaf has room for it, blocks were reserved.
+    /// Adds a hole that touches no other at the place where it belongs; unless the leaf has room for it, blocks were
+    /// reserved.
     pub(super) fn insert_at(&mut self, at: At, hole: Span) {
         let At { leaf, lane } = at;
         self.holes += 1;
@@ -460,8 +463,8 @@ impl Tree {
         Some(Span::known(start, start + u64::from(size)))
     }
 
-    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts; tells with which of the two
-    /// it merged, or that it overlaps one.
+    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts; tells with which of
+    /// the two it merged, or that it overlaps one.
     #[inline]
     pub(super) fn free_between(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
         let At { leaf, lane } = at;
