@@ -73,8 +73,8 @@ impl Row {
         let kept: &[u32; LANES] =
             ALL_BUT_ONE[from..from + LANES].try_into().expect("a slice of 32 lanes");
         let mut max = 0;
-        for lane in 0..LANES {
-            max = max.max((self.0[lane] & kept[lane]) as i32);
+        for (number, kept) in self.0.iter().zip(kept) {
+            max = max.max((number & kept) as i32);
         }
         let max = max.max(value as i32);
         max as u32
