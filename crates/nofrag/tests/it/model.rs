@@ -392,7 +392,8 @@ fn hole_grown_over_a_fence() {
         // Joins two holes, which at one place belong to two leaves; then all but the last number is taken again.
         allocator.free(Span::new(20 * at + 2, 20 * at + 20).unwrap()).unwrap();
         allocator.check().unwrap();
-        allocator.alloc_at(Span::new(20 * at, 20 * at + 21).unwrap()).unwrap();
+        let joined = allocator.hole_from(20 * at).unwrap();
+        allocator.alloc_at(Span::new(joined.start(), joined.end() - 1).unwrap()).unwrap();
         allocator.check().unwrap();
     }
 }
