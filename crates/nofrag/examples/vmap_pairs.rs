@@ -94,6 +94,20 @@ impl Bench {
         }
     }
 
+    /// Every second of `loops` areas freed, then purged: no two of them touch, so each is given back by itself.
+    fn purge(&mut self, loops: u64) {
+        let mut live = Vec::new();
+        for _ in 0..loops {
+            let pages = 1 + self.random.below(100);
+            live.push(self.alloc(pages, 1));
+        }
+        while live.len() > loops as usize / 2 {
+            let at = self.random.below(live.len() as u64 / 2) as usize * 2;
+            self.free(live.swap_remove(at));
+        }
+        self.space.purge_all();
+    }
+
     fn churn(&mut self, loops: u64) {
         let mut live: Vec<Vpn> = Vec::new();
         for _ in 0..15_000 {
@@ -130,6 +144,7 @@ fn run(preset: &str, workload: &str, loops: u64) -> Result<(), Box<dyn std::erro
         "full_fit" => bench.full_fit(loops),
         "long_busy_hole" => bench.long_busy_hole(loops),
         "churn" => bench.churn(loops),
+        "purge" => bench.purge(loops),
         "handle" => by_handle(&mut bench.space.cpu(cpu)?, loops),
         other => return Err(format!("no workload {other}").into()),
     }
@@ -153,7 +168,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, preset, workload, loops] = &arguments[..] else {
         eprintln!(
-            "usage: vmap_pairs PRESET fix_size|random_size|fix_align|full_fit|long_busy_hole|churn|handle LOOPS"
+            "usage: vmap_pairs PRESET fix_size|random_size|fix_align|full_fit|long_busy_hole|churn|purge|handle LOOPS"
         );
         return ExitCode::from(2);
     };

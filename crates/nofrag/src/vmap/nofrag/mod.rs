@@ -5,9 +5,9 @@
 //! * **Free**, from any CPU: look the first page up in its shard, turn its word from busy to lazy, append it to the
 //!   shard's list; one lock, that of the shard.
 //! * **Purge**, in steps: detach up to [`DETACH_MAX`] areas; flush them as up to [`FLUSH_RANGES`] disjoint ranges;
-//!   return them in slices of at most [`AREAS_PER_HOLD`] per hold of a lock, to the inbox of the CPU that allocated
-//!   them while that has room, else to the free ranges: struck off the books, sorted and joined *before* the lock is
-//!   taken.
+//!   return them in slices of at most [`AREAS_PER_HOLD`] per hold of a lock. They go to the pools of the CPU that
+//!   allocated them, or to its inbox while somebody holds those. What finds no room there goes to the free ranges:
+//!   struck off the books, sorted and joined *before* the lock is taken, at most [`RUNS_PER_HOLD`] ranges per hold.
 //!
 //! A freeing caller above the limit does one such slice, so no free is long; only at twice the limit does it wait for a
 //! purge that is running. An area stays on the books from leaving the free ranges to returning there, so the common
@@ -44,6 +44,10 @@ const DETACH_MAX: usize = 1024;
 
 /// The most ranges that one flush names.
 const FLUSH_RANGES: usize = 16;
+
+/// The most ranges that are given back under one hold of the lock of the free ranges. Their number, not that of the
+/// areas, decides how long the hold lasts.
+const RUNS_PER_HOLD: usize = 16;
 
 /// Flushes between two decays of the pools. A size that is asked for a few times per flush must not lose its areas for
 /// having been lucky once.
@@ -302,12 +306,14 @@ impl Nofrag {
                 }
             }
         }
-        let mut free = self.free.lock();
-        for &(run, areas) in &runs[..count] {
-            free.give(run, areas);
+        for hold in runs[..count].chunks(RUNS_PER_HOLD) {
+            let mut free = self.free.lock();
+            for &(run, areas) in hold {
+                free.give(run, areas);
+            }
+            let areas = hold.iter().map(|&(_, areas)| areas as u64).sum();
+            free.note_hold(areas, hold.len() as u64);
         }
-        free.note_hold(batch.areas().len() as u64, count as u64);
-        drop(free);
         batch.clear();
     }
 
