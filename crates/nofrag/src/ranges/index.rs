@@ -54,15 +54,7 @@ pub(crate) trait FreeIndex {
 
     /// The largest size that `align` allows in some hole.
     fn largest_aligned(&self, align: u64) -> u64 {
-        let mut largest = 0;
-        let mut from = 0;
-        while let Some(hole) = self.hole_from(from) {
-            if let Some(start) = hole.start().checked_next_multiple_of(align) {
-                largest = largest.max(hole.end().saturating_sub(start));
-            }
-            from = hole.end();
-        }
-        largest
+        largest_by_scan(self, align)
     }
 
     /// How many holes there are.
@@ -88,4 +80,17 @@ impl From<OutOfMetadata> for Rejection {
     fn from(_: OutOfMetadata) -> Self {
         Rejection::OutOfMetadata
     }
+}
+
+/// The largest size that `align` allows in some hole, by a look at each.
+pub(crate) fn largest_by_scan<I: FreeIndex + ?Sized>(index: &I, align: u64) -> u64 {
+    let mut largest = 0;
+    let mut from = 0;
+    while let Some(hole) = index.hole_from(from) {
+        if let Some(start) = hole.start().checked_next_multiple_of(align) {
+            largest = largest.max(hole.end().saturating_sub(start));
+        }
+        from = hole.end();
+    }
+    largest
 }

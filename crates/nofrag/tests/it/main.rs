@@ -7,6 +7,7 @@ mod memory;
 mod mersenne;
 mod model;
 mod regressions;
+mod relocation;
 mod vmap_model;
 mod vmap_oracles;
 mod vmap_regressions;

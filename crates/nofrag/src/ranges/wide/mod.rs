@@ -31,7 +31,7 @@ use self::row::LANE_MAX;
 use self::search::{Found, Wish};
 use self::sizes::SizeBins;
 use self::tree::{At, Merged, Tree};
-use super::index::{FreeIndex, Refusal, Rejection};
+use super::index::{FreeIndex, Refusal, Rejection, largest_by_scan};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
 
@@ -240,6 +240,13 @@ impl FreeIndex for WideBlocks {
 
     fn largest(&self) -> u64 {
         self.tree.largest()
+    }
+
+    fn largest_aligned(&self, align: u64) -> u64 {
+        match self.tree.known_largest(align) {
+            Some(largest) => largest,
+            None => largest_by_scan(self, align),
+        }
     }
 
     fn holes(&self) -> usize {

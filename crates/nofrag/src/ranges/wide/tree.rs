@@ -110,6 +110,17 @@ impl Tree {
         if self.top.lane == LANE_MAX { self.top.long } else { u64::from(self.top.lane) }
     }
 
+    /// The largest size that `align` allows, where the maxima at the top tell.
+    pub(super) fn known_largest(&self, align: u64) -> Option<u64> {
+        if align == 1 {
+            return Some(self.largest());
+        }
+        let exponent = align.trailing_zeros();
+        let class = self.classes.exponents().iter().position(|&own| u32::from(own) == exponent)?;
+        let largest = self.top.aligned[class];
+        (largest < LANE_MAX).then_some(u64::from(largest))
+    }
+
     /// The leaf whose fences enclose `at`; there is a root.
     #[inline]
     pub(super) fn leaf_for(&self, at: u64) -> u32 {
