@@ -332,8 +332,8 @@ fn totals(report: &Report) -> Vec<Section> {
     let elapsed = by_design(
         report,
         "All tests: elapsed seconds",
-        "A row is one run of the kernel driver's mode: every thread runs every test in one space. Median of the rounds, \
-         ± half their range. With _hole, long_busy_hole takes the place of long_busy_list.",
+        "A row is one run of the kernel driver's mode: every thread runs every test in one space. Median of the \
+         rounds, ± half their range. With _hole, long_busy_hole takes the place of long_busy_list.",
         |program| is_total(report, program),
         |m| Some(median_and_range(m)),
     );
