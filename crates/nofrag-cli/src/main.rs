@@ -34,7 +34,8 @@ impl From<Status> for ExitCode {
 /// Bad use, or something that could not be read or written.
 const EXIT_BAD_USE: u8 = 2;
 
-const EXIT_STATUS_HELP: &str = "\
+/// How the command ends, for its help and that of `run`.
+pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
   1  run --check: an exact claim did not hold; host: something needs attention

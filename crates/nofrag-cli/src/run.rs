@@ -17,6 +17,7 @@ use crate::output::{print, print_json};
 
 /// What `nofrag run` takes.
 #[derive(clap::Args)]
+#[command(after_help = crate::EXIT_STATUS_HELP)]
 pub(crate) struct Args {
     /// A scenario's name, or `all`; without it, the scenarios and their programs are listed
     scenario: Option<String>,

@@ -45,11 +45,13 @@ impl Relation {
 
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A millionth is nobody's bound; what is below it came from adding fractions.
+        let round = |value: &f64| (value * 1e6).round() / 1e6;
         match self {
-            Relation::Equals(value) => write!(f, "= {value}"),
-            Relation::AtMost(bound) => write!(f, "<= {bound}"),
-            Relation::AtLeast(bound) => write!(f, ">= {bound}"),
-            Relation::Between(low, high) => write!(f, "in {low}..{high}"),
+            Relation::Equals(value) => write!(f, "= {}", round(value)),
+            Relation::AtMost(bound) => write!(f, "<= {}", round(bound)),
+            Relation::AtLeast(bound) => write!(f, ">= {}", round(bound)),
+            Relation::Between(low, high) => write!(f, "in {}..{}", round(low), round(high)),
         }
     }
 }

@@ -196,6 +196,13 @@ fn heading(out: &mut String, title: &str, caption: &str) {
     }
 }
 
+/// The text column that wraps where a line is too narrow for all: the widest. A single one holds names, which stay
+/// in one piece, so that there the numbers wrap.
+fn flexible_column(texts: usize, rows: &[Vec<String>]) -> Option<usize> {
+    let width = |column: &usize| rows.iter().map(|row| row[*column].chars().count()).max();
+    if texts > 1 { (0..texts).max_by_key(width) } else { None }
+}
+
 fn table(out: &mut String, texts: usize, header: &[String], rows: &[Vec<String>]) {
     let mut grid = Grid::new();
     grid.load_style(RULED)
@@ -203,11 +210,11 @@ fn table(out: &mut String, texts: usize, header: &[String], rows: &[Vec<String>]
         .set_width(COLUMNS)
         .set_header(header)
         .add_rows(rows);
+    let flexible = flexible_column(texts, rows);
     for (i, column) in grid.column_iter_mut().enumerate() {
         let alignment = if i < texts { CellAlignment::Left } else { CellAlignment::Right };
         column.set_cell_alignment(alignment);
-        if texts == 1 && i == 0 {
-            // Names are read as one word; if anything must wrap, let it be the numbers.
+        if flexible.is_some_and(|flexible| i != flexible) || (flexible.is_none() && i == 0) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }

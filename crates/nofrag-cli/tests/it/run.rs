@@ -110,9 +110,10 @@ fn all_runs_every_scenario() {
 
 #[test]
 fn help_documents_the_exit_status() {
-    let output = nofrag(&["--help"]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["Exit status", "0  done", "1  run --check", "2  bad use"] {
-        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    for help in [&["--help"][..], &["run", "--help"]] {
+        let text = String::from_utf8(nofrag(help).stdout).unwrap();
+        for part in ["Exit status", "0  done", "1  run --check", "2  bad use"] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
     }
 }

@@ -8,9 +8,7 @@ use nofrag::ranges::Index;
 use nofrag::vmap::{LazyStore, Preset, VmapStats};
 
 use super::catalogue::{Search, Spec, Tails, Width};
-use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::names;
-use super::programs::FIRST_REFUSED_SHIFT;
 use super::worker::{Counts, Detail, Failure, Sample, Size, Worker, new_space};
 use crate::machine;
 use crate::random::Random;
@@ -217,6 +215,3 @@ fn run_together(plan: &Plan, spec: &Spec, design: &Preset, size: Size) -> Result
         Ok(total)
     })
 }
-
-/// Counts of the programs themselves that tables show.
-pub(super) const EXTRAS: [&str; 3] = [FIRST_REFUSED_SHIFT, REFUSED, SPAN_OVER_LIVE];

@@ -1,7 +1,8 @@
 //! Tables of this scenario.
 
 use super::catalogue::{SPECS, Spec, Width};
-use super::compare::{EXTRAS, Plan, search_of};
+use super::compare::{Plan, search_of};
+use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::{AFTER, BEFORE, OURS, names};
 use crate::figures::{self, Completeness, Figure};
 use crate::render::{BarGroup, Section, count, number, ratio, ratio_range};
@@ -59,6 +60,11 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
          that, are compared as ratios and ours are larger where the search dominates"
             .to_owned(),
     );
+    if report.settings.mode == "performance" {
+        report
+            .notes
+            .push("the published sums are cycles, ours are seconds of the wall clock".to_owned());
+    }
     let bounded = bounded_programs(plan, report);
     if !bounded.is_empty() {
         report.notes.push(format!(
@@ -319,8 +325,8 @@ fn layouts(report: &Report) -> Option<Section> {
          ones is full to 85 %.",
         |_| true,
         |m| {
-            let span = m.count(EXTRAS[2])?;
-            let refused = m.count(EXTRAS[1]).filter(|refused| *refused > 0.0);
+            let span = m.count(SPAN_OVER_LIVE)?;
+            let refused = m.count(REFUSED).filter(|refused| *refused > 0.0);
             let refused =
                 refused.map_or_else(String::new, |refusals| format!(" ({})", count(refusals)));
             Some(format!("{span:.2}{refused}"))
