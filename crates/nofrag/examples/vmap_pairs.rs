@@ -123,6 +123,25 @@ impl Bench {
     }
 }
 
+/// One thread per CPU, each replacing areas of its own: `sizes` 1 with one area live, or up to 100 with 7,500 live.
+fn by_threads(space: &VmapSpace, loops: u64, live: usize, sizes: u64) {
+    std::thread::scope(|scope| {
+        for cpu in space.cpus().iter() {
+            scope.spawn(move || {
+                let mut random = Random(0x9e37_79b9_7f4a_7c15 + u64::from(cpu.id()));
+                let mut next = || AreaRequest::new(1 + random.below(sizes));
+                let alloc = |request| space.alloc(cpu, &request).expect("the space is roomy").start;
+                let mut areas: Vec<Vpn> = (0..live).map(|_| alloc(next())).collect();
+                for round in 0..loops as usize {
+                    let at = round * 7919 % live;
+                    space.free(cpu, areas[at]).expect("the area is busy");
+                    areas[at] = alloc(next());
+                }
+            });
+        }
+    });
+}
+
 fn by_handle(handle: &mut CpuHandle<'_>, loops: u64) {
     for _ in 0..loops {
         let area = black_box(handle.alloc(&AreaRequest::new(1))).expect("the space is roomy");
@@ -145,6 +164,8 @@ fn run(preset: &str, workload: &str, loops: u64) -> Result<(), Box<dyn std::erro
         "long_busy_hole" => bench.long_busy_hole(loops),
         "churn" => bench.churn(loops),
         "purge" => bench.purge(loops),
+        "two_threads" => by_threads(&bench.space, loops, 1, 1),
+        "two_churns" => by_threads(&bench.space, loops, 7_500, 100),
         "handle" => by_handle(&mut bench.space.cpu(cpu)?, loops),
         other => return Err(format!("no workload {other}").into()),
     }
@@ -168,7 +189,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, preset, workload, loops] = &arguments[..] else {
         eprintln!(
-            "usage: vmap_pairs PRESET fix_size|random_size|fix_align|full_fit|long_busy_hole|churn|purge|handle LOOPS"
+            "usage: vmap_pairs PRESET WORKLOAD LOOPS, where WORKLOAD is fix_size, random_size, fix_align, full_fit, \
+             long_busy_hole, churn, purge, handle, two_threads or two_churns"
         );
         return ExitCode::from(2);
     };
