@@ -335,6 +335,13 @@ impl RangeAllocator {
         on_index!(&self.index, index => index.hole_from(at))
     }
 
+    /// The highest hole that starts below `end`. O(log n), but for [`Index::CachedScan`]: O(log n) for each binary
+    /// digit of a number.
+    #[must_use]
+    pub fn hole_below(&self, end: u64) -> Option<Span> {
+        on_index!(&self.index, index => index.hole_below(end))
+    }
+
     /// Whether every number of `span` is free. O(log n).
     #[must_use]
     pub fn is_free(&self, span: Span) -> bool {

@@ -280,6 +280,13 @@ impl FreeIndex for AugmentedTree {
         self.areas.first_ending_above(at).0.map(|id| self.areas.span(id))
     }
 
+    fn hole_below(&self, end: u64) -> Option<Span> {
+        let (above, _) = self.areas.first_ending_above(end.checked_sub(1)?);
+        let found = above.filter(|&id| self.areas.span(id).start() < end);
+        let below = found.or_else(|| self.areas.previous(above))?;
+        Some(self.areas.span(below))
+    }
+
     /// O(1): the root's maximum.
     fn largest(&self) -> u64 {
         self.areas.summary().0

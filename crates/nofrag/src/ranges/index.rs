@@ -49,6 +49,22 @@ pub(crate) trait FreeIndex {
     /// The lowest hole that ends above `at`: the one that holds `at`, else the next one. O(log n).
     fn hole_from(&self, at: u64) -> Option<Span>;
 
+    /// The highest hole that starts below `end`. O(log n), but for designs that keep no holes: there O(log n) for each
+    /// binary digit of a number.
+    fn hole_below(&self, end: u64) -> Option<Span> {
+        let starts_below = |at: u64| self.hole_from(at).filter(|hole| hole.start() < end);
+        let mut best = starts_below(0)?;
+        let (mut low, mut high) = (best.start(), end);
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            match starts_below(middle) {
+                Some(hole) => (best, low) = (hole, middle.max(hole.start())),
+                None => high = middle,
+            }
+        }
+        Some(best)
+    }
+
     /// The size of the largest hole; zero when nothing is free.
     fn largest(&self) -> u64;
 

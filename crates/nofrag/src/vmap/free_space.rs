@@ -119,30 +119,15 @@ impl FreeSpace {
 
     /// `Some(None)` if `wanted` is free; else the highest end below which it may fit, if there is one.
     fn lower_end(&self, wanted: Span) -> Option<Option<u64>> {
-        let hole = self.last_hole_below(wanted.end())?;
+        let hole = self.ranges.hole_below(wanted.end())?;
         if hole.covers(wanted) {
             return Some(None);
         }
         if hole.end() < wanted.end() {
             return Some(Some(hole.end()));
         }
-        let previous = self.last_hole_below(hole.start())?;
+        let previous = self.ranges.hole_below(hole.start())?;
         Some(Some(previous.end()))
-    }
-
-    /// The highest hole that starts below `end`. O(log n) lookups for each binary digit of an address.
-    fn last_hole_below(&self, end: u64) -> Option<Span> {
-        let starts_below = |at: u64| self.ranges.hole_from(at).filter(|hole| hole.start() < end);
-        let mut best = starts_below(0)?;
-        let (mut low, mut high) = (best.start(), end);
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            match starts_below(middle) {
-                Some(hole) => (best, low) = (hole, middle.max(hole.start())),
-                None => high = middle,
-            }
-        }
-        Some(best)
     }
 
     pub(super) fn check(&self) -> Result<(), Violation> {

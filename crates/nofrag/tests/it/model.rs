@@ -77,6 +77,10 @@ impl Model {
         self.holes.iter().copied().find(|&(start, end)| start <= at && at < end)
     }
 
+    fn hole_below(&self, end: u64) -> Option<(u64, u64)> {
+        self.holes.iter().copied().rfind(|&(start, _)| start < end)
+    }
+
     pub(crate) fn is_free(&self, span: Span) -> bool {
         self.hole_at(span.start()).is_some_and(|(_, end)| span.end() <= end)
     }
@@ -267,6 +271,8 @@ fn step_other(shape: &Shape, random: &mut Random, model: &mut Model, real: &mut 
             if real.add_span(span).is_ok() {
                 model.add_span(span);
             }
+            let below = real.hole_below(span.start()).map(|hole| (hole.start(), hole.end()));
+            assert_eq!(below, model.hole_below(span.start()));
             let align = 1 << random.below(16);
             assert_eq!(real.largest_aligned(align), model.largest_aligned(align));
         }

@@ -238,6 +238,10 @@ impl FreeIndex for WideBlocks {
         self.tree.locate(at).map(|at| self.tree.hole(at))
     }
 
+    fn hole_below(&self, end: u64) -> Option<Span> {
+        self.tree.last_below(end).map(|at| self.tree.hole(at))
+    }
+
     fn largest(&self) -> u64 {
         self.tree.largest()
     }

@@ -150,6 +150,19 @@ impl Tree {
         }
     }
 
+    /// The highest hole that starts below `end`.
+    pub(super) fn last_below(&self, end: u64) -> Option<At> {
+        if self.root == NIL {
+            return None;
+        }
+        let last = end.checked_sub(1)?;
+        let leaf = self.leaf_for(last);
+        match self.leaves.count_up_to(leaf, last) {
+            0 => self.last_before(leaf),
+            count => Some(At { leaf, lane: count - 1 }),
+        }
+    }
+
     #[inline]
     pub(super) fn hole(&self, at: At) -> Span {
         self.leaves.hole(at.leaf, at.lane)
