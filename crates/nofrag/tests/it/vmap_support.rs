@@ -52,6 +52,9 @@ impl Pages for StaleBook {
     }
 }
 
+/// Linux has one node, and so no pools, on 32-bit machines.
+pub(crate) const HAS_NODES: bool = usize::BITS == 64;
+
 pub(crate) type TestSpace = VmapSpace<StaleBook>;
 
 pub(crate) fn span(start: u64, len: u64) -> Span {
