@@ -196,6 +196,11 @@ pub fn pack<P: Peer>(make: &impl Fn(Space) -> P, plan: &Plan) -> Outcome<Packed>
             let (asked, limit) = (plan.replacements, clock.limit());
             return Outcome::Nothing(format!("too slow: {done} of {asked} in {limit:?}"));
         }
+        if tenants.live.is_empty() {
+            return Outcome::Nothing(format!(
+                "fails: refuses all, nothing is live after {done} frees"
+            ));
+        }
         if let Err(stop) = tenants.evict(draws.pick(tenants.live.len())) {
             return Outcome::Nothing(stop.to_string());
         }

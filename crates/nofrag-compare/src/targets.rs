@@ -262,7 +262,7 @@ fn nobody_else_row(records: &Records) -> Target {
         .into_iter()
         .filter(|name| !name.starts_with("nofrag") && has_both(name) == Some(true))
         .collect();
-    let what = "peers that have both largest/free >= 0.80 and span/live <= 1.2".to_owned();
+    let what = "measured peers that have both largest/free >= 0.80 and span/live <= 1.2".to_owned();
     let bound = "none but Dynamic".to_owned();
     match has_both(DYNAMIC) {
         None => missing(what, bound),

@@ -144,6 +144,9 @@ impl<P: Peer> Observed<P> {
             }
         }
         for _ in 0..REPLACEMENTS {
+            if self.live.is_empty() {
+                return Err("wrong: refuses every request although the space is empty".to_owned());
+            }
             self.free(draws.pick(self.live.len()))?;
             self.alloc(draws.size())?;
         }
