@@ -769,7 +769,7 @@ impl Tree {
         self.top.lane = now;
     }
 
-    /// Computes the summary of `node` and of all blocks above it anew.
+    /// Computes the summary of `node` anew, and of the blocks above it as far as that changes them.
     fn refresh(&mut self, mut node: Node) {
         loop {
             let summary = self.summary_of(node);
@@ -780,9 +780,17 @@ impl Tree {
                 self.top = summary;
                 return;
             };
-            self.inners.get_mut(parent).largest.0[slot] = summary.lane;
+            let noted = &mut self.inners.get_mut(parent).largest.0[slot];
+            // Of a saturated maximum the true length may have changed.
+            let mut changed = *noted != summary.lane || summary.lane == LANE_MAX;
+            *noted = summary.lane;
             for class in 0..self.classes.exponents().len() {
-                self.inners.aligned_mut(parent, class).0[slot] = summary.aligned[class];
+                let noted = &mut self.inners.aligned_mut(parent, class).0[slot];
+                changed |= *noted != summary.aligned[class];
+                *noted = summary.aligned[class];
+            }
+            if !changed {
+                return;
             }
             node = Node { level: node.level + 1, number: parent };
         }

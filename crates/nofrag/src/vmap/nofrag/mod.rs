@@ -109,9 +109,13 @@ enum Destination {
     FreeRanges,
 }
 
+/// Alignments that the free ranges serve in O(log n): 64 pages, the largest small map, and 512 pages, a huge page of 2 MiB.
+const ALIGN_CLASSES: [u8; 2] = [6, 9];
+
 impl Nofrag {
     pub(super) fn new(config: &VmapConfig, lazy_limit: u64) -> Result<Nofrag, OutOfMetadata> {
-        let align_classes = AlignClasses::NONE;
+        let align_classes =
+            AlignClasses::new(&ALIGN_CLASSES).expect("ascending exponents below 31");
         let index = Config { index: config.policy.index, align_classes, size_index: false };
         let count = config.cpus.len();
         let mut per_cpu = Vec::new();
