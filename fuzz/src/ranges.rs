@@ -505,7 +505,7 @@ impl<S: Subject> Driver<'_, S> {
 /// it is exact for short holes, and looks at few candidates where it must check each one's alignment and bounds.
 fn most_for_best(request: &Request, smallest: u64) -> u64 {
     let checked_one_by_one = request.align > 1 || request.within != Span::ALL;
-    if checked_one_by_one || request.size >= 1 << 31 {
+    if checked_one_by_one || smallest >= 1 << 30 {
         u64::MAX
     } else if smallest < 512 {
         smallest

@@ -12,8 +12,9 @@ pub enum Fit {
     Highest,
     /// A place in the smallest free range that can hold the request. Needs [`Config::size_index`].
     ///
-    /// The search is bounded: a range of 512 numbers and more may be a sixteenth larger than the smallest one, and a
-    /// request with alignment or bounds, or for 2^31 numbers and more, may get the lowest place instead.
+    /// The search is bounded: a range of 512 numbers and more may be a sixteenth larger than the smallest one. A
+    /// request with alignment or bounds, or one that only ranges of 2^30 numbers and more can hold, may get any that
+    /// serves.
     Best,
     /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
     /// [`Config::size_index`].
