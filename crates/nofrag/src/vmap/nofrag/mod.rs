@@ -109,7 +109,8 @@ enum Destination {
     FreeRanges,
 }
 
-/// Alignments that the free ranges serve in O(log n): 64 pages, the largest small map, and 512 pages, a huge page of 2 MiB.
+/// Alignments that the free ranges serve in O(log n): 64 pages, the largest small map, and 512 pages, a huge page of 2
+/// MiB.
 const ALIGN_CLASSES: [u8; 2] = [6, 9];
 
 impl Nofrag {
