@@ -32,7 +32,8 @@ pub(super) struct Freed {
     pub(super) offset: u64,
     pub(super) total: u64,
     pub(super) slot: u32,
-    pub(super) cpu: u32,
+    /// The CPU to whose pools it goes back; none for a piece of a group, which goes back to the free ranges.
+    pub(super) pool: Option<u32>,
 }
 
 /// Slots that a shard takes at a time. They lie in one chunk.

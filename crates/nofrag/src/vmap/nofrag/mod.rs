@@ -348,7 +348,7 @@ impl Nofrag {
             around.pages.clear(self.area(offset, word).span());
             shard = self.books.lock(offset);
         }
-        let freed = Freed { offset, total: word.total(), slot, cpu: word.cpu() };
+        let freed = Freed { offset, total: word.total(), slot, pool: word.pool() };
         let lazy_pages = around.lazy.add(freed.total);
         shard.lazy.push(freed);
         drop(shard);
@@ -494,8 +494,14 @@ impl Nofrag {
         let (areas, pages) = (slice.len() as u64, slice.iter().map(|area| area.total).sum());
         if self.pooling && destination == Destination::Pools {
             let mut rest = slice;
-            while let Some(first) = rest.first() {
-                rest = self.deposit(first.cpu, rest, batch);
+            while let [first, others @ ..] = rest {
+                rest = match first.pool {
+                    Some(cpu) => self.deposit(cpu, rest, batch),
+                    None => {
+                        batch.push(first.offset, first.total);
+                        others
+                    }
+                };
             }
         } else {
             slice.iter().for_each(|area| batch.push(area.offset, area.total));
@@ -518,7 +524,7 @@ impl Nofrag {
         };
         let mut rest = areas;
         while let [area, others @ ..] = rest
-            && area.cpu == cpu
+            && area.pool == Some(cpu)
         {
             let Freed { offset, total, slot, .. } = *area;
             if pools.push(offset, total, slot, self.pool_bound) == Pushed::Refused {
@@ -537,7 +543,7 @@ impl Nofrag {
         let mut inbox = self.per_cpu[cpu as usize].inbox.lock();
         let mut rest = areas;
         while let [area, others @ ..] = rest
-            && area.cpu == cpu
+            && area.pool == Some(cpu)
         {
             let Freed { offset, total, slot, .. } = *area;
             let fits = total <= POOL_MAX_PAGES && inbox.pages + total <= self.pool_bound;
@@ -608,7 +614,7 @@ impl Nofrag {
         let word = if state == AreaState::Busy { busy } else { busy.as_idle() };
         match self.books.register(offset, word) {
             Ok(slot) if state != AreaState::Busy => {
-                let freed = Freed { offset, total: span.len(), slot, cpu };
+                let freed = Freed { offset, total: span.len(), slot, pool: Some(cpu) };
                 self.books.lock(offset).lazy.push(freed);
                 Ok(())
             }
@@ -636,7 +642,7 @@ impl Nofrag {
             base
         };
         for (done, (offset, size)) in pieces.iter().enumerate() {
-            let word = AreaWord::busy(size, Guard::None, cpu.rank() as u32);
+            let word = AreaWord::busy_piece(size, cpu.rank() as u32);
             if let Err(why) = self.books.register(base + offset - self.base, word) {
                 for (offset, size) in pieces.iter().take(done) {
                     self.books.deregister(base + offset - self.base, size);

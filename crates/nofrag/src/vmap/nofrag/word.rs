@@ -12,6 +12,9 @@ const CPU_BITS: u32 = 14;
 const PAGES_SHIFT: u32 = CPU_SHIFT + CPU_BITS;
 
 const BUSY: u64 = 1;
+/// Busy, and a piece of a group: groups are placed top-down where all pieces fit at once, and a pool would keep such places
+/// from the next group.
+const BUSY_PIECE: u64 = 3;
 /// Freed: lazy, detached or pooled. Which one, the lists tell; nothing on the fast path asks.
 const IDLE: u64 = 2;
 
@@ -28,6 +31,10 @@ impl AreaWord {
         AreaWord(total << PAGES_SHIFT | u64::from(cpu) << CPU_SHIFT | guard | BUSY)
     }
 
+    pub(super) fn busy_piece(total: u64, cpu: u32) -> AreaWord {
+        AreaWord(AreaWord::busy(total, Guard::None, cpu).0 | BUSY_PIECE)
+    }
+
     /// The same area, freed.
     #[inline(always)]
     pub(super) fn as_idle(self) -> AreaWord {
@@ -36,7 +43,14 @@ impl AreaWord {
 
     #[inline(always)]
     pub(super) fn is_busy(self) -> bool {
-        self.0 & ((1 << STATE_BITS) - 1) == BUSY
+        self.0 & BUSY == BUSY
+    }
+
+    /// The position of the CPU to whose pools the area goes back once it is flushed, if to any.
+    #[inline(always)]
+    pub(super) fn pool(self) -> Option<u32> {
+        let piece = self.0 & ((1 << STATE_BITS) - 1) == BUSY_PIECE;
+        (!piece).then(|| self.cpu())
     }
 
     pub(super) fn is_vacant(self) -> bool {
