@@ -12,8 +12,8 @@ const CPU_BITS: u32 = 14;
 const PAGES_SHIFT: u32 = CPU_SHIFT + CPU_BITS;
 
 const BUSY: u64 = 1;
-/// Busy, and a piece of a group: groups are placed top-down where all pieces fit at once, and a pool would keep such places
-/// from the next group.
+/// Busy, and a piece of a group: groups are placed top-down where all pieces fit at once, and a pool would keep such
+/// places from the next group.
 const BUSY_PIECE: u64 = 3;
 /// Freed: lazy, detached or pooled. Which one, the lists tell; nothing on the fast path asks.
 const IDLE: u64 = 2;
