@@ -11,26 +11,33 @@
 //! its leaf's last one, so one field per leaf keeps the true length.
 //!
 //! Files, bottom up: `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs), `near` (guesses instead of
-//! descents), `sizes` (which leaf has a hole of which length, for best fit), `tree` (how blocks split and join, how
-//! maxima stay true), `search` (where a request goes), `laws` (what is always true).
+//! descents), `sizes` (which leaf has a hole of which length, for best fit), `tree` (what it consists of), `maxima`
+//! (how blocks know the largest hole below), `balance` (how blocks split and join), `change` (how holes come and go),
+//! `search` (where a request goes), `laws` (what is always true).
 //!
-//! Costs, with n holes: every operation visits O(log32 n) blocks; metadata is about 13 bytes per hole, 7 more with the
-//! index by size. Nothing is allocated but by a block split, and room for that is reserved before anything changes.
+//! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, whose lanes are a
+//! third to all in use; blocks are kept for reuse once they were needed, so metadata follows the largest number of
+//! holes there ever was. Nothing is allocated but by a block split, and room for that is reserved before anything
+//! changes.
 
+mod balance;
+mod change;
 mod inner;
 mod laws;
 mod leaf;
+mod maxima;
 mod near;
 mod row;
 mod search;
 mod sizes;
 mod tree;
 
+use self::change::Merged;
 use self::leaf::{NIL, window_of};
 use self::row::LANE_MAX;
 use self::search::{Found, Wish};
 use self::sizes::SizeBins;
-use self::tree::{At, Merged, Tree};
+use self::tree::{At, Tree};
 use super::index::{FreeIndex, Refusal, Rejection, largest_by_scan};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;

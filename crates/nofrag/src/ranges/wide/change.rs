@@ -1,0 +1,341 @@
+//! How holes come, change and go.
+
+use super::balance::FEW;
+use super::leaf::{NIL, saturated, window_of};
+use super::row::LANES;
+use super::tree::{At, Node, Tree};
+use crate::ranges::index::Rejection;
+use crate::ranges::{Counters, OutOfMetadata, Span};
+
+/// A full leaf shares its holes with a neighbour that has at most this many, before it splits.
+const ROOMY: usize = LANES * 3 / 4;
+
+/// The neighbours with which a freed range has merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Merged {
+    pub(super) before: bool,
+    pub(super) after: bool,
+}
+
+/// Two leaves side by side, and the place of the right one.
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    parent: u32,
+    slot: usize,
+    left: u32,
+    right: u32,
+}
+
+impl Tree {
+    /// Makes room for the blocks of one insertion, wherever it falls.
+    pub(super) fn reserve_insertion(&mut self) -> Result<(), OutOfMetadata> {
+        self.leaves.reserve(1)?;
+        self.inners.reserve(self.height as usize + 1)?;
+        self.fit_near();
+        match &mut self.sizes {
+            Some(sizes) => sizes.reserve(self.leaves.numbers()),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the table of near leaves follow the number of leaves and the stretch of numbers that they cover.
+    fn fit_near(&mut self) {
+        if self.height > 0 && self.near.wants(self.leaves.in_use()) {
+            let last = self.locate_last().map_or(0, |at| self.hole(at).start());
+            self.near.resize(self.leaves.in_use(), last);
+        }
+    }
+
+    /// Bytes that the table of near leaves holds.
+    pub(super) fn near_bytes(&self) -> usize {
+        self.near.bytes()
+    }
+
+    fn locate_last(&self) -> Option<At> {
+        let leaf = self.leaf_for(u64::MAX);
+        let count = self.leaves.count(leaf);
+        (count > 0).then(|| At { leaf, lane: count - 1 })
+    }
+
+    /// Makes room for `holes` holes in all. Neighbouring blocks hold more than `JOINED` entries together, so a dozen
+    /// per block is what has to be reckoned with, where holes are not spread thinly over many windows.
+    pub(super) fn reserve_holes(&mut self, holes: usize) -> Result<(), OutOfMetadata> {
+        let dozen = |count: usize| count.div_ceil(12) + 1;
+        let leaves = dozen(holes);
+        let inners = dozen(leaves) + dozen(dozen(leaves)) + self.height as usize;
+        self.leaves.reserve(leaves.saturating_sub(self.leaves.in_use()))?;
+        self.inners.reserve(inners.saturating_sub(self.inners.in_use()))?;
+        self.near.reserve(self.leaves.numbers())?;
+        match &mut self.sizes {
+            Some(sizes) => sizes.reserve(self.leaves.numbers()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a hole with this start can enter `leaf` without a new block.
+    #[inline]
+    pub(super) fn has_room(&self, leaf: u32, start: u64) -> bool {
+        !self.leaves.is_full(leaf) && self.leaves.head(leaf).window == window_of(start)
+    }
+
+    /// Adds a hole that touches no other; room was reserved.
+    pub(super) fn insert(&mut self, hole: Span) {
+        if self.root == NIL {
+            self.root = self.leaves.take_vacant(window_of(hole.start()));
+        }
+        let leaf = self.leaf_for(hole.start());
+        let lane = self.leaves.count_up_to(leaf, hole.start());
+        self.insert_at(At { leaf, lane }, hole);
+    }
+
+    /// Adds a hole that touches no other at the place where it belongs; unless the leaf has room for it, blocks were
+    /// reserved.
+    pub(super) fn insert_at(&mut self, at: At, hole: Span) {
+        let At { leaf, lane } = at;
+        self.holes += 1;
+        if self.leaves.count(leaf) == 0 {
+            self.leaves.head_mut(leaf).window = window_of(hole.start());
+        }
+        if self.leaves.head(leaf).window != window_of(hole.start()) {
+            return self.insert_beside(at, hole);
+        }
+        if self.leaves.is_full(leaf) {
+            return match self.neighbour_with_room(leaf) {
+                Some(neighbour) => self.insert_spill(neighbour, hole),
+                None => self.insert_split(at, hole),
+            };
+        }
+        self.leaves.insert(leaf, lane, hole);
+        self.size_added(leaf, hole.len());
+        let is = saturated(hole.len());
+        if self.needs_refresh(is) {
+            self.refresh(Node { level: 0, number: leaf });
+        } else {
+            self.note_growth(leaf, is);
+        }
+    }
+
+    /// Adds a hole in a new leaf beside `at.leaf`, whose window is another.
+    fn insert_beside(&mut self, at: At, hole: Span) {
+        let At { leaf, lane } = at;
+        let fresh = self.leaves.take_vacant(window_of(hole.start()));
+        if lane == 0 {
+            // The old leaf's holes move to the new number's place by swapping what the two numbers hold, so that the
+            // new leaf comes after and takes the old one's holes with its own fence.
+            let fence = self.leaves.start(leaf, 0);
+            self.leaves.swap_holes(leaf, fresh);
+            self.sizes_moved(leaf, fresh);
+            self.leaves.insert(leaf, 0, hole);
+            self.size_added(leaf, hole.len());
+            self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
+        } else {
+            self.leaves.insert(fresh, 0, hole);
+            self.size_added(fresh, hole.len());
+            self.attach_after(Node { level: 0, number: leaf }, fresh, hole.start());
+        }
+        self.refresh(Node { level: 0, number: leaf });
+        self.refresh(Node { level: 0, number: fresh });
+    }
+
+    /// A leaf beside `leaf`, below the same parent and in the same window, that could take some of its holes.
+    fn neighbour_with_room(&self, leaf: u32) -> Option<Neighbours> {
+        let (parent, slot) = self.parent_of(Node { level: 0, number: leaf })?;
+        let inner = self.inners.get(parent);
+        let takes = |neighbour: u32| {
+            let (own, other) = (self.leaves.head(leaf), self.leaves.head(neighbour));
+            own.window == other.window && usize::from(other.count) <= ROOMY
+        };
+        let right = (slot + 1 < inner.count()).then(|| inner.child.0[slot + 1]);
+        let left = slot.checked_sub(1).map(|left| inner.child.0[left]);
+        match (right, left) {
+            (Some(right), _) if takes(right) => {
+                Some(Neighbours { parent, slot: slot + 1, left: leaf, right })
+            }
+            (_, Some(left)) if takes(left) => Some(Neighbours { parent, slot, left, right: leaf }),
+            _ => None,
+        }
+    }
+
+    /// Adds a hole to one of two neighbours, of which one is full, after they have shared their holes evenly.
+    fn insert_spill(&mut self, neighbours: Neighbours, hole: Span) {
+        let Neighbours { parent, slot, left, right } = neighbours;
+        let moved = self.leaves.share(left, right);
+        if let Some(sizes) = &mut self.sizes {
+            let (from, to, lengths) = moved;
+            for &length in lengths.0.iter().take_while(|&&length| length > 0) {
+                sizes.add(to, length);
+                sizes.remove(from, length, self.leaves.lengths(from));
+            }
+        }
+        let fence = self.leaves.start(right, 0);
+        self.inners.get_mut(parent).set_fence(slot, fence);
+        let target = if hole.start() < fence { left } else { right };
+        let lane = self.leaves.count_up_to(target, hole.start());
+        self.leaves.insert(target, lane, hole);
+        self.size_added(target, hole.len());
+        self.refresh(Node { level: 0, number: left });
+        self.refresh(Node { level: 0, number: right });
+    }
+
+    /// Adds a hole to a full leaf, which splits.
+    fn insert_split(&mut self, at: At, hole: Span) {
+        let At { leaf, lane } = at;
+        let fresh = self.leaves.take_vacant(self.leaves.head(leaf).window);
+        let appends = lane == LANES && self.first_after(leaf).is_none();
+        let middle = if appends { LANES } else { LANES / 2 };
+        let fence = if appends { hole.start() } else { self.leaves.start(leaf, middle) };
+        self.leaves.split_into(leaf, middle, fresh);
+        self.sizes_moved(leaf, fresh);
+        let (target, lane) =
+            if lane <= middle && !appends { (leaf, lane) } else { (fresh, lane - middle) };
+        self.leaves.insert(target, lane, hole);
+        self.size_added(target, hole.len());
+        self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
+        self.refresh(Node { level: 0, number: leaf });
+        self.refresh(Node { level: 0, number: fresh });
+    }
+
+    /// Takes a hole out.
+    pub(super) fn remove(&mut self, at: At) {
+        let At { leaf, lane } = at;
+        let was = self.leaves.lengths(leaf).0[lane];
+        if !self.needs_refresh(was) {
+            self.note_loss(at, was, 0);
+        }
+        self.remove_joined(at);
+    }
+
+    /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no plain maximum falls.
+    #[inline]
+    fn remove_joined(&mut self, at: At) {
+        let At { leaf, lane } = at;
+        let length = self.leaves.length(leaf, lane);
+        self.holes -= 1;
+        self.leaves.remove(leaf, lane);
+        self.size_removed(leaf, length);
+        let count = self.leaves.count(leaf);
+        let node = Node { level: 0, number: leaf };
+        if count == 0 && self.height > 0 {
+            self.detach(node);
+            return;
+        }
+        if self.needs_refresh(saturated(length)) {
+            self.refresh(node);
+        }
+        if count <= FEW && count.is_multiple_of(4) {
+            self.join_neighbour(node);
+        }
+    }
+
+    /// Cuts `size` numbers off the left edge of the first hole that has so many, if that is a change inside one leaf.
+    ///
+    /// This is the whole of most allocations: no bound, no alignment, no length that a lane cannot hold.
+    #[inline]
+    pub(super) fn cut_first(&mut self, size: u32, counters: &mut Counters) -> Option<Span> {
+        if self.top.lane < size {
+            return None;
+        }
+        let mut leaf = self.root;
+        for _ in 0..self.height {
+            let inner = self.inners.get(leaf);
+            let slot = inner.largest.at_least(size).trailing_zeros() as usize;
+            leaf = inner.child.0[slot % LANES];
+        }
+        let lane = self.leaves.lengths(leaf).at_least(size).trailing_zeros() as usize % LANES;
+        let length = self.leaves.lengths(leaf).0[lane];
+        let start = self.leaves.start(leaf, lane);
+        if self.needs_refresh(length) || self.sizes.is_some() {
+            return None;
+        }
+        counters.steps += u64::from(self.height) + 1;
+        counters.note_cut(true, length == size);
+        let at = At { leaf, lane };
+        if length == size {
+            self.remove(at);
+        } else {
+            self.note_loss(at, length, length - size);
+            self.leaves.cut_left(leaf, lane, size);
+        }
+        Some(Span::known(start, start + u64::from(size)))
+    }
+
+    /// Frees `span` between the holes `lane - 1` and `lane` of the leaf, in whose window it starts; tells with which of
+    /// the two it merged, or that it overlaps one.
+    #[inline]
+    pub(super) fn free_between(&mut self, at: At, span: Span) -> Result<Merged, Rejection> {
+        let At { leaf, lane } = at;
+        let before = self.leaves.hole_before_another(leaf, lane - 1);
+        let after = self.leaves.start(leaf, lane);
+        if before.end() > span.start() || after < span.end() {
+            return Err(Rejection::Overlap);
+        }
+        let merged = Merged { before: before.end() == span.start(), after: after == span.end() };
+        match merged {
+            Merged { before: true, after: false } => {
+                self.replace(At { leaf, lane: lane - 1 }, Span::known(before.start(), span.end()));
+            }
+            Merged { before: false, after: true } => {
+                let end = after + self.leaves.length(leaf, lane);
+                self.replace(at, Span::known(span.start(), end));
+            }
+            Merged { before: true, after: true } => {
+                let end = after + self.leaves.length(leaf, lane);
+                self.replace(At { leaf, lane: lane - 1 }, Span::known(before.start(), end));
+                self.remove_joined(at);
+            }
+            Merged { before: false, after: false } => {
+                if self.leaves.is_full(leaf) {
+                    self.reserve_insertion().map_err(|OutOfMetadata| Rejection::OutOfMetadata)?;
+                }
+                self.insert_at(at, span);
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Changes a hole; the new one starts in the same window and keeps the order.
+    #[inline]
+    pub(super) fn replace(&mut self, at: At, hole: Span) {
+        let old = self.leaves.length(at.leaf, at.lane);
+        let (was, is) = (saturated(old), saturated(hole.len()));
+        let refresh = self.needs_refresh(was.max(is));
+        if is < was && !refresh {
+            self.note_loss(at, was, is);
+        }
+        self.leaves.set(at.leaf, at.lane, hole);
+        self.size_added(at.leaf, hole.len());
+        self.size_removed(at.leaf, old);
+        if refresh {
+            self.refresh(Node { level: 0, number: at.leaf });
+        } else if is > was {
+            self.note_growth(at.leaf, is);
+        }
+    }
+}
+
+/// The index by size follows.
+impl Tree {
+    #[inline]
+    pub(super) fn size_added(&mut self, leaf: u32, length: u64) {
+        if let Some(sizes) = &mut self.sizes {
+            sizes.add(leaf, saturated(length));
+        }
+    }
+
+    #[inline]
+    pub(super) fn size_removed(&mut self, leaf: u32, length: u64) {
+        if let Some(sizes) = &mut self.sizes {
+            sizes.remove(leaf, saturated(length), self.leaves.lengths(leaf));
+        }
+    }
+
+    /// All holes that the leaf `to` holds have come from the leaf `from`.
+    pub(super) fn sizes_moved(&mut self, from: u32, to: u32) {
+        let Some(sizes) = &mut self.sizes else { return };
+        for lane in 0..self.leaves.count(to) {
+            let length = self.leaves.lengths(to).0[lane];
+            sizes.add(to, length);
+            sizes.remove(from, length, self.leaves.lengths(from));
+        }
+    }
+}
