@@ -146,7 +146,7 @@ impl RangeAllocator {
     fn dense_limit(&self) -> u64 {
         let live = self.space.total - self.free;
         let lowest = self.space.first.map_or(0, Span::start);
-        lowest.saturating_add(live + live / 16)
+        lowest.saturating_add(live.saturating_add(live / 16))
     }
 
     /// Takes exactly `span`. O(log n).
@@ -202,6 +202,14 @@ impl RangeAllocator {
     pub fn relocate_to(&mut self, from: Span, to: Span) -> Result<Relocation, RelocateError> {
         self.must_be_allocated(from)?;
         let [below, above] = outside(to, from);
+        for part in [below, above].into_iter().flatten() {
+            if !self.space.covers(part) {
+                return Err(RelocateError::Foreign);
+            }
+            if !self.is_free(part) {
+                return Err(RelocateError::Taken);
+            }
+        }
         let mut taken: Option<Span> = None;
         for part in [below, above].into_iter().flatten() {
             match self.alloc_at(part) {
@@ -295,6 +303,9 @@ impl RangeAllocator {
         if !self.space.covers(span) {
             return Err(TakeError::Foreign);
         }
+        if !self.is_free(span) {
+            return Err(TakeError::Taken);
+        }
         self.space.remove(span)?;
         let mut uncounted = Counters::default();
         match on_index!(&mut self.index, index => index.take(span, &mut uncounted)) {
@@ -320,7 +331,8 @@ impl RangeAllocator {
 
     /// The largest size that could be had with `align`; zero also when `align` is not a power of two.
     ///
-    /// O(1) for [`Index::WideBlocks`] without alignment or with one of its classes, else O(holes).
+    /// O(1) for [`Index::WideBlocks`] without alignment, or with one of its classes while the answer is below 2^31 - 1;
+    /// else O(holes).
     #[must_use]
     pub fn largest_aligned(&self, align: u64) -> u64 {
         if !align.is_power_of_two() {

@@ -448,7 +448,10 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
             return Err(FreeAreaError::UnknownCpu);
         }
         let start_of = |offset: &u64| base.get().checked_add(*offset).map(Vpn);
-        for offset in offsets {
+        for (index, offset) in offsets.iter().enumerate() {
+            if offsets[..index].contains(offset) {
+                return Err(FreeAreaError::DoubleFree);
+            }
             let start = start_of(offset).ok_or(FreeAreaError::Foreign)?;
             match self.find(start) {
                 Some(area) if area.start == start => {}

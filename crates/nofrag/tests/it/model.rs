@@ -347,7 +347,7 @@ fn random_operations_over_many_windows() {
 #[test]
 fn random_operations_at_both_ends_of_the_numbers() {
     for config in configs() {
-        for base in [0, 1, u64::MAX - 600, u64::MAX - 601] {
+        for base in [0, 1, (1 << 31) - 300, (3 << 31) - 1, u64::MAX - 600, u64::MAX - 601] {
             check_run(Shape { base, ..Shape::small(config) }, base);
         }
         for unit in [1, 1 << 30, 1 << 44] {
@@ -401,6 +401,50 @@ fn hole_grown_over_a_fence() {
         allocator.alloc_at(Span::new(20 * at, 20 * at + 21).unwrap()).unwrap();
         allocator.check().unwrap();
     }
+}
+
+/// A short hole that lies across a multiple of 2^31 and is cut beyond it belongs to the next window's leaf: its frees were
+/// refused.
+#[test]
+fn hole_cut_across_a_window() {
+    let boundary = 1 << 31;
+    let mut allocator = RangeAllocator::new(Config::default());
+    allocator.add_span(Span::new(boundary - 1000, boundary + 90).unwrap()).unwrap();
+    let taken: Vec<Span> = (0..105).map(|_| allocator.alloc(&Request::new(10)).unwrap()).collect();
+    allocator.check().unwrap();
+    for span in taken {
+        allocator.free(span).unwrap();
+        allocator.check().unwrap();
+    }
+    assert_eq!(allocator.stats().holes, 1);
+}
+
+/// Holes that come in downwards in one window, behind a leaf of the window before, share leaves: each had one of its own.
+#[test]
+fn downward_frees_behind_another_window() {
+    let boundary: u64 = 1 << 31;
+    let mut allocator = RangeAllocator::new(Config::default());
+    let whole = Span::new(boundary - 10, boundary + 100_000).unwrap();
+    allocator.add_span(whole).unwrap();
+    allocator.alloc_at(whole).unwrap();
+    allocator.reserve(20_002).unwrap();
+    let reserved = allocator.metadata_bytes();
+    allocator.free(Span::sized(boundary - 5, 1).unwrap()).unwrap();
+    for at in (1..20_000).rev() {
+        allocator.free(Span::sized(boundary + 3 * at, 1).unwrap()).unwrap();
+    }
+    allocator.check().unwrap();
+    assert_eq!(allocator.metadata_bytes(), reserved);
+}
+
+/// With nearly all 64-bit numbers live, the limit of the dynamic fit was computed beyond them.
+#[test]
+fn dynamic_limit_at_the_top() {
+    let mut allocator = RangeAllocator::new(Config { size_index: true, ..Config::default() });
+    allocator.add_span(Span::ALL).unwrap();
+    allocator.alloc(&Request::new(u64::MAX - 100)).unwrap();
+    let last = allocator.alloc(&Request::new(50).fit(Fit::Dynamic)).unwrap();
+    assert_eq!(last.start(), u64::MAX - 100);
 }
 
 /// The long run; `cargo test --release -p nofrag --test it long_model_run -- --ignored`.

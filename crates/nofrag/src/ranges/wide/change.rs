@@ -92,6 +92,16 @@ impl Tree {
     /// reserved.
     pub(super) fn insert_at(&mut self, at: At, hole: Span) {
         let At { leaf, lane } = at;
+        let window = window_of(hole.start());
+        if lane > 0
+            && self.leaves.head(leaf).window != window
+            && let Some(next) = self.first_after(leaf)
+            && self.leaves.head(next.leaf).window == window
+        {
+            // Behind this leaf's holes, below the next leaf's fence, in the next leaf's window.
+            self.move_fence_behind(leaf, |_| hole.start());
+            return self.insert_at(next, hole);
+        }
         self.holes += 1;
         if self.leaves.count(leaf) == 0 {
             self.leaves.head_mut(leaf).window = window_of(hole.start());
@@ -244,7 +254,9 @@ impl Tree {
         let lane = self.leaves.lengths(leaf).at_least(size).trailing_zeros() as usize % LANES;
         let length = self.leaves.lengths(leaf).0[lane];
         let start = self.leaves.start(leaf, lane);
-        if self.needs_refresh(length) || self.sizes.is_some() {
+        let leaves_window =
+            length != size && window_of(start + u64::from(size)) != window_of(start);
+        if leaves_window || self.needs_refresh(length) || self.sizes.is_some() {
             return None;
         }
         counters.steps += u64::from(self.height) + 1;

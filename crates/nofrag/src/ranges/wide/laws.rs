@@ -51,6 +51,8 @@ impl Walk<'_> {
                 Violation::unless("unused lanes hold filler", at, filler)?;
                 continue;
             }
+            let offset = leaves.offsets(leaf).0[lane];
+            Violation::unless("a hole starts in its leaf's window", at, offset <= LANE_MAX)?;
             let last = lane + 1 == count;
             Violation::unless("only the last hole is long", at, length < LANE_MAX || last)?;
             let hole = leaves.hole(leaf, lane);

@@ -167,10 +167,12 @@ impl Leaves {
 
     /// Moves the start of the hole in lane `lane`, whose length is no more than a lane can hold, up by `size`.
     ///
-    /// It stays in its window: a hole that leaves it would end there, and be longer than a lane can hold.
+    /// The caller has seen to it that the hole still starts in the leaf's window.
     #[inline]
     pub(super) fn cut_left(&mut self, leaf: u32, lane: usize, size: u32) {
-        self.offsets[leaf as usize].0[lane] += size;
+        let offset = &mut self.offsets[leaf as usize].0[lane];
+        *offset += size;
+        debug_assert!(*offset <= LANE_MAX, "a hole has left its leaf's window");
         self.lengths[leaf as usize].0[lane] -= size;
     }
 

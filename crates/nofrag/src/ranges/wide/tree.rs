@@ -185,11 +185,16 @@ impl Tree {
             return;
         }
         let end = self.leaves.hole(leaf, count - 1).end();
+        self.move_fence_behind(leaf, |fence| fence.max(end));
+    }
+
+    /// Moves the fence behind `leaf`, if there is one, to where `place` says, given where it is.
+    pub(super) fn move_fence_behind(&mut self, leaf: u32, place: impl Fn(u64) -> u64) {
         let mut node = Node { level: 0, number: leaf };
         while let Some((parent, slot)) = self.parent_of(node) {
             let inner = self.inners.get_mut(parent);
             if slot + 1 < inner.count() {
-                let fence = inner.fence(slot + 1).max(end);
+                let fence = place(inner.fence(slot + 1));
                 return inner.set_fence(slot + 1, fence);
             }
             node = Node { level: node.level + 1, number: parent };
