@@ -405,8 +405,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     }
 
     /// Allocates one area for each piece `base + offsets[i]`, of `sizes[i]` pages and without guard pages, at the
-    /// highest `base` where all fit; all or nothing. The base is a multiple of `align`. For per-CPU data, whose copies
-    /// must lie at the same distances everywhere (Linux: `pcpu_get_vm_areas`).
+    /// highest `base` in the space where all fit; all or nothing. The base is a multiple of `align`. For per-CPU data,
+    /// whose copies must lie at the same distances everywhere (Linux: `pcpu_get_vm_areas`).
     ///
     /// # Errors
     /// See [`GroupError`].

@@ -403,8 +403,8 @@ fn hole_grown_over_a_fence() {
     }
 }
 
-/// A short hole that lies across a multiple of 2^31 and is cut beyond it belongs to the next window's leaf: its frees were
-/// refused.
+/// A short hole that lies across a multiple of 2^31 and is cut beyond it belongs to the next window's leaf: its frees
+/// were refused.
 #[test]
 fn hole_cut_across_a_window() {
     let boundary = 1 << 31;
@@ -419,7 +419,8 @@ fn hole_cut_across_a_window() {
     assert_eq!(allocator.stats().holes, 1);
 }
 
-/// Holes that come in downwards in one window, behind a leaf of the window before, share leaves: each had one of its own.
+/// Holes that come in downwards in one window, behind a leaf of the window before, share leaves: each had one of its
+/// own.
 #[test]
 fn downward_frees_behind_another_window() {
     let boundary: u64 = 1 << 31;

@@ -411,6 +411,9 @@ fn a_group_takes_all_pieces_or_nothing() {
             assert_eq!(space.alloc_group(by, offsets, sizes, align), Err(why));
         }
         space.check().unwrap();
+        let twice = space.free_group(by, Vpn(base), &[0, 256, 0]);
+        assert_eq!(twice, Err(FreeAreaError::DoubleFree), "{}", preset.name);
+        assert_eq!(space.stats(), before, "{}: nothing was freed", preset.name);
         space.free_group(by, Vpn(base), &[0, 256, 512]).unwrap();
         let again = space.free_group(by, Vpn(base), &[0, 256, 512]);
         assert_eq!(again, Err(FreeAreaError::NotAllocated), "{}", preset.name);
