@@ -214,7 +214,7 @@ const STAGES: &[Stage] = &[
         arguments: &["xtask", "fuzz", "--seconds", "10"],
         environment: &[],
         needs: &[Need::Path("fuzz/Cargo.toml"), Need::Fuzzer],
-        limit: MINUTE.saturating_mul(6),
+        limit: MINUTE.saturating_mul(8),
     },
 ];
 
