@@ -1,6 +1,7 @@
 //! Seeded randomness: the only source of chance in a scenario.
 
 use rand::{RngExt, SeedableRng};
+use rand_mt::Mt;
 use rand_pcg::Pcg64Mcg;
 
 /// A generator whose draws depend on the seed and the stream alone.
@@ -44,6 +45,28 @@ impl Random {
         for i in (1..items.len()).rev() {
             let j = self.index(i);
             items.swap(i, j);
+        }
+    }
+}
+
+/// The generator of the published simulations (MT19937), so that their counts can be compared one by one.
+#[derive(Clone, Debug)]
+pub struct Mersenne(Mt);
+
+impl Mersenne {
+    /// Initialized "by array" with the one word `key`.
+    #[must_use]
+    pub fn new(key: u32) -> Mersenne {
+        Mersenne(Mt::new_with_key([key]))
+    }
+
+    /// Uniform in `0..bound`: as many top bits of a draw as `bound` has digits, drawn again while too large.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        loop {
+            let drawn = self.0.next_u32() >> bound.leading_zeros();
+            if drawn < bound {
+                return drawn;
+            }
         }
     }
 }
@@ -93,5 +116,11 @@ mod tests {
         let mut only = [5];
         Random::new(1, 0).shuffle_cyclic(&mut only);
         assert_eq!(only, [5]);
+    }
+
+    #[test]
+    fn key_0_draws_as_published() {
+        let mut key_0 = Mersenne::new(0);
+        assert_eq!([(); 5].map(|()| key_0.below(64) + 1), [50, 54, 6, 34, 63]);
     }
 }
