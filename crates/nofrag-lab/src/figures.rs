@@ -4,6 +4,12 @@
 //! are formed here so that no scenario does it its own way: before over after, as an interval when several runs were
 //! published.
 
+mod pen;
+
+pub use pen::{
+    Blocks, Calls, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015,
+};
+
 use serde::{Deserialize, Serialize};
 
 /// The figures of one document.

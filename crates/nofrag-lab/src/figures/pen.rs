@@ -1,0 +1,205 @@
+//! The figures around Pen's "fix possible exhaustion of vmalloc space".
+
+use serde::Deserialize;
+
+/// What Pen published, and simulations of what his rules give. *Before* is insertion at the head of the list, *after*
+/// at its tail.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pen2015 {
+    /// Author, title and date.
+    pub document: String,
+    /// The rows of the function profiler.
+    #[serde(rename = "profile")]
+    pub profiles: Vec<Profile>,
+    /// Blocks, lists and steps of his workloads.
+    pub simulated: Vec<Simulated>,
+    /// The random workload by key.
+    pub w2_keys: Keys,
+    /// Blocks of other sizes.
+    pub other_bits: Vec<OtherBits>,
+    /// Address space that long-lived mappings pin.
+    pub pinned: Vec<Pinned>,
+    /// What rounding costs.
+    pub classes: Vec<Classes>,
+}
+
+/// One function under one workload, as the kernel's function profiler printed it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The workload: w1, w2 or w3.
+    pub workload: String,
+    /// The kernel's function.
+    pub function: String,
+    /// Where the figures stand.
+    pub place: String,
+    /// Before; nothing if it was never called.
+    pub before: Option<Calls>,
+    /// After.
+    pub after: Calls,
+}
+
+/// The calls of one function.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calls {
+    /// How many.
+    pub hits: u64,
+    /// All of them together, in microseconds.
+    pub total_us: f64,
+    /// One of them, in microseconds.
+    pub average_us: f64,
+    /// s^2 of single calls, in microseconds squared.
+    pub variance_us2: f64,
+}
+
+/// Blocks, list and steps of one workload by simulation.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Simulated {
+    /// The workload.
+    pub workload: String,
+    /// Where the figures stand.
+    pub place: String,
+    /// Before.
+    pub before: Blocks,
+    /// After.
+    pub after: Blocks,
+}
+
+/// What a workload does to blocks, as lowest and highest value, and to the search.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {
+    /// Blocks made.
+    pub new: [u64; 2],
+    /// Blocks given back.
+    pub freed: [u64; 2],
+    /// Blocks on the longest list.
+    pub longest_list: [u64; 2],
+    /// Listed blocks that a call inspects, on average.
+    pub steps: f64,
+}
+
+/// Blocks made and given back in the random workload, for the keys 0, 1, and so on.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    /// Where the figures stand.
+    pub place: String,
+    /// Before.
+    pub before: Vec<[u64; 2]>,
+    /// After.
+    pub after: Vec<[u64; 2]>,
+}
+
+/// Blocks made and given back where a block has another number of slots; after only.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtherBits {
+    /// Slots of a block.
+    pub bits: u32,
+    /// Where the figures stand.
+    pub place: String,
+    /// The first workload.
+    pub w1: [u64; 2],
+    /// The random workload with key 0.
+    pub w2: [u64; 2],
+}
+
+/// Pages of address space that a live page pins when one in so many mappings lives long.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pinned {
+    /// One mapping in so many.
+    pub one_in: u64,
+    /// Where the figures stand.
+    pub place: String,
+    /// By simulation, with 5,000 live pages.
+    pub simulated: f64,
+    /// By formula.
+    pub closed_form: f64,
+}
+
+/// What one set of size classes costs.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Classes {
+    /// Which.
+    pub classes: String,
+    /// Where the figures stand.
+    pub place: String,
+    /// Slots for one request of each size from 1 to 64.
+    pub slots: u64,
+    /// Blocks that the random workload makes: lowest and highest of 20 keys.
+    pub new: [u64; 2],
+    /// Their mean, where it was given.
+    pub mean_new: Option<f64>,
+    /// The longest list, where it was given.
+    pub longest_list: Option<u64>,
+    /// Listed blocks that a call inspects, where that was given.
+    pub steps: Option<f64>,
+}
+
+impl Pen2015 {
+    /// The profiler's row for a function under a workload.
+    #[must_use]
+    pub fn profile(&self, workload: &str, function: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|row| row.workload == workload && row.function == function)
+    }
+
+    /// The simulation of a workload.
+    #[must_use]
+    pub fn simulation(&self, workload: &str) -> Option<&Simulated> {
+        self.simulated.iter().find(|row| row.workload == workload)
+    }
+}
+
+/// The figures around Pen's "fix possible exhaustion of vmalloc space".
+///
+/// # Panics
+/// Never in a build that passes its tests: the file is part of the binary.
+#[must_use]
+pub fn pen_2015() -> Pen2015 {
+    const TEXT: &str = include_str!("../../../../data/figures/pen-2015.toml");
+    toml::from_str(TEXT).expect("a test reads the same text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_reads_and_totals_are_hits_times_averages() {
+        let figures = pen_2015();
+        assert_eq!(figures.profiles.len(), 12);
+        for row in &figures.profiles {
+            for calls in row.before.iter().chain([&row.after]) {
+                let total = calls.hits as f64 * calls.average_us;
+                let near = (total / calls.total_us - 1.0).abs() < 0.01;
+                assert!(near, "{} {}: {total}", row.workload, row.function);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_simulated_agrees_with_itself() {
+        let figures = pen_2015();
+        let w2 = figures.simulation("w2").unwrap();
+        for (keys, blocks) in
+            [(&figures.w2_keys.before, w2.before), (&figures.w2_keys.after, w2.after)]
+        {
+            for [new, freed] in keys {
+                assert!((blocks.new[0]..=blocks.new[1]).contains(new), "{new}");
+                assert!((blocks.freed[0]..=blocks.freed[1]).contains(freed), "{freed}");
+            }
+        }
+        for row in &figures.pinned {
+            let p = 1.0 / row.one_in as f64;
+            let formula = (1.0 - (1.0 - p).powi(1024)) / p;
+            assert!((formula / row.closed_form - 1.0).abs() < 0.001, "1/{}", row.one_in);
+            assert!((row.simulated / row.closed_form - 1.0).abs() < 0.015, "1/{}", row.one_in);
+        }
+    }
+}
