@@ -6,9 +6,7 @@
 
 mod pen;
 
-pub use pen::{
-    Blocks, Calls, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015,
-};
+pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
 
 use serde::{Deserialize, Serialize};
 

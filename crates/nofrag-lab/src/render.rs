@@ -11,6 +11,7 @@ use crate::machine::Origin;
 use crate::oracle::{Kind, Oracle};
 use crate::report::Report;
 use crate::scenario::Scenario;
+use crate::stats::Spread;
 
 /// The widest line of a text.
 pub const COLUMNS: u16 = 100;
@@ -24,6 +25,17 @@ pub enum Section {
         title: String,
         /// The groups.
         groups: Vec<BarGroup>,
+    },
+    /// A quantity in its course, under several designs, drawn one over the other.
+    Chart {
+        /// What is drawn, with its unit.
+        title: String,
+        /// What to see in it.
+        caption: String,
+        /// What stands below the left and the right end.
+        ends: [String; 2],
+        /// At most three names with their values, the first at the back; all at the same distances.
+        layers: Vec<(String, Vec<f64>)>,
     },
     /// Rows and columns.
     Table {
@@ -138,6 +150,10 @@ pub fn text(sections: &[Section]) -> String {
     for section in sections {
         match section {
             Section::Bars { title, groups } => bars(&mut out, title, groups),
+            Section::Chart { title, caption, ends, layers } => {
+                heading(&mut out, title, caption);
+                chart(&mut out, ends, layers);
+            }
             Section::Table { title, caption, texts, header, rows } => {
                 heading(&mut out, title, caption);
                 table(&mut out, *texts, header, rows);
@@ -171,6 +187,59 @@ fn bars(out: &mut String, title: &str, groups: &[BarGroup]) {
             let bar = bar_of(share * BAR_COLUMNS);
             push(out, format_args!("    {name:name_width$}  {bar} {}", number(*value)));
         }
+    }
+}
+
+const CHART_ROWS: usize = 8;
+const CHART_COLUMNS: usize = 72;
+
+/// What the layers are painted with, from the back to the front.
+const PAINTS: [char; 3] = ['░', '▒', '█'];
+
+/// A cell that one layer fills: its top row to an eighth if it is the front one.
+fn cell(value: f64, row: usize, paint: char) -> Option<char> {
+    const EIGHTHS: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
+    let eighths = 8.0 * (value - row as f64);
+    match eighths.ceil() {
+        filled if filled <= 0.0 => None,
+        filled if filled < 8.0 && paint == PAINTS[2] => Some(EIGHTHS[filled as usize - 1]),
+        _ => Some(paint),
+    }
+}
+
+fn chart(out: &mut String, ends: &[String; 2], layers: &[(String, Vec<f64>)]) {
+    let values = || layers.iter().flat_map(|(_, values)| values);
+    let highest = values().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let labels = [highest, highest / 2.0, 0.0].map(number);
+    let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    // The last layer is the front one, however many there are.
+    let paints = &PAINTS[PAINTS.len().saturating_sub(layers.len())..];
+    for row in (0..CHART_ROWS).rev() {
+        let label = match row {
+            _ if row == CHART_ROWS - 1 => &labels[0],
+            _ if row == CHART_ROWS / 2 - 1 => &labels[1],
+            0 => &labels[2],
+            _ => "",
+        };
+        let mut line = format!("  {label:>width$} │");
+        for column in 0..CHART_COLUMNS {
+            let painted = layers.iter().zip(paints).rev().find_map(|((_, values), paint)| {
+                let at = column * values.len() / CHART_COLUMNS;
+                cell(values.get(at)? / highest * CHART_ROWS as f64, row, *paint)
+            });
+            line.push(painted.unwrap_or(' '));
+        }
+        push(out, format_args!("{}", line.trim_end()));
+    }
+    let [left, right] = ends;
+    let gap = CHART_COLUMNS.saturating_sub(left.chars().count());
+    push(out, format_args!("  {:width$} └{}", "", "─".repeat(CHART_COLUMNS)));
+    push(out, format_args!("  {:width$}  {left}{right:>gap$}", ""));
+    for ((name, values), paint) in layers.iter().zip(paints) {
+        let peak = values.iter().copied().fold(0.0, f64::max);
+        let last = values.last().copied().unwrap_or(0.0);
+        let (peak, last) = (number(peak), number(last));
+        push(out, format_args!("  {paint} {name}: at most {peak}, at the end {last}"));
     }
 }
 
@@ -245,6 +314,18 @@ fn wrapped(text: &str, columns: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// A median with half its range in percent.
+#[must_use]
+pub fn median_and_range(time: &Spread) -> String {
+    if time.samples.len() < 2 {
+        return number(time.median);
+    }
+    match 50.0 * time.relative_width() {
+        percent if percent < 99.5 => format!("{} ±{percent:.0}%", number(time.median)),
+        _ => format!("{} ±>99%", number(time.median)),
+    }
 }
 
 /// A number as people read it: three digits that matter, thousands apart.
@@ -376,6 +457,20 @@ mod tests {
         let text = text(&[Section::Bars { title: "ns".to_owned(), groups }]);
         let lengths: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
         assert!(lengths[2] > 0 && lengths[2] < lengths[3] && lengths[3] == 50, "{text}");
+    }
+
+    #[test]
+    fn a_chart_paints_the_front_layer_over_the_back_one() {
+        let ramp: Vec<f64> = (1..=72).map(f64::from).collect();
+        let layers = vec![("head".to_owned(), ramp), ("tail".to_owned(), vec![9.0; 10])];
+        let ends = ["start", "end"].map(str::to_owned);
+        let (title, caption) = ("blocks".to_owned(), "A caption.".to_owned());
+        let text = text(&[Section::Chart { title, caption, ends, layers }]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[2].matches('▒').count(), 9, "the ramp alone reaches the top: {text}");
+        assert_eq!(lines[9].matches('█').count(), 72, "the front fills the lowest row: {text}");
+        assert!(lines[11].ends_with("end") && text.contains("head: at most 72.0"), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS as usize), "{text}");
     }
 
     #[test]

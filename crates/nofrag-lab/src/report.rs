@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figure, RatioRange};
 use crate::oracle::Oracle;
-use crate::stats::{Spread, Tail};
+use crate::render::ratio;
+use crate::stats::{Calls, Spread, Tail};
 
 /// The result of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +66,12 @@ pub struct Measurement {
     pub tail: Option<Tail>,
     /// Counts by name; those of single-threaded programs depend on the seed alone.
     pub counts: BTreeMap<String, f64>,
+    /// Functions by name, for programs whose calls a pass of its own has timed one by one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub functions: BTreeMap<String, Calls>,
+    /// Counts by name in their course over the run, at even distances, for programs that have a picture.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub series: BTreeMap<String, Vec<f64>>,
 }
 
 impl Measurement {
@@ -161,12 +168,32 @@ impl Report {
         notes
     }
 
+    /// Programs in which another design is faster than `ours` beyond the ranges of both.
+    #[must_use]
+    pub fn losses(&self, ours: &str) -> Option<String> {
+        let mut losses = Vec::new();
+        for program in self.programs() {
+            let Some(mine) = self.measurement(program, ours) else { continue };
+            let faster = self
+                .measurements
+                .iter()
+                .filter(|other| other.program == program && other.time.max < mine.time.min)
+                .min_by(|a, b| a.time.median.total_cmp(&b.time.median));
+            if let Some(other) = faster {
+                let times = ratio(mine.time.median / other.time.median);
+                losses.push(format!("{program} ({times} the time of {})", other.design));
+            }
+        }
+        (!losses.is_empty()).then(|| format!("{ours} loses: {}", losses.join(", ")))
+    }
+
     /// In how many programs the newest design cannot be told apart from each of the others.
     fn undecided(&self) -> Option<String> {
         let (newest, others) = self.settings.designs.split_last()?;
         let alike = |program: &&str, design: &str| {
             let times = [design, newest].map(|d| self.measurement(program, d).map(|m| &m.time));
-            matches!(times, [Some(a), Some(b)] if a.overlaps(b))
+            // A single run has no range that could overlap.
+            matches!(times, [Some(a), Some(b)] if a.samples.len() > 1 && a.overlaps(b))
         };
         let counts: Vec<String> = others
             .iter()
@@ -205,6 +232,8 @@ pub(crate) mod tests {
             time: Spread::of(samples.to_vec()).unwrap(),
             tail: None,
             counts: BTreeMap::from([("steps per search".to_owned(), 1.5)]),
+            functions: BTreeMap::new(),
+            series: BTreeMap::new(),
         }
     }
 

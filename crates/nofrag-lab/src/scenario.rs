@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use nofrag::vmap::{Preset, VmapPolicy};
 use thiserror::Error;
 
 use crate::render::Section;
@@ -207,6 +208,31 @@ pub fn choose_designs(
     }
     let chosen = |design: &&&str| wanted.is_empty() || wanted.iter().any(|name| name == **design);
     Ok(all.iter().filter(chosen).copied().collect())
+}
+
+/// The designs of `all`, which are presets, that `wanted` names; a version of Linux that is not among them means the
+/// newest one that is not newer.
+///
+/// # Errors
+/// [`RunError::UnknownDesign`] for a name that is not among them, and for a version older than all of them.
+///
+/// # Panics
+/// When a name in `all` is no preset's.
+pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Preset>, RunError> {
+    let resolve = |name: &String| {
+        let not_newer = |design: &&&str| version(design).is_some_and(|d| Some(d) <= version(name));
+        let stands_for = all.iter().rev().find(not_newer).filter(|_| !all.contains(&name.as_str()));
+        stands_for.map_or_else(|| name.clone(), |design| (*design).to_owned())
+    };
+    let wanted: Vec<String> = wanted.iter().map(resolve).collect();
+    let named = |name| VmapPolicy::preset(name).expect("a scenario compares presets");
+    Ok(choose_designs(all, &wanted)?.into_iter().map(named).collect())
+}
+
+/// The version that `linux-X.Y` names.
+fn version(design: &str) -> Option<(u32, u32)> {
+    let (major, minor) = design.strip_prefix("linux-")?.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// The programs that `mask` names, in the order of `all`; all of them without a mask.

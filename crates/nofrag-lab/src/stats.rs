@@ -4,6 +4,8 @@
 //! because a shared host disturbs upwards only, and the range says how far. Single operations, whose tail matters more
 //! than their middle, go to a [`Tail`] instead.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,51 @@ impl Spread {
     #[must_use]
     pub fn overlaps(&self, other: &Spread) -> bool {
         self.min <= other.max && other.min <= self.max
+    }
+}
+
+/// The calls of one function, as the kernel's function profiler prints them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calls {
+    /// How many.
+    pub hits: u64,
+    /// All of them together, in microseconds.
+    pub total_us: f64,
+    /// One of them, in microseconds.
+    pub average_us: f64,
+    /// s^2 of single calls, in microseconds squared.
+    pub variance_us2: f64,
+}
+
+/// Adds up the times of single calls; mean and variance by Welford's method, which does not cancel.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CallTimer {
+    hits: u64,
+    mean_us: f64,
+    squares_us2: f64,
+}
+
+impl CallTimer {
+    /// Adds a call of this length.
+    #[inline]
+    pub fn record(&mut self, took: Duration) {
+        let us = took.as_nanos() as f64 / 1000.0;
+        self.hits += 1;
+        let off = us - self.mean_us;
+        self.mean_us += off / self.hits as f64;
+        self.squares_us2 += off * (us - self.mean_us);
+    }
+
+    /// The calls so far.
+    #[must_use]
+    pub fn calls(&self) -> Calls {
+        Calls {
+            hits: self.hits,
+            total_us: self.mean_us * self.hits as f64,
+            average_us: self.mean_us,
+            variance_us2: self.squares_us2 / self.hits.saturating_sub(1).max(1) as f64,
+        }
     }
 }
 
@@ -130,6 +177,18 @@ mod tests {
         assert!(spread(&[1.0, 3.0]).overlaps(&spread(&[3.0, 4.0])));
         assert!(spread(&[1.0, 9.0]).overlaps(&spread(&[3.0, 4.0])));
         assert!(!spread(&[1.0, 2.9]).overlaps(&spread(&[3.0, 4.0])));
+    }
+
+    #[test]
+    fn calls_have_the_mean_and_the_variance_of_a_sample() {
+        let mut timer = CallTimer::default();
+        assert_eq!(timer.calls(), Calls::default());
+        for us in [1, 2, 3, 6] {
+            timer.record(Duration::from_micros(us));
+        }
+        let Calls { hits, total_us, average_us, variance_us2 } = timer.calls();
+        assert_eq!((hits, total_us, average_us), (4, 12.0, 3.0));
+        assert!((variance_us2 - 14.0 / 3.0).abs() < 1e-12);
     }
 
     #[test]

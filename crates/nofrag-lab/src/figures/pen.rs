@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::stats::Calls;
+
 /// What Pen published, and simulations of what his rules give. *Before* is insertion at the head of the list, *after*
 /// at its tail.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -38,20 +40,6 @@ pub struct Profile {
     pub before: Option<Calls>,
     /// After.
     pub after: Calls,
-}
-
-/// The calls of one function.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Calls {
-    /// How many.
-    pub hits: u64,
-    /// All of them together, in microseconds.
-    pub total_us: f64,
-    /// One of them, in microseconds.
-    pub average_us: f64,
-    /// s^2 of single calls, in microseconds squared.
-    pub variance_us2: f64,
 }
 
 /// Blocks, list and steps of one workload by simulation.

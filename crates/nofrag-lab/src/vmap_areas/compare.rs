@@ -122,6 +122,8 @@ impl Row {
             time: Spread::of(self.times)?,
             tail: self.tail,
             counts,
+            functions: BTreeMap::new(),
+            series: BTreeMap::new(),
         })
     }
 }

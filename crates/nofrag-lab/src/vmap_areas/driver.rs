@@ -286,6 +286,8 @@ fn test_row(
         time: Spread::of(tally.runs_us)?,
         tail: None,
         counts: outcomes.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+        functions: BTreeMap::new(),
+        series: BTreeMap::new(),
     })
 }
 
@@ -313,6 +315,8 @@ fn total_row(
         time: Spread::of(rounds.iter().map(|driven| driven.elapsed_s).collect())?,
         tail: None,
         counts,
+        functions: BTreeMap::new(),
+        series: BTreeMap::new(),
     })
 }
 

@@ -28,8 +28,6 @@ mod worker;
 
 use std::time::Instant;
 
-use nofrag::vmap::{Preset, VmapPolicy};
-
 use self::catalogue::{SPECS, Spec};
 use self::compare::Plan;
 use crate::figures;
@@ -37,7 +35,7 @@ use crate::machine;
 use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
-    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
+    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
     choose_programs,
 };
 
@@ -106,16 +104,6 @@ impl Scenario for VmapAreas2019 {
     }
 }
 
-/// The designs that `wanted` names: presets, or versions of Linux that resolve to one.
-fn choose_presets(wanted: &[String]) -> Result<Vec<Preset>, RunError> {
-    let resolved: Vec<String> = wanted
-        .iter()
-        .map(|name| VmapPolicy::preset(name).map_or(name.as_str(), |preset| preset.name).to_owned())
-        .collect();
-    let names = choose_designs(&DESIGNS, &resolved)?;
-    Ok(VmapPolicy::presets().filter(|preset| names.contains(&preset.name)).collect())
-}
-
 /// The defaults of each mode: repetitions; loops in the subset and in a full run.
 fn defaults(mode: Mode) -> (usize, [u64; 2]) {
     match mode {
@@ -135,7 +123,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         _ => machine::cpus(),
     };
     let plan = Plan {
-        designs: choose_presets(&options.designs)?,
+        designs: choose_presets(&DESIGNS, &options.designs)?,
         specs: choose_specs(options)?,
         extent: options.extent,
         seed: options.seed.unwrap_or(1),

@@ -5,7 +5,7 @@ use super::compare::{Plan, search_of};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::{AFTER, BEFORE, OURS, names};
 use crate::figures::{self, Completeness, Figure};
-use crate::render::{BarGroup, Section, count, number, ratio, ratio_range};
+use crate::render::{BarGroup, Section, count, median_and_range, number, ratio, ratio_range};
 use crate::report::{Comparison, Measurement, Report};
 
 /// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
@@ -72,7 +72,7 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
             bounded.join(", ")
         ));
     }
-    report.notes.extend(losses(report));
+    report.notes.extend(report.losses(OURS));
     report.notes.extend(report.weaknesses());
 }
 
@@ -95,24 +95,6 @@ fn bounded_programs(plan: &Plan, report: &Report) -> Vec<String> {
         }
     }
     bounded
-}
-
-/// Programs in which an older design is faster than ours beyond the ranges of both.
-fn losses(report: &Report) -> Option<String> {
-    let mut losses = Vec::new();
-    for program in report.programs() {
-        let ours = report.measurement(program, OURS)?;
-        let faster = report
-            .measurements
-            .iter()
-            .filter(|other| other.program == program && other.time.max < ours.time.min)
-            .min_by(|a, b| a.time.median.total_cmp(&b.time.median));
-        if let Some(other) = faster {
-            let times = ratio(ours.time.median / other.time.median);
-            losses.push(format!("{program} ({times} the time of {})", other.design));
-        }
-    }
-    (!losses.is_empty()).then(|| format!("{OURS} loses: {}", losses.join(", ")))
 }
 
 /// All sections of a report.
@@ -184,18 +166,6 @@ fn short(value: f64) -> String {
     if value < 10_000.0 { count(value) } else { format!("{}k", number(value / 1000.0)) }
 }
 
-/// A median with half its range in percent.
-fn median_and_range(measurement: &Measurement) -> String {
-    let time = &measurement.time;
-    if time.samples.len() < 2 {
-        return number(time.median);
-    }
-    match 50.0 * time.relative_width() {
-        percent if percent < 99.5 => format!("{} ±{percent:.0}%", number(time.median)),
-        _ => format!("{} ±>99%", number(time.median)),
-    }
-}
-
 fn times(report: &Report) -> Section {
     let designs = &report.settings.designs;
     let mut header = vec!["program".to_owned()];
@@ -205,7 +175,9 @@ fn times(report: &Report) -> Section {
     let row = |program: &&str| {
         let of = |design: &String| report.measurement(program, design);
         let mut row = vec![(*program).to_owned()];
-        row.extend(designs.iter().map(|d| of(d).map_or("-".to_owned(), median_and_range)));
+        row.extend(
+            designs.iter().map(|d| of(d).map_or("-".to_owned(), |m| median_and_range(&m.time))),
+        );
         row.extend(ends.map(|(first, last)| match (of(first), of(last)) {
             (Some(first), Some(last)) => ratio(first.time.median / last.time.median),
             _ => "-".to_owned(),
@@ -341,7 +313,7 @@ fn totals(report: &Report) -> Vec<Section> {
         "A row is one run of the kernel driver's mode: every thread runs every test in one space. Median of the \
          rounds, ± half their range. With _hole, long_busy_hole takes the place of long_busy_list.",
         |program| is_total(report, program),
-        |m| Some(median_and_range(m)),
+        |m| Some(median_and_range(&m.time)),
     );
     let used = by_design(
         report,
