@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use arbitrary::{Arbitrary, Unstructured};
 use nofrag::check::Check;
@@ -12,8 +13,8 @@ use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 use nofrag::vmap::{
-    Area, AreaError, AreaRequest, AreaState, Budget, CpuHandle, FreeAreaError, Guard, LazyLimit,
-    Pages, VmapConfig, VmapPolicy, VmapSpace, Wait,
+    Area, AreaError, AreaRequest, AreaState, Budget, CpuHandle, Epoch, FreeAreaError, Guard,
+    LazyLimit, Mapper, RamArea, VmapConfig, VmapPolicy, VmapSpace, Wait,
 };
 
 use crate::model::Runs;
@@ -47,19 +48,31 @@ impl StalePages {
     }
 }
 
-impl Pages for StalePages {
+impl Mapper for StalePages {
+    type Context = ();
+    type Error = Infallible;
+
+    fn install(&self, _area: RamArea, _context: &()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
     fn clear(&self, area: Span) {
         let before = self.stale.borrow_mut().insert(area.start(), area.end());
         assert_eq!(before, None, "{area:?} was cleared twice");
     }
 
-    fn flush(&self, ranges: &[Span]) {
+    fn flush(&self, ranges: &[Span]) -> Epoch {
         assert!(ranges.windows(2).all(|pair| pair[0].end() <= pair[1].start()), "{ranges:?}");
         let covered = |start: u64, end: u64| {
             let area = Span::new(start, end).expect("an area has a page");
             ranges.iter().any(|range| range.covers(area))
         };
         self.stale.borrow_mut().retain(|&start, &mut end| !covered(start, end));
+        Epoch(0)
+    }
+
+    fn completed(&self) -> Epoch {
+        Epoch(0)
     }
 }
 
@@ -306,7 +319,7 @@ impl<'a> Driver<'a> {
     }
 
     fn note(&mut self, area: Area) {
-        self.space.pages().must_be_fresh(area.span());
+        self.space.mapper().must_be_fresh(area.span());
         let other =
             self.busy.values().find(|other| other.span().intersection(area.span()).is_some());
         assert_eq!(other, None, "{area:?} overlaps");

@@ -18,11 +18,30 @@ mod portable {
     pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }
 
+/// Lets others go on while this thread waits for something to happen outside.
+#[inline]
+pub(crate) fn relax() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+}
+
 /// The order in which locks nest: a holder may take only locks of a higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
+    /// A CPU's blocks, as far as its allocations go.
+    Arena,
+    /// What a CPU's blocks have got back.
+    Recycler,
     /// One purge runs at a time.
     Purge,
+    /// One block of Linux's block engine.
+    Block,
+    /// A CPU's list of blocks there.
+    BlockQueue,
+    /// The index of blocks there, or a bucket of it.
+    BlockIndex,
     /// A CPU's pools.
     Cpu,
     /// A CPU's flushed areas that other CPUs hand to it.

@@ -6,6 +6,7 @@
 #![cfg(loom)]
 #![allow(clippy::disallowed_types)]
 
+use core::convert::Infallible;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
@@ -13,20 +14,32 @@ use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::vmap::{
-    Area, AreaRequest, Budget, FreeAreaError, Guard, LazyLimit, Pages, VmapConfig, VmapPolicy,
-    VmapSpace, Wait,
+    Area, AreaRequest, Budget, Epoch, FreeAreaError, Guard, LazyLimit, Mapper, RamArea, VmapConfig,
+    VmapPolicy, VmapSpace, Wait,
 };
 
 /// Whether any page of the space was cleared and not flushed since.
 struct Stale(AtomicBool);
 
-impl Pages for Stale {
+impl Mapper for Stale {
+    type Context = ();
+    type Error = Infallible;
+
+    fn install(&self, _area: RamArea, _context: &()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
     fn clear(&self, _area: Span) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    fn flush(&self, _ranges: &[Span]) {
+    fn flush(&self, _ranges: &[Span]) -> Epoch {
         self.0.store(false, Ordering::SeqCst);
+        Epoch(0)
+    }
+
+    fn completed(&self) -> Epoch {
+        Epoch(0)
     }
 }
 
@@ -84,7 +97,7 @@ fn flush_before_reuse() {
         let thread = thread::spawn(move || {
             // The same CPU, since that is whose pool the area returns to.
             if let Ok(area) = other.alloc(cpu(&other, 0), &REQUEST) {
-                assert!(!other.pages().0.load(Ordering::SeqCst), "{area:?} before its flush");
+                assert!(!other.mapper().0.load(Ordering::SeqCst), "{area:?} before its flush");
             }
         });
         space.free(cpu(&space, 0), area.start).unwrap();

@@ -99,6 +99,12 @@ impl Span {
         Span::new(self.start.max(other.start), self.end.min(other.end)).ok()
     }
 
+    /// The smallest range that covers both.
+    #[must_use]
+    pub fn hull(self, other: Span) -> Span {
+        Span::known(self.start.min(other.start), self.end.max(other.end))
+    }
+
     /// The lowest `start` at which `size` numbers, aligned to the power of two `align`, fit into the span.
     #[inline]
     #[must_use]

@@ -8,7 +8,7 @@ use crate::ranges::red_black::{Link, NodeId, RedBlackTree};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 
-use super::{Area, AreaState, Guard};
+use super::{Area, AreaKind, AreaState, Guard};
 
 /// One area of a Linux engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub(super) struct Record {
     /// Pages, the guard included.
     pub(super) total: u64,
     pub(super) guard: Guard,
+    pub(super) kind: AreaKind,
     pub(super) lazy: bool,
     /// The position of the CPU that allocated it.
     pub(super) cpu: u32,
@@ -58,6 +59,7 @@ struct Detail {
     areas: u32,
     pool_node: Option<u16>,
     guard: Guard,
+    kind: AreaKind,
     lazy: bool,
 }
 
@@ -102,10 +104,10 @@ impl AreaMap {
     }
 
     fn link(&mut self, link: Link, record: Record) -> NodeId {
-        let Record { guard, lazy, cpu, pool_node, areas, .. } = record;
+        let Record { guard, kind, lazy, cpu, pool_node, areas, .. } = record;
         let id = self.tree.insert(link, record.span());
         let slot = id.slot() as usize;
-        let detail = Detail { cpu, areas, pool_node, guard, lazy };
+        let detail = Detail { cpu, areas, pool_node, guard, kind, lazy };
         if slot < self.details.len() {
             self.details[slot] = detail;
         } else {
@@ -116,11 +118,12 @@ impl AreaMap {
 
     pub(super) fn record(&self, id: NodeId) -> Record {
         let span = self.tree.span(id);
-        let Detail { cpu, areas, pool_node, guard, lazy } = self.details[id.slot() as usize];
+        let Detail { cpu, areas, pool_node, guard, kind, lazy } = self.details[id.slot() as usize];
         Record {
             start: span.start(),
             total: span.len(),
             guard,
+            kind,
             lazy,
             cpu,
             pool_node,
@@ -165,12 +168,14 @@ impl AreaMap {
         id.filter(|&id| self.tree.span(id).start() == start)
     }
 
-    /// Marks the area that starts at `start` as lazy, and returns what it was.
-    pub(super) fn mark_lazy(&mut self, start: u64) -> Option<Record> {
-        let id = self.node_at(start)?;
-        let record = self.record(id);
+    /// The area that starts at `start`.
+    pub(super) fn starting_at(&self, start: u64) -> Option<Record> {
+        self.node_at(start).map(|id| self.record(id))
+    }
+
+    /// Marks the area of a node as lazy.
+    pub(super) fn mark_lazy(&mut self, id: NodeId) {
         self.details[id.slot() as usize].lazy = true;
-        Some(record)
     }
 
     /// Takes the area of a node out.

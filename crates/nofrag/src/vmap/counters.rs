@@ -1,8 +1,10 @@
 //! What a [`VmapSpace`](super::VmapSpace) counts: plain fields of whoever holds the lock, added up on demand.
 
 use super::AreaState;
+use crate::cpu::CpuId;
 use crate::ranges::Counters as RangeCounters;
 pub use crate::sync::LockCounters;
+use crate::units::Vpn;
 
 /// Counts since construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub struct VmapCounters {
     pub pools: PoolCounters,
     /// The purge.
     pub purge: PurgeCounters,
+    /// The blocks behind `map_ram`.
+    pub blocks: BlockCounters,
     /// The locks.
     pub locks: LockCosts,
     /// Locked operations of the processor besides those of the locks: updates of the count of lazy pages.
@@ -50,12 +54,81 @@ impl PoolCounters {
     }
 }
 
+/// What happened to blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCounters {
+    /// Mappings cut from blocks.
+    pub maps: u64,
+    /// Blocks created.
+    pub created: u64,
+    /// Blocks given back (Linux: `free_vmap_block`).
+    pub returned: u64,
+    /// Blocks of which a list or a bin offered one, to see whether a request fits.
+    pub search_steps: u64,
+    /// The same while a request looks for the block that was just created for it.
+    pub second_search_steps: u64,
+    /// Searches that found no block.
+    pub failed_searches: u64,
+    /// The most blocks that one CPU's list has held.
+    pub longest_list: u64,
+    /// Blocks given back although they were not used up, since nothing in them was live.
+    pub purged: u64,
+    /// Calls of `unmap_aliases`.
+    pub alias_flushes: u64,
+    /// Flushes on behalf of slots alone.
+    pub flushes: u64,
+    /// Pages that were handed out again without their block having been given back.
+    pub recycled_pages: u64,
+    /// Entries made in the index.
+    pub index_inserts: u64,
+    /// Entries taken out of the index.
+    pub index_erases: u64,
+    /// Blocks looked at by alias flushes and forced purges.
+    pub visited: u64,
+    /// The most blocks looked at in one hold of a lock.
+    pub max_visited_per_hold: u64,
+    /// Words of dirty bitmaps that were written or read. None where two integers do.
+    pub dirty_words: u64,
+}
+
+/// How full the blocks behind `map_ram` are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockStats {
+    /// Blocks.
+    pub blocks: u64,
+    /// Their pages that are mapped; rounding included.
+    pub live_pages: u64,
+    /// Those that were unmapped and cannot be handed out yet.
+    pub dirty_pages: u64,
+    /// Those that can be handed out.
+    pub free_pages: u64,
+    /// The most blocks that one CPU's list holds at present.
+    pub listed_longest: u64,
+    /// Bytes of the records of blocks.
+    pub metadata_bytes: u64,
+}
+
+/// One block, for inspection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRecord {
+    /// Its first page.
+    pub start: Vpn,
+    /// The CPU that hands out its slots.
+    pub owner: CpuId,
+    /// Slots that can be handed out.
+    pub free: u32,
+    /// Slots that were unmapped and cannot be handed out yet.
+    pub dirty: u32,
+    /// Slots that are mapped; rounding included.
+    pub live: u32,
+}
+
 /// What the purge did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeCounters {
     /// Steps that found something to do.
     pub steps: u64,
-    /// Calls of [`Pages::flush`](super::Pages::flush).
+    /// Calls of [`Mapper::flush`](super::Mapper::flush).
     pub flushes: u64,
     /// Ranges that they were given.
     pub flushed_ranges: u64,
@@ -102,16 +175,27 @@ pub struct LockCosts {
     pub pools: LockCounters,
     /// The free ranges.
     pub free: LockCounters,
+    /// Linux's blocks.
+    pub block: LockCounters,
+    /// The CPUs' lists of Linux's blocks.
+    pub block_queue: LockCounters,
+    /// The index of Linux's blocks, all buckets.
+    pub block_index: LockCounters,
+    /// The CPUs' blocks in our engine, as far as their allocations go.
+    pub arena: LockCounters,
+    /// What these have got back.
+    pub recycler: LockCounters,
 }
 
 impl LockCosts {
     /// The sum over all locks.
     #[must_use]
     pub fn total(&self) -> LockCounters {
-        let LockCosts { purge, cpu, inbox, busy, lazy, pools, free } = *self;
-        [purge, cpu, inbox, busy, lazy, pools, free]
-            .into_iter()
-            .fold(LockCounters::default(), LockCounters::plus)
+        let LockCosts { purge, cpu, inbox, busy, lazy, pools, free, .. } = *self;
+        let LockCosts { block, block_queue, block_index, arena, recycler, .. } = *self;
+        let areas = [purge, cpu, inbox, busy, lazy, pools, free];
+        let blocks = [block, block_queue, block_index, arena, recycler];
+        areas.into_iter().chain(blocks).fold(LockCounters::default(), LockCounters::plus)
     }
 }
 

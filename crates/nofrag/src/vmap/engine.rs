@@ -1,6 +1,6 @@
 //! What the two engines share: the validated request, the outcome of a miss, and the shape of a purge.
 
-use super::{AreaState, FreeAreaError, Guard, Pages};
+use super::{AreaKind, AreaState, FreeAreaError, Guard, Mapper};
 use crate::event::EventSink;
 use crate::ranges::{AllocError, Fit, OutOfMetadata, Request, Span};
 use crate::sync::{AtomicU64, Ordering, Padded};
@@ -14,6 +14,7 @@ pub(super) struct Wanted {
     pub(super) guard: Guard,
     pub(super) align: u64,
     pub(super) within: Within,
+    pub(super) kind: AreaKind,
 }
 
 /// Where an area may lie. Pools serve only requests for the whole space.
@@ -86,6 +87,36 @@ pub(super) struct Purged {
     pub(super) more: bool,
 }
 
+/// What a freeing caller says about the area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// It is a plain one.
+    Plain,
+    /// `map_ram` made it, with so many pages.
+    Ram(u64),
+    /// It is a block; its slots were cleared one by one.
+    Block,
+}
+
+impl Claim {
+    /// Why the claim is wrong about a busy area of `kind` with `pages` pages, if it is.
+    #[inline(always)]
+    pub(super) fn refuted_by(self, kind: AreaKind, pages: u64) -> Option<FreeAreaError> {
+        match (self, kind) {
+            (Claim::Plain, AreaKind::Plain) | (Claim::Block, AreaKind::Block) => None,
+            (Claim::Ram(claimed), AreaKind::Ram) if claimed == pages => None,
+            (Claim::Plain, AreaKind::Ram | AreaKind::Block) => Some(FreeAreaError::IsRam),
+            (Claim::Ram(_) | Claim::Block, _) => Some(FreeAreaError::NotAllocated),
+        }
+    }
+
+    /// Whether the mapping is to be cleared.
+    #[inline(always)]
+    pub(super) fn clears(self) -> bool {
+        self != Claim::Block
+    }
+}
+
 /// What a page that starts no busy area is instead.
 pub(super) fn not_a_start(covering: Option<Vpn>) -> FreeAreaError {
     match covering {
@@ -101,6 +132,8 @@ pub struct AreaRecord {
     pub area: super::Area,
     /// What it is at present.
     pub state: AreaState,
+    /// What it is for, as long as it is busy.
+    pub kind: AreaKind,
 }
 
 /// How many pages await their flush, on a cache line of its own, and how many may.
@@ -132,19 +165,19 @@ impl LazyCount {
 }
 
 /// What an engine needs of the space around it.
-pub(super) struct Surroundings<'a, P, E> {
-    pub(super) pages: &'a P,
+pub(super) struct Surroundings<'a, M, E> {
+    pub(super) mapper: &'a M,
     pub(super) events: &'a E,
     pub(super) lazy: &'a LazyCount,
 }
 
-impl<P: Pages, E: EventSink> Clone for Surroundings<'_, P, E> {
+impl<M: Mapper, E: EventSink> Clone for Surroundings<'_, M, E> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: Pages, E: EventSink> Copy for Surroundings<'_, P, E> {}
+impl<M: Mapper, E: EventSink> Copy for Surroundings<'_, M, E> {}
 
 /// A free that succeeded: the area, and how many pages await their flush now.
 #[derive(Clone, Copy, Debug)]

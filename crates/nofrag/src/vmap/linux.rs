@@ -13,12 +13,13 @@
 use super::area_map::{AreaMap, Record};
 use super::counters::{PoolCounters, PurgeCounters, VmapCounters, VmapStats};
 use super::engine::{
-    AreaRecord, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
+    AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
 };
 use super::free_space::{FreeSpace, Pieces};
+use super::mapper::flush_and_wait;
 use super::{
-    Area, AreaState, Decay, FreeAreaError, Guard, Layout, LazyStore, LoadError, Lookup, Pages,
-    Pools, VmapConfig, VmapPolicy,
+    Area, AreaKind, AreaState, Decay, FreeAreaError, Guard, Layout, LazyStore, LoadError, Lookup,
+    Mapper, Pools, VmapConfig, VmapPolicy,
 };
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
@@ -146,6 +147,7 @@ impl Linux {
             start: 0,
             total: wanted.total,
             guard: wanted.guard,
+            kind: wanted.kind,
             lazy: false,
             cpu: cpu.rank() as u32,
             pool_node,
@@ -175,30 +177,32 @@ impl Linux {
         }
     }
 
-    /// Frees the busy area that starts at `start`: it becomes lazy.
-    pub(super) fn retire<P: Pages, E: EventSink>(
+    /// Frees the busy area that starts at `start`, if the claim about it is right: it becomes lazy.
+    pub(super) fn retire<M: Mapper, E: EventSink>(
         &self,
         start: u64,
-        around: Surroundings<'_, P, E>,
+        claim: Claim,
+        around: Surroundings<'_, M, E>,
     ) -> Result<Retired, FreeAreaError> {
         let record = if self.policy.lazy == LazyStore::InBusyIndex {
             let mut core = self.core.lock();
-            match core.busy.map.mark_lazy(start) {
-                Some(record) if record.lazy => return Err(FreeAreaError::DoubleFree),
-                Some(record) => {
-                    core.busy.frees += 1;
-                    record
-                }
-                None => return Err(not_a_start(core.busy.start_covering(start))),
-            }
+            let Some(record) = core.busy.map.starting_at(start) else {
+                return Err(not_a_start(core.busy.start_covering(start)));
+            };
+            core.busy.retire(record, claim)?;
+            record
         } else {
-            let removed = self.node_of(start).busy.lock().remove(start);
-            match removed {
-                Some(record) => record,
-                None => return Err(self.why_not_freed(start)),
-            }
+            let mut busy = self.node_of(start).busy.lock();
+            let Some(record) = busy.map.starting_at(start) else {
+                drop(busy);
+                return Err(self.why_not_freed(start));
+            };
+            busy.remove(record, claim)?;
+            record
         };
-        around.pages.clear(record.span());
+        if claim.clears() {
+            around.mapper.clear(record.span());
+        }
         let lazy_pages = around.lazy.add(record.total);
         let record = Record { lazy: true, ..record };
         while self.put_lazy(record).is_err() {
@@ -233,16 +237,16 @@ impl Linux {
         if self.nodes.iter().any(|node| is_lazy(node) || is_pooled(node)) {
             return FreeAreaError::DoubleFree;
         }
-        not_a_start(self.find(start).map(|area| area.start))
+        not_a_start(self.find(start).map(|(area, _)| area.start))
     }
 
     /// The busy area that covers `at`. Starts at the address's own node; an area that starts in another one is found by
     /// scanning the others downward, as 7.3 does.
-    pub(super) fn find(&self, at: u64) -> Option<Area> {
+    pub(super) fn find(&self, at: u64) -> Option<(Area, AreaKind)> {
         if self.is_one_lock() {
             let core = self.core.lock();
             let record = core.busy.map.covering(at).filter(|record| !record.lazy)?;
-            return Some(record.area(&self.cpus));
+            return Some((record.area(&self.cpus), record.kind));
         }
         let count = self.nodes.len();
         let home = (at / NODE_GRAIN_PAGES % count as u64) as usize;
@@ -252,35 +256,46 @@ impl Linux {
         };
         (0..visited).map(|back| (home + count - back) % count).find_map(|node| {
             let busy = self.nodes[node].busy.lock();
-            busy.map.covering(at).map(|record| record.area(&self.cpus))
+            busy.map.covering(at).map(|record| (record.area(&self.cpus), record.kind))
         })
     }
 
     /// Flushes lazy areas and makes them allocatable.
-    pub(super) fn purge<P: Pages, E: EventSink>(
+    pub(super) fn purge<M: Mapper, E: EventSink>(
         &self,
         scope: Scope,
-        around: Surroundings<'_, P, E>,
+        around: Surroundings<'_, M, E>,
     ) -> Purged {
         let mut purge = self.purge.lock();
-        self.purge_locked(&mut purge, scope, around)
+        self.purge_locked(&mut purge, scope, None, around)
+    }
+
+    /// As [`purge`](Self::purge) of all lazy areas; the first flush covers `stale` too, whose slots are in blocks.
+    pub(super) fn purge_with<M: Mapper, E: EventSink>(
+        &self,
+        stale: Option<Span>,
+        around: Surroundings<'_, M, E>,
+    ) -> Purged {
+        let mut purge = self.purge.lock();
+        self.purge_locked(&mut purge, Scope::Areas(usize::MAX), stale, around)
     }
 
     /// As [`purge`](Self::purge), unless another one is running.
-    pub(super) fn try_purge<P: Pages, E: EventSink>(
+    pub(super) fn try_purge<M: Mapper, E: EventSink>(
         &self,
         scope: Scope,
-        around: Surroundings<'_, P, E>,
+        around: Surroundings<'_, M, E>,
     ) -> Option<Purged> {
         let mut purge = self.purge.try_lock()?;
-        Some(self.purge_locked(&mut purge, scope, around))
+        Some(self.purge_locked(&mut purge, scope, None, around))
     }
 
-    fn purge_locked<P: Pages, E: EventSink>(
+    fn purge_locked<M: Mapper, E: EventSink>(
         &self,
         purge: &mut Purge,
         scope: Scope,
-        around: Surroundings<'_, P, E>,
+        mut stale: Option<Span>,
+        around: Surroundings<'_, M, E>,
     ) -> Purged {
         if scope == Scope::Everything || !purge.decayed {
             self.decay_pools(scope);
@@ -291,7 +306,8 @@ impl Linux {
             let budget = scope.limit().saturating_sub(done.areas as usize);
             self.detach(&mut purge.detached, budget);
             let Some(hull) = hull_of(&purge.detached) else { break };
-            around.pages.flush(&[hull]);
+            let hull = stale.take().map_or(hull, |stale| stale.hull(hull));
+            flush_and_wait(around.mapper, &[hull]);
             let areas = purge.detached.iter().map(|record| u64::from(record.areas)).sum::<u64>();
             purge.counters.steps += 1;
             purge.counters.flushes += 1;
@@ -306,6 +322,11 @@ impl Linux {
             if done.areas as usize >= scope.limit() {
                 break;
             }
+        }
+        if let Some(stale) = stale {
+            purge.counters.flushes += 1;
+            purge.counters.flushed_ranges += 1;
+            flush_and_wait(around.mapper, &[stale]);
         }
         done.more = self.nodes.iter().any(|node| !node.lazy.lock().is_empty());
         purge.decayed = done.more;
@@ -409,6 +430,7 @@ impl Linux {
             start: span.start(),
             total: span.len(),
             guard,
+            kind: AreaKind::Plain,
             lazy: state != AreaState::Busy,
             cpu: cpu.rank() as u32,
             pool_node: None,
@@ -465,6 +487,7 @@ impl Linux {
                 start: base + offset,
                 total: size,
                 guard: Guard::None,
+                kind: AreaKind::Plain,
                 lazy: false,
                 cpu: cpu.rank() as u32,
                 pool_node: None,
@@ -559,7 +582,13 @@ impl Linux {
         self.for_each_record(&mut |record| {
             let state = record.state();
             match out.try_reserve(1) {
-                Ok(()) => out.push(AreaRecord { area: record.area(&self.cpus), state }),
+                Ok(()) => {
+                    out.push(AreaRecord {
+                        area: record.area(&self.cpus),
+                        state,
+                        kind: record.kind,
+                    });
+                }
                 Err(_) => full = Err(OutOfMetadata),
             }
         });
@@ -571,6 +600,7 @@ impl Linux {
                 out.extend(pool.iter().map(|pooled| AreaRecord {
                     area: pooled.area(pages, &self.cpus),
                     state: AreaState::Pooled,
+                    kind: AreaKind::Plain,
                 }));
             }
         }
@@ -613,10 +643,29 @@ impl Busy {
         Ok(node)
     }
 
-    fn remove(&mut self, start: u64) -> Option<Record> {
-        let removed = self.map.remove(start)?;
+    /// Takes a busy area out, if the claim about it is right.
+    fn remove(&mut self, record: Record, claim: Claim) -> Result<(), FreeAreaError> {
+        let node = self.verify(record, claim)?;
+        self.map.remove_node(node);
+        Ok(())
+    }
+
+    /// Turns a busy area lazy in place, if it is not so already and the claim about it is right.
+    fn retire(&mut self, record: Record, claim: Claim) -> Result<(), FreeAreaError> {
+        let node = self.verify(record, claim)?;
+        self.map.mark_lazy(node);
+        Ok(())
+    }
+
+    fn verify(&mut self, record: Record, claim: Claim) -> Result<NodeId, FreeAreaError> {
+        if record.lazy {
+            return Err(FreeAreaError::DoubleFree);
+        }
+        if let Some(why) = claim.refuted_by(record.kind, record.total - record.guard.pages()) {
+            return Err(why);
+        }
         self.frees += 1;
-        Some(removed)
+        Ok(record.node.expect("the record was read from this map"))
     }
 
     fn start_covering(&self, at: u64) -> Option<Vpn> {

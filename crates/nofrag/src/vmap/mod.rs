@@ -11,25 +11,35 @@
 //!
 //! Read in this order: `policy`, `request`, `space`; then the engines `linux` and `nofrag`.
 mod area_map;
+mod blocks;
 mod counters;
 mod engine;
 mod free_space;
 mod linux;
+mod mapper;
 mod nofrag;
-mod pages;
 mod policy;
+mod ram;
 mod request;
 mod space;
 
-pub use counters::{LockCosts, LockCounters, PoolCounters, PurgeCounters, VmapCounters, VmapStats};
+pub use blocks::policy::{
+    AliasWalk, BlockGeometry, BlockIndex, BlockPolicy, DirtyTracking, FirstSlots, HashIds,
+    KeepBlocks, LiveMap, NewBlock, PurgeQueue, Reuse, SizeClasses,
+};
+pub use counters::{
+    BlockCounters, BlockRecord, BlockStats, LockCosts, LockCounters, PoolCounters, PurgeCounters,
+    VmapCounters, VmapStats,
+};
 pub use engine::AreaRecord;
-pub use pages::{Freed, Notifier, Pages};
+pub use mapper::{Epoch, Freed, Mapper, Notifier};
 pub use policy::{
     Decay, Drain, DrainYield, Layout, LazyLimit, LazyStore, Lookup, Pools, Preset, UnknownPreset,
     VmapPolicy,
 };
+pub use ram::{AliasProgress, Piece};
 pub use request::{
-    Area, AreaError, AreaRequest, AreaState, Busy, ConfigError, FreeAreaError, GroupError, Guard,
-    LoadError, VmapConfig, Wait,
+    Area, AreaError, AreaKind, AreaRequest, AreaState, Busy, ConfigError, FreeAreaError,
+    GroupError, Guard, LoadError, MapRamError, RamArea, UnmapRamError, VmapConfig, Wait,
 };
 pub use space::{Budget, CpuHandle, Progress, VmapSpace};

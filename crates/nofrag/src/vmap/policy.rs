@@ -1,5 +1,6 @@
 //! Every difference between the engines as a value, and the presets that name sets of values.
 
+use super::BlockPolicy;
 use crate::ranges::{AlignRule, Index};
 use crate::units::PageSize;
 use core::fmt;
@@ -23,6 +24,8 @@ pub struct VmapPolicy {
     pub drain: Drain,
     /// Whether a step of the purge stops at its budget while frees outrun it.
     pub drain_yield: DrainYield,
+    /// How small mappings are cut from blocks.
+    pub blocks: BlockPolicy,
 }
 
 /// How the bookkeeping of areas is divided, and with it the locks.
@@ -121,6 +124,10 @@ pub enum DrainYield {
 }
 
 impl VmapPolicy {
+    /// Linux 3.19: blocks as before Pen's changes. Areas as in 4.19, the oldest rules that are written down.
+    pub const LINUX_3_19: VmapPolicy =
+        VmapPolicy { blocks: BlockPolicy::LINUX_3_19, ..VmapPolicy::LINUX_4_19 };
+
     /// Linux 4.19: busy areas only, found by next fit; one lock.
     pub const LINUX_4_19: VmapPolicy = VmapPolicy {
         index: Index::CachedScan,
@@ -131,6 +138,7 @@ impl VmapPolicy {
         lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4),
         drain: Drain::ByFreer,
         drain_yield: DrainYield::Always,
+        blocks: BlockPolicy::LINUX_4_1,
     };
 
     /// Linux 5.2: free areas in an augmented tree; still one lock.
@@ -148,13 +156,21 @@ impl VmapPolicy {
         ..VmapPolicy::LINUX_5_2
     };
 
+    /// Linux 6.4: blocks found through buckets (Rezki 2023).
+    pub const LINUX_6_4: VmapPolicy =
+        VmapPolicy { blocks: BlockPolicy::LINUX_6_4, ..VmapPolicy::LINUX_5_11 };
+
     /// Linux 6.9: nodes and pools. With the decay of pools as 7.3 corrected it.
     pub const LINUX_6_9: VmapPolicy = VmapPolicy {
         layout: Layout::Nodes,
         lazy: LazyStore::Separate,
         pools: Pools::ExactSize(Decay::Quarter),
-        ..VmapPolicy::LINUX_5_11
+        ..VmapPolicy::LINUX_6_4
     };
+
+    /// Linux 6.11: the repaired index of blocks.
+    pub const LINUX_6_11: VmapPolicy =
+        VmapPolicy { blocks: BlockPolicy::LINUX_6_11, ..VmapPolicy::LINUX_6_9 };
 
     /// Our own.
     pub const NOFRAG: VmapPolicy = VmapPolicy {
@@ -166,15 +182,20 @@ impl VmapPolicy {
         lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4),
         drain: Drain::ByFreer,
         drain_yield: DrainYield::BelowTwiceLimit,
+        blocks: BlockPolicy::NOFRAG,
     };
 
-    /// The rule set for `name`: `nofrag`, or `linux-X.Y`, which resolves to the newest rule set not newer than X.Y.
+    /// The rule set for `name`: `nofrag`, or `linux-X.Y`, which resolves to the newest rule set not newer than X.Y, or
+    /// `linux-3.19+patchN`, which adds the first N of Pen's three changes.
     ///
     /// # Errors
     /// [`UnknownPreset`] for other names and for versions older than the oldest rule set.
     pub fn preset(name: &str) -> Result<Preset, UnknownPreset> {
         if name == "nofrag" {
             return Ok(Preset { name: "nofrag", policy: VmapPolicy::NOFRAG });
+        }
+        if let Some(patched) = PATCHED.iter().find(|preset| preset.name == name) {
+            return Ok(*patched);
         }
         let version = name.strip_prefix("linux-").and_then(parse_version).ok_or(UnknownPreset)?;
         let newest = RULE_SETS.iter().rev().find(|rules| rules.since <= version);
@@ -213,19 +234,34 @@ struct RuleSet {
     preset: Preset,
 }
 
-/// Ascending by version.
-static RULE_SETS: [RuleSet; 4] = [
-    RuleSet {
-        since: (4, 19),
-        preset: Preset { name: "linux-4.19", policy: VmapPolicy::LINUX_4_19 },
-    },
-    RuleSet { since: (5, 2), preset: Preset { name: "linux-5.2", policy: VmapPolicy::LINUX_5_2 } },
-    RuleSet {
-        since: (5, 11),
-        preset: Preset { name: "linux-5.11", policy: VmapPolicy::LINUX_5_11 },
-    },
-    RuleSet { since: (6, 9), preset: Preset { name: "linux-6.9", policy: VmapPolicy::LINUX_6_9 } },
+/// Ascending by version. From 3.19 to 4.18 only the blocks differ: the areas have 4.19's rules.
+static RULE_SETS: [RuleSet; 8] = [
+    RuleSet::new((3, 19), "linux-3.19", VmapPolicy::LINUX_3_19),
+    RuleSet::new((4, 1), "linux-4.1", VmapPolicy::LINUX_4_19),
+    RuleSet::new((4, 19), "linux-4.19", VmapPolicy::LINUX_4_19),
+    RuleSet::new((5, 2), "linux-5.2", VmapPolicy::LINUX_5_2),
+    RuleSet::new((5, 11), "linux-5.11", VmapPolicy::LINUX_5_11),
+    RuleSet::new((6, 4), "linux-6.4", VmapPolicy::LINUX_6_4),
+    RuleSet::new((6, 9), "linux-6.9", VmapPolicy::LINUX_6_9),
+    RuleSet::new((6, 11), "linux-6.11", VmapPolicy::LINUX_6_11),
 ];
+
+/// Pen's changes one by one, each with those before it.
+static PATCHED: [Preset; 3] = [
+    patched("linux-3.19+patch1", BlockPolicy::PATCH_1),
+    patched("linux-3.19+patch2", BlockPolicy::PATCH_2),
+    patched("linux-3.19+patch3", BlockPolicy::LINUX_4_1),
+];
+
+const fn patched(name: &'static str, blocks: BlockPolicy) -> Preset {
+    Preset { name, policy: VmapPolicy { blocks, ..VmapPolicy::LINUX_3_19 } }
+}
+
+impl RuleSet {
+    const fn new(since: (u32, u32), name: &'static str, policy: VmapPolicy) -> RuleSet {
+        RuleSet { since, preset: Preset { name, policy } }
+    }
+}
 
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once('.')?;
@@ -234,7 +270,7 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 
 impl fmt::Display for UnknownPreset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such preset: use `nofrag` or `linux-X.Y` from 4.19 on")
+        f.write_str("no such preset: use `nofrag` or `linux-X.Y` from 3.19 on")
     }
 }
 

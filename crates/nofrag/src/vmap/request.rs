@@ -122,6 +122,35 @@ impl Area {
     }
 }
 
+/// What an area is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AreaKind {
+    /// Made by [`alloc`](super::VmapSpace::alloc) or [`alloc_group`](super::VmapSpace::alloc_group).
+    Plain,
+    /// Made by [`map_ram`](super::VmapSpace::map_ram) for a request that is too large for a block.
+    Ram,
+    /// A block from which `map_ram` cuts small mappings.
+    Block,
+}
+
+/// A mapping made by [`map_ram`](super::VmapSpace::map_ram): no guard page, and nothing behind it but its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RamArea {
+    /// The first page.
+    pub start: Vpn,
+    /// How many pages.
+    pub pages: PageCount,
+}
+
+impl RamArea {
+    /// All its pages.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        let start = self.start.get();
+        Span::known(start, start + self.pages.get())
+    }
+}
+
 /// What an area on the books is at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AreaState {
@@ -166,11 +195,58 @@ pub enum FreeAreaError {
     UnknownCpu,
     /// No area covers the page.
     NotAllocated,
+    /// The page belongs to what `map_ram` made: `unmap_ram` frees that.
+    IsRam,
     /// The area at this page was freed already.
     DoubleFree,
     /// The page lies inside the area that starts at `start`.
     NotAStart {
         /// The first page of that area.
+        start: Vpn,
+    },
+}
+
+/// Why nothing was mapped. Nothing changed, except what reclaim gave back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapRamError<X> {
+    /// The request is for zero pages.
+    ZeroSize,
+    /// The CPU is not one of the space's.
+    UnknownCpu,
+    /// A [`CpuHandle`](super::CpuHandle) for this CPU is out: map through it.
+    CpuHeld,
+    /// No place, and reclaiming did not help. The largest free range has `largest` pages.
+    Exhausted {
+        /// The size of the largest free range in pages.
+        largest: u64,
+    },
+    /// No place at once; a request that may reclaim could succeed.
+    WouldBlock,
+    /// No memory for the space's own records.
+    OutOfMetadata,
+    /// The mapper could not install it.
+    Install(X),
+}
+
+/// Why nothing was unmapped. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmapRamError {
+    /// A page lies outside the space.
+    Foreign,
+    /// The CPU is not one of the space's.
+    UnknownCpu,
+    /// `map_ram` made nothing that covers the first page.
+    NotMapped,
+    /// What started there was unmapped already.
+    DoubleUnmap,
+    /// What starts there has another size.
+    WrongSize {
+        /// Its size.
+        pages: PageCount,
+    },
+    /// The page lies inside the mapping that starts at `start`.
+    NotAStart {
+        /// The first page of that mapping.
         start: Vpn,
     },
 }
@@ -214,7 +290,7 @@ pub enum ConfigError {
     NoCpus,
     /// More CPUs than the records can name (2^14).
     TooManyCpus,
-    /// More pages than the records can count (2^46).
+    /// More pages than the records can count (2^45).
     SpanTooLarge,
     /// These values of the policy do not go together.
     Contradiction(&'static str),
@@ -234,6 +310,22 @@ pub enum Busy {
 impl From<OutOfMetadata> for AreaError {
     fn from(_: OutOfMetadata) -> Self {
         AreaError::OutOfMetadata
+    }
+}
+
+impl<X> From<AreaError> for MapRamError<X> {
+    fn from(why: AreaError) -> Self {
+        match why {
+            AreaError::ZeroSize => MapRamError::ZeroSize,
+            AreaError::UnknownCpu => MapRamError::UnknownCpu,
+            AreaError::CpuHeld => MapRamError::CpuHeld,
+            AreaError::Exhausted { largest } => MapRamError::Exhausted { largest },
+            AreaError::WouldBlock => MapRamError::WouldBlock,
+            AreaError::OutOfMetadata => MapRamError::OutOfMetadata,
+            AreaError::AlignNotPowerOfTwo | AreaError::OutsideSpace => {
+                unreachable!("a mapping has no alignment or bounds of its own")
+            }
+        }
     }
 }
 
@@ -281,9 +373,43 @@ impl fmt::Display for FreeAreaError {
             FreeAreaError::Foreign => "the page lies outside the space",
             FreeAreaError::UnknownCpu => NO_SUCH_CPU,
             FreeAreaError::NotAllocated => "no area covers the page",
+            FreeAreaError::IsRam => "the page was mapped by map_ram: free it by unmap_ram",
             FreeAreaError::DoubleFree => "the area was freed already",
             FreeAreaError::NotAStart { start } => {
                 return write!(f, "the page lies inside the area that starts at {start}");
+            }
+        })
+    }
+}
+
+impl<X: fmt::Display> fmt::Display for MapRamError<X> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MapRamError::ZeroSize => "a request for zero pages",
+            MapRamError::UnknownCpu => NO_SUCH_CPU,
+            MapRamError::CpuHeld => "a handle for this CPU is out: map through it",
+            MapRamError::WouldBlock => "no place without reclaim, which the request forbids",
+            MapRamError::OutOfMetadata => NO_METADATA,
+            MapRamError::Exhausted { largest } => {
+                return write!(f, "no place, even after reclaim; the largest has {largest} pages");
+            }
+            MapRamError::Install(why) => return write!(f, "the mapper refused: {why}"),
+        })
+    }
+}
+
+impl fmt::Display for UnmapRamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UnmapRamError::Foreign => "a page lies outside the space",
+            UnmapRamError::UnknownCpu => NO_SUCH_CPU,
+            UnmapRamError::NotMapped => "nothing that map_ram made covers the page",
+            UnmapRamError::DoubleUnmap => "the mapping was unmapped already",
+            UnmapRamError::WrongSize { pages } => {
+                return write!(f, "the mapping that starts there has {pages} pages");
+            }
+            UnmapRamError::NotAStart { start } => {
+                return write!(f, "the page lies inside the mapping that starts at {start}");
             }
         })
     }
@@ -319,7 +445,7 @@ impl fmt::Display for ConfigError {
         f.write_str(match self {
             ConfigError::NoCpus => "a space needs at least one CPU",
             ConfigError::TooManyCpus => "at most 2^14 CPUs",
-            ConfigError::SpanTooLarge => "at most 2^46 pages",
+            ConfigError::SpanTooLarge => "at most 2^45 pages",
             ConfigError::Contradiction(why) => why,
             ConfigError::OutOfMetadata => NO_METADATA,
         })
@@ -337,6 +463,8 @@ impl fmt::Display for Busy {
 
 impl core::error::Error for AreaError {}
 impl core::error::Error for FreeAreaError {}
+impl<X: fmt::Debug + fmt::Display> core::error::Error for MapRamError<X> {}
+impl core::error::Error for UnmapRamError {}
 impl core::error::Error for LoadError {}
 impl core::error::Error for GroupError {}
 impl core::error::Error for ConfigError {}

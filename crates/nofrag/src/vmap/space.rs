@@ -1,16 +1,18 @@
 //! The concurrent face: validates, finds a way when space runs out, drains, and forwards to the engine.
 
+use super::blocks::{Arena, Blocks};
 use super::counters::{VmapCounters, VmapStats};
 use super::engine::{
-    AreaRecord, LazyCount, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within,
+    AreaRecord, Claim, LazyCount, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within,
 };
 use super::free_space::Pieces;
 use super::linux::Linux;
 use super::nofrag::{CpuPools, Nofrag};
 use super::{
-    Area, AreaError, AreaRequest, AreaState, Busy, ConfigError, Drain, DrainYield, FreeAreaError,
-    Freed, GroupError, Guard, Layout, LazyStore, LoadError, Notifier, Pages, Pools, VmapConfig,
-    VmapPolicy, Wait,
+    Area, AreaError, AreaKind, AreaRequest, AreaState, BlockIndex, BlockPolicy, Busy, ConfigError,
+    Drain, DrainYield, FreeAreaError, Freed, GroupError, Guard, Layout, LazyStore, LoadError,
+    MapRamError, Mapper, Notifier, Pools, RamArea, Reuse, UnmapRamError, VmapConfig, VmapPolicy,
+    Wait,
 };
 use crate::check::{Check, Violation};
 use crate::cpu::{CpuId, CpuSet};
@@ -21,7 +23,7 @@ use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 
 /// The most pages that the records can count.
-const MAX_SPAN_PAGES: u64 = 1 << 46;
+const MAX_SPAN_PAGES: u64 = 1 << 45;
 
 /// The most CPUs that the records can name.
 const MAX_CPUS: usize = 1 << 14;
@@ -29,13 +31,13 @@ const MAX_CPUS: usize = 1 << 14;
 /// Hands out areas of virtual pages to many CPUs.
 ///
 /// 1. No page belongs to two areas.
-/// 2. A page that was freed is handed out again only after [`Pages::flush`] has covered it.
+/// 2. A page that was freed is handed out again only after a flush that covers it has completed ([`Mapper::flush`]).
 /// 3. Every busy area is found by each of its pages.
 ///
 /// `Send + Sync`: every method takes `&self` and may be called from any thread. `cpu` says whose pools and counters are
 /// used; two threads that name the same CPU are correct and wait for each other.
 ///
-/// `P` is what stands behind the page numbers, `E` hears what happened; both default to nothing.
+/// `M` is what stands behind the page numbers, `E` hears what happened; both default to nothing.
 ///
 /// ```
 /// use nofrag::cpu::CpuSet;
@@ -53,22 +55,23 @@ const MAX_CPUS: usize = 1 << 14;
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct VmapSpace<P = (), E = ()> {
-    span: Span,
+pub struct VmapSpace<M = (), E = ()> {
+    pub(super) span: Span,
     cpus: CpuSet,
-    policy: VmapPolicy,
-    lazy: LazyCount,
-    engine: Engine,
+    pub(super) policy: VmapPolicy,
+    pub(super) lazy: LazyCount,
+    pub(super) engine: Engine,
+    pub(super) blocks: Blocks,
     held: Vec<AtomicBool>,
     notifiers: Mutex<Notifiers>,
-    pages: P,
+    pub(super) mapper: M,
     events: E,
 }
 
 /// Chosen once, by [`Layout`]. There is one per space, and an indirection would cost every operation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
-enum Engine {
+pub(super) enum Engine {
     Linux(Linux),
     Nofrag(Nofrag),
 }
@@ -118,12 +121,12 @@ impl Progress {
     }
 }
 
-impl<P: Pages, E: EventSink> VmapSpace<P, E> {
+impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// A space whose pages are all free.
     ///
     /// # Errors
     /// See [`ConfigError`].
-    pub fn new(config: VmapConfig, pages: P, events: E) -> Result<VmapSpace<P, E>, ConfigError> {
+    pub fn new(config: VmapConfig, mapper: M, events: E) -> Result<VmapSpace<M, E>, ConfigError> {
         if config.cpus.is_empty() {
             return Err(ConfigError::NoCpus);
         }
@@ -141,6 +144,7 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
                 Engine::Linux(Linux::new(&config)?)
             }
         };
+        let blocks = Blocks::new(&config)?;
         let mut held = Vec::new();
         held.try_reserve_exact(config.cpus.len()).map_err(|_| ConfigError::OutOfMetadata)?;
         held.resize_with(config.cpus.len(), || AtomicBool::new(false));
@@ -150,9 +154,10 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
             cpus: config.cpus,
             policy: config.policy,
             engine,
+            blocks,
             held,
             notifiers: Mutex::new(Rank::Notifiers, Notifiers::default()),
-            pages,
+            mapper,
             events,
         })
     }
@@ -190,6 +195,13 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         }
     }
 
+    /// Takes an area for `map_ram`, which reclaims by itself.
+    pub(super) fn take_ram(&self, cpu: CpuId, wanted: &Wanted) -> Result<u64, Miss> {
+        let area = on_engine!(&self.engine, engine => engine.alloc(cpu, wanted))?;
+        self.note_alloc(&area, wanted.align);
+        Ok(area.start.get())
+    }
+
     fn validate(&self, cpu: CpuId, request: &AreaRequest) -> Result<Wanted, AreaError> {
         if request.pages == 0 {
             return Err(AreaError::ZeroSize);
@@ -211,7 +223,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         let (Within::Whole(bounds) | Within::Part(bounds)) = within;
         match request.pages.checked_add(request.guard.pages()) {
             Some(total) if total <= bounds.len() => {
-                Ok(Wanted { total, guard: request.guard, align: request.align, within })
+                let AreaRequest { guard, align, .. } = *request;
+                Ok(Wanted { total, guard, align, within, kind: AreaKind::Plain })
             }
             _ => Err(self.exhausted()),
         }
@@ -220,12 +233,12 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     /// Whether the space has a CPU at this position. That the id is the same, too, is not worth a load on every call: a
     /// CPU only selects whose pools are used.
     #[inline(always)]
-    fn knows(&self, cpu: CpuId) -> bool {
+    pub(super) fn knows(&self, cpu: CpuId) -> bool {
         cpu.rank() < self.cpus.len()
     }
 
     #[inline]
-    fn note_alloc(&self, area: &Area, align: u64) {
+    pub(super) fn note_alloc(&self, area: &Area, align: u64) {
         let (start, pages) = (area.start, area.total_pages());
         self.events.record(Event::AreaAllocated { start, pages, align });
     }
@@ -244,31 +257,45 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
         request: &AreaRequest,
         wanted: &Wanted,
         miss: Miss,
-        mut again: impl FnMut() -> Result<Area, Miss>,
+        again: impl FnMut() -> Result<Area, Miss>,
     ) -> Result<Area, AreaError> {
+        let Wanted { total, align, .. } = *wanted;
+        let area = self.reclaim(total, align, request.wait, miss, again)?;
+        self.note_alloc(&area, align);
+        Ok(area)
+    }
+
+    /// Makes space and tries `again`, or says why there is none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn reclaim<T>(
+        &self,
+        pages: u64,
+        align: u64,
+        wait: Wait,
+        miss: Miss,
+        mut again: impl FnMut() -> Result<T, Miss>,
+    ) -> Result<T, AreaError> {
+        let pages = PageCount(pages);
         let mut miss = miss;
-        if request.wait == Wait::MayReclaim && matches!(miss, Miss::NoFit { .. }) {
+        if wait == Wait::MayReclaim && matches!(miss, Miss::NoFit { .. }) {
             loop {
                 self.purge_all();
                 match again() {
-                    Ok(area) => {
-                        self.note_alloc(&area, request.align);
-                        return Ok(area);
-                    }
+                    Ok(found) => return Ok(found),
                     Err(why) => miss = why,
                 }
                 let no_place = matches!(miss, Miss::NoFit { .. });
-                if !no_place || self.ask_notifiers(PageCount(wanted.total)) == Freed::Nothing {
+                if !no_place || self.ask_notifiers(pages) == Freed::Nothing {
                     break;
                 }
             }
         }
-        let (pages, align) = (PageCount(wanted.total), request.align);
         self.events.record(Event::AreaRefused { pages, align });
         Err(match miss {
             Miss::CpuHeld => AreaError::CpuHeld,
             Miss::OutOfMetadata => AreaError::OutOfMetadata,
-            Miss::NoFit { .. } if request.wait == Wait::Never && self.has_reclaimable() => {
+            Miss::NoFit { .. } if wait == Wait::Never && self.has_reclaimable() => {
                 AreaError::WouldBlock
             }
             Miss::NoFit { largest } => AreaError::Exhausted { largest },
@@ -278,7 +305,9 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     /// Whether a request that may reclaim could find more space than there is now.
     fn has_reclaimable(&self) -> bool {
         let stats = self.stats();
-        stats.lazy_areas + stats.pooled_areas > 0 || !self.notifiers.lock().0.is_empty()
+        stats.lazy_areas + stats.pooled_areas > 0
+            || self.blocks.has_reclaimable()
+            || !self.notifiers.lock().0.is_empty()
     }
 
     /// Asks every notifier, with no lock held.
@@ -311,10 +340,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     /// See [`FreeAreaError`]; nothing changed.
     #[inline]
     pub fn free(&self, cpu: CpuId, start: Vpn) -> Result<Area, FreeAreaError> {
-        let retired = self.retire(cpu, start)?;
-        if retired.lazy_pages > self.lazy.limit && self.policy.drain == Drain::ByFreer {
-            self.drain();
-        }
+        let retired = self.retire(cpu, start, Claim::Plain)?;
+        self.drain_if_due(&retired);
         Ok(retired.area)
     }
 
@@ -324,11 +351,23 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     /// See [`FreeAreaError`]; nothing changed.
     #[inline]
     pub fn free_deferred(&self, cpu: CpuId, start: Vpn) -> Result<Area, FreeAreaError> {
-        self.retire(cpu, start).map(|retired| retired.area)
+        self.retire(cpu, start, Claim::Plain).map(|retired| retired.area)
     }
 
     #[inline(always)]
-    fn retire(&self, cpu: CpuId, start: Vpn) -> Result<Retired, FreeAreaError> {
+    pub(super) fn drain_if_due(&self, retired: &Retired) {
+        if retired.lazy_pages > self.lazy.limit && self.policy.drain == Drain::ByFreer {
+            self.drain();
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn retire(
+        &self,
+        cpu: CpuId,
+        start: Vpn,
+        claim: Claim,
+    ) -> Result<Retired, FreeAreaError> {
         if !self.knows(cpu) {
             return Err(FreeAreaError::UnknownCpu);
         }
@@ -336,7 +375,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
             return Err(FreeAreaError::Foreign);
         }
         let around = self.surroundings();
-        let retired = on_engine!(&self.engine, engine => engine.retire(start.get(), around))?;
+        let retired =
+            on_engine!(&self.engine, engine => engine.retire(start.get(), claim, around))?;
         self.events.record(Event::AreaFreed {
             start,
             lazy: PageCount(retired.lazy_pages),
@@ -346,8 +386,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     }
 
     #[inline(always)]
-    fn surroundings(&self) -> Surroundings<'_, P, E> {
-        Surroundings { pages: &self.pages, events: &self.events, lazy: &self.lazy }
+    pub(super) fn surroundings(&self) -> Surroundings<'_, M, E> {
+        Surroundings { mapper: &self.mapper, events: &self.events, lazy: &self.lazy }
     }
 
     /// What a freeing caller does above the limit, unless a purge runs already.
@@ -387,17 +427,30 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
             && self.lazy.pages() >= self.lazy.limit.saturating_mul(2)
     }
 
-    /// Purges everything, pools included (Linux: `vm_unmap_aliases`, then the full reclaim).
+    /// Purges everything: gives back every block without a live slot, then flushes all areas and empties the pools
+    /// (Linux: the full reclaim).
     pub fn purge_all(&self) -> Progress {
         let mut progress = Progress::default();
+        self.blocks.purge_idle(self);
         let around = self.surroundings();
         progress.add(on_engine!(&self.engine, it => it.purge(Scope::Everything, around)));
         progress
     }
 
-    /// The busy area that covers `at`, by its first page or any other, the guard page included.
+    /// The busy area that covers `at`, by its first page or any other, the guard page included. Inside a block: the
+    /// mapping that covers it, as an area of the CPU that owns the block.
     #[must_use]
     pub fn find(&self, at: Vpn) -> Option<Area> {
+        let (area, kind) = self.find_any(at)?;
+        if kind != AreaKind::Block {
+            return Some(area);
+        }
+        let RamArea { start, pages } = self.blocks.find(at.get())?;
+        Some(Area { start, pages, ..area })
+    }
+
+    /// The area that covers `at`, blocks included.
+    pub(super) fn find_any(&self, at: Vpn) -> Option<(Area, AreaKind)> {
         if !self.span.contains(at.get()) {
             return None;
         }
@@ -503,7 +556,7 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     ///
     /// # Errors
     /// [`Busy`] if another handle for the same CPU is out.
-    pub fn cpu(&self, cpu: CpuId) -> Result<CpuHandle<'_, P, E>, Busy> {
+    pub fn cpu(&self, cpu: CpuId) -> Result<CpuHandle<'_, M, E>, Busy> {
         if !self.knows(cpu) {
             return Err(Busy::UnknownCpu);
         }
@@ -514,7 +567,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
             Engine::Linux(_) => None,
             Engine::Nofrag(engine) => engine.take_pools(cpu),
         };
-        Ok(CpuHandle { space: self, cpu, pools })
+        let arena = self.blocks.take_arena(cpu);
+        Ok(CpuHandle { space: self, cpu, pools, arena })
     }
 
     /// Counts since construction. Takes every lock in turn.
@@ -522,6 +576,7 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     pub fn counters(&self) -> VmapCounters {
         let mut counters = VmapCounters::default();
         on_engine!(&self.engine, engine => engine.add_counters(&mut counters));
+        self.blocks.add_counters(&mut counters);
         // One update of the count of lazy pages for each free, one for each step of the purge.
         counters.atomic_updates = counters.frees + counters.purge.steps;
         counters
@@ -567,8 +622,8 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
 
     /// What stands behind the page numbers.
     #[must_use]
-    pub fn pages(&self) -> &P {
-        &self.pages
+    pub fn mapper(&self) -> &M {
+        &self.mapper
     }
 
     /// Every area on the books, busy, lazy or pooled, by ascending address. While other threads work it is a mixture of
@@ -600,11 +655,12 @@ impl<P: Pages, E: EventSink> VmapSpace<P, E> {
     }
 }
 
-impl<P: Pages, E: EventSink> Check for VmapSpace<P, E> {
+impl<M: Mapper, E: EventSink> Check for VmapSpace<M, E> {
     /// Verifies the engine's laws, and that areas and free ranges tile the space. Only meaningful while no other thread
     /// works. Reports no violation when there is no memory for the lists.
     fn check(&self) -> Result<(), Violation> {
         on_engine!(&self.engine, engine => engine.check())?;
+        self.blocks.check()?;
         let (Ok(areas), Ok(holes)) = (self.areas(), self.holes()) else { return Ok(()) };
         let mut tiles: Vec<Span> = Vec::new();
         if tiles.try_reserve(areas.len() + holes.len()).is_err() {
@@ -626,7 +682,7 @@ impl<P: Pages, E: EventSink> Check for VmapSpace<P, E> {
         for record in areas.iter().filter(|record| record.state == AreaState::Busy) {
             let last = Vpn(record.area.span().end() - 1);
             let law = "every busy area is found by each of its pages";
-            let found = self.find(last) == Some(record.area);
+            let found = self.find_any(last).map(|(area, _)| area) == Some(record.area);
             Violation::unless(law, last.get(), found)?;
         }
         Ok(())
@@ -635,14 +691,16 @@ impl<P: Pages, E: EventSink> Check for VmapSpace<P, E> {
 
 /// The fast path of one CPU; see [`VmapSpace::cpu`]. Dropping it gives the CPU back.
 #[derive(Debug)]
-pub struct CpuHandle<'a, P: Pages = (), E: EventSink = ()> {
-    space: &'a VmapSpace<P, E>,
+pub struct CpuHandle<'a, M: Mapper = (), E: EventSink = ()> {
+    space: &'a VmapSpace<M, E>,
     cpu: CpuId,
     /// Under [`Layout::Shards`]: the CPU's pools, taken out of the space.
     pools: Option<CpuPools>,
+    /// Under [`BlockIndex::Direct`](super::BlockIndex::Direct): the CPU's blocks, likewise.
+    arena: Option<Arena>,
 }
 
-impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
+impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
     /// As [`VmapSpace::alloc`].
     ///
     /// # Errors
@@ -659,7 +717,7 @@ impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
 
     #[inline(never)]
     fn alloc_anyhow(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
-        let CpuHandle { space, cpu, pools } = self;
+        let CpuHandle { space, cpu, pools, .. } = self;
         let (Engine::Nofrag(engine), Some(pools)) = (&space.engine, pools) else {
             return space.alloc(*cpu, request);
         };
@@ -674,6 +732,29 @@ impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
                 space.overflow(request, &wanted, miss, again)
             }
         }
+    }
+
+    /// As [`VmapSpace::map_ram`].
+    ///
+    /// # Errors
+    /// See [`MapRamError`].
+    #[inline]
+    pub fn map_ram(
+        &mut self,
+        pages: u64,
+        context: &M::Context,
+    ) -> Result<RamArea, MapRamError<M::Error>> {
+        let CpuHandle { space, cpu, arena, .. } = self;
+        space.map_ram_from(*cpu, arena.as_mut(), pages, context)
+    }
+
+    /// As [`VmapSpace::unmap_ram`].
+    ///
+    /// # Errors
+    /// See [`UnmapRamError`]; nothing changed.
+    #[inline]
+    pub fn unmap_ram(&mut self, area: RamArea) -> Result<(), UnmapRamError> {
+        self.space.unmap_ram(self.cpu, area)
     }
 
     /// As [`VmapSpace::free`].
@@ -691,10 +772,13 @@ impl<P: Pages, E: EventSink> CpuHandle<'_, P, E> {
     }
 }
 
-impl<P: Pages, E: EventSink> Drop for CpuHandle<'_, P, E> {
+impl<M: Mapper, E: EventSink> Drop for CpuHandle<'_, M, E> {
     fn drop(&mut self) {
         if let (Engine::Nofrag(engine), Some(pools)) = (&self.space.engine, self.pools.take()) {
             engine.put_pools(self.cpu, pools);
+        }
+        if let Some(arena) = self.arena.take() {
+            self.space.blocks.put_arena(self.cpu, arena, self.space);
         }
         self.space.held[self.cpu.rank()].store(false, Ordering::Release);
     }
@@ -717,6 +801,14 @@ fn must_agree(policy: &VmapPolicy) -> Result<(), ConfigError> {
     }
     if matches!(policy.pools, Pools::ExactSize(_)) && policy.layout != Layout::Nodes {
         return Err(ConfigError::Contradiction("exact-size pools belong to nodes"));
+    }
+    let BlockPolicy { index, reuse, .. } = policy.blocks;
+    if index == BlockIndex::Direct && policy.layout != Layout::Shards {
+        return Err(ConfigError::Contradiction("directly indexed blocks belong to shards"));
+    }
+    if reuse == Reuse::FlushEpoch && index != BlockIndex::Direct {
+        let why = "slots are recycled one by one only in directly indexed blocks";
+        return Err(ConfigError::Contradiction(why));
     }
     if policy.layout == Layout::Shards && policy.lazy != LazyStore::Separate {
         return Err(ConfigError::Contradiction("shards keep lazy areas separate"));

@@ -67,7 +67,7 @@ impl Model {
         assert!(request.within.unwrap_or(self.bounds).covers(taken), "{name}, step {step}: inside");
         let clash = self.live.iter().find(|other| other.span().intersection(taken).is_some());
         assert_eq!(clash, None, "{name}, step {step}: {area:?} overlaps");
-        assert!(!self.space.pages().is_stale(taken), "{name}, step {step}: reused before a flush");
+        assert!(!self.space.mapper().is_stale(taken), "{name}, step {step}: reused before a flush");
         self.live.push(area);
     }
 

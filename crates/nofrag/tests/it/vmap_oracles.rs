@@ -42,9 +42,9 @@ fn oracle_12_a_drain_begins_above_the_limit_and_not_at_it() {
         }
         assert_eq!(space.lazy_pages().get(), 100);
         assert!(!space.drain_wanted());
-        assert_eq!(space.pages().flushes.load(Ordering::SeqCst), 0, "{}", preset.name);
+        assert_eq!(space.mapper().flushes.load(Ordering::SeqCst), 0, "{}", preset.name);
         space.free(by, areas[100].start).unwrap();
-        assert_eq!(space.pages().flushes.load(Ordering::SeqCst), 1, "{}", preset.name);
+        assert_eq!(space.mapper().flushes.load(Ordering::SeqCst), 1, "{}", preset.name);
         assert!(space.lazy_pages().get() <= 100, "{}", preset.name);
         space.check().unwrap();
     }

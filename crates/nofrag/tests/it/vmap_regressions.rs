@@ -36,10 +36,10 @@ fn flush_before_reuse() {
         let request = AreaRequest::new(7);
         let impatient = space.alloc(by, &request.wait(Wait::Never));
         assert_eq!(impatient, Err(AreaError::WouldBlock), "{}", preset.name);
-        assert_eq!(space.pages().flushes.load(Ordering::SeqCst), 0, "{}", preset.name);
+        assert_eq!(space.mapper().flushes.load(Ordering::SeqCst), 0, "{}", preset.name);
         let second = space.alloc(by, &request).unwrap();
         assert_eq!(second.start, first.start);
-        assert!(!space.pages().is_stale(second.span()), "{}", preset.name);
+        assert!(!space.mapper().is_stale(second.span()), "{}", preset.name);
     }
 }
 
@@ -51,13 +51,13 @@ fn flush_before_reuse_through_a_handle() {
     let mut kept = Vec::new();
     for round in 0..2000 {
         let area = handle.alloc(&AreaRequest::new(1 + round % 7)).unwrap();
-        assert!(!space.pages().is_stale(area.span()), "round {round}");
+        assert!(!space.mapper().is_stale(area.span()), "round {round}");
         kept.push(area.start);
         if kept.len() > 5 {
             handle.free(kept.swap_remove(round as usize % 5)).unwrap();
         }
     }
-    assert!(space.pages().flushes.load(Ordering::SeqCst) > 0);
+    assert!(space.mapper().flushes.load(Ordering::SeqCst) > 0);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn atomic_sleep() {
             space.free_deferred(by, area.start).unwrap();
         }
         assert_eq!(space.alloc(by, &request), Err(AreaError::WouldBlock), "{}", preset.name);
-        let flushes = space.pages().flushes.load(Ordering::SeqCst);
+        let flushes = space.mapper().flushes.load(Ordering::SeqCst);
         assert_eq!(flushes, 0, "{}: a non-blocking caller never reclaims", preset.name);
         space.alloc(by, &request.wait(Wait::MayReclaim)).unwrap();
     }

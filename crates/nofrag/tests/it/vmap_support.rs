@@ -2,7 +2,8 @@
 
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
-use nofrag::vmap::{LazyLimit, Pages, Preset, VmapConfig, VmapPolicy, VmapSpace};
+use nofrag::vmap::{Epoch, LazyLimit, Mapper, Preset, RamArea, VmapConfig, VmapPolicy, VmapSpace};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Knows for each page whether stale translations of it may be cached: set when a freed area is cleared, reset by a
@@ -35,13 +36,21 @@ impl StaleBook {
     }
 }
 
-impl Pages for StaleBook {
+impl Mapper for StaleBook {
+    type Context = ();
+    type Error = Infallible;
+
+    fn install(&self, area: RamArea, _context: &()) -> Result<(), Infallible> {
+        assert!(!self.is_stale(area.span()), "{area:?} is mapped where translations are stale");
+        Ok(())
+    }
+
     fn clear(&self, area: Span) {
         self.of(area).iter().for_each(|page| page.store(true, Ordering::SeqCst));
     }
 
-    fn flush(&self, ranges: &[Span]) {
-        self.flushes.fetch_add(1, Ordering::SeqCst);
+    fn flush(&self, ranges: &[Span]) -> Epoch {
+        let epoch = Epoch(self.flushes.fetch_add(1, Ordering::SeqCst) + 1);
         self.ranges.fetch_add(ranges.len() as u64, Ordering::SeqCst);
         for pair in ranges.windows(2) {
             assert!(pair[0].end() <= pair[1].start(), "flushed ranges ascend and are disjoint");
@@ -49,6 +58,13 @@ impl Pages for StaleBook {
         for range in ranges {
             self.of(*range).iter().for_each(|page| page.store(false, Ordering::SeqCst));
         }
+        epoch
+    }
+
+    /// Every flush returns when it is done; the one whose number is largest may still be running elsewhere, but whoever
+    /// asks has his own behind him.
+    fn completed(&self) -> Epoch {
+        Epoch(self.flushes.load(Ordering::SeqCst))
     }
 }
 

@@ -32,7 +32,7 @@ impl Town {
         let request = AreaRequest::new(1 + random.below(20)).align(1 << random.below(3));
         match self.space.alloc(by, &request) {
             Ok(area) => {
-                assert!(!self.space.pages().is_stale(area.span()), "reused before a flush");
+                assert!(!self.space.mapper().is_stale(area.span()), "reused before a flush");
                 self.claim(area.span(), NOBODY, me, "handed out twice");
                 self.post.lock().unwrap().push((area, me));
             }
@@ -140,7 +140,7 @@ fn a_handle_works_while_others_free_and_purge() {
         for round in 0..5000 {
             match handle.alloc(&AreaRequest::new(1 + round % 6)) {
                 Ok(area) => {
-                    assert!(!space.pages().is_stale(area.span()), "reused before a flush");
+                    assert!(!space.mapper().is_stale(area.span()), "reused before a flush");
                     send.send(area).unwrap();
                 }
                 Err(AreaError::Exhausted { .. }) => std::thread::yield_now(),

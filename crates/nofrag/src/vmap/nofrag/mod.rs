@@ -25,11 +25,13 @@ use self::pools::{AREAS_PER_HOLD, Batch, Flushed, POOL_MAX_PAGES, Pushed};
 use self::word::AreaWord;
 use super::counters::{PurgeCounters, VmapCounters, VmapStats};
 use super::engine::{
-    AreaRecord, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
+    AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
 };
 use super::free_space::{FreeSpace, Pieces};
+use super::mapper::wait_for;
 use super::{
-    Area, AreaRequest, AreaState, FreeAreaError, Guard, LoadError, Pages, Pools, VmapConfig,
+    Area, AreaKind, AreaRequest, AreaState, BlockGeometry, Epoch, FreeAreaError, Guard, LoadError,
+    Mapper, Pools, VmapConfig,
 };
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
@@ -91,6 +93,8 @@ struct Inbox {
 struct Purge {
     /// Detached and flushed areas that are not returned yet. Has room for [`DETACH_MAX`].
     flushed: Vec<Freed>,
+    /// Their flush, which may take a while to complete.
+    awaited: Epoch,
     /// Scratch of each slice.
     batch: Batch,
     /// Where the areas of the last flush lay: the guess by which the next flush is cut into ranges.
@@ -109,14 +113,26 @@ enum Destination {
     FreeRanges,
 }
 
-/// Alignments that the free ranges serve in O(log n): 64 pages, the largest small map, and 512 pages, a huge page of 2
+/// Alignments that the free ranges serve in O(log n), besides that of blocks: 64 pages, and 512 pages, a huge page of 2
 /// MiB.
-const ALIGN_CLASSES: [u8; 2] = [6, 9];
+const ALIGN_CLASSES: [u32; 2] = [6, 9];
+
+/// These alignments and that of the blocks.
+fn align_classes(blocks: BlockGeometry) -> AlignClasses {
+    let mut exponents = [0; ALIGN_CLASSES.len() + 1];
+    let block = blocks.slots().ilog2();
+    let count = ALIGN_CLASSES.len() + usize::from(!ALIGN_CLASSES.contains(&block));
+    for (place, exponent) in exponents.iter_mut().zip(ALIGN_CLASSES.into_iter().chain([block])) {
+        *place = exponent as u8;
+    }
+    let exponents = &mut exponents[..count];
+    exponents.sort_unstable();
+    AlignClasses::new(exponents).expect("ascending exponents below 31")
+}
 
 impl Nofrag {
     pub(super) fn new(config: &VmapConfig, lazy_limit: u64) -> Result<Nofrag, OutOfMetadata> {
-        let align_classes =
-            AlignClasses::new(&ALIGN_CLASSES).expect("ascending exponents below 31");
+        let align_classes = align_classes(config.policy.blocks.geometry);
         let index = Config { index: config.policy.index, align_classes, size_index: false };
         let count = config.cpus.len();
         let mut per_cpu = Vec::new();
@@ -132,6 +148,7 @@ impl Nofrag {
         flushed.try_reserve_exact(DETACH_MAX).map_err(|_| OutOfMetadata)?;
         let purge = Purge {
             flushed,
+            awaited: Epoch::default(),
             batch: Batch::new(),
             last_hull: (0, config.span.len() - 1),
             cursor: 0,
@@ -183,7 +200,9 @@ impl Nofrag {
         if request.within.is_some() || pages == 0 || !align.is_power_of_two() {
             return None;
         }
-        let start = self.pop_pooled(pools, cpu, pages.checked_add(guard.pages())?, guard, align)?;
+        let total = pages.checked_add(guard.pages())?;
+        let word = AreaWord::busy(total, guard, cpu.rank() as u32);
+        let start = self.pop_pooled(pools, total, align, word)?;
         Some(Area { start, pages: PageCount(pages), guard, cpu })
     }
 
@@ -191,13 +210,11 @@ impl Nofrag {
     fn pop_pooled(
         &self,
         pools: &mut CpuPools,
-        cpu: CpuId,
         total: u64,
-        guard: Guard,
         align: u64,
+        word: AreaWord,
     ) -> Option<Vpn> {
         let pooled = pools.pop(self.base, total, align)?;
-        let word = AreaWord::busy(total, guard, cpu.rank() as u32);
         // Pairs with the load in `retire`: whoever learnt of the area reads its new word.
         self.books.word(pooled.slot).store(word.0, Ordering::Release);
         Some(Vpn(self.base + pooled.offset))
@@ -219,22 +236,42 @@ impl Nofrag {
         wanted: &Wanted,
     ) -> Result<Area, Miss> {
         self.settle(pools, cpu);
-        let Wanted { total, guard, align, within } = *wanted;
-        let word = AreaWord::busy(total, guard, cpu.rank() as u32);
+        let Wanted { total, guard, align, within, kind } = *wanted;
+        let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
         if let Within::Whole(_) = within
-            && let Some(start) = self.pop_pooled(pools, cpu, total, guard, align)
+            && let Some(start) = self.pop_pooled(pools, total, align, word)
         {
             return Ok(self.area(start.get() - self.base, word));
         }
         pools.counters.misses += u64::from(total <= POOL_MAX_PAGES);
+        let area = self.cut(word, wanted)?;
+        pools.slow_allocs += 1;
+        Ok(area)
+    }
+
+    /// Takes an area out of the free ranges and enters it into the books.
+    fn cut(&self, word: AreaWord, wanted: &Wanted) -> Result<Area, Miss> {
         let span = self.free.lock().take(&wanted.request())?;
         let offset = span.start() - self.base;
         if let Err(why) = self.books.register(offset, word) {
             self.free.lock().give(span, 1);
             return Err(why.into());
         }
-        pools.slow_allocs += 1;
         Ok(self.area(offset, word))
+    }
+
+    /// Takes an area for a block. Blocks are too large for pools, so whoever holds those need not be asked.
+    pub(super) fn take_block(&self, cpu: CpuId, wanted: &Wanted) -> Result<u64, Miss> {
+        let Wanted { total, guard, kind, .. } = *wanted;
+        let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
+        self.cut(word, wanted).map(|area| area.start.get())
+    }
+
+    /// Gives the area of a block back at once: it has no live slot, and everything in it was flushed.
+    pub(super) fn release_block(&self, start: u64, pages: u64) {
+        let mut batch = Batch::new();
+        batch.push(start - self.base, pages);
+        self.give_back(&mut batch);
     }
 
     /// Takes over the CPU's inbox, gives surplus back, and serves a full purge's request.
@@ -322,12 +359,13 @@ impl Nofrag {
         batch.clear();
     }
 
-    /// Frees the busy area that starts at `start`: it becomes lazy.
+    /// Frees the busy area that starts at `start`, if the claim about it is right: it becomes lazy.
     #[inline(always)]
-    pub(super) fn retire<P: Pages, E: EventSink>(
+    pub(super) fn retire<M: Mapper, E: EventSink>(
         &self,
         start: u64,
-        around: Surroundings<'_, P, E>,
+        claim: Claim,
+        around: Surroundings<'_, M, E>,
     ) -> Result<Retired, FreeAreaError> {
         let offset = start - self.base;
         let mut shard = self.books.lock(offset);
@@ -340,12 +378,16 @@ impl Nofrag {
         if !word.is_busy() {
             return Err(FreeAreaError::DoubleFree);
         }
+        let pages = word.total() - word.guard().pages();
+        if let Some(why) = claim.refuted_by(word.kind(), pages) {
+            return Err(why);
+        }
         // Two frees of one area meet in the shard's lock: the second one finds it idle.
         cell.store(word.as_idle().0, Ordering::Release);
         shard.frees += 1;
-        if P::CLEARS {
+        if M::CLEARS && claim.clears() {
             drop(shard);
-            around.pages.clear(self.area(offset, word).span());
+            around.mapper.clear(self.area(offset, word).span());
             shard = self.books.lock(offset);
         }
         let freed = Freed { offset, total: word.total(), slot, pool: word.pool() };
@@ -362,17 +404,17 @@ impl Nofrag {
         not_a_start(covering.map(|(start, _)| Vpn(self.base + start)))
     }
 
-    /// The busy area that covers `at`.
-    pub(super) fn find(&self, at: u64) -> Option<Area> {
+    /// The busy area that covers `at`, and what it is for.
+    pub(super) fn find(&self, at: u64) -> Option<(Area, AreaKind)> {
         let (offset, word) = self.books.covering(at - self.base)?;
-        Some(self.area(offset, word))
+        Some((self.area(offset, word), word.kind()))
     }
 
     /// Flushes lazy areas and makes them allocatable.
-    pub(super) fn purge<P: Pages, E: EventSink>(
+    pub(super) fn purge<M: Mapper, E: EventSink>(
         &self,
         scope: Scope,
-        around: Surroundings<'_, P, E>,
+        around: Surroundings<'_, M, E>,
     ) -> Purged {
         let mut purge = self.purge.lock();
         let mut done = Purged::default();
@@ -383,7 +425,11 @@ impl Nofrag {
                 break;
             }
             let destination = match scope {
-                Scope::Everything => Destination::FreeRanges,
+                Scope::Everything => {
+                    wait_for(around.mapper, purge.awaited);
+                    Destination::FreeRanges
+                }
+                Scope::Areas(_) if around.mapper.completed() < purge.awaited => break,
                 Scope::Areas(_) => Destination::Pools,
             };
             let (areas, pages) = self.return_slice(&mut purge, budget, destination, around);
@@ -399,21 +445,22 @@ impl Nofrag {
 
     /// What a freeing caller does above the limit: one slice, unless a purge is running. Above twice the limit it waits
     /// for that purge, since frees would outrun it.
-    pub(super) fn drain_slice<P: Pages, E: EventSink>(&self, around: Surroundings<'_, P, E>) {
+    pub(super) fn drain_slice<M: Mapper, E: EventSink>(&self, around: Surroundings<'_, M, E>) {
         let must_wait = around.lazy.pages() >= around.lazy.limit.saturating_mul(2);
         let purge = if must_wait { Some(self.purge.lock()) } else { self.purge.try_lock() };
         let Some(mut purge) = purge else { return };
-        if !purge.flushed.is_empty() || self.detach(&mut purge, DETACH_MAX, around) {
+        let any = !purge.flushed.is_empty() || self.detach(&mut purge, DETACH_MAX, around);
+        if any && around.mapper.completed() >= purge.awaited {
             self.return_slice(&mut purge, AREAS_PER_HOLD, Destination::Pools, around);
         }
     }
 
     /// Moves up to `budget` lazy areas from the shards to the purge and flushes them. Whether there were any.
-    fn detach<P: Pages, E: EventSink>(
+    fn detach<M: Mapper, E: EventSink>(
         &self,
         purge: &mut Purge,
         budget: usize,
-        around: Surroundings<'_, P, E>,
+        around: Surroundings<'_, M, E>,
     ) -> bool {
         debug_assert!(purge.flushed.is_empty(), "what was flushed is returned first");
         let wanted = budget.min(DETACH_MAX);
@@ -443,11 +490,11 @@ impl Nofrag {
     }
 
     /// Drops stale translations of everything detached, as a few disjoint ranges rather than one hull.
-    fn flush<P: Pages, E: EventSink>(&self, purge: &mut Purge, around: Surroundings<'_, P, E>) {
+    fn flush<M: Mapper, E: EventSink>(&self, purge: &mut Purge, around: Surroundings<'_, M, E>) {
         let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
         let count = self.flush_ranges(purge, &mut ranges);
         let ranges = &ranges[..count];
-        around.pages.flush(ranges);
+        purge.awaited = around.mapper.flush(ranges);
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let areas = purge.flushed.len() as u64;
         purge.counters.flushes += 1;
@@ -481,12 +528,12 @@ impl Nofrag {
     }
 
     /// Returns up to `budget` flushed areas, at most one hold's worth. How many areas and pages it were.
-    fn return_slice<P: Pages, E: EventSink>(
+    fn return_slice<M: Mapper, E: EventSink>(
         &self,
         purge: &mut Purge,
         budget: usize,
         destination: Destination,
-        around: Surroundings<'_, P, E>,
+        around: Surroundings<'_, M, E>,
     ) -> (u64, u64) {
         let Purge { flushed, batch, counters, .. } = purge;
         let kept = flushed.len() - budget.min(AREAS_PER_HOLD).min(flushed.len());
@@ -731,7 +778,7 @@ impl Nofrag {
                     (false, Ok(_)) => AreaState::Lazy,
                     (false, Err(_)) => AreaState::Pooled,
                 };
-                AreaRecord { area: self.area(offset, word), state }
+                AreaRecord { area: self.area(offset, word), state, kind: word.kind() }
             }));
         }
         Ok(())

@@ -2,19 +2,25 @@
 
 use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Published};
-use crate::vmap::Guard;
+use crate::vmap::{AreaKind, Guard};
 use alloc::vec::Vec;
 
-const STATE_BITS: u32 = 2;
-const GUARD_BIT: u32 = 2;
-const CPU_SHIFT: u32 = 3;
+const STATE_BITS: u32 = 3;
+const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+const GUARD_BIT: u32 = STATE_BITS;
+const CPU_SHIFT: u32 = GUARD_BIT + 1;
 const CPU_BITS: u32 = 14;
 const PAGES_SHIFT: u32 = CPU_SHIFT + CPU_BITS;
 
+/// In use; the digits above say for what.
 const BUSY: u64 = 1;
 /// Busy, and a piece of a group: groups are placed top-down where all pieces fit at once, and a pool would keep such
 /// places from the next group.
 const BUSY_PIECE: u64 = 3;
+/// Busy, made by `map_ram` for a request that is too large for a block.
+const BUSY_RAM: u64 = 5;
+/// Busy, a block from which `map_ram` cuts mappings.
+const BUSY_BLOCK: u64 = 7;
 /// Freed: lazy, detached or pooled. Which one, the lists tell; nothing on the fast path asks.
 const IDLE: u64 = 2;
 
@@ -35,10 +41,31 @@ impl AreaWord {
         AreaWord(AreaWord::busy(total, Guard::None, cpu).0 | BUSY_PIECE)
     }
 
+    /// The same area with this use.
+    #[inline(always)]
+    pub(super) fn for_kind(self, kind: AreaKind) -> AreaWord {
+        debug_assert!(self.is_busy(), "only what is busy is in use");
+        AreaWord(match kind {
+            AreaKind::Plain => self.0,
+            AreaKind::Ram => self.0 | BUSY_RAM,
+            AreaKind::Block => self.0 | BUSY_BLOCK,
+        })
+    }
+
+    /// What a busy area is for.
+    #[inline(always)]
+    pub(super) fn kind(self) -> AreaKind {
+        match self.0 & STATE_MASK {
+            BUSY_RAM => AreaKind::Ram,
+            BUSY_BLOCK => AreaKind::Block,
+            _ => AreaKind::Plain,
+        }
+    }
+
     /// The same area, freed.
     #[inline(always)]
     pub(super) fn as_idle(self) -> AreaWord {
-        AreaWord(self.0 & !((1 << STATE_BITS) - 1) | IDLE)
+        AreaWord(self.0 & !STATE_MASK | IDLE)
     }
 
     #[inline(always)]
@@ -49,7 +76,7 @@ impl AreaWord {
     /// The position of the CPU to whose pools the area goes back once it is flushed, if to any.
     #[inline(always)]
     pub(super) fn pool(self) -> Option<u32> {
-        let piece = self.0 & ((1 << STATE_BITS) - 1) == BUSY_PIECE;
+        let piece = self.0 & STATE_MASK == BUSY_PIECE;
         (!piece).then(|| self.cpu())
     }
 

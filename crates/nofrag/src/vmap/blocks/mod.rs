@@ -1,0 +1,165 @@
+//! Blocks: the allocator of small mappings in front of the areas (Pen 2015, Rezki 2023).
+//!
+//! A *block* is an area, aligned to its size, that is cut into page *slots*. Every CPU hands out slots of its own
+//! blocks; a mapping may be ended by any CPU. A slot is free, live, or *dirty*: unmapped, while stale translations of
+//! it may still be cached.
+//!
+//! Two engines, chosen by [`BlockIndex`](policy::BlockIndex): `queues` is Linux's, from 3.19 to 6.11, and `slots` ours.
+
+pub(in crate::vmap) mod policy;
+mod queues;
+mod slots;
+
+use self::policy::BlockIndex;
+use self::queues::Queues;
+pub(super) use self::slots::Arena;
+use self::slots::SlotBlocks;
+use super::engine::Miss;
+use super::{BlockRecord, BlockStats, Mapper, RamArea, UnmapRamError, VmapConfig, VmapCounters};
+use crate::check::Violation;
+use crate::cpu::CpuId;
+use crate::ranges::{OutOfMetadata, Span};
+use alloc::vec::Vec;
+
+/// Where blocks come from and go to, and what stands behind their pages.
+pub(super) trait AreaSource {
+    type Mapper: Mapper;
+
+    fn mapper(&self) -> &Self::Mapper;
+
+    /// The first page of a new block. No lock of higher rank than the arena's may be held.
+    fn take_block(&self, cpu: CpuId) -> Result<u64, Miss>;
+
+    /// Frees a block lazily: slots of it may be dirty.
+    fn retire_block(&self, cpu: CpuId, start: u64);
+
+    /// Gives a block back at once: none of its slots is dirty.
+    fn release_block(&self, start: u64);
+}
+
+/// What an alias flush found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Aliases {
+    pub(super) visited: u64,
+    pub(super) returned: u64,
+    /// The hull of dirty slots that are still to be flushed.
+    pub(super) stale: Option<Span>,
+}
+
+/// Chosen once, by [`BlockIndex`]. There is one per space, and an indirection would cost every operation.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub(super) enum Blocks {
+    Queues(Queues),
+    Slots(SlotBlocks),
+}
+
+/// Calls the same method on whichever engine is in use.
+macro_rules! on_blocks {
+    ($blocks:expr, $it:ident => $call:expr) => {
+        match $blocks {
+            Blocks::Queues($it) => $call,
+            Blocks::Slots($it) => $call,
+        }
+    };
+}
+
+impl Blocks {
+    pub(super) fn new(config: &VmapConfig) -> Result<Blocks, OutOfMetadata> {
+        Ok(match config.policy.blocks.index {
+            BlockIndex::Global | BlockIndex::PerCpu => Blocks::Queues(Queues::new(config)?),
+            BlockIndex::Direct => Blocks::Slots(SlotBlocks::new(config)?),
+        })
+    }
+
+    /// The first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `arena` is the CPU's, if the
+    /// caller holds it.
+    #[inline(always)]
+    pub(super) fn map<A: AreaSource>(
+        &self,
+        cpu: CpuId,
+        arena: Option<&mut Arena>,
+        pages: u32,
+        areas: &A,
+    ) -> Result<u64, Miss> {
+        match self {
+            Blocks::Queues(queues) => queues.map(cpu, pages, areas),
+            Blocks::Slots(slots) => match arena {
+                Some(arena) => slots.map_from(arena, cpu, pages, areas),
+                None => slots.map(cpu, pages, areas),
+            },
+        }
+    }
+
+    /// Ends the mapping. `NotMapped` if no block covers its first page, or nothing was ever mapped there.
+    #[inline(always)]
+    pub(super) fn unmap<A: AreaSource>(
+        &self,
+        area: RamArea,
+        areas: &A,
+    ) -> Result<(), UnmapRamError> {
+        on_blocks!(self, it => it.unmap(area, areas))
+    }
+
+    /// The mapping that covers page `at`.
+    pub(super) fn find(&self, at: u64) -> Option<RamArea> {
+        on_blocks!(self, it => it.find(at))
+    }
+
+    /// Calls `visit` with the runs of mapped pages of the block with this number (its first page over its size), if
+    /// there is one, by ascending address.
+    pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
+        on_blocks!(self, it => it.for_each_live(number, visit));
+    }
+
+    /// Flushes every dirty slot, or leaves the hull of them to the caller; gives idle blocks back.
+    pub(super) fn flush_aliases<A: AreaSource>(&self, areas: &A) -> Aliases {
+        on_blocks!(self, it => it.flush_aliases(areas))
+    }
+
+    /// Gives back every block of every CPU in which nothing is live.
+    pub(super) fn purge_idle<A: AreaSource>(&self, areas: &A) {
+        on_blocks!(self, it => it.purge_idle(areas));
+    }
+
+    /// The same for the blocks of a CPU that the caller holds.
+    pub(super) fn purge_arena<A: AreaSource>(&self, cpu: CpuId, arena: &mut Arena, areas: &A) {
+        if let Blocks::Slots(slots) = self {
+            slots.purge_arena(cpu, arena, areas);
+        }
+    }
+
+    /// Whether a purge could give a block back.
+    pub(super) fn has_reclaimable(&self) -> bool {
+        on_blocks!(self, it => it.has_reclaimable())
+    }
+
+    pub(super) fn take_arena(&self, cpu: CpuId) -> Option<Arena> {
+        match self {
+            Blocks::Queues(_) => None,
+            Blocks::Slots(slots) => slots.take_arena(cpu),
+        }
+    }
+
+    pub(super) fn put_arena<A: AreaSource>(&self, cpu: CpuId, arena: Arena, areas: &A) {
+        if let Blocks::Slots(slots) = self {
+            slots.put_arena(cpu, arena, areas);
+        }
+    }
+
+    pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
+        on_blocks!(self, it => it.add_counters(counters));
+    }
+
+    pub(super) fn stats(&self) -> BlockStats {
+        on_blocks!(self, it => it.stats())
+    }
+
+    pub(super) fn collect(&self, out: &mut Vec<BlockRecord>) -> Result<(), OutOfMetadata> {
+        on_blocks!(self, it => it.collect(out))
+    }
+
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        on_blocks!(self, it => it.check())
+    }
+}

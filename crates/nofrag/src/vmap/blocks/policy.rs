@@ -1,0 +1,315 @@
+//! Every difference between the block engines as a value.
+
+use crate::units::PageSize;
+
+/// How small mappings ([`map_ram`](super::super::VmapSpace::map_ram)) are cut from blocks.
+///
+/// The values of [`BlockIndex`] choose the engine: `Global` and `PerCpu` are Linux's, `Direct` is ours, which heeds
+/// `geometry`, `classes` and `reuse` only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockPolicy {
+    /// How large a block is, and what is too large for one.
+    pub geometry: BlockGeometry,
+    /// To which sizes requests are rounded up.
+    pub classes: SizeClasses,
+    /// When slots of a block are handed out again.
+    pub reuse: Reuse,
+    /// How the block of an address is found.
+    pub index: BlockIndex,
+    /// Where a new block joins its CPU's list.
+    pub new_block: NewBlock,
+    /// How the request that made a new block necessary gets its slots.
+    pub first_slots: FirstSlots,
+    /// What is remembered of slots that await a flush.
+    pub dirty: DirtyTracking,
+    /// Whether a block knows which of its slots are live.
+    pub live_map: LiveMap,
+    /// Which idle blocks an alias flush leaves alone.
+    pub keep: KeepBlocks,
+    /// How an alias flush finds the blocks.
+    pub aliases: AliasWalk,
+    /// Which list a purged block is taken off.
+    pub purge_queue: PurgeQueue,
+    /// How a bucket of the index is chosen.
+    pub hash: HashIds,
+}
+
+/// The size of a block and of the largest mapping that is cut from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockGeometry {
+    slots: u32,
+    max_pages: u32,
+}
+
+/// Linux's constants: bounds of the number of slots (`VMAP_BBMAP_BITS`), and how many blocks a CPU should have room for.
+const LINUX_MAX_SLOTS: u64 = 1024;
+const LINUX_BLOCKS_PER_CPU: u64 = 16;
+
+impl BlockGeometry {
+    /// 64-bit Linux with 4 KiB pages for at most 2048 CPUs, which Pen's figures need: blocks of 1024 pages (4 MiB),
+    /// mappings of up to 64.
+    pub const LINUX_64: BlockGeometry = BlockGeometry { slots: 1024, max_pages: 64 };
+
+    /// Blocks of `slots` pages, mappings of up to `max_pages`. `None` unless both are powers of two with 1 <=
+    /// `max_pages` <= 64 and `2 * max_pages` <= `slots` <= 32768.
+    #[must_use]
+    pub const fn new(slots: u32, max_pages: u32) -> Option<BlockGeometry> {
+        let powers = slots.is_power_of_two() && max_pages.is_power_of_two();
+        if powers && max_pages <= 64 && 2 * max_pages <= slots && slots <= 1 << 15 {
+            Some(BlockGeometry { slots, max_pages })
+        } else {
+            None
+        }
+    }
+
+    /// Linux's formulas for a word of `word_bits` bits, pages of `page`, and a kernel built for `nr_cpus` CPUs:
+    /// mappings have up to `word_bits` pages (`VMAP_MAX_ALLOC`), and blocks are so small that 16 for each CPU fit into
+    /// a guess at the size of the vmalloc space, but have room for two of the largest mappings and at most 1024 slots.
+    ///
+    /// `None` unless `word_bits` is 32 or 64.
+    #[must_use]
+    pub const fn linux(word_bits: u32, page: PageSize, nr_cpus: u32) -> Option<BlockGeometry> {
+        let vmalloc_bytes: u64 = match word_bits {
+            32 => 128 << 20,
+            64 => 128 << 30,
+            _ => return None,
+        };
+        let cpus = if nr_cpus == 0 { 1 } else { (nr_cpus as u64).next_power_of_two() };
+        let wanted = vmalloc_bytes / page.bytes() / cpus / LINUX_BLOCKS_PER_CPU;
+        let least = 2 * word_bits as u64;
+        let slots = if wanted < least { least } else { wanted };
+        let slots = if slots > LINUX_MAX_SLOTS { LINUX_MAX_SLOTS } else { slots };
+        BlockGeometry::new(slots as u32, word_bits)
+    }
+
+    /// Pages of a block (Linux: `VMAP_BBMAP_BITS`).
+    #[must_use]
+    pub const fn slots(self) -> u32 {
+        self.slots
+    }
+
+    /// Pages of the largest mapping that is cut from a block (Linux: `VMAP_MAX_ALLOC`).
+    #[must_use]
+    pub const fn max_pages(self) -> u32 {
+        self.max_pages
+    }
+
+    /// An idle block with at least so many free slots is left alone by alias flushes since 6.5.
+    #[must_use]
+    pub const fn purge_threshold(self) -> u32 {
+        self.slots / 4
+    }
+}
+
+/// To which sizes requests are rounded up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SizeClasses {
+    /// Powers of two (Linux): a block is used up without a rest.
+    PowerOfTwo,
+    /// Four steps between powers of two.
+    Quarters,
+    /// Eight steps between powers of two: exact up to 8 pages.
+    Eighths,
+    /// Every size.
+    Exact,
+}
+
+impl SizeClasses {
+    /// `pages` rounded up; `pages` is not zero.
+    #[inline]
+    #[must_use]
+    pub const fn round(self, pages: u32) -> u32 {
+        let digits = match self {
+            SizeClasses::PowerOfTwo => return pages.next_power_of_two(),
+            SizeClasses::Quarters => 2,
+            SizeClasses::Eighths => 3,
+            SizeClasses::Exact => return pages,
+        };
+        let step = 1 << pages.ilog2().saturating_sub(digits);
+        (pages + step - 1) & !(step - 1)
+    }
+}
+
+/// When slots of a block are handed out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reuse {
+    /// When the whole block has been used and unmapped (Linux): one long-lived mapping pins a block.
+    WholeBlock,
+    /// Each on its own, once a flush that began after its unmapping has completed.
+    FlushEpoch,
+}
+
+/// How the block of an address is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockIndex {
+    /// One table, changed under one lock (Linux up to 6.3).
+    Global,
+    /// A bucket for each CPU, chosen by *address*, each with a lock of its own (Rezki 2023).
+    PerCpu,
+    /// By address, without a search; each place is written once, and changes need no lock (ours).
+    Direct,
+}
+
+/// Where a new block joins its CPU's list of blocks with free slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NewBlock {
+    /// In front (before Pen 2015): it hides the holes of older blocks for good.
+    Head,
+    /// Behind (Pen's first change).
+    Tail,
+}
+
+/// How the request that made a new block necessary gets its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FirstSlots {
+    /// By searching the list again (before Pen 2015).
+    SecondSearch,
+    /// With the block's creation (Pen's second change).
+    AtCreation,
+}
+
+/// What is remembered of slots that await a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DirtyTracking {
+    /// A bit for each slot (before Pen 2015).
+    Bitmap,
+    /// The smallest range that covers them (Pen's third change).
+    Range,
+}
+
+/// Whether a block knows which of its slots are live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LiveMap {
+    /// No: an unmapping holds the block's lock once.
+    None,
+    /// For readers, since 6.4: an unmapping holds the block's lock twice.
+    UsedMap,
+}
+
+/// Which idle blocks an alias flush leaves alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeepBlocks {
+    /// None: it purges every block without a live slot (before 6.5).
+    UsedUp,
+    /// Those of which a quarter is still free (6.5 and later).
+    QuarterFree,
+}
+
+/// How an alias flush finds the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AliasWalk {
+    /// By the lists of blocks with free slots, so it misses the dirty slots of full ones (before 6.5). Kept for tests.
+    FreeLists,
+    /// By the index: all of them.
+    Index,
+}
+
+/// Which list a purged block is taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PurgeQueue {
+    /// That of the bucket in which it was found, which need not be the one it is on (6.4 to 6.9). Kept for tests.
+    OfBucket,
+    /// That of the CPU that made it.
+    OfOwner,
+}
+
+/// How a bucket of the index is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashIds {
+    /// By the number of CPUs, taken as an id, which need not exist (CVE-2024-41032; 6.4 to 6.9.8). Kept for tests.
+    CountModulo,
+    /// By the bound of ids, and the next CPU that exists.
+    NextPossible,
+}
+
+impl BlockPolicy {
+    /// Linux before Pen's changes of 2015.
+    pub const LINUX_3_19: BlockPolicy = BlockPolicy {
+        geometry: BlockGeometry::LINUX_64,
+        classes: SizeClasses::PowerOfTwo,
+        reuse: Reuse::WholeBlock,
+        index: BlockIndex::Global,
+        new_block: NewBlock::Head,
+        first_slots: FirstSlots::SecondSearch,
+        dirty: DirtyTracking::Bitmap,
+        live_map: LiveMap::None,
+        keep: KeepBlocks::UsedUp,
+        aliases: AliasWalk::Index,
+        purge_queue: PurgeQueue::OfOwner,
+        hash: HashIds::NextPossible,
+    };
+
+    /// Pen's first change alone.
+    pub const PATCH_1: BlockPolicy =
+        BlockPolicy { new_block: NewBlock::Tail, ..BlockPolicy::LINUX_3_19 };
+
+    /// Pen's first two changes.
+    pub const PATCH_2: BlockPolicy =
+        BlockPolicy { first_slots: FirstSlots::AtCreation, ..BlockPolicy::PATCH_1 };
+
+    /// All three: Linux 4.1 to 6.3.
+    pub const LINUX_4_1: BlockPolicy =
+        BlockPolicy { dirty: DirtyTracking::Range, ..BlockPolicy::PATCH_2 };
+
+    /// Linux 6.4: the index in buckets (Rezki 2023), live slots known.
+    pub const LINUX_6_4: BlockPolicy = BlockPolicy {
+        index: BlockIndex::PerCpu,
+        live_map: LiveMap::UsedMap,
+        ..BlockPolicy::LINUX_4_1
+    };
+
+    /// Linux 6.11: as 6.4, with what was repaired in between; blocks that are a quarter free survive alias flushes.
+    pub const LINUX_6_11: BlockPolicy =
+        BlockPolicy { keep: KeepBlocks::QuarterFree, ..BlockPolicy::LINUX_6_4 };
+
+    /// Ours.
+    pub const NOFRAG: BlockPolicy = BlockPolicy {
+        classes: SizeClasses::Eighths,
+        reuse: Reuse::FlushEpoch,
+        index: BlockIndex::Direct,
+        ..BlockPolicy::LINUX_6_11
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_slots(word_bits: u32, page_kib: u64, expected: &[(u32, u32)]) {
+        let page = PageSize::new(page_kib << 10).unwrap();
+        for &(cpus, slots) in expected {
+            let geometry = BlockGeometry::linux(word_bits, page, cpus).unwrap();
+            assert_eq!((geometry.slots(), geometry.max_pages()), (slots, word_bits), "{cpus} CPUs");
+        }
+    }
+
+    /// Oracle 1: the number of slots by word, page and number of CPUs.
+    #[test]
+    fn linux_formulas() {
+        check_slots(64, 4, &[(1, 1024), (2048, 1024), (2049, 512), (4096, 512), (8192, 256)]);
+        check_slots(64, 16, &[(512, 1024), (1024, 512), (2048, 256), (4096, 128), (8192, 128)]);
+        check_slots(64, 64, &[(128, 1024), (256, 512), (512, 256), (1024, 128), (8192, 128)]);
+        let small = [(1, 1024), (2, 1024), (4, 512), (8, 256), (16, 128), (32, 64), (64, 64)];
+        check_slots(32, 4, &small);
+        assert_eq!(BlockGeometry::linux(16, PageSize::KIB_4, 1), None);
+    }
+
+    #[test]
+    fn geometries_are_powers_of_two_within_bounds() {
+        assert!(BlockGeometry::new(64, 32).is_some());
+        for (slots, max_pages) in [(100, 32), (64, 33), (64, 64), (256, 128), (1 << 16, 64), (2, 0)]
+        {
+            assert_eq!(BlockGeometry::new(slots, max_pages), None);
+        }
+    }
+
+    /// Oracle 6: what uniform sizes of 1 to 64 pages cost (sum of all rounded sizes).
+    #[test]
+    fn rounding_sums() {
+        let sum = |classes: SizeClasses| (1..=64).map(|pages| classes.round(pages)).sum::<u32>();
+        assert_eq!(sum(SizeClasses::Exact), 2080);
+        assert_eq!(sum(SizeClasses::PowerOfTwo), 2731);
+        assert_eq!(sum(SizeClasses::Eighths), 2136);
+        assert_eq!(sum(SizeClasses::Quarters), 2220);
+    }
+}
