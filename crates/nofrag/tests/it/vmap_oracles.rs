@@ -154,9 +154,14 @@ fn presets_resolve_to_the_newest_rule_set_not_newer() {
     assert_eq!(name("linux-5.1"), Some("linux-4.19"));
     assert_eq!(name("linux-5.2"), Some("linux-5.2"));
     assert_eq!(name("linux-6.1"), Some("linux-5.11"));
-    assert_eq!(name("linux-7.3"), Some("linux-6.9"));
+    assert_eq!(name("linux-7.3"), Some("linux-6.11"));
+    assert_eq!(name("linux-4.0"), Some("linux-3.19"));
+    assert_eq!(name("linux-4.18"), Some("linux-4.1"));
+    assert_eq!(name("linux-6.8"), Some("linux-6.4"));
+    assert_eq!(name("linux-6.10"), Some("linux-6.9"));
+    assert_eq!(name("linux-3.19+patch2"), Some("linux-3.19+patch2"));
     assert_eq!(name("nofrag"), Some("nofrag"));
-    for wrong in ["linux-4.18", "linux-", "linux-6", "linux-6.x", "", "Nofrag"] {
+    for wrong in ["linux-3.18", "linux-", "linux-6", "linux-6.x", "", "Nofrag"] {
         assert_eq!(name(wrong), None);
     }
 }
