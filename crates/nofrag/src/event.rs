@@ -40,6 +40,19 @@ pub enum Event {
         /// How many areas.
         areas: u64,
     },
+    /// A function begins that a profiler of functions would time.
+    Entered(Function),
+    /// It ends, with or without success. Nothing else is entered in between.
+    Left(Function),
+}
+
+/// What a profiler of functions would time, by Linux's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// `alloc_vmap_area` on behalf of a new block.
+    AllocBlockArea,
+    /// `free_vmap_block`: a block's area is freed, and what that drains is drained.
+    FreeBlock,
 }
 
 /// Receives events. Called without locks held where that is possible, from any thread.

@@ -9,7 +9,7 @@ use super::{
     Wait,
 };
 use crate::cpu::CpuId;
-use crate::event::EventSink;
+use crate::event::{Event, EventSink, Function};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
@@ -298,23 +298,30 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
     fn take_block(&self, cpu: CpuId) -> Result<u64, Miss> {
         let slots = u64::from(self.policy.blocks.geometry.slots());
         let wanted = self.wanted(slots, slots, AreaKind::Block);
-        match &self.engine {
+        self.events.record(Event::Entered(Function::AllocBlockArea));
+        let block = match &self.engine {
             Engine::Linux(_) => self.take_ram(cpu, &wanted),
             Engine::Nofrag(engine) => engine.take_block(cpu, &wanted),
-        }
+        };
+        self.events.record(Event::Left(Function::AllocBlockArea));
+        block
     }
 
     fn retire_block(&self, cpu: CpuId, start: u64) {
+        self.events.record(Event::Entered(Function::FreeBlock));
         let retired =
             self.retire(cpu, Vpn(start), Claim::Block).expect("the block is on the books");
         self.drain_if_due(&retired);
+        self.events.record(Event::Left(Function::FreeBlock));
     }
 
     fn release_block(&self, start: u64) {
         let slots = u64::from(self.policy.blocks.geometry.slots());
+        self.events.record(Event::Entered(Function::FreeBlock));
         match &self.engine {
             Engine::Linux(_) => unreachable!("Linux's blocks are freed lazily"),
             Engine::Nofrag(engine) => engine.release_block(start, slots),
         }
+        self.events.record(Event::Left(Function::FreeBlock));
     }
 }

@@ -65,7 +65,7 @@ pub struct VmapSpace<M = (), E = ()> {
     held: Vec<AtomicBool>,
     notifiers: Mutex<Notifiers>,
     pub(super) mapper: M,
-    events: E,
+    pub(super) events: E,
 }
 
 /// Chosen once, by [`Layout`]. There is one per space, and an indirection would cost every operation.
