@@ -23,6 +23,7 @@ pub mod record;
 pub mod render;
 pub mod report;
 pub mod scenario;
+mod spaces;
 pub mod stats;
 mod vmap_areas;
 

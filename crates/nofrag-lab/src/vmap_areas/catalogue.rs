@@ -4,8 +4,9 @@ use super::holes::{Churn, EverySecond, MixedParams, Room, ShrinkAndChurn, SmallH
 use super::programs::{
     AlignShift, Below, FixAlign, FixSize, FullFit, LongBusy, PerCpu, RandomSize, RandomSizeAlign,
 };
-use super::worker::{Failure, VMALLOC_PAGES, Watch, Worker, drive};
+use super::worker::{Failure, Watch, Worker, drive};
 use crate::scenario::{Extent, ProgramInfo};
+use crate::spaces::VMALLOC_PAGES;
 
 /// What a program does; the numbers in it are areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

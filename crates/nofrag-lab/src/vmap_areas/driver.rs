@@ -16,12 +16,13 @@ use super::catalogue::{Program, SPECS, Search, Source, Spec, Width};
 use super::compare::{EMULATED_CPUS, Plan};
 use super::holes::Room;
 use super::names;
-use super::worker::{Detail, Failure, Size, VMALLOC_PAGES, Worker, new_space};
+use super::worker::{Detail, Failure, Size, Worker, new_space};
 use crate::machine::{self, CpuTime};
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::random::Random;
 use crate::report::{Measurement, Report};
 use crate::scenario::{Mode, Progress, RunError, turn};
+use crate::spaces::VMALLOC_PAGES;
 use crate::stats::Spread;
 
 /// Whether the modes run the program when no mask names it.

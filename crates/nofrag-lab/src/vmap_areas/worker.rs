@@ -4,23 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use nofrag::cpu::{CpuId, CpuSet};
-use nofrag::ranges::Span;
+use nofrag::cpu::CpuId;
 use nofrag::units::Vpn;
 use nofrag::vmap::{
-    Area, AreaError, AreaRequest, ConfigError, FreeAreaError, GroupError, Guard, VmapConfig,
-    VmapCounters, VmapPolicy, VmapSpace, VmapStats,
+    Area, AreaError, AreaRequest, ConfigError, FreeAreaError, GroupError, Guard, VmapCounters,
+    VmapPolicy, VmapSpace, VmapStats,
 };
 use thiserror::Error;
 
 use crate::random::Random;
+use crate::spaces;
 use crate::stats::Latencies;
-
-/// Where x86-64 begins its vmalloc range with four-level page tables, as a page number.
-const VMALLOC_START_PAGE: u64 = 0xffff_c900_0000_0000 >> 12;
-
-/// 32 TiB: the size of that range.
-pub(super) const VMALLOC_PAGES: u64 = 1 << 33;
 
 /// Why a program did not come to its end.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -39,10 +33,8 @@ pub(crate) enum Failure {
 
 /// A space of `pages` pages for `cpus` emulated CPUs.
 pub(super) fn new_space(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<VmapSpace, Failure> {
-    let records = |error: &dyn std::fmt::Display| Failure::Records(error.to_string());
-    let span = Span::sized(VMALLOC_START_PAGE, pages).map_err(|error| records(&error))?;
-    let cpus = CpuSet::first(cpus as u32).map_err(|error| records(&error))?;
-    Ok(VmapSpace::new(VmapConfig { span, cpus, policy }, (), ())?)
+    let config = spaces::config(policy, pages, cpus).map_err(Failure::Records)?;
+    Ok(VmapSpace::new(config, (), ())?)
 }
 
 /// Sees every area that a program gets and gives back.
