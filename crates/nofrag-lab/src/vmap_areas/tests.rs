@@ -25,7 +25,7 @@ fn broken(report: &Report) -> Vec<&str> {
 #[test]
 fn every_body_keeps_its_areas_apart_and_gives_them_back() {
     for spec in SPECS.iter().filter(|spec| claims::is_audited(spec)) {
-        for design in VmapPolicy::presets() {
+        for design in choose_presets(&DESIGNS, &[]).unwrap() {
             let plan = plan(&small(Mode::Compare)).unwrap();
             let (audit, space, shift) = claims::audited(&plan, spec, &design).unwrap();
             let name = format!("{} under {}", spec.info.name, design.name);
@@ -133,7 +133,7 @@ fn options_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn the_designs_are_those_of_the_engine() {
+fn the_designs_are_those_of_the_engine_that_differ_in_areas() {
     let presets: Vec<_> = VmapPolicy::presets().map(|preset| preset.name).collect();
-    assert_eq!(presets, DESIGNS);
+    assert!(DESIGNS.iter().all(|design| presets.contains(design)), "{presets:?}");
 }
