@@ -71,6 +71,16 @@ impl CpuSet {
         self.ids.get(rank).map(|&id| CpuId { id, rank: rank as u32 })
     }
 
+    /// The first CPU whose id is not smaller. O(log n).
+    pub(crate) fn at_or_after(&self, id: u32) -> Option<CpuId> {
+        self.by_rank(self.ids.partition_point(|&other| other < id))
+    }
+
+    /// The last CPU.
+    pub(crate) fn last(&self) -> Option<CpuId> {
+        self.by_rank(self.ids.len().checked_sub(1)?)
+    }
+
     /// How many CPUs the set has.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -30,6 +30,8 @@ pub(crate) fn relax() {
 /// The order in which locks nest: a holder may take only locks of a higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
+    /// One flush of the stale translations of blocks at a time.
+    Aliases,
     /// A CPU's blocks, as far as its allocations go.
     Arena,
     /// What a CPU's blocks have got back.

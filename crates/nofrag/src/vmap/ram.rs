@@ -234,6 +234,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// Drops every stale translation: after it no cleared page of an area or a block that was freed before can be
     /// reached any more (Linux: `vm_unmap_aliases`). Gives idle blocks back, as the policy says.
     pub fn unmap_aliases(&self) -> AliasProgress {
+        let _turn = self.blocks.alias_turn();
         let aliases = self.blocks.flush_aliases(self);
         let around = self.surroundings();
         let purged = match &self.engine {

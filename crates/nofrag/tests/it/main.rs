@@ -1,6 +1,7 @@
 //! Tests of the public interface, one module per document or method.
 
 mod designs;
+mod doc_2015;
 mod doc_2019;
 mod linux_rules;
 mod memory;

@@ -9,8 +9,6 @@
 pub(in crate::vmap) mod policy;
 mod queues;
 mod slots;
-// Used as soon as the first engine stands.
-#[allow(dead_code)]
 mod table;
 
 use self::policy::BlockIndex;
@@ -22,6 +20,7 @@ use super::{BlockRecord, BlockStats, Mapper, RamArea, UnmapRamError, VmapConfig,
 use crate::check::Violation;
 use crate::cpu::CpuId;
 use crate::ranges::{OutOfMetadata, Span};
+use crate::sync::Guard;
 use alloc::vec::Vec;
 
 /// Where blocks come from and go to, and what stands behind their pages.
@@ -113,6 +112,14 @@ impl Blocks {
     /// there is one, by ascending address.
     pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
         on_blocks!(self, it => it.for_each_live(number, visit));
+    }
+
+    /// One caller's turn at flushing aliases, where they need one: the flush is over when it is dropped.
+    pub(super) fn alias_turn(&self) -> Option<Guard<'_, ()>> {
+        match self {
+            Blocks::Queues(queues) => Some(queues.alias_turn()),
+            Blocks::Slots(_) => None,
+        }
     }
 
     /// Flushes every dirty slot, or leaves the hull of them to the caller; gives idle blocks back.

@@ -43,6 +43,11 @@ impl<T> Table<T> {
         ((index >> self.leaf_digits) as usize, (index & ((1 << self.leaf_digits) - 1)) as usize)
     }
 
+    /// How many blocks the space has places for, at most.
+    pub(super) fn places(&self) -> u64 {
+        self.count
+    }
+
     /// The record, once there is one.
     #[inline(always)]
     pub(super) fn get(&self, number: u64) -> Option<&T> {

@@ -1,0 +1,581 @@
+//! Linux's blocks, from 3.19 to 6.11.
+//!
+//! Slots of a block are handed out in ascending order and never again: space comes back only when the whole block has
+//! been used and unmapped, or is purged because nothing in it is live. Every CPU has a list (`queue`) of its blocks
+//! with free slots, and takes the first one in which a request fits; an index (`index`) knows all blocks.
+//!
+//! A mapping, in steps:
+//!
+//! 1. Round the size up to its class, so that, with powers of two, blocks are used up without a rest.
+//! 2. Walk the CPU's list without a lock. A block that says it has too few free slots is passed by.
+//! 3. Else take its lock and look again. Take the slots; with the last one, take the block off the list.
+//! 4. If nothing fits: take an area for a new block, enter it in the index, put it on the list.
+//!
+//! An unmapping finds the record of the block by its number, verifies start and size, clears the entries without a
+//! flush, and widens the range of dirty slots. Whoever makes the last slot dirty gives the block back: out of the
+//! index, then freed lazily like any area. So no slot is handed out again before a flush.
+//!
+//! Locks: block, then queue or index; none of them is held while areas are taken or freed.
+
+mod block;
+mod index;
+mod laws;
+mod queue;
+
+use self::block::{Block, BlockCounts, Body};
+use self::index::{Index, WALK_CHUNK};
+use self::queue::Queue;
+use super::table::Table;
+use super::{Aliases, AreaSource};
+use crate::cpu::{CpuId, CpuSet};
+use crate::ranges::{OutOfMetadata, Span};
+use crate::sync::{Guard, Mutex, Padded, Rank};
+use crate::units::{PageCount, Vpn};
+use crate::vmap::engine::Miss;
+use crate::vmap::{
+    AliasWalk, BlockPolicy, BlockRecord, BlockStats, FirstSlots, KeepBlocks, LiveMap, Mapper,
+    PurgeQueue, RamArea, UnmapRamError, VmapConfig, VmapCounters,
+};
+use alloc::vec::Vec;
+
+type BlockTable = Table<Block>;
+
+/// How often a walk begins again when the list changes under it, before it takes the list's lock.
+const WALKS: u32 = 3;
+
+/// The largest mapping that a block geometry allows.
+const MAX_PAGES: usize = 64;
+
+#[derive(Debug)]
+pub(in crate::vmap) struct Queues {
+    policy: BlockPolicy,
+    cpus: CpuSet,
+    /// Slots of a block, as a power of two.
+    shift: u32,
+    /// For each size: the slots that it takes.
+    rounded: [u8; MAX_PAGES + 1],
+    table: BlockTable,
+    /// By the position of the CPU.
+    queues: Vec<Padded<Queue>>,
+    index: Index,
+    /// One alias flush at a time (Linux: `vmap_purge_lock`): the second one must not return while translations are
+    /// stale that the first one found and has not flushed yet.
+    turn: Mutex<()>,
+    passes: Mutex<Passes>,
+}
+
+/// What alias flushes and forced purges did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passes {
+    alias_flushes: u64,
+    visited: u64,
+    most_visited: u64,
+}
+
+/// Why all blocks are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Stale translations are to be dropped; idle blocks go if the policy says so.
+    Aliases,
+    /// Space has run out: every idle block goes.
+    Forced,
+}
+
+/// What a search of a CPU's list is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    First,
+    /// For the block that was just created.
+    Second,
+}
+
+/// What a mapping asks for.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    cpu: CpuId,
+    pages: u32,
+    slots: u32,
+    search: Search,
+}
+
+/// A search found no block after so many steps.
+struct NotFound {
+    steps: u64,
+}
+
+impl Queues {
+    pub(super) fn new(config: &VmapConfig) -> Result<Queues, OutOfMetadata> {
+        let policy = config.policy.blocks;
+        let slots = policy.geometry.slots();
+        let mut queues = Vec::new();
+        queues.try_reserve_exact(config.cpus.len()).map_err(|_| OutOfMetadata)?;
+        queues.resize_with(config.cpus.len(), || Padded(Queue::new()));
+        Ok(Queues {
+            policy,
+            cpus: config.cpus.clone(),
+            shift: slots.ilog2(),
+            rounded: core::array::from_fn(|pages| match pages as u32 {
+                0 => 0,
+                pages => policy.classes.round(pages) as u8,
+            }),
+            table: Table::new(config.span, slots)?,
+            queues,
+            index: Index::new(&policy, &config.cpus)?,
+            turn: Mutex::new(Rank::Aliases, ()),
+            passes: Mutex::new(Rank::BlockIndex, Passes::default()),
+        })
+    }
+
+    #[inline(always)]
+    fn slots(&self) -> u32 {
+        1 << self.shift
+    }
+
+    /// The first page of the block with this number.
+    #[inline(always)]
+    fn start_of(&self, number: u64) -> u64 {
+        number << self.shift
+    }
+
+    /// The block of a page, and its slot there.
+    #[inline(always)]
+    fn locate(&self, page: u64) -> (u64, u32) {
+        (page >> self.shift, page as u32 & (self.slots() - 1))
+    }
+
+    /// The record of a block that stands, or stood, at this place.
+    #[inline(always)]
+    fn lookup(&self, number: u64) -> Option<&Block> {
+        if self.index.reaches(number) { self.table.get(number) } else { None }
+    }
+
+    #[inline(always)]
+    pub(super) fn map<A: AreaSource>(
+        &self,
+        cpu: CpuId,
+        pages: u32,
+        areas: &A,
+    ) -> Result<u64, Miss> {
+        let slots = u32::from(self.rounded[pages as usize]);
+        let need = Need { cpu, pages, slots, search: Search::First };
+        match self.search(need) {
+            Ok(start) => Ok(start),
+            Err(NotFound { steps }) => self.map_anew(need, steps, areas),
+        }
+    }
+
+    /// Takes slots of the first listed block that has enough.
+    #[inline(always)]
+    fn search(&self, need: Need) -> Result<u64, NotFound> {
+        let queue = &self.queues[need.cpu.rank()];
+        let version = queue.version();
+        let Some(number) = queue.head.get() else { return Err(NotFound { steps: 0 }) };
+        let block = queue::record(&self.table, number);
+        if block.free() >= need.slots
+            && let Some(start) = self.take(block, number, need, 1)
+        {
+            return Ok(start);
+        }
+        self.search_on(need, queue, version, block)
+    }
+
+    /// Goes on behind the list's first block.
+    #[inline(never)]
+    fn search_on(
+        &self,
+        need: Need,
+        queue: &Queue,
+        mut version: queue::Version,
+        first: &Block,
+    ) -> Result<u64, NotFound> {
+        let mut steps = 1;
+        let mut link = &first.next;
+        for _ in 0..WALKS {
+            loop {
+                let next = link.get();
+                if queue.version() != version {
+                    break;
+                }
+                let Some(number) = next.filter(|_| steps < self.table.places()) else {
+                    return Err(NotFound { steps });
+                };
+                steps += 1;
+                let block = queue::record(&self.table, number);
+                if block.free() >= need.slots
+                    && let Some(start) = self.take(block, number, need, steps)
+                {
+                    return Ok(start);
+                }
+                link = &block.next;
+            }
+            version = queue.version();
+            link = &queue.head;
+        }
+        self.search_locked(need, queue, steps)
+    }
+
+    /// Chooses a block while the list cannot change. Its lock is taken afterwards, so it may be too late.
+    #[cold]
+    #[inline(never)]
+    fn search_locked(&self, need: Need, queue: &Queue, steps: u64) -> Result<u64, NotFound> {
+        let ends = queue.ends.lock();
+        let mut steps = steps;
+        let chosen = queue.walk(&self.table, self.table.places()).find(|(_, block)| {
+            steps += 1;
+            block.free() >= need.slots
+        });
+        drop(ends);
+        let taken = chosen.and_then(|(number, block)| self.take(block, number, need, steps));
+        taken.ok_or(NotFound { steps })
+    }
+
+    /// Takes slots of this block if it still has enough, and still belongs to the CPU.
+    #[inline(always)]
+    fn take(&self, block: &Block, number: u64, need: Need, steps: u64) -> Option<u64> {
+        let mut body = block.body.lock();
+        let free = block.free();
+        if free < need.slots || body.owner as usize != need.cpu.rank() {
+            return None;
+        }
+        match need.search {
+            Search::First => body.counts.search_steps += steps,
+            Search::Second => body.counts.second_search_steps += steps,
+        }
+        let at = self.slots() - free;
+        self.cut(block, &mut body, need);
+        if free == need.slots {
+            self.queues[need.cpu.rank()].unlink(&self.table, block);
+        }
+        Some(self.start_of(number) + u64::from(at))
+    }
+
+    /// Hands out the next slots.
+    #[inline(always)]
+    fn cut(&self, block: &Block, body: &mut Body, need: Need) {
+        let free = block.free();
+        block.set_free(free - need.slots);
+        body.enter(self.slots() - free, need.pages, need.slots);
+    }
+
+    /// Makes a block for a request that fits nowhere.
+    #[cold]
+    #[inline(never)]
+    fn map_anew<A: AreaSource>(&self, need: Need, steps: u64, areas: &A) -> Result<u64, Miss> {
+        let queue = &self.queues[need.cpu.rank()];
+        queue.note_failed(steps);
+        loop {
+            let number = areas.take_block(need.cpu)? >> self.shift;
+            let made = self.create(number, need);
+            if made.is_err() {
+                areas.retire_block(need.cpu, self.start_of(number));
+            }
+            made?;
+            match self.policy.first_slots {
+                FirstSlots::AtCreation => return Ok(self.start_of(number)),
+                FirstSlots::SecondSearch => {
+                    // Whoever else allocates for this CPU may have used the new block up.
+                    match self.search(Need { search: Search::Second, ..need }) {
+                        Ok(start) => return Ok(start),
+                        Err(NotFound { steps }) => queue.note_failed(steps),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets a block up in its new area: whole before it can be found.
+    fn create(&self, number: u64, need: Need) -> Result<(), OutOfMetadata> {
+        let block = self.table.provide(number, || Block::new(&self.policy))?;
+        let mut body = block.body.lock();
+        body.begin(need.cpu.rank() as u32);
+        if let Err(why) = self.index.insert(number, block) {
+            body.stands = false;
+            return Err(why);
+        }
+        block.set_free(self.slots());
+        if self.policy.first_slots == FirstSlots::AtCreation {
+            self.cut(block, &mut body, need);
+        }
+        self.queues[need.cpu.rank()].link(&self.table, number, self.policy.new_block);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn unmap<A: AreaSource>(
+        &self,
+        area: RamArea,
+        areas: &A,
+    ) -> Result<(), UnmapRamError> {
+        let (number, at) = self.locate(area.start.get());
+        let Some(block) = self.lookup(number) else { return Err(UnmapRamError::NotMapped) };
+        let pages = area.pages.get() as u32;
+        let slots = u32::from(self.rounded[pages as usize]);
+        let mut body = block.body.lock();
+        if body.leave(at, pages, slots).is_err() {
+            return Err(body.why_not_left(at, self.start_of(number)));
+        }
+        if self.policy.live_map == LiveMap::UsedMap {
+            drop(body);
+            clear(area, areas);
+            body = block.body.lock();
+        } else {
+            clear(area, areas);
+        }
+        body.soil(at, slots);
+        if body.dirty == self.slots() {
+            self.give_back_used_up(number, block, body, areas);
+        }
+        Ok(())
+    }
+
+    /// Gives a block back whose last slot has become dirty.
+    #[cold]
+    #[inline(never)]
+    fn give_back_used_up<A: AreaSource>(
+        &self,
+        number: u64,
+        block: &Block,
+        mut body: Guard<'_, Body>,
+        areas: &A,
+    ) {
+        debug_assert_eq!(block.free(), 0, "a block of which every slot is dirty has none free");
+        body.stands = false;
+        let owner = body.owner;
+        drop(body);
+        self.give_back(number, block, owner, areas);
+    }
+
+    /// No lock is held, and nothing leads to the block any more but the index.
+    fn give_back<A: AreaSource>(&self, number: u64, block: &Block, owner: u32, areas: &A) {
+        self.index.erase(&self.table, number, block);
+        let owner = self.cpus.by_rank(owner as usize).expect("the owner is one of the CPUs");
+        areas.retire_block(owner, self.start_of(number));
+    }
+
+    pub(super) fn find(&self, at: u64) -> Option<RamArea> {
+        let (number, slot) = self.locate(at);
+        let body = self.lookup(number)?.body.lock();
+        if !body.stands {
+            return None;
+        }
+        let (first, pages) = body.covering(slot)?;
+        let start = Vpn(self.start_of(number) + u64::from(first));
+        Some(RamArea { start, pages: PageCount(u64::from(pages)) })
+    }
+
+    pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
+        let Some(block) = self.lookup(number) else { return };
+        let start = self.start_of(number);
+        let mut run: Option<Span> = None;
+        let body = block.body.lock();
+        if !body.stands {
+            return;
+        }
+        body.for_each_mapping(|first, pages, live| {
+            if !live {
+                return;
+            }
+            let first = start + u64::from(first);
+            let mapping = Span::known(first, first + u64::from(pages));
+            run = Some(match run {
+                Some(run) if run.end() == first => run.hull(mapping),
+                Some(run) => {
+                    visit(run);
+                    mapping
+                }
+                None => mapping,
+            });
+        });
+        drop(body);
+        run.into_iter().for_each(visit);
+    }
+
+    /// One caller's turn at flushing aliases, as long as it is held.
+    pub(super) fn alias_turn(&self) -> Guard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// Leaves the hull of what is stale to the caller.
+    pub(super) fn flush_aliases<A: AreaSource>(&self, areas: &A) -> Aliases {
+        let mut aliases = Aliases::default();
+        match self.policy.aliases {
+            AliasWalk::Index => {
+                self.index.for_each(|number| self.visit(number, Pass::Aliases, &mut aliases, areas))
+            }
+            AliasWalk::FreeLists => {
+                for queue in &self.queues {
+                    for (number, _) in queue.walk(&self.table, self.table.places()) {
+                        self.visit(number, Pass::Aliases, &mut aliases, areas);
+                    }
+                }
+            }
+        }
+        let mut passes = self.passes.lock();
+        passes.alias_flushes += 1;
+        passes.note(aliases.visited);
+        aliases
+    }
+
+    pub(super) fn purge_idle<A: AreaSource>(&self, areas: &A) {
+        let mut aliases = Aliases::default();
+        self.index.for_each(|number| self.visit(number, Pass::Forced, &mut aliases, areas));
+        self.passes.lock().note(aliases.visited);
+    }
+
+    /// Purges one block, or takes note of what is stale in it.
+    fn visit<A: AreaSource>(&self, number: u64, pass: Pass, aliases: &mut Aliases, areas: &A) {
+        let block = queue::record(&self.table, number);
+        aliases.visited += 1;
+        let mut body = block.body.lock();
+        if self.must_go(block, &body, pass) {
+            let owner = body.owner;
+            self.purge(number, block, &mut body);
+            drop(body);
+            self.give_back(number, block, owner, areas);
+            aliases.returned += 1;
+            return;
+        }
+        let stale = match pass {
+            Pass::Forced => None,
+            Pass::Aliases if body.stands => body.take_stale(),
+            // Somebody is about to give it back.
+            Pass::Aliases => body.stale_bounds(),
+        };
+        drop(body);
+        if let Some((first, end)) = stale {
+            let start = self.start_of(number);
+            let stale = Span::known(start + u64::from(first), start + u64::from(end));
+            aliases.stale = Some(aliases.stale.map_or(stale, |hull| hull.hull(stale)));
+        }
+    }
+
+    /// Whether the block is to be purged: it is not used up, and nothing in it is live.
+    fn must_go(&self, block: &Block, body: &Body, pass: Pass) -> bool {
+        let free = block.free();
+        if !body.stands || free + body.dirty != self.slots() {
+            return false;
+        }
+        match (pass, self.policy.keep) {
+            (Pass::Forced, _) | (Pass::Aliases, KeepBlocks::UsedUp) => true,
+            (Pass::Aliases, KeepBlocks::QuarterFree) => {
+                free < self.policy.geometry.purge_threshold()
+            }
+        }
+    }
+
+    /// Takes an idle block off its list, so that nobody allocates from it or purges it again.
+    fn purge(&self, number: u64, block: &Block, body: &mut Body) {
+        block.set_free(0);
+        body.stands = false;
+        body.counts.purged += 1;
+        let queue = match self.policy.purge_queue {
+            PurgeQueue::OfOwner => body.owner as usize,
+            PurgeQueue::OfBucket => self.index.bucket_of(number).unwrap_or(0),
+        };
+        self.queues[queue].unlink(&self.table, block);
+    }
+
+    /// Calls `visit` with the number and the record of every block, its lock held.
+    fn for_each_block(&self, mut visit: impl FnMut(u64, &Block, &Body)) {
+        for (number, block) in self.table.iter() {
+            let body = block.body.lock();
+            if body.stands {
+                visit(number, block, &body);
+            }
+        }
+    }
+
+    pub(super) fn has_reclaimable(&self) -> bool {
+        let mut any = false;
+        self.for_each_block(|_, block, body| any |= self.must_go(block, body, Pass::Forced));
+        any
+    }
+
+    pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
+        let VmapCounters { blocks, locks, .. } = counters;
+        for (_, block) in self.table.iter() {
+            let body = block.body.lock();
+            let BlockCounts { maps, search_steps, second_search_steps, purged, dirty_words } =
+                body.counts;
+            blocks.maps += maps;
+            blocks.search_steps += search_steps;
+            blocks.second_search_steps += second_search_steps;
+            blocks.purged += purged;
+            blocks.dirty_words += dirty_words;
+            locks.block = locks.block.plus(body.cost());
+        }
+        for queue in &self.queues {
+            let ends = queue.ends.lock();
+            blocks.created += ends.created;
+            blocks.failed_searches += ends.failed_searches;
+            blocks.search_steps += ends.failed_steps;
+            blocks.longest_list = blocks.longest_list.max(ends.longest);
+            locks.block_queue = locks.block_queue.plus(ends.cost());
+        }
+        self.index.for_each_bucket(|_, bucket, cost| {
+            blocks.index_inserts += bucket.inserts;
+            blocks.index_erases += bucket.erases;
+            locks.block_index = locks.block_index.plus(cost);
+        });
+        blocks.returned += blocks.index_erases;
+        let passes = *self.passes.lock();
+        blocks.alias_flushes += passes.alias_flushes;
+        blocks.visited += passes.visited;
+        blocks.max_visited_per_hold = passes.most_visited;
+        locks.purge = locks.purge.plus(self.turn.lock().cost());
+    }
+
+    pub(super) fn stats(&self) -> BlockStats {
+        let mut stats = BlockStats::default();
+        self.for_each_block(|_, block, body| {
+            let (free, dirty) = (u64::from(block.free()), u64::from(body.dirty));
+            stats.blocks += 1;
+            stats.free_pages += free;
+            stats.dirty_pages += dirty;
+            stats.live_pages += u64::from(self.slots()) - free - dirty;
+        });
+        for queue in &self.queues {
+            stats.listed_longest = stats.listed_longest.max(queue.ends.lock().len);
+        }
+        stats.metadata_bytes = self.table.metadata_bytes() + size_of_val(&*self.queues) as u64;
+        for (_, block) in self.table.iter() {
+            stats.metadata_bytes += block.body.lock().metadata_bytes();
+        }
+        self.index.for_each_bucket(|_, bucket, _| stats.metadata_bytes += bucket.metadata_bytes());
+        stats
+    }
+
+    pub(super) fn collect(&self, out: &mut Vec<BlockRecord>) -> Result<(), OutOfMetadata> {
+        let mut full = Ok(());
+        self.for_each_block(|number, block, body| {
+            if out.try_reserve(1).is_err() {
+                full = Err(OutOfMetadata);
+                return;
+            }
+            let (free, dirty) = (block.free(), body.dirty);
+            out.push(BlockRecord {
+                start: Vpn(self.start_of(number)),
+                owner: self.cpus.by_rank(body.owner as usize).expect("the owner is a CPU"),
+                free,
+                dirty,
+                live: self.slots() - free - dirty,
+            });
+        });
+        full
+    }
+}
+
+impl Passes {
+    fn note(&mut self, visited: u64) {
+        self.visited += visited;
+        self.most_visited = self.most_visited.max(visited.min(WALK_CHUNK as u64));
+    }
+}
+
+/// Takes the mapping away; a flush will follow one day.
+#[inline(always)]
+fn clear<A: AreaSource>(area: RamArea, areas: &A) {
+    if A::Mapper::CLEARS {
+        areas.mapper().clear(area.span());
+    }
+}
