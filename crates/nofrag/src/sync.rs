@@ -9,13 +9,22 @@
 use core::ops::{Deref, DerefMut};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
-pub(crate) use portable::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use portable::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 mod portable {
-    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+}
+
+/// Stands between two `SeqCst` accesses that must not pass each other: a write, then a look at what the other side wrote.
+///
+/// They are ordered by themselves; loom's model alone takes `SeqCst` accesses for weaker ones, and needs a fence.
+#[inline(always)]
+pub(crate) fn full_barrier() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// Lets others go on while this thread waits for something to happen outside.

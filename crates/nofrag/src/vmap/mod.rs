@@ -14,6 +14,7 @@ mod area_map;
 mod blocks;
 mod counters;
 mod engine;
+mod flush;
 mod free_space;
 mod linux;
 mod mapper;

@@ -104,7 +104,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         context: &M::Context,
         wait: Wait,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let start = match self.place(cpu, arena.as_deref_mut(), pages) {
+        let start = match self.place(cpu, arena.as_deref_mut(), pages, wait) {
             Ok(start) => start,
             Err(miss) => self.place_anyhow(cpu, arena, pages, wait, miss)?,
         };
@@ -120,10 +120,16 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
 
     /// The first page of a place for a mapping.
     #[inline(always)]
-    fn place(&self, cpu: CpuId, arena: Option<&mut Arena>, pages: u64) -> Result<u64, Miss> {
+    fn place(
+        &self,
+        cpu: CpuId,
+        arena: Option<&mut Arena>,
+        pages: u64,
+        wait: Wait,
+    ) -> Result<u64, Miss> {
         let small = pages.wrapping_sub(1) < u64::from(self.policy.blocks.geometry.max_pages());
         if small && self.knows(cpu) {
-            self.blocks.map(cpu, arena, pages as u32, self)
+            self.blocks.map(cpu, arena, pages as u32, wait, self)
         } else {
             self.place_large(cpu, pages)
         }
@@ -162,7 +168,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
             if let Some(arena) = arena.as_deref_mut() {
                 self.blocks.purge_arena(cpu, arena, self);
             }
-            self.place(cpu, arena.as_deref_mut(), pages)
+            self.place(cpu, arena.as_deref_mut(), pages, wait)
         };
         Ok(self.reclaim(pages, 1, wait, miss, again)?)
     }

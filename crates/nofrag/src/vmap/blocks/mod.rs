@@ -16,7 +16,9 @@ use self::queues::Queues;
 pub(super) use self::slots::Arena;
 use self::slots::SlotBlocks;
 use super::engine::Miss;
-use super::{BlockRecord, BlockStats, Mapper, RamArea, UnmapRamError, VmapConfig, VmapCounters};
+use super::{
+    BlockRecord, BlockStats, Mapper, RamArea, UnmapRamError, VmapConfig, VmapCounters, Wait,
+};
 use crate::check::Violation;
 use crate::cpu::CpuId;
 use crate::ranges::{OutOfMetadata, Span};
@@ -75,20 +77,21 @@ impl Blocks {
     }
 
     /// The first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `arena` is the CPU's, if the
-    /// caller holds it.
+    /// caller holds it; without leave to wait nothing is flushed.
     #[inline(always)]
     pub(super) fn map<A: AreaSource>(
         &self,
         cpu: CpuId,
         arena: Option<&mut Arena>,
         pages: u32,
+        wait: Wait,
         areas: &A,
     ) -> Result<u64, Miss> {
         match self {
             Blocks::Queues(queues) => queues.map(cpu, pages, areas),
             Blocks::Slots(slots) => match arena {
-                Some(arena) => slots.map_from(arena, cpu, pages, areas),
-                None => slots.map(cpu, pages, areas),
+                Some(arena) => slots.map_from(arena, cpu, pages, wait, areas),
+                None => slots.map(cpu, pages, wait, areas),
             },
         }
     }

@@ -27,6 +27,7 @@ use super::counters::{PurgeCounters, VmapCounters, VmapStats};
 use super::engine::{
     AreaRecord, Claim, Miss, Purged, Retired, Scope, Surroundings, Wanted, Within, not_a_start,
 };
+use super::flush::{FLUSH_RANGES, FlushPlan};
 use super::free_space::{FreeSpace, Pieces};
 use super::mapper::wait_for;
 use super::{
@@ -43,9 +44,6 @@ use alloc::vec::Vec;
 
 /// The most areas that one flush serves.
 const DETACH_MAX: usize = 1024;
-
-/// The most ranges that one flush names.
-const FLUSH_RANGES: usize = 16;
 
 /// The most ranges that are given back under one hold of the lock of the free ranges. Their number, not that of the
 /// areas, decides how long the hold lasts.
@@ -97,8 +95,8 @@ struct Purge {
     awaited: Epoch,
     /// Scratch of each slice.
     batch: Batch,
-    /// Where the areas of the last flush lay: the guess by which the next flush is cut into ranges.
-    last_hull: (u64, u64),
+    /// What the next flush covers.
+    plan: FlushPlan,
     /// The shard at which the next detachment begins.
     cursor: usize,
     counters: PurgeCounters,
@@ -150,7 +148,7 @@ impl Nofrag {
             flushed,
             awaited: Epoch::default(),
             batch: Batch::new(),
-            last_hull: (0, config.span.len() - 1),
+            plan: FlushPlan::new(config.span),
             cursor: 0,
             counters: PurgeCounters::default(),
         };
@@ -492,7 +490,11 @@ impl Nofrag {
     /// Drops stale translations of everything detached, as a few disjoint ranges rather than one hull.
     fn flush<M: Mapper, E: EventSink>(&self, purge: &mut Purge, around: Surroundings<'_, M, E>) {
         let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
-        let count = self.flush_ranges(purge, &mut ranges);
+        for area in &purge.flushed {
+            let start = self.base + area.offset;
+            purge.plan.add(start, start + area.total);
+        }
+        let count = purge.plan.take(&mut ranges);
         let ranges = &ranges[..count];
         purge.awaited = around.mapper.flush(ranges);
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -502,29 +504,6 @@ impl Nofrag {
         purge.counters.areas += areas;
         let hull = Span::known(ranges[0].start(), ranges[count - 1].end());
         around.events.record(Event::Purged { hull, areas });
-    }
-
-    /// Cuts the space into parts and takes the hull of the areas in each: disjoint, since areas are. The parts are
-    /// those of the last flush's hull, the outer ones extended, so that one pass suffices. Returns how many ranges
-    /// there are.
-    fn flush_ranges(&self, purge: &mut Purge, ranges: &mut [Span; FLUSH_RANGES]) -> usize {
-        let (low, high) = purge.last_hull;
-        let digits = u64::BITS - (high - low).leading_zeros();
-        let shift = digits.saturating_sub(FLUSH_RANGES.ilog2());
-        let mut parts = [(u64::MAX, 0); FLUSH_RANGES];
-        for area in &purge.flushed {
-            let part = (area.offset.saturating_sub(low) >> shift).min(FLUSH_RANGES as u64 - 1);
-            let (start, end) = &mut parts[part as usize];
-            *start = (*start).min(area.offset);
-            *end = (*end).max(area.offset + area.total);
-        }
-        let mut count = 0;
-        for &(start, end) in parts.iter().filter(|(start, end)| start < end) {
-            ranges[count] = Span::known(self.base + start, self.base + end);
-            count += 1;
-        }
-        purge.last_hull = (ranges[0].start() - self.base, ranges[count - 1].end() - 1 - self.base);
-        count
     }
 
     /// Returns up to `budget` flushed areas, at most one hold's worth. How many areas and pages it were.

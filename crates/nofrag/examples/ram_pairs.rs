@@ -1,0 +1,163 @@
+//! Pairs of `map_ram` and `unmap_ram` under one preset, to be counted by an instruction profiler, or timed.
+//!
+//! Run twice with different loop counts and divide the difference of the totals by the difference of the pairs: what
+//! setting up costs cancels out. Without a profiler it prints nanoseconds per pair.
+//!
+//! ```text
+//! cargo build -p nofrag --release --example ram_pairs
+//! for pairs in 200000 1200000; do
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+//!         target/release/examples/ram_pairs nofrag handle one $pairs 2>&1 | grep Collected
+//! done
+//! ```
+
+#![allow(clippy::disallowed_types)] // an example has the standard library
+
+use nofrag::cpu::CpuSet;
+use nofrag::ranges::Span;
+use nofrag::vmap::{CpuHandle, Epoch, Mapper, RamArea, VmapConfig, VmapPolicy, VmapSpace};
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// 32 TiB, the vmalloc range of x86-64 with four levels of page tables.
+const SPACE_PAGES: u64 = 1 << 33;
+
+/// Counts what it is asked to do; one thread uses it, so plain loads and stores suffice.
+#[derive(Debug, Default)]
+struct Counting {
+    installed: AtomicU64,
+    cleared: AtomicU64,
+    flushes: AtomicU64,
+}
+
+fn bump(count: &AtomicU64, by: u64) {
+    count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+impl Mapper for Counting {
+    type Context = ();
+    type Error = Infallible;
+
+    fn install(&self, area: RamArea, _context: &()) -> Result<(), Infallible> {
+        bump(&self.installed, area.pages.get());
+        Ok(())
+    }
+
+    fn clear(&self, area: Span) {
+        bump(&self.cleared, area.len());
+    }
+
+    fn flush(&self, _ranges: &[Span]) -> Epoch {
+        bump(&self.flushes, 1);
+        Epoch(self.flushes.load(Ordering::Relaxed))
+    }
+
+    fn completed(&self) -> Epoch {
+        Epoch(self.flushes.load(Ordering::Relaxed))
+    }
+}
+
+/// By the CPU's handle, or by a lock for each call.
+enum Way<'a> {
+    Handle(CpuHandle<'a, Counting>),
+    Call(&'a VmapSpace<Counting>),
+}
+
+impl Way<'_> {
+    #[inline]
+    fn pair(&mut self, pages: u64) {
+        match self {
+            Way::Handle(handle) => {
+                let area = black_box(handle.map_ram(black_box(pages), &())).expect("it is roomy");
+                black_box(handle.unmap_ram(area)).expect("the area is mapped");
+            }
+            Way::Call(space) => {
+                let cpu = space.cpus().by_rank(0).expect("the space has CPUs");
+                let area =
+                    black_box(space.map_ram(cpu, black_box(pages), &())).expect("it is roomy");
+                black_box(space.unmap_ram(cpu, area)).expect("the area is mapped");
+            }
+        }
+    }
+
+    /// One size.
+    fn same(&mut self, pages: u64, pairs: u64) {
+        (0..pairs).for_each(|_| self.pair(pages));
+    }
+
+    /// Pen's first workload: 16 pages, then 8 until the block has 8 left.
+    fn w1(&mut self, pairs: u64) {
+        for pair in 0..pairs {
+            self.pair(if pair % 126 == 0 { 16 } else { 8 });
+        }
+    }
+
+    /// The second: any size.
+    fn w2(&mut self, pairs: u64) {
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        for _ in 0..pairs {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            self.pair(1 + (random >> 58));
+        }
+    }
+
+    /// The third: each power of two until it leaves a hole of its size, then each into its hole.
+    fn w3(&mut self, pairs: u64) {
+        let mut left = pairs;
+        while left > 0 {
+            let sizes = (0..7).flat_map(|order| (1..1024_u64 >> order).map(move |_| 1 << order));
+            for pages in sizes.chain((0..7).map(|order| 1 << order)).take(left as usize) {
+                self.pair(pages);
+                left -= 1;
+            }
+        }
+    }
+}
+
+fn run(preset: &str, way: &str, program: &str, pairs: u64) -> Option<f64> {
+    let policy = VmapPolicy::preset(preset).ok()?.policy;
+    let span = Span::sized(1 << 20, SPACE_PAGES).expect("the space is not empty");
+    let config = VmapConfig { span, cpus: CpuSet::first(2).ok()?, policy };
+    let space = VmapSpace::new(config, Counting::default(), ()).expect("the policy is sound");
+    let mut way = match way {
+        "handle" => {
+            let cpu = space.cpus().by_rank(0)?;
+            Way::Handle(space.cpu(cpu).expect("nobody else has it"))
+        }
+        "call" => Way::Call(&space),
+        _ => return None,
+    };
+    let begin = Instant::now();
+    match program {
+        "one" => way.same(1, pairs),
+        "max" => way.same(64, pairs),
+        "w1" => way.w1(pairs),
+        "w2" => way.w2(pairs),
+        "w3" => way.w3(pairs),
+        _ => return None,
+    }
+    Some(begin.elapsed().as_secs_f64() * 1e9 / pairs as f64)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let answer = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [preset, way, program, pairs] => {
+            pairs.parse().ok().and_then(|pairs| run(preset, way, program, pairs))
+        }
+        _ => None,
+    };
+    match answer {
+        Some(ns) => {
+            println!("{ns:.2} ns per pair");
+            ExitCode::SUCCESS
+        }
+        None => {
+            eprintln!("usage: ram_pairs PRESET handle|call one|max|w1|w2|w3 PAIRS");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The blocks of one CPU, as far as handing out goes: owned, not shared.
+//!
+//! Slots are cut from the *window*, a run of free slots in the *current* block. When it is too short for a request, the
+//! next run of the current block is tried, then another block: *bins* hold the blocks by their longest run of free
+//! slots, so the one that fits most tightly is found in O(1); those are the fuller ones. Only then does an empty block
+//! serve. Where the run found is shorter than the rest of the window, the request alone is served there, and the
+//! window stays.
+//!
+//! A block in the window's hands is in no bin, so runs are measured once per visit of a block and not once per request.
+
+use super::bits::{self, LONGEST};
+use super::recycler::Side;
+use crate::ranges::OutOfMetadata;
+use crate::vmap::Reuse;
+use crate::vmap::counters::BlockCounters;
+use alloc::vec::Vec;
+
+/// No block, in lists.
+const NONE: u32 = u32::MAX;
+
+/// The bin of blocks without a free slot, which is none, and the first and last real one.
+const FULL: u32 = 0;
+
+/// Empty blocks that a CPU keeps for what comes next.
+const KEPT_EMPTY: usize = 1;
+
+/// 1. A slot of a block is in its mask of free slots, in the window, mapped, or with the recycler.
+/// 2. A block other than the current one is in the bin of its longest free run, among the empty ones, or full.
+#[derive(Debug)]
+pub(in crate::vmap) struct Arena {
+    pub(super) window: Window,
+    /// The block of the window.
+    current: Option<u32>,
+    /// How many more pages may be handed out before the recycler is asked.
+    pub(super) allowance: u32,
+    slots: u32,
+    words: usize,
+    reuse: Reuse,
+    blocks: Vec<Own>,
+    /// Free slots, `words` words for each block.
+    free: Vec<u64>,
+    /// Places in `blocks` without a block.
+    vacant: Vec<u32>,
+    /// The first block of each bin; the last bin holds runs of [`LONGEST`] and more.
+    bins: [u32; LONGEST as usize + 1],
+    /// Which bins have a block: bit `length - 1`.
+    occupied: u64,
+    empty: Vec<u32>,
+    pub(super) counters: BlockCounters,
+}
+
+/// A run of free slots that is being handed out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// The block's number.
+    pub(super) number: u64,
+    pub(super) next: u32,
+    pub(super) end: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    number: u64,
+    /// Bits set in its mask.
+    free: u32,
+    /// Under [`Reuse::WholeBlock`]: slots that have come back and wait for the rest.
+    back: u32,
+    bin: u32,
+    previous: u32,
+    next: u32,
+    exists: bool,
+}
+
+/// A slot of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) number: u64,
+    pub(super) slot: u32,
+}
+
+impl Arena {
+    pub(super) fn new(slots: u32, reuse: Reuse) -> Arena {
+        Arena {
+            window: Window { number: 0, next: 0, end: 0 },
+            current: None,
+            allowance: slots,
+            slots,
+            words: slots.div_ceil(64) as usize,
+            reuse,
+            blocks: Vec::new(),
+            free: Vec::new(),
+            vacant: Vec::new(),
+            bins: [NONE; LONGEST as usize + 1],
+            occupied: 0,
+            empty: Vec::new(),
+            counters: BlockCounters::default(),
+        }
+    }
+
+    fn mask(&self, local: u32) -> &[u64] {
+        &self.free[local as usize * self.words..][..self.words]
+    }
+
+    fn mask_mut(&mut self, local: u32) -> &mut [u64] {
+        &mut self.free[local as usize * self.words..][..self.words]
+    }
+
+    fn own(&mut self, local: u32) -> &mut Own {
+        &mut self.blocks[local as usize]
+    }
+
+    /// Takes `size` slots from the window.
+    #[inline(always)]
+    pub(super) fn take(&mut self, size: u32) -> Option<Place> {
+        let Window { number, next, end } = self.window;
+        if end - next < size {
+            return None;
+        }
+        self.window.next = next + size;
+        Some(Place { number, slot: next })
+    }
+
+    /// Takes `size` slots from anywhere else, and counts the blocks that it looks at: one at most.
+    pub(super) fn take_elsewhere(&mut self, size: u32) -> Option<Place> {
+        if let Some(current) = self.current
+            && let Some((start, len)) = bits::run_of(self.mask(current), self.window.end, size)
+        {
+            self.put_window_back(current);
+            self.open(current, start, len);
+            return self.take(size);
+        }
+        let fitting = self.occupied >> (size - 1);
+        if fitting != 0 {
+            self.counters.search_steps += 1;
+            let local = self.bins[(size + fitting.trailing_zeros()) as usize];
+            let (start, len) =
+                bits::run_of(self.mask(local), 0, size).expect("the bin tells the longest run");
+            let window_rest = self.window.end - self.window.next;
+            if len - size < window_rest {
+                return Some(self.take_single(local, start, size));
+            }
+            self.unbin(local);
+            self.enter(local, start, len);
+            return self.take(size);
+        }
+        let Some(local) = self.empty.pop() else {
+            self.counters.failed_searches += 1;
+            return None;
+        };
+        self.counters.search_steps += 1;
+        self.enter(local, 0, self.slots);
+        self.take(size)
+    }
+
+    /// Serves one request from a block without going there.
+    fn take_single(&mut self, local: u32, start: u32, size: u32) -> Place {
+        self.unbin(local);
+        bits::clear(self.mask_mut(local), start, size);
+        self.own(local).free -= size;
+        self.allowance = self.allowance.saturating_sub(size);
+        self.bin(local);
+        Place { number: self.blocks[local as usize].number, slot: start }
+    }
+
+    /// Makes a block that is in no list the current one, with a run of it as the window.
+    fn enter(&mut self, local: u32, start: u32, len: u32) {
+        self.leave();
+        self.current = Some(local);
+        self.open(local, start, len);
+    }
+
+    /// Makes a run of the current block the window, as far as the allowance goes.
+    fn open(&mut self, local: u32, start: u32, len: u32) {
+        let len = len.min(self.allowance.max(LONGEST));
+        self.allowance = self.allowance.saturating_sub(len);
+        bits::clear(self.mask_mut(local), start, len);
+        let own = self.own(local);
+        own.free -= len;
+        self.window = Window { number: own.number, next: start, end: start + len };
+    }
+
+    fn put_window_back(&mut self, current: u32) {
+        let Window { next, end, .. } = self.window;
+        bits::set(self.mask_mut(current), next, end - next);
+        self.own(current).free += end - next;
+        self.allowance += end - next;
+        self.window.next = end;
+    }
+
+    /// Gives the current block up.
+    fn leave(&mut self) {
+        let Some(current) = self.current.take() else { return };
+        self.put_window_back(current);
+        self.shelve(current);
+    }
+
+    /// Puts a block where it belongs.
+    fn shelve(&mut self, local: u32) {
+        let slots = self.slots;
+        let own = self.own(local);
+        if own.free + own.back == slots {
+            own.free = slots;
+            own.back = 0;
+            own.bin = FULL;
+            let mask = self.mask_mut(local);
+            mask.fill(0);
+            bits::set(mask, 0, slots);
+            self.empty.push(local);
+        } else {
+            self.bin(local);
+        }
+    }
+
+    fn bin(&mut self, local: u32) {
+        let bin = bits::longest_run(self.mask(local));
+        let first = self.bins[bin as usize];
+        *self.own(local) = Own { bin, previous: NONE, next: first, ..self.blocks[local as usize] };
+        if bin == FULL {
+            return;
+        }
+        if first != NONE {
+            self.own(first).previous = local;
+        }
+        self.bins[bin as usize] = local;
+        self.occupied |= 1 << (bin - 1);
+    }
+
+    fn unbin(&mut self, local: u32) {
+        let Own { bin, previous, next, .. } = self.blocks[local as usize];
+        if bin == FULL {
+            return;
+        }
+        self.own(local).bin = FULL;
+        if next != NONE {
+            self.own(next).previous = previous;
+        }
+        if previous != NONE {
+            self.own(previous).next = next;
+            return;
+        }
+        self.bins[bin as usize] = next;
+        if next == NONE {
+            self.occupied &= !(1 << (bin - 1));
+        }
+    }
+
+    /// Whether nothing of the block is in use; the window of the current block counts as free.
+    fn is_idle(&self, local: u32) -> bool {
+        let own = &self.blocks[local as usize];
+        let window = match self.current == Some(local) {
+            true => self.window.end - self.window.next,
+            false => 0,
+        };
+        own.free + own.back + window == self.slots
+    }
+
+    /// Takes slots back that may be handed out again, from at most `limit` blocks. `let_go` is told the numbers of
+    /// empty blocks that go, as many at most.
+    pub(super) fn take_back(&mut self, ready: &mut Side, limit: usize, let_go: impl FnMut(u64)) {
+        for _ in 0..limit {
+            let Some((local, mask)) = ready.pop() else { break };
+            let count = bits::count(mask);
+            let is_current = self.current == Some(local);
+            if !is_current {
+                self.unbin(local);
+            }
+            if self.reuse == Reuse::FlushEpoch {
+                let own = &mut self.free[local as usize * self.words..][..self.words];
+                own.iter_mut().zip(mask.iter()).for_each(|(word, back)| *word |= back);
+                self.own(local).free += count;
+                self.counters.recycled_pages += u64::from(count);
+            } else {
+                self.own(local).back += count;
+            }
+            mask.fill(0);
+            if !is_current {
+                self.shelve(local);
+            }
+        }
+        self.trim(KEPT_EMPTY, limit, let_go);
+    }
+
+    /// Lets go of empty blocks beyond `kept`, of `limit` at most.
+    fn trim(&mut self, kept: usize, limit: usize, mut let_go: impl FnMut(u64)) {
+        for _ in kept..self.empty.len().min(kept + limit) {
+            let local = self.empty.swap_remove(0);
+            self.counters.returned += 1;
+            self.own(local).exists = false;
+            let_go(self.blocks[local as usize].number);
+            self.vacant.push(local);
+        }
+    }
+
+    /// Lets go of blocks that are not in use, the current one and the kept one included; of `limit` at most.
+    pub(super) fn let_idle_go(&mut self, limit: usize, let_go: impl FnMut(u64)) {
+        if let Some(current) = self.current
+            && self.is_idle(current)
+        {
+            self.leave();
+            self.window = Window { number: 0, next: 0, end: 0 };
+        }
+        self.counters.purged += self.empty.len().min(limit) as u64;
+        self.trim(0, limit, let_go);
+    }
+
+    /// A place for the record of a new block, with room for everything that can happen to it.
+    pub(super) fn provide(&mut self) -> Result<u32, OutOfMetadata> {
+        if let Some(local) = self.vacant.pop() {
+            return Ok(local);
+        }
+        let local = self.blocks.len();
+        let none = |_| OutOfMetadata;
+        self.blocks.try_reserve(1).map_err(none)?;
+        self.free.try_reserve(self.words).map_err(none)?;
+        self.vacant.try_reserve(local + 1).map_err(none)?;
+        let room = local + 1 - self.empty.len();
+        self.empty.try_reserve(room).map_err(none)?;
+        self.blocks.push(Own {
+            number: 0,
+            free: 0,
+            back: 0,
+            bin: FULL,
+            previous: NONE,
+            next: NONE,
+            exists: false,
+        });
+        self.free.resize((local + 1) * self.words, 0);
+        Ok(local as u32)
+    }
+
+    /// Gives a place back that was provided and not used.
+    pub(super) fn withdraw(&mut self, local: u32) {
+        self.vacant.push(local);
+    }
+
+    /// Adds an empty block at a provided place.
+    pub(super) fn add(&mut self, local: u32, number: u64) {
+        let slots = self.slots;
+        let unlisted = Own {
+            number,
+            free: slots,
+            back: 0,
+            bin: FULL,
+            previous: NONE,
+            next: NONE,
+            exists: true,
+        };
+        *self.own(local) = unlisted;
+        bits::set(self.mask_mut(local), 0, slots);
+        self.empty.push(local);
+        self.counters.created += 1;
+        self.counters.longest_list = self.counters.longest_list.max(self.block_count());
+    }
+
+    pub(super) fn block_count(&self) -> u64 {
+        (self.blocks.len() - self.vacant.len()) as u64
+    }
+
+    /// Place and number of each block.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let exist = (0..).zip(&self.blocks).filter(|(_, own)| own.exists);
+        exist.map(|(local, own)| (local, own.number))
+    }
+
+    /// Every free slot of a block, the window included.
+    pub(super) fn free_slots(&self, local: u32, out: &mut [u64]) {
+        out.copy_from_slice(self.mask(local));
+        if self.current == Some(local) {
+            bits::set(out, self.window.next, self.window.end - self.window.next);
+        }
+    }
+
+    /// Slots of a block that have come back and wait for the rest of it.
+    pub(super) fn back(&self, local: u32) -> u32 {
+        self.blocks[local as usize].back
+    }
+
+    /// The law of the bins: where a block is wrongly listed, its number.
+    pub(super) fn misplaced(&self) -> Option<u64> {
+        let mut listed = Vec::new();
+        listed.try_reserve_exact(self.blocks.len()).ok()?;
+        listed.resize(self.blocks.len(), FULL);
+        for (bin, &first) in (1..).zip(&self.bins[1..]) {
+            let mut local = first;
+            while local != NONE {
+                listed[local as usize] = bin;
+                local = self.blocks[local as usize].next;
+            }
+            if (first != NONE) != (self.occupied >> (bin - 1) & 1 == 1) {
+                return Some(u64::from(bin));
+            }
+        }
+        let wrong = (0..).zip(&self.blocks).find(|(local, own)| {
+            let expected = match own.exists && self.current != Some(*local) {
+                true if self.empty.contains(local) => FULL,
+                true => bits::longest_run(self.mask(*local)),
+                false => FULL,
+            };
+            let counted = !own.exists || bits::count(self.mask(*local)) == own.free;
+            own.bin != expected || listed[*local as usize] != expected || !counted
+        });
+        wrong.map(|(_, own)| own.number)
+    }
+
+    pub(super) fn metadata_bytes(&self) -> u64 {
+        let blocks = self.blocks.capacity() * size_of::<Own>();
+        let lists = (self.vacant.capacity() + self.empty.capacity()) * size_of::<u32>();
+        (blocks + lists + self.free.capacity() * size_of::<u64>() + size_of::<Arena>()) as u64
+    }
+}

@@ -1,0 +1,707 @@
+//! Our own blocks: slots are recycled one by one, an unmapping takes no lock, and nothing is searched for.
+//!
+//! * **Map**: cut slots from the CPU's window (see [`arena`]) and write the first slot's byte. Under the CPU's lock, or
+//!   through a handle without any.
+//! * **Unmap**, from any CPU: find the block's record by its number, turn the first slot's byte by one compare-exchange
+//!   (see [`record`]). The first dirty slot of a word since it was last collected also raises the word's flag and may
+//!   put the block on the stack of its owner.
+//! * **Recycle** (see [`recycler`]): collect the dirty slots of the blocks on the stack, flush, hand them back. The
+//!   owner does so when it has handed out as many pages as a block has since it last looked: then that many can be
+//!   dirty at most, and a flush is worth its price. An alias flush or a forced purge does so for every CPU.
+//!
+//! So of a block with one long-lived mapping the other slots serve again, where Linux pins them all (spec: one live
+//! page in 1024 holds 653 pages), and dirty slots are bounded by about a block for each CPU.
+//!
+//! Locks nest arena > recycler; the areas' locks come below the arena's. An owner that holds its arena in a handle is
+//! never waited for: what others free for it waits in the recycler, and a forced purge leaves it a request.
+
+mod arena;
+mod bits;
+mod record;
+mod recycler;
+
+pub(in crate::vmap) use self::arena::Arena;
+use self::arena::Place;
+use self::record::{Noted, Record, Sizes, Slot, SlotState, WORD};
+use self::recycler::{Flight, Recycler};
+use super::table::Table;
+use super::{Aliases, AreaSource};
+use crate::check::Violation;
+use crate::cpu::{CpuId, CpuSet};
+use crate::ranges::{OutOfMetadata, Span};
+use crate::sync::{AtomicBool, AtomicU64, Guard, Mutex, Ordering, Padded, Rank, relax};
+use crate::units::{PageCount, Vpn};
+use crate::vmap::engine::Miss;
+use crate::vmap::flush::FLUSH_RANGES;
+use crate::vmap::mapper::{Mapper, wait_for};
+use crate::vmap::{
+    BlockPolicy, BlockRecord, BlockStats, RamArea, UnmapRamError, VmapConfig, VmapCounters, Wait,
+};
+use alloc::vec::Vec;
+
+/// No owner: the block does not exist.
+const EMPTY: u32 = u32::MAX;
+
+/// No block, on stacks.
+const END: u64 = u64::MAX;
+
+/// What one hold of a recycler's lock collects at most: blocks, and words of slots in them.
+const BLOCKS_PER_HOLD: u64 = 64;
+const WORDS_PER_HOLD: usize = 48;
+
+/// Blocks whose slots go back to their owner in one hold.
+const BLOCKS_TAKEN_BACK: usize = 16;
+
+/// How often a request that found no place asks the recycler before it takes a new block.
+const LOOKS_BEFORE_GROWTH: usize = 4;
+
+/// 1. A block's record has an owner exactly while the block exists.
+/// 2. Each slot of a block is free with its owner, mapped, or on one side of the owner's recycler.
+#[derive(Debug)]
+pub(in crate::vmap) struct SlotBlocks {
+    policy: BlockPolicy,
+    slots: u32,
+    shift: u32,
+    sizes: Sizes,
+    cpus: CpuSet,
+    table: Table<Record>,
+    per_cpu: Vec<PerCpu>,
+}
+
+#[derive(Debug)]
+struct PerCpu {
+    /// The first of the blocks that may have dirty slots.
+    stack: Padded<AtomicU64>,
+    /// `None` while a handle has it.
+    arena: Padded<Mutex<Option<Arena>>>,
+    recycler: Padded<Mutex<Recycler>>,
+    /// Set by a forced purge while a handle has the arena: the handle gives idle blocks back when it next looks.
+    give_back: AtomicBool,
+}
+
+/// Blocks to be given back when no lock is held, at most as many as one hold finds.
+#[derive(Default)]
+struct LetGo {
+    starts: [u64; BLOCKS_TAKEN_BACK],
+    len: usize,
+}
+
+impl SlotBlocks {
+    pub(super) fn new(config: &VmapConfig) -> Result<SlotBlocks, OutOfMetadata> {
+        let policy = config.policy.blocks;
+        let slots = policy.geometry.slots();
+        let mut per_cpu = Vec::new();
+        per_cpu.try_reserve_exact(config.cpus.len()).map_err(|_| OutOfMetadata)?;
+        let words = slots.div_ceil(WORD) as usize;
+        per_cpu.resize_with(config.cpus.len(), || PerCpu {
+            stack: Padded(AtomicU64::new(END)),
+            arena: Padded(Mutex::new(Rank::Arena, Some(Arena::new(slots, policy.reuse)))),
+            recycler: Padded(Mutex::new(Rank::Recycler, Recycler::new(words, config.span))),
+            give_back: AtomicBool::new(false),
+        });
+        Ok(SlotBlocks {
+            policy,
+            slots,
+            shift: slots.ilog2(),
+            sizes: Sizes::new(policy.classes),
+            cpus: config.cpus.clone(),
+            table: Table::new(config.span, slots)?,
+            per_cpu,
+        })
+    }
+
+    #[inline(always)]
+    fn split(&self, page: u64) -> Place {
+        Place { number: page >> self.shift, slot: (page & u64::from(self.slots - 1)) as u32 }
+    }
+
+    #[inline(always)]
+    fn page_of(&self, place: Place) -> u64 {
+        place.number << self.shift | u64::from(place.slot)
+    }
+
+    fn record(&self, number: u64) -> &Record {
+        self.table.get(number).expect("a block has a record")
+    }
+
+    /// Maps on behalf of the CPU, under its lock.
+    #[inline(always)]
+    pub(super) fn map<A: AreaSource>(
+        &self,
+        cpu: CpuId,
+        pages: u32,
+        wait: Wait,
+        areas: &A,
+    ) -> Result<u64, Miss> {
+        match self.per_cpu[cpu.rank()].arena.lock().as_mut() {
+            Some(arena) => self.map_from(arena, cpu, pages, wait, areas),
+            None => Err(Miss::CpuHeld),
+        }
+    }
+
+    /// Maps on behalf of whoever has the CPU's arena.
+    #[inline(always)]
+    pub(super) fn map_from<A: AreaSource>(
+        &self,
+        arena: &mut Arena,
+        cpu: CpuId,
+        pages: u32,
+        wait: Wait,
+        areas: &A,
+    ) -> Result<u64, Miss> {
+        let size = self.sizes.of_pages(pages);
+        let place = match arena.take(size) {
+            Some(place) => place,
+            None => self.refill(arena, cpu, size, wait, areas)?,
+        };
+        self.record(place.number).start(place.slot, pages);
+        arena.counters.maps += 1;
+        Ok(self.page_of(place))
+    }
+
+    /// Takes `size` slots from outside the window.
+    #[inline(never)]
+    fn refill<A: AreaSource>(
+        &self,
+        arena: &mut Arena,
+        cpu: CpuId,
+        size: u32,
+        wait: Wait,
+        areas: &A,
+    ) -> Result<Place, Miss> {
+        let asked = &self.per_cpu[cpu.rank()].give_back;
+        if wait == Wait::MayReclaim && asked.load(Ordering::Relaxed) {
+            self.purge_arena(cpu, arena, areas);
+        }
+        if arena.allowance < size {
+            self.look(arena, cpu, wait, areas);
+        }
+        for _ in 0..LOOKS_BEFORE_GROWTH {
+            if let Some(place) = arena.take_elsewhere(size) {
+                return Ok(place);
+            }
+            if !self.look(arena, cpu, wait, areas) {
+                break;
+            }
+        }
+        if let Some(place) = arena.take_elsewhere(size) {
+            return Ok(place);
+        }
+        self.grow(arena, cpu, areas)?;
+        Ok(arena.take_elsewhere(size).expect("a new block has room for any request"))
+    }
+
+    /// Asks the recycler: collects what is dirty, flushes it if it is as much as a block, takes back what is ready.
+    /// Whether anything came back.
+    fn look<A: AreaSource>(&self, arena: &mut Arena, cpu: CpuId, wait: Wait, areas: &A) -> bool {
+        let shared = &self.per_cpu[cpu.rank()];
+        let mut recycler = shared.recycler.lock();
+        self.collect_some(cpu.rank(), &mut recycler, Snapshot::Renew);
+        recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
+        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
+        if wait == Wait::MayReclaim
+            && recycler.dirty.pages >= u64::from(self.slots)
+            && let Some(count) = recycler.take_off(&mut ranges)
+        {
+            drop(recycler);
+            let epoch = areas.mapper().flush(&ranges[..count]);
+            recycler = shared.recycler.lock();
+            recycler.flight = Flight::Until(epoch);
+            recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
+        }
+        let any = !recycler.ready.is_empty();
+        let due = u64::from(self.slots).saturating_sub(recycler.dirty.pages);
+        arena.allowance = (due as u32).max(WORD);
+        self.take_back(arena, recycler, areas);
+        any
+    }
+
+    /// Takes back some of what is ready, and lets superfluous blocks go.
+    fn take_back<A: AreaSource>(
+        &self,
+        arena: &mut Arena,
+        mut recycler: Guard<'_, Recycler>,
+        areas: &A,
+    ) {
+        let mut let_go = LetGo::default();
+        arena.take_back(&mut recycler.ready, BLOCKS_TAKEN_BACK, |number| {
+            let_go.add(self, number);
+        });
+        drop(recycler);
+        let_go.release(areas);
+    }
+
+    /// Takes a new block.
+    #[cold]
+    #[inline(never)]
+    fn grow<A: AreaSource>(&self, arena: &mut Arena, cpu: CpuId, areas: &A) -> Result<(), Miss> {
+        let local = arena.provide()?;
+        let start = match areas.take_block(cpu) {
+            Ok(start) => start,
+            Err(why) => {
+                arena.withdraw(local);
+                return Err(why);
+            }
+        };
+        let number = start >> self.shift;
+        let mut recycler = self.per_cpu[cpu.rank()].recycler.lock();
+        let provided = recycler.reserve(local);
+        let record = self.table.provide(number, || Record::new(self.slots));
+        match (provided, record) {
+            (Ok(()), Ok(record)) => {
+                // Flags that a slow unmapping of an earlier block here has left.
+                for word in 0..record.word_count() {
+                    record.lower(word);
+                }
+                record.local.store(local, Ordering::Relaxed);
+                // Under the recycler's lock, so that whoever collects sees an owner and a place that belong together.
+                record.owner.store(cpu.rank() as u32, Ordering::Release);
+                arena.add(local, number);
+                Ok(())
+            }
+            _ => {
+                drop(recycler);
+                arena.withdraw(local);
+                areas.release_block(start);
+                Err(Miss::OutOfMetadata)
+            }
+        }
+    }
+
+    /// Ends the mapping.
+    #[inline(always)]
+    pub(super) fn unmap<A: AreaSource>(
+        &self,
+        area: RamArea,
+        areas: &A,
+    ) -> Result<(), UnmapRamError> {
+        let Place { number, slot } = self.split(area.start.get());
+        let Some(record) = self.table.get(number) else { return Err(UnmapRamError::NotMapped) };
+        let pages = area.pages.get() as u32;
+        let clears = A::Mapper::CLEARS;
+        if pages == 0 || record.end(slot, pages, clears).is_err() {
+            return Err(self.why_not_unmapped(record, area));
+        }
+        if record.note(slot) == Noted::ToQueue {
+            self.enqueue(number, record);
+        }
+        if clears {
+            areas.mapper().clear(area.span());
+            record.finish(slot, pages);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn why_not_unmapped(&self, record: &Record, area: RamArea) -> UnmapRamError {
+        if !record.exists() {
+            return UnmapRamError::NotMapped;
+        }
+        let found = record.slot(self.split(area.start.get()).slot);
+        match found.state() {
+            SlotState::Live => {
+                UnmapRamError::WrongSize { pages: PageCount(u64::from(found.pages())) }
+            }
+            SlotState::Ending | SlotState::Dirty => UnmapRamError::DoubleUnmap,
+            SlotState::Free => match self.find(area.start.get()) {
+                Some(covering) => UnmapRamError::NotAStart { start: covering.start },
+                None if self.is_on_its_way(record, area.start.get()) => UnmapRamError::DoubleUnmap,
+                // What may have been there once was recycled since.
+                None => UnmapRamError::NotMapped,
+            },
+        }
+    }
+
+    /// Whether a slot was collected, and its owner does not have it back yet.
+    fn is_on_its_way(&self, record: &Record, page: u64) -> bool {
+        let Some(shared) = self.per_cpu.get(record.owner.load(Ordering::Acquire) as usize) else {
+            return false;
+        };
+        let recycler = shared.recycler.lock();
+        let (local, slot) = (record.local.load(Ordering::Relaxed), self.split(page).slot);
+        let sides = [&recycler.dirty, &recycler.flying, &recycler.ready];
+        sides.iter().any(|side| bits::is_set(side.mask(local), slot))
+    }
+
+    /// Puts a block on its owner's stack. One that has no owner any more goes to the first CPU's: there it is found.
+    fn enqueue(&self, number: u64, record: &Record) {
+        let owner = record.owner.load(Ordering::Acquire);
+        let owner = if owner == EMPTY { 0 } else { owner as usize };
+        let stack = &self.per_cpu[owner].stack;
+        let mut first = stack.load(Ordering::Relaxed);
+        loop {
+            record.next.store(first, Ordering::Relaxed);
+            // Pairs with the swap that takes the stack.
+            match stack.compare_exchange(first, number, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => first = other,
+            }
+        }
+    }
+
+    /// Collects dirty slots of one CPU's blocks, as much as one hold allows. Whether there is more.
+    fn collect_some(&self, me: usize, recycler: &mut Recycler, snapshot: Snapshot) -> bool {
+        if recycler.todo.is_none() && snapshot == Snapshot::Renew {
+            let first = self.per_cpu[me].stack.swap(END, Ordering::Acquire);
+            recycler.todo = (first != END).then_some(first);
+        }
+        let (mut blocks, mut words) = (0, 0);
+        while let Some(number) = recycler.todo {
+            let record = self.record(number);
+            if blocks == BLOCKS_PER_HOLD
+                || words + record.word_count() > WORDS_PER_HOLD.max(record.word_count())
+            {
+                break;
+            }
+            let next = record.next.load(Ordering::Relaxed);
+            recycler.todo = (next != END).then_some(next);
+            blocks += 1;
+            let owner = record.owner.load(Ordering::Acquire);
+            if owner == me as u32 {
+                record.unqueue();
+                words += self.collect_block(number, record, recycler);
+            } else {
+                self.forward(number, record, owner);
+            }
+        }
+        recycler.counters.visited += blocks;
+        recycler.counters.max_visited = recycler.counters.max_visited.max(blocks);
+        recycler.todo.is_some()
+    }
+
+    /// Deals with a block on the wrong stack: an unmapping noted it, and was slow to put it there, while others gave the
+    /// block back, and perhaps took it again.
+    #[cold]
+    fn forward(&self, number: u64, record: &Record, owner: u32) {
+        if owner == EMPTY {
+            record.unqueue();
+            // It has got an owner meanwhile, and an unmapping may have relied on the block being on a stack.
+            if !record.exists() || record.queue() == Noted::Known {
+                return;
+            }
+        }
+        self.enqueue(number, record);
+    }
+
+    /// Collects the dirty slots of a block. How many words were read.
+    fn collect_block(&self, number: u64, record: &Record, recycler: &mut Recycler) -> usize {
+        let local = record.local.load(Ordering::Relaxed);
+        let first_page = number << self.shift;
+        let mut read = 0;
+        for word in 0..record.word_count() {
+            if !record.lower(word) {
+                continue;
+            }
+            read += 1;
+            let found = record.collect(word, &self.sizes);
+            if found.dirty != 0 {
+                recycler.add(local, word, found);
+                let first_slot = word as u64 * u64::from(WORD);
+                let start = first_slot + u64::from(found.dirty.trailing_zeros());
+                let last = first_slot + u64::from(found.dirty.ilog2() + found.spilt);
+                recycler.cover(first_page + start, first_page + last + 1);
+            }
+            // It is dirty soon: whoever ends it has noted it, and will not do so again.
+            if found.any_ending && record.note(word as u32 * WORD) == Noted::ToQueue {
+                self.enqueue(number, record);
+            }
+        }
+        read
+    }
+
+    /// Collects everything of one CPU that is dirty now, flushes it, and waits. Blocks looked at.
+    fn recycle<A: AreaSource>(&self, me: usize, areas: &A) -> u64 {
+        let lock = || self.per_cpu[me].recycler.lock();
+        let before = lock().counters.visited;
+        // What an earlier look left, then what is on the stack now.
+        while self.collect_some(me, &mut lock(), Snapshot::Keep) {}
+        let mut more = self.collect_some(me, &mut lock(), Snapshot::Renew);
+        while more {
+            more = self.collect_some(me, &mut lock(), Snapshot::Keep);
+        }
+        self.land_all(me, areas);
+        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
+        let started = lock().take_off(&mut ranges);
+        if let Some(count) = started {
+            let epoch = areas.mapper().flush(&ranges[..count]);
+            lock().flight = Flight::Until(epoch);
+        }
+        self.land_all(me, areas);
+        lock().counters.visited - before
+    }
+
+    /// Waits until nothing flies.
+    fn land_all<A: AreaSource>(&self, me: usize, areas: &A) {
+        loop {
+            let flight = {
+                let mut recycler = self.per_cpu[me].recycler.lock();
+                recycler.land(areas.mapper().completed(), BLOCKS_PER_HOLD as usize);
+                recycler.flight
+            };
+            match flight {
+                Flight::None => return,
+                Flight::Starting => relax(),
+                Flight::Until(epoch) => wait_for(areas.mapper(), epoch),
+            }
+        }
+    }
+
+    /// Flushes every dirty slot of every CPU, and gives superfluous empty blocks back.
+    pub(super) fn flush_aliases<A: AreaSource>(&self, areas: &A) -> Aliases {
+        let mut aliases = Aliases::default();
+        self.per_cpu[0].recycler.lock().counters.alias_flushes += 1;
+        for (me, shared) in self.per_cpu.iter().enumerate() {
+            aliases.visited += self.recycle(me, areas);
+            let before = returned(&shared.arena);
+            while let Some(arena) = shared.arena.lock().as_mut() {
+                let recycler = shared.recycler.lock();
+                if recycler.ready.is_empty() {
+                    break;
+                }
+                self.take_back(arena, recycler, areas);
+            }
+            aliases.returned += returned(&shared.arena) - before;
+        }
+        aliases
+    }
+
+    /// Gives back every block of every CPU in which nothing is live. A handle that has its CPU's blocks is asked to.
+    pub(super) fn purge_idle<A: AreaSource>(&self, areas: &A) {
+        for (me, shared) in self.per_cpu.iter().enumerate() {
+            self.recycle(me, areas);
+            loop {
+                let mut arena = shared.arena.lock();
+                let Some(arena) = arena.as_mut() else {
+                    shared.give_back.store(true, Ordering::Relaxed);
+                    break;
+                };
+                if !self.let_some_go(me, arena, areas) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The same for the blocks of one CPU, which the caller has.
+    pub(super) fn purge_arena<A: AreaSource>(&self, cpu: CpuId, arena: &mut Arena, areas: &A) {
+        self.per_cpu[cpu.rank()].give_back.store(false, Ordering::Relaxed);
+        self.recycle(cpu.rank(), areas);
+        while self.let_some_go(cpu.rank(), arena, areas) {}
+    }
+
+    /// Takes back some of what is ready; once that is nothing, lets some idle blocks go. Whether there may be more.
+    fn let_some_go<A: AreaSource>(&self, me: usize, arena: &mut Arena, areas: &A) -> bool {
+        let recycler = self.per_cpu[me].recycler.lock();
+        if !recycler.ready.is_empty() {
+            self.take_back(arena, recycler, areas);
+            return true;
+        }
+        let mut let_go = LetGo::default();
+        arena.let_idle_go(BLOCKS_TAKEN_BACK, |number| let_go.add(self, number));
+        drop(recycler);
+        let_go.release(areas);
+        let_go.len > 0
+    }
+
+    /// The mapping that covers page `at`: sizes are at most 64, so it starts in this word or the one before.
+    pub(super) fn find(&self, at: u64) -> Option<RamArea> {
+        let Place { number, slot } = self.split(at);
+        let record = self.table.get(number)?;
+        let lowest = slot.saturating_sub(self.policy.geometry.max_pages() - 1);
+        let start = (lowest..=slot).rev().find(|&start| record.slot(start) != Slot::FREE)?;
+        let found = record.slot(start);
+        let covers = found.state() == SlotState::Live && slot - start < found.pages();
+        let pages = PageCount(u64::from(found.pages()));
+        covers.then(|| RamArea { start: Vpn(self.page_of(Place { number, slot: start })), pages })
+    }
+
+    pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
+        let Some(record) = self.table.get(number) else { return };
+        for (slot, found) in record.mappings().filter(|(_, slot)| slot.state() == SlotState::Live) {
+            let start = self.page_of(Place { number, slot });
+            visit(Span::known(start, start + u64::from(found.pages())));
+        }
+    }
+
+    /// Whether a forced purge could give a block back.
+    pub(super) fn has_reclaimable(&self) -> bool {
+        self.existing()
+            .any(|(_, record)| record.mappings().all(|(_, slot)| slot.state() == SlotState::Dirty))
+    }
+
+    fn existing(&self) -> impl Iterator<Item = (u64, &Record)> {
+        self.table.iter().filter(|(_, record)| record.exists())
+    }
+
+    pub(super) fn take_arena(&self, cpu: CpuId) -> Option<Arena> {
+        self.per_cpu[cpu.rank()].arena.lock().take()
+    }
+
+    /// Puts a CPU's arena back, and does what was asked of the handle that had it.
+    pub(super) fn put_arena<A: AreaSource>(&self, cpu: CpuId, mut arena: Arena, areas: &A) {
+        let shared = &self.per_cpu[cpu.rank()];
+        if shared.give_back.load(Ordering::Relaxed) {
+            self.purge_arena(cpu, &mut arena, areas);
+        }
+        *shared.arena.lock() = Some(arena);
+    }
+
+    pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
+        for shared in &self.per_cpu {
+            let arena = shared.arena.lock();
+            counters.locks.arena = counters.locks.arena.plus(arena.cost());
+            if let Some(arena) = arena.as_ref() {
+                let own = &arena.counters;
+                let all = &mut counters.blocks;
+                all.maps += own.maps;
+                all.created += own.created;
+                all.returned += own.returned;
+                all.search_steps += own.search_steps;
+                all.failed_searches += own.failed_searches;
+                all.longest_list = all.longest_list.max(own.longest_list);
+                all.purged += own.purged;
+                all.recycled_pages += own.recycled_pages;
+            }
+            drop(arena);
+            let recycler = shared.recycler.lock();
+            counters.locks.recycler = counters.locks.recycler.plus(recycler.cost());
+            counters.blocks.flushes += recycler.counters.flushes;
+            counters.blocks.alias_flushes += recycler.counters.alias_flushes;
+            counters.blocks.visited += recycler.counters.visited;
+            let most = &mut counters.blocks.max_visited_per_hold;
+            *most = (*most).max(recycler.counters.max_visited);
+        }
+        // Each existing place of the index was written once.
+        counters.blocks.index_inserts = self.table.iter().count() as u64;
+    }
+
+    pub(super) fn stats(&self) -> BlockStats {
+        let mut stats = BlockStats::default();
+        for (number, record) in self.existing() {
+            let BlockRecord { free, dirty, live, .. } = self.describe(number, record);
+            stats.blocks += 1;
+            stats.free_pages += u64::from(free);
+            stats.dirty_pages += u64::from(dirty);
+            stats.live_pages += u64::from(live);
+        }
+        for shared in &self.per_cpu {
+            if let Some(arena) = shared.arena.lock().as_ref() {
+                stats.listed_longest = stats.listed_longest.max(arena.block_count());
+                stats.metadata_bytes += arena.metadata_bytes();
+            }
+            stats.metadata_bytes += shared.recycler.lock().metadata_bytes();
+        }
+        let records = self.table.iter().map(|(_, record)| record.metadata_bytes()).sum::<u64>();
+        stats.metadata_bytes += self.table.metadata_bytes() + records;
+        stats
+    }
+
+    /// How the slots of a block are used. What is neither mapped nor on its way back is free.
+    fn describe(&self, number: u64, record: &Record) -> BlockRecord {
+        let owner = record.owner.load(Ordering::Acquire) as usize;
+        let owner = self.cpus.by_rank(owner).or_else(|| self.cpus.by_rank(0));
+        let owner = owner.expect("the space has CPUs");
+        let (mut live, mut dirty) = (0, 0);
+        for (_, slot) in record.mappings() {
+            let size = self.sizes.of_pages(slot.pages());
+            match slot.state() {
+                SlotState::Live | SlotState::Ending => live += size,
+                SlotState::Dirty | SlotState::Free => dirty += size,
+            }
+        }
+        let recycler = self.per_cpu[owner.rank()].recycler.lock();
+        let local = record.local.load(Ordering::Relaxed);
+        dirty += bits::count(recycler.dirty.mask(local)) + bits::count(recycler.flying.mask(local));
+        drop(recycler);
+        let free = self.slots.saturating_sub(live + dirty);
+        BlockRecord { start: Vpn(number << self.shift), owner, free, dirty, live }
+    }
+
+    pub(super) fn collect(&self, out: &mut Vec<BlockRecord>) -> Result<(), OutOfMetadata> {
+        for (number, record) in self.existing() {
+            out.try_reserve(1).map_err(|_| OutOfMetadata)?;
+            out.push(self.describe(number, record));
+        }
+        Ok(())
+    }
+
+    /// Verifies the laws; what handles have taken out is not looked at.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        for (me, shared) in self.per_cpu.iter().enumerate() {
+            let arena = shared.arena.lock();
+            let recycler = shared.recycler.lock();
+            let law = "a side of a recycler counts its pages";
+            Violation::unless(law, me as u64, !recycler.miscounted())?;
+            let Some(arena) = arena.as_ref() else { continue };
+            let law = "a block is in the bin of its longest free run";
+            let misplaced = arena.misplaced();
+            Violation::unless(law, misplaced.unwrap_or(0), misplaced.is_none())?;
+            self.check_slots(me, arena, &recycler)?;
+        }
+        Ok(())
+    }
+
+    /// That each slot is free, mapped or on one side, and nothing twice.
+    fn check_slots(&self, me: usize, arena: &Arena, recycler: &Recycler) -> Result<(), Violation> {
+        let words = self.slots.div_ceil(WORD) as usize;
+        let mut seen = Vec::new();
+        let mut more = Vec::new();
+        if seen.try_reserve(words).is_err() || more.try_reserve(words).is_err() {
+            return Ok(());
+        }
+        let blocks = arena.blocks();
+        for (local, number) in blocks {
+            let record = self.record(number);
+            let law = "a block's record names its owner and its place there";
+            let owner = record.owner.load(Ordering::Relaxed);
+            let place = record.local.load(Ordering::Relaxed);
+            Violation::unless(law, number, owner == me as u32 && place == local)?;
+            seen.clear();
+            seen.resize(words, 0_u64);
+            more.clear();
+            more.resize(words, 0_u64);
+            arena.free_slots(local, &mut seen);
+            let mut count = bits::count(&seen) + arena.back(local);
+            for side in [&recycler.dirty, &recycler.flying, &recycler.ready] {
+                count += bits::count(side.mask(local));
+                seen.iter_mut().zip(side.mask(local)).for_each(|(word, bits)| *word |= bits);
+            }
+            for (slot, found) in record.mappings() {
+                let size = self.sizes.of_pages(found.pages());
+                bits::set(&mut more, slot, size);
+                count += size;
+            }
+            seen.iter_mut().zip(&more).for_each(|(word, bits)| *word |= bits);
+            let law = "each slot is free, mapped or on one side of the recycler";
+            Violation::unless_equal(law, number, u64::from(self.slots), u64::from(count))?;
+            let together = u64::from(bits::count(&seen) + arena.back(local));
+            Violation::unless_equal(law, number, u64::from(self.slots), together)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a collection may take the stack when it has nothing left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Snapshot {
+    Renew,
+    Keep,
+}
+
+impl LetGo {
+    /// Takes the block out of existence. Under the recycler's lock.
+    fn add(&mut self, blocks: &SlotBlocks, number: u64) {
+        blocks.record(number).owner.store(EMPTY, Ordering::Release);
+        self.starts[self.len] = number << blocks.shift;
+        self.len += 1;
+    }
+
+    fn release<A: AreaSource>(&self, areas: &A) {
+        self.starts[..self.len].iter().for_each(|&start| areas.release_block(start));
+    }
+}
+
+fn returned(arena: &Mutex<Option<Arena>>) -> u64 {
+    arena.lock().as_ref().map_or(0, |arena| arena.counters.returned)
+}
