@@ -21,6 +21,8 @@ pub(super) struct Table<T> {
     /// How many could.
     count: u64,
     leaf_digits: u32,
+    /// That many ones.
+    leaf_mask: u64,
     leaves: Vec<Published<Leaf<T>>>,
 }
 
@@ -33,14 +35,14 @@ impl<T> Table<T> {
         // A leaf has half as many places as the square root: it is paid for as a whole by its first block.
         let leaf_digits = (count.ilog2() / 2).saturating_sub(1);
         let leaves = vacant(count.div_ceil(1 << leaf_digits) as usize)?;
-        Ok(Table { first, count, leaf_digits, leaves })
+        Ok(Table { first, count, leaf_digits, leaf_mask: (1 << leaf_digits) - 1, leaves })
     }
 
     /// The leaf of a block and its place there. A number outside the space leads nowhere.
     #[inline(always)]
     fn locate(&self, number: u64) -> (usize, usize) {
         let index = number.wrapping_sub(self.first);
-        ((index >> self.leaf_digits) as usize, (index & ((1 << self.leaf_digits) - 1)) as usize)
+        ((index >> self.leaf_digits) as usize, (index & self.leaf_mask) as usize)
     }
 
     /// How many blocks the space has places for, at most.

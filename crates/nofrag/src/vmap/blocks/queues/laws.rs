@@ -23,7 +23,7 @@ impl Queues {
             self.check_slots(number, block, &body)?;
             let law = "what was unmapped since the last flush has been handed out";
             let (_, end) = body.stale_bounds().unwrap_or((0, 0));
-            Violation::unless(law, number, end <= self.slots() - block.free())?;
+            Violation::unless(law, number, end <= self.slots - block.free())?;
         }
         self.check_lists(listed)?;
         self.check_index(standing)
@@ -33,9 +33,9 @@ impl Queues {
     fn check_slots(&self, number: u64, block: &Block, body: &Body) -> Result<(), Violation> {
         let (free, dirty) = (block.free(), body.dirty);
         let law = "free, live and dirty slots are all slots";
-        Violation::unless(law, number, free + dirty <= self.slots())?;
+        Violation::unless(law, number, free + dirty <= self.slots)?;
         let law = "a block of which every slot is dirty is given back";
-        Violation::unless(law, number, dirty < self.slots())?;
+        Violation::unless(law, number, dirty < self.slots)?;
         let (mut end, mut live, mut tiles) = (0, 0, true);
         body.for_each_mapping(|first, pages, is_live| {
             let slots = u32::from(self.rounded[pages as usize]);
@@ -45,9 +45,9 @@ impl Queues {
         });
         let law = "slots are handed out in ascending order, as many as the size's class has";
         Violation::unless(law, number, tiles)?;
-        Violation::unless_equal(law, number, u64::from(self.slots() - free), u64::from(end))?;
+        Violation::unless_equal(law, number, u64::from(self.slots - free), u64::from(end))?;
         let law = "what is neither free nor dirty is live";
-        let rest = self.slots() - free - dirty;
+        let rest = self.slots - free - dirty;
         Violation::unless_equal(law, number, u64::from(rest), u64::from(live))?;
         if self.policy.live_map == LiveMap::UsedMap {
             let law = "the map of live slots has a bit for each";

@@ -50,7 +50,9 @@ const MAX_PAGES: usize = 64;
 pub(in crate::vmap) struct Queues {
     policy: BlockPolicy,
     cpus: CpuSet,
-    /// Slots of a block, as a power of two.
+    /// Slots of a block.
+    slots: u32,
+    /// The same, as a power of two.
     shift: u32,
     /// For each size: the slots that it takes.
     rounded: [u8; MAX_PAGES + 1],
@@ -113,6 +115,7 @@ impl Queues {
         Ok(Queues {
             policy,
             cpus: config.cpus.clone(),
+            slots,
             shift: slots.ilog2(),
             rounded: core::array::from_fn(|pages| match pages as u32 {
                 0 => 0,
@@ -126,11 +129,6 @@ impl Queues {
         })
     }
 
-    #[inline(always)]
-    fn slots(&self) -> u32 {
-        1 << self.shift
-    }
-
     /// The first page of the block with this number.
     #[inline(always)]
     fn start_of(&self, number: u64) -> u64 {
@@ -140,7 +138,7 @@ impl Queues {
     /// The block of a page, and its slot there.
     #[inline(always)]
     fn locate(&self, page: u64) -> (u64, u32) {
-        (page >> self.shift, page as u32 & (self.slots() - 1))
+        (page >> self.shift, page as u32 & (self.slots - 1))
     }
 
     /// The record of a block that stands, or stood, at this place.
@@ -158,6 +156,22 @@ impl Queues {
     ) -> Result<u64, Miss> {
         let slots = u32::from(self.rounded[pages as usize]);
         let need = Need { cpu, pages, slots, search: Search::First };
+        match self.take_first(need) {
+            Some(start) => Ok(start),
+            None => self.map_further(need, areas),
+        }
+    }
+
+    /// Takes slots of the list's first block: the usual case.
+    #[inline(always)]
+    fn take_first(&self, need: Need) -> Option<u64> {
+        let number = self.queues[need.cpu.rank()].head.get()?;
+        let block = self.table.get(number)?;
+        if block.free() >= need.slots { self.take(block, number, need, 1) } else { None }
+    }
+
+    #[inline(never)]
+    fn map_further<A: AreaSource>(&self, need: Need, areas: &A) -> Result<u64, Miss> {
         match self.search(need) {
             Ok(start) => Ok(start),
             Err(NotFound { steps }) => self.map_anew(need, steps, areas),
@@ -165,32 +179,12 @@ impl Queues {
     }
 
     /// Takes slots of the first listed block that has enough.
-    #[inline(always)]
     fn search(&self, need: Need) -> Result<u64, NotFound> {
         let queue = &self.queues[need.cpu.rank()];
-        let version = queue.version();
-        let Some(number) = queue.head.get() else { return Err(NotFound { steps: 0 }) };
-        let block = queue::record(&self.table, number);
-        if block.free() >= need.slots
-            && let Some(start) = self.take(block, number, need, 1)
-        {
-            return Ok(start);
-        }
-        self.search_on(need, queue, version, block)
-    }
-
-    /// Goes on behind the list's first block.
-    #[inline(never)]
-    fn search_on(
-        &self,
-        need: Need,
-        queue: &Queue,
-        mut version: queue::Version,
-        first: &Block,
-    ) -> Result<u64, NotFound> {
-        let mut steps = 1;
-        let mut link = &first.next;
+        let mut steps = 0;
         for _ in 0..WALKS {
+            let version = queue.version();
+            let mut link = &queue.head;
             loop {
                 let next = link.get();
                 if queue.version() != version {
@@ -208,8 +202,6 @@ impl Queues {
                 }
                 link = &block.next;
             }
-            version = queue.version();
-            link = &queue.head;
         }
         self.search_locked(need, queue, steps)
     }
@@ -241,7 +233,7 @@ impl Queues {
             Search::First => body.counts.search_steps += steps,
             Search::Second => body.counts.second_search_steps += steps,
         }
-        let at = self.slots() - free;
+        let at = self.slots - free;
         self.cut(block, &mut body, need);
         if free == need.slots {
             self.queues[need.cpu.rank()].unlink(&self.table, block);
@@ -254,37 +246,41 @@ impl Queues {
     fn cut(&self, block: &Block, body: &mut Body, need: Need) {
         let free = block.free();
         block.set_free(free - need.slots);
-        body.enter(self.slots() - free, need.pages, need.slots);
+        body.enter(self.slots - free, need.pages, need.slots);
     }
 
     /// Makes a block for a request that fits nowhere.
     #[cold]
     #[inline(never)]
     fn map_anew<A: AreaSource>(&self, need: Need, steps: u64, areas: &A) -> Result<u64, Miss> {
-        let queue = &self.queues[need.cpu.rank()];
-        queue.note_failed(steps);
+        let mut steps = steps;
         loop {
-            let number = areas.take_block(need.cpu)? >> self.shift;
-            let made = self.create(number, need);
-            if made.is_err() {
+            let number = match areas.take_block(need.cpu) {
+                Ok(start) => start >> self.shift,
+                Err(miss) => {
+                    self.queues[need.cpu.rank()].note_failed(steps);
+                    return Err(miss);
+                }
+            };
+            if let Err(why) = self.create(number, need, steps) {
                 areas.retire_block(need.cpu, self.start_of(number));
+                return Err(why.into());
             }
-            made?;
             match self.policy.first_slots {
                 FirstSlots::AtCreation => return Ok(self.start_of(number)),
                 FirstSlots::SecondSearch => {
-                    // Whoever else allocates for this CPU may have used the new block up.
                     match self.search(Need { search: Search::Second, ..need }) {
                         Ok(start) => return Ok(start),
-                        Err(NotFound { steps }) => queue.note_failed(steps),
+                        // Whoever else allocates for this CPU has used the new block up.
+                        Err(again) => steps = again.steps,
                     }
                 }
             }
         }
     }
 
-    /// Sets a block up in its new area: whole before it can be found.
-    fn create(&self, number: u64, need: Need) -> Result<(), OutOfMetadata> {
+    /// Sets a block up in its new area: whole before it can be found. The search for one took `steps`.
+    fn create(&self, number: u64, need: Need, steps: u64) -> Result<(), OutOfMetadata> {
         let block = self.table.provide(number, || Block::new(&self.policy))?;
         let mut body = block.body.lock();
         body.begin(need.cpu.rank() as u32);
@@ -292,11 +288,12 @@ impl Queues {
             body.stands = false;
             return Err(why);
         }
-        block.set_free(self.slots());
+        block.set_free(self.slots);
         if self.policy.first_slots == FirstSlots::AtCreation {
             self.cut(block, &mut body, need);
         }
-        self.queues[need.cpu.rank()].link(&self.table, number, self.policy.new_block);
+        let queue = &self.queues[need.cpu.rank()];
+        queue.link(&self.table, number, self.policy.new_block, steps);
         Ok(())
     }
 
@@ -322,7 +319,7 @@ impl Queues {
             clear(area, areas);
         }
         body.soil(at, slots);
-        if body.dirty == self.slots() {
+        if body.dirty == self.slots {
             self.give_back_used_up(number, block, body, areas);
         }
         Ok(())
@@ -452,7 +449,7 @@ impl Queues {
     /// Whether the block is to be purged: it is not used up, and nothing in it is live.
     fn must_go(&self, block: &Block, body: &Body, pass: Pass) -> bool {
         let free = block.free();
-        if !body.stands || free + body.dirty != self.slots() {
+        if !body.stands || free + body.dirty != self.slots {
             return false;
         }
         match (pass, self.policy.keep) {
@@ -532,7 +529,7 @@ impl Queues {
             stats.blocks += 1;
             stats.free_pages += free;
             stats.dirty_pages += dirty;
-            stats.live_pages += u64::from(self.slots()) - free - dirty;
+            stats.live_pages += u64::from(self.slots) - free - dirty;
         });
         for queue in &self.queues {
             stats.listed_longest = stats.listed_longest.max(queue.ends.lock().len);
@@ -558,7 +555,7 @@ impl Queues {
                 owner: self.cpus.by_rank(body.owner as usize).expect("the owner is a CPU"),
                 free,
                 dirty,
-                live: self.slots() - free - dirty,
+                live: self.slots - free - dirty,
             });
         });
         full

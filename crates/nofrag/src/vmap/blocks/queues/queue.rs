@@ -71,8 +71,8 @@ impl Queue {
         Version(self.unlinked.load(Ordering::Acquire))
     }
 
-    /// Puts a new block on the list. `number` is its number.
-    pub(super) fn link(&self, table: &BlockTable, number: u64, at: NewBlock) {
+    /// Puts the block with this number on the list, which was made because a search of `steps` blocks found none.
+    pub(super) fn link(&self, table: &BlockTable, number: u64, at: NewBlock, steps: u64) {
         let block = record(table, number);
         let mut ends = self.ends.lock();
         match at {
@@ -97,6 +97,8 @@ impl Queue {
             }
         }
         ends.created += 1;
+        ends.failed_searches += 1;
+        ends.failed_steps += steps;
         ends.len += 1;
         ends.longest = ends.longest.max(ends.len);
     }
@@ -119,7 +121,7 @@ impl Queue {
         self.unlinked.store(unlinked, Ordering::Release);
     }
 
-    /// Counts a search of `steps` blocks that found none.
+    /// Counts a search of `steps` blocks that found none, and led to no new one.
     pub(super) fn note_failed(&self, steps: u64) {
         let mut ends = self.ends.lock();
         ends.failed_searches += 1;
