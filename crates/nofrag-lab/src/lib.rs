@@ -26,7 +26,9 @@ pub mod scenario;
 mod spaces;
 pub mod stats;
 mod vmap_areas;
+mod vmap_blocks;
 
 pub use report::Report;
 pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};
 pub use vmap_areas::VmapAreas2019;
+pub use vmap_blocks::VmapBlocks2023;

@@ -2,3 +2,4 @@
 
 mod host_vmalloc;
 mod run;
+mod vmap_blocks;

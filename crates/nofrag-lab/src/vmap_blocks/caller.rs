@@ -1,0 +1,107 @@
+//! A space under test, and the two ways of calling it.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nofrag::cpu::CpuId;
+use nofrag::ranges::Span;
+use nofrag::vmap::{
+    Busy, ConfigError, CpuHandle, Epoch, MapRamError, Mapper, RamArea, UnmapRamError, VmapPolicy,
+    VmapSpace,
+};
+use thiserror::Error;
+
+use crate::spaces::{self, VMALLOC_PAGES};
+
+/// Why a program did not come to its end.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub(super) enum Failure {
+    #[error("no space was set up: {0}")]
+    Setup(#[from] ConfigError),
+    #[error("a map failed: {0}")]
+    Map(#[from] MapRamError<Infallible>),
+    #[error("an unmap failed: {0}")]
+    Unmap(#[from] UnmapRamError),
+    #[error("a CPU is in use: {0}")]
+    Held(#[from] Busy),
+    #[error("the lab's own records: {0}")]
+    Records(String),
+}
+
+/// Nothing behind the numbers but a count of flushes, each of which is complete when it returns.
+#[derive(Debug, Default)]
+pub(super) struct Flushes(AtomicU64);
+
+impl Flushes {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Mapper for Flushes {
+    const CLEARS: bool = false;
+
+    type Context = ();
+    type Error = Infallible;
+
+    #[inline]
+    fn install(&self, _area: RamArea, _context: &()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    #[inline]
+    fn clear(&self, _area: Span) {}
+
+    fn flush(&self, _ranges: &[Span]) -> Epoch {
+        Epoch(self.0.fetch_add(1, Ordering::AcqRel) + 1)
+    }
+
+    #[inline]
+    fn completed(&self) -> Epoch {
+        Epoch(self.count())
+    }
+}
+
+pub(super) type Space = VmapSpace<Flushes>;
+
+/// A space as large as the kernel's for `cpus` CPUs.
+pub(super) fn new_space(policy: VmapPolicy, cpus: usize) -> Result<Space, Failure> {
+    let config = spaces::config(policy, VMALLOC_PAGES, cpus).map_err(Failure::Records)?;
+    Ok(VmapSpace::new(config, Flushes::default(), ())?)
+}
+
+/// One CPU's way to map and unmap.
+pub(super) trait Caller {
+    fn map(&mut self, pages: u64) -> Result<RamArea, Failure>;
+    fn unmap(&mut self, area: RamArea) -> Result<(), Failure>;
+}
+
+/// Every call by itself.
+pub(super) struct ByCall<'a> {
+    pub(super) space: &'a Space,
+    pub(super) cpu: CpuId,
+}
+
+impl Caller for ByCall<'_> {
+    #[inline]
+    fn map(&mut self, pages: u64) -> Result<RamArea, Failure> {
+        Ok(self.space.map_ram(self.cpu, pages, &())?)
+    }
+
+    #[inline]
+    fn unmap(&mut self, area: RamArea) -> Result<(), Failure> {
+        Ok(self.space.unmap_ram(self.cpu, area)?)
+    }
+}
+
+impl Caller for CpuHandle<'_, Flushes> {
+    #[inline]
+    fn map(&mut self, pages: u64) -> Result<RamArea, Failure> {
+        Ok(self.map_ram(pages, &())?)
+    }
+
+    #[inline]
+    fn unmap(&mut self, area: RamArea) -> Result<(), Failure> {
+        Ok(self.unmap_ram(area)?)
+    }
+}

@@ -1,0 +1,222 @@
+//! Runs the chosen programs under the chosen designs, turn by turn.
+
+use std::collections::BTreeMap;
+
+use nofrag::units::PageSize;
+use nofrag::vmap::{BlockGeometry, BlockPolicy, VmapPolicy};
+
+use super::caller::{Failure, Space, new_space};
+use super::catalogue::{Design, Face, GLOBAL, MODEL, PER_CPU, Runner, Spec};
+use super::locks::{LockCounts, Site};
+use super::model::{self, Simulated};
+use super::names::{self, Column};
+use super::threads::{self, Sample};
+use crate::machine;
+use crate::report::Measurement;
+use crate::scenario::{Progress, RunError, turn};
+use crate::stats::Spread;
+
+/// How much is compared.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) designs: Vec<Design>,
+    pub(super) specs: Vec<Spec>,
+    pub(super) seed: u64,
+    pub(super) repeats: usize,
+    pub(super) loops: u64,
+    pub(super) pages: u64,
+    pub(super) threads: usize,
+}
+
+/// A crowd of threads shares few CPUs: fewer loops for each, as many together.
+const CROWD_LOOPS: u64 = 100;
+
+/// A simulated CPU uses one block up where a real one makes so many pairs.
+const LOOPS_PER_BLOCK: u64 = 2_500;
+
+/// Models other than the document's first run use up this part of the blocks.
+const PART: u64 = 2;
+
+/// Blocks that a simulated CPU uses up at least.
+const LEAST_BLOCKS: u64 = 4;
+
+impl Plan {
+    pub(super) fn pages_of(&self, spec: &Spec) -> u64 {
+        spec.pages.unwrap_or(self.pages)
+    }
+
+    fn threads_of(&self, spec: &Spec) -> usize {
+        match spec.runner {
+            Runner::Machine => self.threads.min(machine::cpus()),
+            Runner::Crowd | Runner::Simulation(_) => self.threads,
+        }
+    }
+
+    /// Pairs of one thread or one simulated CPU.
+    fn pairs_of(&self, spec: &Spec) -> u64 {
+        match spec.runner {
+            Runner::Machine => self.loops,
+            Runner::Crowd => (self.loops / CROWD_LOOPS).max(1),
+            Runner::Simulation(_) => {
+                let pairs = u64::from(geometry().slots()) / self.pages_of(spec).next_power_of_two();
+                let part = if spec.info.name == MODEL { 1 } else { PART };
+                (self.loops / LOOPS_PER_BLOCK / part).max(LEAST_BLOCKS) * pairs
+            }
+        }
+    }
+
+    /// Whether a design takes part. A simulated CPU calls by itself: a handle differs in private locks alone. The
+    /// assumptions are about the document's two designs.
+    fn takes_part(&self, spec: &Spec, design: &Design) -> bool {
+        let compared = !spec.is_assumption() || [GLOBAL, PER_CPU].contains(&design.name);
+        compared && (spec.costs().is_none() || design.face == Face::ByCall)
+    }
+}
+
+/// The blocks of a kernel that is built for 8192 CPUs, as distributions build theirs: 256 pages.
+pub(super) fn geometry() -> BlockGeometry {
+    BlockGeometry::linux(64, PageSize::KIB_4, 8192).expect("64 bits are a word that Linux has")
+}
+
+/// The samples of one program under one design.
+#[derive(Default)]
+struct Row {
+    times: Vec<f64>,
+    /// All repetitions of real threads together: conflicts are rare.
+    sum: Option<Sample>,
+    modelled: BTreeMap<String, f64>,
+}
+
+impl Row {
+    fn counts(&self) -> BTreeMap<String, f64> {
+        self.sum.as_ref().map_or_else(|| self.modelled.clone(), of_threads)
+    }
+}
+
+/// Runs the plan.
+pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measurement>, RunError> {
+    let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
+    progress.begin((plan.specs.len() * plan.designs.len() * plan.repeats) as u64);
+    for repetition in 0..plan.repeats {
+        // The model gives the same each time.
+        let due = |spec: &Spec| repetition == 0 || spec.costs().is_none();
+        for (at, spec) in plan.specs.iter().enumerate().filter(|(_, spec)| due(spec)) {
+            for design in turn(&plan.designs, repetition) {
+                progress.step(&format!("{} under {}", spec.info.name, design.name));
+                if !plan.takes_part(spec, &design) {
+                    continue;
+                }
+                let row = rows.entry((at, design.name)).or_default();
+                run_cell(plan, spec, &design, row).map_err(|failure| {
+                    let (design, program) = (design.name.to_owned(), spec.info.name.to_owned());
+                    RunError::Engine { design, program, why: failure.to_string() }
+                })?;
+            }
+        }
+    }
+    progress.end();
+    Ok(gather(plan, rows))
+}
+
+/// The rows as measurements, by program and then by design.
+fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measurement> {
+    let mut measurements = Vec::new();
+    for (at, spec) in plan.specs.iter().enumerate() {
+        for design in &plan.designs {
+            let Some(row) = rows.remove(&(at, design.name)) else { continue };
+            let counts = row.counts();
+            let Some(time) = Spread::of(row.times) else { continue };
+            let unit = match spec.costs() {
+                Some(_) => names::SIMULATED_NS_PER_PAIR,
+                None => names::NS_PER_PAIR,
+            };
+            measurements.push(Measurement {
+                program: spec.info.name.to_owned(),
+                design: design.name.to_owned(),
+                loops: plan.pairs_of(spec),
+                unit: unit.to_owned(),
+                time,
+                tail: None,
+                counts,
+                functions: BTreeMap::new(),
+                series: BTreeMap::new(),
+            });
+        }
+    }
+    measurements
+}
+
+fn run_cell(plan: &Plan, spec: &Spec, design: &Design, row: &mut Row) -> Result<(), Failure> {
+    let (pages, pairs) = (plan.pages_of(spec), plan.pairs_of(spec));
+    let threads = plan.threads_of(spec);
+    if let Some(costs) = spec.costs() {
+        let size = model::Size { costs, ..model::Size::stated(pages, pairs, plan.seed) };
+        let simulated = model::run(&model_space(design, threads)?, size)?;
+        row.times.push(simulated.ns_per_pair());
+        row.modelled = of_model(&simulated);
+        return Ok(());
+    }
+    let sample = threads::run(design, threads::Size { pages, threads, pairs })?;
+    row.times.push(sample.ns_per_pair(threads));
+    match &mut row.sum {
+        Some(sum) => sum.add(&sample),
+        None => row.sum = Some(sample),
+    }
+    Ok(())
+}
+
+/// A space for simulated CPUs.
+pub(super) fn model_space(design: &Design, cpus: usize) -> Result<Space, Failure> {
+    let blocks = BlockPolicy { geometry: geometry(), ..design.policy.blocks };
+    new_space(VmapPolicy { blocks, ..design.policy }, cpus)
+}
+
+fn of_threads(sample: &Sample) -> BTreeMap<String, f64> {
+    let mut counts = BTreeMap::new();
+    let mut note = |name: String, value: f64| counts.insert(name, value);
+    let pairs = sample.pairs as f64;
+    note(names::PAIRS.to_owned(), pairs);
+    note(names::BLOCKS.to_owned(), sample.blocks_created as f64);
+    note(names::FLUSHES.to_owned(), sample.flushes as f64);
+    note(names::LOCKED_PER_PAIR.to_owned(), sample.locked as f64 / pairs);
+    note(names::CONFLICTS_PER_PAIR.to_owned(), sample.locks.conflicts() as f64 / pairs);
+    note_acquisitions(&mut note, &sample.locks);
+    for (kind, lock) in sample.locks.iter().filter(|(_, lock)| lock.acquisitions > 0) {
+        note(names::of_lock(kind, Column::Contentions), lock.conflicts as f64);
+    }
+    counts
+}
+
+fn note_acquisitions(note: &mut impl FnMut(String, f64) -> Option<f64>, locks: &LockCounts) {
+    for (kind, lock) in locks.iter().filter(|(_, lock)| lock.acquisitions > 0) {
+        note(names::of_lock(kind, Column::Acquisitions), lock.acquisitions as f64);
+    }
+}
+
+fn of_model(simulated: &Simulated) -> BTreeMap<String, f64> {
+    let mut counts = BTreeMap::new();
+    let mut note = |name: String, value: f64| counts.insert(name, value);
+    note(names::PAIRS.to_owned(), simulated.pairs as f64);
+    note(names::BLOCKS.to_owned(), simulated.blocks_created as f64);
+    note_acquisitions(&mut note, &simulated.taken);
+    let outcome = &simulated.outcome;
+    for (kind, stat) in &outcome.locks {
+        let instances = outcome.instances.get(kind).copied().unwrap_or(0);
+        let columns = [
+            (Column::Instances, instances as f64),
+            (Column::Contentions, stat.contentions as f64),
+            (Column::ConBounces, stat.con_bounces as f64),
+            (Column::WaitMaxUs, stat.wait_max_ns as f64 / 1000.0),
+            (Column::WaitAvgUs, stat.wait_avg_ns() / 1000.0),
+        ];
+        for (column, value) in columns {
+            note(names::of_lock(*kind, column), value);
+        }
+        for site in Site::ALL {
+            let count = |sites: &BTreeMap<Site, u64>| sites.get(&site).map(|count| *count as f64);
+            count(&stat.waiting).map(|count| note(names::waiting(*kind, site), count));
+            count(&stat.holding).map(|count| note(names::holding(*kind, site), count));
+        }
+    }
+    counts
+}

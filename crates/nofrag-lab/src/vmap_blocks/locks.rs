@@ -1,0 +1,204 @@
+//! The locks of a space by their kinds, and what is counted of each.
+
+use nofrag::vmap::{LockCosts, LockCounters};
+
+/// A kind of lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LockKind {
+    AreaBusy,
+    BlockIndex,
+    AreaFree,
+    AreaLazy,
+    Purge,
+    Pools,
+    Inbox,
+    BlockQueue,
+    Block,
+    Cpu,
+    Arena,
+    Recycler,
+}
+
+/// One lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lock {
+    pub(super) kind: LockKind,
+    /// Which one of its kind: a bucket, a node, a CPU; 0 where there is only one.
+    pub(super) instance: u64,
+}
+
+/// Where a lock is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Site {
+    /// `map_ram` (there: `vm_map_ram`, `alloc_vmap_area`).
+    Map,
+    /// `unmap_ram` (there: `xa_erase`, `free_vmap_block`).
+    Unmap,
+    /// A purge of lazily freed areas.
+    Purge,
+}
+
+impl LockKind {
+    pub(super) const ALL: [LockKind; 12] = [
+        LockKind::AreaBusy,
+        LockKind::BlockIndex,
+        LockKind::AreaFree,
+        LockKind::AreaLazy,
+        LockKind::Purge,
+        LockKind::Pools,
+        LockKind::Inbox,
+        LockKind::BlockQueue,
+        LockKind::Block,
+        LockKind::Cpu,
+        LockKind::Arena,
+        LockKind::Recycler,
+    ];
+
+    /// What tables and JSON call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            LockKind::AreaBusy => "area busy",
+            LockKind::BlockIndex => "block index",
+            LockKind::AreaFree => "area free",
+            LockKind::AreaLazy => "area lazy",
+            LockKind::Purge => "purge",
+            LockKind::Pools => "area pools",
+            LockKind::Inbox => "inbox",
+            LockKind::BlockQueue => "block queue",
+            LockKind::Block => "block",
+            LockKind::Cpu => "cpu",
+            LockKind::Arena => "arena",
+            LockKind::Recycler => "recycler",
+        }
+    }
+
+    /// Whether a CPU that unmaps only what it has mapped takes no lock of this kind that another CPU takes too: the
+    /// locks of its blocks, and those that belong to the CPU.
+    pub(super) fn is_private(self) -> bool {
+        match self {
+            LockKind::AreaBusy
+            | LockKind::BlockIndex
+            | LockKind::AreaFree
+            | LockKind::AreaLazy
+            | LockKind::Purge
+            | LockKind::Pools
+            | LockKind::Inbox => false,
+            LockKind::BlockQueue
+            | LockKind::Block
+            | LockKind::Cpu
+            | LockKind::Arena
+            | LockKind::Recycler => true,
+        }
+    }
+
+    fn counters(self, costs: &LockCosts) -> LockCounters {
+        match self {
+            LockKind::AreaBusy => costs.busy,
+            LockKind::BlockIndex => costs.block_index,
+            LockKind::AreaFree => costs.free,
+            LockKind::AreaLazy => costs.lazy,
+            LockKind::Purge => costs.purge,
+            LockKind::Pools => costs.pools,
+            LockKind::Inbox => costs.inbox,
+            LockKind::BlockQueue => costs.block_queue,
+            LockKind::Block => costs.block,
+            LockKind::Cpu => costs.cpu,
+            LockKind::Arena => costs.arena,
+            LockKind::Recycler => costs.recycler,
+        }
+    }
+}
+
+impl Site {
+    pub(super) const ALL: [Site; 3] = [Site::Map, Site::Unmap, Site::Purge];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Site::Map => "map",
+            Site::Unmap => "unmap",
+            Site::Purge => "purge",
+        }
+    }
+}
+
+/// Acquisitions and conflicts by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LockCounts([LockCounters; LockKind::ALL.len()]);
+
+impl LockCounts {
+    pub(super) fn of(costs: &LockCosts) -> LockCounts {
+        LockCounts(LockKind::ALL.map(|kind| kind.counters(costs)))
+    }
+
+    pub(super) fn get(&self, kind: LockKind) -> LockCounters {
+        self.0[kind as usize]
+    }
+
+    /// What was counted since `earlier`.
+    pub(super) fn since(&self, earlier: &LockCounts) -> LockCounts {
+        LockCounts(LockKind::ALL.map(|kind| {
+            let (now, then) = (self.get(kind), earlier.get(kind));
+            LockCounters {
+                acquisitions: now.acquisitions - then.acquisitions,
+                conflicts: now.conflicts - then.conflicts,
+            }
+        }))
+    }
+
+    pub(super) fn add(&mut self, other: &LockCounts) {
+        for (mine, others) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.plus(others);
+        }
+    }
+
+    /// All acquisitions.
+    pub(super) fn acquisitions(&self) -> u64 {
+        self.0.iter().map(|counters| counters.acquisitions).sum()
+    }
+
+    /// All conflicts.
+    pub(super) fn conflicts(&self) -> u64 {
+        self.0.iter().map(|counters| counters.conflicts).sum()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (LockKind, LockCounters)> + '_ {
+        LockKind::ALL.into_iter().map(|kind| (kind, self.get(kind)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_stands_at_its_own_place() {
+        for (place, kind) in LockKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place);
+        }
+    }
+
+    #[test]
+    fn every_lock_of_the_engine_has_a_kind() {
+        // Each field another power of two: the sum over the kinds misses none and doubles none.
+        let mut costs = LockCosts::default();
+        let fields = [
+            &mut costs.purge,
+            &mut costs.cpu,
+            &mut costs.inbox,
+            &mut costs.busy,
+            &mut costs.lazy,
+            &mut costs.pools,
+            &mut costs.free,
+            &mut costs.block,
+            &mut costs.block_queue,
+            &mut costs.block_index,
+            &mut costs.arena,
+            &mut costs.recycler,
+        ];
+        for (bit, field) in fields.into_iter().enumerate() {
+            field.acquisitions = 1 << bit;
+        }
+        assert_eq!(costs.total().acquisitions, LockCounts::of(&costs).acquisitions());
+        assert_eq!(LockCounts::of(&costs).since(&LockCounts::of(&costs)), LockCounts::default());
+    }
+}

@@ -1,0 +1,54 @@
+//! The names of this scenario's units and counts, as its JSON and its tables have them.
+
+use super::locks::{LockKind, Site};
+
+pub(super) const NS_PER_PAIR: &str = "ns of a processor per pair";
+pub(super) const SIMULATED_NS_PER_PAIR: &str = "simulated ns per pair";
+
+pub(super) const PAIRS: &str = "pairs";
+pub(super) const BLOCKS: &str = "blocks created";
+pub(super) const FLUSHES: &str = "flushes";
+pub(super) const LOCKED_PER_PAIR: &str = "locked operations per pair";
+pub(super) const CONFLICTS_PER_PAIR: &str = "lock conflicts per pair";
+
+/// What `lock_stat` says of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    /// How many locks of the kind were taken.
+    Instances,
+    Acquisitions,
+    /// Acquisitions that found the lock held.
+    Contentions,
+    /// Those by another CPU than the last one.
+    ConBounces,
+    WaitMaxUs,
+    WaitAvgUs,
+}
+
+impl Column {
+    fn name(self) -> &'static str {
+        match self {
+            Column::Instances => "instances",
+            Column::Acquisitions => "acquisitions",
+            Column::Contentions => "contentions",
+            Column::ConBounces => "con-bounces",
+            Column::WaitMaxUs => "wait max us",
+            Column::WaitAvgUs => "wait avg us",
+        }
+    }
+}
+
+/// The name of a lock's count.
+pub(super) fn of_lock(kind: LockKind, column: Column) -> String {
+    format!("{}: {}", kind.name(), column.name())
+}
+
+/// The name of the count of contentions in which `site` waited.
+pub(super) fn waiting(kind: LockKind, site: Site) -> String {
+    format!("{}: waiting at {}", kind.name(), site.name())
+}
+
+/// The name of the count of contentions in which `site` held the lock.
+pub(super) fn holding(kind: LockKind, site: Site) -> String {
+    format!("{}: held by {}", kind.name(), site.name())
+}

@@ -1,0 +1,532 @@
+//! Tables of this scenario.
+
+use super::catalogue::{
+    BY_HANDLE, GLOBAL, KERNEL_TEST, MODEL, MODELS, NODES, OURS, PER_CPU, SPECS, Spec, THREADS,
+};
+use super::claims::lock_of;
+use super::compare::{Plan, geometry};
+use super::locks::{LockKind, Site};
+use super::model::Costs;
+use super::names::{self, Column};
+use crate::figures::{self, Document, LockFigure};
+use crate::machine;
+use crate::render::{BarGroup, Section, count, median_and_range, number, ratio, ratio_range};
+use crate::report::{Comparison, Measurement, Report};
+
+/// Pairs of the document's first run: 64 threads, ten million loops each.
+const PUBLISHED_PAIRS: f64 = 640e6;
+
+/// Sets the published figures beside what was run.
+pub(super) fn compare_published(report: &mut Report) {
+    let document = figures::rezki_2023();
+    let mut comparisons = Vec::new();
+    for figure in &document.figures {
+        // The document's second run, by real threads and in the model.
+        let also = if figure.program == KERNEL_TEST { "model_5p" } else { "" };
+        for program in [figure.program.as_str(), also] {
+            let rows = [GLOBAL, PER_CPU].map(|design| report.measurement(program, design));
+            let [Some(old), Some(new)] = rows else { continue };
+            let mut comparison = Comparison::of(figure, old, new);
+            if figure.unit == "contentions" {
+                let contended =
+                    |row| lock_of(row, LockKind::BlockIndex, Column::Contentions).unwrap_or(0.0);
+                comparison.measured = contended(old) / contended(new).max(1.0);
+            }
+            comparisons.push(comparison);
+        }
+    }
+    report.comparisons = comparisons;
+}
+
+/// Notes what weakens or explains the result.
+pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
+    let cpus = machine::cpus();
+    report.notes.push(format!(
+        "real threads had {cpus} CPUs: on so few, times say little about the index; the counts of conflicts do, and \
+         the model shows what 64 CPUs would meet"
+    ));
+    report.notes.push(
+        "addresses only: nothing is mapped, so a loop is short and its locks meet more often than in \
+         a kernel"
+            .to_owned(),
+    );
+    if MODELS.iter().any(|program| report.measurement(program, GLOBAL).is_some()) {
+        report.notes.push(model_parameters(plan));
+        report.notes.push(size_of_blocks());
+    }
+    report.notes.extend(nodes_of_blocks(report));
+    report.notes.extend(report.losses(OURS));
+    report.notes.extend(report.weaknesses());
+}
+
+/// Why the model's blocks are as small as they are.
+fn size_of_blocks() -> String {
+    let taken = |slots: f64| count(2.0 * PUBLISHED_PAIRS / slots);
+    format!(
+        "the model's blocks have {} pages, as in a kernel built for 8192 CPUs. The document does not say how large its \
+         own were, but its loops used up blocks that take the area lock twice each: {} times with blocks of 1024 pages \
+         and {} times with 512, fewer than it was contended",
+        geometry().slots(),
+        taken(1024.0),
+        taken(512.0)
+    )
+}
+
+/// What the nodes of 6.9 and later do for blocks.
+fn nodes_of_blocks(report: &Report) -> Option<String> {
+    let row = report.measurement(MODEL, NODES)?;
+    let nodes = row.count(&names::of_lock(LockKind::AreaBusy, Column::Instances))?;
+    let slots = geometry().slots();
+    Some(format!(
+        "{NODES} divides its busy areas by address, 16 pages to a node; blocks begin at multiples of their size, so \
+         that those of {slots} pages all fall on {nodes} of the nodes, and fewer the larger a block is"
+    ))
+}
+
+fn model_parameters(plan: &Plan) -> String {
+    let Costs { map_ns, unmap_ns, page_ns, between_ns, line_ns, lines, .. } = Costs::STATED;
+    let lines: Vec<String> = LockKind::ALL
+        .into_iter()
+        .filter(|kind| !kind.is_private())
+        .map(|kind| format!("{} {}", kind.name(), lines.of(kind)))
+        .collect();
+    format!(
+        "the model: {} CPUs with a clock each; a map works {map_ns} ns and an unmap {unmap_ns}, {page_ns} more for \
+         each further page, a quarter more or less by chance; a lock serves who comes first and is held {line_ns} ns \
+         for each cache line that its structure fetches ({}), by chance anything from nothing to twice that; then \
+         come up to {between_ns} ns until the next lock; those who wait do not slow the holder down, so a saturated \
+         lock hides what another one costs; block, queue and CPU locks are a CPU's own here; the time of a line and \
+         of a pair were chosen so that the area lock is contended about as often as published, the rest follows",
+        plan.threads,
+        lines.join(", ")
+    )
+}
+
+/// All sections of a report.
+pub(super) fn sections(report: &Report) -> Vec<Section> {
+    let document = figures::rezki_2023();
+    let mut sections = Vec::new();
+    sections.extend(picture(report));
+    sections.extend(lock_stats(report, &document));
+    sections.extend(by_lock(report, &document));
+    sections.extend(assumptions(report));
+    sections.extend(times(report));
+    sections.extend(real_locks(report));
+    sections.extend(turnover(report, &document));
+    sections.extend(published(report));
+    sections.push(beginnings(&document));
+    sections
+}
+
+fn contended(row: &Measurement) -> f64 {
+    LockKind::ALL.iter().filter_map(|kind| lock_of(row, *kind, Column::Contentions)).sum()
+}
+
+fn per_million(row: &Measurement, events: f64) -> f64 {
+    1e6 * events / row.count(names::PAIRS).unwrap_or(1.0)
+}
+
+fn picture(report: &Report) -> Option<Section> {
+    let group = |program: &str| {
+        let rows = report.measurements.iter().filter(|row| row.program == program);
+        let bars: Vec<(String, f64)> = rows
+            .map(|row| (row.design.clone(), per_million(row, contended(row))))
+            .filter(|(_, contended)| *contended > 0.0)
+            .collect();
+        let body = SPECS.iter().find(|spec| spec.info.name == program)?.info.body;
+        (!bars.is_empty()).then(|| BarGroup { name: format!("{program}: {body}"), bars })
+    };
+    let groups: Vec<BarGroup> = MODELS.into_iter().filter_map(group).collect();
+    let title = "Contended acquisitions per million pairs in the model, all locks, logarithmic (no bar: none)";
+    (!groups.is_empty()).then(|| Section::Bars { title: title.to_owned(), groups })
+}
+
+/// A row of a table as `lock_stat` prints it; what is not known is `None`.
+struct LockRow {
+    name: String,
+    con_bounces: Option<f64>,
+    contentions: f64,
+    wait_max_us: Option<f64>,
+    wait_avg_us: Option<f64>,
+    acquisitions: Option<f64>,
+    waiting: Vec<(String, f64)>,
+    holding: Vec<(String, f64)>,
+}
+
+impl LockRow {
+    fn published(lock: &LockFigure) -> LockRow {
+        let places = |places: &[figures::Place]| {
+            places.iter().map(|place| (place.at.clone(), place.count as f64)).collect()
+        };
+        LockRow {
+            name: format!("{} ({})", lock.name, lock.here),
+            con_bounces: lock.con_bounces.map(|count| count as f64),
+            contentions: lock.contentions as f64,
+            wait_max_us: lock.wait_max_us,
+            wait_avg_us: lock.wait_avg_us,
+            acquisitions: None,
+            waiting: places(&lock.waiting),
+            holding: places(&lock.holding),
+        }
+    }
+
+    fn modelled(row: &Measurement, kind: LockKind) -> Option<LockRow> {
+        let of = |column| row.count(&names::of_lock(kind, column));
+        let acquisitions = of(Column::Acquisitions)?;
+        let contentions = of(Column::Contentions).unwrap_or(0.0);
+        let sites = |name: fn(LockKind, Site) -> String| {
+            let site = |site: Site| Some((site.name().to_owned(), row.count(&name(kind, site))?));
+            Site::ALL.into_iter().filter_map(site).collect()
+        };
+        let waits = |column| of(column).filter(|_| contentions > 0.0);
+        let name = match of(Column::Instances) {
+            Some(many) if many > 1.0 => format!("{} ({many} locks)", kind.name()),
+            _ => kind.name().to_owned(),
+        };
+        Some(LockRow {
+            name,
+            con_bounces: Some(of(Column::ConBounces).unwrap_or(0.0)),
+            contentions,
+            wait_max_us: waits(Column::WaitMaxUs),
+            wait_avg_us: waits(Column::WaitAvgUs),
+            acquisitions: Some(acquisitions),
+            waiting: sites(names::waiting),
+            holding: sites(names::holding),
+        })
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let cell = |value: Option<f64>, show: fn(f64) -> String| {
+            value.map_or_else(|| "-".to_owned(), show)
+        };
+        let mut rows = vec![vec![
+            self.name.clone(),
+            cell(self.con_bounces, count),
+            count(self.contentions),
+            cell(self.wait_max_us, number),
+            cell(self.wait_avg_us, number),
+            cell(self.acquisitions, count),
+        ]];
+        for (role, sites) in [("waits at", &self.waiting), ("held by", &self.holding)] {
+            for (site, times) in sites.iter() {
+                let mut row = vec![String::new(); 6];
+                row[0] = format!("· {role} {site}");
+                row[2] = count(*times);
+                rows.push(row);
+            }
+        }
+        rows
+    }
+}
+
+fn lock_stat(title: String, caption: &str, mut locks: Vec<LockRow>) -> Option<Section> {
+    locks.sort_by(|a, b| {
+        let by = |row: &LockRow| (row.contentions, row.acquisitions.unwrap_or(0.0));
+        by(b).partial_cmp(&by(a)).expect("counts are numbers")
+    });
+    let header = ["lock", "con-bounces", "contentions", "max us", "avg us", "acquisitions"];
+    let rows: Vec<_> = locks.iter().flat_map(LockRow::rows).collect();
+    (!rows.is_empty()).then(|| Section::Table {
+        title,
+        caption: caption.to_owned(),
+        texts: 1,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+    })
+}
+
+/// The published tables and the model's, ranked by contentions.
+fn lock_stats(report: &Report, document: &Document) -> Vec<Section> {
+    let published = |table: &str, title: &str, caption: &str| {
+        let locks = document.locks.iter().filter(|lock| lock.table == table);
+        lock_stat(title.to_owned(), caption, locks.map(LockRow::published).collect())
+    };
+    let modelled = |design: &String| {
+        let row = report.measurement(MODEL, design)?;
+        let locks = LockKind::ALL.into_iter().filter_map(|kind| LockRow::modelled(row, kind));
+        let pairs = count(row.count(names::PAIRS)?);
+        let title = format!("lock_stat in the model: {design}, {pairs} pairs of one page");
+        lock_stat(title, MODELLED, locks.collect())
+    };
+    if report.settings.designs.iter().all(|design| report.measurement(MODEL, design).is_none()) {
+        return Vec::new();
+    }
+    let before = published("before", "lock_stat as published: before, a global index", BEFORE);
+    let after = published("after", "lock_stat as published: after, an index for each CPU", AFTER);
+    let models = report.settings.designs.iter().filter_map(modelled);
+    before.into_iter().chain(after).chain(models).collect()
+}
+
+const BEFORE: &str = "A row is one lock, ranked by contentions, with those that waited and those that held it; \
+                      waits in microseconds. 64 threads on 64 CPUs, 640,000,000 pairs; in brackets, what the tables \
+                      below call it.";
+const AFTER: &str = "The other locks are not touched by the change.";
+const MODELLED: &str = "A row is one kind of lock. Contention: it was held by another; bounce: another CPU had it \
+                        last. map: vm_map_ram, alloc_vmap_area; unmap: xa_erase, free_vmap_block.";
+
+/// Contentions of each lock, published and modelled.
+fn by_lock(report: &Report, document: &Document) -> Option<Section> {
+    let designs: Vec<&String> = report
+        .settings
+        .designs
+        .iter()
+        .filter(|design| report.measurement(MODEL, design).is_some())
+        .collect();
+    if designs.is_empty() {
+        return None;
+    }
+    let there = |kind: LockKind, table: &str| {
+        let of = |lock: &&LockFigure| lock.here == kind.name() && lock.table == table;
+        let lock = document.locks.iter().find(of);
+        lock.map_or_else(
+            || "-".to_owned(),
+            |lock| number(1e6 * lock.contentions as f64 / PUBLISHED_PAIRS),
+        )
+    };
+    let mut header: Vec<String> =
+        ["lock", "there before", "there after"].map(str::to_owned).to_vec();
+    header.extend(designs.iter().map(|design| (*design).clone()));
+    let mut rows = Vec::new();
+    for kind in LockKind::ALL {
+        let here: Vec<f64> = designs
+            .iter()
+            .filter_map(|design| {
+                let row = report.measurement(MODEL, design)?;
+                Some(per_million(row, lock_of(row, kind, Column::Contentions)?))
+            })
+            .collect();
+        if here.iter().any(|contended| *contended > 0.0) {
+            let mut row = vec![kind.name().to_owned(), there(kind, "before"), there(kind, "after")];
+            row.extend(here.into_iter().map(number));
+            rows.push(row);
+        }
+    }
+    (!rows.is_empty()).then(|| Section::Table {
+        title: "Contentions per million pairs of one page on 64 CPUs, there and in the model".to_owned(),
+        caption: "A row is one kind of lock that was contended. What to compare is the order of a column and what \
+                  changes between two, not one number with another."
+            .to_owned(),
+        texts: 1,
+        header,
+        rows,
+    })
+}
+
+/// What the model says under other assumptions.
+fn assumptions(report: &Report) -> Option<Section> {
+    let row = |spec: &Spec| {
+        let contended = |design, kind| {
+            let row = report.measurement(spec.info.name, design)?;
+            Some(per_million(row, lock_of(row, kind, Column::Contentions)?))
+        };
+        let before = LockKind::ALL.map(|kind| (contended(GLOBAL, kind), kind));
+        let mut ranked: Vec<_> = before.into_iter().filter(|(n, _)| *n > Some(0.0)).collect();
+        ranked.sort_by(|a, b| b.partial_cmp(a).expect("counts are numbers"));
+        let order: Vec<&str> = ranked.iter().take(3).map(|(_, kind)| kind.name()).collect();
+        let index = [GLOBAL, PER_CPU].map(|design| contended(design, LockKind::BlockIndex));
+        let area = [GLOBAL, PER_CPU].map(|design| contended(design, LockKind::AreaBusy));
+        let fewer = |[before, after]: [Option<f64>; 2]| {
+            let (before, after) = before.zip(after)?;
+            Some(if after > 0.0 { ratio(before / after) } else { "all".to_owned() })
+        };
+        let name = if spec.is_assumption() { spec.info.name } else { "as stated" };
+        Some(vec![name.to_owned(), order.join(", "), fewer(index)?, fewer(area)?])
+    };
+    let tried = SPECS.iter().filter(|spec| spec.is_assumption() || spec.info.name == MODEL);
+    let rows: Vec<_> = tried.filter_map(row).collect();
+    let header = ["assumption", "most contended, global index", "index lock", "area busy"];
+    (rows.len() > 1).then(|| Section::Table {
+        title: "What in the model depends on its assumptions: contentions, global index over index per CPU".to_owned(),
+        caption: "A row is one set of assumptions: those that the notes state, and others, one change each. All locks \
+                  held equally long; each hold of a lock equally long; nothing done between two locks; a cache line in \
+                  half the time. Published: area busy, block index, area free; 83x; no change."
+            .to_owned(),
+        texts: 2,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+    })
+}
+
+/// A table with a row per program and a column per design; rows without any cell are left out.
+fn by_design(
+    report: &Report,
+    title: &str,
+    caption: &str,
+    programs: &[&str],
+    cell: impl Fn(&Measurement) -> Option<String>,
+) -> Option<Section> {
+    let shown = |program: &str, design: &str| report.measurement(program, design).and_then(&cell);
+    let has_rows =
+        |design: &&String| programs.iter().any(|program| shown(program, design).is_some());
+    let designs: Vec<&String> = report.settings.designs.iter().filter(has_rows).collect();
+    let mut rows = Vec::new();
+    for program in programs {
+        let cells: Vec<_> = designs.iter().map(|design| shown(program, design)).collect();
+        rows.extend(row_of(program, cells));
+    }
+    let header = header_of("program", &designs);
+    let (title, caption) = (title.to_owned(), caption.to_owned());
+    (!rows.is_empty()).then_some(Section::Table { title, caption, texts: 1, header, rows })
+}
+
+fn header_of(first: &str, designs: &[&String]) -> Vec<String> {
+    [first.to_owned()].into_iter().chain(designs.iter().map(|design| (*design).clone())).collect()
+}
+
+/// A row with dashes where there is no cell; none at all without any.
+fn row_of(name: &str, cells: Vec<Option<String>>) -> Option<Vec<String>> {
+    cells.iter().any(Option::is_some).then(|| {
+        let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+        [name.to_owned()].into_iter().chain(cells).collect()
+    })
+}
+
+fn times(report: &Report) -> Vec<Section> {
+    let real = by_design(
+        report,
+        "Real threads: nanoseconds of a processor per pair",
+        "A row is one program; a pair is a map and its unmap. Median of the repetitions, ± half their range: the wall \
+         time of all threads, times the processors that took part, over all pairs.",
+        &THREADS,
+        |row| Some(median_and_range(&row.time)),
+    );
+    let modelled = by_design(
+        report,
+        "Model: simulated nanoseconds per pair",
+        "A row is one program. What a pair takes on a simulated CPU, its waits included.",
+        &MODELS,
+        |row| Some(number(row.time.median)),
+    );
+    let throughput = by_design(
+        report,
+        "Pairs in the same time, as multiples of those under the global index",
+        "A row is one program: throughput. Of the real ones, medians.",
+        &[&MODELS[..], &THREADS[..]].concat(),
+        |row| {
+            let global = report.measurement(&row.program, GLOBAL)?;
+            Some(ratio(global.time.median / row.time.median))
+        },
+    );
+    real.into_iter().chain(modelled).chain(throughput).collect()
+}
+
+/// What real threads took, and whom they met.
+fn real_locks(report: &Report) -> Vec<Section> {
+    let locked = by_design(
+        report,
+        "Real threads: locked operations per pair / lock conflicts per million pairs",
+        "A row is one program. Two locked operations for each lock taken, and the atomic updates.",
+        &THREADS,
+        |row| {
+            let conflicts = 1e6 * row.count(names::CONFLICTS_PER_PAIR)?;
+            Some(format!("{} / {}", number(row.count(names::LOCKED_PER_PAIR)?), number(conflicts)))
+        },
+    );
+    locked.into_iter().chain(THREADS.into_iter().filter_map(|it| conflicts(report, it))).collect()
+}
+
+/// The locks of one program that saw a conflict.
+fn conflicts(report: &Report, program: &str) -> Option<Section> {
+    let ran = |design: &&String| report.measurement(program, design).is_some();
+    let designs: Vec<&String> = report.settings.designs.iter().filter(ran).collect();
+    let met = |row: &Measurement, kind| lock_of(row, kind, Column::Contentions).unwrap_or(0.0);
+    let mut rows = Vec::new();
+    for kind in LockKind::ALL {
+        let of = |design: &&String| report.measurement(program, design);
+        if !designs.iter().filter_map(of).any(|row| met(row, kind) > 0.0) {
+            continue;
+        }
+        let cell = |design: &&String| {
+            let row = of(design)?;
+            let taken = row.count(&names::of_lock(kind, Column::Acquisitions))?;
+            let [taken, met] = [taken, met(row, kind)].map(|n| short(per_million(row, n)));
+            Some(format!("{taken} / {met}"))
+        };
+        rows.extend(row_of(kind.name(), designs.iter().map(cell).collect()));
+    }
+    (!rows.is_empty()).then(|| Section::Table {
+        title: format!("{program}: each lock per million pairs, acquisitions / conflicts"),
+        caption: "A row is one kind of lock; those without any conflict are left out. All repetitions together."
+            .to_owned(),
+        texts: 1,
+        header: header_of("lock", &designs),
+        rows,
+    })
+}
+
+/// A count that fits a narrow column: thousands from ten thousand on.
+fn short(value: f64) -> String {
+    if value < 10_000.0 { number(value) } else { format!("{}k", number(value / 1000.0)) }
+}
+
+/// The index lock where blocks turn over, beside what Linux's own algorithm counts.
+fn turnover(report: &Report, document: &Document) -> Option<Section> {
+    let mut rows = Vec::new();
+    for figure in document.figures.iter().filter(|figure| figure.id.starts_with("turnover")) {
+        let here = |design| {
+            let row = report.measurement(&figure.program, design)?;
+            Some(count(lock_of(row, LockKind::BlockIndex, Column::Contentions)?))
+        };
+        let cells = [GLOBAL, PER_CPU, OURS, BY_HANDLE].map(here);
+        if cells.iter().all(Option::is_none) {
+            continue;
+        }
+        let mut row = vec![figure.program.clone(), count(figure.before[0]), count(figure.after[0])];
+        row.extend(cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())));
+        rows.push(row);
+    }
+    let header =
+        ["program", "there: global", "per CPU", "here: global", "linux-6.4", OURS, BY_HANDLE];
+    (!rows.is_empty()).then(|| Section::Table {
+        title: "Contended acquisitions of the index lock where blocks turn over, two threads".to_owned(),
+        caption: "A row is one program. There: Linux's own algorithm in user space, on a machine of this kind; its \
+                  number of loops is not known, so the ratio of its two counts is what to compare. Ours has no such \
+                  lock."
+            .to_owned(),
+        texts: 1,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+    })
+}
+
+fn published(report: &Report) -> Option<Section> {
+    let row = |comparison: &Comparison| {
+        vec![
+            comparison.what.clone(),
+            comparison.program.clone(),
+            ratio_range(comparison.published),
+            ratio(comparison.measured),
+        ]
+    };
+    (!report.comparisons.is_empty()).then(|| Section::Table {
+        title: "Published beside measured: the global index over the index per CPU".to_owned(),
+        caption: "A row is one published figure and one program that was run here. Times of real threads on few CPUs \
+                  are near 1x whatever the index."
+            .to_owned(),
+        texts: 2,
+        header: ["figure", "run here", "there", "here"].map(str::to_owned).to_vec(),
+        rows: report.comparisons.iter().map(row).collect(),
+    })
+}
+
+/// Where blocks came from.
+fn beginnings(document: &Document) -> Section {
+    let figures = document.figures.iter().filter(|figure| figure.id.starts_with("piggin"));
+    let row = |figure: &figures::Figure| {
+        vec![
+            figure.what.clone(),
+            count(figure.before[0]),
+            count(figure.after[0]),
+            ratio(figure.ratio().low),
+        ]
+    };
+    Section::Table {
+        title: "As published: what blocks for each CPU once gained (Piggin 2008, Linux 2.6.28)".to_owned(),
+        caption: "A row is one number of threads; nanoseconds to map, touch and unmap four pages, on two sockets of \
+                  four cores. For context: what was before has no design here."
+            .to_owned(),
+        texts: 1,
+        header: ["threads", "one list, one lock", "blocks", "gain"].map(str::to_owned).to_vec(),
+        rows: figures.map(row).collect(),
+    }
+}

@@ -1,0 +1,297 @@
+//! Many CPUs and their locks in virtual time, one event after the other.
+//!
+//! Each CPU has a clock, and the CPU with the lowest one moves next: it works, takes a lock or gives one back. A lock
+//! that is held keeps its takers in a queue, first come first served. So a wait here has one cause, the holds of
+//! others; no scheduler, cache or interrupt takes part, and a run is the same on every machine.
+//!
+//! What is noted for each lock is what Linux's `lock_stat` shows: a *contention* is an acquisition that found the lock
+//! held, a *bounce* one by another CPU than the last one, and each contention has two callers, the waiting and the
+//! holding one.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use super::locks::{Lock, LockKind, Site};
+
+/// What a CPU does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing that others notice, for so many nanoseconds.
+    Work(u64),
+    Take(Lock, Site),
+    Release(Lock),
+}
+
+/// Whether a CPU has more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Steps,
+    Done,
+}
+
+/// What the CPUs do.
+pub(super) trait Machine {
+    type Error;
+
+    /// The next operation of this CPU, appended to `steps`. It happens when its first step is due.
+    fn operate(&mut self, cpu: usize, steps: &mut VecDeque<Step>) -> Result<Next, Self::Error>;
+}
+
+/// What a lock, or all locks of one kind, have seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LockStat {
+    pub(super) acquisitions: u64,
+    /// Acquisitions by another CPU than the one before.
+    pub(super) bounces: u64,
+    /// Acquisitions that found the lock held.
+    pub(super) contentions: u64,
+    /// Contentions by another CPU than the last to have taken the lock.
+    pub(super) con_bounces: u64,
+    pub(super) wait_total_ns: u64,
+    pub(super) wait_max_ns: u64,
+    /// Who waited, by call site.
+    pub(super) waiting: BTreeMap<Site, u64>,
+    /// Who held the lock when somebody came to wait.
+    pub(super) holding: BTreeMap<Site, u64>,
+}
+
+impl LockStat {
+    fn add(&mut self, other: &LockStat) {
+        self.acquisitions += other.acquisitions;
+        self.bounces += other.bounces;
+        self.contentions += other.contentions;
+        self.con_bounces += other.con_bounces;
+        self.wait_total_ns += other.wait_total_ns;
+        self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
+        for (mine, others) in
+            [(&mut self.waiting, &other.waiting), (&mut self.holding, &other.holding)]
+        {
+            for (site, count) in others {
+                *mine.entry(*site).or_default() += count;
+            }
+        }
+    }
+
+    /// The mean wait of those who waited.
+    pub(super) fn wait_avg_ns(&self) -> f64 {
+        self.wait_total_ns as f64 / self.contentions.max(1) as f64
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// The locks of each kind together.
+    pub(super) locks: BTreeMap<LockKind, LockStat>,
+    /// How many locks of each kind were taken at all.
+    pub(super) instances: BTreeMap<LockKind, u64>,
+    /// When each CPU was done, minus when it began.
+    pub(super) cpu_ns: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct LockState {
+    stat: LockStat,
+    held: Option<(usize, Site)>,
+    last: Option<usize>,
+    queue: VecDeque<Waiter>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    cpu: usize,
+    site: Site,
+    since: u64,
+}
+
+/// Virtual time.
+struct Simulator {
+    /// Who may move, by the time on its clock and then by its number.
+    ready: BinaryHeap<Reverse<(u64, usize)>>,
+    steps: Vec<VecDeque<Step>>,
+    locks: BTreeMap<Lock, LockState>,
+}
+
+/// Runs all CPUs to their ends; CPU `i` begins at `begins[i]`.
+///
+/// # Panics
+/// When a CPU releases a lock that it does not hold, or is done while it holds one: a machine's mistake.
+pub(super) fn simulate<M: Machine>(begins: &[u64], machine: &mut M) -> Result<Outcome, M::Error> {
+    let mut simulator = Simulator {
+        ready: begins.iter().enumerate().map(|(cpu, begin)| Reverse((*begin, cpu))).collect(),
+        steps: begins.iter().map(|_| VecDeque::new()).collect(),
+        locks: BTreeMap::new(),
+    };
+    let mut cpu_ns = vec![0; begins.len()];
+    while let Some(Reverse((now, cpu))) = simulator.ready.pop() {
+        if simulator.steps[cpu].is_empty()
+            && machine.operate(cpu, &mut simulator.steps[cpu])? == Next::Done
+        {
+            cpu_ns[cpu] = now - begins[cpu];
+            continue;
+        }
+        match simulator.steps[cpu].pop_front() {
+            None => simulator.ready.push(Reverse((now, cpu))),
+            Some(step) => simulator.perform(now, cpu, step),
+        }
+    }
+    Ok(simulator.outcome(cpu_ns))
+}
+
+impl Simulator {
+    fn perform(&mut self, now: u64, cpu: usize, step: Step) {
+        match step {
+            Step::Work(ns) => self.ready.push(Reverse((now + ns, cpu))),
+            Step::Take(lock, site) => self.take(now, cpu, lock, site),
+            Step::Release(lock) => self.release(now, cpu, lock),
+        }
+    }
+
+    fn take(&mut self, now: u64, cpu: usize, lock: Lock, site: Site) {
+        let state = self.locks.entry(lock).or_default();
+        let Some((_, holder)) = state.held else {
+            state.grant(cpu, site);
+            self.ready.push(Reverse((now, cpu)));
+            return;
+        };
+        let stat = &mut state.stat;
+        stat.contentions += 1;
+        stat.con_bounces += u64::from(state.last != Some(cpu));
+        *stat.waiting.entry(site).or_default() += 1;
+        *stat.holding.entry(holder).or_default() += 1;
+        state.queue.push_back(Waiter { cpu, site, since: now });
+    }
+
+    fn release(&mut self, now: u64, cpu: usize, lock: Lock) {
+        self.ready.push(Reverse((now, cpu)));
+        let state = self.locks.entry(lock).or_default();
+        assert!(state.held.is_some_and(|(holder, _)| holder == cpu), "CPU {cpu} does not hold it");
+        state.held = None;
+        let Some(next) = state.queue.pop_front() else { return };
+        let wait = now - next.since;
+        state.stat.wait_total_ns += wait;
+        state.stat.wait_max_ns = state.stat.wait_max_ns.max(wait);
+        state.grant(next.cpu, next.site);
+        self.ready.push(Reverse((now, next.cpu)));
+    }
+
+    fn outcome(self, cpu_ns: Vec<u64>) -> Outcome {
+        let mut outcome = Outcome { cpu_ns, ..Outcome::default() };
+        for (lock, state) in self.locks {
+            assert!(state.held.is_none() && state.queue.is_empty(), "{lock:?} is still held");
+            outcome.locks.entry(lock.kind).or_default().add(&state.stat);
+            *outcome.instances.entry(lock.kind).or_default() += 1;
+        }
+        outcome
+    }
+}
+
+impl LockState {
+    fn grant(&mut self, cpu: usize, site: Site) {
+        self.stat.acquisitions += 1;
+        self.stat.bounces += u64::from(self.last.is_some_and(|last| last != cpu));
+        self.held = Some((cpu, site));
+        self.last = Some(cpu);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    const AREA: Lock = Lock { kind: LockKind::AreaBusy, instance: 0 };
+    const INDEX: Lock = Lock { kind: LockKind::BlockIndex, instance: 0 };
+    const OTHER_INDEX: Lock = Lock { kind: LockKind::BlockIndex, instance: 1 };
+
+    /// CPUs that follow scripts of whole operations.
+    struct Scripts(Vec<VecDeque<Vec<Step>>>);
+
+    impl Machine for Scripts {
+        type Error = Infallible;
+
+        fn operate(&mut self, cpu: usize, steps: &mut VecDeque<Step>) -> Result<Next, Infallible> {
+            let Some(operation) = self.0[cpu].pop_front() else { return Ok(Next::Done) };
+            steps.extend(operation);
+            Ok(Next::Steps)
+        }
+    }
+
+    fn hold(lock: Lock, site: Site, ns: u64) -> Vec<Step> {
+        vec![Step::Take(lock, site), Step::Work(ns), Step::Release(lock)]
+    }
+
+    fn run(begins: &[u64], scripts: &[&[Vec<Step>]]) -> Outcome {
+        let scripts = scripts.iter().map(|script| script.iter().cloned().collect()).collect();
+        simulate(begins, &mut Scripts(scripts)).unwrap()
+    }
+
+    #[test]
+    fn who_comes_first_is_served_first_and_the_others_wait() {
+        // CPU 0 holds [10,40); 1 comes at 20, 2 at 15: 2 gets [40,70), 1 gets [70,100).
+        let script = |site| [hold(AREA, site, 30)];
+        let [map, unmap] = [script(Site::Map), script(Site::Unmap)];
+        let outcome = run(&[10, 20, 15], &[&map, &unmap, &unmap]);
+        let area = &outcome.locks[&LockKind::AreaBusy];
+        assert_eq!((area.acquisitions, area.contentions, area.con_bounces), (3, 2, 2));
+        assert_eq!((area.wait_total_ns, area.wait_max_ns), (25 + 50, 50));
+        assert_eq!(area.waiting, BTreeMap::from([(Site::Unmap, 2)]));
+        assert_eq!(area.holding, BTreeMap::from([(Site::Map, 2)]));
+        assert_eq!(outcome.cpu_ns, [30, 80, 55]);
+    }
+
+    #[test]
+    fn a_lock_of_ones_own_is_neither_contended_nor_bounced() {
+        let own = |lock| [hold(lock, Site::Map, 5), hold(lock, Site::Unmap, 5)];
+        let outcome = run(&[0, 0], &[&own(INDEX), &own(OTHER_INDEX)]);
+        let index = &outcome.locks[&LockKind::BlockIndex];
+        assert_eq!((index.acquisitions, index.contentions, index.bounces), (4, 0, 0));
+        assert_eq!(outcome.instances[&LockKind::BlockIndex], 2);
+        assert_eq!(outcome.cpu_ns, [10, 10]);
+    }
+
+    #[test]
+    fn a_free_lock_bounces_between_cpus_without_contention() {
+        let once = [hold(AREA, Site::Map, 5)];
+        let outcome = run(&[0, 100], &[&once, &once]);
+        let area = &outcome.locks[&LockKind::AreaBusy];
+        assert_eq!((area.bounces, area.contentions, area.con_bounces), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_later_lock_of_an_operation_is_not_taken_before_its_time() {
+        // CPU 0 reaches the index at 100, CPU 1 at 10: nobody waits, though CPU 0's operation began first.
+        let both = [[Step::Work(100)].into_iter().chain(hold(INDEX, Site::Map, 20)).collect()];
+        let index = [hold(INDEX, Site::Unmap, 20)];
+        let outcome = run(&[0, 10], &[&both, &index]);
+        assert_eq!(outcome.locks[&LockKind::BlockIndex].contentions, 0);
+    }
+
+    #[test]
+    fn an_outer_lock_is_held_while_an_inner_one_is_waited_for() {
+        let outer = Lock { kind: LockKind::Purge, instance: 0 };
+        let mut nested = vec![Step::Take(outer, Site::Purge)];
+        nested.extend(hold(AREA, Site::Purge, 10));
+        nested.push(Step::Release(outer));
+        let outcome = run(
+            &[0, 5, 6],
+            &[&[hold(AREA, Site::Map, 50)], &[nested], &[hold(outer, Site::Purge, 1)]],
+        );
+        // CPU 1 waits for the area lock from 5 to 50 and holds the purge lock until 60; so CPU 2 waits from 6 to 60.
+        assert_eq!(outcome.locks[&LockKind::Purge].wait_max_ns, 54);
+        assert_eq!(outcome.locks[&LockKind::AreaBusy].wait_max_ns, 45);
+    }
+
+    #[test]
+    fn two_servers_in_a_closed_loop_keep_the_slower_one_busy() {
+        // With many CPUs and hardly any work, the slower lock sets the pace, and nearly all of them queue there.
+        let operation: Vec<Step> =
+            hold(AREA, Site::Map, 30).into_iter().chain(hold(INDEX, Site::Map, 10)).collect();
+        let script = vec![operation; 100];
+        let outcome = run(&[0; 8], &[&script[..]; 8]);
+        assert!(outcome.cpu_ns.iter().all(|ns| (23_000..=24_500).contains(ns)), "{outcome:?}");
+        assert!(outcome.locks[&LockKind::AreaBusy].contentions > 790);
+        assert_eq!(outcome.locks[&LockKind::BlockIndex].contentions, 0);
+    }
+}

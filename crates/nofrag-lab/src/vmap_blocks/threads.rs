@@ -1,0 +1,135 @@
+//! Real threads that map and unmap in a loop.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use nofrag::vmap::VmapCounters;
+
+use super::caller::{ByCall, Caller, Failure, new_space};
+use super::catalogue::{Design, Face};
+use super::locks::LockCounts;
+use crate::machine;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) pages: u64,
+    pub(super) threads: usize,
+    /// Pairs of one thread.
+    pub(super) pairs: u64,
+}
+
+/// What all threads together gave.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// From the first thread's start to the last one's end.
+    pub(super) wall_ns: f64,
+    pub(super) pairs: u64,
+    pub(super) locks: LockCounts,
+    pub(super) locked: u64,
+    pub(super) blocks_created: u64,
+    pub(super) flushes: u64,
+}
+
+impl Sample {
+    /// Adds another repetition, but not its time.
+    pub(super) fn add(&mut self, other: &Sample) {
+        self.pairs += other.pairs;
+        self.locks.add(&other.locks);
+        self.locked += other.locked;
+        self.blocks_created += other.blocks_created;
+        self.flushes += other.flushes;
+    }
+
+    /// Time of a processor for one pair: the wall time of all, for each processor that took part.
+    pub(super) fn ns_per_pair(&self, threads: usize) -> f64 {
+        self.wall_ns * threads.min(machine::cpus()) as f64 / self.pairs as f64
+    }
+}
+
+/// When a thread began and ended its loops.
+type Lap = (Instant, Instant);
+
+/// Runs the threads in a fresh space that has a CPU for each.
+pub(super) fn run(design: &Design, size: Size) -> Result<Sample, Failure> {
+    let space = new_space(design.policy, size.threads)?;
+    let barrier = Barrier::new(size.threads + 1);
+    let (space, barrier) = (&space, &barrier);
+    thread::scope(|scope| {
+        let run = move |thread: usize| {
+            // More threads than CPUs are the scheduler's to place.
+            if size.threads <= machine::cpus() {
+                machine::pin_to(thread);
+            }
+            let cpu = space.cpus().by_rank(thread).expect("the space has a CPU for each thread");
+            match design.face {
+                Face::ByCall => lap(Ok(ByCall { space, cpu }), size, barrier),
+                Face::ByHandle => lap(space.cpu(cpu), size, barrier),
+            }
+        };
+        let threads: Vec<_> = (0..size.threads).map(|i| scope.spawn(move || run(i))).collect();
+        let counted_between_meetings = || {
+            barrier.wait();
+            let counters = (space.counters(), space.mapper().count());
+            barrier.wait();
+            counters
+        };
+        let before = counted_between_meetings();
+        let after = counted_between_meetings();
+        let mut laps = Vec::new();
+        for thread in threads {
+            laps.push(thread.join().expect("a worker returns its failures")?);
+        }
+        // Reading the counters takes locks too: what it takes is what two more readings differ by.
+        let first = LockCounts::of(&space.counters().locks);
+        let reading = LockCounts::of(&space.counters().locks).since(&first);
+        Ok(sample(&laps, before, after, &reading, size))
+    })
+}
+
+fn sample(
+    laps: &[Lap],
+    before: (VmapCounters, u64),
+    after: (VmapCounters, u64),
+    reading: &LockCounts,
+    size: Size,
+) -> Sample {
+    let begin = laps.iter().map(|lap| lap.0).min().expect("there is at least one thread");
+    let end = laps.iter().map(|lap| lap.1).max().expect("there is at least one thread");
+    let locks = LockCounts::of(&after.0.locks).since(&LockCounts::of(&before.0.locks));
+    Sample {
+        wall_ns: (end - begin).as_nanos() as f64,
+        pairs: size.pairs * size.threads as u64,
+        locks: locks.since(reading),
+        locked: after.0.locked_operations()
+            - before.0.locked_operations()
+            - 2 * reading.acquisitions(),
+        blocks_created: after.0.blocks.created - before.0.blocks.created,
+        flushes: after.1 - before.1,
+    }
+}
+
+/// The loops of one thread. It meets the others whatever befalls it, so that nobody waits for it in vain.
+fn lap<C: Caller>(
+    caller: Result<C, nofrag::vmap::Busy>,
+    size: Size,
+    barrier: &Barrier,
+) -> Result<Lap, Failure> {
+    let meet = || {
+        barrier.wait();
+        barrier.wait();
+    };
+    meet();
+    let begin = Instant::now();
+    let outcome = caller.map_err(Failure::from).and_then(|mut caller| {
+        for _ in 0..size.pairs {
+            let area = caller.map(size.pages)?;
+            caller.unmap(std::hint::black_box(area))?;
+        }
+        Ok(())
+    });
+    let end = Instant::now();
+    meet();
+    outcome.map(|()| (begin, end))
+}
