@@ -216,19 +216,20 @@ impl SlotBlocks {
         any
     }
 
-    /// Takes back some of what is ready, and lets superfluous blocks go.
+    /// Takes back some of what is ready, and lets superfluous blocks go. How many.
     fn take_back<A: AreaSource>(
         &self,
         arena: &mut Arena,
         mut recycler: Guard<'_, Recycler>,
         areas: &A,
-    ) {
+    ) -> u64 {
         let mut let_go = LetGo::default();
         arena.take_back(&mut recycler.ready, BLOCKS_TAKEN_BACK, |number| {
             let_go.add(self, number);
         });
         drop(recycler);
         let_go.release(areas);
+        let_go.len as u64
     }
 
     /// Takes a new block.
@@ -453,15 +454,13 @@ impl SlotBlocks {
         self.per_cpu[0].recycler.lock().counters.alias_flushes += 1;
         for (me, shared) in self.per_cpu.iter().enumerate() {
             aliases.visited += self.recycle(me, areas);
-            let before = returned(&shared.arena);
             while let Some(arena) = shared.arena.lock().as_mut() {
                 let recycler = shared.recycler.lock();
                 if recycler.ready.is_empty() {
                     break;
                 }
-                self.take_back(arena, recycler, areas);
+                aliases.returned += self.take_back(arena, recycler, areas);
             }
-            aliases.returned += returned(&shared.arena) - before;
         }
         aliases
     }
@@ -700,8 +699,4 @@ impl LetGo {
     fn release<A: AreaSource>(&self, areas: &A) {
         self.starts[..self.len].iter().for_each(|&start| areas.release_block(start));
     }
-}
-
-fn returned(arena: &Mutex<Option<Arena>>) -> u64 {
-    arena.lock().as_ref().map_or(0, |arena| arena.counters.returned)
 }
