@@ -63,6 +63,8 @@ impl From<OutOfMetadata> for Miss {
 pub(super) enum Scope {
     /// At most this many areas; pools may keep what they need.
     Areas(usize),
+    /// Every area, and until its flush has completed; pools may keep what they need.
+    AllAreas,
     /// Everything, the pools included.
     Everything,
 }
@@ -71,7 +73,7 @@ impl Scope {
     pub(super) fn limit(self) -> usize {
         match self {
             Scope::Areas(areas) => areas,
-            Scope::Everything => usize::MAX,
+            Scope::AllAreas | Scope::Everything => usize::MAX,
         }
     }
 }

@@ -200,7 +200,7 @@ impl Linux {
             busy.remove(record, claim)?;
             record
         };
-        if claim.clears() {
+        if M::CLEARS && claim.clears() {
             around.mapper.clear(record.span());
         }
         let lazy_pages = around.lazy.add(record.total);
@@ -211,6 +211,24 @@ impl Linux {
             self.purge(Scope::Areas(usize::MAX), around);
         }
         Ok(Retired { area: record.area(&self.cpus), lazy_pages })
+    }
+
+    /// Gives the area of a block back at once: nothing was ever mapped there.
+    pub(super) fn release_block(&self, start: u64) {
+        const ON_THE_BOOKS: &str = "the block is on the books";
+        let of_node = (!self.is_one_lock()).then(|| {
+            let mut busy = self.node_of(start).busy.lock();
+            let record = busy.map.starting_at(start).expect(ON_THE_BOOKS);
+            busy.remove(record, Claim::Block).expect(ON_THE_BOOKS);
+            record
+        });
+        let mut core = self.core.lock();
+        let record = of_node.unwrap_or_else(|| {
+            let record = core.busy.map.starting_at(start).expect(ON_THE_BOOKS);
+            core.busy.remove(record, Claim::Block).expect(ON_THE_BOOKS);
+            record
+        });
+        core.free.give(record.span(), 1);
     }
 
     fn put_lazy(&self, record: Record) -> Result<(), OutOfMetadata> {
@@ -277,7 +295,7 @@ impl Linux {
         around: Surroundings<'_, M, E>,
     ) -> Purged {
         let mut purge = self.purge.lock();
-        self.purge_locked(&mut purge, Scope::Areas(usize::MAX), stale, around)
+        self.purge_locked(&mut purge, Scope::AllAreas, stale, around)
     }
 
     /// As [`purge`](Self::purge), unless another one is running.
@@ -401,7 +419,7 @@ impl Linux {
                 let pool = &mut pools.by_size[pages as usize - 1];
                 let going = match scope {
                     Scope::Everything => pool.len(),
-                    Scope::Areas(_) => decaying(pool.len(), decay),
+                    Scope::Areas(_) | Scope::AllAreas => decaying(pool.len(), decay),
                 };
                 if going == 0 {
                     continue;

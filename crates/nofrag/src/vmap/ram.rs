@@ -3,6 +3,7 @@
 use super::blocks::{AreaSource, Arena};
 use super::engine::{Claim, Miss, Scope, Wanted, Within};
 use super::mapper::Mapper;
+use super::nofrag::CpuPools;
 use super::space::{Engine, VmapSpace};
 use super::{
     AreaKind, BlockRecord, BlockStats, FreeAreaError, Guard, MapRamError, RamArea, UnmapRamError,
@@ -13,6 +14,13 @@ use crate::event::{Event, EventSink, Function};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
+
+/// What the caller has taken of its CPU, if it has a handle.
+#[derive(Default)]
+pub(super) struct Held<'a> {
+    pub(super) pools: Option<&'a mut CpuPools>,
+    pub(super) arena: Option<&'a mut Arena>,
+}
 
 /// A part of what was [`read`](VmapSpace::read).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +74,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        self.map_ram_waiting(cpu, None, pages, context, Wait::MayReclaim)
+        self.map_ram_waiting(cpu, Held::default(), pages, context, Wait::MayReclaim)
     }
 
     /// As [`map_ram`](Self::map_ram), but never reclaims, flushes or asks: for callers that must not wait.
@@ -80,33 +88,33 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        self.map_ram_waiting(cpu, None, pages, context, Wait::Never)
+        self.map_ram_waiting(cpu, Held::default(), pages, context, Wait::Never)
     }
 
-    /// On behalf of whoever holds the CPU's blocks.
+    /// On behalf of whoever holds the CPU.
     #[inline]
     pub(super) fn map_ram_from(
         &self,
         cpu: CpuId,
-        arena: Option<&mut Arena>,
+        held: Held<'_>,
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        self.map_ram_waiting(cpu, arena, pages, context, Wait::MayReclaim)
+        self.map_ram_waiting(cpu, held, pages, context, Wait::MayReclaim)
     }
 
     #[inline(always)]
     fn map_ram_waiting(
         &self,
         cpu: CpuId,
-        mut arena: Option<&mut Arena>,
+        mut held: Held<'_>,
         pages: u64,
         context: &M::Context,
         wait: Wait,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let start = match self.place(cpu, arena.as_deref_mut(), pages, wait) {
+        let start = match self.place(cpu, &mut held, pages, wait) {
             Ok(start) => start,
-            Err(miss) => self.place_anyhow(cpu, arena, pages, wait, miss)?,
+            Err(miss) => self.place_anyhow(cpu, held, pages, wait, miss)?,
         };
         let area = RamArea { start: Vpn(start), pages: PageCount(pages) };
         match self.mapper.install(area, context) {
@@ -120,28 +128,27 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
 
     /// The first page of a place for a mapping.
     #[inline(always)]
-    fn place(
-        &self,
-        cpu: CpuId,
-        arena: Option<&mut Arena>,
-        pages: u64,
-        wait: Wait,
-    ) -> Result<u64, Miss> {
+    fn place(&self, cpu: CpuId, held: &mut Held<'_>, pages: u64, wait: Wait) -> Result<u64, Miss> {
         let small = pages.wrapping_sub(1) < u64::from(self.policy.blocks.geometry.max_pages());
         if small && self.knows(cpu) {
-            self.blocks.map(cpu, arena, pages as u32, wait, self)
+            self.blocks.map(cpu, held.arena.as_deref_mut(), pages as u32, wait, self)
         } else {
-            self.place_large(cpu, pages)
+            self.place_large(cpu, held.pools.as_deref_mut(), pages)
         }
     }
 
     #[inline(never)]
-    fn place_large(&self, cpu: CpuId, pages: u64) -> Result<u64, Miss> {
+    fn place_large(
+        &self,
+        cpu: CpuId,
+        pools: Option<&mut CpuPools>,
+        pages: u64,
+    ) -> Result<u64, Miss> {
         let nothing = Miss::NoFit { largest: 0 };
         if pages == 0 || pages > self.span.len() || !self.knows(cpu) {
             return Err(nothing); // `place_anyhow` says which
         }
-        self.take_ram(cpu, &self.wanted(pages, 1, AreaKind::Ram))
+        self.take_ram(cpu, pools, &self.wanted(pages, 1, AreaKind::Ram))
     }
 
     fn wanted(&self, total: u64, align: u64, kind: AreaKind) -> Wanted {
@@ -153,7 +160,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     fn place_anyhow(
         &self,
         cpu: CpuId,
-        mut arena: Option<&mut Arena>,
+        mut held: Held<'_>,
         pages: u64,
         wait: Wait,
         miss: Miss,
@@ -164,13 +171,24 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         if !self.knows(cpu) {
             return Err(MapRamError::UnknownCpu);
         }
+        if pages > self.span.len() {
+            return Err(self.exhausted().into());
+        }
         let again = || {
-            if let Some(arena) = arena.as_deref_mut() {
-                self.blocks.purge_arena(cpu, arena, self);
-            }
-            self.place(cpu, arena.as_deref_mut(), pages, wait)
+            self.purge_held(cpu, &mut held);
+            self.place(cpu, &mut held, pages, wait)
         };
         Ok(self.reclaim(pages, 1, wait, miss, again)?)
+    }
+
+    /// Gives back what a full purge had to leave with the caller.
+    pub(super) fn purge_held(&self, cpu: CpuId, held: &mut Held<'_>) {
+        if let Some(arena) = held.arena.as_deref_mut() {
+            self.blocks.purge_arena(cpu, arena, self);
+        }
+        if let (Engine::Nofrag(engine), Some(pools)) = (&self.engine, held.pools.as_deref_mut()) {
+            engine.settle(pools, cpu);
+        }
     }
 
     /// Undoes a mapping that could not be installed.
@@ -245,7 +263,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         let around = self.surroundings();
         let purged = match &self.engine {
             Engine::Linux(engine) => engine.purge_with(aliases.stale, around),
-            Engine::Nofrag(engine) => engine.purge(Scope::Areas(usize::MAX), around),
+            Engine::Nofrag(engine) => engine.purge(Scope::AllAreas, around),
         };
         AliasProgress { blocks: aliases.visited, returned: aliases.returned, areas: purged.areas }
     }
@@ -307,7 +325,7 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
         let wanted = self.wanted(slots, slots, AreaKind::Block);
         self.events.record(Event::Entered(Function::AllocBlockArea));
         let block = match &self.engine {
-            Engine::Linux(_) => self.take_ram(cpu, &wanted),
+            Engine::Linux(_) => self.take_ram(cpu, None, &wanted),
             Engine::Nofrag(engine) => engine.take_block(cpu, &wanted),
         };
         self.events.record(Event::Left(Function::AllocBlockArea));
@@ -326,7 +344,7 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
         let slots = u64::from(self.policy.blocks.geometry.slots());
         self.events.record(Event::Entered(Function::FreeBlock));
         match &self.engine {
-            Engine::Linux(_) => unreachable!("Linux's blocks are freed lazily"),
+            Engine::Linux(engine) => engine.release_block(start),
             Engine::Nofrag(engine) => engine.release_block(start, slots),
         }
         self.events.record(Event::Left(Function::FreeBlock));

@@ -8,6 +8,7 @@ use super::engine::{
 use super::free_space::Pieces;
 use super::linux::Linux;
 use super::nofrag::{CpuPools, Nofrag};
+use super::ram::Held;
 use super::{
     Area, AreaError, AreaKind, AreaRequest, AreaState, BlockIndex, BlockPolicy, Busy, ConfigError,
     Drain, DrainYield, FreeAreaError, Freed, GroupError, Guard, Layout, LazyStore, LoadError,
@@ -196,8 +197,16 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     }
 
     /// Takes an area for `map_ram`, which reclaims by itself.
-    pub(super) fn take_ram(&self, cpu: CpuId, wanted: &Wanted) -> Result<u64, Miss> {
-        let area = on_engine!(&self.engine, engine => engine.alloc(cpu, wanted))?;
+    pub(super) fn take_ram(
+        &self,
+        cpu: CpuId,
+        pools: Option<&mut CpuPools>,
+        wanted: &Wanted,
+    ) -> Result<u64, Miss> {
+        let area = match (&self.engine, pools) {
+            (Engine::Nofrag(engine), Some(pools)) => engine.alloc_slow(pools, cpu, wanted)?,
+            (engine, _) => on_engine!(engine, engine => engine.alloc(cpu, wanted))?,
+        };
         self.note_alloc(&area, wanted.align);
         Ok(area.start.get())
     }
@@ -244,7 +253,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     }
 
     #[cold]
-    fn exhausted(&self) -> AreaError {
+    pub(super) fn exhausted(&self) -> AreaError {
         let largest = on_engine!(&self.engine, engine => engine.largest_hole());
         AreaError::Exhausted { largest }
     }
@@ -717,7 +726,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
 
     #[inline(never)]
     fn alloc_anyhow(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
-        let CpuHandle { space, cpu, pools, .. } = self;
+        let CpuHandle { space, cpu, pools, arena } = self;
         let (Engine::Nofrag(engine), Some(pools)) = (&space.engine, pools) else {
             return space.alloc(*cpu, request);
         };
@@ -728,7 +737,11 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
                 Ok(area)
             }
             Err(miss) => {
-                let again = || engine.alloc_slow(pools, *cpu, &wanted);
+                let again = || {
+                    let mut held = Held { pools: Some(&mut *pools), arena: arena.as_mut() };
+                    space.purge_held(*cpu, &mut held);
+                    engine.alloc_slow(pools, *cpu, &wanted)
+                };
                 space.overflow(request, &wanted, miss, again)
             }
         }
@@ -744,8 +757,9 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let CpuHandle { space, cpu, arena, .. } = self;
-        space.map_ram_from(*cpu, arena.as_mut(), pages, context)
+        let CpuHandle { space, cpu, pools: own_pools, arena } = self;
+        let held = Held { pools: own_pools.as_mut(), arena: arena.as_mut() };
+        space.map_ram_from(*cpu, held, pages, context)
     }
 
     /// As [`VmapSpace::unmap_ram`].

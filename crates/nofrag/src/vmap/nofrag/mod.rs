@@ -273,7 +273,7 @@ impl Nofrag {
     }
 
     /// Takes over the CPU's inbox, gives surplus back, and serves a full purge's request.
-    fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
+    pub(super) fn settle(&self, pools: &mut CpuPools, cpu: CpuId) {
         let cpu = &self.per_cpu[cpu.rank()];
         let epoch = self.epoch();
         let asked = cpu.give_back.load(Ordering::Relaxed);
@@ -422,13 +422,14 @@ impl Nofrag {
             {
                 break;
             }
-            let destination = match scope {
-                Scope::Everything => {
-                    wait_for(around.mapper, purge.awaited);
-                    Destination::FreeRanges
-                }
+            match scope {
                 Scope::Areas(_) if around.mapper.completed() < purge.awaited => break,
-                Scope::Areas(_) => Destination::Pools,
+                Scope::Areas(_) => {}
+                Scope::AllAreas | Scope::Everything => wait_for(around.mapper, purge.awaited),
+            }
+            let destination = match scope {
+                Scope::Areas(_) | Scope::AllAreas => Destination::Pools,
+                Scope::Everything => Destination::FreeRanges,
             };
             let (areas, pages) = self.return_slice(&mut purge, budget, destination, around);
             done.areas += areas;

@@ -263,7 +263,7 @@ impl Queues {
                 }
             };
             if let Err(why) = self.create(number, need, steps) {
-                areas.retire_block(need.cpu, self.start_of(number));
+                areas.release_block(self.start_of(number));
                 return Err(why.into());
             }
             match self.policy.first_slots {
