@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{canary, ranges, vmallocinfo, vmap};
+use nofrag_fuzz::{blocks, canary, ranges, vmallocinfo, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -51,6 +51,11 @@ fn damaged(seed: u64) -> Vec<u8> {
 #[test]
 fn areas_hold() {
     drive(vmap::run, noise, 3_000);
+}
+
+#[test]
+fn blocks_hold() {
+    drive(blocks::run, noise, 3_000);
 }
 
 #[test]

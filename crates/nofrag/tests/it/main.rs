@@ -1,5 +1,9 @@
 //! Tests of the public interface, one module per document or method.
 
+mod block_limits;
+mod block_model;
+mod block_support;
+mod block_threads;
 mod designs;
 mod doc_2015;
 mod doc_2019;

@@ -1,0 +1,374 @@
+//! What threads share in our blocks, under every interleaving with at most two preemptions. Blocks of 64 pages,
+//! mappings of at most 32, two threads.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile quick --test loom_blocks_ours --target-dir target/loom
+//! ```
+#![cfg(loom)]
+#![allow(clippy::disallowed_types)]
+
+use loom::sync::Arc;
+use loom::thread;
+use nofrag::check::Check;
+use nofrag::cpu::{CpuId, CpuSet};
+use nofrag::ranges::Span;
+use nofrag::vmap::{
+    BlockGeometry, BlockPolicy, Epoch, LazyLimit, MapRamError, Mapper, Piece, RamArea,
+    UnmapRamError, VmapConfig, VmapPolicy, VmapSpace,
+};
+use std::sync::Mutex;
+
+/// The first page of the space: a multiple of a block's size.
+const FIRST: u64 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    Nothing,
+    Live,
+    /// Cleared when so many flushes had begun.
+    Stale(u64),
+}
+
+struct Pages {
+    behind: Vec<Behind>,
+    begun: u64,
+    /// Ranges of the flush that is under way: the last one that has begun.
+    under_way: Option<Vec<Span>>,
+}
+
+/// Knows what is behind each page and accepts no mistake. Its lock is std's, which the model does not see: a call of
+/// the mapper is one step of it.
+struct Book {
+    pages: Mutex<Pages>,
+    /// Whether a flush completes only when somebody asks.
+    late: bool,
+    refuses: bool,
+}
+
+impl Pages {
+    fn of(&mut self, span: Span) -> &mut [Behind] {
+        let first = (span.start() - FIRST) as usize;
+        &mut self.behind[first..first + span.len() as usize]
+    }
+
+    fn complete(&mut self) {
+        for range in self.under_way.take().unwrap_or_default() {
+            let begun = self.begun;
+            for page in self.of(range) {
+                if matches!(*page, Behind::Stale(time) if time < begun) {
+                    *page = Behind::Nothing;
+                }
+            }
+        }
+    }
+}
+
+impl Mapper for Book {
+    type Context = ();
+    type Error = ();
+
+    fn install(&self, area: RamArea, _context: &()) -> Result<(), ()> {
+        let mut pages = self.pages.lock().unwrap();
+        for page in pages.of(area.span()) {
+            assert_eq!(*page, Behind::Nothing, "{area:?} was handed out too early");
+            *page = Behind::Live;
+        }
+        if self.refuses { Err(()) } else { Ok(()) }
+    }
+
+    fn clear(&self, area: Span) {
+        let mut pages = self.pages.lock().unwrap();
+        let now = Behind::Stale(pages.begun);
+        for page in pages.of(area) {
+            assert_eq!(*page, Behind::Live, "{area:?} was cleared");
+            *page = now;
+        }
+    }
+
+    fn flush(&self, ranges: &[Span]) -> Epoch {
+        let mut pages = self.pages.lock().unwrap();
+        pages.complete();
+        pages.begun += 1;
+        pages.under_way = Some(ranges.to_vec());
+        if !self.late {
+            pages.complete();
+        }
+        Epoch(pages.begun)
+    }
+
+    fn completed(&self) -> Epoch {
+        let mut pages = self.pages.lock().unwrap();
+        pages.complete();
+        Epoch(pages.begun)
+    }
+}
+
+type Space = VmapSpace<Book>;
+
+#[derive(Clone, Copy)]
+struct Setup {
+    /// Blocks for which there is room.
+    blocks: u64,
+    late: bool,
+    refuses: bool,
+}
+
+const ONE_BLOCK: Setup = Setup { blocks: 1, late: false, refuses: false };
+const TWO_BLOCKS: Setup = Setup { blocks: 2, ..ONE_BLOCK };
+
+impl Setup {
+    fn space(self) -> Arc<Space> {
+        let geometry = BlockGeometry::new(64, 32).unwrap();
+        let policy = VmapPolicy {
+            lazy_limit: LazyLimit::Pages(1 << 20),
+            blocks: BlockPolicy { geometry, ..BlockPolicy::NOFRAG },
+            ..VmapPolicy::NOFRAG
+        };
+        let (len, cpus) = (self.blocks * 64, CpuSet::new([0, 3]).unwrap());
+        let behind = vec![Behind::Nothing; len as usize];
+        let pages = Mutex::new(Pages { behind, begun: 0, under_way: None });
+        let book = Book { pages, late: self.late, refuses: self.refuses };
+        let config = VmapConfig { span: Span::sized(FIRST, len).unwrap(), cpus, policy };
+        Arc::new(VmapSpace::new(config, book, ()).unwrap())
+    }
+}
+
+fn cpu(space: &Space, rank: usize) -> CpuId {
+    space.cpus().by_rank(rank).unwrap()
+}
+
+/// A thread's result: what it mapped, or that there was no place.
+fn place(outcome: Result<RamArea, MapRamError<()>>) -> Option<RamArea> {
+    match outcome {
+        Ok(area) => Some(area),
+        Err(MapRamError::Exhausted { .. } | MapRamError::WouldBlock | MapRamError::CpuHeld) => None,
+        Err(why) => panic!("{why:?}"),
+    }
+}
+
+/// When all is over: the laws hold, what is mapped is found, and everything comes back.
+fn close(space: &Space, live: impl IntoIterator<Item = RamArea>) {
+    space.check().unwrap();
+    let by = cpu(space, 0);
+    for area in live {
+        let found = space.find(area.start).map(|found| (found.start, found.pages));
+        assert_eq!(found, Some((area.start, area.pages)));
+        space.unmap_ram(by, area).unwrap();
+    }
+    space.purge_all();
+    space.check().unwrap();
+    assert_eq!(space.stats().largest_hole, space.span().len(), "something leaked");
+    let pages = space.mapper().pages.lock().unwrap();
+    assert!(pages.behind.iter().all(|page| *page == Behind::Nothing), "{:?}", pages.behind);
+}
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// A block is published while another CPU looks its pages up.
+#[test]
+fn publish_against_lookup() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            let found = other.find(nofrag::units::Vpn(FIRST));
+            let mut live = 0;
+            other.read(other.span(), |piece| {
+                if let Piece::Live(part) = piece {
+                    live += part.len();
+                }
+            });
+            (found, live)
+        });
+        let area = space.map_ram(cpu(&space, 0), 2, &()).unwrap();
+        let (found, live) = thread.join().unwrap();
+        if let Some(found) = found {
+            assert_eq!((found.start, found.pages), (area.start, area.pages));
+        }
+        assert!(live == 0 || live == 2, "half of a mapping is read: {live}");
+        close(&space, [area]);
+    });
+}
+
+/// Two CPUs map at once; there is room for a block of each, or of one.
+#[test]
+fn double_handout() {
+    for setup in [ONE_BLOCK, TWO_BLOCKS] {
+        explore(move || {
+            let space = setup.space();
+            let other = space.clone();
+            let thread = thread::spawn(move || place(other.map_ram(cpu(&other, 1), 3, &())));
+            let own = place(space.map_ram(cpu(&space, 0), 32, &()));
+            let areas = [own, thread.join().unwrap()];
+            let mapped = areas.iter().flatten().count() as u64;
+            assert!(mapped == setup.blocks, "{areas:?}");
+            close(&space, areas.into_iter().flatten());
+        });
+    }
+}
+
+/// Two threads that name the same CPU.
+#[test]
+fn two_threads_on_one_cpu() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let other = space.clone();
+        let thread = thread::spawn(move || place(other.map_ram(cpu(&other, 0), 32, &())));
+        let own = place(space.map_ram(cpu(&space, 0), 32, &()));
+        let areas = [own, thread.join().unwrap()];
+        assert_eq!(areas.iter().flatten().count(), 2, "{areas:?}");
+        close(&space, areas.into_iter().flatten());
+    });
+}
+
+/// What another CPU unmaps is collected, flushed and handed out again: by the mapper at once, or late.
+#[test]
+fn remote_unmap_against_recycle() {
+    for late in [false, true] {
+        explore(move || {
+            let space = Setup { late, ..ONE_BLOCK }.space();
+            let [first, second] = [(); 2].map(|()| space.map_ram(cpu(&space, 0), 32, &()).unwrap());
+            let other = space.clone();
+            let thread = thread::spawn(move || other.unmap_ram(cpu(&other, 1), first).unwrap());
+            let again = place(space.map_ram(cpu(&space, 0), 32, &()));
+            thread.join().unwrap();
+            close(&space, [second].into_iter().chain(again));
+        });
+    }
+}
+
+#[test]
+fn purge_all_against_map() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let idle = space.map_ram(cpu(&space, 0), 4, &()).unwrap();
+        space.unmap_ram(cpu(&space, 0), idle).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            other.purge_all();
+        });
+        let area = space.map_ram(cpu(&space, 0), 4, &());
+        thread.join().unwrap();
+        close(&space, area);
+    });
+}
+
+/// A purge on behalf of another CPU asks a held one for its idle block.
+#[test]
+fn a_handle_is_asked_for_its_blocks() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        let idle = handle.map_ram(32, &()).unwrap();
+        handle.unmap_ram(idle).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || place(other.map_ram(cpu(&other, 1), 5, &())));
+        let own = place(handle.map_ram(32, &()));
+        let far = thread.join().unwrap();
+        drop(handle);
+        close(&space, own.into_iter().chain(far));
+    });
+}
+
+/// A handle's last act against a map of another CPU that needs its block.
+#[test]
+fn a_handle_ends_while_its_block_is_wanted() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let mut handle = space.cpu(cpu(&space, 0)).unwrap();
+        let idle = handle.map_ram(2, &()).unwrap();
+        handle.unmap_ram(idle).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || place(other.map_ram(cpu(&other, 1), 5, &())));
+        drop(handle);
+        let far = thread.join().unwrap();
+        close(&space, far);
+    });
+}
+
+/// After an alias flush nothing is stale that was unmapped before it.
+#[test]
+fn unmap_aliases_against_unmap() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let [before, beside] =
+            [1, 2].map(|pages| space.map_ram(cpu(&space, 0), pages, &()).unwrap());
+        space.unmap_ram(cpu(&space, 0), before).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            other.unmap_aliases();
+            let mut pages = other.mapper().pages.lock().unwrap();
+            let stale = pages.of(before.span()).iter().any(|it| matches!(it, Behind::Stale(_)));
+            assert!(!stale, "an alias flush has left stale translations");
+        });
+        space.unmap_ram(cpu(&space, 1), beside).unwrap();
+        thread.join().unwrap();
+        close(&space, []);
+    });
+}
+
+/// An alias flush gives idle blocks back while their CPU maps.
+#[test]
+fn unmap_aliases_against_map() {
+    explore(|| {
+        let space = TWO_BLOCKS.space();
+        let idle = space.map_ram(cpu(&space, 0), 32, &()).unwrap();
+        space.unmap_ram(cpu(&space, 1), idle).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            other.unmap_aliases();
+        });
+        let area = space.map_ram(cpu(&space, 0), 32, &()).unwrap();
+        thread.join().unwrap();
+        close(&space, [area]);
+    });
+}
+
+#[test]
+fn of_two_unmaps_one_succeeds() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let area = space.map_ram(cpu(&space, 0), 3, &()).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || other.unmap_ram(cpu(&other, 1), area));
+        let outcomes = [space.unmap_ram(cpu(&space, 0), area), thread.join().unwrap()];
+        let refused: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.err()).collect();
+        let known = [UnmapRamError::DoubleUnmap, UnmapRamError::NotMapped];
+        assert!(refused.len() == 1 && known.contains(&refused[0]), "{outcomes:?}");
+        close(&space, []);
+    });
+}
+
+/// Two CPUs unmap the two halves of a block; whoever is last may give it back.
+#[test]
+fn two_unmaps_empty_a_block() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let [first, second] = [(); 2].map(|()| space.map_ram(cpu(&space, 0), 32, &()).unwrap());
+        let other = space.clone();
+        let thread = thread::spawn(move || other.unmap_ram(cpu(&other, 1), first).unwrap());
+        space.unmap_ram(cpu(&space, 0), second).unwrap();
+        thread.join().unwrap();
+        close(&space, []);
+    });
+}
+
+/// A mapping that cannot be installed is undone while everything is purged.
+#[test]
+fn a_refused_install_against_purge_all() {
+    explore(|| {
+        let space = Setup { refuses: true, ..ONE_BLOCK }.space();
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            other.purge_all();
+        });
+        assert_eq!(space.map_ram(cpu(&space, 0), 2, &()), Err(MapRamError::Install(())));
+        thread.join().unwrap();
+        close(&space, []);
+    });
+}
