@@ -409,7 +409,11 @@ fn handles_come_and_go_while_aliases_are_flushed() {
     for (preset, space) in small_spaces(0) {
         std::thread::scope(|scope| {
             let space = &space;
-            let flusher = scope.spawn(move || (0..300).for_each(|_| drop(space.unmap_aliases())));
+            let flusher = scope.spawn(move || {
+                for _ in 0..300 {
+                    space.unmap_aliases();
+                }
+            });
             let by = cpu_of(space, 0);
             while !flusher.is_finished() {
                 let mut handle = space.cpu(by).unwrap();
