@@ -13,7 +13,7 @@
 
 #![allow(clippy::disallowed_types)] // an example has the standard library
 
-use nofrag::cpu::CpuSet;
+use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::vmap::{CpuHandle, Epoch, Mapper, RamArea, VmapConfig, VmapPolicy, VmapSpace};
 use std::convert::Infallible;
@@ -60,61 +60,80 @@ impl Mapper for Counting {
     }
 }
 
-/// By the CPU's handle, or by a lock for each call.
-enum Way<'a> {
-    Handle(CpuHandle<'a, Counting>),
-    Call(&'a VmapSpace<Counting>),
+/// What a pair is made by: the CPU's handle, or the space with a lock for each call.
+trait Way {
+    fn pair(&mut self, pages: u64);
 }
 
-impl Way<'_> {
-    #[inline]
+impl Way for CpuHandle<'_, Counting> {
+    #[inline(always)]
     fn pair(&mut self, pages: u64) {
-        match self {
-            Way::Handle(handle) => {
-                let area = black_box(handle.map_ram(black_box(pages), &())).expect("it is roomy");
-                black_box(handle.unmap_ram(area)).expect("the area is mapped");
-            }
-            Way::Call(space) => {
-                let cpu = space.cpus().by_rank(0).expect("the space has CPUs");
-                let area =
-                    black_box(space.map_ram(cpu, black_box(pages), &())).expect("it is roomy");
-                black_box(space.unmap_ram(cpu, area)).expect("the area is mapped");
-            }
-        }
+        let area = self.map_ram(black_box(pages), &()).expect("it is roomy");
+        black_box(area.start);
+        self.unmap_ram(area).expect("the area is mapped");
     }
+}
 
-    /// One size.
-    fn same(&mut self, pages: u64, pairs: u64) {
-        (0..pairs).for_each(|_| self.pair(pages));
+impl Way for (&VmapSpace<Counting>, CpuId) {
+    #[inline(always)]
+    fn pair(&mut self, pages: u64) {
+        let (space, cpu) = *self;
+        let area = space.map_ram(cpu, black_box(pages), &()).expect("it is roomy");
+        black_box(area.start);
+        space.unmap_ram(cpu, area).expect("the area is mapped");
     }
+}
 
-    /// Pen's first workload: 16 pages, then 8 until the block has 8 left.
-    fn w1(&mut self, pairs: u64) {
-        for pair in 0..pairs {
-            self.pair(if pair % 126 == 0 { 16 } else { 8 });
-        }
-    }
+/// One size.
+fn same(way: &mut impl Way, pages: u64, pairs: u64) {
+    (0..pairs).for_each(|_| way.pair(pages));
+}
 
-    /// The second: any size.
-    fn w2(&mut self, pairs: u64) {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        for _ in 0..pairs {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            self.pair(1 + (random >> 58));
-        }
+/// Pen's first workload: 16 pages, then 8 until the block has 8 left.
+fn w1(way: &mut impl Way, pairs: u64) {
+    let mut left = pairs;
+    while left > 0 {
+        let others = left.min(126) - 1;
+        way.pair(16);
+        same(way, 8, others);
+        left -= others + 1;
     }
+}
 
-    /// The third: each power of two until it leaves a hole of its size, then each into its hole.
-    fn w3(&mut self, pairs: u64) {
-        let mut left = pairs;
-        while left > 0 {
-            let sizes = (0..7).flat_map(|order| (1..1024_u64 >> order).map(move |_| 1 << order));
-            for pages in sizes.chain((0..7).map(|order| 1 << order)).take(left as usize) {
-                self.pair(pages);
-                left -= 1;
-            }
-        }
+/// The second: any size.
+fn w2(way: &mut impl Way, pairs: u64) {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    for _ in 0..pairs {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        way.pair(1 + (random >> 58));
     }
+}
+
+/// The third: each power of two until it leaves a hole of its size, then each into its hole.
+fn w3(way: &mut impl Way, pairs: u64) {
+    let mut left = pairs;
+    let mut some = |pages, pairs: u64| {
+        let pairs = pairs.min(left);
+        same(way, pages, pairs);
+        left -= pairs;
+        left > 0
+    };
+    while (0..7).all(|order| some(1 << order, (1024 >> order) - 1))
+        && (0..7).all(|order| some(1 << order, 1))
+    {}
+}
+
+fn drive(way: &mut impl Way, program: &str, pairs: u64) -> Option<f64> {
+    let begin = Instant::now();
+    match program {
+        "one" => same(way, 1, pairs),
+        "max" => same(way, 64, pairs),
+        "w1" => w1(way, pairs),
+        "w2" => w2(way, pairs),
+        "w3" => w3(way, pairs),
+        _ => return None,
+    }
+    Some(begin.elapsed().as_secs_f64() * 1e9 / pairs as f64)
 }
 
 fn run(preset: &str, way: &str, program: &str, pairs: u64) -> Option<f64> {
@@ -122,24 +141,12 @@ fn run(preset: &str, way: &str, program: &str, pairs: u64) -> Option<f64> {
     let span = Span::sized(1 << 20, SPACE_PAGES).expect("the space is not empty");
     let config = VmapConfig { span, cpus: CpuSet::first(2).ok()?, policy };
     let space = VmapSpace::new(config, Counting::default(), ()).expect("the policy is sound");
-    let mut way = match way {
-        "handle" => {
-            let cpu = space.cpus().by_rank(0)?;
-            Way::Handle(space.cpu(cpu).expect("nobody else has it"))
-        }
-        "call" => Way::Call(&space),
-        _ => return None,
-    };
-    let begin = Instant::now();
-    match program {
-        "one" => way.same(1, pairs),
-        "max" => way.same(64, pairs),
-        "w1" => way.w1(pairs),
-        "w2" => way.w2(pairs),
-        "w3" => way.w3(pairs),
-        _ => return None,
+    let cpu = space.cpus().by_rank(0)?;
+    match way {
+        "handle" => drive(&mut space.cpu(cpu).expect("nobody else has it"), program, pairs),
+        "call" => drive(&mut (&space, cpu), program, pairs),
+        _ => None,
     }
-    Some(begin.elapsed().as_secs_f64() * 1e9 / pairs as f64)
 }
 
 fn main() -> ExitCode {

@@ -9,13 +9,15 @@
 use core::ops::{Deref, DerefMut};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use portable::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+pub(crate) use portable::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
 mod portable {
-    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use core::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+    };
 }
 
 /// Stands between two `SeqCst` accesses that must not pass each other: a write, then a look at what the other side wrote.

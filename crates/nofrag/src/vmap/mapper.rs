@@ -39,7 +39,7 @@ pub trait Mapper {
     fn clear(&self, area: Span);
 
     /// Begins to drop stale translations of `ranges` everywhere, and returns the number of this flush. Ascending and
-    /// disjoint; they may cover live areas between them. The purge lock may be held.
+    /// disjoint; they may cover live areas between them. The lock of the purge or of a CPU's recycler is held.
     fn flush(&self, ranges: &[Span]) -> Epoch;
 
     /// The flush up to which, that one included, all have completed.

@@ -74,7 +74,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        self.map_ram_waiting(cpu, Held::default(), pages, context, Wait::MayReclaim)
+        self.map_ram_waiting(cpu, pages, context, Wait::MayReclaim)
     }
 
     /// As [`map_ram`](Self::map_ram), but never reclaims, flushes or asks: for callers that must not wait.
@@ -88,34 +88,48 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        self.map_ram_waiting(cpu, Held::default(), pages, context, Wait::Never)
+        self.map_ram_waiting(cpu, pages, context, Wait::Never)
     }
 
     /// On behalf of whoever holds the CPU.
-    #[inline]
+    #[inline(always)]
     pub(super) fn map_ram_from(
         &self,
         cpu: CpuId,
-        held: Held<'_>,
+        mut held: Held<'_>,
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        self.map_ram_waiting(cpu, held, pages, context, Wait::MayReclaim)
+        let start = match self.blocks.map_at_hand(held.arena.as_deref_mut(), pages) {
+            Some(start) => start,
+            None => self.place_anywhere(cpu, held, pages, Wait::MayReclaim)?,
+        };
+        self.install(cpu, start, pages, context)
     }
 
     #[inline(always)]
     fn map_ram_waiting(
         &self,
         cpu: CpuId,
-        mut held: Held<'_>,
         pages: u64,
         context: &M::Context,
         wait: Wait,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let start = match self.place(cpu, &mut held, pages, wait) {
-            Ok(start) => start,
-            Err(miss) => self.place_anyhow(cpu, held, pages, wait, miss)?,
+        let start = match self.blocks.map_at_hand_locked(cpu, pages) {
+            Some(start) => start,
+            None => self.place_anywhere(cpu, Held::default(), pages, wait)?,
         };
+        self.install(cpu, start, pages, context)
+    }
+
+    #[inline(always)]
+    fn install(
+        &self,
+        cpu: CpuId,
+        start: u64,
+        pages: u64,
+        context: &M::Context,
+    ) -> Result<RamArea, MapRamError<M::Error>> {
         let area = RamArea { start: Vpn(start), pages: PageCount(pages) };
         match self.mapper.install(area, context) {
             Ok(()) => Ok(area),
@@ -126,8 +140,21 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// The first page of a place for a mapping.
-    #[inline(always)]
+    /// The first page of a place for a mapping that is not at hand.
+    #[inline(never)]
+    fn place_anywhere(
+        &self,
+        cpu: CpuId,
+        mut held: Held<'_>,
+        pages: u64,
+        wait: Wait,
+    ) -> Result<u64, MapRamError<M::Error>> {
+        match self.place(cpu, &mut held, pages, wait) {
+            Ok(start) => Ok(start),
+            Err(miss) => self.place_anyhow(cpu, held, pages, wait, miss),
+        }
+    }
+
     fn place(&self, cpu: CpuId, held: &mut Held<'_>, pages: u64, wait: Wait) -> Result<u64, Miss> {
         let small = pages.wrapping_sub(1) < u64::from(self.policy.blocks.geometry.max_pages());
         if small && self.knows(cpu) {
@@ -137,7 +164,6 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    #[inline(never)]
     fn place_large(
         &self,
         cpu: CpuId,
@@ -205,20 +231,24 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// See [`UnmapRamError`]; nothing changed.
     #[inline]
     pub fn unmap_ram(&self, cpu: CpuId, area: RamArea) -> Result<(), UnmapRamError> {
+        if self.knows(cpu) && self.blocks.unmap_at_hand(area, &self.mapper) {
+            return Ok(());
+        }
+        self.unmap_anyhow(cpu, area)
+    }
+
+    /// Ends a mapping that is not in one of our blocks, or says what is wrong.
+    #[inline(never)]
+    fn unmap_anyhow(&self, cpu: CpuId, area: RamArea) -> Result<(), UnmapRamError> {
+        if !self.knows(cpu) {
+            return Err(UnmapRamError::UnknownCpu);
+        }
         let small = area.pages.get() <= u64::from(self.policy.blocks.geometry.max_pages());
-        if small && self.knows(cpu) && self.span.contains(area.start.get()) {
+        if small && self.span.contains(area.start.get()) {
             match self.blocks.unmap(area, self) {
                 Err(UnmapRamError::NotMapped) => {}
                 answer => return answer,
             }
-        }
-        self.unmap_large(cpu, area)
-    }
-
-    #[inline(never)]
-    fn unmap_large(&self, cpu: CpuId, area: RamArea) -> Result<(), UnmapRamError> {
-        if !self.knows(cpu) {
-            return Err(UnmapRamError::UnknownCpu);
         }
         let inside =
             area.start.get().checked_add(area.pages.get()).map(|end| end <= self.span.end());

@@ -76,6 +76,35 @@ impl Blocks {
         })
     }
 
+    /// The fast path of our engine: slots of the CPU's window, if the caller has its arena.
+    ///
+    /// Whatever stands in the way, the answer is `None`, and the slow path finds out.
+    #[inline(always)]
+    pub(super) fn map_at_hand(&self, arena: Option<&mut Arena>, pages: u64) -> Option<u64> {
+        match self {
+            Blocks::Slots(slots) => slots.map_at_hand(arena?, pages),
+            Blocks::Queues(_) => None,
+        }
+    }
+
+    /// The same under the CPU's lock.
+    #[inline(always)]
+    pub(super) fn map_at_hand_locked(&self, cpu: CpuId, pages: u64) -> Option<u64> {
+        match self {
+            Blocks::Slots(slots) => slots.map_at_hand_locked(cpu, pages),
+            Blocks::Queues(_) => None,
+        }
+    }
+
+    /// Ends a mapping of our engine; false if it is none, and then nothing changed.
+    #[inline(always)]
+    pub(super) fn unmap_at_hand<M: Mapper>(&self, area: RamArea, mapper: &M) -> bool {
+        match self {
+            Blocks::Slots(slots) => slots.unmap_at_hand(area, mapper),
+            Blocks::Queues(_) => false,
+        }
+    }
+
     /// The first page of a place for `pages` pages, 1 to the geometry's `max_pages`. `arena` is the CPU's, if the
     /// caller holds it; without leave to wait nothing is flushed.
     #[inline(always)]

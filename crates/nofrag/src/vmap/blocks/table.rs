@@ -26,6 +26,13 @@ pub(super) struct Table<T> {
     leaves: Vec<Published<Leaf<T>>>,
 }
 
+/// Where a block's record is: the leaf and the place there. It never changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    leaf: u32,
+    place: u32,
+}
+
 impl<T> Table<T> {
     /// A table for blocks of `slots` pages, a power of two, in `span`.
     pub(super) fn new(span: Span, slots: u32) -> Result<Table<T>, OutOfMetadata> {
@@ -34,8 +41,9 @@ impl<T> Table<T> {
         let count = ((span.end() - 1) >> shift) - first + 1;
         // A leaf has half as many places as the square root: it is paid for as a whole by its first block.
         let leaf_digits = (count.ilog2() / 2).saturating_sub(1);
+        let leaf_mask = (1 << leaf_digits) - 1;
         let leaves = vacant(count.div_ceil(1 << leaf_digits) as usize)?;
-        Ok(Table { first, count, leaf_digits, leaf_mask: (1 << leaf_digits) - 1, leaves })
+        Ok(Table { first, count, leaf_digits, leaf_mask, leaves })
     }
 
     /// The leaf of a block and its place there. A number outside the space leads nowhere.
@@ -43,6 +51,18 @@ impl<T> Table<T> {
     fn locate(&self, number: u64) -> (usize, usize) {
         let index = number.wrapping_sub(self.first);
         ((index >> self.leaf_digits) as usize, (index & self.leaf_mask) as usize)
+    }
+
+    /// The position of a block in the space.
+    pub(super) fn position(&self, number: u64) -> Position {
+        let (leaf, place) = self.locate(number);
+        Position { leaf: leaf as u32, place: place as u32 }
+    }
+
+    /// The record at a position, once there is one.
+    #[inline(always)]
+    pub(super) fn at(&self, position: Position) -> Option<&T> {
+        self.leaves.get(position.leaf as usize)?.get()?.get(position.place as usize)?.get()
     }
 
     /// How many blocks the space has places for, at most.

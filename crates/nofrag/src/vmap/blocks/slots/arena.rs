@@ -12,6 +12,7 @@ use super::bits::{self, LONGEST};
 use super::recycler::Side;
 use crate::ranges::OutOfMetadata;
 use crate::vmap::Reuse;
+use crate::vmap::blocks::table::Position;
 use crate::vmap::counters::BlockCounters;
 use alloc::vec::Vec;
 
@@ -52,15 +53,23 @@ pub(in crate::vmap) struct Arena {
 /// A run of free slots that is being handed out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// The block's number.
-    pub(super) number: u64,
+    pub(super) block: BlockId,
     pub(super) next: u32,
     pub(super) end: u32,
 }
 
+/// A block, by what is needed to use it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct BlockId {
+    /// Its first page.
+    pub(super) start: u64,
+    /// Where its record is.
+    pub(super) position: Position,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Own {
-    number: u64,
+    id: BlockId,
     /// Bits set in its mask.
     free: u32,
     /// Under [`Reuse::WholeBlock`]: slots that have come back and wait for the rest.
@@ -74,14 +83,14 @@ struct Own {
 /// A slot of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub(super) number: u64,
+    pub(super) block: BlockId,
     pub(super) slot: u32,
 }
 
 impl Arena {
     pub(super) fn new(slots: u32, reuse: Reuse) -> Arena {
         Arena {
-            window: Window { number: 0, next: 0, end: 0 },
+            window: Window { block: BlockId::default(), next: 0, end: 0 },
             current: None,
             allowance: slots,
             slots,
@@ -112,12 +121,12 @@ impl Arena {
     /// Takes `size` slots from the window.
     #[inline(always)]
     pub(super) fn take(&mut self, size: u32) -> Option<Place> {
-        let Window { number, next, end } = self.window;
+        let Window { block, next, end } = self.window;
         if end - next < size {
             return None;
         }
         self.window.next = next + size;
-        Some(Place { number, slot: next })
+        Some(Place { block, slot: next })
     }
 
     /// Takes `size` slots from anywhere else, and counts the blocks that it looks at: one at most.
@@ -159,7 +168,7 @@ impl Arena {
         self.own(local).free -= size;
         self.allowance = self.allowance.saturating_sub(size);
         self.bin(local);
-        Place { number: self.blocks[local as usize].number, slot: start }
+        Place { block: self.blocks[local as usize].id, slot: start }
     }
 
     /// Makes a block that is in no list the current one, with a run of it as the window.
@@ -176,11 +185,14 @@ impl Arena {
         bits::clear(self.mask_mut(local), start, len);
         let own = self.own(local);
         own.free -= len;
-        self.window = Window { number: own.number, next: start, end: start + len };
+        self.window = Window { block: own.id, next: start, end: start + len };
     }
 
     fn put_window_back(&mut self, current: u32) {
         let Window { next, end, .. } = self.window;
+        if next == end {
+            return;
+        }
         bits::set(self.mask_mut(current), next, end - next);
         self.own(current).free += end - next;
         self.allowance += end - next;
@@ -198,17 +210,17 @@ impl Arena {
     fn shelve(&mut self, local: u32) {
         let slots = self.slots;
         let own = self.own(local);
-        if own.free + own.back == slots {
+        if own.free + own.back < slots {
+            self.bin(local);
+            return;
+        }
+        own.bin = FULL;
+        if own.back > 0 {
             own.free = slots;
             own.back = 0;
-            own.bin = FULL;
-            let mask = self.mask_mut(local);
-            mask.fill(0);
-            bits::set(mask, 0, slots);
-            self.empty.push(local);
-        } else {
-            self.bin(local);
+            bits::set(self.mask_mut(local), 0, slots);
         }
+        self.empty.push(local);
     }
 
     fn bin(&mut self, local: u32) {
@@ -254,12 +266,11 @@ impl Arena {
         own.free + own.back + window == self.slots
     }
 
-    /// Takes slots back that may be handed out again, from at most `limit` blocks. `let_go` is told the numbers of
+    /// Takes slots back that may be handed out again, from at most `limit` blocks. `let_go` is told the first pages of
     /// empty blocks that go, as many at most.
     pub(super) fn take_back(&mut self, ready: &mut Side, limit: usize, let_go: impl FnMut(u64)) {
         for _ in 0..limit {
-            let Some((local, mask)) = ready.pop() else { break };
-            let count = bits::count(mask);
+            let Some((local, mask, count)) = ready.pop() else { break };
             let is_current = self.current == Some(local);
             if !is_current {
                 self.unbin(local);
@@ -286,7 +297,7 @@ impl Arena {
             let local = self.empty.swap_remove(0);
             self.counters.returned += 1;
             self.own(local).exists = false;
-            let_go(self.blocks[local as usize].number);
+            let_go(self.blocks[local as usize].id.start);
             self.vacant.push(local);
         }
     }
@@ -297,7 +308,7 @@ impl Arena {
             && self.is_idle(current)
         {
             self.leave();
-            self.window = Window { number: 0, next: 0, end: 0 };
+            self.window.end = self.window.next;
         }
         self.counters.purged += self.empty.len().min(limit) as u64;
         self.trim(0, limit, let_go);
@@ -316,7 +327,7 @@ impl Arena {
         let room = local + 1 - self.empty.len();
         self.empty.try_reserve(room).map_err(none)?;
         self.blocks.push(Own {
-            number: 0,
+            id: BlockId::default(),
             free: 0,
             back: 0,
             bin: FULL,
@@ -334,17 +345,10 @@ impl Arena {
     }
 
     /// Adds an empty block at a provided place.
-    pub(super) fn add(&mut self, local: u32, number: u64) {
+    pub(super) fn add(&mut self, local: u32, id: BlockId) {
         let slots = self.slots;
-        let unlisted = Own {
-            number,
-            free: slots,
-            back: 0,
-            bin: FULL,
-            previous: NONE,
-            next: NONE,
-            exists: true,
-        };
+        let unlisted =
+            Own { id, free: slots, back: 0, bin: FULL, previous: NONE, next: NONE, exists: true };
         *self.own(local) = unlisted;
         bits::set(self.mask_mut(local), 0, slots);
         self.empty.push(local);
@@ -356,17 +360,18 @@ impl Arena {
         (self.blocks.len() - self.vacant.len()) as u64
     }
 
-    /// Place and number of each block.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+    /// Each block and its place.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, BlockId)> + '_ {
         let exist = (0..).zip(&self.blocks).filter(|(_, own)| own.exists);
-        exist.map(|(local, own)| (local, own.number))
+        exist.map(|(local, own)| (local, own.id))
     }
 
     /// Every free slot of a block, the window included.
     pub(super) fn free_slots(&self, local: u32, out: &mut [u64]) {
         out.copy_from_slice(self.mask(local));
-        if self.current == Some(local) {
-            bits::set(out, self.window.next, self.window.end - self.window.next);
+        let Window { next, end, .. } = self.window;
+        if self.current == Some(local) && next < end {
+            bits::set(out, next, end - next);
         }
     }
 
@@ -375,7 +380,7 @@ impl Arena {
         self.blocks[local as usize].back
     }
 
-    /// The law of the bins: where a block is wrongly listed, its number.
+    /// The law of the bins: the first page of a block that is wrongly listed.
     pub(super) fn misplaced(&self) -> Option<u64> {
         let mut listed = Vec::new();
         listed.try_reserve_exact(self.blocks.len()).ok()?;
@@ -399,7 +404,7 @@ impl Arena {
             let counted = !own.exists || bits::count(self.mask(*local)) == own.free;
             own.bin != expected || listed[*local as usize] != expected || !counted
         });
-        wrong.map(|(_, own)| own.number)
+        wrong.map(|(_, own)| own.id.start)
     }
 
     pub(super) fn metadata_bytes(&self) -> u64 {

@@ -3,28 +3,49 @@
 /// The longest run that is told apart: no request is longer.
 pub(super) const LONGEST: u32 = 64;
 
-/// Sets `len` bits from `start` on.
+/// Sets `len` bits from `start` on, at least one.
 #[inline]
 pub(super) fn set(words: &mut [u64], start: u32, len: u32) {
-    for_words(start, len, |word, mask| words[word] |= mask);
+    let Ends { first, last, low, high } = ends(start, len);
+    if first == last {
+        words[first] |= low & high;
+    } else {
+        words[first] |= low;
+        words[first + 1..last].fill(u64::MAX);
+        words[last] |= high;
+    }
 }
 
-/// Clears `len` bits from `start` on.
+/// Clears `len` bits from `start` on, at least one.
 #[inline]
 pub(super) fn clear(words: &mut [u64], start: u32, len: u32) {
-    for_words(start, len, |word, mask| words[word] &= !mask);
+    let Ends { first, last, low, high } = ends(start, len);
+    if first == last {
+        words[first] &= !(low & high);
+    } else {
+        words[first] &= !low;
+        words[first + 1..last].fill(0);
+        words[last] &= !high;
+    }
 }
 
-/// Calls `visit` with each word that the run touches and the run's bits there.
+/// The words at both ends of a run, and which of their bits are not outside.
+struct Ends {
+    first: usize,
+    last: usize,
+    low: u64,
+    high: u64,
+}
+
 #[inline]
-fn for_words(start: u32, len: u32, mut visit: impl FnMut(usize, u64)) {
-    let (mut start, mut left) = (start, len);
-    while left > 0 {
-        let bit = start % 64;
-        let here = left.min(64 - bit);
-        visit((start / 64) as usize, u64::MAX >> (64 - here) << bit);
-        start += here;
-        left -= here;
+fn ends(start: u32, len: u32) -> Ends {
+    debug_assert!(len > 0, "a run has a bit");
+    let end = start + len - 1;
+    Ends {
+        first: (start / 64) as usize,
+        last: (end / 64) as usize,
+        low: u64::MAX << (start % 64),
+        high: u64::MAX >> (63 - end % 64),
     }
 }
 

@@ -21,18 +21,17 @@ mod record;
 mod recycler;
 
 pub(in crate::vmap) use self::arena::Arena;
-use self::arena::Place;
-use self::record::{Noted, Record, Sizes, Slot, SlotState, WORD};
-use self::recycler::{Flight, Recycler};
+use self::arena::{BlockId, Place};
+use self::record::{GROUP, GROUP_WORDS, Noted, Record, Sizes, Slot, SlotState, WORD};
+use self::recycler::Recycler;
 use super::table::Table;
 use super::{Aliases, AreaSource};
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
 use crate::ranges::{OutOfMetadata, Span};
-use crate::sync::{AtomicBool, AtomicU64, Guard, Mutex, Ordering, Padded, Rank, relax};
+use crate::sync::{AtomicBool, AtomicU64, Guard, Mutex, Ordering, Padded, Rank};
 use crate::units::{PageCount, Vpn};
 use crate::vmap::engine::Miss;
-use crate::vmap::flush::FLUSH_RANGES;
 use crate::vmap::mapper::{Mapper, wait_for};
 use crate::vmap::{
     BlockPolicy, BlockRecord, BlockStats, RamArea, UnmapRamError, VmapConfig, VmapCounters, Wait,
@@ -62,6 +61,7 @@ pub(in crate::vmap) struct SlotBlocks {
     policy: BlockPolicy,
     slots: u32,
     shift: u32,
+    slot_mask: u32,
     sizes: Sizes,
     cpus: CpuSet,
     table: Table<Record>,
@@ -103,29 +103,72 @@ impl SlotBlocks {
             policy,
             slots,
             shift: slots.ilog2(),
-            sizes: Sizes::new(policy.classes),
+            slot_mask: slots - 1,
+            sizes: Sizes::new(policy.classes, policy.geometry.max_pages()),
             cpus: config.cpus.clone(),
             table: Table::new(config.span, slots)?,
             per_cpu,
         })
     }
 
+    /// The number of a page's block, and its slot there.
     #[inline(always)]
-    fn split(&self, page: u64) -> Place {
-        Place { number: page >> self.shift, slot: (page & u64::from(self.slots - 1)) as u32 }
+    fn split(&self, page: u64) -> (u64, u32) {
+        (page >> self.shift, page as u32 & self.slot_mask)
     }
 
+    /// Starts a mapping at a place.
     #[inline(always)]
-    fn page_of(&self, place: Place) -> u64 {
-        place.number << self.shift | u64::from(place.slot)
+    fn start(&self, arena: &mut Arena, place: Place, pages: u32) -> u64 {
+        let record = self.table.at(place.block.position).expect("a block has a record");
+        record.start(place.slot, pages);
+        arena.counters.maps += 1;
+        place.block.start + u64::from(place.slot)
     }
 
     fn record(&self, number: u64) -> &Record {
         self.table.get(number).expect("a block has a record")
     }
 
-    /// Maps on behalf of the CPU, under its lock.
+    /// Takes slots from the window of an arena.
     #[inline(always)]
+    pub(super) fn map_at_hand(&self, arena: &mut Arena, pages: u64) -> Option<u64> {
+        if pages.wrapping_sub(1) >= u64::from(WORD) {
+            return None;
+        }
+        let pages = pages as u32;
+        let place = arena.take(self.sizes.of_pages(pages))?;
+        Some(self.start(arena, place, pages))
+    }
+
+    /// The same under the CPU's lock.
+    #[inline(always)]
+    pub(super) fn map_at_hand_locked(&self, cpu: CpuId, pages: u64) -> Option<u64> {
+        let mut arena = self.per_cpu.get(cpu.rank())?.arena.lock();
+        self.map_at_hand(arena.as_mut()?, pages)
+    }
+
+    /// Ends a mapping of exactly this size; false if there is none, and then nothing changed.
+    #[inline(always)]
+    pub(super) fn unmap_at_hand<M: Mapper>(&self, area: RamArea, mapper: &M) -> bool {
+        let (number, slot) = self.split(area.start.get());
+        let pages = area.pages.get();
+        let Some(record) = self.table.get(number) else { return false };
+        if pages.wrapping_sub(1) >= u64::from(WORD) {
+            return false;
+        }
+        let Some(ending) = record.end(slot, pages as u32, M::CLEARS) else { return false };
+        if record.note(slot) == Noted::ToQueue {
+            self.enqueue(number, record);
+        }
+        if M::CLEARS {
+            mapper.clear(area.span());
+            ending.finish();
+        }
+        true
+    }
+
+    /// Maps on behalf of the CPU, under its lock.
     pub(super) fn map<A: AreaSource>(
         &self,
         cpu: CpuId,
@@ -140,7 +183,6 @@ impl SlotBlocks {
     }
 
     /// Maps on behalf of whoever has the CPU's arena.
-    #[inline(always)]
     pub(super) fn map_from<A: AreaSource>(
         &self,
         arena: &mut Arena,
@@ -154,9 +196,7 @@ impl SlotBlocks {
             Some(place) => place,
             None => self.refill(arena, cpu, size, wait, areas)?,
         };
-        self.record(place.number).start(place.slot, pages);
-        arena.counters.maps += 1;
-        Ok(self.page_of(place))
+        Ok(self.start(arena, place, pages))
     }
 
     /// Takes `size` slots from outside the window.
@@ -198,15 +238,8 @@ impl SlotBlocks {
         let mut recycler = shared.recycler.lock();
         self.collect_some(cpu.rank(), &mut recycler, Snapshot::Renew);
         recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
-        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
-        if wait == Wait::MayReclaim
-            && recycler.dirty.pages >= u64::from(self.slots)
-            && let Some(count) = recycler.take_off(&mut ranges)
-        {
-            drop(recycler);
-            let epoch = areas.mapper().flush(&ranges[..count]);
-            recycler = shared.recycler.lock();
-            recycler.flight = Flight::Until(epoch);
+        if wait == Wait::MayReclaim && recycler.dirty.pages >= u64::from(self.slots) {
+            recycler.take_off(areas.mapper());
             recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
         }
         let any = !recycler.ready.is_empty();
@@ -224,8 +257,8 @@ impl SlotBlocks {
         areas: &A,
     ) -> u64 {
         let mut let_go = LetGo::default();
-        arena.take_back(&mut recycler.ready, BLOCKS_TAKEN_BACK, |number| {
-            let_go.add(self, number);
+        arena.take_back(&mut recycler.ready, BLOCKS_TAKEN_BACK, |start| {
+            let_go.add(self, start);
         });
         drop(recycler);
         let_go.release(areas);
@@ -251,13 +284,11 @@ impl SlotBlocks {
         match (provided, record) {
             (Ok(()), Ok(record)) => {
                 // Flags that a slow unmapping of an earlier block here has left.
-                for word in 0..record.word_count() {
-                    record.lower(word);
-                }
+                record.lower();
                 record.local.store(local, Ordering::Relaxed);
                 // Under the recycler's lock, so that whoever collects sees an owner and a place that belong together.
                 record.owner.store(cpu.rank() as u32, Ordering::Release);
-                arena.add(local, number);
+                arena.add(local, BlockId { start, position: self.table.position(number) });
                 Ok(())
             }
             _ => {
@@ -269,28 +300,18 @@ impl SlotBlocks {
         }
     }
 
-    /// Ends the mapping.
-    #[inline(always)]
+    /// Ends the mapping, or says what is wrong.
     pub(super) fn unmap<A: AreaSource>(
         &self,
         area: RamArea,
         areas: &A,
     ) -> Result<(), UnmapRamError> {
-        let Place { number, slot } = self.split(area.start.get());
-        let Some(record) = self.table.get(number) else { return Err(UnmapRamError::NotMapped) };
-        let pages = area.pages.get() as u32;
-        let clears = A::Mapper::CLEARS;
-        if pages == 0 || record.end(slot, pages, clears).is_err() {
-            return Err(self.why_not_unmapped(record, area));
+        let (number, _) = self.split(area.start.get());
+        match self.table.get(number) {
+            _ if self.unmap_at_hand(area, areas.mapper()) => Ok(()),
+            Some(record) => Err(self.why_not_unmapped(record, area)),
+            None => Err(UnmapRamError::NotMapped),
         }
-        if record.note(slot) == Noted::ToQueue {
-            self.enqueue(number, record);
-        }
-        if clears {
-            areas.mapper().clear(area.span());
-            record.finish(slot, pages);
-        }
-        Ok(())
     }
 
     #[cold]
@@ -299,7 +320,7 @@ impl SlotBlocks {
         if !record.exists() {
             return UnmapRamError::NotMapped;
         }
-        let found = record.slot(self.split(area.start.get()).slot);
+        let found = record.slot(self.split(area.start.get()).1);
         match found.state() {
             SlotState::Live => {
                 UnmapRamError::WrongSize { pages: PageCount(u64::from(found.pages())) }
@@ -320,7 +341,7 @@ impl SlotBlocks {
             return false;
         };
         let recycler = shared.recycler.lock();
-        let (local, slot) = (record.local.load(Ordering::Relaxed), self.split(page).slot);
+        let (local, slot) = (record.local.load(Ordering::Relaxed), self.split(page).1);
         let sides = [&recycler.dirty, &recycler.flying, &recycler.ready];
         sides.iter().any(|side| bits::is_set(side.mask(local), slot))
     }
@@ -389,24 +410,26 @@ impl SlotBlocks {
     fn collect_block(&self, number: u64, record: &Record, recycler: &mut Recycler) -> usize {
         let local = record.local.load(Ordering::Relaxed);
         let first_page = number << self.shift;
+        let mut raised = record.lower();
         let mut read = 0;
-        for word in 0..record.word_count() {
-            if !record.lower(word) {
-                continue;
-            }
-            read += 1;
-            let found = record.collect(word, &self.sizes);
-            if found.dirty != 0 {
-                recycler.add(local, word, found);
-                let first_slot = word as u64 * u64::from(WORD);
-                let start = first_slot + u64::from(found.dirty.trailing_zeros());
-                let last = first_slot + u64::from(found.dirty.ilog2() + found.spilt);
-                recycler.cover(first_page + start, first_page + last + 1);
+        let (mut first, mut last) = (u32::MAX, 0);
+        while raised != 0 {
+            let group = raised.trailing_zeros();
+            raised &= raised - 1;
+            let found = record.collect(group, &self.sizes);
+            let hull = recycler.add(local, group, &found);
+            if let Some((low, high)) = hull {
+                first = first.min(low);
+                last = high;
             }
             // It is dirty soon: whoever ends it has noted it, and will not do so again.
-            if found.any_ending && record.note(word as u32 * WORD) == Noted::ToQueue {
+            if found.any_ending && record.note(group * GROUP) == Noted::ToQueue {
                 self.enqueue(number, record);
             }
+            read += GROUP_WORDS;
+        }
+        if first <= last {
+            recycler.cover(first_page + u64::from(first), first_page + u64::from(last) + 1);
         }
         read
     }
@@ -422,12 +445,7 @@ impl SlotBlocks {
             more = self.collect_some(me, &mut lock(), Snapshot::Keep);
         }
         self.land_all(me, areas);
-        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
-        let started = lock().take_off(&mut ranges);
-        if let Some(count) = started {
-            let epoch = areas.mapper().flush(&ranges[..count]);
-            lock().flight = Flight::Until(epoch);
-        }
+        lock().take_off(areas.mapper());
         self.land_all(me, areas);
         lock().counters.visited - before
     }
@@ -441,9 +459,8 @@ impl SlotBlocks {
                 recycler.flight
             };
             match flight {
-                Flight::None => return,
-                Flight::Starting => relax(),
-                Flight::Until(epoch) => wait_for(areas.mapper(), epoch),
+                Some(epoch) => wait_for(areas.mapper(), epoch),
+                None => return,
             }
         }
     }
@@ -497,7 +514,7 @@ impl SlotBlocks {
             return true;
         }
         let mut let_go = LetGo::default();
-        arena.let_idle_go(BLOCKS_TAKEN_BACK, |number| let_go.add(self, number));
+        arena.let_idle_go(BLOCKS_TAKEN_BACK, |start| let_go.add(self, start));
         drop(recycler);
         let_go.release(areas);
         let_go.len > 0
@@ -505,20 +522,20 @@ impl SlotBlocks {
 
     /// The mapping that covers page `at`: sizes are at most 64, so it starts in this word or the one before.
     pub(super) fn find(&self, at: u64) -> Option<RamArea> {
-        let Place { number, slot } = self.split(at);
+        let (number, slot) = self.split(at);
         let record = self.table.get(number)?;
         let lowest = slot.saturating_sub(self.policy.geometry.max_pages() - 1);
         let start = (lowest..=slot).rev().find(|&start| record.slot(start) != Slot::FREE)?;
         let found = record.slot(start);
         let covers = found.state() == SlotState::Live && slot - start < found.pages();
         let pages = PageCount(u64::from(found.pages()));
-        covers.then(|| RamArea { start: Vpn(self.page_of(Place { number, slot: start })), pages })
+        covers.then(|| RamArea { start: Vpn(at - u64::from(slot - start)), pages })
     }
 
     pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
         let Some(record) = self.table.get(number) else { return };
         for (slot, found) in record.mappings().filter(|(_, slot)| slot.state() == SlotState::Live) {
-            let start = self.page_of(Place { number, slot });
+            let start = (number << self.shift) + u64::from(slot);
             visit(Span::known(start, start + u64::from(found.pages())));
         }
     }
@@ -650,7 +667,8 @@ impl SlotBlocks {
             return Ok(());
         }
         let blocks = arena.blocks();
-        for (local, number) in blocks {
+        for (local, id) in blocks {
+            let number = id.start >> self.shift;
             let record = self.record(number);
             let law = "a block's record names its owner and its place there";
             let owner = record.owner.load(Ordering::Relaxed);
@@ -690,9 +708,9 @@ enum Snapshot {
 
 impl LetGo {
     /// Takes the block out of existence. Under the recycler's lock.
-    fn add(&mut self, blocks: &SlotBlocks, number: u64) {
-        blocks.record(number).owner.store(EMPTY, Ordering::Release);
-        self.starts[self.len] = number << blocks.shift;
+    fn add(&mut self, blocks: &SlotBlocks, start: u64) {
+        blocks.record(start >> blocks.shift).owner.store(EMPTY, Ordering::Release);
+        self.starts[self.len] = start;
         self.len += 1;
     }
 

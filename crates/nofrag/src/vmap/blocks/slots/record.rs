@@ -1,4 +1,4 @@
-//! One block as every CPU sees it: the state of each slot, and which words of slots may have dirty ones.
+//! One block as every CPU sees it: the state of each slot, and which groups of slots may have dirty ones.
 //!
 //! A mapping is known by the byte of its first slot. Its life, with who changes it:
 //!
@@ -8,21 +8,28 @@
 //! ```
 //!
 //! The step from LIVE is the one compare-exchange of an unmapping: it verifies that a mapping of that size starts
-//! there, and of two unmappings one wins. Then the unmapping CPU looks whether the word's *flag* is set; usually it is.
+//! there, and of two unmappings one wins. Then the unmapping CPU looks whether the group's *flag* is set; usually it is.
 //! If not, it sets it, and puts the block on its owner's stack of dirty blocks unless it is there.
 //!
-//! The recycler goes the other way: it takes the block off the stack, clears `queued`, clears the flag, reads the
+//! The recycler goes the other way: it takes the block off the stack, clears `queued`, clears the flags, reads the
 //! slots. Both sides write first and look second, with a full barrier in between, so one of them sees the other: no
 //! dirty slot is forgotten.
+//!
+//! A flag stands for a *group* of slots: many enough that raising it, which costs a barrier, is rare even for large
+//! mappings; few enough that a block with one dirty slot is not read as a whole.
 
 use super::EMPTY;
 use crate::ranges::OutOfMetadata;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, full_barrier};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence, full_barrier};
 use crate::vmap::SizeClasses;
 use alloc::vec::Vec;
 
 /// Slots in a word.
 pub(super) const WORD: u32 = 64;
+
+/// Slots in a group, and words.
+pub(super) const GROUP: u32 = 256;
+pub(super) const GROUP_WORDS: usize = (GROUP / WORD) as usize;
 
 const STATE_SHIFT: u32 = 6;
 const PAGES_MASK: u8 = (1 << STATE_SHIFT) - 1;
@@ -42,6 +49,9 @@ pub(super) enum SlotState {
 
 impl Slot {
     pub(super) const FREE: Slot = Slot(0);
+
+    /// From this byte on, slots are dirty.
+    const FIRST_DIRTY: u8 = 3 << STATE_SHIFT;
 
     /// 1 to 64 pages.
     #[inline(always)]
@@ -77,7 +87,7 @@ impl Slot {
 }
 
 /// 1. A slot's byte is not FREE only if a mapping starts there that is live or not yet recycled.
-/// 2. A word with a dirty or ending slot has its flag set, and a block with a flag set is on a stack or about to be.
+/// 2. A group with a dirty or ending slot has its flag set, and a block with a flag set is on a stack or about to be.
 #[derive(Debug)]
 pub(super) struct Record {
     slots: Vec<AtomicU8>,
@@ -91,24 +101,29 @@ pub(super) struct Record {
     pub(super) local: AtomicU32,
 }
 
-/// What a word had to collect.
+/// What a group had to collect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collected {
-    /// Its dirty slots.
-    pub(super) dirty: u64,
-    /// How many slots of the next word are dirty too, since a mapping reaches there.
-    pub(super) spilt: u32,
+    /// Its dirty slots. The last mapping of a group may reach into the next one.
+    pub(super) dirty: [u64; GROUP_WORDS + 1],
+    /// How many they are.
+    pub(super) pages: u32,
     /// Whether some mapping is still ending.
     pub(super) any_ending: bool,
 }
 
 /// How many slots a mapping takes, by its size.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes([u8; WORD as usize]);
+pub(super) struct Sizes([u16; WORD as usize]);
 
 impl Sizes {
-    pub(super) fn new(classes: SizeClasses) -> Sizes {
-        Sizes(core::array::from_fn(|index| classes.round(index as u32 + 1) as u8))
+    /// Up to `max_pages`; larger mappings fit nowhere.
+    pub(super) fn new(classes: SizeClasses, max_pages: u32) -> Sizes {
+        Sizes(core::array::from_fn(|index| match index as u32 + 1 {
+            pages if pages <= max_pages => classes.round(pages) as u16,
+            // More than any block has.
+            _ => u16::MAX,
+        }))
     }
 
     /// Of a mapping of 1 to 64 pages.
@@ -120,6 +135,20 @@ impl Sizes {
     #[inline(always)]
     fn of(&self, slot: Slot) -> u32 {
         u32::from(self.0[usize::from(slot.0 & PAGES_MASK)])
+    }
+}
+
+/// A mapping that is being cleared.
+pub(super) struct Ending<'a> {
+    byte: &'a AtomicU8,
+    dirty: Slot,
+}
+
+impl Ending<'_> {
+    /// It was cleared: pairs with the load in [`Record::collect`].
+    #[inline(always)]
+    pub(super) fn finish(self) {
+        self.byte.store(self.dirty.0, Ordering::Release);
     }
 }
 
@@ -138,9 +167,9 @@ impl Record {
         let mut flags = Vec::new();
         bytes.try_reserve_exact(slots as usize).map_err(|_| OutOfMetadata)?;
         bytes.resize_with(slots as usize, || AtomicU8::new(Slot::FREE.0));
-        let words = slots.div_ceil(WORD) as usize;
-        flags.try_reserve_exact(words).map_err(|_| OutOfMetadata)?;
-        flags.resize_with(words, || AtomicBool::new(false));
+        let groups = slots.div_ceil(GROUP) as usize;
+        flags.try_reserve_exact(groups).map_err(|_| OutOfMetadata)?;
+        flags.resize_with(groups, || AtomicBool::new(false));
         Ok(Record {
             slots: bytes,
             flags,
@@ -164,29 +193,21 @@ impl Record {
     }
 
     /// Turns a live mapping of exactly `pages` pages into one that ends; `clears` says whether it stays so until
-    /// [`finish`](Self::finish). Returns what was there instead, if it was something else.
+    /// [`Ending::finish`]. `None` if no such mapping starts there.
     #[inline(always)]
-    pub(super) fn end(&self, at: u32, pages: u32, clears: bool) -> Result<(), Slot> {
+    pub(super) fn end(&self, at: u32, pages: u32, clears: bool) -> Option<Ending<'_>> {
         let live = Slot::live(pages);
         let after = if clears { live.ending() } else { live.dirty() };
-        let slot = &self.slots[at as usize];
-        match slot.compare_exchange(live.0, after.0, Ordering::SeqCst, Ordering::Acquire) {
-            Ok(_) => Ok(()),
-            Err(found) => Err(Slot(found)),
-        }
+        let byte = &self.slots[at as usize];
+        let ended = byte.compare_exchange(live.0, after.0, Ordering::SeqCst, Ordering::Relaxed);
+        ended.is_ok().then_some(Ending { byte, dirty: live.dirty() })
     }
 
-    /// The mapping was cleared: pairs with the load in [`collect`](Self::collect).
-    #[inline(always)]
-    pub(super) fn finish(&self, at: u32, pages: u32) {
-        self.slots[at as usize].store(Slot::live(pages).dirty().0, Ordering::Release);
-    }
-
-    /// Notes that the slot's word has a slot to collect.
+    /// Notes that the slot's group has a slot to collect.
     #[inline(always)]
     pub(super) fn note(&self, at: u32) -> Noted {
         full_barrier();
-        let flag = &self.flags[(at / WORD) as usize];
+        let flag = &self.flags[(at / GROUP) as usize];
         if flag.load(Ordering::SeqCst) { Noted::Known } else { self.raise(flag) }
     }
 
@@ -199,6 +220,10 @@ impl Record {
 
     /// Notes that the block is on a stack, unless it was.
     pub(super) fn queue(&self) -> Noted {
+        full_barrier();
+        if self.queued.load(Ordering::SeqCst) {
+            return Noted::Known;
+        }
         match self.queued.swap(true, Ordering::SeqCst) {
             true => Noted::Known,
             false => Noted::ToQueue,
@@ -211,49 +236,52 @@ impl Record {
     }
 
     pub(super) fn word_count(&self) -> usize {
-        self.flags.len()
+        self.slots.len().div_ceil(WORD as usize)
     }
 
-    /// Whether the word has something to collect. Resets the flag.
-    #[inline(always)]
-    pub(super) fn lower(&self, word: usize) -> bool {
-        let flag = &self.flags[word];
-        if !flag.load(Ordering::SeqCst) {
-            return false;
-        }
-        flag.swap(false, Ordering::SeqCst);
+    /// Resets the flags. Which were set: a bit for each group, of which there are 128 at most.
+    pub(super) fn lower(&self) -> u128 {
         full_barrier();
-        true
+        let mut raised = 0;
+        for (group, flag) in self.flags.iter().enumerate() {
+            if flag.load(Ordering::SeqCst) {
+                flag.store(false, Ordering::Relaxed);
+                raised |= 1 << group;
+            }
+        }
+        // Between the flags and the slots. One fence, where a swap of each flag would be as many.
+        fence(Ordering::SeqCst);
+        raised
     }
 
-    /// Turns every dirty slot of the word into a free one.
+    /// Turns every dirty slot of the group into a free one.
     #[inline(never)]
-    pub(super) fn collect(&self, word: usize, sizes: &Sizes) -> Collected {
-        let first = word * WORD as usize;
-        let last = (first + WORD as usize).min(self.slots.len());
+    pub(super) fn collect(&self, group: u32, sizes: &Sizes) -> Collected {
+        let first = (group * GROUP) as usize;
+        let last = (first + GROUP as usize).min(self.slots.len());
         let bytes = &self.slots[first..last];
-        let mut found = Collected { dirty: 0, spilt: 0, any_ending: false };
+        let mut found = Collected { dirty: [0; GROUP_WORDS + 1], pages: 0, any_ending: false };
         let mut at = 0;
-        while let Some(byte) = bytes.get(at) {
+        while let Some(byte) = bytes.get(at as usize) {
             let slot = Slot(byte.load(Ordering::SeqCst));
-            let size = match slot.state() {
-                SlotState::Free => 1,
-                SlotState::Live => sizes.of(slot),
-                SlotState::Ending => {
-                    found.any_ending = true;
-                    sizes.of(slot)
+            if slot == Slot::FREE {
+                at += 1;
+                continue;
+            }
+            let size = sizes.of(slot);
+            if slot.0 >= Slot::FIRST_DIRTY {
+                byte.store(Slot::FREE.0, Ordering::Relaxed);
+                let (word, bit) = ((at / WORD) as usize % GROUP_WORDS, at % WORD);
+                let ones = u64::MAX >> (WORD - size);
+                found.pages += size;
+                found.dirty[word] |= ones << bit;
+                if bit + size > WORD {
+                    found.dirty[word + 1] |= ones >> (WORD - bit);
                 }
-                SlotState::Dirty => {
-                    byte.store(Slot::FREE.0, Ordering::Relaxed);
-                    let size = sizes.of(slot);
-                    let end = at as u32 + size;
-                    found.dirty |= u64::MAX >> (WORD - size) << at;
-                    // Only the last mapping of a word can reach into the next one.
-                    found.spilt = end.saturating_sub(WORD);
-                    size
-                }
-            };
-            at += size as usize;
+            } else if slot.state() == SlotState::Ending {
+                found.any_ending = true;
+            }
+            at += size;
         }
         found
     }

@@ -7,42 +7,43 @@
 //! Any CPU may do this work, under the recycler's lock; only handing out is the owner's alone.
 
 use super::bits;
-use super::record::{Collected, WORD};
+use super::record::{Collected, GROUP_WORDS, WORD};
 use crate::ranges::{OutOfMetadata, Span};
-use crate::vmap::Epoch;
 use crate::vmap::flush::{FLUSH_RANGES, FlushPlan};
+use crate::vmap::{Epoch, Mapper};
 use alloc::vec::Vec;
 
 /// Slots of many blocks.
 ///
 /// 1. A block is on the list exactly if its mask has a bit.
-/// 2. `pages` is the number of bits.
+/// 2. `counts` has the number of bits of each mask, and `pages` their sum.
 #[derive(Debug)]
 pub(super) struct Side {
     words: usize,
     masks: Vec<u64>,
-    is_listed: Vec<bool>,
+    /// How many bits each mask has.
+    counts: Vec<u32>,
     list: Vec<u32>,
     pub(super) pages: u64,
 }
 
 impl Side {
     fn new(words: usize) -> Side {
-        Side { words, masks: Vec::new(), is_listed: Vec::new(), list: Vec::new(), pages: 0 }
+        Side { words, masks: Vec::new(), counts: Vec::new(), list: Vec::new(), pages: 0 }
     }
 
     /// Makes room for the block at this place.
     fn reserve(&mut self, local: u32) -> Result<(), OutOfMetadata> {
         let count = local as usize + 1;
-        if count <= self.is_listed.len() {
+        if count <= self.counts.len() {
             return Ok(());
         }
-        let more = count - self.is_listed.len();
+        let more = count - self.counts.len();
         self.masks.try_reserve(more * self.words).map_err(|_| OutOfMetadata)?;
-        self.is_listed.try_reserve(more).map_err(|_| OutOfMetadata)?;
+        self.counts.try_reserve(more).map_err(|_| OutOfMetadata)?;
         self.list.try_reserve(count - self.list.len()).map_err(|_| OutOfMetadata)?;
         self.masks.resize(count * self.words, 0);
-        self.is_listed.resize(count, false);
+        self.counts.resize(count, 0);
         Ok(())
     }
 
@@ -55,44 +56,52 @@ impl Side {
         &self.masks[local as usize * self.words..][..self.words]
     }
 
+    /// Notes that a block's mask gets so many bits.
     #[inline]
-    fn enlist(&mut self, local: u32) {
-        if !self.is_listed[local as usize] {
-            self.is_listed[local as usize] = true;
+    fn enlist(&mut self, local: u32, count: u32) {
+        let before = &mut self.counts[local as usize];
+        if *before == 0 {
             self.list.push(local);
         }
+        *before += count;
+        self.pages += u64::from(count);
     }
 
-    #[inline]
-    fn add(&mut self, local: u32, word: usize, found: Collected) {
-        self.enlist(local);
+    /// Adds what was found. First and last slot of it, if anything.
+    fn add(&mut self, local: u32, group: u32, found: &Collected) -> Option<(u32, u32)> {
+        let first_word = group as usize * GROUP_WORDS;
+        let (mut first, mut last) = (u32::MAX, 0);
         let mask = self.mask_mut(local);
-        mask[word] |= found.dirty;
-        if found.spilt > 0 {
-            mask[word + 1] |= u64::MAX >> (WORD - found.spilt);
+        for (word, &dirty) in (first_word..).zip(&found.dirty).filter(|(_, dirty)| **dirty != 0) {
+            mask[word] |= dirty;
+            let at = word as u32 * WORD;
+            first = first.min(at + dirty.trailing_zeros());
+            last = at + dirty.ilog2();
         }
-        self.pages += u64::from(found.dirty.count_ones() + found.spilt);
+        if found.pages == 0 {
+            return None;
+        }
+        self.enlist(local, found.pages);
+        Some((first, last))
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// A block and its mask, which the caller has to empty.
-    pub(super) fn pop(&mut self) -> Option<(u32, &mut [u64])> {
+    /// A block, its mask, which the caller has to empty, and how many bits that has.
+    pub(super) fn pop(&mut self) -> Option<(u32, &mut [u64], u32)> {
         let local = self.list.pop()?;
-        self.is_listed[local as usize] = false;
-        let count = bits::count(self.mask(local));
+        let count = core::mem::take(&mut self.counts[local as usize]);
         self.pages -= u64::from(count);
-        Some((local, self.mask_mut(local)))
+        Some((local, self.mask_mut(local), count))
     }
 
     /// Moves at most `limit` blocks' slots to `other`.
     fn pour(&mut self, other: &mut Side, limit: usize) {
         for _ in 0..limit {
-            let Some((local, mask)) = self.pop() else { return };
-            other.enlist(local);
-            other.pages += u64::from(bits::count(mask));
+            let Some((local, mask, count)) = self.pop() else { return };
+            other.enlist(local, count);
             let others = other.mask_mut(local).iter_mut();
             others.zip(mask.iter()).for_each(|(word, more)| *word |= more);
             mask.fill(0);
@@ -101,30 +110,19 @@ impl Side {
 
     fn metadata_bytes(&self) -> usize {
         self.masks.capacity() * size_of::<u64>()
-            + self.list.capacity() * 4
-            + self.is_listed.capacity()
+            + (self.list.capacity() + self.counts.capacity()) * size_of::<u32>()
     }
 }
 
-/// Where the flying slots' flush is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flight {
-    /// Nothing flies.
-    None,
-    /// Somebody is calling the mapper.
-    Starting,
-    /// They land when this flush has completed.
-    Until(Epoch),
-}
-
-/// 1. Something flies exactly if there is a flight.
+/// 1. Something flies exactly while there is a flight.
 /// 2. A slot is on at most one side.
 #[derive(Debug)]
 pub(super) struct Recycler {
     pub(super) dirty: Side,
     pub(super) flying: Side,
     pub(super) ready: Side,
-    pub(super) flight: Flight,
+    /// The flush with which the flying slots land.
+    pub(super) flight: Option<Epoch>,
     /// Blocks that were taken off the stack and not looked at yet, linked as there.
     pub(super) todo: Option<u64>,
     /// Covers the dirty side.
@@ -146,7 +144,7 @@ impl Recycler {
             dirty: Side::new(words),
             flying: Side::new(words),
             ready: Side::new(words),
-            flight: Flight::None,
+            flight: None,
             todo: None,
             plan: FlushPlan::new(bounds),
             counters: RecyclerCounters::default(),
@@ -160,33 +158,34 @@ impl Recycler {
         self.ready.reserve(local)
     }
 
-    /// Notes what was found in a word of a block.
-    #[inline]
-    pub(super) fn add(&mut self, local: u32, word: usize, found: Collected) {
-        self.dirty.add(local, word, found);
+    /// Notes what was found in a group of a block. First and last slot of it, if anything.
+    pub(super) fn add(&mut self, local: u32, group: u32, found: &Collected) -> Option<(u32, u32)> {
+        self.dirty.add(local, group, found)
     }
 
-    /// Notes that the dirty pages of a word lie within `start..end`.
+    /// Notes that the dirty pages of a block lie within `start..end`.
     #[inline]
     pub(super) fn cover(&mut self, start: u64, end: u64) {
         self.plan.add(start, end);
     }
 
-    /// Sends the dirty slots off, unless others fly: the caller has to flush these ranges, and to say when that ends.
-    pub(super) fn take_off(&mut self, ranges: &mut [Span; FLUSH_RANGES]) -> Option<usize> {
-        if self.flight != Flight::None || self.dirty.is_empty() {
-            return None;
+    /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: nobody unmaps under
+    /// it, and who wants to recycle would have to wait for the flush anyway.
+    pub(super) fn take_off<M: Mapper>(&mut self, mapper: &M) {
+        if self.flight.is_some() || self.dirty.is_empty() {
+            return;
         }
+        let mut ranges = [Span::known(0, 1); FLUSH_RANGES];
+        let count = self.plan.take(&mut ranges);
         core::mem::swap(&mut self.dirty, &mut self.flying);
-        self.flight = Flight::Starting;
+        self.flight = Some(mapper.flush(&ranges[..count]));
         self.counters.flushes += 1;
-        Some(self.plan.take(ranges))
     }
 
     /// Lets flying slots land whose flush has completed: all at once where nothing else is ready, else those of at most
     /// `limit` blocks.
     pub(super) fn land(&mut self, completed: Epoch, limit: usize) {
-        let Flight::Until(epoch) = self.flight else { return };
+        let Some(epoch) = self.flight else { return };
         if completed < epoch {
             return;
         }
@@ -196,7 +195,7 @@ impl Recycler {
             self.flying.pour(&mut self.ready, limit);
         }
         if self.flying.is_empty() {
-            self.flight = Flight::None;
+            self.flight = None;
         }
     }
 
@@ -209,8 +208,11 @@ impl Recycler {
     pub(super) fn miscounted(&self) -> bool {
         [&self.dirty, &self.flying, &self.ready].into_iter().any(|side| {
             let bits = u64::from(bits::count(&side.masks));
-            let listed = side.is_listed.iter().filter(|listed| **listed).count();
-            bits != side.pages || listed != side.list.len()
+            let listed = side.counts.iter().filter(|count| **count > 0).count();
+            let counted = (0..)
+                .zip(&side.counts)
+                .all(|(local, count)| bits::count(side.mask(local)) == *count);
+            bits != side.pages || listed != side.list.len() || !counted
         })
     }
 }
