@@ -2,11 +2,13 @@
 
 mod block_limits;
 mod block_model;
+mod block_regressions;
 mod block_support;
 mod block_threads;
 mod designs;
 mod doc_2015;
 mod doc_2019;
+mod doc_2023;
 mod linux_rules;
 mod memory;
 mod mersenne;
