@@ -142,13 +142,21 @@ fn listing() -> String {
     for scenario in scenarios() {
         text.push_str(&format!("\n{}: {}\n", scenario.name(), scenario.about()));
         text.push_str(&format!("  document: {}\n", scenario.document()));
-        text.push_str(&format!("  designs:  {}\n", scenario.designs().join(", ")));
+        for (i, line) in designs(*scenario).iter().enumerate() {
+            text.push_str(&format!("  {:10}{line}\n", if i == 0 { "designs:" } else { "" }));
+        }
         text.push_str("  programs (bit for --mask, name, one loop):\n");
         for program in scenario.programs() {
             text.push_str(&format!("  {:>9}  {:19} {}\n", program.bit, program.name, program.body));
         }
     }
     text
+}
+
+/// The designs of a scenario, in lines.
+fn designs(scenario: &dyn Scenario) -> Vec<String> {
+    const INDENT: usize = 12;
+    render::wrapped(&scenario.designs().join(", "), render::COLUMNS as usize - INDENT)
 }
 
 /// The command as it was given, without the path to the binary.

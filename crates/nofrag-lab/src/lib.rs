@@ -25,10 +25,12 @@ pub mod report;
 pub mod scenario;
 mod spaces;
 pub mod stats;
+mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;
 
 pub use report::Report;
 pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};
+pub use vm_map_ram::VmMapRam2015;
 pub use vmap_areas::VmapAreas2019;
 pub use vmap_blocks::VmapBlocks2023;

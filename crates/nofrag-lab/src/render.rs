@@ -185,7 +185,7 @@ fn bars(out: &mut String, title: &str, groups: &[BarGroup]) {
         for (name, value) in &group.bars {
             let share = (value / origin).ln() / (longest / origin).ln();
             let bar = bar_of(share * BAR_COLUMNS);
-            push(out, format_args!("    {name:name_width$}  {bar} {}", number(*value)));
+            push(out, format_args!("    {name:name_width$}  {bar} {}", plain(*value)));
         }
     }
 }
@@ -210,7 +210,7 @@ fn cell(value: f64, row: usize, paint: char) -> Option<char> {
 fn chart(out: &mut String, ends: &[String; 2], layers: &[(String, Vec<f64>)]) {
     let values = || layers.iter().flat_map(|(_, values)| values);
     let highest = values().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let labels = [highest, highest / 2.0, 0.0].map(number);
+    let labels = [highest, highest / 2.0, 0.0].map(plain);
     let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     // The last layer is the front one, however many there are.
     let paints = &PAINTS[PAINTS.len().saturating_sub(layers.len())..];
@@ -238,7 +238,7 @@ fn chart(out: &mut String, ends: &[String; 2], layers: &[(String, Vec<f64>)]) {
     for ((name, values), paint) in layers.iter().zip(paints) {
         let peak = values.iter().copied().fold(0.0, f64::max);
         let last = values.last().copied().unwrap_or(0.0);
-        let (peak, last) = (number(peak), number(last));
+        let (peak, last) = (plain(peak), plain(last));
         push(out, format_args!("  {paint} {name}: at most {peak}, at the end {last}"));
     }
 }
@@ -302,7 +302,8 @@ fn list(out: &mut String, title: &str, lines: &[String]) {
 }
 
 /// `text` broken at spaces into lines of at most `columns` characters, if its words allow.
-fn wrapped(text: &str, columns: usize) -> Vec<String> {
+#[must_use]
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -343,6 +344,12 @@ pub fn number(value: f64) -> String {
     } else {
         thousands(value.round() as i64)
     }
+}
+
+/// A whole number as such, another one by its three digits that matter.
+#[must_use]
+pub fn plain(value: f64) -> String {
+    if value.fract() == 0.0 { count(value) } else { number(value) }
 }
 
 /// A whole number with its thousands apart.
@@ -469,7 +476,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[2].matches('▒').count(), 9, "the ramp alone reaches the top: {text}");
         assert_eq!(lines[9].matches('█').count(), 72, "the front fills the lowest row: {text}");
-        assert!(lines[11].ends_with("end") && text.contains("head: at most 72.0"), "{text}");
+        assert!(lines[11].ends_with("end") && text.contains("head: at most 72,"), "{text}");
         assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS as usize), "{text}");
     }
 

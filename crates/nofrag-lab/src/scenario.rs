@@ -38,7 +38,7 @@ pub trait Scenario: Sync {
 /// All scenarios, in the order in which `all` runs them.
 #[must_use]
 pub fn scenarios() -> &'static [&'static dyn Scenario] {
-    &[&crate::VmapAreas2019, &crate::VmapBlocks2023]
+    &[&crate::VmMapRam2015, &crate::VmapAreas2019, &crate::VmapBlocks2023]
 }
 
 /// A program as a list of programs shows it.

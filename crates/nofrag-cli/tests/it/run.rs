@@ -93,7 +93,7 @@ fn save_writes_what_was_shown_and_what_is_behind_it() {
 
 #[test]
 fn bad_use_names_what_there_is() {
-    check_refused(&["run", "vmap"], "there are: all, vmap-areas-2019");
+    check_refused(&["run", "vmap"], "there are: all, vm-map-ram-2015, vmap-areas-2019, vmap-blocks-2023");
     check_refused(&["run", SCENARIO, "--mask", "fix_size"], "fix_size_alloc (1)");
     check_refused(&["run", SCENARIO, "--design", "linux-2.4"], "linux-4.19, linux-5.2");
     check_refused(&["run", SCENARIO, "--mode", "fast"], "performance");
@@ -105,7 +105,43 @@ fn all_runs_every_scenario() {
     let output = nofrag(&["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.starts_with(SCENARIO), "{text}");
+    let shown = |name: &str| text.lines().any(|line| line.starts_with(name));
+    assert!(shown(SCENARIO) && shown("vm-map-ram-2015"), "{text}");
+}
+
+/// The scenario of blocks: few loops of his first two workloads.
+fn small_blocks(more: &[&str]) -> Output {
+    let few = ["run", "vm-map-ram-2015", "--mask", "w1,w2", "--loops", "30", "--repeat", "2"];
+    nofrag(&[&few[..], more].concat())
+}
+
+#[test]
+fn the_scenario_of_blocks_shows_a_picture_and_the_profiler_s_tables() {
+    let output = small_blocks(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let parts = ["Blocks held while w1 runs", "░", "free_vmap_block", "Pen, before", "30,683"];
+    for part in parts.iter().chain(&["nofrag by handle", "Notes", "Claims"]) {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn the_scenario_of_blocks_checks_his_counts_and_writes_json() {
+    let output = nofrag(&["run", "vm-map-ram-2015", "--mask", "1", "--repeat", "1", "--check"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in ["w1-new/linux-3.19", "= 1000", "= 993", "= 992"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    let output = small_blocks(&["--json", "--design", "linux-3.19,linux-4.4"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = &document["reports"][0];
+    assert_eq!(report["settings"]["designs"], serde_json::json!(["linux-3.19", "linux-4.1"]));
+    let row = &report["measurements"][0];
+    assert_eq!(row["functions"]["vm_map_ram"]["hits"], 30 * 126);
+    assert!(row["series"]["blocks held"].as_array().unwrap().len() > 10);
 }
 
 #[test]

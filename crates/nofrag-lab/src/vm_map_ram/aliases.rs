@@ -1,0 +1,88 @@
+//! `unmap_aliases` over many blocks of which few have anything to flush.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use nofrag::vmap::{BlockGeometry, BlockIndex, Preset};
+
+use super::bench::{Bench, Counting, Failure};
+use super::catalogue::Program;
+use super::counts::{measurement, with_geometry};
+use super::{OURS, Plan, Trouble, exact, names};
+use crate::oracle::Relation;
+use crate::report::Report;
+use crate::spaces::VMALLOC_PAGES;
+
+/// Blocks with live mappings.
+pub(super) const BLOCKS: u64 = 100_000;
+
+/// How many of them have dirty slots when the flush comes.
+pub(super) const DIRTY: [u64; 4] = [0, 100, 1_000, 10_000];
+
+/// Ours looks at most at so many blocks while it holds a lock.
+const MOST_PER_HOLD: u64 = 64;
+
+pub(super) fn program_of(dirty: u64) -> String {
+    format!("{} {dirty} dirty", Program::Aliases.name())
+}
+
+pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+    for design in plan.designs_among(&["linux-6.11", OURS]) {
+        run_one(design, report).map_err(|why| (design.name.to_owned(), why))?;
+    }
+    Ok(())
+}
+
+/// One space for all: a flush leaves nothing dirty, and each number of blocks gets slots unmapped that were live.
+fn run_one(design: &Preset, report: &mut Report) -> Result<(), Failure> {
+    // Two mappings fill a block, so that a hundred thousand are soon there.
+    let geometry = BlockGeometry::new(128, 64).expect("Linux has such blocks");
+    let mapper = Counting::default();
+    let policy = with_geometry(design.policy, geometry);
+    let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
+    let mut firsts = Vec::new();
+    for _ in 0..BLOCKS {
+        firsts.push(bench.map(64)?);
+        bench.map(64)?;
+    }
+    for dirty in DIRTY {
+        let rest = firsts.split_off(firsts.len() - dirty as usize);
+        for area in rest {
+            bench.unmap(area)?;
+        }
+        let before = (bench.blocks(), bench.space.counters().locks.total());
+        let begin = Instant::now();
+        bench.space.unmap_aliases();
+        let us = begin.elapsed().as_nanos() as f64 / 1000.0;
+        let after = (bench.blocks(), bench.space.counters().locks.total());
+        let visited = after.0.visited - before.0.visited;
+        let locks = after.1.acquisitions - before.1.acquisitions;
+        let counts: BTreeMap<String, f64> = [
+            (names::VISITED, visited),
+            (names::LOCKS, locks),
+            (names::MOST_PER_HOLD, after.0.max_visited_per_hold),
+        ]
+        .map(|(name, count)| (name.to_owned(), count as f64))
+        .into();
+        judge(design, dirty, visited, after.0.max_visited_per_hold, report);
+        let row = measurement(&program_of(dirty), design.name, 1, vec![us], counts);
+        let unit = names::US_PER_CALL.to_owned();
+        report.measurements.extend(row.map(|row| crate::report::Measurement { unit, ..row }));
+    }
+    Ok(())
+}
+
+fn judge(design: &Preset, dirty: u64, visited: u64, per_hold: u64, report: &mut Report) {
+    if design.policy.blocks.index != BlockIndex::Direct {
+        return;
+    }
+    let name = design.name;
+    let claim = format!(
+        "unmap_aliases over {BLOCKS} blocks, {dirty} of them dirty: ours looks at no other; blocks beyond"
+    );
+    let beyond = visited.saturating_sub(dirty) as f64;
+    exact(report, &format!("aliases-{dirty}/{name}"), claim, beyond, Relation::Equals(0.0));
+    let claim = "and at so many in one hold of a lock";
+    let bound = Relation::AtMost(MOST_PER_HOLD as f64);
+    exact(report, &format!("aliases-{dirty}-hold/{name}"), claim, per_hold as f64, bound);
+}

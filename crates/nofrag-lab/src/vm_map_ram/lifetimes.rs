@@ -1,0 +1,108 @@
+//! Mappings of mixed lifetimes: what one long-lived mapping pins.
+//!
+//! One page each; one mapping in so many lives to the end, the others are unmapped at once. Without recycling a block
+//! with one live slot is kept whole. Nobody has published what that costs.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use nofrag::vmap::{BlockIndex, Preset};
+
+use super::bench::{Bench, Counting, Failure};
+use super::catalogue::Program;
+use super::counts::measurement;
+use super::{AFTER, OURS, Plan, Trouble, exact, names};
+use crate::figures::{self, Pinned};
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::random::Random;
+use crate::report::Report;
+use crate::scenario::Extent;
+use crate::spaces::VMALLOC_PAGES;
+
+/// Mappings that live to the end.
+const LIVE: u64 = 5_000;
+
+/// The rarest long-lived mapping of a default run: above it a run maps twenty million times.
+const RAREST_IN_SUBSET: u64 = 1024;
+
+/// Ours must pin no more pages than this for one live page, and flush no more often than once for so many freed ones.
+const MOST_PINNED: f64 = 2.0;
+const PAGES_PER_FLUSH: u64 = 1024;
+
+pub(super) fn program_of(one_in: u64) -> String {
+    format!("{} 1/{one_in}", Program::Lifetimes.name())
+}
+
+pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+    let figures = figures::pen_2015();
+    let due = |row: &&Pinned| plan.extent == Extent::Full || row.one_in <= RAREST_IN_SUBSET;
+    for row in figures.pinned.iter().filter(due) {
+        for design in plan.designs_among(&[AFTER, OURS]) {
+            run_one(plan, design, row, report).map_err(|why| (design.name.to_owned(), why))?;
+        }
+    }
+    Ok(())
+}
+
+fn run_one(plan: &Plan, design: &Preset, row: &Pinned, report: &mut Report) -> Result<(), Failure> {
+    let mapper = Counting::default();
+    let bench = Bench::new(design.policy, VMALLOC_PAGES, &mapper, ())?;
+    let mut random = Random::new(u64::from(plan.key), row.one_in);
+    let (mut live, mut maps) = (0, 0_u64);
+    let begin = Instant::now();
+    while live < LIVE {
+        let area = bench.map(1)?;
+        maps += 1;
+        if random.between(1, row.one_in) == 1 {
+            live += 1;
+        } else {
+            bench.unmap(area)?;
+        }
+    }
+    let ns_per_pair = begin.elapsed().as_nanos() as f64 / maps as f64;
+
+    let stats = bench.space.block_stats();
+    let held = stats.blocks * u64::from(design.policy.blocks.geometry.slots());
+    let pinned = held as f64 / live as f64;
+    let (freed, flushes) = (maps - live, mapper.flushes.get());
+    let counts = [
+        (names::PINNED, pinned),
+        (names::MAPS, maps as f64),
+        (names::FLUSHES, flushes as f64),
+        (names::FLUSHES_PER_MILLION, 1e6 * flushes as f64 / maps as f64),
+    ];
+    let counts: BTreeMap<String, f64> = counts.map(|(name, count)| (name.to_owned(), count)).into();
+    judge(design, row, pinned, (freed, flushes), report);
+    let program = program_of(row.one_in);
+    let times = vec![ns_per_pair];
+    report.measurements.extend(measurement(&program, design.name, maps, times, counts));
+    Ok(())
+}
+
+fn judge(
+    design: &Preset,
+    row: &Pinned,
+    pinned: f64,
+    (freed, flushes): (u64, u64),
+    report: &mut Report,
+) {
+    let (one_in, name) = (row.one_in, design.name);
+    if design.policy.blocks.index == BlockIndex::Direct {
+        let claim =
+            format!("1 of {one_in} mappings lives long: pages that ours pins per live page");
+        let id = format!("pinned-{one_in}/{name}");
+        exact(report, &id, claim, pinned, Relation::AtMost(MOST_PINNED));
+        let claim =
+            format!("1 of {one_in}: flushes beyond one for each {PAGES_PER_FLUSH} pages freed");
+        let beyond = flushes.saturating_sub(freed / PAGES_PER_FLUSH) as f64;
+        exact(report, &format!("flushes-{one_in}/{name}"), claim, beyond, Relation::Equals(0.0));
+    } else {
+        let claim = format!(
+            "1 of {one_in} mappings lives long: pages pinned per live page over the closed form, {}",
+            row.closed_form
+        );
+        let (id, measured) = (format!("pinned-{one_in}/{name}"), pinned / row.closed_form);
+        let near = Relation::Between(0.97, 1.03);
+        report.oracles.push(Oracle::judge(id, Kind::Ratio, claim, measured, near));
+    }
+}

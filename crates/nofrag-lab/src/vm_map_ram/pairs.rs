@@ -1,0 +1,298 @@
+//! The three workloads under every design: counts and time per pair, and a pass that looks at every call.
+
+use std::collections::BTreeMap;
+
+use nofrag::vmap::{BlockGeometry, BlockIndex, NewBlock, Preset, VmapPolicy};
+
+use super::bench::{Bench, Counting, Failure, Observed, observe};
+use super::catalogue::Program;
+use super::workloads::Workload;
+use super::{AFTER, BEFORE, OURS, PEN_LOOPS, Plan, engine_error, exact, names};
+use crate::figures::{self, Blocks, Pen2015, Profile, RatioRange, Simulated};
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::report::{Comparison, Measurement, Report};
+use crate::scenario::{Progress, RunError, turn};
+use crate::spaces::VMALLOC_PAGES;
+use crate::stats::Spread;
+
+/// The designs whose calls are also timed one by one.
+pub(super) const PROFILED: [&str; 4] = [BEFORE, AFTER, "linux-6.11", OURS];
+
+/// How a workload goes through a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// Each call by itself.
+    Calls,
+    /// Through a handle, which only ours has.
+    Handle,
+}
+
+/// A row in the making.
+#[derive(Default)]
+struct Row {
+    times: Vec<f64>,
+    counts: BTreeMap<String, f64>,
+    observed: Option<Observed>,
+}
+
+/// The workloads that the plan has, with their programs.
+fn workloads(plan: &Plan) -> impl Iterator<Item = (Program, Workload)> {
+    let all = [
+        (Program::W1, Workload::W1),
+        (Program::W2, Workload::W2 { key: plan.key }),
+        (Program::W3, Workload::W3),
+    ];
+    all.into_iter().filter(|(program, _)| plan.programs.contains(program))
+}
+
+/// Steps of [`run`], for the one who watches.
+pub(super) fn steps(plan: &Plan) -> u64 {
+    (workloads(plan).count() * (plan.repeats + 1) * plan.designs.len()) as u64
+}
+
+/// Runs them, designs turn by turn.
+pub(super) fn run(
+    plan: &Plan,
+    report: &mut Report,
+    progress: &dyn Progress,
+) -> Result<(), RunError> {
+    for (program, workload) in workloads(plan) {
+        let name = program.name();
+        let sizes = workload.sizes(BlockGeometry::LINUX_64, plan.loops);
+        let mut rows: BTreeMap<(Way, &str), Row> = BTreeMap::new();
+        for repetition in 0..plan.repeats {
+            for design in turn(&plan.designs, repetition) {
+                progress.step(&format!("{name} under {}", design.name));
+                for way in ways(&design.policy) {
+                    let row = rows.entry((*way, design.name)).or_default();
+                    pass(design.policy, &sizes, *way, row)
+                        .map_err(|failure| engine_error(design.name, name, &failure))?;
+                }
+            }
+        }
+        for design in &plan.designs {
+            progress.step(&format!("{name} under {}, call by call", design.name));
+            if PROFILED.contains(&design.name) {
+                let observed = observe(design.policy, VMALLOC_PAGES, &sizes)
+                    .map_err(|failure| engine_error(design.name, name, &failure))?;
+                rows.entry((Way::Calls, design.name)).or_default().observed = Some(observed);
+            }
+        }
+        for way in [Way::Calls, Way::Handle] {
+            for design in &plan.designs {
+                let Some(row) = rows.remove(&(way, design.name)) else { continue };
+                report.measurements.extend(row.measurement(plan, program, way, design));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ways(policy: &VmapPolicy) -> &'static [Way] {
+    match policy.blocks.index {
+        BlockIndex::Direct => &[Way::Calls, Way::Handle],
+        BlockIndex::Global | BlockIndex::PerCpu => &[Way::Calls],
+    }
+}
+
+/// A repetition has at least so many calls, or the clock would say little.
+const CALLS: usize = 150_000;
+
+/// One repetition: a short workload goes through several fresh spaces.
+fn pass(policy: VmapPolicy, sizes: &[u16], way: Way, row: &mut Row) -> Result<(), Failure> {
+    let rounds = (CALLS / sizes.len()).max(1);
+    let mut ns_per_pair = 0.0;
+    for _ in 0..rounds {
+        let mapper = Counting::default();
+        let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
+        ns_per_pair += match way {
+            Way::Calls => bench.pairs(sizes)?,
+            Way::Handle => bench.pairs_by_handle(sizes)?,
+        };
+        row.counts = counted(&bench, sizes.len());
+    }
+    row.times.push(ns_per_pair / rounds as f64);
+    Ok(())
+}
+
+/// What was counted in a space in which so many pairs have run.
+pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> {
+    let counters = bench.space.counters();
+    let (blocks, stats) = (counters.blocks, bench.space.block_stats());
+    let per_pair = |count: u64| count as f64 / pairs.max(1) as f64;
+    let counts = [
+        (names::CREATED, blocks.created as f64),
+        (names::RETURNED, blocks.returned as f64),
+        (names::LONGEST_LIST, blocks.longest_list as f64),
+        (names::STEPS, per_pair(blocks.search_steps)),
+        (names::SECOND_STEPS, per_pair(blocks.second_search_steps)),
+        (names::DIRTY_WORDS, per_pair(blocks.dirty_words)),
+        (names::LOCKED, per_pair(counters.locked_operations())),
+        (names::BLOCKS_AT_END, stats.blocks as f64),
+        (names::FREE_AT_END, stats.free_pages as f64),
+        (names::DIRTY_AT_END, stats.dirty_pages as f64),
+        (names::RECORD_BYTES, stats.metadata_bytes as f64),
+    ];
+    counts.map(|(name, count)| (name.to_owned(), count)).into()
+}
+
+impl Row {
+    fn measurement(
+        self,
+        plan: &Plan,
+        program: Program,
+        way: Way,
+        design: &Preset,
+    ) -> Option<Measurement> {
+        let (mut functions, mut series) = (BTreeMap::new(), BTreeMap::new());
+        if let Some(observed) = self.observed {
+            let named = names::FUNCTIONS.map(str::to_owned).into_iter().zip(observed.functions);
+            functions = named.filter(|(_, calls)| calls.hits > 0).collect();
+            series.insert(names::HELD.to_owned(), observed.held);
+        }
+        let by_handle = if way == Way::Handle { names::BY_HANDLE } else { "" };
+        Some(Measurement {
+            program: format!("{}{by_handle}", program.name()),
+            design: design.name.to_owned(),
+            loops: plan.loops,
+            unit: names::NS_PER_PAIR.to_owned(),
+            time: Spread::of(self.times)?,
+            tail: None,
+            counts: self.counts,
+            functions,
+            series,
+        })
+    }
+}
+
+/// Sets the profiler's rows beside ours, as ratios of the averages.
+pub(super) fn compare_published(report: &mut Report) {
+    let figures = figures::pen_2015();
+    let compared = figures.profiles.iter().filter_map(|row| beside(report, row));
+    report.comparisons = compared.collect();
+}
+
+fn beside(report: &Report, row: &Profile) -> Option<Comparison> {
+    let average = |design| {
+        let functions = &report.measurement(&row.workload, design)?.functions;
+        functions.get(&row.function).map(|calls| calls.average_us)
+    };
+    let published = row.before?.average_us / row.after.average_us;
+    Some(Comparison {
+        figure: format!("{}-{}", row.workload, row.function),
+        what: format!("{} under {}: average of a call", row.function, row.workload),
+        place: row.place.clone(),
+        program: row.workload.clone(),
+        designs: [BEFORE, AFTER].map(str::to_owned),
+        published: RatioRange { low: published, high: Some(published) },
+        measured: average(BEFORE)? / average(AFTER)?,
+    })
+}
+
+/// Whose figures a design must give: those before Pen's first change, or those after it.
+fn side<'a>(design: &Preset, simulated: &'a Simulated) -> (&'static str, &'a Blocks) {
+    match design.policy.blocks.new_block {
+        NewBlock::Head => ("before", &simulated.before),
+        NewBlock::Tail => ("after", &simulated.after),
+    }
+}
+
+/// Judges the counts: equal to the published and simulated ones under the rules of Linux, bounded by them under ours.
+pub(super) fn judge(plan: &Plan, report: &mut Report) {
+    let figures = figures::pen_2015();
+    for (program, _) in workloads(plan) {
+        for design in &plan.designs {
+            let Some(row) = report.measurement(program.name(), design.name) else { continue };
+            let row = row.clone();
+            if design.policy.blocks.index == BlockIndex::Direct {
+                judge_ours(plan, program, &row, &figures, report);
+            } else if plan.loops == PEN_LOOPS {
+                judge_linux(plan, program, design, &row, &figures, report);
+            }
+        }
+    }
+    judge_speed(report);
+}
+
+/// The number that a count is expected to be, or its range where the key of the random workload is not simulated.
+fn expected(plan: &Plan, program: Program, side: &str, range: [u64; 2], at: usize) -> Relation {
+    let figures = figures::pen_2015();
+    let keys = if side == "before" { figures.w2_keys.before } else { figures.w2_keys.after };
+    match keys.get(plan.key as usize) {
+        Some(counts) if program == Program::W2 => Relation::Equals(counts[at] as f64),
+        _ if range[0] == range[1] => Relation::Equals(range[0] as f64),
+        _ => Relation::Between(range[0] as f64, range[1] as f64),
+    }
+}
+
+fn judge_linux(
+    plan: &Plan,
+    program: Program,
+    design: &Preset,
+    row: &Measurement,
+    figures: &Pen2015,
+    report: &mut Report,
+) {
+    let Some(simulated) = figures.simulation(program.name()) else { return };
+    let (side, blocks) = side(design, simulated);
+    let name = program.name();
+    // Other keys than the simulated ones may leave the ranges.
+    let kind = if program == Program::W2 && plan.key >= 20 { Kind::Ratio } else { Kind::Exact };
+    let longest = match blocks.longest_list {
+        [low, high] if low == high => Relation::Equals(low as f64),
+        [low, high] => Relation::Between(low as f64, high as f64),
+    };
+    // The mean of the random workload is over 20 keys; program w2_keys judges it.
+    let steps = (program != Program::W2)
+        .then_some(Relation::Between(blocks.steps - 0.000_5, blocks.steps + 0.000_5));
+    let claims = [
+        ("new", names::CREATED, Some(expected(plan, program, side, blocks.new, 0))),
+        ("freed", names::RETURNED, Some(expected(plan, program, side, blocks.freed, 1))),
+        ("list", names::LONGEST_LIST, Some(longest)),
+        ("steps", names::STEPS, steps),
+    ];
+    for (id, count, relation) in claims {
+        let (Some(relation), Some(measured)) = (relation, row.count(count)) else { continue };
+        let id = format!("{name}-{id}/{}", design.name);
+        let claim = format!("{name}, {count}: as simulated {side} Pen's first change");
+        report.oracles.push(Oracle::judge(id, kind, claim, measured, relation));
+    }
+}
+
+fn judge_ours(
+    plan: &Plan,
+    program: Program,
+    row: &Measurement,
+    figures: &Pen2015,
+    report: &mut Report,
+) {
+    let name = program.name();
+    let count = |name| row.count(name).unwrap_or(f64::NAN);
+    let claim = format!("{name}: {OURS} inspects at most one block per call");
+    exact(report, &format!("{name}-steps/{OURS}"), claim, count(names::STEPS), at_most(1.0));
+    let Some(simulated) = figures.simulation(name).filter(|_| plan.loops == PEN_LOOPS) else {
+        return;
+    };
+    let claim = format!("{name}: {OURS} makes at most as many blocks as tail insertion");
+    let most = simulated.after.new[1] as f64;
+    exact(report, &format!("{name}-new/{OURS}"), claim, count(names::CREATED), at_most(most));
+}
+
+fn at_most(bound: f64) -> Relation {
+    Relation::AtMost(bound)
+}
+
+/// Targets of ours, which a busy machine misses.
+fn judge_speed(report: &mut Report) {
+    let bounds = [("w1", 15.0), ("w2", 25.0), ("w3", 15.0)];
+    for (program, bound) in bounds {
+        let ways = [(names::BY_HANDLE, bound, "by handle"), ("", 25.0, "by call")];
+        for (way, bound, how) in ways {
+            let Some(row) = report.measurement(&format!("{program}{way}"), OURS) else { continue };
+            let id = format!("{program}-ns{way}/{OURS}");
+            let claim = format!("{program}: nanoseconds per pair {how}");
+            let (measured, kind) = (row.time.median, Kind::Environment);
+            report.oracles.push(Oracle::judge(id, kind, claim, measured, at_most(bound)));
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! Tables and pictures of this scenario. A row is a design, so that eight of them fit into a hundred columns.
+
+use nofrag::vmap::{BlockGeometry, Wait};
+
+use super::bench::clock_ns;
+use super::catalogue::Program;
+use super::counts::{OURS_WHOLE, other_bits_count};
+use super::exhaustion::{self, LARGEST, LARGEST_SIZES, TO_45_BITS, creators_program, made_by};
+use super::rounding::design_with;
+use super::{AFTER, BEFORE, OURS, Plan, aliases, lifetimes, names};
+use crate::figures::{self, Pen2015};
+use crate::render::{BarGroup, Section, count, duration, median_and_range, number, ratio};
+use crate::report::{Measurement, Report};
+use crate::stats::Calls;
+
+const WORKLOADS: [&str; 3] = ["w1", "w2", "w3"];
+
+/// Rows that hold published or simulated figures.
+const PUBLISHED: [&str; 2] = ["Pen, before", "Pen, after"];
+
+/// Notes what weakens or explains the result.
+pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
+    let timed = |m: &Measurement| !m.functions.is_empty();
+    if report.measurements.iter().any(timed) {
+        report.notes.push(format!(
+            "the functions' times come from a pass of its own that reads the clock around every call, which alone \
+             shows {} ns; alloc_vmap_area and free_vmap_block are timed where the engine announces them, and are in \
+             the time of the calls that reach them, as in Pen's profiler",
+            number(clock_ns())
+        ));
+        report.notes.push(
+            "addresses only, over a mapper that counts: Pen's times include page tables and the profiler itself, and \
+             are compared as ratios"
+                .to_owned(),
+        );
+    }
+    if plan.programs.contains(&Program::W2) {
+        report.notes.push(
+            "the state of Pen's generator is not known: his counts of w2 are one draw, ours those of a key of the \
+             Mersenne twister, and w2_keys shows how far keys differ"
+                .to_owned(),
+        );
+    }
+    report.notes.extend(report.losses(OURS));
+    report.notes.extend(report.weaknesses());
+}
+
+/// All sections of a report.
+pub(super) fn sections(report: &Report) -> Vec<Section> {
+    let figures = figures::pen_2015();
+    let mut sections = Vec::new();
+    sections.extend(WORKLOADS.iter().filter_map(|workload| course(report, workload)));
+    sections.extend(blocks(report, &figures));
+    sections.extend(searches(report, &figures));
+    sections.extend(times(report));
+    sections.extend(WORKLOADS.iter().filter_map(|w| functions(report, &figures, w)));
+    sections.extend(keys(report, &figures));
+    sections.extend(other_bits(report, &figures));
+    sections.extend(used_up(report));
+    sections.extend(creators(report));
+    sections.extend(pinned(report, &figures));
+    sections.extend(rounding(report, &figures));
+    sections.extend(alias_flushes(report));
+    sections
+}
+
+/// A table, unless it has no rows.
+fn table(
+    title: &str,
+    caption: &str,
+    texts: usize,
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+) -> Option<Section> {
+    let header = header.iter().map(|name| (*name).to_owned()).collect();
+    let (title, caption) = (title.to_owned(), caption.to_owned());
+    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
+}
+
+/// The workloads that were run.
+fn present(report: &Report) -> Vec<&'static str> {
+    let programs = report.programs();
+    WORKLOADS.into_iter().filter(|workload| programs.contains(workload)).collect()
+}
+
+/// A row per design for which `cells` has any; missing cells are dashes.
+fn by_design(
+    report: &Report,
+    cells: impl Fn(&str) -> Vec<Option<String>>,
+) -> Vec<(String, Vec<String>)> {
+    let mut rows = Vec::new();
+    for design in &report.settings.designs {
+        let cells = cells(design);
+        if cells.iter().any(Option::is_some) {
+            rows.push((design.clone(), filled(cells)));
+        }
+    }
+    rows
+}
+
+fn filled(cells: Vec<Option<String>>) -> Vec<String> {
+    cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())).collect()
+}
+
+/// Puts the published rows above the designs that they belong to: those before, and those after.
+fn with_published(
+    rows: Vec<(String, Vec<String>)>,
+    published: [Vec<Option<String>>; 2],
+) -> Vec<Vec<String>> {
+    let [before, after] = published.map(filled);
+    let joined = |(name, cells): (String, Vec<String>)| [vec![name], cells].concat();
+    let (old, new): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(name, _)| name == BEFORE);
+    let mut table = Vec::new();
+    if !old.is_empty() {
+        table.push(joined((PUBLISHED[0].to_owned(), before)));
+        table.extend(old.into_iter().map(joined));
+    }
+    if !new.is_empty() {
+        table.push(joined((PUBLISHED[1].to_owned(), after)));
+        table.extend(new.into_iter().map(joined));
+    }
+    table
+}
+
+/// The picture: blocks held over the run of a workload, before and after.
+fn course(report: &Report, workload: &str) -> Option<Section> {
+    let wanted = [BEFORE, AFTER, OURS];
+    let layers: Vec<(String, Vec<f64>)> = wanted
+        .iter()
+        .filter_map(|design| {
+            let course = report.measurement(workload, design)?.series.get(names::HELD)?;
+            Some(((*design).to_owned(), course.clone()))
+        })
+        .collect();
+    let loops = report.settings.loops;
+    let slots = f64::from(BlockGeometry::LINUX_64.slots());
+    let most = layers.iter().flat_map(|(_, course)| course).copied().fold(0.0, f64::max);
+    (!layers.is_empty()).then(|| Section::Chart {
+        title: format!("Blocks held while {workload} runs"),
+        caption: format!(
+            "No more than one mapping is live at any time; {} blocks are {} MiB of address space.",
+            count(most),
+            count(most * slots * 4096.0 / f64::from(1 << 20))
+        ),
+        ends: ["first loop".to_owned(), format!("loop {}", count(loops as f64))],
+        layers,
+    })
+}
+
+fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
+    let workloads = present(report);
+    let pair = |new: f64, freed: f64| format!("{} / {}", count(new), count(freed));
+    let rows = by_design(report, |design| {
+        let cell = |workload: &&str| {
+            let row = report.measurement(workload, design)?;
+            Some(pair(row.count(names::CREATED)?, row.count(names::RETURNED)?))
+        };
+        workloads.iter().map(cell).collect()
+    });
+    let published = [0, 1].map(|side| {
+        let hits = |workload: &str, function: &str| {
+            let row = figures.profile(workload, function)?;
+            let calls = if side == 0 { row.before } else { Some(row.after) };
+            Some(calls.map_or(0.0, |calls| calls.hits as f64))
+        };
+        let cell = |workload: &&str| {
+            Some(pair(hits(workload, names::ALLOC_AREA)?, hits(workload, names::FREE_BLOCK)?))
+        };
+        workloads.iter().map(cell).collect()
+    });
+    table(
+        "Blocks made / given back",
+        "A row is one design. Before: a new block joins the head of the list; after: the tail. Pen's rows are the \
+         hits of his profiler for alloc_vmap_area and free_vmap_block. Depends on the seed alone.",
+        1,
+        &[&["design"], &workloads[..]].concat(),
+        with_published(rows, published),
+    )
+}
+
+/// The cells of three workloads in one.
+fn joined(cells: impl Iterator<Item = Option<String>>) -> Option<String> {
+    let cells: Option<Vec<String>> = cells.collect();
+    cells.filter(|cells| !cells.is_empty()).map(|cells| cells.join("/"))
+}
+
+fn searches(report: &Report, figures: &Pen2015) -> Option<Section> {
+    let workloads = present(report);
+    let decimals = |value: f64| if value == 0.0 { "0".to_owned() } else { format!("{value:.3}") };
+    let rows = by_design(report, |design| {
+        let value = |workload: &str, name| report.measurement(workload, design)?.count(name);
+        let cell = |workload: &&str| {
+            let list = value(workload, names::LONGEST_LIST)?;
+            let [steps, second] = [names::STEPS, names::SECOND_STEPS].map(|n| value(workload, n));
+            Some(format!("{}/{}/{}", count(list), decimals(steps?), decimals(second?)))
+        };
+        let dirty = |w: &&str| Some(number(value(w, names::DIRTY_WORDS)?));
+        let dirty = joined(workloads.iter().map(dirty));
+        workloads.iter().map(cell).chain([dirty]).collect()
+    });
+    let simulated = [0, 1].map(|side| {
+        let cell = |workload: &&str| {
+            let row = figures.simulation(workload)?;
+            let blocks = if side == 0 { row.before } else { row.after };
+            let list = match blocks.longest_list {
+                [low, high] if low == high => count(low as f64),
+                [low, high] => format!("{low}..{high}"),
+            };
+            Some(format!("{list}/{:.3}/-", blocks.steps))
+        };
+        workloads.iter().map(cell).chain([None]).collect()
+    });
+    let rows = called_simulated(with_published(rows, simulated));
+    let header = [&["design"], &workloads[..], &["dirty words"]].concat();
+    table(
+        "The longest list / steps per call / steps of second searches per call",
+        "A row is one design; a step is one listed block that a mapping inspects. A second search looks for the block \
+         that was made for it (gone with patch 2). dirty words: words of the dirty bitmap that an unmapping touches, \
+         by workload; with patch 3 two comparisons take their place, whatever the size. The simulated w2 is 20 keys.",
+        1,
+        &header,
+        rows,
+    )
+}
+
+/// Renames the published rows of a table whose figures were simulated.
+fn called_simulated(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    for row in &mut rows {
+        row[0] = row[0].replace("Pen, ", "simulated, ");
+    }
+    rows
+}
+
+fn times(report: &Report) -> Option<Section> {
+    let workloads = present(report);
+    let oldest = report.settings.designs.first()?;
+    let cells = |design: &str, way: &str| -> Vec<Option<String>> {
+        let of = |workload: &str| report.measurement(&format!("{workload}{way}"), design);
+        let ns = workloads.iter().map(|w| Some(median_and_range(&of(w)?.time)));
+        let gain = joined(workloads.iter().map(|w| {
+            let old = &report.measurement(w, oldest)?.time;
+            Some(ratio(old.median / of(w)?.time.median))
+        }));
+        let locked = joined(workloads.iter().map(|w| of(w)?.count(names::LOCKED).map(number)));
+        ns.chain([gain, locked]).collect()
+    };
+    let named = |(name, cells): (String, Vec<String>)| [vec![name], cells].concat();
+    let mut rows: Vec<Vec<String>> =
+        by_design(report, |design| cells(design, "")).into_iter().map(named).collect();
+    let by_handle = cells(OURS, names::BY_HANDLE);
+    if by_handle.iter().any(Option::is_some) {
+        rows.push(named((format!("{OURS}{}", names::BY_HANDLE), filled(by_handle))));
+    }
+    table(
+        "One mapping and its unmapping: nanoseconds, and locked operations of the processor",
+        "A row is one design. Median of the repetitions, ± half their range. gain: the first design's time over this \
+         one's, by workload. locked: two for each lock taken, and the atomic updates, by workload. By handle: the \
+         CPU's lock is held throughout.",
+        1,
+        &[&["design"], &workloads[..], &["gain", "locked"]].concat(),
+        rows,
+    )
+}
+
+fn functions(report: &Report, figures: &Pen2015, workload: &str) -> Option<Section> {
+    let mut rows = Vec::new();
+    for function in names::FUNCTIONS {
+        let of =
+            |design: &str| report.measurement(workload, design)?.functions.get(function).copied();
+        let published = figures.profile(workload, function);
+        let profiled = |design: &String| Some((design.clone(), of(design)?));
+        let ours: Vec<(String, Calls)> =
+            report.settings.designs.iter().filter_map(profiled).collect();
+        if ours.is_empty() {
+            continue;
+        }
+        let his_before = published.and_then(|row| row.before);
+        let his = [his_before, published.map(|row| row.after)];
+        let mut named: Vec<(String, Option<Calls>, Option<Calls>)> = Vec::new();
+        for (name, calls) in PUBLISHED.iter().zip(his) {
+            named.push(((*name).to_owned(), calls, his_before));
+        }
+        named.extend(ours.into_iter().map(|(name, calls)| (name, Some(calls), of(BEFORE))));
+        for (at, (name, calls, before)) in named.into_iter().enumerate() {
+            let shown = if at == 0 { function } else { "" };
+            rows.push(function_row(shown, name, calls, before));
+        }
+    }
+    table(
+        &format!("{workload}: functions as the kernel's profiler prints them, in microseconds"),
+        "Pen's rows were measured on his machine, with page tables. gain: the average before over that of the row, his \
+         beside his, ours beside ours.",
+        2,
+        &["function", "whose", "hits", "total", "average", "s^2", "gain"],
+        rows,
+    )
+}
+
+fn function_row(
+    function: &str,
+    whose: String,
+    calls: Option<Calls>,
+    before: Option<Calls>,
+) -> Vec<String> {
+    let Some(Calls { hits, total_us, average_us, variance_us2 }) = calls else {
+        return [function, &whose, "0", "-", "-", "-", "-"].map(str::to_owned).to_vec();
+    };
+    let gain = before.map_or_else(|| "-".to_owned(), |old| ratio(old.average_us / average_us));
+    vec![
+        function.to_owned(),
+        whose,
+        count(hits as f64),
+        count(total_us),
+        format!("{average_us:.3}"),
+        if variance_us2 < 100.0 { format!("{variance_us2:.3}") } else { count(variance_us2) },
+        gain,
+    ]
+}
+
+/// The range of a count over keys.
+fn range(row: &Measurement, name: &str) -> Option<String> {
+    let [low, high] = [names::LEAST, names::MOST].map(|end| row.count(&format!("{name}{end}")));
+    Some(format!("{}..{}", low?, high?))
+}
+
+fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
+    let program = Program::Keys.name();
+    let cells = |design: &str| -> Vec<Option<String>> {
+        let Some(row) = report.measurement(program, design) else { return vec![None; 4] };
+        let ranges = [names::CREATED, names::RETURNED, names::LONGEST_LIST];
+        let steps = row.count(names::STEPS).map(|steps| format!("{steps:.2}"));
+        ranges.iter().map(|name| range(row, name)).chain([steps]).collect()
+    };
+    let mut rows = by_design(report, cells);
+    let whole = cells(OURS_WHOLE);
+    if whole.iter().any(Option::is_some) {
+        rows.push((OURS_WHOLE.to_owned(), filled(whole)));
+    }
+    let simulated = figures.simulation("w2")?;
+    let published = [simulated.before, simulated.after].map(|blocks| {
+        let ranges = [blocks.new, blocks.freed, blocks.longest_list];
+        let ranges = ranges.map(|[low, high]| Some(format!("{low}..{high}")));
+        ranges.into_iter().chain([Some(format!("{:.2}", blocks.steps))]).collect()
+    });
+    let rows = called_simulated(with_published(rows, published));
+    table(
+        "w2 with 20 keys of its generator",
+        "A row is one design: least and most of what the keys give, and the mean number of steps per call.",
+        1,
+        &["design", "blocks made", "given back", "longest list", "steps"],
+        rows,
+    )
+}
+
+fn other_bits(report: &Report, figures: &Pen2015) -> Option<Section> {
+    let program = Program::OtherBits.name();
+    let mut rows = Vec::new();
+    for bits in &figures.other_bits {
+        let pair =
+            |[new, freed]: [u64; 2]| format!("{} / {}", count(new as f64), count(freed as f64));
+        for design in &report.settings.designs {
+            let Some(row) = report.measurement(program, design) else { continue };
+            let cell = |workload: &&str| {
+                let value = |name| row.count(&other_bits_count(bits.bits, workload, name));
+                let (new, freed) = (value(names::CREATED)?, value(names::RETURNED)?);
+                Some(pair([new as u64, freed as u64]))
+            };
+            let cells = filled(WORKLOADS.iter().map(cell).collect());
+            rows.push([vec![bits.bits.to_string(), design.clone()], cells].concat());
+        }
+        if report.programs().contains(&program) {
+            let w3 = figures.simulation("w3")?.after;
+            let cells = [bits.w1, bits.w2, [w3.new[0], w3.freed[0]]].map(pair).to_vec();
+            let named = vec![bits.bits.to_string(), "simulated, after".to_owned()];
+            rows.push([named, cells].concat());
+        }
+    }
+    table(
+        "Blocks of other sizes: made / given back",
+        "A row is one size of a block in pages, which Linux chooses by the number of CPUs that it is built for, and \
+         one design.",
+        2,
+        &["block", "design", "w1", "w2, key 0", "w3"],
+        rows,
+    )
+}
+
+/// Bytes in the unit that suits them.
+fn bytes(value: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut scaled = value;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < units.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", number(scaled), units[unit])
+}
+
+fn used_up(report: &Report) -> Option<Section> {
+    let mut rows = Vec::new();
+    for arena in exhaustion::arenas() {
+        for design in &report.settings.designs {
+            for patience in [Wait::MayReclaim, Wait::Never] {
+                let name = exhaustion::named(design, patience);
+                let row = report.measurement(&exhaustion::program_in(arena), &name);
+                rows.extend(row.and_then(|row| used_up_row(row, arena, 1.0)));
+            }
+        }
+    }
+    let largest = report.measurement(&exhaustion::program_in(LARGEST), BEFORE);
+    let whole = largest.and_then(|row| used_up_row(row, "64-bit 45 bits", TO_45_BITS));
+    rows.extend(whole);
+    table(
+        "w1 until no place is left",
+        "A row is one space and one design; three times the space is mapped, of which one mapping at a time is live. \
+         1st failed: the call of vm_map_ram that finds no place and has to purge everything. held, records, list: \
+         address space and records of the blocks just before it (or at the end), and how many are listed; search: how \
+         long the next mapping, of 16 pages, searches then. try: by callers that must not wait (try_map_ram), which \
+         purge only when they get nothing. 45 bits: extrapolated from 16 GiB.",
+        2,
+        &["space", "design", "1st failed", "purges", "held", "records", "list", "search"],
+        rows,
+    )
+}
+
+fn used_up_row(row: &Measurement, arena: &str, times: f64) -> Option<Vec<String>> {
+    let value = |name: &str| row.count(name);
+    let failed = value(names::FIRST_FAILED)?;
+    // Lists and walks grow only where blocks are lost.
+    let first = if failed == 0.0 { "never".to_owned() } else { count(failed * times) };
+    Some(vec![
+        arena.to_owned(),
+        row.design.clone(),
+        first,
+        count(value(names::FORCED_PURGES)?),
+        bytes(value(names::HELD_BYTES)? * times),
+        bytes(value(names::RECORD_BYTES)? * times),
+        count(value(names::LISTED)? * times),
+        duration(value(names::SEARCH_NS)? * times * 1e-9),
+    ])
+}
+
+fn creators(report: &Report) -> Option<Section> {
+    let mut groups = Vec::new();
+    for largest in LARGEST_SIZES {
+        for design in [BEFORE, AFTER, OURS] {
+            let Some(row) = report.measurement(&creators_program(largest), design) else {
+                continue;
+            };
+            let made = row.count(names::CREATED).unwrap_or(0.0);
+            let bar = |order: u32| {
+                let class = 1_u32 << order;
+                let least = if order == 0 { 1 } else { (class >> 1) + 1 };
+                let value = row.count(&made_by(class)).filter(|made| *made > 0.0)?;
+                let name =
+                    if least == class { class.to_string() } else { format!("{least}..{class}") };
+                Some((name, value))
+            };
+            let bars = (0..=largest.ilog2()).filter_map(bar).collect();
+            let name = format!("1..{largest} pages, {design}: {} blocks made", count(made));
+            groups.push(BarGroup { name, bars });
+        }
+    }
+    (!groups.is_empty()).then(|| Section::Bars {
+        title: "Which sizes of w2 make a block (blocks by pages of the request, logarithmic)"
+            .to_owned(),
+        groups,
+    })
+}
+
+fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
+    let mut rows = Vec::new();
+    for row in &figures.pinned {
+        let of = |design: &str| report.measurement(&lifetimes::program_of(row.one_in), design);
+        if of(AFTER).or_else(|| of(OURS)).is_none() {
+            continue;
+        }
+        let cell = |design: &str, name: &str| {
+            of(design).and_then(|row| row.count(name)).map_or("-".to_owned(), number)
+        };
+        rows.push(vec![
+            format!("1 in {}", row.one_in),
+            number(row.closed_form),
+            number(row.simulated),
+            cell(AFTER, names::PINNED),
+            cell(OURS, names::PINNED),
+            cell(AFTER, names::FLUSHES_PER_MILLION),
+            cell(OURS, names::FLUSHES_PER_MILLION),
+        ]);
+    }
+    let flushes = |design: &str| format!("flushes, {design}");
+    table(
+        "Mixed lifetimes: pages of address space that one live page pins",
+        "A row is how many one-page mappings live to the end, until 5,000 do; all others are unmapped at once, and \
+         nothing is purged by hand. flushes: for a million mappings.",
+        1,
+        &["live on", "formula", "simulated", AFTER, OURS, &flushes(AFTER), &flushes(OURS)],
+        rows,
+    )
+}
+
+fn rounding(report: &Report, figures: &Pen2015) -> Option<Section> {
+    let program = Program::Rounding.name();
+    let row_of = |name: String, row: &Measurement| {
+        let slots = row.count(names::SLOTS)?;
+        Some(vec![
+            name,
+            count(slots),
+            format!("{:.1} %", 100.0 * (slots / 2080.0 - 1.0)),
+            range(row, names::CREATED)?,
+            range(row, names::LONGEST_LIST)?,
+            format!("{:.2}", row.count(names::STEPS)?),
+        ])
+    };
+    let mut rows = Vec::new();
+    for classes in &figures.classes {
+        let Some(row) = report.measurement(program, &design_with(&classes.classes)) else {
+            continue;
+        };
+        let dash = || "-".to_owned();
+        rows.push(vec![
+            format!("simulated, {}", classes.classes),
+            count(classes.slots as f64),
+            format!("{:.1} %", 100.0 * (classes.slots as f64 / 2080.0 - 1.0)),
+            format!("{}..{}", classes.new[0], classes.new[1]),
+            classes.longest_list.map_or_else(dash, |list| format!("up to {list}")),
+            classes.steps.map_or_else(dash, |steps| format!("{steps:.1}")),
+        ]);
+        rows.extend(row_of(design_with(&classes.classes), row));
+    }
+    let ours = report.measurement(program, OURS);
+    rows.extend(ours.and_then(|row| row_of(format!("{OURS} (eighths)"), row)));
+    table(
+        "What rounding to size classes costs",
+        "A row is one set of classes. slots: what one request of each size from 1 to 64 takes, whose pages are 2,080; \
+         the others: w2 over 20 keys.",
+        1,
+        &["classes", "slots", "waste", "blocks made", "longest list", "steps"],
+        rows,
+    )
+}
+
+fn alias_flushes(report: &Report) -> Option<Section> {
+    let mut rows = Vec::new();
+    for dirty in aliases::DIRTY {
+        for design in &report.settings.designs {
+            let Some(row) = report.measurement(&aliases::program_of(dirty), design) else {
+                continue;
+            };
+            let value = |name: &str| row.count(name).map_or("-".to_owned(), count);
+            rows.push(vec![
+                count(dirty as f64),
+                design.clone(),
+                value(names::VISITED),
+                value(names::LOCKS),
+                value(names::MOST_PER_HOLD),
+                duration(row.time.median * 1e-6),
+            ]);
+        }
+    }
+    table(
+        "unmap_aliases over 100,000 blocks",
+        "A row is how many of them have slots to flush, and one design.",
+        2,
+        &["dirty", "design", "blocks visited", "locks taken", "most per hold", "time"],
+        rows,
+    )
+}

@@ -1,0 +1,97 @@
+//! What rounding to size classes costs: for one request of each size, and in the random workload.
+
+use nofrag::vmap::{Preset, SizeClasses, VmapPolicy};
+
+use super::bench::{Bench, Counting, Failure};
+use super::catalogue::Program;
+use super::counts::OverKeys;
+use super::{AFTER, OURS, Plan, Trouble, exact, names};
+use crate::figures::{self, Classes};
+use crate::oracle::Relation;
+use crate::report::Report;
+use crate::spaces::VMALLOC_PAGES;
+
+/// Pages of one request of each size from 1 to 64.
+const PAGES: u64 = 64 * 65 / 2;
+
+/// Our classes may cost so much more than the pages.
+const MOST_WASTE: f64 = 0.027;
+
+/// The sets of classes by the names that the figures have.
+const CLASSES: [(&str, SizeClasses); 4] = [
+    ("powers of two", SizeClasses::PowerOfTwo),
+    ("quarters", SizeClasses::Quarters),
+    ("eighths", SizeClasses::Eighths),
+    ("exact", SizeClasses::Exact),
+];
+
+/// The name of Linux's engine with one set of classes.
+pub(super) fn design_with(classes: &str) -> String {
+    format!("{AFTER}, {classes}")
+}
+
+pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
+    let figures = figures::pen_2015();
+    for design in plan.designs_among(&[AFTER]) {
+        for row in &figures.classes {
+            let (_, classes) = CLASSES
+                .iter()
+                .find(|(name, _)| *name == row.classes)
+                .expect("the figures name sets that there are");
+            let mut policy = design.policy;
+            policy.blocks.classes = *classes;
+            with_classes(policy, row, report).map_err(|why| (design_with(&row.classes), why))?;
+        }
+    }
+    for design in plan.designs_among(&[OURS]) {
+        ours(design, report).map_err(|why| (design.name.to_owned(), why))?;
+    }
+    Ok(())
+}
+
+/// Slots that one request of each size takes.
+fn slots_of_each_size(policy: VmapPolicy) -> Result<u64, Failure> {
+    let mapper = Counting::default();
+    let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
+    for pages in 1..=64 {
+        bench.map(pages)?;
+    }
+    Ok(bench.space.block_stats().live_pages)
+}
+
+fn with_classes(policy: VmapPolicy, row: &Classes, report: &mut Report) -> Result<(), Failure> {
+    let classes = &row.classes;
+    let slots = slots_of_each_size(policy)? as f64;
+    let claim = format!("one request of each size from 1 to 64, {classes}: slots taken");
+    let id = format!("rounding-{}", classes.replace(' ', "-"));
+    exact(report, &id, claim, slots, Relation::Equals(row.slots as f64));
+
+    let over = OverKeys::of(policy)?;
+    let ends = over.range(names::CREATED);
+    let differing = row.new.iter().zip(ends).filter(|(wanted, got)| **wanted as f64 != *got);
+    let claim = format!(
+        "w2 over 20 keys, {classes}: from {} to {} blocks, as simulated; ends that differ",
+        row.new[0], row.new[1]
+    );
+    exact(report, &format!("{id}-blocks"), claim, differing.count() as f64, Relation::Equals(0.0));
+    let mut measurement = over.measurement(Program::Rounding, &design_with(classes));
+    if let Some(measurement) = &mut measurement {
+        measurement.counts.insert(names::SLOTS.to_owned(), slots);
+    }
+    report.measurements.extend(measurement);
+    Ok(())
+}
+
+fn ours(design: &Preset, report: &mut Report) -> Result<(), Failure> {
+    let slots = slots_of_each_size(design.policy)? as f64;
+    let claim =
+        "one request of each size from 1 to 64: what ours takes beyond the pages, as a share";
+    let waste = slots / PAGES as f64 - 1.0;
+    exact(report, "rounding/nofrag", claim, waste, Relation::AtMost(MOST_WASTE));
+    let mut measurement = OverKeys::of(design.policy)?.measurement(Program::Rounding, design.name);
+    if let Some(measurement) = &mut measurement {
+        measurement.counts.insert(names::SLOTS.to_owned(), slots);
+    }
+    report.measurements.extend(measurement);
+    Ok(())
+}
