@@ -413,10 +413,13 @@ impl SlotBlocks {
         let mut raised = record.lower();
         let mut read = 0;
         let (mut first, mut last) = (u32::MAX, 0);
+        let (mut next, mut reached) = (0, 0);
         while raised != 0 {
             let group = raised.trailing_zeros();
             raised &= raised - 1;
-            let found = record.collect(group, &self.sizes);
+            let from = if group == next { reached } else { 0 };
+            let found = record.collect(group, from, &self.sizes);
+            (next, reached) = (group + 1, found.reached);
             let hull = recycler.add(local, group, &found);
             if let Some((low, high)) = hull {
                 first = first.min(low);

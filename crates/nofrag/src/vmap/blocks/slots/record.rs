@@ -108,6 +108,8 @@ pub(super) struct Collected {
     pub(super) dirty: [u64; GROUP_WORDS + 1],
     /// How many they are.
     pub(super) pages: u32,
+    /// How many slots of the next group its last mapping reaches.
+    pub(super) reached: u32,
     /// Whether some mapping is still ending.
     pub(super) any_ending: bool,
 }
@@ -254,14 +256,16 @@ impl Record {
         raised
     }
 
-    /// Turns every dirty slot of the group into a free one.
+    /// Turns every dirty slot of the group into a free one. `from` is the first slot of the group that no mapping of the
+    /// group before reaches, as far as the caller knows.
     #[inline(never)]
-    pub(super) fn collect(&self, group: u32, sizes: &Sizes) -> Collected {
+    pub(super) fn collect(&self, group: u32, from: u32, sizes: &Sizes) -> Collected {
         let first = (group * GROUP) as usize;
         let last = (first + GROUP as usize).min(self.slots.len());
         let bytes = &self.slots[first..last];
-        let mut found = Collected { dirty: [0; GROUP_WORDS + 1], pages: 0, any_ending: false };
-        let mut at = 0;
+        let mut found =
+            Collected { dirty: [0; GROUP_WORDS + 1], pages: 0, reached: 0, any_ending: false };
+        let mut at = from;
         while let Some(byte) = bytes.get(at as usize) {
             let slot = Slot(byte.load(Ordering::SeqCst));
             if slot == Slot::FREE {
@@ -283,6 +287,7 @@ impl Record {
             }
             at += size;
         }
+        found.reached = at.saturating_sub(GROUP);
         found
     }
 
