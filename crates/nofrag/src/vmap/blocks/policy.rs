@@ -262,9 +262,10 @@ impl BlockPolicy {
     pub const LINUX_6_11: BlockPolicy =
         BlockPolicy { keep: KeepBlocks::QuarterFree, ..BlockPolicy::LINUX_6_4 };
 
-    /// Ours.
+    /// Ours. Sizes are not rounded: slots are found by their runs, not by classes, and in every mix of lifetimes that
+    /// was tried exact sizes took the least space.
     pub const NOFRAG: BlockPolicy = BlockPolicy {
-        classes: SizeClasses::Eighths,
+        classes: SizeClasses::Exact,
         reuse: Reuse::FlushEpoch,
         index: BlockIndex::Direct,
         ..BlockPolicy::LINUX_6_11
