@@ -4,15 +4,15 @@
 use crate::vmap_support::{StaleBook, TestSpace, cpu, space_of, span};
 use core::ops::Range;
 use nofrag::check::Check;
-use nofrag::cpu::{CpuId, CpuSet};
+use nofrag::cpu::CpuSet;
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
-    AliasWalk, BlockCounters, BlockGeometry, BlockIndex, BlockPolicy, Epoch, HashIds, KeepBlocks,
-    LazyLimit, MapRamError, Mapper, Preset, PurgeQueue, RamArea, UnmapRamError, VmapConfig,
-    VmapPolicy, VmapSpace,
+    AliasWalk, BlockCounters, BlockGeometry, BlockIndex, BlockPolicy, HashIds, KeepBlocks,
+    LazyLimit, MapRamError, Preset, PurgeQueue, RamArea, UnmapRamError, VmapConfig, VmapPolicy,
+    VmapSpace,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Every preset of Linux, with blocks of `slots` slots.
 fn linux_presets(slots: u32) -> impl Iterator<Item = Preset> {
@@ -351,94 +351,5 @@ fn flush_before_reuse() {
             }
             space.check().unwrap();
         }
-    }
-}
-
-/// A space filled to the last slot says so, and serves again once something was unmapped.
-#[test]
-fn exhaustion_and_recovery() {
-    for preset in linux_presets(64) {
-        let space = space_of(preset.policy, span(0x1000, 512), 2);
-        let mut live = Vec::new();
-        let full = loop {
-            match space.map_ram(cpu(&space, live.len() % 2), 3, &()) {
-                Ok(area) => live.push(area),
-                Err(why) => break why,
-            }
-        };
-        assert_eq!(full, MapRamError::Exhausted { largest: 0 }, "{}", preset.name);
-        assert_eq!(live.len(), 512 / 4, "3 pages take 4 slots");
-        space.check().unwrap();
-        for (index, area) in live.drain(..).enumerate() {
-            unmap(&space, index % 2, area);
-        }
-        for _ in 0..8 {
-            map(&space, 0, 32);
-        }
-        space.purge_all();
-        space.check().unwrap();
-        assert_eq!(space.block_stats().live_pages, 256);
-    }
-}
-
-/// A CPU goes away with a half-used block. Others unmap what it had mapped, and space running out takes the block.
-#[test]
-fn a_cpu_that_went_away() {
-    for preset in linux_presets(64) {
-        let space = space_of(preset.policy, span(0x1000, 128), 2);
-        let left = map(&space, 1, 8);
-        let own = map(&space, 0, 32);
-        let also = map(&space, 0, 32);
-        unmap(&space, 0, left);
-        let [theirs, _] = space.blocks().unwrap()[..] else { panic!("there are two blocks") };
-        assert_eq!((theirs.owner.rank(), theirs.free, theirs.live), (1, 56, 0));
-        let got = map(&space, 0, 32);
-        assert_eq!(counts(&space).purged, 1, "{}", preset.name);
-        [own, also, got].iter().for_each(|area| unmap(&space, 0, *area));
-        space.check().unwrap();
-    }
-}
-
-/// Refuses every second mapping.
-struct Refusing(AtomicBool);
-
-impl Mapper for Refusing {
-    type Context = ();
-    type Error = &'static str;
-
-    fn install(&self, _area: RamArea, _context: &()) -> Result<(), &'static str> {
-        if self.0.fetch_xor(true, Ordering::SeqCst) {
-            Err("no memory for page tables")
-        } else {
-            Ok(())
-        }
-    }
-
-    fn clear(&self, _area: Span) {}
-
-    fn flush(&self, _ranges: &[Span]) -> Epoch {
-        Epoch(0)
-    }
-
-    fn completed(&self) -> Epoch {
-        Epoch(0)
-    }
-}
-
-#[test]
-fn a_failed_installation_is_undone() {
-    for preset in linux_presets(64) {
-        let (span, cpus) = (span(0x1000, 1 << 12), CpuSet::first(1).unwrap());
-        let only: CpuId = cpus.by_rank(0).unwrap();
-        let config = VmapConfig { span, cpus, policy: preset.policy };
-        let space = VmapSpace::new(config, Refusing(AtomicBool::new(false)), ()).unwrap();
-        for pages in [1, 5, 32, 33, 100] {
-            let area = space.map_ram(only, pages, &()).unwrap();
-            let refused = space.map_ram(only, pages, &());
-            assert_eq!(refused, Err(MapRamError::Install("no memory for page tables")));
-            space.unmap_ram(only, area).unwrap();
-        }
-        assert_eq!(space.block_stats().live_pages, 0, "{}", preset.name);
-        space.check().unwrap();
     }
 }
