@@ -263,6 +263,21 @@ fn two_unmaps_use_a_block_up() {
     });
 }
 
+/// A block that is used up goes while another CPU needs its place: by then it is out of the index.
+#[test]
+fn give_back_against_reuse() {
+    explore(|policy| {
+        let space = space_of(policy, 1);
+        let (one, two) = (map(&space, 0, 2), map(&space, 0, 2));
+        unmap(&space, 0, one);
+        let other = space.clone();
+        let thread = thread::spawn(move || other.map_ram(cpu(&other, 1), 2, &()).ok());
+        unmap(&space, 0, two);
+        let live = thread.join().unwrap();
+        close(&space, live);
+    });
+}
+
 #[test]
 fn of_two_unmaps_one_succeeds() {
     explore(|policy| {
