@@ -1,5 +1,5 @@
 //! What threads share in Linux's blocks, under every interleaving with at most two preemptions. Blocks of 4 pages,
-//! mappings of at most 2, two threads, with the locks of 4.19 and of 6.11.
+//! mappings of at most 2, two threads, by the rules of 3.19, 4.19 and 6.11.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile quick --test loom_blocks --target-dir target/loom
@@ -132,7 +132,7 @@ fn close(space: &Space, live: impl IntoIterator<Item = RamArea>) {
 
 fn explore(model: impl Fn(VmapPolicy) + Sync + Send + Copy + 'static) {
     let sharded = VmapPolicy { blocks: BlockPolicy::LINUX_6_11, ..VmapPolicy::LINUX_5_11 };
-    for policy in [VmapPolicy::LINUX_4_19, sharded] {
+    for policy in [VmapPolicy::LINUX_3_19, VmapPolicy::LINUX_4_19, sharded] {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);
         builder.max_branches = 100_000;
