@@ -1,4 +1,4 @@
-//! What threads share in our blocks, under every interleaving with at most two preemptions. Blocks of 64 pages,
+//! What threads share in our blocks, under every interleaving with at most four preemptions. Blocks of 64 pages,
 //! mappings of at most 32, two threads.
 //!
 //! ```text
@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_types)]
 
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
@@ -16,7 +17,7 @@ use nofrag::vmap::{
     BlockGeometry, BlockPolicy, Epoch, LazyLimit, MapRamError, Mapper, Piece, RamArea,
     UnmapRamError, VmapConfig, VmapPolicy, VmapSpace,
 };
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 /// The first page of the space: a multiple of a block's size.
 const FIRST: u64 = 64;
@@ -36,10 +37,11 @@ struct Pages {
     under_way: Option<Vec<Span>>,
 }
 
-/// Knows what is behind each page and accepts no mistake. Its lock is std's, which the model does not see: a call of
-/// the mapper is one step of it.
-struct Book {
+/// Knows what is behind each page and accepts no mistake. Its lock is std's, which the model does not see, so that it
+/// orders nothing; the counter is what the model sees of a call, so that it tries calls in every order.
+struct Book<const CLEARS: bool> {
     pages: Mutex<Pages>,
+    calls: AtomicU64,
     /// Whether a flush completes only when somebody asks.
     late: bool,
     refuses: bool,
@@ -63,12 +65,30 @@ impl Pages {
     }
 }
 
-impl Mapper for Book {
+impl<const CLEARS: bool> Book<CLEARS> {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.pages.lock().unwrap()
+    }
+
+    fn soil(&self, area: Span) {
+        let mut pages = self.pages();
+        let now = Behind::Stale(pages.begun);
+        for page in pages.of(area) {
+            assert_eq!(*page, Behind::Live, "{area:?} was cleared");
+            *page = now;
+        }
+    }
+}
+
+impl<const CLEARS: bool> Mapper for Book<CLEARS> {
+    const CLEARS: bool = CLEARS;
+
     type Context = ();
     type Error = ();
 
     fn install(&self, area: RamArea, _context: &()) -> Result<(), ()> {
-        let mut pages = self.pages.lock().unwrap();
+        let mut pages = self.pages();
         for page in pages.of(area.span()) {
             assert_eq!(*page, Behind::Nothing, "{area:?} was handed out too early");
             *page = Behind::Live;
@@ -77,16 +97,12 @@ impl Mapper for Book {
     }
 
     fn clear(&self, area: Span) {
-        let mut pages = self.pages.lock().unwrap();
-        let now = Behind::Stale(pages.begun);
-        for page in pages.of(area) {
-            assert_eq!(*page, Behind::Live, "{area:?} was cleared");
-            *page = now;
-        }
+        assert!(CLEARS, "there is nothing to clear");
+        self.soil(area);
     }
 
     fn flush(&self, ranges: &[Span]) -> Epoch {
-        let mut pages = self.pages.lock().unwrap();
+        let mut pages = self.pages();
         pages.complete();
         pages.begun += 1;
         pages.under_way = Some(ranges.to_vec());
@@ -97,13 +113,13 @@ impl Mapper for Book {
     }
 
     fn completed(&self) -> Epoch {
-        let mut pages = self.pages.lock().unwrap();
+        let mut pages = self.pages();
         pages.complete();
         Epoch(pages.begun)
     }
 }
 
-type Space = VmapSpace<Book>;
+type Space<const CLEARS: bool = true> = VmapSpace<Book<CLEARS>>;
 
 #[derive(Clone, Copy)]
 struct Setup {
@@ -118,6 +134,10 @@ const TWO_BLOCKS: Setup = Setup { blocks: 2, ..ONE_BLOCK };
 
 impl Setup {
     fn space(self) -> Arc<Space> {
+        self.space_that()
+    }
+
+    fn space_that<const CLEARS: bool>(self) -> Arc<Space<CLEARS>> {
         let geometry = BlockGeometry::new(64, 32).unwrap();
         let policy = VmapPolicy {
             lazy_limit: LazyLimit::Pages(1 << 20),
@@ -127,13 +147,13 @@ impl Setup {
         let (len, cpus) = (self.blocks * 64, CpuSet::new([0, 3]).unwrap());
         let behind = vec![Behind::Nothing; len as usize];
         let pages = Mutex::new(Pages { behind, begun: 0, under_way: None });
-        let book = Book { pages, late: self.late, refuses: self.refuses };
+        let book = Book { pages, calls: AtomicU64::new(0), late: self.late, refuses: self.refuses };
         let config = VmapConfig { span: Span::sized(FIRST, len).unwrap(), cpus, policy };
         Arc::new(VmapSpace::new(config, book, ()).unwrap())
     }
 }
 
-fn cpu(space: &Space, rank: usize) -> CpuId {
+fn cpu<const CLEARS: bool>(space: &Space<CLEARS>, rank: usize) -> CpuId {
     space.cpus().by_rank(rank).unwrap()
 }
 
@@ -147,24 +167,34 @@ fn place(outcome: Result<RamArea, MapRamError<()>>) -> Option<RamArea> {
 }
 
 /// When all is over: the laws hold, what is mapped is found, and everything comes back.
-fn close(space: &Space, live: impl IntoIterator<Item = RamArea>) {
+fn close<const CLEARS: bool>(space: &Space<CLEARS>, live: impl IntoIterator<Item = RamArea>) {
     space.check().unwrap();
     let by = cpu(space, 0);
     for area in live {
         let found = space.find(area.start).map(|found| (found.start, found.pages));
         assert_eq!(found, Some((area.start, area.pages)));
+        if !CLEARS {
+            space.mapper().soil(area.span());
+        }
         space.unmap_ram(by, area).unwrap();
     }
     space.purge_all();
     space.check().unwrap();
     assert_eq!(space.stats().largest_hole, space.span().len(), "something leaked");
-    let pages = space.mapper().pages.lock().unwrap();
+    let pages = space.mapper().pages();
     assert!(pages.behind.iter().all(|page| *page == Behind::Nothing), "{:?}", pages.behind);
+}
+
+/// After an alias flush of what was unmapped before.
+fn must_be_flushed<const CLEARS: bool>(space: &Space<CLEARS>, area: RamArea) {
+    let mut pages = space.mapper().pages();
+    let stale = pages.of(area.span()).iter().any(|page| matches!(page, Behind::Stale(_)));
+    assert!(!stale, "an alias flush has left stale translations");
 }
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(4);
     builder.max_branches = 100_000;
     builder.check(model);
 }
@@ -302,11 +332,25 @@ fn unmap_aliases_against_unmap() {
         let other = space.clone();
         let thread = thread::spawn(move || {
             other.unmap_aliases();
-            let mut pages = other.mapper().pages.lock().unwrap();
-            let stale = pages.of(before.span()).iter().any(|it| matches!(it, Behind::Stale(_)));
-            assert!(!stale, "an alias flush has left stale translations");
+            must_be_flushed(&other, before);
         });
         space.unmap_ram(cpu(&space, 1), beside).unwrap();
+        thread.join().unwrap();
+        close(&space, []);
+    });
+}
+
+/// An unmapping that finds its block noted by another one relies on that; so does the alias flush that follows it.
+#[test]
+fn an_alias_flush_waits_for_whoever_notes_a_block() {
+    explore(|| {
+        let space = ONE_BLOCK.space();
+        let [own, far] = [(); 2].map(|()| space.map_ram(cpu(&space, 0), 1, &()).unwrap());
+        let other = space.clone();
+        let thread = thread::spawn(move || other.unmap_ram(cpu(&other, 1), far).unwrap());
+        space.unmap_ram(cpu(&space, 0), own).unwrap();
+        space.unmap_aliases();
+        must_be_flushed(&space, own);
         thread.join().unwrap();
         close(&space, []);
     });
@@ -368,6 +412,34 @@ fn a_refused_install_against_purge_all() {
             other.purge_all();
         });
         assert_eq!(space.map_ram(cpu(&space, 0), 2, &()), Err(MapRamError::Install(())));
+        thread.join().unwrap();
+        close(&space, []);
+    });
+}
+
+/// An unmapping is slow to note what it has done; meanwhile its block is given back, and taken again by another CPU,
+/// for which it notes it then.
+#[test]
+fn a_slow_unmap_against_a_new_owner() {
+    explore(|| {
+        let space = ONE_BLOCK.space_that::<false>();
+        let [before, slow] = [(); 2].map(|()| space.map_ram(cpu(&space, 0), 1, &()).unwrap());
+        space.mapper().soil(before.span());
+        space.unmap_ram(cpu(&space, 0), before).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || {
+            other.mapper().soil(slow.span());
+            other.unmap_ram(cpu(&other, 1), slow).unwrap();
+        });
+        space.purge_all();
+        let Some(area) = place(space.map_ram(cpu(&space, 1), 32, &())) else {
+            thread.join().unwrap();
+            return close(&space, []);
+        };
+        space.mapper().soil(area.span());
+        space.unmap_ram(cpu(&space, 0), area).unwrap();
+        space.unmap_aliases();
+        must_be_flushed(&space, area);
         thread.join().unwrap();
         close(&space, []);
     });
