@@ -29,7 +29,7 @@ use super::{Aliases, AreaSource};
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
 use crate::ranges::{OutOfMetadata, Span};
-use crate::sync::{AtomicBool, AtomicU64, Guard, Mutex, Ordering, Padded, Rank};
+use crate::sync::{AtomicBool, AtomicU64, Guard, Mutex, Ordering, Padded, Rank, relax};
 use crate::units::{PageCount, Vpn};
 use crate::vmap::engine::Miss;
 use crate::vmap::mapper::{Mapper, wait_for};
@@ -65,6 +65,8 @@ pub(in crate::vmap) struct SlotBlocks {
     sizes: Sizes,
     cpus: CpuSet,
     table: Table<Record>,
+    /// Blocks that were on the wrong stack and have been put on another one.
+    forwarded: AtomicU64,
     per_cpu: Vec<PerCpu>,
 }
 
@@ -72,6 +74,8 @@ pub(in crate::vmap) struct SlotBlocks {
 struct PerCpu {
     /// The first of the blocks that may have dirty slots.
     stack: Padded<AtomicU64>,
+    /// How many callers have raised a flag, or are about to, and may still have to put the block on the stack.
+    noting: AtomicU64,
     /// `None` while a handle has it.
     arena: Padded<Mutex<Option<Arena>>>,
     recycler: Padded<Mutex<Recycler>>,
@@ -95,6 +99,7 @@ impl SlotBlocks {
         let words = slots.div_ceil(WORD) as usize;
         per_cpu.resize_with(config.cpus.len(), || PerCpu {
             stack: Padded(AtomicU64::new(END)),
+            noting: AtomicU64::new(0),
             arena: Padded(Mutex::new(Rank::Arena, Some(Arena::new(slots, policy.reuse)))),
             recycler: Padded(Mutex::new(Rank::Recycler, Recycler::new(words, config.span))),
             give_back: AtomicBool::new(false),
@@ -107,6 +112,7 @@ impl SlotBlocks {
             sizes: Sizes::new(policy.classes, policy.geometry.max_pages()),
             cpus: config.cpus.clone(),
             table: Table::new(config.span, slots)?,
+            forwarded: AtomicU64::new(0),
             per_cpu,
         })
     }
@@ -158,8 +164,8 @@ impl SlotBlocks {
             return false;
         }
         let Some(ending) = record.end(slot, pages as u32, M::CLEARS) else { return false };
-        if record.note(slot) == Noted::ToQueue {
-            self.enqueue(number, record);
+        if !record.is_noted(slot) {
+            self.note(number, record, slot);
         }
         if M::CLEARS {
             mapper.clear(area.span());
@@ -346,11 +352,31 @@ impl SlotBlocks {
         sides.iter().any(|side| bits::is_set(side.mask(local), slot))
     }
 
-    /// Puts a block on its owner's stack. One that has no owner any more goes to the first CPU's: there it is found.
+    /// Whose stack a block goes to: its owner's. One that has no owner any more goes to the first CPU's: there it is
+    /// found.
+    fn keeper(&self, record: &Record) -> &PerCpu {
+        match record.owner.load(Ordering::Acquire) {
+            EMPTY => &self.per_cpu[0],
+            owner => &self.per_cpu[owner as usize],
+        }
+    }
+
+    /// Notes that the slot's group has a slot to collect, and sees to it that the block is on a stack.
+    #[cold]
+    #[inline(never)]
+    fn note(&self, number: u64, record: &Record, slot: u32) {
+        let noting = &self.keeper(record).noting;
+        // Before the flag: who sees that, and flushes aliases next, sees this too.
+        noting.fetch_add(1, Ordering::Relaxed);
+        if record.note(slot) == Noted::ToQueue {
+            self.enqueue(number, record);
+        }
+        noting.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Puts a block on a stack.
     fn enqueue(&self, number: u64, record: &Record) {
-        let owner = record.owner.load(Ordering::Acquire);
-        let owner = if owner == EMPTY { 0 } else { owner as usize };
-        let stack = &self.per_cpu[owner].stack;
+        let stack = &self.keeper(record).stack;
         let mut first = stack.load(Ordering::Relaxed);
         loop {
             record.next.store(first, Ordering::Relaxed);
@@ -404,6 +430,8 @@ impl SlotBlocks {
             }
         }
         self.enqueue(number, record);
+        // Under the lock of the stack's recycler, so that who flushes all CPUs in turn sees it at the end.
+        self.forwarded.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Collects the dirty slots of a block. How many words were read.
@@ -426,8 +454,8 @@ impl SlotBlocks {
                 last = high;
             }
             // It is dirty soon: whoever ends it has noted it, and will not do so again.
-            if found.any_ending && record.note(group * GROUP) == Noted::ToQueue {
-                self.enqueue(number, record);
+            if found.any_ending {
+                self.note(number, record, group * GROUP);
             }
             read += GROUP_WORDS;
         }
@@ -472,6 +500,22 @@ impl SlotBlocks {
     pub(super) fn flush_aliases<A: AreaSource>(&self, areas: &A) -> Aliases {
         let mut aliases = Aliases::default();
         self.per_cpu[0].recycler.lock().counters.alias_flushes += 1;
+        // An unmapping that found a flag set is over, although the block may not be on a stack yet.
+        for shared in &self.per_cpu {
+            while shared.noting.load(Ordering::Acquire) > 0 {
+                relax();
+            }
+        }
+        loop {
+            let forwarded = self.forwarded.load(Ordering::Relaxed);
+            self.flush_aliases_once(&mut aliases, areas);
+            if self.forwarded.load(Ordering::Relaxed) == forwarded {
+                return aliases;
+            }
+        }
+    }
+
+    fn flush_aliases_once<A: AreaSource>(&self, aliases: &mut Aliases, areas: &A) {
         for (me, shared) in self.per_cpu.iter().enumerate() {
             aliases.visited += self.recycle(me, areas);
             while let Some(arena) = shared.arena.lock().as_mut() {
@@ -482,7 +526,6 @@ impl SlotBlocks {
                 aliases.returned += self.take_back(arena, recycler, areas);
             }
         }
-        aliases
     }
 
     /// Gives back every block of every CPU in which nothing is live. A handle that has its CPU's blocks is asked to.

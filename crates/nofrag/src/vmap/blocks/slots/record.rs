@@ -154,7 +154,7 @@ impl Ending<'_> {
     }
 }
 
-/// What an unmapping has to do next.
+/// What whoever raised a flag has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// Nothing: the block is known to be dirty.
@@ -205,18 +205,16 @@ impl Record {
         ended.is_ok().then_some(Ending { byte, dirty: live.dirty() })
     }
 
-    /// Notes that the slot's group has a slot to collect.
+    /// Whether it is noted that the slot's group has a slot to collect.
     #[inline(always)]
-    pub(super) fn note(&self, at: u32) -> Noted {
+    pub(super) fn is_noted(&self, at: u32) -> bool {
         full_barrier();
-        let flag = &self.flags[(at / GROUP) as usize];
-        if flag.load(Ordering::SeqCst) { Noted::Known } else { self.raise(flag) }
+        self.flags[(at / GROUP) as usize].load(Ordering::SeqCst)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn raise(&self, flag: &AtomicBool) -> Noted {
-        flag.store(true, Ordering::SeqCst);
+    /// Notes that the slot's group has a slot to collect. From here on others rely on the caller to queue the block.
+    pub(super) fn note(&self, at: u32) -> Noted {
+        self.flags[(at / GROUP) as usize].store(true, Ordering::SeqCst);
         self.queue()
     }
 
