@@ -20,7 +20,8 @@ mod portable {
     };
 }
 
-/// Stands between two `SeqCst` accesses that must not pass each other: a write, then a look at what the other side wrote.
+/// Stands between two `SeqCst` accesses that must not pass each other: a write, then a look at what the other side
+/// wrote.
 ///
 /// They are ordered by themselves; loom's model alone takes `SeqCst` accesses for weaker ones, and needs a fence.
 #[inline(always)]

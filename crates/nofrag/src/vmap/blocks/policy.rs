@@ -41,7 +41,8 @@ pub struct BlockGeometry {
     max_pages: u32,
 }
 
-/// Linux's constants: bounds of the number of slots (`VMAP_BBMAP_BITS`), and how many blocks a CPU should have room for.
+/// Linux's constants: bounds of the number of slots (`VMAP_BBMAP_BITS`), and how many blocks a CPU should have room
+/// for.
 const LINUX_MAX_SLOTS: u64 = 1024;
 const LINUX_BLOCKS_PER_CPU: u64 = 16;
 

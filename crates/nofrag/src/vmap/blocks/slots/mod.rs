@@ -418,8 +418,8 @@ impl SlotBlocks {
         recycler.todo.is_some()
     }
 
-    /// Deals with a block on the wrong stack: an unmapping noted it, and was slow to put it there, while others gave the
-    /// block back, and perhaps took it again.
+    /// Deals with a block on the wrong stack: an unmapping noted it, and was slow to put it there, while others gave
+    /// the block back, and perhaps took it again.
     #[cold]
     fn forward(&self, number: u64, record: &Record, owner: u32) {
         if owner == EMPTY {

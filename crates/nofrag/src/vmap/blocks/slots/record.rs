@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The step from LIVE is the one compare-exchange of an unmapping: it verifies that a mapping of that size starts
-//! there, and of two unmappings one wins. Then the unmapping CPU looks whether the group's *flag* is set; usually it is.
-//! If not, it sets it, and puts the block on its owner's stack of dirty blocks unless it is there.
+//! there, and of two unmappings one wins. Then the unmapping CPU looks whether the group's *flag* is set; usually it
+//! is. If not, it sets it, and puts the block on its owner's stack of dirty blocks unless it is there.
 //!
 //! The recycler goes the other way: it takes the block off the stack, clears `queued`, clears the flags, reads the
 //! slots. Both sides write first and look second, with a full barrier in between, so one of them sees the other: no
@@ -254,8 +254,8 @@ impl Record {
         raised
     }
 
-    /// Turns every dirty slot of the group into a free one. `from` is the first slot of the group that no mapping of the
-    /// group before reaches, as far as the caller knows.
+    /// Turns every dirty slot of the group into a free one. `from` is the first slot of the group that no mapping of
+    /// the group before reaches, as far as the caller knows.
     #[inline(never)]
     pub(super) fn collect(&self, group: u32, from: u32, sizes: &Sizes) -> Collected {
         let first = (group * GROUP) as usize;

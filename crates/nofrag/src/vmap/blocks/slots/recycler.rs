@@ -169,8 +169,8 @@ impl Recycler {
         self.plan.add(start, end);
     }
 
-    /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: nobody unmaps under
-    /// it, and who wants to recycle would have to wait for the flush anyway.
+    /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: nobody unmaps
+    /// under it, and who wants to recycle would have to wait for the flush anyway.
     pub(super) fn take_off<M: Mapper>(&mut self, mapper: &M) {
         if self.flight.is_some() || self.dirty.is_empty() {
             return;
