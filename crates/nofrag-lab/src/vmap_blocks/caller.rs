@@ -11,7 +11,7 @@ use nofrag::vmap::{
 };
 use thiserror::Error;
 
-use crate::spaces::{self, VMALLOC_PAGES};
+use crate::spaces;
 
 /// Why a program did not come to its end.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -64,9 +64,9 @@ impl Mapper for Flushes {
 
 pub(super) type Space = VmapSpace<Flushes>;
 
-/// A space as large as the kernel's for `cpus` CPUs.
-pub(super) fn new_space(policy: VmapPolicy, cpus: usize) -> Result<Space, Failure> {
-    let config = spaces::config(policy, VMALLOC_PAGES, cpus).map_err(Failure::Records)?;
+/// A space of `pages` pages for `cpus` CPUs.
+pub(super) fn new_space(policy: VmapPolicy, pages: u64, cpus: usize) -> Result<Space, Failure> {
+    let config = spaces::config(policy, pages, cpus).map_err(Failure::Records)?;
     Ok(VmapSpace::new(config, Flushes::default(), ())?)
 }
 

@@ -12,6 +12,7 @@ use super::model::{self, Simulated};
 use super::names::{self, Column};
 use super::threads::{self, Sample};
 use crate::machine;
+use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError, turn};
 use crate::stats::Spread;
@@ -32,7 +33,7 @@ pub(super) struct Plan {
 const CROWD_LOOPS: u64 = 100;
 
 /// A simulated CPU uses one block up where a real one makes so many pairs.
-const LOOPS_PER_BLOCK: u64 = 2_500;
+const LOOPS_PER_BLOCK: u64 = 6_250;
 
 /// Models other than the document's first run use up this part of the blocks.
 const PART: u64 = 2;
@@ -82,14 +83,18 @@ pub(super) fn geometry() -> BlockGeometry {
 #[derive(Default)]
 struct Row {
     times: Vec<f64>,
-    /// All repetitions of real threads together: conflicts are rare.
-    sum: Option<Sample>,
-    modelled: BTreeMap<String, f64>,
+    /// All repetitions together: conflicts are rare.
+    real: Option<Sample>,
+    modelled: Option<Simulated>,
 }
 
 impl Row {
     fn counts(&self) -> BTreeMap<String, f64> {
-        self.sum.as_ref().map_or_else(|| self.modelled.clone(), of_threads)
+        match (&self.real, &self.modelled) {
+            (Some(sample), _) => of_threads(sample),
+            (None, Some(simulated)) => of_model(simulated),
+            (None, None) => BTreeMap::new(),
+        }
     }
 }
 
@@ -98,16 +103,14 @@ pub(super) fn compare(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Measur
     let mut rows: BTreeMap<(usize, &str), Row> = BTreeMap::new();
     progress.begin((plan.specs.len() * plan.designs.len() * plan.repeats) as u64);
     for repetition in 0..plan.repeats {
-        // The model gives the same each time.
-        let due = |spec: &Spec| repetition == 0 || spec.costs().is_none();
-        for (at, spec) in plan.specs.iter().enumerate().filter(|(_, spec)| due(spec)) {
+        for (at, spec) in plan.specs.iter().enumerate() {
             for design in turn(&plan.designs, repetition) {
                 progress.step(&format!("{} under {}", spec.info.name, design.name));
                 if !plan.takes_part(spec, &design) {
                     continue;
                 }
                 let row = rows.entry((at, design.name)).or_default();
-                run_cell(plan, spec, &design, row).map_err(|failure| {
+                run_cell(plan, spec, &design, repetition, row).map_err(|failure| {
                     let (design, program) = (design.name.to_owned(), spec.info.name.to_owned());
                     RunError::Engine { design, program, why: failure.to_string() }
                 })?;
@@ -146,29 +149,44 @@ fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measuremen
     measurements
 }
 
-fn run_cell(plan: &Plan, spec: &Spec, design: &Design, row: &mut Row) -> Result<(), Failure> {
+fn run_cell(
+    plan: &Plan,
+    spec: &Spec,
+    design: &Design,
+    repetition: usize,
+    row: &mut Row,
+) -> Result<(), Failure> {
     let (pages, pairs) = (plan.pages_of(spec), plan.pairs_of(spec));
     let threads = plan.threads_of(spec);
     if let Some(costs) = spec.costs() {
-        let size = model::Size { costs, ..model::Size::stated(pages, pairs, plan.seed) };
+        // Each repetition has CPUs that begin at other times; the designs of one have the same.
+        let seed = Random::new(plan.seed, repetition as u64).between(0, u64::MAX);
+        let size = model::Size { costs, ..model::Size::stated(pages, pairs, seed) };
         let simulated = model::run(&model_space(design, threads)?, size)?;
         row.times.push(simulated.ns_per_pair());
-        row.modelled = of_model(&simulated);
-        return Ok(());
-    }
-    let sample = threads::run(design, threads::Size { pages, threads, pairs })?;
-    row.times.push(sample.ns_per_pair(threads));
-    match &mut row.sum {
-        Some(sum) => sum.add(&sample),
-        None => row.sum = Some(sample),
+        match &mut row.modelled {
+            Some(sum) => sum.add(&simulated),
+            none => *none = Some(simulated),
+        }
+    } else {
+        let sample = threads::run(design, threads::Size { pages, threads, pairs })?;
+        row.times.push(sample.ns_per_pair(threads));
+        match &mut row.real {
+            Some(sum) => sum.add(&sample),
+            none => *none = Some(sample),
+        }
     }
     Ok(())
 }
 
+/// Pages of the space for simulated CPUs: more than they ever use, and so few that reading the counters, which visits
+/// the table of blocks, is quick.
+const MODEL_PAGES: u64 = 1 << 24;
+
 /// A space for simulated CPUs.
 pub(super) fn model_space(design: &Design, cpus: usize) -> Result<Space, Failure> {
     let blocks = BlockPolicy { geometry: geometry(), ..design.policy.blocks };
-    new_space(VmapPolicy { blocks, ..design.policy }, cpus)
+    new_space(VmapPolicy { blocks, ..design.policy }, MODEL_PAGES, cpus)
 }
 
 fn of_threads(sample: &Sample) -> BTreeMap<String, f64> {

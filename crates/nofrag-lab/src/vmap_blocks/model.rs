@@ -139,6 +139,15 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
+    /// Adds another run.
+    pub(super) fn add(&mut self, other: &Simulated) {
+        self.outcome.add(&other.outcome);
+        self.taken.add(&other.taken);
+        self.in_unmaps.add(&other.in_unmaps);
+        self.pairs += other.pairs;
+        self.blocks_created += other.blocks_created;
+    }
+
     /// Virtual time of a CPU for one pair.
     pub(super) fn ns_per_pair(&self) -> f64 {
         self.outcome.cpu_ns.iter().sum::<u64>() as f64 / self.pairs as f64

@@ -10,6 +10,7 @@ use super::caller::{ByCall, Caller, Failure, new_space};
 use super::catalogue::{Design, Face};
 use super::locks::LockCounts;
 use crate::machine;
+use crate::spaces::VMALLOC_PAGES;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ type Lap = (Instant, Instant);
 
 /// Runs the threads in a fresh space that has a CPU for each.
 pub(super) fn run(design: &Design, size: Size) -> Result<Sample, Failure> {
-    let space = new_space(design.policy, size.threads)?;
+    let space = new_space(design.policy, VMALLOC_PAGES, size.threads)?;
     let barrier = Barrier::new(size.threads + 1);
     let (space, barrier) = (&space, &barrier);
     thread::scope(|scope| {
