@@ -72,11 +72,13 @@ impl CpuSet {
     }
 
     /// The first CPU whose id is not smaller. O(log n).
+    #[cfg(any(feature = "std", feature = "spin", loom))]
     pub(crate) fn at_or_after(&self, id: u32) -> Option<CpuId> {
         self.by_rank(self.ids.partition_point(|&other| other < id))
     }
 
     /// The last CPU.
+    #[cfg(any(feature = "std", feature = "spin", loom))]
     pub(crate) fn last(&self) -> Option<CpuId> {
         self.by_rank(self.ids.len().checked_sub(1)?)
     }

@@ -217,10 +217,15 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Undoes a mapping that could not be installed.
+    /// Undoes a mapping that could not be installed, without a drain: the caller may be one who must not wait.
     #[cold]
     fn withdraw(&self, cpu: CpuId, area: RamArea) {
-        self.unmap_ram(cpu, area).expect("the place was just taken");
+        const TAKEN: &str = "the place was just taken";
+        if area.pages.get() <= u64::from(self.policy.blocks.geometry.max_pages()) {
+            self.blocks.unmap(area, &Undrained(self)).expect(TAKEN);
+        } else {
+            self.retire(cpu, area.start, Claim::Ram(area.pages.get())).expect(TAKEN);
+        }
     }
 
     /// Ends a mapping, whichever CPU made it. Its pages stay unusable until a flush.
@@ -343,6 +348,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     }
 }
 
+const ON_THE_BOOKS: &str = "the block is on the books";
+
 impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
     type Mapper = M;
 
@@ -364,8 +371,7 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
 
     fn retire_block(&self, cpu: CpuId, start: u64) {
         self.events.record(Event::Entered(Function::FreeBlock));
-        let retired =
-            self.retire(cpu, Vpn(start), Claim::Block).expect("the block is on the books");
+        let retired = self.retire(cpu, Vpn(start), Claim::Block).expect(ON_THE_BOOKS);
         self.drain_if_due(&retired);
         self.events.record(Event::Left(Function::FreeBlock));
     }
@@ -378,5 +384,30 @@ impl<M: Mapper, E: EventSink> AreaSource for VmapSpace<M, E> {
             Engine::Nofrag(engine) => engine.release_block(start, slots),
         }
         self.events.record(Event::Left(Function::FreeBlock));
+    }
+}
+
+/// The space, but a block that is freed makes no caller drain.
+struct Undrained<'a, M, E>(&'a VmapSpace<M, E>);
+
+impl<M: Mapper, E: EventSink> AreaSource for Undrained<'_, M, E> {
+    type Mapper = M;
+
+    fn mapper(&self) -> &M {
+        self.0.mapper()
+    }
+
+    fn take_block(&self, cpu: CpuId) -> Result<u64, Miss> {
+        self.0.take_block(cpu)
+    }
+
+    fn retire_block(&self, cpu: CpuId, start: u64) {
+        self.0.events.record(Event::Entered(Function::FreeBlock));
+        self.0.retire(cpu, Vpn(start), Claim::Block).expect(ON_THE_BOOKS);
+        self.0.events.record(Event::Left(Function::FreeBlock));
+    }
+
+    fn release_block(&self, start: u64) {
+        self.0.release_block(start);
     }
 }

@@ -426,3 +426,20 @@ fn handles_come_and_go_while_aliases_are_flushed() {
         check_all_comes_back(preset.name, &space);
     }
 }
+
+/// What a refused mapping leaves behind may exceed the lazy limit; but who must not wait does not drain it.
+#[test]
+fn undoing_a_refused_mapping_flushes_nothing() {
+    for preset in presets_with(GEOMETRIES[0], 0) {
+        let book = PageBook::new(span(0x1000, 8 * FOUR_BLOCKS), 0);
+        let space = block_space(preset.policy, gappy_cpus(), book);
+        for pages in [32, 32, 100, 32, 32] {
+            let refused = Frames { tag: 1, refused: true };
+            let outcome = space.try_map_ram(cpu_of(&space, 0), pages, &refused);
+            assert_eq!(outcome, Err(MapRamError::Install(Refused)), "{}", preset.name);
+            let flushes = space.mapper().flushes.load(Ordering::SeqCst);
+            assert_eq!(flushes, 0, "{}: {pages} pages", preset.name);
+        }
+        check_all_comes_back(preset.name, &space);
+    }
+}
