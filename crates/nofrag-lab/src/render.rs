@@ -136,7 +136,7 @@ fn counted(oracles: &[Oracle]) -> Section {
                 let verdict = if o.is_broken() { "BROKEN" } else { "not here" };
                 format!(
                     "{verdict}: {id}: {claim}; measured {}, must be {relation}",
-                    number(*measured)
+                    plain(*measured)
                 )
             })
             .collect(),
@@ -428,7 +428,7 @@ fn oracle_row(oracle: &Oracle) -> Vec<String> {
     };
     let texts = [verdict, &oracle.id, &oracle.claim];
     let mut row = texts.map(str::to_owned).to_vec();
-    row.push(number(oracle.measured));
+    row.push(plain(oracle.measured));
     row.push(oracle.relation.to_string());
     row
 }

@@ -171,12 +171,16 @@ impl Report {
     /// Programs in which another design is faster than `ours` beyond the ranges of both.
     #[must_use]
     pub fn losses(&self, ours: &str) -> Option<String> {
+        // A single run has no range to be beyond.
+        let several = |m: &&Measurement| m.time.samples.len() > 1;
         let mut losses = Vec::new();
         for program in self.programs() {
-            let Some(mine) = self.measurement(program, ours) else { continue };
+            let mine = self.measurement(program, ours).filter(several);
+            let Some(mine) = mine else { continue };
             let faster = self
                 .measurements
                 .iter()
+                .filter(several)
                 .filter(|other| other.program == program && other.time.max < mine.time.min)
                 .min_by(|a, b| a.time.median.total_cmp(&b.time.median));
             if let Some(other) = faster {

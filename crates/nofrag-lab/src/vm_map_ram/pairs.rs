@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use nofrag::vmap::{BlockGeometry, BlockIndex, NewBlock, Preset, VmapPolicy};
+use nofrag::vmap::{
+    BlockGeometry, BlockIndex, BlockPolicy, DirtyTracking, FirstSlots, NewBlock, Preset, VmapPolicy,
+};
 
 use super::bench::{Bench, Counting, Failure, Observed, observe};
 use super::catalogue::Program;
@@ -121,6 +123,7 @@ pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> 
     let (blocks, stats) = (counters.blocks, bench.space.block_stats());
     let per_pair = |count: u64| count as f64 / pairs.max(1) as f64;
     let counts = [
+        (names::CALLS, pairs as f64),
         (names::CREATED, blocks.created as f64),
         (names::RETURNED, blocks.returned as f64),
         (names::LONGEST_LIST, blocks.longest_list as f64),
@@ -206,7 +209,10 @@ pub(super) fn judge(plan: &Plan, report: &mut Report) {
             let row = row.clone();
             if design.policy.blocks.index == BlockIndex::Direct {
                 judge_ours(plan, program, &row, &figures, report);
-            } else if plan.loops == PEN_LOOPS {
+                continue;
+            }
+            judge_patches(program, design, &row, report);
+            if plan.loops == PEN_LOOPS {
                 judge_linux(plan, program, design, &row, &figures, report);
             }
         }
@@ -254,8 +260,30 @@ fn judge_linux(
     for (id, count, relation) in claims {
         let (Some(relation), Some(measured)) = (relation, row.count(count)) else { continue };
         let id = format!("{name}-{id}/{}", design.name);
-        let claim = format!("{name}, {count}: as simulated {side} Pen's first change");
+        let claim = format!("{name}: {count} (simulated, {side})");
         report.oracles.push(Oracle::judge(id, kind, claim, measured, relation));
+    }
+}
+
+/// What the second and the third change take away: the second search, and the bitmap.
+fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &mut Report) {
+    let BlockPolicy { first_slots, dirty, .. } = design.policy.blocks;
+    let (name, design) = (program.name(), design.name);
+    let value = |count: &str| row.count(count).unwrap_or(f64::NAN);
+    let none = Relation::Equals(0.0);
+    let second = match first_slots {
+        FirstSlots::AtCreation => none,
+        // Each new block is looked at again; behind the tail, all others are before it.
+        FirstSlots::SecondSearch => Relation::AtLeast(value(names::CREATED) / value(names::CALLS)),
+    };
+    let words = match dirty {
+        DirtyTracking::Range => none,
+        DirtyTracking::Bitmap => Relation::AtLeast(1.0),
+    };
+    let claims = [("second", names::SECOND_STEPS, second), ("bitmap", names::DIRTY_WORDS, words)];
+    for (id, count, relation) in claims {
+        let claim = format!("{name}: {count}");
+        exact(report, &format!("{name}-{id}/{design}"), claim, value(count), relation);
     }
 }
 
