@@ -108,6 +108,7 @@ impl EventSink for Profiler {
 pub(super) struct Bench<'a, E = ()> {
     pub(super) space: VmapSpace<&'a Counting, E>,
     pub(super) cpu: CpuId,
+    mapper: &'a Counting,
 }
 
 impl<'a, E: EventSink> Bench<'a, E> {
@@ -120,7 +121,7 @@ impl<'a, E: EventSink> Bench<'a, E> {
     ) -> Result<Bench<'a, E>, Failure> {
         let config = spaces::config(policy, pages, 1).map_err(Failure::Records)?;
         let cpu = config.cpus.by_rank(0).expect("the set has one CPU");
-        Ok(Bench { space: VmapSpace::new(config, mapper, events)?, cpu })
+        Ok(Bench { space: VmapSpace::new(config, mapper, events)?, cpu, mapper })
     }
 
     #[inline]
@@ -152,6 +153,10 @@ impl<'a, E: EventSink> Bench<'a, E> {
             handle.unmap_ram(area)?;
         }
         Ok(per_pair(begin, sizes))
+    }
+
+    pub(super) fn flushes(&self) -> u64 {
+        self.mapper.flushes.get()
     }
 
     pub(super) fn blocks(&self) -> BlockCounters {

@@ -64,7 +64,7 @@ fn run_one(plan: &Plan, design: &Preset, row: &Pinned, report: &mut Report) -> R
     let stats = bench.space.block_stats();
     let held = stats.blocks * u64::from(design.policy.blocks.geometry.slots());
     let pinned = held as f64 / live as f64;
-    let (freed, flushes) = (maps - live, mapper.flushes.get());
+    let (freed, flushes) = (maps - live, bench.flushes());
     let counts = [
         (names::PINNED, pinned),
         (names::MAPS, maps as f64),

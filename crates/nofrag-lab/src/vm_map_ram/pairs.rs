@@ -131,6 +131,7 @@ pub(super) fn counted(bench: &Bench<'_>, pairs: usize) -> BTreeMap<String, f64> 
         (names::SECOND_STEPS, per_pair(blocks.second_search_steps)),
         (names::DIRTY_WORDS, per_pair(blocks.dirty_words)),
         (names::LOCKED, per_pair(counters.locked_operations())),
+        (names::FLUSHES_PER_MILLION, 1e6 * per_pair(bench.flushes())),
         (names::BLOCKS_AT_END, stats.blocks as f64),
         (names::FREE_AT_END, stats.free_pages as f64),
         (names::DIRTY_AT_END, stats.dirty_pages as f64),
