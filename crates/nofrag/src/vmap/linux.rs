@@ -98,6 +98,8 @@ struct Purge {
     /// Whether the pools have decayed since the lazy stores were last empty.
     decayed: bool,
     counters: PurgeCounters,
+    /// Flushes of stale slots in blocks, while no area was lazy.
+    slot_flushes: u64,
 }
 
 impl Linux {
@@ -342,6 +344,7 @@ impl Linux {
             }
         }
         if let Some(stale) = stale {
+            purge.slot_flushes += 1;
             purge.counters.flushes += 1;
             purge.counters.flushed_ranges += 1;
             flush_and_wait(around.mapper, &[stale]);
@@ -546,6 +549,7 @@ impl Linux {
         {
             let purge = self.purge.lock();
             counters.purge = purge.counters;
+            counters.blocks.flushes += purge.slot_flushes;
             counters.locks.purge = purge.cost();
         }
         for node in &self.nodes {
