@@ -153,8 +153,6 @@ impl Body {
     }
 
     /// Names the reason why no mapping of the claimed size was ended at slot `at`; the block starts at page `start`.
-    #[cold]
-    #[inline(never)]
     pub(super) fn why_not_left(&self, at: u32, start: u64) -> UnmapRamError {
         let size = self.sizes[at as usize];
         if !self.stands {

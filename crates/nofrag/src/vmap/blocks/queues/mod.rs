@@ -226,19 +226,19 @@ impl Queues {
     fn take(&self, block: &Block, number: u64, need: Need, steps: u64) -> Option<u64> {
         let mut body = block.body.lock();
         let free = block.free();
-        if free < need.slots || body.owner as usize != need.cpu.rank() {
-            return None;
+        let fits = free >= need.slots && body.owner as usize == need.cpu.rank();
+        if fits {
+            match need.search {
+                Search::First => body.counts.search_steps += steps,
+                Search::Second => body.counts.second_search_steps += steps,
+            }
+            self.cut(block, &mut body, need);
+            if free == need.slots {
+                self.queues[need.cpu.rank()].unlink(&self.table, block);
+            }
         }
-        match need.search {
-            Search::First => body.counts.search_steps += steps,
-            Search::Second => body.counts.second_search_steps += steps,
-        }
-        let at = self.slots - free;
-        self.cut(block, &mut body, need);
-        if free == need.slots {
-            self.queues[need.cpu.rank()].unlink(&self.table, block);
-        }
-        Some(self.start_of(number) + u64::from(at))
+        drop(body);
+        fits.then(|| self.start_of(number) + u64::from(self.slots - free))
     }
 
     /// Hands out the next slots.
@@ -309,7 +309,7 @@ impl Queues {
         let slots = u32::from(self.rounded[pages as usize]);
         let mut body = block.body.lock();
         if body.leave(at, pages, slots).is_err() {
-            return Err(body.why_not_left(at, self.start_of(number)));
+            return Err(why_not_left(body, at, self.start_of(number)));
         }
         if self.policy.live_map == LiveMap::UsedMap {
             drop(body);
@@ -567,6 +567,13 @@ impl Passes {
         self.visited += visited;
         self.most_visited = self.most_visited.max(visited.min(WALK_CHUNK as u64));
     }
+}
+
+/// Names the reason why no mapping of the claimed size was ended at slot `at` of the block that starts at `start`.
+#[cold]
+#[inline(never)]
+fn why_not_left(body: Guard<'_, Body>, at: u32, start: u64) -> UnmapRamError {
+    body.why_not_left(at, start)
 }
 
 /// Takes the mapping away; a flush will follow one day.
