@@ -163,9 +163,11 @@ fn repeat_flush() {
         let space = space_of(preset.policy, span(0x1000, 1 << 12), 1);
         let kept = map(&space, 0, 1);
         for flushes in 1..=3 {
-            pairs(&space, 0, [4]);
+            let gone = map(&space, 0, 4);
+            unmap(&space, 0, gone);
             for _ in 0..2 {
                 space.unmap_aliases(); // the second time nothing is stale
+                assert!(!space.mapper().is_stale(gone.span()), "{}", preset.name);
                 assert_eq!(space.mapper().flushes.load(Ordering::SeqCst), flushes);
                 assert_eq!(counts(&space).flushes, flushes, "{}", preset.name);
             }

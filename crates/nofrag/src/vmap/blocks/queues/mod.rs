@@ -19,23 +19,22 @@
 
 mod block;
 mod index;
+mod inspect;
 mod laws;
+mod purge;
 mod queue;
 
-use self::block::{Block, BlockCounts, Body};
-use self::index::{Index, WALK_CHUNK};
+use self::block::{Block, Body};
+use self::index::Index;
+use self::purge::Passes;
 use self::queue::Queue;
+use super::AreaSource;
 use super::table::Table;
-use super::{Aliases, AreaSource};
 use crate::cpu::{CpuId, CpuSet};
-use crate::ranges::{OutOfMetadata, Span};
+use crate::ranges::OutOfMetadata;
 use crate::sync::{Guard, Mutex, Padded, Rank};
-use crate::units::{PageCount, Vpn};
 use crate::vmap::engine::Miss;
-use crate::vmap::{
-    AliasWalk, BlockPolicy, BlockRecord, BlockStats, FirstSlots, KeepBlocks, LiveMap, Mapper,
-    PurgeQueue, RamArea, UnmapRamError, VmapConfig, VmapCounters,
-};
+use crate::vmap::{BlockPolicy, FirstSlots, LiveMap, Mapper, RamArea, UnmapRamError, VmapConfig};
 use alloc::vec::Vec;
 
 type BlockTable = Table<Block>;
@@ -64,23 +63,6 @@ pub(in crate::vmap) struct Queues {
     /// stale that the first one found and has not flushed yet.
     turn: Mutex<()>,
     passes: Mutex<Passes>,
-}
-
-/// What alias flushes and forced purges did.
-#[derive(Clone, Copy, Debug, Default)]
-struct Passes {
-    alias_flushes: u64,
-    visited: u64,
-    most_visited: u64,
-}
-
-/// Why all blocks are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
-    /// Stale translations are to be dropped; idle blocks go if the policy says so.
-    Aliases,
-    /// Space has run out: every idle block goes.
-    Forced,
 }
 
 /// What a search of a CPU's list is for.
@@ -347,225 +329,6 @@ impl Queues {
         self.index.erase(&self.table, number, block);
         let owner = self.cpus.by_rank(owner as usize).expect("the owner is one of the CPUs");
         areas.retire_block(owner, self.start_of(number));
-    }
-
-    pub(super) fn find(&self, at: u64) -> Option<RamArea> {
-        let (number, slot) = self.locate(at);
-        let body = self.lookup(number)?.body.lock();
-        if !body.stands {
-            return None;
-        }
-        let (first, pages) = body.covering(slot)?;
-        let start = Vpn(self.start_of(number) + u64::from(first));
-        Some(RamArea { start, pages: PageCount(u64::from(pages)) })
-    }
-
-    pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
-        let Some(block) = self.lookup(number) else { return };
-        let start = self.start_of(number);
-        let mut run: Option<Span> = None;
-        let body = block.body.lock();
-        if !body.stands {
-            return;
-        }
-        body.for_each_mapping(|first, pages, live| {
-            if !live {
-                return;
-            }
-            let first = start + u64::from(first);
-            let mapping = Span::known(first, first + u64::from(pages));
-            run = Some(match run {
-                Some(run) if run.end() == first => run.hull(mapping),
-                Some(run) => {
-                    visit(run);
-                    mapping
-                }
-                None => mapping,
-            });
-        });
-        drop(body);
-        run.into_iter().for_each(visit);
-    }
-
-    /// One caller's turn at flushing aliases, as long as it is held.
-    pub(super) fn alias_turn(&self) -> Guard<'_, ()> {
-        self.turn.lock()
-    }
-
-    /// Leaves the hull of what is stale to the caller.
-    pub(super) fn flush_aliases<A: AreaSource>(&self, areas: &A) -> Aliases {
-        let mut aliases = Aliases::default();
-        match self.policy.aliases {
-            AliasWalk::Index => {
-                self.index.for_each(|number| self.visit(number, Pass::Aliases, &mut aliases, areas))
-            }
-            AliasWalk::FreeLists => {
-                for queue in &self.queues {
-                    for (number, _) in queue.walk(&self.table, self.table.places()) {
-                        self.visit(number, Pass::Aliases, &mut aliases, areas);
-                    }
-                }
-            }
-        }
-        let mut passes = self.passes.lock();
-        passes.alias_flushes += 1;
-        passes.note(aliases.visited);
-        aliases
-    }
-
-    pub(super) fn purge_idle<A: AreaSource>(&self, areas: &A) {
-        let mut aliases = Aliases::default();
-        self.index.for_each(|number| self.visit(number, Pass::Forced, &mut aliases, areas));
-        self.passes.lock().note(aliases.visited);
-    }
-
-    /// Purges one block, or takes note of what is stale in it.
-    fn visit<A: AreaSource>(&self, number: u64, pass: Pass, aliases: &mut Aliases, areas: &A) {
-        let block = queue::record(&self.table, number);
-        aliases.visited += 1;
-        let mut body = block.body.lock();
-        if self.must_go(block, &body, pass) {
-            let owner = body.owner;
-            self.purge(number, block, &mut body);
-            drop(body);
-            self.give_back(number, block, owner, areas);
-            aliases.returned += 1;
-            return;
-        }
-        let stale = match pass {
-            Pass::Forced => None,
-            Pass::Aliases if body.stands => body.take_stale(),
-            // Somebody is about to give it back.
-            Pass::Aliases => body.stale_bounds(),
-        };
-        drop(body);
-        if let Some((first, end)) = stale {
-            let start = self.start_of(number);
-            let stale = Span::known(start + u64::from(first), start + u64::from(end));
-            aliases.stale = Some(aliases.stale.map_or(stale, |hull| hull.hull(stale)));
-        }
-    }
-
-    /// Whether the block is to be purged: it is not used up, and nothing in it is live.
-    fn must_go(&self, block: &Block, body: &Body, pass: Pass) -> bool {
-        let free = block.free();
-        if !body.stands || free + body.dirty != self.slots {
-            return false;
-        }
-        match (pass, self.policy.keep) {
-            (Pass::Forced, _) | (Pass::Aliases, KeepBlocks::UsedUp) => true,
-            (Pass::Aliases, KeepBlocks::QuarterFree) => {
-                free < self.policy.geometry.purge_threshold()
-            }
-        }
-    }
-
-    /// Takes an idle block off its list, so that nobody allocates from it or purges it again.
-    fn purge(&self, number: u64, block: &Block, body: &mut Body) {
-        block.set_free(0);
-        body.stands = false;
-        body.counts.purged += 1;
-        let queue = match self.policy.purge_queue {
-            PurgeQueue::OfOwner => body.owner as usize,
-            PurgeQueue::OfBucket => self.index.bucket_of(number).unwrap_or(0),
-        };
-        self.queues[queue].unlink(&self.table, block);
-    }
-
-    /// Calls `visit` with the number and the record of every block, its lock held.
-    fn for_each_block(&self, mut visit: impl FnMut(u64, &Block, &Body)) {
-        for (number, block) in self.table.iter() {
-            let body = block.body.lock();
-            if body.stands {
-                visit(number, block, &body);
-            }
-        }
-    }
-
-    pub(super) fn has_reclaimable(&self) -> bool {
-        let mut any = false;
-        self.for_each_block(|_, block, body| any |= self.must_go(block, body, Pass::Forced));
-        any
-    }
-
-    pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
-        let VmapCounters { blocks, locks, .. } = counters;
-        for (_, block) in self.table.iter() {
-            let body = block.body.lock();
-            let BlockCounts { maps, search_steps, second_search_steps, purged, dirty_words } =
-                body.counts;
-            blocks.maps += maps;
-            blocks.search_steps += search_steps;
-            blocks.second_search_steps += second_search_steps;
-            blocks.purged += purged;
-            blocks.dirty_words += dirty_words;
-            locks.block = locks.block.plus(body.cost());
-        }
-        for queue in &self.queues {
-            let ends = queue.ends.lock();
-            blocks.created += ends.created;
-            blocks.failed_searches += ends.failed_searches;
-            blocks.search_steps += ends.failed_steps;
-            blocks.longest_list = blocks.longest_list.max(ends.longest);
-            locks.block_queue = locks.block_queue.plus(ends.cost());
-        }
-        self.index.for_each_bucket(|_, bucket, cost| {
-            blocks.index_inserts += bucket.inserts;
-            blocks.index_erases += bucket.erases;
-            locks.block_index = locks.block_index.plus(cost);
-        });
-        blocks.returned += blocks.index_erases;
-        let passes = *self.passes.lock();
-        blocks.alias_flushes += passes.alias_flushes;
-        blocks.visited += passes.visited;
-        blocks.max_visited_per_hold = passes.most_visited;
-        locks.purge = locks.purge.plus(self.turn.lock().cost());
-    }
-
-    pub(super) fn stats(&self) -> BlockStats {
-        let mut stats = BlockStats::default();
-        self.for_each_block(|_, block, body| {
-            let (free, dirty) = (u64::from(block.free()), u64::from(body.dirty));
-            stats.blocks += 1;
-            stats.free_pages += free;
-            stats.dirty_pages += dirty;
-            stats.live_pages += u64::from(self.slots) - free - dirty;
-        });
-        for queue in &self.queues {
-            stats.listed_longest = stats.listed_longest.max(queue.ends.lock().len);
-        }
-        stats.metadata_bytes = self.table.metadata_bytes() + size_of_val(&*self.queues) as u64;
-        for (_, block) in self.table.iter() {
-            stats.metadata_bytes += block.body.lock().metadata_bytes();
-        }
-        self.index.for_each_bucket(|_, bucket, _| stats.metadata_bytes += bucket.metadata_bytes());
-        stats
-    }
-
-    pub(super) fn collect(&self, out: &mut Vec<BlockRecord>) -> Result<(), OutOfMetadata> {
-        let mut full = Ok(());
-        self.for_each_block(|number, block, body| {
-            if out.try_reserve(1).is_err() {
-                full = Err(OutOfMetadata);
-                return;
-            }
-            let (free, dirty) = (block.free(), body.dirty);
-            out.push(BlockRecord {
-                start: Vpn(self.start_of(number)),
-                owner: self.cpus.by_rank(body.owner as usize).expect("the owner is a CPU"),
-                free,
-                dirty,
-                live: self.slots - free - dirty,
-            });
-        });
-        full
-    }
-}
-
-impl Passes {
-    fn note(&mut self, visited: u64) {
-        self.visited += visited;
-        self.most_visited = self.most_visited.max(visited.min(WALK_CHUNK as u64));
     }
 }
 
