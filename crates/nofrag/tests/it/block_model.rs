@@ -608,7 +608,7 @@ fn blocks_at_the_ends_of_the_numbers_agree_with_the_model() {
     }
 }
 
-/// More than a million operations: 125,000 for each preset at each geometry, half of them with late flushes. The
+/// More than a million operations for each geometry: 125,000 for each preset, half of them with late flushes. The
 /// command stands in CONTRIBUTING.
 #[test]
 #[ignore = "takes minutes; for an opt-in long run"]
