@@ -123,6 +123,34 @@ fn a_held_cpu_gives_idle_blocks_back_when_it_is_asked() {
     }
 }
 
+/// As long as the handle lives, too: at its next look for slots.
+#[test]
+fn a_handle_gives_back_what_a_purge_has_asked_for() {
+    let preset = presets_with(GEOMETRIES[0], 1 << 40).find(|preset| preset.name == "nofrag");
+    let book = PageBook::new(span(0x1000, 2 * 64), 0);
+    let space = block_space(preset.unwrap().policy, gappy_cpus(), book);
+    let (here, there) = (cpu_of(&space, 0), cpu_of(&space, 2));
+    let mut handle = space.cpu(there).unwrap();
+    let mut tag = 0;
+    let mut map = |pages| {
+        tag += 1;
+        handle.map_ram(pages, &Frames::new(tag)).unwrap()
+    };
+    // One block stays half used; of the other one nothing is in use, but its window is used up.
+    let [kept, ended] = [map(32), map(32)];
+    let idle = map(32);
+    space.unmap_ram(here, ended).unwrap();
+    space.unmap_ram(here, idle).unwrap();
+    let refusal = space.map_ram(here, 8, &Frames::new(100)).unwrap_err();
+    assert!(matches!(refusal, MapRamError::Exhausted { .. }), "{refusal}");
+    let rest = [map(16), map(16)];
+    rest.into_iter().for_each(|area| space.unmap_ram(here, area).unwrap());
+    let small = map(16);
+    assert_eq!(small.start.get() / 64, kept.start.get() / 64, "in the block that is in use");
+    let granted = space.map_ram(here, 8, &Frames::new(101));
+    assert!(granted.is_ok(), "the idle block was given back: {granted:?}");
+}
+
 /// The holder itself never sees exhaustion while its own blocks are idle.
 #[test]
 fn a_held_cpu_reclaims_its_own_blocks() {
