@@ -11,7 +11,8 @@ use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
-    Epoch, MapRamError, Mapper, Preset, RamArea, UnmapRamError, VmapConfig, VmapSpace,
+    AreaRequest, Budget, CpuHandle, Epoch, Guard, MapRamError, Mapper, Preset, RamArea,
+    UnmapRamError, VmapConfig, VmapSpace,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -149,6 +150,34 @@ fn a_handle_gives_back_what_a_purge_has_asked_for() {
     assert_eq!(small.start.get() / 64, kept.start.get() / 64, "in the block that is in use");
     let granted = space.map_ram(here, 8, &Frames::new(101));
     assert!(granted.is_ok(), "the idle block was given back: {granted:?}");
+}
+
+/// Areas in the pools of a handle become a block when there is no other place, and the other way round.
+#[test]
+fn a_handle_turns_its_pools_into_blocks_and_back() {
+    for (preset, space) in small_spaces(0) {
+        let mut handle = space.cpu(cpu_of(&space, 1)).unwrap();
+        let request = AreaRequest::new(16).guard(Guard::None);
+        let alloc = |handle: &mut CpuHandle<'_, PageBook>| {
+            let area =
+                handle.alloc(&request).unwrap_or_else(|why| panic!("{}: {why}", preset.name));
+            space.mapper().fill(area.span(), Frames::new(1));
+            area.start
+        };
+        for _ in 0..2 {
+            let areas = [(); FOUR_BLOCKS as usize / 16].map(|()| alloc(&mut handle));
+            areas.into_iter().for_each(|start| drop(handle.free(start).unwrap()));
+            space.step(Budget { areas: usize::MAX });
+            // It moves what was flushed into the pools.
+            let area = alloc(&mut handle);
+            handle.free(area).unwrap();
+            let area = handle.map_ram(20, &Frames::new(2));
+            let area = area.unwrap_or_else(|why| panic!("{}: {why}", preset.name));
+            handle.unmap_ram(area).unwrap();
+        }
+        drop(handle);
+        check_all_comes_back(preset.name, &space);
+    }
 }
 
 /// The holder itself never sees exhaustion while its own blocks are idle.
