@@ -22,6 +22,8 @@ pub struct Effort {
     pub packing_replacements: usize,
     /// Replacements compared with the linear scan.
     pub oracle_replacements: usize,
+    /// Small mappings of each timed round of [`blocks`](crate::blocks), made and ended, by each thread.
+    pub block_pairs: usize,
     /// Time to reach the state from which a round is timed.
     pub setup: Duration,
     /// Time of one round.
@@ -42,6 +44,7 @@ impl Effort {
             replacements: 200_000,
             packing_replacements: 300_000,
             oracle_replacements: 300_000,
+            block_pairs: 1_000_000,
             setup: Duration::from_secs(1),
             round: Duration::from_secs(1),
             untimed: Duration::from_secs(3),
@@ -58,6 +61,7 @@ impl Effort {
             replacements: 50_000,
             packing_replacements: 100_000,
             oracle_replacements: 30_000,
+            block_pairs: 100_000,
             setup: Duration::from_millis(200),
             round: Duration::from_millis(25),
             untimed: Duration::from_millis(200),
@@ -174,11 +178,14 @@ impl std::fmt::Display for Stop {
     }
 }
 
-/// A contestant, whatever its type. The time of every turn is measured inside, where the type is known.
-pub trait Contestant {
+/// Who has a row in tables.
+pub trait Named {
     /// The name in tables.
     fn name(&self) -> &'static str;
+}
 
+/// A contestant, whatever its type. The time of every turn is measured inside, where the type is known.
+pub trait Contestant: Named {
     /// Checks it against a bitmap.
     fn verify(&self, seed: u64) -> Outcome<Verdict>;
 
@@ -204,7 +211,7 @@ pub trait Contestant {
 /// A contestant made by `make` for each turn anew.
 pub struct Entry<M> {
     name: &'static str,
-    make: M,
+    pub(crate) make: M,
 }
 
 impl<M> Entry<M> {
@@ -214,11 +221,13 @@ impl<M> Entry<M> {
     }
 }
 
-impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
+impl<M> Named for Entry<M> {
     fn name(&self) -> &'static str {
         self.name
     }
+}
 
+impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
     fn verify(&self, seed: u64) -> Outcome<Verdict> {
         shielded(|| verify::run(&self.make, seed))
     }
@@ -249,7 +258,7 @@ impl<P: Peer, M: Fn(Space) -> P> Contestant for Entry<M> {
 }
 
 /// Runs a turn; a panic of the contestant is its result, not the end of the comparison.
-fn shielded<T>(turn: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+pub(crate) fn shielded<T>(turn: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));
     let result = catch_unwind(AssertUnwindSafe(turn));
@@ -280,11 +289,11 @@ struct Row {
 
 impl<'a> Board<'a> {
     /// An empty board of `workload` for the given contestants.
-    pub fn new(
+    pub fn new<C: Named + ?Sized>(
         records: &'a mut Records,
         group: Group,
         workload: impl Into<String>,
-        contestants: &[Box<dyn Contestant>],
+        contestants: &[Box<C>],
     ) -> Board<'a> {
         let rows = contestants
             .iter()
@@ -360,13 +369,13 @@ impl<'a> Board<'a> {
 }
 
 /// Lets every contestant have its turns, round by round.
-pub fn interleave(
+pub fn interleave<C: Named + ?Sized>(
     mut board: Board<'_>,
-    contestants: &[Box<dyn Contestant>],
+    contestants: &[Box<C>],
     rounds: usize,
     effort: &Effort,
     progress: &dyn Fn(&str),
-    turn: impl Fn(&dyn Contestant, usize) -> Outcome<Vec<(Measure, f64)>>,
+    turn: impl Fn(&C, usize) -> Outcome<Vec<(Measure, f64)>>,
 ) {
     for round in 0..rounds {
         for (index, contestant) in contestants.iter().enumerate() {

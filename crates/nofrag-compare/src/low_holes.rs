@@ -6,8 +6,9 @@
 
 use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};
-use crate::record::{Group, Records};
-use crate::speed::{PAGES, Timing, add_ratios, as_samples, timing};
+use crate::record::{Group, Measure, Records};
+use crate::roster::OFFSET;
+use crate::speed::{PAGES, Timing, as_samples, timing};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
 
 /// The published number of areas.
@@ -105,6 +106,6 @@ pub fn run(
         interleave(board, contestants, rounds, effort, progress, |contestant, _| {
             contestant.low_holes(holes, effort).map(as_samples)
         });
-        add_ratios(records, Group::LowHoles, &workload(holes), contestants);
+        records.add_ratios(&workload(holes), Measure::NsPerOp, OFFSET, Measure::OverOffset);
     }
 }

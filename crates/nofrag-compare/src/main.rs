@@ -1,4 +1,5 @@
-//! Side by side: nofrag's range allocator against published crates and the standard library, in one run.
+//! Side by side: nofrag's range allocator against published crates and the standard library, and its small mappings
+//! against Linux's rules for them, in one run.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -8,12 +9,13 @@ use nofrag_compare::origin::Origin;
 use nofrag_compare::record::{Group, Records};
 use nofrag_compare::report::Report;
 use nofrag_compare::{
-    footprint, latency, low_holes, oracle, packing, roster, speed, targets, verify,
+    blocks, footprint, latency, low_holes, oracle, packing, roster, speed, targets, verify,
 };
 use std::path::PathBuf;
 use std::thread;
 
-/// Compares nofrag's range allocator with published crates and the standard library.
+/// Compares nofrag's range allocator with published crates and the standard library, and its small mappings with
+/// Linux's rules for them (--only blocks).
 ///
 /// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0
 /// when the run is complete, whatever the figures; 1 when it could not be carried out.
@@ -26,7 +28,8 @@ struct Options {
     /// Only these tables (can be given several times).
     #[arg(long, value_name = "GROUP", value_enum)]
     only: Vec<Group>,
-    /// Only contestants whose name contains this text (can be given several times); offset-allocator always takes part.
+    /// Only contestants whose name contains this text (can be given several times); offset-allocator always takes part,
+    /// and so does everyone in blocks.
     #[arg(long, value_name = "TEXT")]
     contestant: Vec<String>,
     /// Print one JSON object in place of tables.
@@ -56,7 +59,7 @@ fn main() -> Result<()> {
 fn run(options: &Options) -> Result<()> {
     let effort = if options.quick { Effort::quick() } else { Effort::full() };
     let mut origin = Origin::here(options.seed, if options.quick { "quick" } else { "full" });
-    let records = measure(options, &effort);
+    let records = measure(options, &effort, &origin.allowed);
     origin.finish();
     let targets = targets::all(&records);
     let report = Report { origin, targets, records };
@@ -84,18 +87,19 @@ fn chosen(options: &Options) -> Vec<Box<dyn Contestant>> {
     all
 }
 
-fn measure(options: &Options, effort: &Effort) -> Records {
+fn measure(options: &Options, effort: &Effort, cpus: &[usize]) -> Records {
     let mut contestants = chosen(options);
     let mut records = Records::default();
     let bar = progress_bar();
-    verify::run_all(&mut records, &contestants, effort, options.seed, &|name| {
-        bar.set_message(format!("verify: {name}"));
-    });
-    contestants.retain(|contestant| !verify::is_wrong(&records, contestant.name()));
-    for group in Group::ALL {
-        if !options.only.is_empty() && !options.only.contains(&group) {
-            continue;
-        }
+    let is_wanted = |group| options.only.is_empty() || options.only.contains(&group);
+    // Small mappings have contestants of their own.
+    if Group::ALL.into_iter().any(|group| group != Group::Blocks && is_wanted(group)) {
+        verify::run_all(&mut records, &contestants, effort, options.seed, &|name| {
+            bar.set_message(format!("verify: {name}"));
+        });
+        contestants.retain(|contestant| !verify::is_wrong(&records, contestant.name()));
+    }
+    for group in Group::ALL.into_iter().filter(|&group| is_wanted(group)) {
         let name = format!("{group:?}").to_lowercase();
         let progress = |contestant: &str| bar.set_message(format!("{name}: {contestant}"));
         let (records, seed) = (&mut records, options.seed);
@@ -108,6 +112,9 @@ fn measure(options: &Options, effort: &Effort) -> Records {
             Group::Packing => packing::run_packing(records, &contestants, effort, seed, &progress),
             Group::Shrink => packing::run_shrink(records, &contestants, effort, seed, &progress),
             Group::Oracle => oracle::run(records, effort, seed, &progress),
+            Group::Blocks => {
+                blocks::run(records, &blocks::contestants(), effort, seed, cpus, &progress);
+            }
         }
     }
     bar.finish_and_clear();

@@ -14,6 +14,9 @@ pub struct Origin {
     pub processor: String,
     /// CPUs that the process may use.
     pub cpus: usize,
+    /// Their numbers.
+    #[serde(skip)]
+    pub allowed: Vec<usize>,
     /// The CPU that the run was pinned to.
     pub pinned_to: Option<usize>,
     /// Kernel release.
@@ -38,12 +41,13 @@ impl Origin {
     /// The present machine and binary; pins the calling thread to one CPU, where that is allowed.
     #[must_use]
     pub fn here(seed: u64, effort: &'static str) -> Origin {
-        let cpus = allowed_cpus();
+        let allowed = allowed_cpus();
         Origin {
             started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             processor: processor(),
-            cpus: cpus.len().max(1),
-            pinned_to: cpus.last().copied().and_then(pin),
+            cpus: allowed.len().max(1),
+            pinned_to: allowed.last().copied().and_then(pin),
+            allowed,
             kernel: trimmed("/proc/sys/kernel/osrelease"),
             rustc: env!("COMPARE_RUSTC").to_owned(),
             profile: env!("COMPARE_PROFILE").to_owned(),
@@ -112,7 +116,8 @@ fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-fn pin(cpu: usize) -> Option<usize> {
+/// Lets the calling thread run on this CPU only; its number, if that is allowed.
+pub fn pin(cpu: usize) -> Option<usize> {
     let mut one = CpuSet::new();
     one.set(cpu);
     sched_setaffinity(None, &one).ok().map(|()| cpu)

@@ -22,11 +22,13 @@ pub enum Group {
     Shrink,
     /// `Lowest` against a linear scan.
     Oracle,
+    /// Small mappings, cut from blocks.
+    Blocks,
 }
 
 impl Group {
     /// All groups, in the order of the report.
-    pub const ALL: [Group; 8] = [
+    pub const ALL: [Group; 9] = [
         Group::Verify,
         Group::Speed,
         Group::LowHoles,
@@ -35,6 +37,7 @@ impl Group {
         Group::Packing,
         Group::Shrink,
         Group::Oracle,
+        Group::Blocks,
     ];
 
     /// The heading in the report.
@@ -49,6 +52,7 @@ impl Group {
             Group::Packing => "Packing at 90 % occupancy of 2^20 pages",
             Group::Shrink => "Footprint after shrinking to 10 % and churning",
             Group::Oracle => "Lowest at 90 % against a linear scan",
+            Group::Blocks => "Small mappings: map_ram and unmap_ram",
         }
     }
 }
@@ -101,6 +105,38 @@ pub enum Measure {
     Aligns,
     /// 1 if the whole space can be had in one piece once everything is freed.
     WholeAgain,
+    /// Nanoseconds per mapping, made and ended.
+    NsPerPair,
+    /// Time over that of nofrag's handle in the same round.
+    OverHandle,
+    /// Nanoseconds per pair of one thread alone, by the clock on the wall.
+    NsAlone,
+    /// The same of each of two threads.
+    NsBeside,
+    /// Time beside another thread over the time alone.
+    OverAlone,
+    /// Locked operations per pair of one thread alone.
+    LockedAlone,
+    /// The same of each of two threads.
+    LockedBeside,
+    /// How often a thread waits for a lock, per pair of two threads.
+    ConflictsBeside,
+    /// Locks taken to end one mapping.
+    LocksPerUnmap,
+    /// Locked operations to end one mapping.
+    LockedPerUnmap,
+    /// Pages of blocks per mapped page.
+    PagesPerLive,
+    /// Flushes for 1,024 pages whose mapping ended.
+    FlushesPer1024,
+    /// Blocks looked at.
+    Visited,
+    /// The most blocks looked at in one hold of a lock.
+    MostPerHold,
+    /// Locks taken.
+    Locks,
+    /// Microseconds of the call.
+    UsPerCall,
 }
 
 impl Measure {
@@ -130,6 +166,22 @@ impl Measure {
             Measure::Disjoint => "disjoint",
             Measure::Aligns => "aligns",
             Measure::WholeAgain => "whole again",
+            Measure::NsPerPair => "ns/pair",
+            Measure::OverHandle => "x nofrag's handle",
+            Measure::NsAlone => "ns/pair alone",
+            Measure::NsBeside => "ns/pair, two threads",
+            Measure::OverAlone => "x alone",
+            Measure::LockedAlone => "locked/pair alone",
+            Measure::LockedBeside => "locked/pair, two threads",
+            Measure::ConflictsBeside => "conflicts/pair",
+            Measure::LocksPerUnmap => "locks/unmap",
+            Measure::LockedPerUnmap => "locked/unmap",
+            Measure::PagesPerLive => "pages/live",
+            Measure::FlushesPer1024 => "flushes/1024 freed",
+            Measure::Visited => "blocks visited",
+            Measure::MostPerHold => "most per hold",
+            Measure::Locks => "locks",
+            Measure::UsPerCall => "us",
         }
     }
 
@@ -138,13 +190,26 @@ impl Measure {
     pub fn digits(self) -> usize {
         match self {
             Measure::OverOffset
+            | Measure::OverHandle
+            | Measure::OverAlone
+            | Measure::LockedAlone
+            | Measure::LockedBeside
+            | Measure::LocksPerUnmap
+            | Measure::LockedPerUnmap
+            | Measure::PagesPerLive
             | Measure::FirstFailurePercent
             | Measure::OccupancyPercent
             | Measure::HeapCallsPerOp => 2,
-            Measure::LargestOverFree | Measure::SpanOverLiveBefore | Measure::SpanOverLiveAfter => {
-                3
-            }
+            Measure::LargestOverFree
+            | Measure::SpanOverLiveBefore
+            | Measure::SpanOverLiveAfter
+            | Measure::FlushesPer1024 => 3,
+            Measure::ConflictsBeside => 5,
             Measure::NsPerOp
+            | Measure::NsPerPair
+            | Measure::NsAlone
+            | Measure::NsBeside
+            | Measure::UsPerCall
             | Measure::BytesPerHole
             | Measure::OwnBytesPerHole
             | Measure::LowestPercent => 1,
@@ -233,6 +298,22 @@ impl Records {
         let matches =
             |record: &&Record| record.workload == workload && record.contestant == contestant;
         self.0.iter().filter(matches).find_map(|record| record.note.as_deref())
+    }
+
+    /// Adds for everyone who was measured `of`, round by round, how many times larger it is than `reference`'s.
+    pub fn add_ratios(&mut self, workload: &str, of: Measure, reference: &str, over: Measure) {
+        let divisor = self.samples(workload, reference, of).to_vec();
+        let is_dividend =
+            |record: &&Record| record.workload == workload && record.measure == Some(of);
+        let with_ratios = |record: &Record| Record {
+            measure: Some(over),
+            samples: ratios(&record.samples, &divisor),
+            note: None,
+            ..record.clone()
+        };
+        let mut added: Vec<Record> = self.0.iter().filter(is_dividend).map(with_ratios).collect();
+        added.retain(|record| !record.samples.is_empty());
+        self.0.append(&mut added);
     }
 
     /// Each value of `key` once, in order of first appearance, among the records of `group`.

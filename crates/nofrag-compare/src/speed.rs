@@ -6,7 +6,7 @@
 
 use crate::contest::{Board, Contestant, CpuClock, Effort, Outcome, Stop, TimeBox, interleave};
 use crate::peers::{Peer, Space};
-use crate::record::{Group, Measure, Records, ratios};
+use crate::record::{Group, Measure, Records};
 use crate::roster::OFFSET;
 use crate::trace::{Churn, Replacement};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
@@ -149,7 +149,7 @@ pub fn run(
         interleave(board, contestants, effort.rounds, effort, progress, |contestant, _| {
             contestant.churn(&churn, effort).map(as_samples)
         });
-        add_ratios(records, Group::Speed, &workload(live), contestants);
+        records.add_ratios(&workload(live), Measure::NsPerOp, OFFSET, Measure::OverOffset);
     }
 }
 
@@ -157,28 +157,4 @@ pub fn run(
 #[must_use]
 pub fn as_samples(timing: Timing) -> Vec<(Measure, f64)> {
     vec![(Measure::NsPerOp, timing.ns_per_op), (Measure::HeapCallsPerOp, timing.heap_calls_per_op)]
-}
-
-/// Adds each contestant's time over offset-allocator's, round by round.
-pub fn add_ratios(
-    records: &mut Records,
-    group: Group,
-    workload: &str,
-    contestants: &[Box<dyn Contestant>],
-) {
-    let reference = records.samples(workload, OFFSET, Measure::NsPerOp).to_vec();
-    for contestant in contestants {
-        let own = records.samples(workload, contestant.name(), Measure::NsPerOp);
-        let samples = ratios(own, &reference);
-        if !samples.is_empty() {
-            records.0.push(crate::record::Record {
-                group,
-                workload: workload.to_owned(),
-                contestant: contestant.name().to_owned(),
-                measure: Some(Measure::OverOffset),
-                samples,
-                note: None,
-            });
-        }
-    }
 }

@@ -1,11 +1,13 @@
 //! What nofrag set itself, what it reached, met or missed. A row without a measurement says so; none is left out.
 
+use crate::blocks::programs::Program;
+use crate::blocks::turns::ALIAS_DIRTY;
 use crate::contest::BOTH_SIZES;
 use crate::packing::{Refill, packing_workload, shrink_workload};
 use crate::record::{Group, Measure, Records, Summary, ratios};
 use crate::roster::{BEST, BEST_FIT, DYNAMIC, FIRST_FIT, LOWEST};
 use crate::trace::Sizes;
-use crate::{latency, low_holes, oracle, speed};
+use crate::{blocks, latency, low_holes, oracle, speed};
 use serde::Serialize;
 
 /// What became of a target.
@@ -108,6 +110,16 @@ fn missing(what: String, bound: String) -> Target {
     Target { what, bound, reached: "-".to_owned(), verdict: Verdict::NotMeasured }
 }
 
+/// A row that another command measures.
+fn elsewhere(what: &str, bound: &str) -> Target {
+    Target {
+        what: what.to_owned(),
+        bound: bound.to_owned(),
+        reached: "-".to_owned(),
+        verdict: Verdict::Elsewhere,
+    }
+}
+
 /// All rows, from what was measured.
 #[must_use]
 pub fn all(records: &Records) -> Vec<Target> {
@@ -118,12 +130,10 @@ pub fn all(records: &Records) -> Vec<Target> {
     rows.extend(oracle_rows(records));
     rows.extend(best_rows(records));
     rows.extend(dynamic_rows(records));
-    rows.push(Target {
-        what: "longest purge hold, 1e5 lazy areas".to_owned(),
-        bound: "see the vmap layer".to_owned(),
-        reached: "-".to_owned(),
-        verdict: Verdict::Elsewhere,
-    });
+    rows.push(elsewhere("longest purge hold, 1e5 lazy areas", "see the vmap layer"));
+    rows.extend(pair_rows(records));
+    rows.extend(thread_rows(records));
+    rows.extend(block_rows(records));
     rows
 }
 
@@ -278,4 +288,70 @@ fn nobody_else_row(records: &Records) -> Target {
             verdict: if own && others.is_empty() { Verdict::Met } else { Verdict::Missed },
         },
     }
+}
+
+fn pair_rows(records: &Records) -> Vec<Target> {
+    let demands = [
+        (Program::OnePage, blocks::HANDLE, 15.0),
+        (Program::OnePage, blocks::CALL, 25.0),
+        (Program::W1, blocks::HANDLE, 15.0),
+        (Program::W2, blocks::HANDLE, 25.0),
+        (Program::W3, blocks::HANDLE, 15.0),
+    ];
+    let mut rows = Vec::from(demands.map(|(program, name, bound)| {
+        let workload = blocks::pairs_workload(program);
+        let samples = records.samples(&workload, name, Measure::NsPerPair);
+        judged(format!("{workload}: {name}"), Bound::AtMost(bound), " ns", 1, samples)
+    }));
+    let what = format!("instructions of a pair of 1 page: {}", blocks::HANDLE);
+    rows.push(elsewhere(&what, "at most 120, by callgrind"));
+    rows
+}
+
+/// What a second thread may add. Its nanoseconds depend on a quiet host, its locked operations and conflicts do not.
+fn thread_rows(records: &Records) -> Vec<Target> {
+    let mut rows = Vec::new();
+    for name in [blocks::HANDLE, blocks::CALL] {
+        for program in Program::THREADED {
+            let workload = blocks::threads_workload(program);
+            let of = |measure| records.samples(&workload, name, measure);
+            let what = |what: &str| format!("{workload}: {name}, {what}");
+            let added = ratios(of(Measure::LockedBeside), of(Measure::LockedAlone));
+            let row = what("locked operations over those of one");
+            rows.push(judged(row, Bound::AtMost(1.05), "x", 3, &added));
+            let row = what("conflicts per pair");
+            rows.push(judged(row, Bound::AtMost(0.001), "", 5, of(Measure::ConflictsBeside)));
+            let (row, bound) = (what("time over one thread's"), Bound::AtMost(1.2));
+            rows.push(judged(row, bound, "x", 2, of(Measure::OverAlone)));
+        }
+        let workload = blocks::threads_workload(Program::Largest);
+        let samples = records.samples(&workload, name, Measure::NsBeside);
+        rows.push(judged(format!("{workload}: {name}"), Bound::AtMost(60.0), " ns", 1, samples));
+    }
+    rows
+}
+
+fn block_rows(records: &Records) -> Vec<Target> {
+    let mut rows = Vec::new();
+    for name in [blocks::HANDLE, blocks::CALL] {
+        let demands = [
+            (blocks::UNMAPS, "locks taken", 0.0, Measure::LocksPerUnmap),
+            (blocks::LIFETIMES, "pages of blocks per mapped page", 2.0, Measure::PagesPerLive),
+            (blocks::LIFETIMES, "flushes per 1024 pages freed", 1.0, Measure::FlushesPer1024),
+        ];
+        for (workload, what, bound, measure) in demands {
+            let what = format!("{workload}: {name}, {what}");
+            let samples = records.samples(workload, name, measure);
+            rows.push(judged(what, Bound::AtMost(bound), "", 2, samples));
+        }
+    }
+    for dirty in ALIAS_DIRTY {
+        let workload = blocks::aliases_workload(dirty);
+        let of = |measure| records.samples(&workload, blocks::CALL, measure);
+        let (what, bound) = (format!("{workload}: visited"), Bound::AtMost(dirty as f64));
+        rows.push(judged(what, bound, " blocks", 0, of(Measure::Visited)));
+        let (what, bound) = (format!("{workload}: in one hold"), Bound::AtMost(64.0));
+        rows.push(judged(what, bound, " blocks", 0, of(Measure::MostPerHold)));
+    }
+    rows
 }

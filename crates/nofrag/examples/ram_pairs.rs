@@ -10,6 +10,8 @@
 //!         target/release/examples/ram_pairs nofrag handle one $pairs 2>&1 | grep Collected
 //! done
 //! ```
+//!
+//! `results/2026-11-21-vm-block-instructions/measure.sh` does so for every workload and four presets.
 
 #![allow(clippy::disallowed_types)] // an example has the standard library
 

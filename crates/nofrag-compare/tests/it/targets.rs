@@ -1,5 +1,7 @@
 //! The table of targets judges what was measured and hides nothing.
 
+use nofrag_compare::blocks::programs::Program;
+use nofrag_compare::blocks::{self, CALL, HANDLE};
 use nofrag_compare::packing::{Refill, packing_workload, shrink_workload};
 use nofrag_compare::record::{Group, Measure, Record, Records, Summary, ratios};
 use nofrag_compare::roster::{BEST, BEST_FIT, DYNAMIC, LOWEST, OFFSET};
@@ -82,6 +84,29 @@ fn a_peer_that_also_packs_and_shrinks_is_named() {
     let rows = all(&records);
     let row = check_row(&rows, "peers that have both", Verdict::Missed);
     assert!(row.reached.contains(OFFSET), "{row:?}");
+}
+
+#[test]
+fn a_handle_and_a_call_have_bounds_of_their_own() {
+    let workload = blocks::pairs_workload(Program::OnePage);
+    let of = |name| record(&workload, name, Measure::NsPerPair, &[20.0, 16.0, 15.5]);
+    let rows = all(&Records(vec![of(HANDLE), of(CALL)]));
+    check_row(&rows, &format!("{workload}: {HANDLE}"), Verdict::Missed);
+    check_row(&rows, &format!("{workload}: {CALL}"), Verdict::Met);
+}
+
+#[test]
+fn a_second_thread_must_not_add_locked_operations() {
+    let workload = blocks::threads_workload(Program::Largest);
+    let with = |beside: f64| {
+        all(&Records(vec![
+            record(&workload, CALL, Measure::LockedAlone, &[3.0]),
+            record(&workload, CALL, Measure::LockedBeside, &[beside]),
+        ]))
+    };
+    let what = format!("{workload}: {CALL}, locked");
+    check_row(&with(3.1), &what, Verdict::Met);
+    check_row(&with(4.0), &what, Verdict::Missed);
 }
 
 #[test]
