@@ -166,7 +166,9 @@ fn a_handle_turns_its_pools_into_blocks_and_back() {
         };
         for _ in 0..2 {
             let areas = [(); FOUR_BLOCKS as usize / 16].map(|()| alloc(&mut handle));
-            areas.into_iter().for_each(|start| drop(handle.free(start).unwrap()));
+            for start in areas {
+                handle.free(start).unwrap();
+            }
             space.step(Budget { areas: usize::MAX });
             // It moves what was flushed into the pools.
             let area = alloc(&mut handle);
