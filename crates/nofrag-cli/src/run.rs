@@ -104,6 +104,10 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let claims = if args.check { Claims::Listed } else { Claims::Counted };
     let mut results = Vec::new();
     for scenario in chosen(name)? {
+        if name == "all" && !scenario.has_mode(args.mode) {
+            eprintln!("left out: {} has no mode {}", scenario.name(), args.mode.name());
+            continue;
+        }
         let report = scenario.run(&args.options(), &Bar::default())?;
         let summary = render::summary(scenario, &report, &origin, claims);
         if !args.json {

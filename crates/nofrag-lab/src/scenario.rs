@@ -25,6 +25,11 @@ pub trait Scenario: Sync {
     /// Its programs in their order.
     fn programs(&self) -> Vec<ProgramInfo>;
 
+    /// Whether its programs can be driven this way.
+    fn has_mode(&self, mode: Mode) -> bool {
+        mode == Mode::Compare
+    }
+
     /// Runs it.
     ///
     /// # Errors

@@ -104,6 +104,17 @@ fn bad_use_names_what_there_is() {
 }
 
 #[test]
+fn all_leaves_out_scenarios_that_lack_the_mode() {
+    let few = ["run", "all", "--mode", "smoke", "--design", "nofrag", "--loops", "5"];
+    let output = nofrag(&[&few[..], &["--repeat", "1", "--mask", "fix_size_alloc"]].concat());
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(err.contains("left out: vm-map-ram-2015 has no mode smoke"), "{err}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(SCENARIO) && !text.contains("vmap-blocks-2023"), "{text}");
+}
+
+#[test]
 fn all_runs_every_scenario() {
     let output = nofrag(&["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();

@@ -71,6 +71,10 @@ impl Scenario for VmapAreas2019 {
         SPECS.iter().map(|spec| spec.info).collect()
     }
 
+    fn has_mode(&self, _mode: Mode) -> bool {
+        true
+    }
+
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
         let plan = plan(options)?;
