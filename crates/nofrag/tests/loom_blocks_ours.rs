@@ -193,8 +193,13 @@ fn must_be_flushed<const CLEARS: bool>(space: &Space<CLEARS>, area: RamArea) {
 }
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_to(4, model);
+}
+
+/// With at most so many preemptions: for models of many steps.
+fn explore_to(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(4);
+    builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
     builder.check(model);
 }
@@ -442,5 +447,60 @@ fn a_slow_unmap_against_a_new_owner() {
         must_be_flushed(&space, area);
         thread.join().unwrap();
         close(&space, []);
+    });
+}
+
+/// A block is handed over while a mapping in it is ended, and then serves its new owner.
+#[test]
+fn hand_over_against_unmap() {
+    for late in [false, true] {
+        explore(move || {
+            let space = Setup { late, ..ONE_BLOCK }.space();
+            let [kept, ended] =
+                [8, 32].map(|pages| space.map_ram(cpu(&space, 0), pages, &()).unwrap());
+            let other = space.clone();
+            let thread = thread::spawn(move || other.unmap_ram(cpu(&other, 0), ended).unwrap());
+            assert_eq!(space.hand_over(cpu(&space, 0), cpu(&space, 1)), Ok(1));
+            let rest = space.map_ram(cpu(&space, 1), 16, &()).unwrap();
+            thread.join().unwrap();
+            let again = space.map_ram(cpu(&space, 1), 32, &()).unwrap();
+            close(&space, [kept, rest, again]);
+        });
+    }
+}
+
+/// An alias flush beside a block that goes over, to a CPU whose turn comes before or after its old owner's.
+#[test]
+fn hand_over_against_unmap_aliases() {
+    for (from, to) in [(0, 1), (1, 0)] {
+        explore_to(2, move || {
+            let space = ONE_BLOCK.space();
+            let [kept, ended] =
+                [8, 32].map(|pages| space.map_ram(cpu(&space, from), pages, &()).unwrap());
+            let other = space.clone();
+            let thread = thread::spawn(move || {
+                other.unmap_ram(cpu(&other, 1), ended).unwrap();
+                other.unmap_aliases();
+                must_be_flushed(&other, ended);
+            });
+            assert_eq!(space.hand_over(cpu(&space, from), cpu(&space, to)), Ok(1));
+            thread.join().unwrap();
+            close(&space, [kept]);
+        });
+    }
+}
+
+/// A block is handed over while its new owner maps.
+#[test]
+fn hand_over_against_map() {
+    explore(|| {
+        let space = TWO_BLOCKS.space();
+        let kept = space.map_ram(cpu(&space, 0), 8, &()).unwrap();
+        let other = space.clone();
+        let thread = thread::spawn(move || place(other.map_ram(cpu(&other, 1), 32, &())));
+        assert_eq!(space.hand_over(cpu(&space, 0), cpu(&space, 1)), Ok(1));
+        let area = thread.join().unwrap().expect("there is room for both");
+        let more = space.map_ram(cpu(&space, 1), 32, &()).unwrap();
+        close(&space, [kept, area, more]);
     });
 }

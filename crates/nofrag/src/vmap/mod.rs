@@ -41,6 +41,7 @@ pub use policy::{
 pub use ram::{AliasProgress, Piece};
 pub use request::{
     Area, AreaError, AreaKind, AreaRequest, AreaState, Busy, ConfigError, FreeAreaError,
-    GroupError, Guard, LoadError, MapRamError, RamArea, UnmapRamError, VmapConfig, Wait,
+    GroupError, Guard, HandOverError, LoadError, MapRamError, RamArea, UnmapRamError, VmapConfig,
+    Wait,
 };
 pub use space::{Budget, CpuHandle, Progress, VmapSpace};

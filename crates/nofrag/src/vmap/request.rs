@@ -307,6 +307,32 @@ pub enum Busy {
     UnknownCpu,
 }
 
+/// Why a CPU's blocks were not handed over; nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOverError {
+    /// A handle for one of the CPUs is out.
+    Held,
+    /// One of the CPUs is not one of the space's.
+    UnknownCpu,
+    /// No memory for the records of the one that gets them.
+    OutOfMetadata,
+}
+
+impl From<Busy> for HandOverError {
+    fn from(why: Busy) -> Self {
+        match why {
+            Busy::Held => HandOverError::Held,
+            Busy::UnknownCpu => HandOverError::UnknownCpu,
+        }
+    }
+}
+
+impl From<OutOfMetadata> for HandOverError {
+    fn from(_: OutOfMetadata) -> Self {
+        HandOverError::OutOfMetadata
+    }
+}
+
 impl From<OutOfMetadata> for AreaError {
     fn from(_: OutOfMetadata) -> Self {
         AreaError::OutOfMetadata
@@ -461,6 +487,16 @@ impl fmt::Display for Busy {
     }
 }
 
+impl fmt::Display for HandOverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HandOverError::Held => "a handle for one of the CPUs is out",
+            HandOverError::UnknownCpu => NO_SUCH_CPU,
+            HandOverError::OutOfMetadata => NO_METADATA,
+        })
+    }
+}
+
 impl core::error::Error for AreaError {}
 impl core::error::Error for FreeAreaError {}
 impl<X: fmt::Debug + fmt::Display> core::error::Error for MapRamError<X> {}
@@ -469,3 +505,4 @@ impl core::error::Error for LoadError {}
 impl core::error::Error for GroupError {}
 impl core::error::Error for ConfigError {}
 impl core::error::Error for Busy {}
+impl core::error::Error for HandOverError {}

@@ -11,9 +11,9 @@ use super::nofrag::{CpuPools, Nofrag};
 use super::ram::Held;
 use super::{
     Area, AreaError, AreaKind, AreaRequest, AreaState, BlockIndex, BlockPolicy, Busy, ConfigError,
-    Drain, DrainYield, FreeAreaError, Freed, GroupError, Guard, Layout, LazyStore, LoadError,
-    MapRamError, Mapper, Notifier, Pools, RamArea, Reuse, UnmapRamError, VmapConfig, VmapPolicy,
-    Wait,
+    Drain, DrainYield, FreeAreaError, Freed, GroupError, Guard, HandOverError, Layout, LazyStore,
+    LoadError, MapRamError, Mapper, Notifier, Pools, RamArea, Reuse, UnmapRamError, VmapConfig,
+    VmapPolicy, Wait,
 };
 use crate::check::{Check, Violation};
 use crate::cpu::{CpuId, CpuSet};
@@ -566,18 +566,53 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// # Errors
     /// [`Busy`] if another handle for the same CPU is out.
     pub fn cpu(&self, cpu: CpuId) -> Result<CpuHandle<'_, M, E>, Busy> {
-        if !self.knows(cpu) {
-            return Err(Busy::UnknownCpu);
-        }
-        if self.held[cpu.rank()].swap(true, Ordering::Acquire) {
-            return Err(Busy::Held);
-        }
+        let claim = self.claim(cpu)?;
         let pools = match &self.engine {
             Engine::Linux(_) => None,
             Engine::Nofrag(engine) => engine.take_pools(cpu),
         };
         let arena = self.blocks.take_arena(cpu);
-        Ok(CpuHandle { space: self, cpu, pools, arena })
+        Ok(CpuHandle { space: self, cpu, pools, arena, _claim: claim })
+    }
+
+    /// Keeps others from taking the CPU.
+    fn claim(&self, cpu: CpuId) -> Result<CpuClaim<'_>, Busy> {
+        let held = self.held.get(cpu.rank()).ok_or(Busy::UnknownCpu)?;
+        match held.swap(true, Ordering::Acquire) {
+            true => Err(Busy::Held),
+            false => Ok(CpuClaim(held)),
+        }
+    }
+
+    /// Makes the blocks of a CPU that goes away another CPU's: with what is free in them, and with what comes back once
+    /// it is unmapped, which anyone may do meanwhile. Idle blocks are given back instead. How many went over.
+    ///
+    /// [`find`](Self::find) still names the CPU that took the block. Waits for flushes. While it works, `from` maps
+    /// nothing ([`MapRamError::CpuHeld`]); `to` does. Linux has nothing of the kind: in its presets free slots stay
+    /// with their CPU until the block is idle and purged, and the answer is 0.
+    ///
+    /// ```
+    /// # use nofrag::cpu::CpuSet;
+    /// # use nofrag::ranges::Span;
+    /// # use nofrag::vmap::{VmapConfig, VmapPolicy, VmapSpace};
+    /// # let cpus = CpuSet::first(2)?;
+    /// # let (leaving, staying) = (cpus.by_rank(0).unwrap(), cpus.by_rank(1).unwrap());
+    /// # let span = Span::new(0x1000, 0x9000)?;
+    /// # let space = VmapSpace::new(VmapConfig { span, cpus, policy: VmapPolicy::NOFRAG }, (), ())?;
+    /// let left_behind = space.map_ram(leaving, 1, &())?;
+    /// assert_eq!(space.hand_over(leaving, staying)?, 1);
+    /// let beside = space.map_ram(staying, 1, &())?;
+    /// assert_eq!(beside.start.get() / 1024, left_behind.start.get() / 1024); // the same block
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`HandOverError`]; a CPU may not hand over to itself ([`HandOverError::Held`]).
+    pub fn hand_over(&self, from: CpuId, to: CpuId) -> Result<u64, HandOverError> {
+        let mut source = self.cpu(from)?;
+        let _target = self.claim(to)?;
+        let arena = source.arena.as_mut();
+        Ok(arena.map_or(Ok(0), |arena| self.blocks.hand_over(from, arena, to, self))?)
     }
 
     /// Counts since construction. Takes every lock in turn.
@@ -707,6 +742,18 @@ pub struct CpuHandle<'a, M: Mapper = (), E: EventSink = ()> {
     pools: Option<CpuPools>,
     /// Under [`BlockIndex::Direct`](super::BlockIndex::Direct): the CPU's blocks, likewise.
     arena: Option<Arena>,
+    /// Ends after everything was put back.
+    _claim: CpuClaim<'a>,
+}
+
+/// The right to a CPU, as long as it lives.
+#[derive(Debug)]
+struct CpuClaim<'a>(&'a AtomicBool);
+
+impl Drop for CpuClaim<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
@@ -726,7 +773,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
 
     #[inline(never)]
     fn alloc_anyhow(&mut self, request: &AreaRequest) -> Result<Area, AreaError> {
-        let CpuHandle { space, cpu, pools, arena } = self;
+        let CpuHandle { space, cpu, pools, arena, .. } = self;
         let (Engine::Nofrag(engine), Some(pools)) = (&space.engine, pools) else {
             return space.alloc(*cpu, request);
         };
@@ -757,7 +804,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let CpuHandle { space, cpu, pools: own_pools, arena } = self;
+        let CpuHandle { space, cpu, pools: own_pools, arena, .. } = self;
         let held = Held { pools: own_pools.as_mut(), arena: arena.as_mut() };
         space.map_ram_from(*cpu, held, pages, context)
     }
@@ -794,7 +841,6 @@ impl<M: Mapper, E: EventSink> Drop for CpuHandle<'_, M, E> {
         if let Some(arena) = self.arena.take() {
             self.space.blocks.put_arena(self.cpu, arena, self.space);
         }
-        self.space.held[self.cpu.rank()].store(false, Ordering::Release);
     }
 }
 

@@ -502,3 +502,18 @@ fn undoing_a_refused_mapping_flushes_nothing() {
         check_all_comes_back(preset.name, &space);
     }
 }
+
+/// The pages come back to the block from which slots are being cut, below the place that has been reached.
+#[test]
+fn the_last_block_serves_again_before_exhaustion_is_reported() {
+    let preset = presets_with(GEOMETRIES[0], 1 << 40).find(|it| it.name == "nofrag").unwrap();
+    let book = PageBook::new(span(0x1000, 64), 1);
+    let space = block_space(preset.policy, gappy_cpus(), book);
+    let by = cpu_of(&space, 0);
+    let [kept, ended, last] = [8, 32, 16].map(|pages| must_map(&space, by, pages));
+    space.unmap_ram(by, ended).unwrap();
+    let again = must_map(&space, by, 32);
+    assert_eq!(again, ended);
+    [kept, again, last].into_iter().for_each(|area| space.unmap_ram(by, area).unwrap());
+    check_all_comes_back(preset.name, &space);
+}

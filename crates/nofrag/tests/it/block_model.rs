@@ -12,8 +12,8 @@ use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
     Area, AreaError, AreaKind, AreaRecord, AreaRequest, AreaState, BlockGeometry, BlockRecord,
-    BlockStats, Budget, CpuHandle, FreeAreaError, Guard, Layout, MapRamError, Piece, Preset,
-    RamArea, UnmapRamError, VmapStats, Wait,
+    BlockStats, Budget, CpuHandle, FreeAreaError, Guard, HandOverError, Layout, MapRamError, Piece,
+    Preset, RamArea, UnmapRamError, VmapStats, Wait,
 };
 use std::sync::atomic::Ordering;
 
@@ -37,6 +37,7 @@ struct Model<'a> {
     handles: Vec<Option<CpuHandle<'a, PageBook>>>,
     random: Random,
     tags: u64,
+    handed_over: bool,
     step: u64,
     /// Steps between two full comparisons.
     check_every: u64,
@@ -351,6 +352,22 @@ impl<'a> Model<'a> {
         }
     }
 
+    fn hand_over(&mut self) {
+        let (from, to) = (self.cpu(), self.cpu());
+        let held = [from, to].iter().any(|cpu| self.handles[cpu.rank()].is_some());
+        match self.space.hand_over(from, to) {
+            Err(why) => assert!(why == HandOverError::Held && (held || from == to)),
+            Ok(count) => {
+                assert!(!held && from != to);
+                let blocks = self.space.blocks().unwrap();
+                let of = |cpu| blocks.iter().filter(|block| block.owner == cpu).count() as u64;
+                assert!(count <= of(to));
+                self.handed_over |= count > 0;
+                assert!(!self.is_sharded() || of(from) == 0, "{blocks:?}");
+            }
+        }
+    }
+
     fn flush_aliases(&mut self) {
         self.space.unmap_aliases();
         let stale = self.space.mapper().all().find(|(_, it)| matches!(it, Behind::Stale(_)));
@@ -358,13 +375,17 @@ impl<'a> Model<'a> {
     }
 
     fn find(&mut self, at: u64) {
+        let found = self.space.find(Vpn(at));
         let expected = match self.covering(at) {
-            Some(Mapping { area: RamArea { start, pages }, by: cpu, .. }) => {
+            Some(Mapping { area: RamArea { start, pages }, by, .. }) => {
+                // A block that was handed over is known by the CPU that took it.
+                let handed = self.handed_over && self.is_small(pages.get());
+                let cpu = if handed { found.map_or(by, |area| area.cpu) } else { by };
                 Some(Area { start, pages, guard: Guard::None, cpu })
             }
             None => self.plain_at(at),
         };
-        assert_eq!(self.space.find(Vpn(at)), expected, "page {at:#x}");
+        assert_eq!(found, expected, "page {at:#x}");
     }
 
     fn find_some(&mut self) {
@@ -493,7 +514,8 @@ impl<'a> Model<'a> {
             78..=82 => self.alloc(),
             83..=88 => self.free(),
             89..=91 => self.read(),
-            92..=94 => self.toggle_handle(),
+            92..=93 => self.toggle_handle(),
+            94 => self.hand_over(),
             95 => self.flush_aliases(),
             96 => drop(self.space.purge_all()),
             97 => drop(self.space.step(Budget { areas: 1 + self.step as usize % 5 })),
@@ -546,6 +568,7 @@ fn run(preset: Preset, bounds: Span, course: Course) {
         handles,
         random: Random::new(course.seed),
         tags: 0,
+        handed_over: false,
         step: 0,
         check_every: course.check_every,
     };

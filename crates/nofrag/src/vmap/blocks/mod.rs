@@ -189,6 +189,21 @@ impl Blocks {
         }
     }
 
+    /// Makes the blocks of a CPU, whose arena the caller has, those of CPU `to`, of which nobody has a handle. How
+    /// many.
+    pub(super) fn hand_over<A: AreaSource>(
+        &self,
+        from: CpuId,
+        arena: &mut Arena,
+        to: CpuId,
+        areas: &A,
+    ) -> Result<u64, OutOfMetadata> {
+        match self {
+            Blocks::Queues(_) => Ok(0),
+            Blocks::Slots(slots) => slots.hand_over(from, arena, to, areas),
+        }
+    }
+
     pub(super) fn add_counters(&self, counters: &mut VmapCounters) {
         on_blocks!(self, it => it.add_counters(counters));
     }

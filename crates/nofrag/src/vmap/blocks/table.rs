@@ -33,6 +33,11 @@ pub(super) struct Position {
     place: u32,
 }
 
+impl Position {
+    /// A place to begin with.
+    pub(super) const NOWHERE: Position = Position { leaf: 0, place: 0 };
+}
+
 impl<T> Table<T> {
     /// A table for blocks of `slots` pages, a power of two, in `span`.
     pub(super) fn new(span: Span, slots: u32) -> Result<Table<T>, OutOfMetadata> {

@@ -80,6 +80,42 @@ struct Own {
     exists: bool,
 }
 
+impl Own {
+    const NOTHING: Own = Own {
+        id: BlockId { start: 0, position: Position::NOWHERE },
+        free: 0,
+        back: 0,
+        bin: FULL,
+        previous: NONE,
+        next: NONE,
+        exists: false,
+    };
+}
+
+/// What a block takes along to another CPU.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    /// Its free slots.
+    mask: Vec<u64>,
+    free: u32,
+    back: u32,
+    /// What the recycler has for its owner.
+    pub(super) ready_mask: Vec<u64>,
+    pub(super) ready: u32,
+}
+
+impl Parcel {
+    pub(super) fn new(slots: u32) -> Result<Parcel, OutOfMetadata> {
+        let words = || {
+            let mut mask = Vec::new();
+            mask.try_reserve_exact(slots.div_ceil(64) as usize).map_err(|_| OutOfMetadata)?;
+            mask.resize(slots.div_ceil(64) as usize, 0);
+            Ok(mask)
+        };
+        Ok(Parcel { mask: words()?, free: 0, back: 0, ready_mask: words()?, ready: 0 })
+    }
+}
+
 /// A slot of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -129,7 +165,7 @@ impl Arena {
         Some(Place { block, slot: next })
     }
 
-    /// Takes `size` slots from anywhere else, and counts the blocks that it looks at: one at most.
+    /// Takes `size` slots from anywhere else, and counts the other blocks that it looks at: one at most.
     pub(super) fn take_elsewhere(&mut self, size: u32) -> Option<Place> {
         if let Some(current) = self.current
             && let Some((start, len)) = bits::run_of(self.mask(current), self.window.end, size)
@@ -152,12 +188,22 @@ impl Arena {
             self.enter(local, start, len);
             return self.take(size);
         }
-        let Some(local) = self.empty.pop() else {
-            self.counters.failed_searches += 1;
-            return None;
-        };
-        self.counters.search_steps += 1;
-        self.enter(local, 0, self.slots);
+        if let Some(local) = self.empty.pop() {
+            self.counters.search_steps += 1;
+            self.enter(local, 0, self.slots);
+            return self.take(size);
+        }
+        let again = self.take_again(size);
+        self.counters.failed_searches += u64::from(again.is_none());
+        again
+    }
+
+    /// Takes `size` slots that have come back to the current block behind its window: better than a new block.
+    fn take_again(&mut self, size: u32) -> Option<Place> {
+        let current = self.current?;
+        self.put_window_back(current);
+        let (start, len) = bits::run_of(self.mask(current), 0, size)?;
+        self.open(current, start, len);
         self.take(size)
     }
 
@@ -275,20 +321,26 @@ impl Arena {
             if !is_current {
                 self.unbin(local);
             }
-            if self.reuse == Reuse::FlushEpoch {
-                let own = &mut self.free[local as usize * self.words..][..self.words];
-                own.iter_mut().zip(mask.iter()).for_each(|(word, back)| *word |= back);
-                self.own(local).free += count;
-                self.counters.recycled_pages += u64::from(count);
-            } else {
-                self.own(local).back += count;
-            }
+            self.regain(local, mask, count);
             mask.fill(0);
             if !is_current {
                 self.shelve(local);
             }
         }
         self.trim(KEPT_EMPTY, limit, let_go);
+    }
+
+    /// Gets slots of a block back, `count` in this mask.
+    #[inline]
+    fn regain(&mut self, local: u32, mask: &[u64], count: u32) {
+        if self.reuse == Reuse::WholeBlock {
+            self.own(local).back += count;
+            return;
+        }
+        let own = self.mask_mut(local).iter_mut();
+        own.zip(mask).for_each(|(word, back)| *word |= back);
+        self.own(local).free += count;
+        self.counters.recycled_pages += u64::from(count);
     }
 
     /// Lets go of empty blocks beyond `kept`, of `limit` at most.
@@ -307,8 +359,7 @@ impl Arena {
         if let Some(current) = self.current
             && self.is_idle(current)
         {
-            self.leave();
-            self.window.end = self.window.next;
+            self.close();
         }
         self.counters.purged += self.empty.len().min(limit) as u64;
         self.trim(0, limit, let_go);
@@ -326,15 +377,7 @@ impl Arena {
         self.vacant.try_reserve(local + 1).map_err(none)?;
         let room = local + 1 - self.empty.len();
         self.empty.try_reserve(room).map_err(none)?;
-        self.blocks.push(Own {
-            id: BlockId::default(),
-            free: 0,
-            back: 0,
-            bin: FULL,
-            previous: NONE,
-            next: NONE,
-            exists: false,
-        });
+        self.blocks.push(Own::NOTHING);
         self.free.resize((local + 1) * self.words, 0);
         Ok(local as u32)
     }
@@ -347,12 +390,39 @@ impl Arena {
     /// Adds an empty block at a provided place.
     pub(super) fn add(&mut self, local: u32, id: BlockId) {
         let slots = self.slots;
-        let unlisted =
-            Own { id, free: slots, back: 0, bin: FULL, previous: NONE, next: NONE, exists: true };
-        *self.own(local) = unlisted;
+        *self.own(local) = Own { id, free: slots, exists: true, ..Own::NOTHING };
         bits::set(self.mask_mut(local), 0, slots);
         self.empty.push(local);
         self.counters.created += 1;
+        self.counters.longest_list = self.counters.longest_list.max(self.block_count());
+    }
+
+    /// Puts the window back, so that every free slot is in its block's mask.
+    pub(super) fn close(&mut self) {
+        self.leave();
+        self.window.end = self.window.next;
+    }
+
+    /// Takes a block out, which is not the current one.
+    pub(super) fn surrender(&mut self, local: u32, parcel: &mut Parcel) {
+        debug_assert_ne!(self.current, Some(local), "the window was closed");
+        self.unbin(local);
+        self.empty.retain(|empty| *empty != local);
+        parcel.mask.copy_from_slice(self.mask(local));
+        self.mask_mut(local).fill(0);
+        let own = self.own(local);
+        own.exists = false;
+        (parcel.free, parcel.back) = (own.free, own.back);
+        self.vacant.push(local);
+    }
+
+    /// Adds a block that was another CPU's at a provided place.
+    pub(super) fn adopt(&mut self, local: u32, id: BlockId, parcel: &Parcel) {
+        let Parcel { free, back, .. } = *parcel;
+        self.mask_mut(local).copy_from_slice(&parcel.mask);
+        *self.own(local) = Own { id, free, back, exists: true, ..Own::NOTHING };
+        self.regain(local, &parcel.ready_mask, parcel.ready);
+        self.shelve(local);
         self.counters.longest_list = self.counters.longest_list.max(self.block_count());
     }
 

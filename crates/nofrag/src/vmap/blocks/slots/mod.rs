@@ -9,6 +9,9 @@
 //!   owner does so when it has handed out as many pages as a block has since it last looked: then that many can be
 //!   dirty at most, and a flush is worth its price. An alias flush or a forced purge does so for every CPU.
 //!
+//! * **Hand over**: a CPU that goes away leaves its blocks to another one, with everything that is free in them. Only
+//!   their records' owners change; mappings stay, and an unmapping that is late is forwarded.
+//!
 //! So of a block with one long-lived mapping the other slots serve again, where Linux pins them all (spec: one live
 //! page in 1024 holds 653 pages), and dirty slots are bounded by about a block for each CPU.
 //!
@@ -21,7 +24,7 @@ mod record;
 mod recycler;
 
 pub(in crate::vmap) use self::arena::Arena;
-use self::arena::{BlockId, Place};
+use self::arena::{BlockId, Parcel, Place};
 use self::record::{GROUP, GROUP_WORDS, Noted, Record, Sizes, Slot, SlotState, WORD};
 use self::recycler::Recycler;
 use super::table::Table;
@@ -50,6 +53,9 @@ const WORDS_PER_HOLD: usize = 48;
 
 /// Blocks whose slots go back to their owner in one hold.
 const BLOCKS_TAKEN_BACK: usize = 16;
+
+/// Why a CPU's arena is where it belongs.
+const NOT_HELD: &str = "nobody can take a handle of the CPU";
 
 /// How often a request that found no place asks the recycler before it takes a new block.
 const LOOKS_BEFORE_GROWTH: usize = 4;
@@ -343,13 +349,21 @@ impl SlotBlocks {
 
     /// Whether a slot was collected, and its owner does not have it back yet.
     fn is_on_its_way(&self, record: &Record, page: u64) -> bool {
-        let Some(shared) = self.per_cpu.get(record.owner.load(Ordering::Acquire) as usize) else {
-            return false;
-        };
-        let recycler = shared.recycler.lock();
-        let (local, slot) = (record.local.load(Ordering::Relaxed), self.split(page).1);
+        let Some((_, recycler, local)) = self.recycler_of(record) else { return false };
         let sides = [&recycler.dirty, &recycler.flying, &recycler.ready];
-        sides.iter().any(|side| bits::is_set(side.mask(local), slot))
+        sides.iter().any(|side| bits::is_set(side.mask(local), self.split(page).1))
+    }
+
+    /// The position of a block's owner, its recycler and the block's place there: while that is locked, the block
+    /// stays.
+    fn recycler_of(&self, record: &Record) -> Option<(usize, Guard<'_, Recycler>, u32)> {
+        loop {
+            let owner = record.owner.load(Ordering::Acquire);
+            let recycler = self.per_cpu.get(owner as usize)?.recycler.lock();
+            if record.owner.load(Ordering::Acquire) == owner {
+                return Some((owner as usize, recycler, record.local.load(Ordering::Relaxed)));
+            }
+        }
     }
 
     /// Whose stack a block goes to: its owner's. One that has no owner any more goes to the first CPU's: there it is
@@ -419,7 +433,12 @@ impl SlotBlocks {
     }
 
     /// Deals with a block on the wrong stack: an unmapping noted it, and was slow to put it there, while others gave
-    /// the block back, and perhaps took it again.
+    /// the block back, and perhaps took it again; or the block was handed over when it was there already.
+    ///
+    /// Nothing is lost on the way: `queued` stays set, so nobody puts the block on another stack, and its dirty slots
+    /// wait in the record. Only its owner's recycler collects them, one at a time: an owner is read under the lock of
+    /// the recycler that wants to collect, and changes only under that of the owner before. If it changes again before
+    /// the block is on its stack, the block is forwarded once more.
     #[cold]
     fn forward(&self, number: u64, record: &Record, owner: u32) {
         if owner == EMPTY {
@@ -430,8 +449,9 @@ impl SlotBlocks {
             }
         }
         self.enqueue(number, record);
-        // Under the lock of the stack's recycler, so that who flushes all CPUs in turn sees it at the end.
-        self.forwarded.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the loads in `flush_aliases`: who flushes all CPUs in turn sees either the block on the right
+        // stack or, having had the lock of this one, the count at the end.
+        self.forwarded.fetch_add(1, Ordering::Release);
     }
 
     /// Collects the dirty slots of a block. How many words were read.
@@ -502,14 +522,13 @@ impl SlotBlocks {
         self.per_cpu[0].recycler.lock().counters.alias_flushes += 1;
         // An unmapping that found a flag set is over, although the block may not be on a stack yet.
         for shared in &self.per_cpu {
-            while shared.noting.load(Ordering::Acquire) > 0 {
-                relax();
-            }
+            shared.wait_for_notes();
         }
         loop {
-            let forwarded = self.forwarded.load(Ordering::Relaxed);
+            let forwarded = self.forwarded.load(Ordering::Acquire);
             self.flush_aliases_once(&mut aliases, areas);
-            if self.forwarded.load(Ordering::Relaxed) == forwarded {
+            // A block that was forwarded may have got to a CPU whose turn was over.
+            if self.forwarded.load(Ordering::Acquire) == forwarded {
                 return aliases;
             }
         }
@@ -526,6 +545,84 @@ impl SlotBlocks {
                 aliases.returned += self.take_back(arena, recycler, areas);
             }
         }
+    }
+
+    /// Makes every block of a CPU, whose arena the caller has, one of another CPU's, of which nobody may take a handle
+    /// meanwhile. How many went over; idle ones are given back instead.
+    ///
+    /// Nothing is mapped in these blocks meanwhile, so what can become dirty in them is finite.
+    pub(super) fn hand_over<A: AreaSource>(
+        &self,
+        from: CpuId,
+        arena: &mut Arena,
+        to: CpuId,
+        areas: &A,
+    ) -> Result<u64, OutOfMetadata> {
+        self.purge_arena(from, arena, areas);
+        arena.close();
+        let mut parcel = Parcel::new(self.slots)?;
+        let mut moves = Vec::new();
+        moves.try_reserve_exact(arena.block_count() as usize).map_err(|_| OutOfMetadata)?;
+        for (local, id) in arena.blocks() {
+            match self.provide(to) {
+                Ok(place) => moves.push((local, place, id)),
+                Err(why) => {
+                    let mut target = self.per_cpu[to.rank()].arena.lock();
+                    let target = target.as_mut().expect(NOT_HELD);
+                    moves.iter().for_each(|&(_, place, _)| target.withdraw(place));
+                    return Err(why);
+                }
+            }
+        }
+        for &(local, place, id) in &moves {
+            while !self.try_move(from, arena, to, (local, place, id), &mut parcel) {
+                self.recycle(from.rank(), areas);
+            }
+        }
+        // What is on the wrong stack by now goes to the right one; what comes later waits for an alias flush or a
+        // purge.
+        self.per_cpu[from.rank()].wait_for_notes();
+        self.recycle(from.rank(), areas);
+        Ok(moves.len() as u64)
+    }
+
+    /// A place for a block in the arena of a CPU, and in its recycler.
+    fn provide(&self, cpu: CpuId) -> Result<u32, OutOfMetadata> {
+        let shared = &self.per_cpu[cpu.rank()];
+        let mut arena = shared.arena.lock();
+        let arena = arena.as_mut().expect(NOT_HELD);
+        let place = arena.provide()?;
+        let reserved = shared.recycler.lock().reserve(place);
+        if reserved.is_err() {
+            arena.withdraw(place);
+        }
+        reserved.map(|()| place)
+    }
+
+    /// Makes a block another CPU's, unless slots of its owner wait for a flush: those an alias flush must find there.
+    fn try_move(
+        &self,
+        from: CpuId,
+        arena: &mut Arena,
+        to: CpuId,
+        (local, place, id): (u32, u32, BlockId),
+        parcel: &mut Parcel,
+    ) -> bool {
+        // Held until the block is there: who collects for the new owner may be quick, but cannot hand anything back.
+        let mut target = self.per_cpu[to.rank()].arena.lock();
+        let mut recycler = self.per_cpu[from.rank()].recycler.lock();
+        if !recycler.is_flushed() {
+            return false;
+        }
+        let record = self.record(id.start >> self.shift);
+        parcel.ready = recycler.ready.withdraw(local, &mut parcel.ready_mask);
+        record.local.store(place, Ordering::Relaxed);
+        // From here on the recycler of the new owner collects it, which has a place for it.
+        record.owner.store(to.rank() as u32, Ordering::Release);
+        drop(recycler);
+        arena.surrender(local, parcel);
+        target.as_mut().expect(NOT_HELD).adopt(place, id, parcel);
+        true
     }
 
     /// Gives back every block of every CPU in which nothing is live. A handle that has its CPU's blocks is asked to.
@@ -661,9 +758,6 @@ impl SlotBlocks {
 
     /// How the slots of a block are used. What is neither mapped nor on its way back is free.
     fn describe(&self, number: u64, record: &Record) -> BlockRecord {
-        let owner = record.owner.load(Ordering::Acquire) as usize;
-        let owner = self.cpus.by_rank(owner).or_else(|| self.cpus.by_rank(0));
-        let owner = owner.expect("the space has CPUs");
         let (mut live, mut dirty) = (0, 0);
         for (_, slot) in record.mappings() {
             let size = self.sizes.of_pages(slot.pages());
@@ -672,10 +766,13 @@ impl SlotBlocks {
                 SlotState::Dirty | SlotState::Free => dirty += size,
             }
         }
-        let recycler = self.per_cpu[owner.rank()].recycler.lock();
-        let local = record.local.load(Ordering::Relaxed);
-        dirty += bits::count(recycler.dirty.mask(local)) + bits::count(recycler.flying.mask(local));
-        drop(recycler);
+        let mut owner = 0;
+        if let Some((rank, recycler, local)) = self.recycler_of(record) {
+            let waiting = [&recycler.dirty, &recycler.flying].map(|side| side.mask(local));
+            dirty += waiting.map(bits::count).iter().sum::<u32>();
+            owner = rank;
+        }
+        let owner = self.cpus.by_rank(owner).expect("the owner is one of the CPUs");
         let free = self.slots.saturating_sub(live + dirty);
         BlockRecord { start: Vpn(number << self.shift), owner, free, dirty, live }
     }
@@ -742,6 +839,15 @@ impl SlotBlocks {
             Violation::unless_equal(law, number, u64::from(self.slots), together)?;
         }
         Ok(())
+    }
+}
+
+impl PerCpu {
+    /// Until whoever has raised a flag so far has put the block on its stack.
+    fn wait_for_notes(&self) {
+        while self.noting.load(Ordering::Acquire) > 0 {
+            relax();
+        }
     }
 }
 

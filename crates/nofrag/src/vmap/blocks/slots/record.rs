@@ -159,7 +159,7 @@ impl Ending<'_> {
 pub(super) enum Noted {
     /// Nothing: the block is known to be dirty.
     Known,
-    /// To put the block on its owner's stack.
+    /// To put the block on the stack of its owner.
     ToQueue,
 }
 

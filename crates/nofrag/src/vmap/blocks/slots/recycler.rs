@@ -97,6 +97,19 @@ impl Side {
         Some((local, self.mask_mut(local), count))
     }
 
+    /// Takes a block off, and moves its mask into `out`.
+    pub(super) fn withdraw(&mut self, local: u32, out: &mut [u64]) -> u32 {
+        let count = core::mem::take(&mut self.counts[local as usize]);
+        if count > 0 {
+            let listed = self.list.iter().position(|listed| *listed == local);
+            self.list.swap_remove(listed.expect("a block whose mask has a bit is on the list"));
+            self.pages -= u64::from(count);
+        }
+        out.copy_from_slice(self.mask(local));
+        self.mask_mut(local).fill(0);
+        count
+    }
+
     /// Moves at most `limit` blocks' slots to `other`.
     fn pour(&mut self, other: &mut Side, limit: usize) {
         for _ in 0..limit {
@@ -167,6 +180,11 @@ impl Recycler {
     #[inline]
     pub(super) fn cover(&mut self, start: u64, end: u64) {
         self.plan.add(start, end);
+    }
+
+    /// Whether nothing waits for a flush.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.flight.is_none() && self.dirty.is_empty()
     }
 
     /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: nobody unmaps
