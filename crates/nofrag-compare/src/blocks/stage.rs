@@ -94,8 +94,10 @@ thread_local! {
     static CLEARED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts pages in place of mapping them. A flush has completed when it returns.
+/// Counts pages in place of mapping them. A flush has completed when it returns. Has its cache lines for itself: the
+/// space that owns it keeps beside it what every call reads.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Counting {
     flushes: AtomicU64,
 }

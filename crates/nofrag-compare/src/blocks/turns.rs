@@ -14,7 +14,7 @@ use std::time::Instant;
 pub type Samples = Vec<(Measure, f64)>;
 
 /// Maps and unmaps each size at once, `turns` times over; nothing else is timed. The area does not pass through
-/// `black_box`: the mapper counts its pages anyway, and two words that go by way of memory would cost as much as the pair.
+/// `black_box`: the mapper counts its pages anyway, and two words that go by way of memory cost as much as the pair.
 #[inline(never)]
 fn map_and_unmap(caller: &mut impl Caller, sizes: &[u32], turns: usize) -> Result<(), Stop> {
     for turn in 0..turns {
