@@ -96,13 +96,14 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     pub(super) fn map_ram_from(
         &self,
         cpu: CpuId,
-        mut held: Held<'_>,
+        pools: &mut Option<CpuPools>,
+        arena: &mut Option<Arena>,
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
-        let start = match self.blocks.map_at_hand(held.arena.as_deref_mut(), pages) {
+        let start = match self.blocks.map_at_hand(arena.as_mut(), pages) {
             Some(start) => start,
-            None => self.place_anywhere(cpu, held, pages, Wait::MayReclaim)?,
+            None => self.place_held(cpu, pools, arena, pages)?,
         };
         self.install(cpu, start, pages, context)
     }
@@ -138,6 +139,20 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
                 Err(MapRamError::Install(why))
             }
         }
+    }
+
+    /// As [`place_anywhere`](Self::place_anywhere): what that needs is not put together for a mapping at hand.
+    #[cold]
+    #[inline(never)]
+    fn place_held(
+        &self,
+        cpu: CpuId,
+        pools: &mut Option<CpuPools>,
+        arena: &mut Option<Arena>,
+        pages: u64,
+    ) -> Result<u64, MapRamError<M::Error>> {
+        let held = Held { pools: pools.as_mut(), arena: arena.as_mut() };
+        self.place_anywhere(cpu, held, pages, Wait::MayReclaim)
     }
 
     /// The first page of a place for a mapping that is not at hand.

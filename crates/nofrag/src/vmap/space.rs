@@ -805,8 +805,7 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
         let CpuHandle { space, cpu, pools: own_pools, arena, .. } = self;
-        let held = Held { pools: own_pools.as_mut(), arena: arena.as_mut() };
-        space.map_ram_from(*cpu, held, pages, context)
+        space.map_ram_from(*cpu, own_pools, arena, pages, context)
     }
 
     /// As [`VmapSpace::unmap_ram`].
