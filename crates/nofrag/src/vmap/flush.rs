@@ -5,6 +5,9 @@ use crate::ranges::Span;
 /// The most ranges that one flush names.
 pub(super) const FLUSH_RANGES: usize = 16;
 
+// One bit each in `used`.
+const _: () = assert!(FLUSH_RANGES <= u16::BITS as usize);
+
 /// Gathers pieces into at most [`FLUSH_RANGES`] disjoint ranges, in one pass and without sorting.
 ///
 /// It cuts the numbers into parts and takes the hull of the pieces that start in each; hulls that meet become one. The
@@ -17,6 +20,8 @@ pub(super) struct FlushPlan {
     shift: u32,
     /// Start and end of each hull; a start above the end means none.
     parts: [(u64, u64); FLUSH_RANGES],
+    /// Which parts have a hull.
+    used: u16,
 }
 
 const NOTHING: (u64, u64) = (u64::MAX, 0);
@@ -29,6 +34,7 @@ impl FlushPlan {
             low: 0,
             shift: 0,
             parts: [NOTHING; FLUSH_RANGES],
+            used: 0,
         };
         plan.cut();
         plan
@@ -48,16 +54,17 @@ impl FlushPlan {
         let (lowest, highest) = &mut self.parts[part as usize];
         *lowest = (*lowest).min(start);
         *highest = (*highest).max(end);
+        self.used |= 1 << part;
     }
 
     /// Moves the ranges into `ranges`, ascending, and begins anew. How many there are.
     pub(super) fn take(&mut self, ranges: &mut [Span; FLUSH_RANGES]) -> usize {
         let mut count = 0;
-        for part in &mut self.parts {
+        let mut used = core::mem::take(&mut self.used);
+        while used != 0 {
+            let part = &mut self.parts[used.trailing_zeros() as usize];
+            used &= used - 1;
             let (start, end) = core::mem::replace(part, NOTHING);
-            if start >= end {
-                continue;
-            }
             match ranges[..count].last_mut() {
                 Some(last) if start <= last.end() => {
                     *last = Span::known(last.start(), end.max(last.end()));
