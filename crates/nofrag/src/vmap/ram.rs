@@ -251,7 +251,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// See [`UnmapRamError`]; nothing changed.
     #[inline]
     pub fn unmap_ram(&self, cpu: CpuId, area: RamArea) -> Result<(), UnmapRamError> {
-        if self.knows(cpu) && self.blocks.unmap_at_hand(area, &self.mapper) {
+        if self.knows(cpu) && self.blocks.unmap_at_hand(area, self) {
             return Ok(());
         }
         self.unmap_anyhow(cpu, area)

@@ -410,16 +410,17 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         }
     }
 
-    /// Whether more pages await their flush than the limit allows.
+    /// Whether more pages await their flush than the limit allows, or slots of blocks do so for too long.
     #[inline]
     #[must_use]
     pub fn drain_wanted(&self) -> bool {
-        self.lazy.pages() > self.lazy.limit
+        self.lazy.pages() > self.lazy.limit || self.blocks.is_overdue()
     }
 
     /// Purges at most `budget.areas` areas. Goes on beyond the budget while twice the limit waits, if the policy's
     /// [`DrainYield`] says so: otherwise frees outrun the purge.
     pub fn step(&self, budget: Budget) -> Progress {
+        self.blocks.drain_overdue(self);
         let mut progress = Progress::default();
         loop {
             let scope = Scope::Areas(budget.areas.max(1));

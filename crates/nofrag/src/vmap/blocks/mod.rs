@@ -98,9 +98,9 @@ impl Blocks {
 
     /// Ends a mapping of our engine; false if it is none, and then nothing changed.
     #[inline(always)]
-    pub(super) fn unmap_at_hand<M: Mapper>(&self, area: RamArea, mapper: &M) -> bool {
+    pub(super) fn unmap_at_hand<A: AreaSource>(&self, area: RamArea, areas: &A) -> bool {
         match self {
-            Blocks::Slots(slots) => slots.unmap_at_hand(area, mapper),
+            Blocks::Slots(slots) => slots.unmap_at_hand(area, areas),
             Blocks::Queues(_) => false,
         }
     }
@@ -168,6 +168,21 @@ impl Blocks {
     pub(super) fn purge_arena<A: AreaSource>(&self, cpu: CpuId, arena: &mut Arena, areas: &A) {
         if let Blocks::Slots(slots) = self {
             slots.purge_arena(cpu, arena, areas);
+        }
+    }
+
+    /// Whether slots of ours await a flush that the CPUs which own them do not make.
+    pub(super) fn is_overdue(&self) -> bool {
+        match self {
+            Blocks::Queues(_) => false,
+            Blocks::Slots(slots) => slots.is_overdue(),
+        }
+    }
+
+    /// Collects and flushes for those CPUs.
+    pub(super) fn drain_overdue<A: AreaSource>(&self, areas: &A) {
+        if let Blocks::Slots(slots) = self {
+            slots.drain_overdue(areas);
         }
     }
 

@@ -55,7 +55,9 @@ impl<T> Table<T> {
     #[inline(always)]
     fn locate(&self, number: u64) -> (usize, usize) {
         let index = number.wrapping_sub(self.first);
-        ((index >> self.leaf_digits) as usize, (index & self.leaf_mask) as usize)
+        // On a 32-bit machine a foreign number may be too large for an index.
+        let leaf = usize::try_from(index >> self.leaf_digits).unwrap_or(usize::MAX);
+        (leaf, (index & self.leaf_mask) as usize)
     }
 
     /// The position of a block in the space.

@@ -2,11 +2,12 @@
 //!
 //! Slots are cut from the *window*, a run of free slots in the *current* block. When it is too short for a request, the
 //! next run of the current block is tried, then another block: *bins* hold the blocks by their longest run of free
-//! slots, so the one that fits most tightly is found in O(1); those are the fuller ones. Only then does an empty block
-//! serve. Where the run found is shorter than the rest of the window, the request alone is served there, and the
+//! slots, so the one that fits most tightly is found in O(1); those are the fuller ones. Its runs are walked until one
+//! fits. Only then does an empty block serve. Where the run found is shorter than the rest of the window, the request alone is served there, and the
 //! window stays.
 //!
-//! A block in the window's hands is in no bin, so runs are measured once per visit of a block and not once per request.
+//! A block in the window's hands is in no bin: runs are measured when a block is left, or serves one request without
+//! being entered, and not for every request.
 
 use super::bits::{self, LONGEST};
 use super::recycler::Side;
@@ -21,6 +22,9 @@ const NONE: u32 = u32::MAX;
 
 /// The bin of blocks without a free slot, which is none, and the first and last real one.
 const FULL: u32 = 0;
+
+/// Once so many runs have been looked at, a hold takes no further block back.
+const RUNS_PER_HOLD: u32 = 256;
 
 /// Empty blocks that a CPU keeps for what comes next.
 const KEPT_EMPTY: usize = 1;
@@ -188,17 +192,19 @@ impl Arena {
             self.enter(local, start, len);
             return self.take(size);
         }
-        if let Some(local) = self.empty.pop() {
-            self.counters.search_steps += 1;
-            self.enter(local, 0, self.slots);
-            return self.take(size);
+        if let Some(place) = self.take_again(size) {
+            return Some(place);
         }
-        let again = self.take_again(size);
-        self.counters.failed_searches += u64::from(again.is_none());
-        again
+        let Some(local) = self.empty.pop() else {
+            self.counters.failed_searches += 1;
+            return None;
+        };
+        self.counters.search_steps += 1;
+        self.enter(local, 0, self.slots);
+        self.take(size)
     }
 
-    /// Takes `size` slots that have come back to the current block behind its window: better than a new block.
+    /// Takes `size` slots that have come back to the current block in front of its window: better than an empty block.
     fn take_again(&mut self, size: u32) -> Option<Place> {
         let current = self.current?;
         self.put_window_back(current);
@@ -252,13 +258,12 @@ impl Arena {
         self.shelve(current);
     }
 
-    /// Puts a block where it belongs.
-    fn shelve(&mut self, local: u32) {
+    /// Puts a block where it belongs. How many runs had to be looked at for that.
+    fn shelve(&mut self, local: u32) -> u32 {
         let slots = self.slots;
         let own = self.own(local);
         if own.free + own.back < slots {
-            self.bin(local);
-            return;
+            return self.bin(local);
         }
         own.bin = FULL;
         if own.back > 0 {
@@ -267,20 +272,22 @@ impl Arena {
             bits::set(self.mask_mut(local), 0, slots);
         }
         self.empty.push(local);
+        0
     }
 
-    fn bin(&mut self, local: u32) {
-        let bin = bits::longest_run(self.mask(local));
+    fn bin(&mut self, local: u32) -> u32 {
+        let (bin, runs) = bits::longest_run(self.mask(local));
         let first = self.bins[bin as usize];
         *self.own(local) = Own { bin, previous: NONE, next: first, ..self.blocks[local as usize] };
         if bin == FULL {
-            return;
+            return runs;
         }
         if first != NONE {
             self.own(first).previous = local;
         }
         self.bins[bin as usize] = local;
         self.occupied |= 1 << (bin - 1);
+        runs
     }
 
     fn unbin(&mut self, local: u32) {
@@ -312,10 +319,15 @@ impl Arena {
         own.free + own.back + window == self.slots
     }
 
-    /// Takes slots back that may be handed out again, from at most `limit` blocks. `let_go` is told the first pages of
+    /// Takes slots back that may be handed out again, from at most `limit` blocks, and fewer if their free slots lie
+    /// scattered: this runs under two locks. `let_go` is told the first pages of
     /// empty blocks that go, as many at most.
     pub(super) fn take_back(&mut self, ready: &mut Side, limit: usize, let_go: impl FnMut(u64)) {
+        let mut runs = 0;
         for _ in 0..limit {
+            if runs >= RUNS_PER_HOLD {
+                break;
+            }
             let Some((local, mask, count)) = ready.pop() else { break };
             let is_current = self.current == Some(local);
             if !is_current {
@@ -324,7 +336,7 @@ impl Arena {
             self.regain(local, mask, count);
             mask.fill(0);
             if !is_current {
-                self.shelve(local);
+                runs += self.shelve(local);
             }
         }
         self.trim(KEPT_EMPTY, limit, let_go);
@@ -468,7 +480,7 @@ impl Arena {
         let wrong = (0..).zip(&self.blocks).find(|(local, own)| {
             let expected = match own.exists && self.current != Some(*local) {
                 true if self.empty.contains(local) => FULL,
-                true => bits::longest_run(self.mask(*local)),
+                true => bits::longest_run(self.mask(*local)).0,
                 false => FULL,
             };
             let counted = !own.exists || bits::count(self.mask(*local)) == own.free;

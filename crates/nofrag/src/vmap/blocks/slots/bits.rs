@@ -84,17 +84,17 @@ pub(super) fn run_of(words: &[u64], from: u32, size: u32) -> Option<(u32, u32)> 
     }
 }
 
-/// The length of the longest run, at most [`LONGEST`].
-pub(super) fn longest_run(words: &[u64]) -> u32 {
-    let (mut longest, mut from) = (0, 0);
-    while let Some((start, len)) = next_run(words, from) {
+/// The length of the longest run, at most [`LONGEST`], and how many runs were looked at.
+pub(super) fn longest_run(words: &[u64]) -> (u32, u32) {
+    let (mut longest, mut from, mut runs) = (0, 0, 0);
+    while longest < LONGEST
+        && let Some((start, len)) = next_run(words, from)
+    {
         longest = longest.max(len);
-        if longest >= LONGEST {
-            return LONGEST;
-        }
         from = start + len;
+        runs += 1;
     }
-    longest
+    (longest.min(LONGEST), runs)
 }
 
 #[inline]
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(next_run(&words, 109), None);
         assert_eq!(next_run(&words, 128), None);
         assert_eq!(run_of(&words, 107, 2), None);
-        assert_eq!((longest_run(&words), count(&words)), (LONGEST, 104));
+        assert_eq!((longest_run(&words), count(&words)), ((LONGEST, 2), 104));
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(next_run(&words, 60), Some((70, 954)));
         clear(&mut words, 0, 60);
         clear(&mut words, 70, 954);
-        assert_eq!((next_run(&words, 0), longest_run(&words)), (None, 0));
+        assert_eq!((next_run(&words, 0), longest_run(&words)), (None, (0, 0)));
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
                 })
                 .collect();
             let expected = text.split('.').map(str::len).max().unwrap_or(0) as u32;
-            assert_eq!(longest_run(&words_of(&text)), expected.min(LONGEST));
+            assert_eq!(longest_run(&words_of(&text)).0, expected.min(LONGEST));
         }
     }
 }

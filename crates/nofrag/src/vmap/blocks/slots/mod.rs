@@ -1,4 +1,4 @@
-//! Our own blocks: slots are recycled one by one, an unmapping takes no lock, and nothing is searched for.
+//! Our own blocks: slots are recycled one by one, an unmapping takes no lock, and at most one other block is looked at.
 //!
 //! * **Map**: cut slots from the CPU's window (see [`arena`]) and write the first slot's byte. Under the CPU's lock, or
 //!   through a handle without any.
@@ -13,7 +13,9 @@
 //!   their records' owners change; mappings stay, and an unmapping that is late is forwarded.
 //!
 //! So of a block with one long-lived mapping the other slots serve again, where Linux pins them all (spec: one live
-//! page in 1024 holds 653 pages), and dirty slots are bounded by about a block for each CPU.
+//! page in 1024 holds 653 pages). While a CPU maps, about a block's worth of its slots is dirty at most. If it does not,
+//! those who unmap see to it: once [`OVERDUE_GROUPS`] groups have been noted, they collect and flush in its stead, or ask
+//! for a step of the purge, as the policy's [`Drain`] says.
 //!
 //! Locks nest arena > recycler; the areas' locks come below the arena's. An owner that holds its arena in a handle is
 //! never waited for: what others free for it waits in the recycler, and a forced purge leaves it a request.
@@ -25,7 +27,7 @@ mod recycler;
 
 pub(in crate::vmap) use self::arena::Arena;
 use self::arena::{BlockId, Parcel, Place};
-use self::record::{GROUP, GROUP_WORDS, Noted, Record, Sizes, Slot, SlotState, WORD};
+use self::record::{GROUP, Noted, Record, Sizes, Slot, SlotState, WORD};
 use self::recycler::Recycler;
 use super::table::Table;
 use super::{Aliases, AreaSource};
@@ -37,7 +39,8 @@ use crate::units::{PageCount, Vpn};
 use crate::vmap::engine::Miss;
 use crate::vmap::mapper::{Mapper, wait_for};
 use crate::vmap::{
-    BlockPolicy, BlockRecord, BlockStats, RamArea, UnmapRamError, VmapConfig, VmapCounters, Wait,
+    BlockPolicy, BlockRecord, BlockStats, Drain, RamArea, UnmapRamError, VmapConfig, VmapCounters,
+    Wait,
 };
 use alloc::vec::Vec;
 
@@ -47,9 +50,19 @@ const EMPTY: u32 = u32::MAX;
 /// No block, on stacks.
 const END: u64 = u64::MAX;
 
-/// What one hold of a recycler's lock collects at most: blocks, and words of slots in them.
+/// What one hold of a recycler's lock collects at most: blocks, and work, in instructions as counted on x86-64. A group
+/// costs so many, and each mapping in it; the last group may go beyond the sum, up to 20,000.
 const BLOCKS_PER_HOLD: u64 = 64;
-const WORDS_PER_HOLD: usize = 48;
+const WORK_PER_HOLD: u32 = 12_000;
+const WORK_PER_GROUP: u32 = 1_200;
+const WORK_PER_MAPPING: u32 = 23;
+
+/// How many holds an owner spends on collecting before it goes on.
+const HOLDS_PER_LOOK: usize = 8;
+
+/// So many groups of a CPU's blocks may be noted before those who unmap collect in its stead: with 4 KiB pages at most
+/// the 64 MiB that Linux leaves lazy on two CPUs.
+const OVERDUE_GROUPS: u64 = 64;
 
 /// Blocks whose slots go back to their owner in one hold.
 const BLOCKS_TAKEN_BACK: usize = 16;
@@ -71,6 +84,7 @@ pub(in crate::vmap) struct SlotBlocks {
     sizes: Sizes,
     cpus: CpuSet,
     table: Table<Record>,
+    drain: Drain,
     /// Blocks that were on the wrong stack and have been put on another one.
     forwarded: AtomicU64,
     per_cpu: Vec<PerCpu>,
@@ -82,6 +96,10 @@ struct PerCpu {
     stack: Padded<AtomicU64>,
     /// How many callers have raised a flag, or are about to, and may still have to put the block on the stack.
     noting: AtomicU64,
+    /// How many groups were noted since the stack was last taken.
+    noted: AtomicU64,
+    /// Whether a flush is due that its owner must not or does not make.
+    overdue: AtomicBool,
     /// `None` while a handle has it.
     arena: Padded<Mutex<Option<Arena>>>,
     recycler: Padded<Mutex<Recycler>>,
@@ -106,6 +124,8 @@ impl SlotBlocks {
         per_cpu.resize_with(config.cpus.len(), || PerCpu {
             stack: Padded(AtomicU64::new(END)),
             noting: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
+            overdue: AtomicBool::new(false),
             arena: Padded(Mutex::new(Rank::Arena, Some(Arena::new(slots, policy.reuse)))),
             recycler: Padded(Mutex::new(Rank::Recycler, Recycler::new(words, config.span))),
             give_back: AtomicBool::new(false),
@@ -118,6 +138,7 @@ impl SlotBlocks {
             sizes: Sizes::new(policy.classes, policy.geometry.max_pages()),
             cpus: config.cpus.clone(),
             table: Table::new(config.span, slots)?,
+            drain: config.policy.drain,
             forwarded: AtomicU64::new(0),
             per_cpu,
         })
@@ -162,22 +183,35 @@ impl SlotBlocks {
 
     /// Ends a mapping of exactly this size; false if there is none, and then nothing changed.
     #[inline(always)]
-    pub(super) fn unmap_at_hand<M: Mapper>(&self, area: RamArea, mapper: &M) -> bool {
+    pub(super) fn unmap_at_hand<A: AreaSource>(&self, area: RamArea, areas: &A) -> bool {
+        match self.end(area, areas.mapper()) {
+            Some(Ended::Known) => true,
+            Some(Ended::Noted) => {
+                self.drain_if_due(area, areas);
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[inline(always)]
+    fn end<M: Mapper>(&self, area: RamArea, mapper: &M) -> Option<Ended> {
         let (number, slot) = self.split(area.start.get());
         let pages = area.pages.get();
-        let Some(record) = self.table.get(number) else { return false };
+        let record = self.table.get(number)?;
         if pages.wrapping_sub(1) >= u64::from(WORD) {
-            return false;
+            return None;
         }
-        let Some(ending) = record.end(slot, pages as u32, M::CLEARS) else { return false };
-        if !record.is_noted(slot) {
+        let ending = record.end(slot, pages as u32, M::CLEARS)?;
+        let is_noted = record.is_noted(slot);
+        if !is_noted {
             self.note(number, record, slot);
         }
         if M::CLEARS {
             mapper.clear(area.span());
             ending.finish();
         }
-        true
+        Some(if is_noted { Ended::Known } else { Ended::Noted })
     }
 
     /// Maps on behalf of the CPU, under its lock.
@@ -247,12 +281,27 @@ impl SlotBlocks {
     /// Whether anything came back.
     fn look<A: AreaSource>(&self, arena: &mut Arena, cpu: CpuId, wait: Wait, areas: &A) -> bool {
         let shared = &self.per_cpu[cpu.rank()];
-        let mut recycler = shared.recycler.lock();
-        self.collect_some(cpu.rank(), &mut recycler, Snapshot::Renew);
+        // Another thread may be flushing under the lock.
+        let Some(mut recycler) = shared.recycler_for(wait) else { return false };
+        let mut more = self.collect_some(cpu.rank(), &mut recycler, Snapshot::Renew);
+        for _ in 1..HOLDS_PER_LOOK {
+            if !more {
+                break;
+            }
+            drop(recycler);
+            let Some(again) = shared.recycler_for(wait) else { return false };
+            recycler = again;
+            more = self.collect_some(cpu.rank(), &mut recycler, Snapshot::Keep);
+        }
         recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
-        if wait == Wait::MayReclaim && recycler.dirty.pages >= u64::from(self.slots) {
-            recycler.take_off(areas.mapper());
-            recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
+        if recycler.dirty.pages >= u64::from(self.slots) {
+            match wait {
+                Wait::MayReclaim => {
+                    recycler.take_off(areas.mapper());
+                    recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
+                }
+                Wait::Never => shared.overdue.store(true, Ordering::Relaxed),
+            }
         }
         let any = !recycler.ready.is_empty();
         let due = u64::from(self.slots).saturating_sub(recycler.dirty.pages);
@@ -312,7 +361,7 @@ impl SlotBlocks {
         }
     }
 
-    /// Ends the mapping, or says what is wrong.
+    /// Ends the mapping without a flush, or says what is wrong.
     pub(super) fn unmap<A: AreaSource>(
         &self,
         area: RamArea,
@@ -320,7 +369,7 @@ impl SlotBlocks {
     ) -> Result<(), UnmapRamError> {
         let (number, _) = self.split(area.start.get());
         match self.table.get(number) {
-            _ if self.unmap_at_hand(area, areas.mapper()) => Ok(()),
+            _ if self.end(area, areas.mapper()).is_some() => Ok(()),
             Some(record) => Err(self.why_not_unmapped(record, area)),
             None => Err(UnmapRamError::NotMapped),
         }
@@ -386,6 +435,57 @@ impl SlotBlocks {
             self.enqueue(number, record);
         }
         noting.fetch_sub(1, Ordering::Release);
+        self.keeper(record).noted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What an unmapping does that had to note its group: collects and flushes for an owner that does not.
+    #[cold]
+    #[inline(never)]
+    fn drain_if_due<A: AreaSource>(&self, area: RamArea, areas: &A) {
+        let (number, _) = self.split(area.start.get());
+        let owner = self.record(number).owner.load(Ordering::Acquire) as usize;
+        let Some(shared) = self.per_cpu.get(owner) else { return };
+        if shared.noted.load(Ordering::Relaxed) >= OVERDUE_GROUPS {
+            shared.overdue.store(true, Ordering::Relaxed);
+        }
+        if self.drain == Drain::ByFreer && shared.overdue.load(Ordering::Relaxed) {
+            self.drain(owner, areas);
+        }
+    }
+
+    /// Collects, flushes a block's worth, and takes back, as far as nobody else is at it.
+    fn drain<A: AreaSource>(&self, me: usize, areas: &A) {
+        let shared = &self.per_cpu[me];
+        let Some(mut recycler) = shared.recycler.try_lock() else { return };
+        shared.overdue.store(false, Ordering::Relaxed);
+        if self.collect_some(me, &mut recycler, Snapshot::Renew) {
+            shared.overdue.store(true, Ordering::Relaxed);
+        }
+        recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
+        if recycler.dirty.pages >= u64::from(self.slots) {
+            recycler.take_off(areas.mapper());
+            recycler.land(areas.mapper().completed(), BLOCKS_TAKEN_BACK);
+        }
+        drop(recycler);
+        if let Some(mut arena) = shared.arena.try_lock()
+            && let Some(arena) = arena.as_mut()
+        {
+            self.take_back(arena, shared.recycler.lock(), areas);
+        }
+    }
+
+    /// Whether slots await a flush that their owners do not make.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.per_cpu.iter().any(|shared| shared.overdue.load(Ordering::Relaxed))
+    }
+
+    /// Does for each CPU what is overdue there.
+    pub(super) fn drain_overdue<A: AreaSource>(&self, areas: &A) {
+        for (me, shared) in self.per_cpu.iter().enumerate() {
+            if shared.overdue.load(Ordering::Relaxed) {
+                self.drain(me, areas);
+            }
+        }
     }
 
     /// Puts a block on a stack.
@@ -407,29 +507,40 @@ impl SlotBlocks {
         if recycler.todo.is_none() && snapshot == Snapshot::Renew {
             let first = self.per_cpu[me].stack.swap(END, Ordering::Acquire);
             recycler.todo = (first != END).then_some(first);
+            self.per_cpu[me].noted.store(0, Ordering::Relaxed);
         }
-        let (mut blocks, mut words) = (0, 0);
-        while let Some(number) = recycler.todo {
-            let record = self.record(number);
-            if blocks == BLOCKS_PER_HOLD
-                || words + record.word_count() > WORDS_PER_HOLD.max(record.word_count())
-            {
-                break;
-            }
-            let next = record.next.load(Ordering::Relaxed);
-            recycler.todo = (next != END).then_some(next);
+        let (mut blocks, mut work) = (0, 0);
+        while blocks < BLOCKS_PER_HOLD && work < WORK_PER_HOLD {
+            let Some((number, raised)) = self.next_dirty(me, recycler) else { break };
             blocks += 1;
-            let owner = record.owner.load(Ordering::Acquire);
-            if owner == me as u32 {
-                record.unqueue();
-                words += self.collect_block(number, record, recycler);
-            } else {
-                self.forward(number, record, owner);
-            }
+            let rest = self.collect_block(number, raised, recycler, &mut work);
+            recycler.partly = (rest != 0).then_some((number, rest));
         }
         recycler.counters.visited += blocks;
         recycler.counters.max_visited = recycler.counters.max_visited.max(blocks);
-        recycler.todo.is_some()
+        recycler.todo.is_some() || recycler.partly.is_some()
+    }
+
+    /// The next block to collect from, and its raised groups.
+    fn next_dirty(&self, me: usize, recycler: &mut Recycler) -> Option<(u64, u128)> {
+        // Nothing in it was live or dirty if it has changed hands since.
+        if let Some((number, rest)) = recycler.partly.take()
+            && self.record(number).owner.load(Ordering::Acquire) == me as u32
+        {
+            return Some((number, rest));
+        }
+        while let Some(number) = recycler.todo {
+            let record = self.record(number);
+            let next = record.next.load(Ordering::Relaxed);
+            recycler.todo = (next != END).then_some(next);
+            let owner = record.owner.load(Ordering::Acquire);
+            if owner == me as u32 {
+                record.unqueue();
+                return Some((number, record.lower()));
+            }
+            self.forward(number, record, owner);
+        }
+        None
     }
 
     /// Deals with a block on the wrong stack: an unmapping noted it, and was slow to put it there, while others gave
@@ -454,15 +565,20 @@ impl SlotBlocks {
         self.forwarded.fetch_add(1, Ordering::Release);
     }
 
-    /// Collects the dirty slots of a block. How many words were read.
-    fn collect_block(&self, number: u64, record: &Record, recycler: &mut Recycler) -> usize {
+    /// Collects the dirty slots of a block's raised groups, as far as the hold allows. Which groups are left.
+    fn collect_block(
+        &self,
+        number: u64,
+        mut raised: u128,
+        recycler: &mut Recycler,
+        work: &mut u32,
+    ) -> u128 {
+        let record = self.record(number);
         let local = record.local.load(Ordering::Relaxed);
         let first_page = number << self.shift;
-        let mut raised = record.lower();
-        let mut read = 0;
         let (mut first, mut last) = (u32::MAX, 0);
         let (mut next, mut reached) = (0, 0);
-        while raised != 0 {
+        while raised != 0 && *work < WORK_PER_HOLD {
             let group = raised.trailing_zeros();
             raised &= raised - 1;
             let from = if group == next { reached } else { 0 };
@@ -477,12 +593,12 @@ impl SlotBlocks {
             if found.any_ending {
                 self.note(number, record, group * GROUP);
             }
-            read += GROUP_WORDS;
+            *work += WORK_PER_GROUP + WORK_PER_MAPPING * found.mappings;
         }
         if first <= last {
             recycler.cover(first_page + u64::from(first), first_page + u64::from(last) + 1);
         }
-        read
+        raised
     }
 
     /// Collects everything of one CPU that is dirty now, flushes it, and waits. Blocks looked at.
@@ -627,6 +743,16 @@ impl SlotBlocks {
 
     /// Gives back every block of every CPU in which nothing is live. A handle that has its CPU's blocks is asked to.
     pub(super) fn purge_idle<A: AreaSource>(&self, areas: &A) {
+        loop {
+            let forwarded = self.forwarded.load(Ordering::Acquire);
+            self.purge_idle_once(areas);
+            if self.forwarded.load(Ordering::Acquire) == forwarded {
+                return;
+            }
+        }
+    }
+
+    fn purge_idle_once<A: AreaSource>(&self, areas: &A) {
         for (me, shared) in self.per_cpu.iter().enumerate() {
             self.recycle(me, areas);
             loop {
@@ -683,10 +809,16 @@ impl SlotBlocks {
         }
     }
 
-    /// Whether a forced purge could give a block back.
+    /// Whether a flush or a forced purge could make room.
     pub(super) fn has_reclaimable(&self) -> bool {
-        self.existing()
-            .any(|(_, record)| record.mappings().all(|(_, slot)| slot.state() == SlotState::Dirty))
+        let waits = |shared: &PerCpu| !shared.recycler.lock().is_empty();
+        self.per_cpu.iter().any(waits)
+            || self.existing().any(|(_, record)| {
+                let mut states = record.mappings().map(|(_, slot)| slot.state());
+                let first = states.next();
+                first.is_none_or(|first| first == SlotState::Dirty)
+                    || states.any(|state| state == SlotState::Dirty)
+            })
     }
 
     fn existing(&self) -> impl Iterator<Item = (u64, &Record)> {
@@ -843,12 +975,29 @@ impl SlotBlocks {
 }
 
 impl PerCpu {
+    /// The recycler; for a caller that must not wait, only if nobody has it: the mapper may be flushing.
+    fn recycler_for(&self, wait: Wait) -> Option<Guard<'_, Recycler>> {
+        match wait {
+            Wait::MayReclaim => Some(self.recycler.lock()),
+            Wait::Never => self.recycler.try_lock(),
+        }
+    }
+
     /// Until whoever has raised a flag so far has put the block on its stack.
     fn wait_for_notes(&self) {
         while self.noting.load(Ordering::Acquire) > 0 {
             relax();
         }
     }
+}
+
+/// How a mapping ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// In a group that was known to have slots to collect.
+    Known,
+    /// As the first one of its group, which had to be noted.
+    Noted,
 }
 
 /// Whether a collection may take the stack when it has nothing left to do.

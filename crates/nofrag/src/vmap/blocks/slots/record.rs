@@ -108,6 +108,8 @@ pub(super) struct Collected {
     pub(super) dirty: [u64; GROUP_WORDS + 1],
     /// How many they are.
     pub(super) pages: u32,
+    /// How many mappings the group has, whatever their state.
+    pub(super) mappings: u32,
     /// How many slots of the next group its last mapping reaches.
     pub(super) reached: u32,
     /// Whether some mapping is still ending.
@@ -220,7 +222,9 @@ impl Record {
 
     /// Notes that the block is on a stack, unless it was.
     pub(super) fn queue(&self) -> Noted {
-        full_barrier();
+        // Pairs with the one in `unqueue`: either the other side sees what was noted before, or this one that the block
+        // is on no stack any more.
+        fence(Ordering::SeqCst);
         if self.queued.load(Ordering::SeqCst) {
             return Noted::Known;
         }
@@ -233,10 +237,7 @@ impl Record {
     /// Takes the block off the stack: from now on it may be put there again.
     pub(super) fn unqueue(&self) {
         self.queued.swap(false, Ordering::SeqCst);
-    }
-
-    pub(super) fn word_count(&self) -> usize {
-        self.slots.len().div_ceil(WORD as usize)
+        fence(Ordering::SeqCst);
     }
 
     /// Resets the flags. Which were set: a bit for each group, of which there are 128 at most.
@@ -261,8 +262,13 @@ impl Record {
         let first = (group * GROUP) as usize;
         let last = (first + GROUP as usize).min(self.slots.len());
         let bytes = &self.slots[first..last];
-        let mut found =
-            Collected { dirty: [0; GROUP_WORDS + 1], pages: 0, reached: 0, any_ending: false };
+        let mut found = Collected {
+            dirty: [0; GROUP_WORDS + 1],
+            pages: 0,
+            mappings: 0,
+            reached: 0,
+            any_ending: false,
+        };
         let mut at = from;
         while let Some(byte) = bytes.get(at as usize) {
             let slot = Slot(byte.load(Ordering::SeqCst));
@@ -271,6 +277,7 @@ impl Record {
                 continue;
             }
             let size = sizes.of(slot);
+            found.mappings += 1;
             if slot.0 >= Slot::FIRST_DIRTY {
                 byte.store(Slot::FREE.0, Ordering::Relaxed);
                 let (word, bit) = ((at / WORD) as usize % GROUP_WORDS, at % WORD);
@@ -289,11 +296,19 @@ impl Record {
         found
     }
 
-    /// First slot and size of each mapping, dirty ones included.
+    /// First slot and size of each mapping, dirty ones included. They do not overlap, whatever happens meanwhile.
     pub(super) fn mappings(&self) -> impl Iterator<Item = (u32, Slot)> + '_ {
-        let slots = (0..).zip(&self.slots);
-        let slots = slots.map(|(at, byte)| (at, Slot(byte.load(Ordering::Acquire))));
-        slots.filter(|(_, slot)| *slot != Slot::FREE)
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            loop {
+                let slot = Slot(self.slots.get(at as usize)?.load(Ordering::Acquire));
+                let start = at;
+                at += if slot == Slot::FREE { 1 } else { slot.pages() };
+                if slot != Slot::FREE {
+                    return Some((start, slot));
+                }
+            }
+        })
     }
 
     pub(super) fn metadata_bytes(&self) -> u64 {

@@ -138,6 +138,8 @@ pub(super) struct Recycler {
     pub(super) flight: Option<Epoch>,
     /// Blocks that were taken off the stack and not looked at yet, linked as there.
     pub(super) todo: Option<u64>,
+    /// A block of which some groups are still to be collected: its number, and a bit for each of these.
+    pub(super) partly: Option<(u64, u128)>,
     /// Covers the dirty side.
     plan: FlushPlan,
     pub(super) counters: RecyclerCounters,
@@ -159,6 +161,7 @@ impl Recycler {
             ready: Side::new(words),
             flight: None,
             todo: None,
+            partly: None,
             plan: FlushPlan::new(bounds),
             counters: RecyclerCounters::default(),
         }
@@ -184,7 +187,12 @@ impl Recycler {
 
     /// Whether nothing waits for a flush.
     pub(super) fn is_flushed(&self) -> bool {
-        self.flight.is_none() && self.dirty.is_empty()
+        self.flight.is_none() && self.dirty.is_empty() && self.partly.is_none()
+    }
+
+    /// Whether a slot is on its way to being free.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_flushed() && self.ready.is_empty()
     }
 
     /// Sends the dirty slots off, unless others fly. The mapper is called under the recycler's lock: nobody unmaps
