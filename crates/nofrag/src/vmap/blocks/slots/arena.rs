@@ -3,8 +3,8 @@
 //! Slots are cut from the *window*, a run of free slots in the *current* block. When it is too short for a request, the
 //! next run of the current block is tried, then another block: *bins* hold the blocks by their longest run of free
 //! slots, so the one that fits most tightly is found in O(1); those are the fuller ones. Its runs are walked until one
-//! fits. Only then does an empty block serve. Where the run found is shorter than the rest of the window, the request alone is served there, and the
-//! window stays.
+//! fits. Only then does an empty block serve. Where the run found is shorter than the rest of the window, the request
+//! alone is served there, and the window stays.
 //!
 //! A block in the window's hands is in no bin: runs are measured when a block is left, or serves one request without
 //! being entered, and not for every request.
