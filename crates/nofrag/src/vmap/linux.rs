@@ -598,6 +598,15 @@ impl Linux {
         }
     }
 
+    /// Calls `visit` with every busy area of [`AreaKind::Ram`], in no order.
+    pub(super) fn for_each_ram(&self, visit: &mut dyn FnMut(Span)) {
+        self.for_each_record(&mut |record| {
+            if record.kind == AreaKind::Ram && !record.lazy {
+                visit(record.span());
+            }
+        });
+    }
+
     /// Appends every area on the books.
     pub(super) fn collect(&self, out: &mut Vec<AreaRecord>) -> Result<(), OutOfMetadata> {
         let mut full = Ok(());

@@ -18,6 +18,9 @@ pub struct Epoch(pub u64);
 /// began later has *completed*. No page is handed out again before that. A mapper whose `flush` returns when all is
 /// done returns an epoch that [`completed`](Self::completed) covers already; one that only starts the flush, say by
 /// sending messages, lets callers go on, and completes it later.
+///
+/// Completion must advance without the caller: [`unmap_aliases`](super::VmapSpace::unmap_aliases) and reclaim ask
+/// `completed` until it covers what they began, and do nothing else meanwhile.
 pub trait Mapper {
     /// Whether `clear` does anything; if not, it is never called, and a free holds its lock once instead of twice.
     const CLEARS: bool = true;
@@ -39,7 +42,8 @@ pub trait Mapper {
     fn clear(&self, area: Span);
 
     /// Begins to drop stale translations of `ranges` everywhere, and returns the number of this flush. Ascending and
-    /// disjoint; they may cover live areas between them. The lock of the purge or of a CPU's recycler is held.
+    /// disjoint; they may cover live areas between them. The lock of the purge, of a CPU's recycler or of the alias
+    /// flush is held.
     fn flush(&self, ranges: &[Span]) -> Epoch;
 
     /// The flush up to which, that one included, all have completed.

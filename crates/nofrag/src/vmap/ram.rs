@@ -2,7 +2,7 @@
 
 use super::blocks::{AreaSource, Arena};
 use super::engine::{Claim, Miss, Scope, Wanted, Within};
-use super::mapper::Mapper;
+use super::mapper::{Mapper, flush_and_wait};
 use super::nofrag::CpuPools;
 use super::space::{Engine, VmapSpace};
 use super::{
@@ -14,6 +14,7 @@ use crate::event::{Event, EventSink, Function};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// What the caller has taken of its CPU, if it has a handle.
 #[derive(Default)]
@@ -44,8 +45,8 @@ pub struct AliasProgress {
 
 impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// Maps `context` at `pages` consecutive pages: a small mapping at a small price (Linux: `vm_map_ram`). Without a
-    /// guard page. Up to the block geometry's `max_pages` the place is cut from a block of this CPU; above, it is an
-    /// area of its own.
+    /// guard page. Up to the block geometry's `max_pages` the place is cut from a block of this CPU; above, and in a
+    /// space without room for a single block, it is an area of its own.
     ///
     /// When there is no place, everything is purged, and the search repeated; then the notifiers are asked.
     ///
@@ -100,10 +101,11 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         arena: &mut Option<Arena>,
         pages: u64,
         context: &M::Context,
+        wait: Wait,
     ) -> Result<RamArea, MapRamError<M::Error>> {
         let start = match self.blocks.map_at_hand(arena.as_mut(), pages) {
             Some(start) => start,
-            None => self.place_held(cpu, pools, arena, pages)?,
+            None => self.place_held(cpu, pools, arena, pages, wait)?,
         };
         self.install(cpu, start, pages, context)
     }
@@ -150,9 +152,10 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         pools: &mut Option<CpuPools>,
         arena: &mut Option<Arena>,
         pages: u64,
+        wait: Wait,
     ) -> Result<u64, MapRamError<M::Error>> {
         let held = Held { pools: pools.as_mut(), arena: arena.as_mut() };
-        self.place_anywhere(cpu, held, pages, Wait::MayReclaim)
+        self.place_anywhere(cpu, held, pages, wait)
     }
 
     /// The first page of a place for a mapping that is not at hand.
@@ -171,7 +174,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     }
 
     fn place(&self, cpu: CpuId, held: &mut Held<'_>, pages: u64, wait: Wait) -> Result<u64, Miss> {
-        let small = pages.wrapping_sub(1) < u64::from(self.policy.blocks.geometry.max_pages());
+        let small = pages.wrapping_sub(1) < self.max_small;
         if small && self.knows(cpu) {
             self.blocks.map(cpu, held.arena.as_deref_mut(), pages as u32, wait, self)
         } else {
@@ -235,17 +238,21 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// Undoes a mapping that could not be installed, without a drain: the caller may be one who must not wait.
     #[cold]
     fn withdraw(&self, cpu: CpuId, area: RamArea) {
-        const TAKEN: &str = "the place was just taken";
-        if area.pages.get() <= u64::from(self.policy.blocks.geometry.max_pages()) {
-            self.blocks.unmap(area, &Undrained(self)).expect(TAKEN);
+        // Whatever comes of it: somebody who guessed, or kept, the number of this place may have unmapped it while it
+        // was being installed. That is his mistake, and this thread's place is gone all the same.
+        if area.pages.get() <= self.max_small {
+            let _ = self.blocks.unmap(area, &Undrained(self));
         } else {
-            self.retire(cpu, area.start, Claim::Ram(area.pages.get())).expect(TAKEN);
+            let _ = self.retire(cpu, area.start, Claim::Ram(area.pages.get()));
         }
     }
 
     /// Ends a mapping, whichever CPU made it. Its pages stay unusable until a flush.
     ///
     /// The size is verified, and a second unmapping refused.
+    ///
+    /// It may have to drain, as [`free`](Self::free) may, when an area or a whole block goes with it: after a mapping
+    /// that is an area of its own, and in Linux's presets after the last one in a block. Then it waits for a flush.
     ///
     /// # Errors
     /// See [`UnmapRamError`]; nothing changed.
@@ -263,7 +270,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         if !self.knows(cpu) {
             return Err(UnmapRamError::UnknownCpu);
         }
-        let small = area.pages.get() <= u64::from(self.policy.blocks.geometry.max_pages());
+        let small = area.pages.get() <= self.max_small;
         if small && self.span.contains(area.start.get()) {
             match self.blocks.unmap(area, self) {
                 Err(UnmapRamError::NotMapped) => {}
@@ -313,35 +320,44 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         let around = self.surroundings();
         let purged = match &self.engine {
             Engine::Linux(engine) => engine.purge_with(aliases.stale, around),
-            Engine::Nofrag(engine) => engine.purge(Scope::AllAreas, around),
+            Engine::Nofrag(engine) => {
+                // Of Linux's blocks on our areas; ours have flushed theirs.
+                if let Some(stale) = aliases.stale {
+                    flush_and_wait(&self.mapper, &[stale]);
+                }
+                engine.purge(Scope::AllAreas, around)
+            }
         };
         AliasProgress { blocks: aliases.visited, returned: aliases.returned, areas: purged.areas }
     }
 
-    /// Walks `range` block by block and tells `sink` which pages are mapped, by ascending address, without gaps. What
-    /// lies in no block is a hole. What is unmapped meanwhile may be told as live: a reader must survive that.
-    pub fn read(&self, range: Span, mut sink: impl FnMut(Piece)) {
+    /// Walks `range` and tells `sink` which pages `map_ram` has mapped, by ascending address, without gaps. All else is
+    /// a hole. What is mapped or unmapped meanwhile may be told either way: a reader must survive that. No lock is held
+    /// while `sink` runs.
+    ///
+    /// O(blocks and mappings in `range`). Where it meets no block, it also goes through the books of areas: once,
+    /// unless more mappings lie there as areas of their own than it can note, which is 32 at a time.
+    pub fn read(&self, range: Span, sink: impl FnMut(Piece)) {
         let slots = u64::from(self.policy.blocks.geometry.slots());
-        let mut told = range.start();
-        let mut tell = |live: Span| {
-            if told < live.start() {
-                sink(Piece::Hole(Span::known(told, live.start())));
-            }
-            sink(Piece::Live(live));
-            told = live.end();
-        };
-        let bounds = range.intersection(self.span);
-        let (first, last) =
-            bounds.map_or((1, 0), |part| (part.start() / slots, (part.end() - 1) / slots));
-        for block in first..=last {
+        let told = range.start();
+        let mut reader = Reader { space: self, range, told, sink, large: Large::none_below(told) };
+        let mut next = self.blocks.next_record(range.start() / slots);
+        while let Some(block) = next.filter(|block| *block <= (range.end() - 1) / slots) {
             self.blocks.for_each_live(block, &mut |live| {
-                if let Some(live) = live.intersection(range) {
-                    tell(live);
-                }
+                reader.tell_large_below(live.start().min(range.end()));
+                reader.tell(live);
             });
+            next = self.blocks.next_record(block + 1);
         }
-        if told < range.end() {
-            sink(Piece::Hole(Span::known(told, range.end())));
+        reader.tell_large_below(range.end());
+        reader.tell_hole_below(range.end());
+    }
+
+    /// Calls `visit` with every mapping that is an area of its own, in no order. A lock may be held.
+    fn for_each_large(&self, visit: &mut dyn FnMut(Span)) {
+        match &self.engine {
+            Engine::Linux(engine) => engine.for_each_ram(visit),
+            Engine::Nofrag(engine) => engine.for_each_ram(visit),
         }
     }
 
@@ -360,6 +376,106 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.blocks.collect(&mut blocks)?;
         blocks.sort_unstable_by_key(|record| record.start);
         Ok(blocks)
+    }
+}
+
+/// How many large mappings a reader notes in one pass over the books.
+const LARGE_AT_A_TIME: usize = 32;
+
+/// The lowest large mappings that a reader has not told yet.
+struct Large {
+    noted: [(u64, u64); LARGE_AT_A_TIME],
+    /// Those of `noted` that are left.
+    left: Range<usize>,
+    /// Every page below was looked at: no other large mapping is there.
+    known_to: u64,
+}
+
+impl Large {
+    fn none_below(known_to: u64) -> Large {
+        Large { noted: [(0, 0); LARGE_AT_A_TIME], left: 0..0, known_to }
+    }
+
+    /// Notes a mapping in the order of addresses; the highest one falls out if there is no room.
+    fn note(&mut self, area: Span) {
+        let at = self.noted[..self.left.end].partition_point(|&(start, _)| start < area.start());
+        if at < LARGE_AT_A_TIME {
+            self.left.end = LARGE_AT_A_TIME.min(self.left.end + 1);
+            self.noted[at..self.left.end].rotate_right(1);
+            self.noted[at] = (area.start(), area.end());
+        }
+    }
+}
+
+/// One [`read`](VmapSpace::read).
+struct Reader<'a, M, E, F> {
+    space: &'a VmapSpace<M, E>,
+    range: Span,
+    /// The first page of which nothing was said.
+    told: u64,
+    sink: F,
+    large: Large,
+}
+
+impl<M: Mapper, E: EventSink, F: FnMut(Piece)> Reader<'_, M, E, F> {
+    /// Tells what of `live` lies ahead: a place that changes hands meanwhile may be met twice.
+    fn tell(&mut self, live: Span) {
+        let (start, end) = (live.start().max(self.told), live.end().min(self.range.end()));
+        if start < end {
+            self.tell_hole_below(start);
+            (self.sink)(Piece::Live(Span::known(start, end)));
+            self.told = end;
+        }
+    }
+
+    fn tell_hole_below(&mut self, end: u64) {
+        if self.told < end {
+            (self.sink)(Piece::Hole(Span::known(self.told, end)));
+            self.told = end;
+        }
+    }
+
+    /// Tells the large mappings that start between what was told and `end`.
+    fn tell_large_below(&mut self, end: u64) {
+        while self.told < end {
+            if let Some(at) = self.large.left.next() {
+                let (start, area_end) = self.large.noted[at];
+                if start >= end {
+                    self.large.left.start = at;
+                    return;
+                }
+                self.tell(Span::known(start, area_end));
+            } else if self.large.known_to >= end {
+                return;
+            } else {
+                self.look_ahead();
+            }
+        }
+    }
+
+    /// Learns of at least one more page which large mapping covers it, if any does. None that is noted is left.
+    fn look_ahead(&mut self) {
+        let at = self.told.max(self.large.known_to);
+        if let Some((area, kind)) = self.space.find_any(Vpn(at)) {
+            let area = area.span();
+            self.large = Large::none_below(area.end());
+            if kind == AreaKind::Ram {
+                self.large.note(area);
+            }
+            return;
+        }
+        self.large = Large::none_below(self.range.end());
+        let large = &mut self.large;
+        let mut passed_over = false;
+        self.space.for_each_large(&mut |area| {
+            if at < area.end() && area.start() < large.known_to {
+                passed_over |= large.left.end == LARGE_AT_A_TIME;
+                large.note(area);
+            }
+        });
+        if passed_over {
+            large.known_to = large.noted[LARGE_AT_A_TIME - 1].1;
+        }
     }
 }
 

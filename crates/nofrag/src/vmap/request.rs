@@ -127,7 +127,8 @@ impl Area {
 pub enum AreaKind {
     /// Made by [`alloc`](super::VmapSpace::alloc) or [`alloc_group`](super::VmapSpace::alloc_group).
     Plain,
-    /// Made by [`map_ram`](super::VmapSpace::map_ram) for a request that is too large for a block.
+    /// Made by [`map_ram`](super::VmapSpace::map_ram) for a request that is too large for a block, or for any where the
+    /// space has no room for a block.
     Ram,
     /// A block from which `map_ram` cuts small mappings.
     Block,
@@ -143,11 +144,12 @@ pub struct RamArea {
 }
 
 impl RamArea {
-    /// All its pages.
+    /// All its pages. Of numbers that no mapping has, zero pages or pages beyond the last number, it makes the range
+    /// that comes nearest.
     #[must_use]
     pub fn span(&self) -> Span {
-        let start = self.start.get();
-        Span::known(start, start + self.pages.get())
+        let start = self.start.get().min(u64::MAX - 1);
+        Span::known(start, start.saturating_add(self.pages.get().max(1)))
     }
 }
 

@@ -60,6 +60,8 @@ pub struct VmapSpace<M = (), E = ()> {
     pub(super) span: Span,
     cpus: CpuSet,
     pub(super) policy: VmapPolicy,
+    /// The largest mapping that is cut from a block: none where no block has room.
+    pub(super) max_small: u64,
     pub(super) lazy: LazyCount,
     pub(super) engine: Engine,
     pub(super) blocks: Blocks,
@@ -146,6 +148,10 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
             }
         };
         let blocks = Blocks::new(&config)?;
+        let geometry = config.policy.blocks.geometry;
+        let slots = u64::from(geometry.slots());
+        let block_fits = config.span.lowest_fit(slots, slots).is_some();
+        let max_small = if block_fits { u64::from(geometry.max_pages()) } else { 0 };
         let mut held = Vec::new();
         held.try_reserve_exact(config.cpus.len()).map_err(|_| ConfigError::OutOfMetadata)?;
         held.resize_with(config.cpus.len(), || AtomicBool::new(false));
@@ -154,6 +160,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
             lazy: LazyCount::new(lazy_limit),
             cpus: config.cpus,
             policy: config.policy,
+            max_small,
             engine,
             blocks,
             held,
@@ -516,9 +523,12 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
                 return Err(FreeAreaError::DoubleFree);
             }
             let start = start_of(offset).ok_or(FreeAreaError::Foreign)?;
-            match self.find(start) {
-                Some(area) if area.start == start => {}
-                Some(area) => return Err(FreeAreaError::NotAStart { start: area.start }),
+            match self.find_any(start) {
+                Some((_, AreaKind::Ram | AreaKind::Block)) => return Err(FreeAreaError::IsRam),
+                Some((area, AreaKind::Plain)) if area.start == start => {}
+                Some((area, AreaKind::Plain)) => {
+                    return Err(FreeAreaError::NotAStart { start: area.start });
+                }
                 None if !self.span.contains(start.get()) => return Err(FreeAreaError::Foreign),
                 None => return Err(FreeAreaError::NotAllocated),
             }
@@ -805,8 +815,31 @@ impl<M: Mapper, E: EventSink> CpuHandle<'_, M, E> {
         pages: u64,
         context: &M::Context,
     ) -> Result<RamArea, MapRamError<M::Error>> {
+        self.map_ram_waiting(pages, context, Wait::MayReclaim)
+    }
+
+    /// As [`VmapSpace::try_map_ram`].
+    ///
+    /// # Errors
+    /// See [`MapRamError`].
+    #[inline]
+    pub fn try_map_ram(
+        &mut self,
+        pages: u64,
+        context: &M::Context,
+    ) -> Result<RamArea, MapRamError<M::Error>> {
+        self.map_ram_waiting(pages, context, Wait::Never)
+    }
+
+    #[inline(always)]
+    fn map_ram_waiting(
+        &mut self,
+        pages: u64,
+        context: &M::Context,
+        wait: Wait,
+    ) -> Result<RamArea, MapRamError<M::Error>> {
         let CpuHandle { space, cpu, pools: own_pools, arena, .. } = self;
-        space.map_ram_from(*cpu, own_pools, arena, pages, context)
+        space.map_ram_from(*cpu, own_pools, arena, pages, context, wait)
     }
 
     /// As [`VmapSpace::unmap_ram`].

@@ -154,6 +154,10 @@ impl PageBook {
         (span.start()..span.end()).zip(&self.pages[first..first + span.len() as usize])
     }
 
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
     /// What is behind page `at`.
     pub(crate) fn behind(&self, at: u64) -> Behind {
         let word = &self.pages[(at - self.span.start()) as usize];

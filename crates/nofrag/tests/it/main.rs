@@ -1,6 +1,7 @@
 //! Tests of the public interface, one module per document or method.
 
 mod block_drain;
+mod block_face;
 mod block_hand_over;
 mod block_limits;
 mod block_model;

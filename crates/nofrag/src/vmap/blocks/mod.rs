@@ -50,6 +50,12 @@ pub(super) struct Aliases {
     pub(super) stale: Option<Span>,
 }
 
+impl Aliases {
+    fn add(&mut self, stale: Span) {
+        self.stale = Some(self.stale.map_or(stale, |hull| hull.hull(stale)));
+    }
+}
+
 /// Chosen once, by [`BlockIndex`]. There is one per space, and an indirection would cost every operation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
@@ -140,8 +146,13 @@ impl Blocks {
         on_blocks!(self, it => it.find(at))
     }
 
+    /// The lowest number, from this one on, at which a block stands or stood.
+    pub(super) fn next_record(&self, number: u64) -> Option<u64> {
+        on_blocks!(self, it => it.next_record(number))
+    }
+
     /// Calls `visit` with the runs of mapped pages of the block with this number (its first page over its size), if
-    /// there is one, by ascending address.
+    /// there is one, by ascending address. No lock is held.
     pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
         on_blocks!(self, it => it.for_each_live(number, visit));
     }

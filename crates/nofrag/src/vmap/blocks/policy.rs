@@ -116,10 +116,13 @@ pub enum SizeClasses {
 }
 
 impl SizeClasses {
-    /// `pages` rounded up; `pages` is not zero.
+    /// `pages` rounded up; zero stays zero.
     #[inline]
     #[must_use]
     pub const fn round(self, pages: u32) -> u32 {
+        if pages == 0 {
+            return 0;
+        }
         let digits = match self {
             SizeClasses::PowerOfTwo => return pages.next_power_of_two(),
             SizeClasses::Quarters => 2,
@@ -302,6 +305,14 @@ mod tests {
         for (slots, max_pages) in [(100, 32), (64, 33), (64, 64), (256, 128), (1 << 16, 64), (2, 0)]
         {
             assert_eq!(BlockGeometry::new(slots, max_pages), None);
+        }
+    }
+
+    #[test]
+    fn nothing_rounded_up_is_nothing() {
+        use SizeClasses::{Eighths, Exact, PowerOfTwo, Quarters};
+        for classes in [PowerOfTwo, Quarters, Eighths, Exact] {
+            assert_eq!((classes.round(0), classes.round(1)), (0, 1));
         }
     }
 

@@ -103,6 +103,21 @@ impl<T> Table<T> {
         Ok(record.get().expect("the record was just published"))
     }
 
+    /// The lowest number, from this one on, that has a record. Leaves that were never made are passed by at once.
+    pub(super) fn next_from(&self, number: u64) -> Option<u64> {
+        let (from, mut place) = self.locate(number.max(self.first));
+        for (leaf, published) in self.leaves.iter().enumerate().skip(from) {
+            let places = published.get().and_then(|places| places.get(place..));
+            let found = places.and_then(|places| places.iter().position(|it| it.get().is_some()));
+            if let Some(found) = found {
+                let index = ((leaf as u64) << self.leaf_digits) + (place + found) as u64;
+                return Some(self.first + index);
+            }
+            place = 0;
+        }
+        None
+    }
+
     /// All records by ascending number.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.first..).step_by(1 << self.leaf_digits).zip(&self.leaves).flat_map(|(base, leaf)| {
@@ -147,6 +162,13 @@ mod tests {
         for foreign in [0, first - 1, last + 1, u64::MAX] {
             assert_eq!(table.get(foreign), None);
         }
+        let next = |from: u64| table.next_from(from);
+        assert_eq!(
+            (next(0), next(first), next(first + 1)),
+            (Some(first), Some(first), Some(first + 1))
+        );
+        assert_eq!((next(first + 2), next(78), next(5001)), (Some(77), Some(5000), Some(last)));
+        assert_eq!((next(last), next(last + 1), next(u64::MAX)), (Some(last), None, None));
     }
 
     #[test]

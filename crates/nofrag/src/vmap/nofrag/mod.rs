@@ -739,6 +739,17 @@ impl Nofrag {
         }
     }
 
+    /// Calls `visit` with every busy area of [`AreaKind::Ram`], in no order.
+    pub(super) fn for_each_ram(&self, visit: &mut dyn FnMut(Span)) {
+        for position in 0..self.books.shard_count() {
+            let shard = self.books.lock_at(position);
+            let ram = |word: &AreaWord| word.is_busy() && word.kind() == AreaKind::Ram;
+            for (offset, word) in self.books.areas_in(&shard).filter(|(_, word)| ram(word)) {
+                visit(self.area(offset, word).span());
+            }
+        }
+    }
+
     /// Appends every area on the books.
     pub(super) fn collect(&self, out: &mut Vec<AreaRecord>) -> Result<(), OutOfMetadata> {
         let mut lazy = Vec::new();

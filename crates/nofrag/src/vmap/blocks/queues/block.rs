@@ -177,6 +177,14 @@ impl Body {
         (pages & u32::from(ENDED) == 0 && at < first + pages).then_some((first, pages))
     }
 
+    /// First slot and pages of every live mapping that starts at slot `at` or above.
+    pub(super) fn live_from(&self, at: u32) -> impl Iterator<Item = (u32, u32)> {
+        let sizes = (at..).zip(self.sizes.iter().skip(at as usize));
+        sizes
+            .filter(|(_, size)| **size != 0 && **size & ENDED == 0)
+            .map(|(slot, size)| (slot, u32::from(*size)))
+    }
+
     /// Calls `visit` with first slot, pages and whether it is live, for every mapping that was ever made.
     pub(super) fn for_each_mapping(&self, mut visit: impl FnMut(u32, u32, bool)) {
         for (at, &size) in (0..).zip(&self.sizes).filter(|(_, size)| **size != 0) {

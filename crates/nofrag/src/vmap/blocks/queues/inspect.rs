@@ -8,6 +8,25 @@ use crate::units::{PageCount, Vpn};
 use crate::vmap::{BlockRecord, BlockStats, RamArea, VmapCounters};
 use alloc::vec::Vec;
 
+/// How many runs of live pages a reader takes in one hold of a block's lock.
+const RUNS_PER_HOLD: usize = 32;
+
+/// First slots and ends of the lowest runs of live slots from slot `at` on: how many there are.
+fn runs_from(body: &Body, at: u32, runs: &mut [(u32, u32); RUNS_PER_HOLD]) -> usize {
+    let mut count = 0;
+    for (first, pages) in body.live_from(at) {
+        match runs[..count].last_mut() {
+            Some((_, end)) if *end == first => *end += pages,
+            _ if count == RUNS_PER_HOLD => break,
+            _ => {
+                runs[count] = (first, first + pages);
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
 impl Queues {
     pub(in crate::vmap::blocks) fn find(&self, at: u64) -> Option<RamArea> {
         let (number, slot) = self.locate(at);
@@ -20,31 +39,24 @@ impl Queues {
         Some(RamArea { start, pages: PageCount(u64::from(pages)) })
     }
 
+    /// Reads some runs in one hold of the block's lock, and lets go of it before it tells them.
     pub(in crate::vmap::blocks) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
         let Some(block) = self.lookup(number) else { return };
         let start = self.start_of(number);
-        let mut run: Option<Span> = None;
-        let body = block.body.lock();
-        if !body.stands {
-            return;
-        }
-        body.for_each_mapping(|first, pages, live| {
-            if !live {
+        let mut runs = [(0, 0); RUNS_PER_HOLD];
+        let mut from = 0;
+        loop {
+            let body = block.body.lock();
+            let count = if body.stands { runs_from(&body, from, &mut runs) } else { 0 };
+            drop(body);
+            for &(first, end) in &runs[..count] {
+                visit(Span::known(start + u64::from(first), start + u64::from(end)));
+                from = end;
+            }
+            if count < RUNS_PER_HOLD {
                 return;
             }
-            let first = start + u64::from(first);
-            let mapping = Span::known(first, first + u64::from(pages));
-            run = Some(match run {
-                Some(run) if run.end() == first => run.hull(mapping),
-                Some(run) => {
-                    visit(run);
-                    mapping
-                }
-                None => mapping,
-            });
-        });
-        drop(body);
-        run.into_iter().for_each(visit);
+        }
     }
 
     /// Calls `visit` with the number and the record of every block, its lock held.

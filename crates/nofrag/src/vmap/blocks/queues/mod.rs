@@ -31,7 +31,7 @@ use self::queue::Queue;
 use super::AreaSource;
 use super::table::Table;
 use crate::cpu::{CpuId, CpuSet};
-use crate::ranges::OutOfMetadata;
+use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::{Guard, Mutex, Padded, Rank};
 use crate::vmap::engine::Miss;
 use crate::vmap::{BlockPolicy, FirstSlots, LiveMap, Mapper, RamArea, UnmapRamError, VmapConfig};
@@ -63,6 +63,30 @@ pub(in crate::vmap) struct Queues {
     /// stale that the first one found and has not flushed yet.
     turn: Mutex<()>,
     passes: Mutex<Passes>,
+    leaving: Mutex<Leaving>,
+}
+
+/// The blocks that are out of the index and not yet among the lazy areas. What was unmapped in them long ago may be
+/// stale all the same; in Linux, an alias flush that comes just then misses it.
+#[derive(Debug, Default)]
+struct Leaving {
+    blocks: u64,
+    /// Covers them, and some that have left since; none only if there are none.
+    hull: Option<Span>,
+}
+
+impl Leaving {
+    fn begin(&mut self, block: Span) {
+        self.blocks += 1;
+        self.hull = Some(self.hull.map_or(block, |hull| hull.hull(block)));
+    }
+
+    fn end(&mut self) {
+        self.blocks -= 1;
+        if self.blocks == 0 {
+            self.hull = None;
+        }
+    }
 }
 
 /// What a search of a CPU's list is for.
@@ -99,15 +123,13 @@ impl Queues {
             cpus: config.cpus.clone(),
             slots,
             shift: slots.ilog2(),
-            rounded: core::array::from_fn(|pages| match pages as u32 {
-                0 => 0,
-                pages => policy.classes.round(pages) as u8,
-            }),
+            rounded: core::array::from_fn(|pages| policy.classes.round(pages as u32) as u8),
             table: Table::new(config.span, slots)?,
             queues,
             index: Index::new(&policy, &config.cpus)?,
             turn: Mutex::new(Rank::Aliases, ()),
             passes: Mutex::new(Rank::BlockIndex, Passes::default()),
+            leaving: Mutex::new(Rank::BlockIndex, Leaving::default()),
         })
     }
 
@@ -115,6 +137,11 @@ impl Queues {
     #[inline(always)]
     fn start_of(&self, number: u64) -> u64 {
         number << self.shift
+    }
+
+    /// The lowest number, from this one on, at which a block stands or stood.
+    pub(super) fn next_record(&self, number: u64) -> Option<u64> {
+        self.table.next_from(number)
     }
 
     /// The block of a page, and its slot there.
@@ -326,9 +353,12 @@ impl Queues {
 
     /// No lock is held, and nothing leads to the block any more but the index.
     fn give_back<A: AreaSource>(&self, number: u64, block: &Block, owner: u32, areas: &A) {
+        let start = self.start_of(number);
+        self.leaving.lock().begin(Span::known(start, start + u64::from(self.slots)));
         self.index.erase(&self.table, number, block);
         let owner = self.cpus.by_rank(owner as usize).expect("the owner is one of the CPUs");
-        areas.retire_block(owner, self.start_of(number));
+        areas.retire_block(owner, start);
+        self.leaving.lock().end();
     }
 }
 

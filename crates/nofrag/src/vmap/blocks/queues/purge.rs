@@ -46,6 +46,10 @@ impl Queues {
                 }
             }
         }
+        // Only now: a block that leaves later was met above; one that has left by now is among the lazy areas, which
+        // the caller flushes next.
+        let leaving = self.leaving.lock().hull;
+        leaving.into_iter().for_each(|hull| aliases.add(hull));
         let mut passes = self.passes.lock();
         passes.alias_flushes += 1;
         passes.note(aliases.visited);
@@ -80,8 +84,7 @@ impl Queues {
         drop(body);
         if let Some((first, end)) = stale {
             let start = self.start_of(number);
-            let stale = Span::known(start + u64::from(first), start + u64::from(end));
-            aliases.stale = Some(aliases.stale.map_or(stale, |hull| hull.hull(stale)));
+            aliases.add(Span::known(start + u64::from(first), start + u64::from(end)));
         }
     }
 

@@ -801,6 +801,11 @@ impl SlotBlocks {
         covers.then(|| RamArea { start: Vpn(at - u64::from(slot - start)), pages })
     }
 
+    /// The lowest number, from this one on, at which a block stands or stood.
+    pub(super) fn next_record(&self, number: u64) -> Option<u64> {
+        self.table.next_from(number)
+    }
+
     pub(super) fn for_each_live(&self, number: u64, visit: &mut dyn FnMut(Span)) {
         let Some(record) = self.table.get(number) else { return };
         for (slot, found) in record.mappings().filter(|(_, slot)| slot.state() == SlotState::Live) {
