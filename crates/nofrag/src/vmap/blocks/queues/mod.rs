@@ -13,8 +13,8 @@
 //!
 //! An unmapping finds the record of the block by its number, verifies start and size, clears the entries without a
 //! flush, and widens the range of dirty slots. Whoever makes the last slot dirty gives the block back: out of the
-//! index, then freed lazily like any area. So no slot is handed out again before a flush. Between the two steps an alias
-//! flush finds it in neither place, and in Linux misses it; here it is noted among the blocks that are `leaving`.
+//! index, then freed lazily like any area. So no slot is handed out again before a flush. Between the two steps an
+//! alias flush finds it in neither place, and in Linux misses it; here it is noted among the blocks that are `leaving`.
 //!
 //! Locks: block, then queue or index; none of them is held while areas are taken or freed.
 
