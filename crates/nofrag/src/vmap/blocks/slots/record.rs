@@ -88,7 +88,11 @@ impl Slot {
 
 /// 1. A slot's byte is not FREE only if a mapping starts there that is live or not yet recycled.
 /// 2. A group with a dirty or ending slot has its flag set, and a block with a flag set is on a stack or about to be.
+///
+/// On cache lines of its own: every map and unmap reads where the bytes are, while unmappings in the next block, which
+/// may be another CPU's, write its place on a stack.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Record {
     slots: Vec<AtomicU8>,
     flags: Vec<AtomicBool>,
