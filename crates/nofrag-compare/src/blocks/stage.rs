@@ -4,7 +4,7 @@ use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::{Config, Fit, Index, RangeAllocator, Request, Span};
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
-    BlockGeometry, BlockIndex, CpuHandle, Epoch, LockCounters, Mapper, RamArea, VmapConfig,
+    BlockGeometry, BlockIndex, CpuHandle, Drain, Epoch, LockCounters, Mapper, RamArea, VmapConfig,
     VmapPolicy, VmapSpace,
 };
 use std::cell::Cell;
@@ -22,13 +22,15 @@ pub struct Setup {
     pub cpus: u32,
     /// Blocks, where it has any.
     pub geometry: BlockGeometry,
+    /// Who flushes when much waits for it.
+    pub drain: Drain,
 }
 
 impl Setup {
     /// Linux's blocks.
     #[must_use]
     pub fn of(cpus: u32) -> Setup {
-        Setup { cpus, geometry: BlockGeometry::LINUX_64 }
+        Setup { cpus, geometry: BlockGeometry::LINUX_64, drain: Drain::ByFreer }
     }
 }
 
@@ -151,6 +153,7 @@ fn all_pages() -> Span {
 fn space_of(preset: &str, setup: Setup) -> Space {
     let mut policy = VmapPolicy::preset(preset).expect("the preset exists").policy;
     policy.blocks.geometry = setup.geometry;
+    policy.drain = setup.drain;
     let cpus = CpuSet::first(setup.cpus).expect("there is memory for a few CPUs");
     let config = VmapConfig { span: all_pages(), cpus, policy };
     VmapSpace::new(config, Counting::default(), ()).expect("a preset's policy is sound")
