@@ -251,9 +251,9 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     ///
     /// The size is verified, and a second unmapping refused.
     ///
-    /// It may have to drain, as [`free`](Self::free) may: after a mapping that is an area of its own; in Linux's presets
-    /// after the last one in a block; in our engine when many slots wait whose owner does not look after them, unless
-    /// the policy leaves that to [`step`](Self::step). Then a flush begins in this call.
+    /// It may have to drain, as [`free`](Self::free) may: after a mapping that is an area of its own; in Linux's
+    /// presets after the last one in a block; in our engine when many slots wait whose owner does not look after them,
+    /// unless the policy leaves that to [`step`](Self::step). Then a flush begins in this call.
     ///
     /// # Errors
     /// See [`UnmapRamError`]; nothing changed.
