@@ -17,6 +17,7 @@ pub mod check;
 pub mod cpu;
 #[cfg(any(feature = "std", feature = "spin", loom))]
 pub mod event;
+pub mod mmap;
 pub mod ranges;
 #[cfg(any(feature = "std", feature = "spin", loom))]
 mod sync;

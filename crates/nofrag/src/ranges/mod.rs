@@ -7,6 +7,7 @@
 //! Three designs find holes, chosen by value in [`Config::index`]: the two of the Linux kernel, for comparison, and
 //! `WideBlocks`, the default. They share one interface, `FreeIndex`.
 mod allocator;
+mod areas;
 mod augmented_tree;
 mod cached_scan;
 mod counters;
@@ -16,6 +17,8 @@ pub(crate) mod red_black;
 mod request;
 mod span;
 mod wide;
+
+pub(crate) use areas::{Area, AreaIndex, Edge, FoundGap, GapRequest, Place};
 
 pub use allocator::{FreeRanges, RangeAllocator, Relocation, Stats};
 pub use counters::Counters;

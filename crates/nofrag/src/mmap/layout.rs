@@ -1,0 +1,127 @@
+//! The windows of a process: where searches begin and end.
+
+use crate::ranges::Span;
+use crate::units::{PageCount, PageSize, Vpn};
+
+/// From which end a search without a hint begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From [`Layout::base`] upwards: Linux up to 2.6.6, its legacy layout since.
+    Up,
+    /// From [`Layout::top`] downwards.
+    Down,
+}
+
+/// The windows of a process, in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// From which end a search begins.
+    pub direction: Direction,
+    /// The lowest page that a search may return (`mmap_min_addr`); page 0 never is.
+    pub floor: Vpn,
+    /// Where upward searches begin (`TASK_UNMAPPED_BASE`).
+    pub base: Vpn,
+    /// Where downward searches begin (`mmap_base`).
+    pub top: Vpn,
+    /// One above the highest page (`TASK_SIZE`).
+    pub end: Vpn,
+    /// Where `MAP_32BIT` places, always upwards; none where there is no such flag.
+    pub low: Option<Span>,
+    /// How far above `end` a hint may open the space up (56 bits): the end of the larger window.
+    pub extended_end: Option<Vpn>,
+    /// How large a page is.
+    pub page: PageSize,
+}
+
+/// What determines `mmap_base` (spec: windows of x86 as of 6.12). All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackRule {
+    /// `RLIMIT_STACK`.
+    pub stack_limit: u64,
+    /// The most by which the stack's top is moved at random.
+    pub stack_random: u64,
+    /// The guard gap below the stack.
+    pub guard: u64,
+    /// By how much this process's base is moved at random.
+    pub random: u64,
+}
+
+impl Layout {
+    /// A 32-bit task on x86-64, upwards.
+    pub const COMPAT_UP: Layout =
+        Layout::bytes(Direction::Up, 0x5555_5000, 0xffff_e000, 0xffff_e000);
+
+    /// i386 with 3 GiB, upwards.
+    pub const I386_UP: Layout = Layout::bytes(Direction::Up, 0x4000_0000, 0xc000_0000, 0xc000_0000);
+
+    /// A 64-bit task on x86-64 without randomisation and with 8 MiB of stack, downwards.
+    pub const X86_64: Layout = Layout {
+        low: Some(LOW_31),
+        extended_end: Some(Vpn(0xff_ffff_ffff_f000 >> 12)),
+        ..Layout::bytes(Direction::Down, 0x2aaa_aaaa_b000, 0x7fff_f7ff_f000, 0x7fff_ffff_f000)
+    };
+
+    /// The same in the legacy layout: upwards.
+    pub const X86_64_LEGACY: Layout = Layout { direction: Direction::Up, ..Layout::X86_64 };
+
+    const fn bytes(direction: Direction, base: u64, top: u64, end: u64) -> Layout {
+        Layout {
+            direction,
+            floor: Vpn(0x10),
+            base: Vpn(base >> 12),
+            top: Vpn(top >> 12),
+            end: Vpn(end >> 12),
+            low: None,
+            extended_end: None,
+            page: PageSize::KIB_4,
+        }
+    }
+
+    /// A window that belongs to the caller alone: all of `span` and nothing else.
+    #[must_use]
+    pub const fn window(span: Span, direction: Direction) -> Layout {
+        Layout {
+            direction,
+            floor: Vpn(span.start()),
+            base: Vpn(span.start()),
+            top: Vpn(span.end()),
+            end: Vpn(span.end()),
+            low: None,
+            extended_end: None,
+            page: PageSize::KIB_4,
+        }
+    }
+
+    /// The same layout with `mmap_base` where `rule` puts it.
+    ///
+    /// The gap above it is stack limit, random part and guard together (a sum that would overflow leaves the pads
+    /// out), at least 128 MiB and at most five sixths of the task.
+    #[must_use]
+    pub fn with_stack(self, rule: &StackRule) -> Layout {
+        let size = self.page.address_of(self.end).unwrap_or(u64::MAX);
+        let pads = rule.stack_random.saturating_add(rule.guard);
+        let gap = rule.stack_limit.checked_add(pads).unwrap_or(rule.stack_limit);
+        let gap = gap.max(128 << 20).min(size / 6 * 5);
+        let top = (size - gap).saturating_sub(rule.random);
+        let top = self.page.pages_for(top);
+        Layout { top: Vpn(top.get()), ..self }
+    }
+
+    /// The pages between `floor` and `end`, all that this process may use.
+    #[must_use]
+    pub fn all(&self) -> Option<Span> {
+        Span::new(self.floor.0, self.end.0).ok()
+    }
+
+    /// Pages in `bytes`, for constants that are given in bytes.
+    #[must_use]
+    pub fn pages(&self, bytes: u64) -> PageCount {
+        self.page.pages_for(bytes)
+    }
+}
+
+/// The second GiB, without randomisation.
+const LOW_31: Span = match Span::new(0x4000_0000 >> 12, 0x8000_0000 >> 12) {
+    Ok(span) => span,
+    Err(_) => unreachable!(),
+};

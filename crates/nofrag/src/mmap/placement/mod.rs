@@ -1,0 +1,251 @@
+//! Where a mapping goes.
+//!
+//! A placement is a search, and for the cached ones two words of memory with a life cycle: see `words`. Walks look at
+//! areas one by one, as the kernels up to 3.7 did, and count their *visits*: one pass of first fit's loop, or one
+//! lookup of a cached policy that goes downwards. Searches of gaps descend the index and count blocks.
+
+mod walk;
+mod words;
+
+use self::words::Words;
+use super::areas::Areas;
+use super::layout::{Direction, Layout};
+use super::space::MmapCounters;
+use crate::ranges::Span;
+use crate::units::PageCount;
+use core::fmt;
+
+/// The rule by which a mapping without an address gets one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// P0: the first hole from the start of the window that fits (Linux 2.4).
+    FirstFit,
+    /// P1a: first fit from the first hole of any size (Molnar, October 2002).
+    FirstHole,
+    /// P1b: next fit from the last mapping, pulled back by each unmapping (2.5.44 to 2.6.12).
+    FreeAreaCache,
+    /// P2k: the same, pulled back to the end of the area before the unmapped range (Chen, May 2005).
+    CoalescingUnmap,
+    /// P2a: the largest hole known below the cached address is kept (Wander, as in 2.6.12-rc4-mm2).
+    CachedHoleSizePosted,
+    /// P2b: both, as merged (Wander and Chen, 2.6.13 to 3.3).
+    CachedHoleSize,
+    /// P3: the same with the repairs of 3.4 (to 3.7).
+    CachedHoleSizeRepaired,
+    /// The cache is set to the start of the last unmapped area, as the document of 2005 words it.
+    LastUnmapped,
+    /// P4: exact first fit in a tree of gaps, with padded alignment (3.8 to 6.0).
+    GapTree,
+    /// P5: the same in a maple tree, huge pages treated as told, guard gaps not looked at (6.1 and 6.2).
+    MapleTree(HugePages),
+    /// P5 with a second try where a guard gap is in the way (6.3 and later).
+    MapleTreeGuarded(HugePages),
+    /// The smallest gap.
+    BestFit,
+    /// The largest gap.
+    WorstFit,
+    /// Next fit without a hook at unmapping.
+    NextFit,
+    /// Multiples of a huge page aligned, everything in one arena, first gap from the end of the direction.
+    ExactAligned,
+    /// The same in the gap of least leftover.
+    ExactAlignedBest,
+    /// The same, small requests where they destroy the fewest whole huge pages.
+    FewestLostUnits,
+    /// Multiples of a huge page from the top, aligned, the rest from the bottom, each first fit.
+    TwoEndedFirst,
+    /// Ours.
+    #[default]
+    TwoEnded,
+}
+
+/// Which mappings Linux aligns to huge pages of its own accord.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HugePages {
+    /// None (up to 6.6).
+    Ignored,
+    /// Anonymous ones of at least a huge page (6.7 to 6.11).
+    AllSizes,
+    /// Anonymous ones whose length is a multiple of a huge page (6.12 and later).
+    Multiples,
+}
+
+/// A placement and the name of its rule set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementPreset {
+    /// The name that the request resolved to.
+    pub name: &'static str,
+    /// The placement.
+    pub placement: Placement,
+}
+
+/// No rule set has this name, or the version is older than all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPlacement;
+
+/// Placements that were never in a release, or are nobody's, by name.
+static NAMED: [PlacementPreset; 12] = [
+    PlacementPreset { name: "molnar-2002", placement: Placement::FirstHole },
+    PlacementPreset { name: "chen-2005", placement: Placement::CoalescingUnmap },
+    PlacementPreset { name: "wander-2005", placement: Placement::CachedHoleSizePosted },
+    PlacementPreset { name: "last-unmapped", placement: Placement::LastUnmapped },
+    PlacementPreset { name: "best-fit", placement: Placement::BestFit },
+    PlacementPreset { name: "worst-fit", placement: Placement::WorstFit },
+    PlacementPreset { name: "next-fit", placement: Placement::NextFit },
+    PlacementPreset { name: "exact-aligned", placement: Placement::ExactAligned },
+    PlacementPreset { name: "exact-aligned-best", placement: Placement::ExactAlignedBest },
+    PlacementPreset { name: "fewest-lost-units", placement: Placement::FewestLostUnits },
+    PlacementPreset { name: "two-ended-first", placement: Placement::TwoEndedFirst },
+    PlacementPreset { name: "nofrag", placement: Placement::TwoEnded },
+];
+
+/// Ascending by version; of 2.x the third number counts, of later ones it is zero.
+static RULE_SETS: [((u32, u32, u32), PlacementPreset); 9] = [
+    ((2, 4, 0), PlacementPreset { name: "linux-2.4", placement: Placement::FirstFit }),
+    ((2, 5, 44), PlacementPreset { name: "linux-2.6.0", placement: Placement::FreeAreaCache }),
+    ((2, 6, 13), PlacementPreset { name: "linux-2.6.13", placement: Placement::CachedHoleSize }),
+    (
+        (3, 4, 0),
+        PlacementPreset { name: "linux-3.4", placement: Placement::CachedHoleSizeRepaired },
+    ),
+    ((3, 8, 0), PlacementPreset { name: "linux-3.8", placement: Placement::GapTree }),
+    (
+        (6, 1, 0),
+        PlacementPreset { name: "linux-6.1", placement: Placement::MapleTree(HugePages::Ignored) },
+    ),
+    (
+        (6, 3, 0),
+        PlacementPreset {
+            name: "linux-6.3",
+            placement: Placement::MapleTreeGuarded(HugePages::Ignored),
+        },
+    ),
+    (
+        (6, 7, 0),
+        PlacementPreset {
+            name: "linux-6.7",
+            placement: Placement::MapleTreeGuarded(HugePages::AllSizes),
+        },
+    ),
+    (
+        (6, 12, 0),
+        PlacementPreset {
+            name: "linux-6.12",
+            placement: Placement::MapleTreeGuarded(HugePages::Multiples),
+        },
+    ),
+];
+
+impl Placement {
+    /// The rule set for `name`: one of the named ones, or `linux-X.Y`, which resolves to the newest rule set not newer
+    /// than that version.
+    ///
+    /// # Errors
+    /// [`UnknownPlacement`] for other names and for versions older than the oldest rule set.
+    pub fn preset(name: &str) -> Result<PlacementPreset, UnknownPlacement> {
+        if let Some(named) = NAMED.iter().find(|preset| preset.name == name) {
+            return Ok(*named);
+        }
+        let version =
+            name.strip_prefix("linux-").and_then(parse_version).ok_or(UnknownPlacement)?;
+        let newest = RULE_SETS.iter().rev().find(|(since, _)| *since <= version);
+        newest.map(|(_, preset)| *preset).ok_or(UnknownPlacement)
+    }
+
+    /// All presets: Linux's, oldest first, then the others, ours last.
+    pub fn presets() -> impl Iterator<Item = PlacementPreset> {
+        RULE_SETS.iter().map(|(_, preset)| *preset).chain(NAMED)
+    }
+}
+
+fn parse_version(text: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = text.split('.').map(str::parse);
+    let mut part = || parts.next().unwrap_or(Ok(0)).ok();
+    Some((part()?, part()?, part()?))
+}
+
+impl fmt::Display for UnknownPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such placement: use `nofrag`, `linux-X.Y` from 2.4 on, or a named one")
+    }
+}
+
+impl core::error::Error for UnknownPlacement {}
+
+/// What a placement may look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) areas: &'a Areas,
+    pub(super) layout: &'a Layout,
+    pub(super) guard_gap: PageCount,
+}
+
+/// A mapping that wants an address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub(super) pages: u64,
+    /// The start is congruent to `offset` modulo this power of two.
+    pub(super) align: u64,
+    pub(super) offset: u64,
+    /// From where and which way the search goes, and what it may use.
+    pub(super) direction: Direction,
+    pub(super) window: Window,
+    /// Anonymous memory in a 64-bit window with no other wish: huge pages may be thought of.
+    pub(super) huge_pages_apply: bool,
+}
+
+/// The part of the space that a search may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Window {
+    /// The layout's own: the cached words belong to it.
+    Usual,
+    /// Another one: no word is read or written.
+    Other(Span),
+}
+
+/// What an unmapping did.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Removal {
+    /// This range, a whole area or a part that was split off, has gone; called for each, ascending.
+    Area(Span),
+    /// All of one call has gone. The surviving neighbours: where the area below ends, where the one above starts.
+    Done { below: Option<u64>, above: Option<u64> },
+}
+
+/// A placement with what it remembers.
+#[derive(Clone, Debug)]
+pub(super) struct Placer {
+    pub(super) placement: Placement,
+    words: Words,
+}
+
+impl Placer {
+    pub(super) fn new(placement: Placement, layout: &Layout) -> Placer {
+        Placer { placement, words: Words::new(layout) }
+    }
+
+    /// The first page of a place for `wish`.
+    pub(super) fn place(
+        &mut self,
+        view: View<'_>,
+        wish: &Wish,
+        counters: &mut MmapCounters,
+    ) -> Option<u64> {
+        match self.placement {
+            _ => walk::first_fit_up(view, wish, counters),
+        }
+    }
+
+    /// The hook at unmapping.
+    pub(super) fn note_removal(&mut self, _layout: &Layout, _removal: Removal) {}
+
+    /// What a child process begins with.
+    pub(super) fn forked(&self, layout: &Layout) -> Placer {
+        Placer { words: Words::new(layout), ..self.clone() }
+    }
+
+    /// A new program begins in the same process.
+    pub(super) fn exec(&mut self, layout: &Layout) {
+        self.words = Words::new(layout);
+    }
+}
