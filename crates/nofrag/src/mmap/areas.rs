@@ -73,6 +73,10 @@ impl Areas {
         self.index.gaps(within)
     }
 
+    pub(super) fn largest_gap(&self, within: Span) -> Option<Span> {
+        self.index.largest_gap(within)
+    }
+
     pub(super) fn search(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
         self.index.search(request, steps)
     }

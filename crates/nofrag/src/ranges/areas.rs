@@ -122,6 +122,11 @@ impl AreaIndex {
         }
     }
 
+    /// The largest gap in `within`, cut to it, of equal ones the lowest. O(log n).
+    pub(crate) fn largest_gap(&self, within: Span) -> Option<Span> {
+        self.gaps(within).reduce(|best, gap| if gap.len() > best.len() { gap } else { best })
+    }
+
     /// The gaps of at least one number, cut to `within`, ascending.
     pub(crate) fn gaps(&self, within: Span) -> impl Iterator<Item = Span> + '_ {
         let ends = core::iter::once(0).chain(self.areas.iter().map(|area| area.span.end()));

@@ -15,6 +15,7 @@ mod doc_2023;
 mod linux_rules;
 mod memory;
 mod mersenne;
+mod mmap_ours;
 mod model;
 mod regressions;
 mod relocation;

@@ -4,6 +4,7 @@
 //! areas one by one, as the kernels up to 3.7 did, and count their *visits*: one pass of first fit's loop, or one
 //! lookup of a cached policy that goes downwards. Searches of gaps descend the index and count blocks.
 
+mod two_ended;
 mod walk;
 mod words;
 
@@ -232,6 +233,7 @@ impl Placer {
         counters: &mut MmapCounters,
     ) -> Option<u64> {
         match self.placement {
+            Placement::TwoEnded => two_ended::place(view, wish, counters),
             _ => walk::first_fit_up(view, wish, counters),
         }
     }
