@@ -1,5 +1,6 @@
 //! How blocks split, join and find their place.
 
+use super::entry::Note;
 use super::leaf::NIL;
 use super::row::{LANES, Row};
 use super::tree::{Node, Tree};
@@ -10,7 +11,7 @@ pub(super) const FEW: usize = LANES * 5 / 8;
 /// Two neighbours join if together they have at most this many entries, so that the joined one does not split at once.
 const JOINED: usize = LANES - 2;
 
-impl Tree {
+impl<N: Note> Tree<N> {
     /// Makes `fresh` the right neighbour of `node`, with `fence` between them.
     pub(super) fn attach_after(&mut self, node: Node, fresh: u32, fence: u64) {
         let Some((parent, _)) = self.parent_of(node) else {

@@ -1,7 +1,8 @@
 //! How holes come, change and go.
 
 use super::balance::FEW;
-use super::leaf::{NIL, saturated, window_of};
+use super::entry::{Entry, Hole, Note};
+use super::leaf::{Moved, NIL, saturated, window_of};
 use super::row::LANES;
 use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
@@ -26,7 +27,7 @@ struct Neighbours {
     right: u32,
 }
 
-impl Tree {
+impl<N: Note> Tree<N> {
     /// Makes room for the blocks of one insertion, wherever it falls.
     pub(super) fn reserve_insertion(&mut self) -> Result<(), OutOfMetadata> {
         self.leaves.reserve(1)?;
@@ -41,7 +42,7 @@ impl Tree {
     /// Lets the table of near leaves follow the number of leaves and the stretch of numbers that they cover.
     fn fit_near(&mut self) {
         if self.height > 0 && self.near.wants(self.leaves.in_use()) {
-            let last = self.locate_last().map_or(0, |at| self.hole(at).start());
+            let last = self.locate_last().map_or(0, |at| self.hole(at).start);
             self.near.resize(self.leaves.in_use(), last);
         }
     }
@@ -79,43 +80,44 @@ impl Tree {
     }
 
     /// Adds a hole that touches no other; room was reserved.
-    pub(super) fn insert(&mut self, hole: Span) {
+    pub(super) fn insert(&mut self, entry: Entry<N>) {
+        let start = entry.hole.start;
         if self.root == NIL {
-            self.root = self.leaves.take_vacant(window_of(hole.start()));
+            self.root = self.leaves.take_vacant(window_of(start));
         }
-        let leaf = self.leaf_for(hole.start());
-        let lane = self.leaves.count_up_to(leaf, hole.start());
-        self.insert_at(At { leaf, lane }, hole);
+        let leaf = self.leaf_for(start);
+        let lane = self.leaves.count_up_to(leaf, start);
+        self.insert_at(At { leaf, lane }, entry);
     }
 
     /// Adds a hole that touches no other at the place where it belongs; unless the leaf has room for it, blocks were
     /// reserved.
-    pub(super) fn insert_at(&mut self, at: At, hole: Span) {
-        let At { leaf, lane } = at;
-        let window = window_of(hole.start());
+    pub(super) fn insert_at(&mut self, at: At, entry: Entry<N>) {
+        let (At { leaf, lane }, hole) = (at, entry.hole);
+        let window = window_of(hole.start);
         if lane > 0
             && self.leaves.head(leaf).window != window
             && let Some(next) = self.first_after(leaf)
             && self.leaves.head(next.leaf).window == window
         {
             // Behind this leaf's holes, below the next leaf's fence, in the next leaf's window.
-            self.move_fence_behind(leaf, |_| hole.start());
-            return self.insert_at(next, hole);
+            self.move_fence_behind(leaf, |_| hole.start);
+            return self.insert_at(next, entry);
         }
         self.holes += 1;
         if self.leaves.count(leaf) == 0 {
-            self.leaves.head_mut(leaf).window = window_of(hole.start());
+            self.leaves.head_mut(leaf).window = window;
         }
-        if self.leaves.head(leaf).window != window_of(hole.start()) {
-            return self.insert_beside(at, hole);
+        if self.leaves.head(leaf).window != window {
+            return self.insert_beside(at, entry);
         }
         if self.leaves.is_full(leaf) {
             return match self.neighbour_with_room(leaf) {
-                Some(neighbour) => self.insert_spill(neighbour, hole),
-                None => self.insert_split(at, hole),
+                Some(neighbour) => self.insert_spill(neighbour, entry),
+                None => self.insert_split(at, entry),
             };
         }
-        self.leaves.insert(leaf, lane, hole);
+        self.leaves.insert(leaf, lane, entry);
         self.size_added(leaf, hole.len());
         let is = saturated(hole.len());
         if self.needs_refresh(is) {
@@ -126,22 +128,22 @@ impl Tree {
     }
 
     /// Adds a hole in a new leaf beside `at.leaf`, whose window is another.
-    fn insert_beside(&mut self, at: At, hole: Span) {
-        let At { leaf, lane } = at;
-        let fresh = self.leaves.take_vacant(window_of(hole.start()));
+    fn insert_beside(&mut self, at: At, entry: Entry<N>) {
+        let (At { leaf, lane }, hole) = (at, entry.hole);
+        let fresh = self.leaves.take_vacant(window_of(hole.start));
         if lane == 0 {
             // The old leaf's holes move to the new number's place by swapping what the two numbers hold, so that the
             // new leaf comes after and takes the old one's holes with its own fence.
             let fence = self.leaves.start(leaf, 0);
             self.leaves.swap_holes(leaf, fresh);
             self.sizes_moved(leaf, fresh);
-            self.leaves.insert(leaf, 0, hole);
+            self.leaves.insert(leaf, 0, entry);
             self.size_added(leaf, hole.len());
             self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
         } else {
-            self.leaves.insert(fresh, 0, hole);
+            self.leaves.insert(fresh, 0, entry);
             self.size_added(fresh, hole.len());
-            self.attach_after(Node { level: 0, number: leaf }, fresh, hole.start());
+            self.attach_after(Node { level: 0, number: leaf }, fresh, hole.start);
         }
         self.refresh(Node { level: 0, number: leaf });
         self.refresh(Node { level: 0, number: fresh });
@@ -167,38 +169,39 @@ impl Tree {
     }
 
     /// Adds a hole to one of two neighbours, of which one is full, after they have shared their holes evenly.
-    fn insert_spill(&mut self, neighbours: Neighbours, hole: Span) {
+    fn insert_spill(&mut self, neighbours: Neighbours, entry: Entry<N>) {
         let Neighbours { parent, slot, left, right } = neighbours;
         let moved = self.leaves.share(left, right);
         if let Some(sizes) = &mut self.sizes {
-            let (from, to, lengths) = moved;
-            for &length in lengths.0.iter().take_while(|&&length| length > 0) {
+            let Moved { from, to, lengths, count } = moved;
+            for &length in &lengths.0[..count] {
                 sizes.add(to, length);
                 sizes.remove(from, length, self.leaves.lengths(from));
             }
         }
+        let hole = entry.hole;
         let fence = self.leaves.start(right, 0);
         self.inners.get_mut(parent).set_fence(slot, fence);
-        let target = if hole.start() < fence { left } else { right };
-        let lane = self.leaves.count_up_to(target, hole.start());
-        self.leaves.insert(target, lane, hole);
+        let target = if hole.start < fence { left } else { right };
+        let lane = self.leaves.count_up_to(target, hole.start);
+        self.leaves.insert(target, lane, entry);
         self.size_added(target, hole.len());
         self.refresh(Node { level: 0, number: left });
         self.refresh(Node { level: 0, number: right });
     }
 
     /// Adds a hole to a full leaf, which splits.
-    fn insert_split(&mut self, at: At, hole: Span) {
-        let At { leaf, lane } = at;
+    fn insert_split(&mut self, at: At, entry: Entry<N>) {
+        let (At { leaf, lane }, hole) = (at, entry.hole);
         let fresh = self.leaves.take_vacant(self.leaves.head(leaf).window);
         let appends = lane == LANES && self.first_after(leaf).is_none();
         let middle = if appends { LANES } else { LANES / 2 };
-        let fence = if appends { hole.start() } else { self.leaves.start(leaf, middle) };
+        let fence = if appends { hole.start } else { self.leaves.start(leaf, middle) };
         self.leaves.split_into(leaf, middle, fresh);
         self.sizes_moved(leaf, fresh);
         let (target, lane) =
             if lane <= middle && !appends { (leaf, lane) } else { (fresh, lane - middle) };
-        self.leaves.insert(target, lane, hole);
+        self.leaves.insert(target, lane, entry);
         self.size_added(target, hole.len());
         self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
         self.refresh(Node { level: 0, number: leaf });
@@ -237,6 +240,28 @@ impl Tree {
         }
     }
 
+    /// Changes a hole; the new one starts in the same window and keeps the order.
+    #[inline]
+    pub(super) fn replace(&mut self, at: At, hole: Hole) {
+        let old = self.leaves.length(at.leaf, at.lane);
+        let (was, is) = (saturated(old), saturated(hole.len()));
+        let refresh = self.needs_refresh(was.max(is));
+        if is < was && !refresh {
+            self.note_loss(at, was, is);
+        }
+        self.leaves.set(at.leaf, at.lane, hole);
+        self.size_added(at.leaf, hole.len());
+        self.size_removed(at.leaf, old);
+        if refresh {
+            self.refresh(Node { level: 0, number: at.leaf });
+        } else if is > was {
+            self.note_growth(at.leaf, is);
+        }
+    }
+}
+
+/// Where no area lies between two holes, a freed range merges with those that it touches.
+impl Tree<()> {
     /// Cuts `size` numbers off the left edge of the first hole that has so many, if that is a change inside one leaf.
     ///
     /// This is the whole of most allocations: no bound, no alignment, no length that a lane cannot hold.
@@ -278,55 +303,36 @@ impl Tree {
         let At { leaf, lane } = at;
         let before = self.leaves.hole_before_another(leaf, lane - 1);
         let after = self.leaves.start(leaf, lane);
-        if before.end() > span.start() || after < span.end() {
+        if before.end > span.start() || after < span.end() {
             return Err(Rejection::Overlap);
         }
-        let merged = Merged { before: before.end() == span.start(), after: after == span.end() };
+        let merged = Merged { before: before.end == span.start(), after: after == span.end() };
         match merged {
             Merged { before: true, after: false } => {
-                self.replace(At { leaf, lane: lane - 1 }, Span::known(before.start(), span.end()));
+                self.replace(At { leaf, lane: lane - 1 }, Hole::known(before.start, span.end()));
             }
             Merged { before: false, after: true } => {
                 let end = after + self.leaves.length(leaf, lane);
-                self.replace(at, Span::known(span.start(), end));
+                self.replace(at, Hole::known(span.start(), end));
             }
             Merged { before: true, after: true } => {
                 let end = after + self.leaves.length(leaf, lane);
-                self.replace(At { leaf, lane: lane - 1 }, Span::known(before.start(), end));
+                self.replace(At { leaf, lane: lane - 1 }, Hole::known(before.start, end));
                 self.remove_joined(at);
             }
             Merged { before: false, after: false } => {
                 if self.leaves.is_full(leaf) {
                     self.reserve_insertion().map_err(|OutOfMetadata| Rejection::OutOfMetadata)?;
                 }
-                self.insert_at(at, span);
+                self.insert_at(at, Hole::from(span).into());
             }
         }
         Ok(merged)
     }
-
-    /// Changes a hole; the new one starts in the same window and keeps the order.
-    #[inline]
-    pub(super) fn replace(&mut self, at: At, hole: Span) {
-        let old = self.leaves.length(at.leaf, at.lane);
-        let (was, is) = (saturated(old), saturated(hole.len()));
-        let refresh = self.needs_refresh(was.max(is));
-        if is < was && !refresh {
-            self.note_loss(at, was, is);
-        }
-        self.leaves.set(at.leaf, at.lane, hole);
-        self.size_added(at.leaf, hole.len());
-        self.size_removed(at.leaf, old);
-        if refresh {
-            self.refresh(Node { level: 0, number: at.leaf });
-        } else if is > was {
-            self.note_growth(at.leaf, is);
-        }
-    }
 }
 
 /// The index by size follows.
-impl Tree {
+impl<N: Note> Tree<N> {
     #[inline]
     pub(super) fn size_added(&mut self, leaf: u32, length: u64) {
         if let Some(sizes) = &mut self.sizes {

@@ -1,12 +1,13 @@
 //! What is always true of the tree, each sentence recomputed from the rows.
 
+use super::entry::Note;
 use super::row::{LANE_MAX, LANES};
 use super::tree::{Summary, Tree};
 use crate::check::Violation;
 use alloc::vec::Vec;
 
 /// A tree without a root.
-pub(super) fn check(tree: &Tree) -> Result<(), Violation> {
+pub(super) fn check<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
     if tree.root == super::leaf::NIL {
         Violation::unless_equal("no root, no hole", 0, 0, tree.holes as u64)?;
         return Violation::unless("no root, no maximum", 0, tree.top == Summary::default());
@@ -25,15 +26,15 @@ pub(super) fn check(tree: &Tree) -> Result<(), Violation> {
     check_sizes(tree)
 }
 
-struct Walk<'a> {
-    tree: &'a Tree,
+struct Walk<'a, N> {
+    tree: &'a Tree<N>,
     previous_end: Option<u64>,
     holes: u64,
     leaves: u64,
     inners: u64,
 }
 
-impl Walk<'_> {
+impl<N: Note> Walk<'_, N> {
     fn visit(&mut self, level: u32, number: u32) -> Result<Summary, Violation> {
         if level == 0 { self.visit_leaf(number) } else { self.visit_inner(level, number) }
     }
@@ -56,9 +57,11 @@ impl Walk<'_> {
             let last = lane + 1 == count;
             Violation::unless("only the last hole is long", at, length < LANE_MAX || last)?;
             let hole = leaves.hole(leaf, lane);
-            let apart = self.previous_end.is_none_or(|end| end < hole.start());
-            Violation::unless("holes ascend and never touch", hole.start(), apart)?;
-            self.previous_end = Some(hole.end());
+            let apart = self.previous_end.is_none_or(|end| end < hole.start);
+            Violation::unless("holes ascend and never touch", hole.start, apart)?;
+            let empty = length == 0 && !N::EMPTY_HOLES;
+            Violation::unless("no hole is empty, unless the form allows it", hole.start, !empty)?;
+            self.previous_end = Some(hole.end);
             self.holes += 1;
         }
         Ok(self.tree.summary_at(0, leaf))
@@ -75,7 +78,7 @@ impl Walk<'_> {
             let believed = tree.believed_parent(level - 1, child);
             Violation::unless("a child knows its place", at, believed == Some((number, slot)))?;
             let fence = inner.fence(slot);
-            let apart = slot == 0 || self.previous_end.is_none_or(|end| end <= fence);
+            let apart = slot == 0 || self.previous_end.is_none_or(|end| N::behind(end) <= fence);
             Violation::unless("what lies before a fence ends at or below it", fence, apart)?;
             let zero = slot > 0 || fence == 0;
             Violation::unless("the fence of the first child is 0", fence, zero)?;
@@ -102,14 +105,14 @@ impl Walk<'_> {
     }
 }
 
-fn first_start(tree: &Tree, level: u32, mut number: u32) -> u64 {
+fn first_start<N: Note>(tree: &Tree<N>, level: u32, mut number: u32) -> u64 {
     for _ in 0..level {
         number = tree.inners.get(number).child.0[0];
     }
     tree.leaves.start(number, 0)
 }
 
-fn check_sizes(tree: &Tree) -> Result<(), Violation> {
+fn check_sizes<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
     let Some(sizes) = &tree.sizes else { return Ok(()) };
     let mut in_use: Vec<bool> = Vec::new();
     for leaf in 0..tree.leaves.numbers() as u32 {

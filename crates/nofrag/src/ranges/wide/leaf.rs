@@ -1,7 +1,8 @@
-//! The blocks at the bottom: up to 32 holes each, as offsets and lengths relative to a window.
+//! The blocks at the bottom: up to 32 holes each, as offsets and lengths relative to a window, with their notes.
 
-use super::row::{LANE_MAX, LANES, Row};
-use crate::ranges::{OutOfMetadata, Span};
+use super::entry::{Entry, Hole, Note};
+use super::row::{LANE_MAX, LANES, Lanes, Row};
+use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
 /// No node: the parent of the root, the end of the list of vacant nodes.
@@ -47,29 +48,73 @@ pub(super) struct LeafHead {
     pub(super) count: u8,
 }
 
+/// Holes that went from one leaf to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// Their lengths, as lanes hold them, are the first `count` of these.
+    pub(super) lengths: Row,
+    pub(super) count: usize,
+}
+
+/// The entries of a leaf, lane by lane.
+#[derive(Clone, Copy, Debug)]
+struct Rows<N> {
+    offsets: Row,
+    lengths: Row,
+    notes: Lanes<N>,
+}
+
+impl<N: Note> Rows<N> {
+    fn vacant() -> Rows<N> {
+        Rows {
+            offsets: Row::filled(NO_OFFSET),
+            lengths: Row::filled(0),
+            notes: Lanes::filled(N::default()),
+        }
+    }
+
+    /// Moves the entries from lane `lane` on into new rows.
+    fn split_off(&mut self, lane: usize) -> Rows<N> {
+        Rows {
+            offsets: self.offsets.split_off(lane, NO_OFFSET),
+            lengths: self.lengths.split_off(lane, 0),
+            notes: self.notes.split_off(lane, N::default()),
+        }
+    }
+
+    /// Puts the first `count` entries of `other` before these.
+    fn prepend(&mut self, other: &Rows<N>, count: usize) {
+        self.offsets.prepend(&other.offsets, count);
+        self.lengths.prepend(&other.lengths, count);
+        self.notes.prepend(&other.notes, count);
+    }
+
+    /// Copies the first `count` entries of `other` behind the first `at` of these.
+    fn append(&mut self, at: usize, other: &Rows<N>, count: usize) {
+        self.offsets.append(at, &other.offsets, count);
+        self.lengths.append(at, &other.lengths, count);
+        self.notes.append(at, &other.notes, count);
+    }
+}
+
 /// All leaves, by number; vacant ones are chained.
 #[derive(Debug)]
-pub(super) struct Leaves {
-    offsets: Vec<Row>,
-    lengths: Vec<Row>,
+pub(super) struct Leaves<N> {
+    rows: Vec<Rows<N>>,
     heads: Vec<LeafHead>,
     vacant: u32,
     vacant_count: usize,
 }
 
-impl Default for Leaves {
-    fn default() -> Leaves {
-        Leaves {
-            offsets: Vec::new(),
-            lengths: Vec::new(),
-            heads: Vec::new(),
-            vacant: NIL,
-            vacant_count: 0,
-        }
+impl<N> Default for Leaves<N> {
+    fn default() -> Leaves<N> {
+        Leaves { rows: Vec::new(), heads: Vec::new(), vacant: NIL, vacant_count: 0 }
     }
 }
 
-impl Leaves {
+impl<N: Note> Leaves<N> {
     #[inline]
     pub(super) fn head(&self, leaf: u32) -> &LeafHead {
         &self.heads[leaf as usize]
@@ -82,12 +127,12 @@ impl Leaves {
 
     #[inline]
     pub(super) fn offsets(&self, leaf: u32) -> &Row {
-        &self.offsets[leaf as usize]
+        &self.rows[leaf as usize].offsets
     }
 
     #[inline]
     pub(super) fn lengths(&self, leaf: u32) -> &Row {
-        &self.lengths[leaf as usize]
+        &self.rows[leaf as usize].lengths
     }
 
     #[inline]
@@ -107,29 +152,29 @@ impl Leaves {
 
     /// The hole in lane `lane`.
     #[inline]
-    pub(super) fn hole(&self, leaf: u32, lane: usize) -> Span {
+    pub(super) fn hole(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
-        Span::known(start, start + self.length(leaf, lane))
+        Hole::known(start, start + self.length(leaf, lane))
     }
 
     /// The hole in lane `lane`, which is not the leaf's last, so that its length is what the lane says.
     #[inline]
-    pub(super) fn hole_before_another(&self, leaf: u32, lane: usize) -> Span {
+    pub(super) fn hole_before_another(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
-        Span::known(start, start + u64::from(self.lengths[leaf as usize].0[lane]))
+        Hole::known(start, start + u64::from(self.rows[leaf as usize].lengths.0[lane]))
     }
 
     /// The start of the hole in lane `lane`.
     #[inline]
     pub(super) fn start(&self, leaf: u32, lane: usize) -> u64 {
         let base = self.heads[leaf as usize].window << WINDOW_BITS;
-        base + u64::from(self.offsets[leaf as usize].0[lane])
+        base + u64::from(self.rows[leaf as usize].offsets.0[lane])
     }
 
     /// The true length of the hole in lane `lane`.
     #[inline]
     pub(super) fn length(&self, leaf: u32, lane: usize) -> u64 {
-        match self.lengths[leaf as usize].0[lane] {
+        match self.rows[leaf as usize].lengths.0[lane] {
             LANE_MAX => self.heads[leaf as usize].long,
             length => u64::from(length),
         }
@@ -142,24 +187,35 @@ impl Leaves {
         let count = usize::from(head.count);
         match window_of(at) {
             window if window == head.window => {
-                self.offsets[leaf as usize].count_up_to(offset_of(at)).min(count)
+                self.rows[leaf as usize].offsets.count_up_to(offset_of(at)).min(count)
             }
             window if window < head.window => 0,
             _ => count,
         }
     }
 
+    /// What is noted of the hole in lane `lane`.
+    #[inline]
+    pub(super) fn note(&self, leaf: u32, lane: usize) -> N {
+        self.rows[leaf as usize].notes.0[lane]
+    }
+
+    #[inline]
+    pub(super) fn set_note(&mut self, leaf: u32, lane: usize, note: N) {
+        self.rows[leaf as usize].notes.0[lane] = note;
+    }
+
     /// Sets the hole in lane `lane` to `hole`, which starts in the leaf's window.
     #[inline]
-    pub(super) fn set(&mut self, leaf: u32, lane: usize, hole: Span) {
-        self.offsets[leaf as usize].0[lane] = offset_of(hole.start());
+    pub(super) fn set(&mut self, leaf: u32, lane: usize, hole: Hole) {
+        self.rows[leaf as usize].offsets.0[lane] = offset_of(hole.start);
         self.set_length(leaf, lane, hole.len());
     }
 
     /// Sets the length of the hole in lane `lane`.
     #[inline]
     pub(super) fn set_length(&mut self, leaf: u32, lane: usize, length: u64) {
-        self.lengths[leaf as usize].0[lane] = saturated(length);
+        self.rows[leaf as usize].lengths.0[lane] = saturated(length);
         if length >= u64::from(LANE_MAX) {
             self.heads[leaf as usize].long = length;
         }
@@ -170,18 +226,20 @@ impl Leaves {
     /// The caller has seen to it that the hole still starts in the leaf's window.
     #[inline]
     pub(super) fn cut_left(&mut self, leaf: u32, lane: usize, size: u32) {
-        let offset = &mut self.offsets[leaf as usize].0[lane];
+        let offset = &mut self.rows[leaf as usize].offsets.0[lane];
         *offset += size;
         debug_assert!(*offset <= LANE_MAX, "a hole has left its leaf's window");
-        self.lengths[leaf as usize].0[lane] -= size;
+        self.rows[leaf as usize].lengths.0[lane] -= size;
     }
 
-    /// Puts `hole` into lane `lane` and moves the others up; the leaf is not full.
+    /// Puts an entry into lane `lane` and moves the others up; the leaf is not full.
     #[inline]
-    pub(super) fn insert(&mut self, leaf: u32, lane: usize, hole: Span) {
-        let at = leaf as usize;
-        self.offsets[at].insert(lane, offset_of(hole.start()));
-        self.lengths[at].insert(lane, saturated(hole.len()));
+    pub(super) fn insert(&mut self, leaf: u32, lane: usize, entry: Entry<N>) {
+        let (at, hole) = (leaf as usize, entry.hole);
+        let rows = &mut self.rows[at];
+        rows.offsets.insert(lane, offset_of(hole.start));
+        rows.lengths.insert(lane, saturated(hole.len()));
+        rows.notes.insert(lane, entry.note);
         let head = &mut self.heads[at];
         if hole.len() >= u64::from(LANE_MAX) {
             head.long = hole.len();
@@ -193,8 +251,10 @@ impl Leaves {
     #[inline]
     pub(super) fn remove(&mut self, leaf: u32, lane: usize) {
         let at = leaf as usize;
-        self.offsets[at].remove(lane, NO_OFFSET);
-        self.lengths[at].remove(lane, 0);
+        let rows = &mut self.rows[at];
+        rows.offsets.remove(lane, NO_OFFSET);
+        rows.lengths.remove(lane, 0);
+        rows.notes.remove(lane, N::default());
         self.heads[at].count -= 1;
     }
 
@@ -202,36 +262,29 @@ impl Leaves {
     pub(super) fn split_into(&mut self, leaf: u32, lane: usize, to: u32) {
         let (at, to) = (leaf as usize, to as usize);
         let moved = usize::from(self.heads[at].count) - lane;
-        self.offsets[to] = self.offsets[at].split_off(lane, NO_OFFSET);
-        self.lengths[to] = self.lengths[at].split_off(lane, 0);
+        self.rows[to] = self.rows[at].split_off(lane);
         self.heads[to].window = self.heads[at].window;
         self.heads[to].long = self.heads[at].long;
         self.heads[to].count = moved as u8;
         self.heads[at].count = lane as u8;
     }
 
-    /// Shares the holes of two neighbours, of which one is full, evenly; the giver, the taker, and the lengths that
-    /// moved.
-    pub(super) fn share(&mut self, left: u32, right: u32) -> (u32, u32, Row) {
+    /// Shares the holes of two neighbours, of which one is full, evenly.
+    pub(super) fn share(&mut self, left: u32, right: u32) -> Moved {
         let (mine, theirs) = (self.count(left), self.count(right));
         let keep = (mine + theirs) / 2;
         let (l, r) = (left as usize, right as usize);
         let moved = if mine > theirs {
             let count = mine - keep;
-            let (offsets, lengths) =
-                (self.offsets[l].split_off(keep, NO_OFFSET), self.lengths[l].split_off(keep, 0));
-            self.offsets[r].prepend(&offsets, count);
-            self.lengths[r].prepend(&lengths, count);
-            (left, right, lengths)
+            let rows = self.rows[l].split_off(keep);
+            self.rows[r].prepend(&rows, count);
+            Moved { from: left, to: right, lengths: rows.lengths, count }
         } else {
             let count = keep - mine;
-            let (offsets, lengths) = (self.offsets[r], self.lengths[r]);
-            self.offsets[l].append(mine, &offsets, count);
-            self.lengths[l].append(mine, &lengths, count);
-            self.offsets[r] = self.offsets[r].split_off(count, NO_OFFSET);
-            let kept = self.lengths[r].split_off(count, 0);
-            let moved = core::mem::replace(&mut self.lengths[r], kept);
-            (right, left, moved)
+            let rows = self.rows[r];
+            self.rows[l].append(mine, &rows, count);
+            self.rows[r] = self.rows[r].split_off(count);
+            Moved { from: right, to: left, lengths: rows.lengths, count }
         };
         self.heads[l].count = keep as u8;
         self.heads[r].count = (mine + theirs - keep) as u8;
@@ -241,8 +294,7 @@ impl Leaves {
     /// Exchanges what two leaves hold; each keeps its place in the tree.
     pub(super) fn swap_holes(&mut self, one: u32, other: u32) {
         let (one, other) = (one as usize, other as usize);
-        self.offsets.swap(one, other);
-        self.lengths.swap(one, other);
+        self.rows.swap(one, other);
         self.heads.swap(one, other);
         let (parent, slot) = (self.heads[one].parent, self.heads[one].slot);
         (self.heads[one].parent, self.heads[one].slot) =
@@ -254,9 +306,8 @@ impl Leaves {
     pub(super) fn join(&mut self, leaf: u32, from: u32) {
         let (at, from) = (leaf as usize, from as usize);
         let (own, more) = (self.count(leaf), usize::from(self.heads[from].count));
-        let (offsets, lengths) = (self.offsets[from], self.lengths[from]);
-        self.offsets[at].append(own, &offsets, more);
-        self.lengths[at].append(own, &lengths, more);
+        let rows = self.rows[from];
+        self.rows[at].append(own, &rows, more);
         self.heads[at].long = self.heads[from].long;
         self.heads[at].count = (own + more) as u8;
         self.heads[from].count = 0;
@@ -266,13 +317,11 @@ impl Leaves {
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         while self.vacant_count < count {
             let more = (self.heads.len() / 8).max(count).max(2);
-            self.offsets.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
-            self.lengths.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
+            self.rows.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
             self.heads.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
             for _ in 0..more {
                 let leaf = self.heads.len() as u32;
-                self.offsets.push(Row::filled(NO_OFFSET));
-                self.lengths.push(Row::filled(0));
+                self.rows.push(Rows::vacant());
                 let parent = self.vacant;
                 self.heads.push(LeafHead { window: 0, long: 0, parent, slot: 0, count: 0 });
                 self.vacant = leaf;
@@ -295,8 +344,7 @@ impl Leaves {
     /// Gives an empty leaf back.
     pub(super) fn put_vacant(&mut self, leaf: u32) {
         debug_assert_eq!(self.count(leaf), 0, "a leaf with holes was given back");
-        self.offsets[leaf as usize] = Row::filled(NO_OFFSET);
-        self.lengths[leaf as usize] = Row::filled(0);
+        self.rows[leaf as usize] = Rows::vacant();
         self.heads[leaf as usize].parent = self.vacant;
         self.vacant = leaf;
         self.vacant_count += 1;
@@ -304,9 +352,7 @@ impl Leaves {
 
     /// Bytes that the slabs hold.
     pub(super) fn bytes(&self) -> usize {
-        self.offsets.capacity() * size_of::<Row>()
-            + self.lengths.capacity() * size_of::<Row>()
-            + self.heads.capacity() * size_of::<LeafHead>()
+        self.rows.capacity() * size_of::<Rows<N>>() + self.heads.capacity() * size_of::<LeafHead>()
     }
 
     /// Whether the leaf has no free lane.

@@ -1,10 +1,11 @@
 //! How every block comes to know the largest hole below each child.
 
+use super::entry::Note;
 use super::leaf::{NIL, saturated};
 use super::row::{LANE_MAX, LANES};
 use super::tree::{At, Node, Summary, Tree};
 
-impl Tree {
+impl<N: Note> Tree<N> {
     /// Whether a change of a hole with this length, as a lane holds it, concerns more than the plain maxima.
     #[inline]
     pub(super) fn needs_refresh(&self, length: u32) -> bool {

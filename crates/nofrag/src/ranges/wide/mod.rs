@@ -10,10 +10,10 @@
 //! of 2^31 numbers, so alignment can be computed on offsets alone; and a hole whose length a lane cannot hold must be
 //! its leaf's last one, so one field per leaf keeps the true length.
 //!
-//! Files, bottom up: `row` (32 lanes), `leaf` and `inner` (the blocks and their slabs), `near` (guesses instead of
-//! descents), `sizes` (which leaf has a hole of which length, for best fit), `tree` (what it consists of), `maxima`
-//! (how blocks know the largest hole below), `balance` (how blocks split and join), `change` (how holes come and go),
-//! `search` (where a request goes), `laws` (what is always true).
+//! Files, bottom up: `entry` (a hole and what is noted of it), `row` (32 lanes), `leaf` and `inner` (the blocks and
+//! their slabs), `near` (guesses instead of descents), `sizes` (which leaf has a hole of which length, for best fit),
+//! `tree` (what it consists of), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and
+//! join), `change` (how holes come and go), `search` (where a request goes), `laws` (what is always true).
 //!
 //! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, whose lanes are a
 //! third to all in use; blocks are kept for reuse once they were needed, so metadata follows the largest number of
@@ -22,6 +22,7 @@
 
 mod balance;
 mod change;
+mod entry;
 mod inner;
 mod laws;
 mod leaf;
@@ -33,6 +34,7 @@ mod sizes;
 mod tree;
 
 use self::change::Merged;
+use self::entry::Hole;
 use self::leaf::{NIL, window_of};
 use self::row::LANE_MAX;
 use self::search::{Found, Wish};
@@ -45,7 +47,7 @@ use crate::check::Violation;
 /// The index; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct WideBlocks {
-    tree: Tree,
+    tree: Tree<()>,
 }
 
 impl Default for WideBlocks {
@@ -64,20 +66,20 @@ impl WideBlocks {
     #[inline]
     fn cut(&mut self, found: Found, counters: &mut Counters) -> Result<(), OutOfMetadata> {
         let Found { at, hole, span } = found;
-        let at_left = hole.start() == span.start();
-        let at_right = hole.end() == span.end();
+        let at_left = hole.start == span.start();
+        let at_right = hole.end == span.end();
         match (at_left, at_right) {
             (true, true) => self.tree.remove(at),
-            (true, false) => self.cut_left_edge(at, Span::known(span.end(), hole.end()))?,
-            (false, true) => self.tree.replace(at, Span::known(hole.start(), span.start())),
+            (true, false) => self.cut_left_edge(at, Hole::known(span.end(), hole.end))?,
+            (false, true) => self.tree.replace(at, Hole::known(hole.start, span.start())),
             (false, false) => {
                 if !self.tree.has_room(at.leaf, span.end()) {
                     self.tree.reserve_insertion()?;
                 }
-                let left = Span::known(hole.start(), span.start());
-                let right = Span::known(span.end(), hole.end());
+                let left = Hole::known(hole.start, span.start());
+                let right = Hole::known(span.end(), hole.end);
                 self.tree.replace(at, left);
-                self.tree.insert_at(At { lane: at.lane + 1, ..at }, right);
+                self.tree.insert_at(At { lane: at.lane + 1, ..at }, right.into());
             }
         }
         counters.note_cut(at_left, at_right);
@@ -96,13 +98,13 @@ impl WideBlocks {
 
     /// Shrinks a hole to `rest`, its right part.
     #[inline]
-    fn cut_left_edge(&mut self, at: At, rest: Span) -> Result<(), OutOfMetadata> {
-        if window_of(rest.start()) == self.tree.leaves.head(at.leaf).window {
+    fn cut_left_edge(&mut self, at: At, rest: Hole) -> Result<(), OutOfMetadata> {
+        if window_of(rest.start) == self.tree.leaves.head(at.leaf).window {
             self.tree.replace(at, rest);
         } else {
             self.tree.reserve_insertion()?;
             self.tree.remove(at);
-            self.tree.insert(rest);
+            self.tree.insert(rest.into());
         }
         Ok(())
     }
@@ -112,19 +114,19 @@ impl WideBlocks {
         if !self.tree.has_room(at.leaf, span.start()) {
             self.tree.reserve_insertion()?;
         }
-        self.tree.insert_at(at, span);
+        self.tree.insert_at(at, Hole::from(span).into());
         Ok(())
     }
 
     /// Adds `span` together with the hole that it touches on its right.
-    fn grow_next(&mut self, at: At, next: At, merged: Span) -> Result<(), OutOfMetadata> {
-        let same_window = window_of(merged.start()) == self.tree.leaves.head(next.leaf).window;
+    fn grow_next(&mut self, at: At, next: At, merged: Hole) -> Result<(), OutOfMetadata> {
+        let same_window = window_of(merged.start) == self.tree.leaves.head(next.leaf).window;
         if at == next && same_window {
             self.tree.replace(next, merged);
         } else {
             self.tree.reserve_insertion()?;
             self.tree.remove(next);
-            self.tree.insert(merged);
+            self.tree.insert(merged.into());
         }
         Ok(())
     }
@@ -144,24 +146,24 @@ impl WideBlocks {
         };
         let below = previous.map(|at| self.tree.hole(at));
         let above = next.map(|at| self.tree.hole(at));
-        if below.is_some_and(|hole| hole.end() > span.start())
-            || above.is_some_and(|hole| hole.start() < span.end())
+        if below.is_some_and(|hole| hole.end > span.start())
+            || above.is_some_and(|hole| hole.start < span.end())
         {
             return Err(Rejection::Overlap);
         }
-        let below = previous.zip(below).filter(|(_, hole)| hole.end() == span.start());
-        let above = next.zip(above).filter(|(_, hole)| hole.start() == span.end());
+        let below = previous.zip(below).filter(|(_, hole)| hole.end == span.start());
+        let above = next.zip(above).filter(|(_, hole)| hole.start == span.end());
         match (below, above) {
             (None, None) => self.insert(at, span).map_err(memory)?,
             (Some((previous, hole)), None) => {
-                self.tree.replace(previous, Span::known(hole.start(), span.end()));
+                self.tree.replace(previous, Hole::known(hole.start, span.end()));
             }
             (None, Some((next, hole))) => {
-                let merged = Span::known(span.start(), hole.end());
+                let merged = Hole::known(span.start(), hole.end);
                 self.grow_next(at, next, merged).map_err(memory)?;
             }
             (Some((previous, left)), Some((next, right))) => {
-                self.tree.replace(previous, Span::known(left.start(), right.end()));
+                self.tree.replace(previous, Hole::known(left.start, right.end));
                 self.tree.remove(next);
             }
         }
@@ -172,7 +174,7 @@ impl WideBlocks {
 
     fn give_first(&mut self, span: Span) -> Result<(), OutOfMetadata> {
         self.tree.reserve_insertion()?;
-        self.tree.insert(span);
+        self.tree.insert(Hole::from(span).into());
         Ok(())
     }
 }
@@ -217,7 +219,7 @@ impl FreeIndex for WideBlocks {
     fn take(&mut self, span: Span, counters: &mut Counters) -> Result<(), Refusal> {
         let at = self.tree.locate(span.start()).ok_or(Refusal::NoFit)?;
         let hole = self.tree.hole(at);
-        if !hole.covers(span) {
+        if !Span::from(hole).covers(span) {
             return Err(Refusal::NoFit);
         }
         self.cut(Found { at, hole, span }, counters).map_err(|OutOfMetadata| Refusal::OutOfMetadata)
@@ -242,11 +244,11 @@ impl FreeIndex for WideBlocks {
         Ok(())
     }
     fn hole_from(&self, at: u64) -> Option<Span> {
-        self.tree.locate(at).map(|at| self.tree.hole(at))
+        self.tree.locate(at).map(|at| self.tree.hole(at).into())
     }
 
     fn hole_below(&self, end: u64) -> Option<Span> {
-        self.tree.last_below(end).map(|at| self.tree.hole(at))
+        self.tree.last_below(end).map(|at| self.tree.hole(at).into())
     }
 
     fn largest(&self) -> u64 {

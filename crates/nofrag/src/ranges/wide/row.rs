@@ -19,17 +19,15 @@ static ALL_BUT_ONE: [u32; 2 * LANES] = {
     masks
 };
 
-/// One row. Lanes are compared as signed numbers, so each is at most [`LANE_MAX`].
+/// One row of anything.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(super) struct Row(pub(super) [u32; LANES]);
+pub(super) struct Lanes<T>(pub(super) [T; LANES]);
+
+/// One row of numbers. Lanes are compared as signed numbers, so each is at most [`LANE_MAX`].
+pub(super) type Row = Lanes<u32>;
 
 impl Row {
-    /// A row with the same number in each lane.
-    pub(super) const fn filled(value: u32) -> Row {
-        Row([value; LANES])
-    }
-
     /// The lanes that hold at least `value`, as a bit mask. `value` is 1 to [`LANE_MAX`].
     #[inline(never)]
     pub(super) fn at_least(&self, value: u32) -> u32 {
@@ -79,37 +77,44 @@ impl Row {
         let max = max.max(value as i32);
         max as u32
     }
+}
+
+impl<T: Copy> Lanes<T> {
+    /// A row with the same value in each lane.
+    pub(super) const fn filled(value: T) -> Lanes<T> {
+        Lanes([value; LANES])
+    }
 
     /// Puts `value` into lane `at`; the lanes from there on move up by one and the last is lost.
     #[inline]
-    pub(super) fn insert(&mut self, at: usize, value: u32) {
+    pub(super) fn insert(&mut self, at: usize, value: T) {
         self.0.copy_within(at..LANES - 1, at + 1);
         self.0[at] = value;
     }
 
     /// Drops lane `at`; the lanes behind it move down by one and the last becomes `filler`.
     #[inline]
-    pub(super) fn remove(&mut self, at: usize, filler: u32) {
+    pub(super) fn remove(&mut self, at: usize, filler: T) {
         self.0.copy_within(at + 1.., at);
         self.0[LANES - 1] = filler;
     }
 
     /// Moves the lanes from `at` on into a new row and leaves `filler` in their place.
-    pub(super) fn split_off(&mut self, at: usize, filler: u32) -> Row {
-        let mut upper = Row::filled(filler);
+    pub(super) fn split_off(&mut self, at: usize, filler: T) -> Lanes<T> {
+        let mut upper = Lanes::filled(filler);
         upper.0[..LANES - at].copy_from_slice(&self.0[at..]);
         self.0[at..].fill(filler);
         upper
     }
 
     /// Puts the first `count` lanes of `other` before this row's own, the last of which are lost.
-    pub(super) fn prepend(&mut self, other: &Row, count: usize) {
+    pub(super) fn prepend(&mut self, other: &Lanes<T>, count: usize) {
         self.0.copy_within(..LANES - count, count);
         self.0[..count].copy_from_slice(&other.0[..count]);
     }
 
     /// Copies the first `count` lanes of `other` behind this row's first `at` lanes.
-    pub(super) fn append(&mut self, at: usize, other: &Row, count: usize) {
+    pub(super) fn append(&mut self, at: usize, other: &Lanes<T>, count: usize) {
         self.0[at..at + count].copy_from_slice(&other.0[..count]);
     }
 }

@@ -5,6 +5,7 @@
 //! class, and a length beyond what a lane holds. Then the search goes on behind the disappointing leaf, and counts the
 //! holes that were large enough but did not fit.
 
+use super::entry::{Hole, Note};
 use super::leaf::saturated;
 use super::row::{LANE_MAX, LANES, Row, lanes_below};
 use super::sizes::lanes;
@@ -31,12 +32,12 @@ pub(super) struct Wish {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) at: At,
-    pub(super) hole: Span,
+    pub(super) hole: Hole,
     pub(super) span: Span,
 }
 
 impl Wish {
-    pub(super) fn new(request: &Request, tree: &Tree) -> Wish {
+    pub(super) fn new<N: Note>(request: &Request, tree: &Tree<N>) -> Wish {
         let lane_size = saturated(request.size);
         let exponent = request.align.trailing_zeros();
         let exponents = tree.classes.exponents();
@@ -52,20 +53,20 @@ impl Wish {
         self.align == 1 && self.lane_size < LANE_MAX
     }
 
-    fn lowest_in(&self, hole: Span) -> Option<Span> {
+    fn lowest_in(&self, hole: Hole) -> Option<Span> {
         let part = hole.intersection(self.within)?;
         let start = part.lowest_fit(self.size, self.align)?;
         Some(Span::known(start, start + self.size))
     }
 
-    fn highest_in(&self, hole: Span) -> Option<Span> {
+    fn highest_in(&self, hole: Hole) -> Option<Span> {
         let part = hole.intersection(self.within)?;
         let start = part.highest_fit(self.size, self.align)?;
         Some(Span::known(start, start + self.size))
     }
 }
 
-impl Tree {
+impl<N: Note> Tree<N> {
     /// The lowest place that serves the wish.
     #[inline]
     pub(super) fn lowest(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
@@ -82,7 +83,7 @@ impl Tree {
             if let Some(span) = wish.lowest_in(hole) {
                 return Some(Found { at, hole, span });
             }
-            if hole.start() >= wish.within.end() {
+            if hole.start >= wish.within.end() {
                 return None;
             }
             let later = self.fits(at.leaf, wish, counters) & !lanes_below(at.lane + 1);
@@ -121,7 +122,7 @@ impl Tree {
         match wish.highest_in(hole) {
             Some(span) => Some(Found { at, hole, span }),
             // Below the first leaf looked at, its last hole may be the one that reaches beyond the bound.
-            None if hole.end() > wish.within.end() => self.highest_below(at, wish, counters),
+            None if hole.end > wish.within.end() => self.highest_below(at, wish, counters),
             None => None,
         }
     }
@@ -192,7 +193,7 @@ impl Tree {
             for lane in lanes(found.lanes) {
                 let at = At { leaf: found.leaf, lane };
                 let hole = self.hole(at);
-                if hole.start() > limit {
+                if hole.start > limit {
                     break;
                 }
                 if let Some(span) = wish.lowest_in(hole) {
@@ -236,7 +237,7 @@ impl Tree {
         }
         for lane in lanes(doubtful) {
             let hole = self.leaves.hole(leaf, lane);
-            if hole.lowest_fit(wish.size, wish.align).is_some() {
+            if Span::from(hole).lowest_fit(wish.size, wish.align).is_some() {
                 fitting |= 1 << lane;
             }
         }

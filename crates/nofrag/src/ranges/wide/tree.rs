@@ -1,11 +1,12 @@
 //! The tree: what it consists of, and how a number or a neighbour is found in it.
 
+use super::entry::{Hole, Note};
 use super::inner::Inners;
 use super::leaf::{Leaves, NIL};
 use super::near::Near;
 use super::row::LANE_MAX;
 use super::sizes::SizeBins;
-use crate::ranges::{AlignClasses, Span};
+use crate::ranges::AlignClasses;
 
 /// Where a hole is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +33,10 @@ pub(super) struct Summary {
     pub(super) aligned: [u32; 4],
 }
 
-/// The tree of holes.
+/// The tree of holes, each with a note of type `N`.
 #[derive(Debug)]
-pub(super) struct Tree {
-    pub(super) leaves: Leaves,
+pub(super) struct Tree<N> {
+    pub(super) leaves: Leaves<N>,
     pub(super) inners: Inners,
     /// A leaf if `height` is 0, else an inner block; [`NIL`] before the first hole.
     pub(super) root: u32,
@@ -48,8 +49,8 @@ pub(super) struct Tree {
     pub(super) near: Near,
 }
 
-impl Tree {
-    pub(super) fn new(classes: AlignClasses, sizes: Option<SizeBins>) -> Tree {
+impl<N: Note> Tree<N> {
+    pub(super) fn new(classes: AlignClasses, sizes: Option<SizeBins>) -> Tree<N> {
         Tree {
             leaves: Leaves::default(),
             inners: Inners::new(classes.exponents().len()),
@@ -118,7 +119,7 @@ impl Tree {
             lane => Some(At { leaf, lane: lane - 1 }),
         };
         match before {
-            Some(before) if self.hole(before).end() > at => Some(before),
+            Some(before) if self.hole(before).end > at => Some(before),
             _ if lane < self.leaves.count(leaf) => Some(At { leaf, lane }),
             _ => self.first_after(leaf),
         }
@@ -138,7 +139,7 @@ impl Tree {
     }
 
     #[inline]
-    pub(super) fn hole(&self, at: At) -> Span {
+    pub(super) fn hole(&self, at: At) -> Hole {
         self.leaves.hole(at.leaf, at.lane)
     }
 
@@ -184,8 +185,8 @@ impl Tree {
         if count == 0 {
             return;
         }
-        let end = self.leaves.hole(leaf, count - 1).end();
-        self.move_fence_behind(leaf, |fence| fence.max(end));
+        let end = self.leaves.hole(leaf, count - 1).end;
+        self.move_fence_behind(leaf, |fence| fence.max(N::behind(end)));
     }
 
     /// Moves the fence behind `leaf`, if there is one, to where `place` says, given where it is.
@@ -233,7 +234,7 @@ impl Tree {
 }
 
 /// What the laws look at.
-impl Tree {
+impl<N: Note> Tree<N> {
     /// The summary of a block, computed from its rows.
     pub(super) fn summary_at(&self, level: u32, number: u32) -> Summary {
         self.summary_of(Node { level, number })

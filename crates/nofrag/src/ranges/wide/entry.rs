@@ -1,0 +1,85 @@
+//! What the tree is a tree of: holes, each with a note.
+//!
+//! The tree knows two forms of entry. In the form without notes (`()`) the holes are all there is, and two never touch.
+//! In the form with a *tag* (`u32`) an area in use follows each hole but the last, the tag belongs to that area, and a
+//! hole may be empty: the area then touches the one below. An area is not stored: it reaches from the end of its hole
+//! to the start of the next.
+
+use crate::ranges::Span;
+use core::fmt::Debug;
+
+/// What an entry says beside its hole.
+pub(super) trait Note: Copy + Default + Debug {
+    /// Whether holes may be empty.
+    const EMPTY_HOLES: bool;
+
+    /// The lowest number at which a fence may stand behind a hole with this end: what lies behind the fence starts at
+    /// or above it, what lies before it starts below, even after the hole was cut at its left edge as far as possible.
+    #[inline]
+    fn behind(end: u64) -> u64 {
+        if Self::EMPTY_HOLES { end + 1 } else { end }
+    }
+}
+
+impl Note for () {
+    const EMPTY_HOLES: bool = false;
+}
+
+impl Note for u32 {
+    const EMPTY_HOLES: bool = true;
+}
+
+/// The numbers `start..end`; empty only where the form of the tree allows that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// A hole and what is noted of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry<N> {
+    pub(super) hole: Hole,
+    pub(super) note: N,
+}
+
+impl Hole {
+    #[inline]
+    pub(super) fn known(start: u64, end: u64) -> Hole {
+        debug_assert!(start <= end, "hole {start:#x}..{end:#x} is inverted");
+        Hole { start, end }
+    }
+
+    #[inline]
+    pub(super) fn len(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// The numbers that the hole shares with `span`, if any.
+    #[inline]
+    pub(super) fn intersection(self, span: Span) -> Option<Span> {
+        Span::new(self.start.max(span.start()), self.end.min(span.end())).ok()
+    }
+}
+
+impl From<Span> for Hole {
+    #[inline]
+    fn from(span: Span) -> Hole {
+        Hole { start: span.start(), end: span.end() }
+    }
+}
+
+impl From<Hole> for Span {
+    /// The hole, which is not empty.
+    #[inline]
+    fn from(hole: Hole) -> Span {
+        Span::known(hole.start, hole.end)
+    }
+}
+
+impl From<Hole> for Entry<()> {
+    #[inline]
+    fn from(hole: Hole) -> Entry<()> {
+        Entry { hole, note: () }
+    }
+}
