@@ -1,32 +1,31 @@
 //! Areas with attributes: the index of ranges knows where they are, a table what they are.
 //!
-//! An area is stored once, as a span with a tag; the tag names an entry of the table of attributes, which many areas
-//! share. The offset of an entry is kept relative to the address, so that two neighbours may merge if their entries
-//! say so, whatever their addresses.
+//! An area is stored once, as a span with a tag; the tag names an entry of the [`table`](super::table) of attributes,
+//! which many areas share. The offset of an entry is kept relative to the address, so that two neighbours may merge if
+//! their entries say so, whatever their addresses.
 
-use super::attributes::{AnonChain, Attributes, MergeBlocker};
+use super::attributes::{Attributes, Join, MergeBlocker, Merging, join};
 use super::space::AreaRecord;
+use super::table::Table;
 use crate::check::Violation;
 use crate::ranges::{Area, AreaIndex, FoundGap, GapRequest, OutOfMetadata, Place, Span};
 use crate::units::{PageCount, Vpn};
-use alloc::vec::Vec;
 
 /// All areas of a space.
 ///
 /// 1. Areas ascend and never overlap.
-/// 2. Two areas that touch differ in something that keeps them apart, or were apart before they came to touch.
-/// 3. Each entry of the table counts the areas that use it.
+/// 2. The laws of the table hold for their tags.
 #[derive(Debug, Default)]
 pub(super) struct Areas {
     index: AreaIndex,
-    entries: Vec<Entry>,
+    table: Table,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Relative to the address.
-    attributes: Attributes,
-    areas: u32,
+/// A range and what it is; the attributes are based.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) span: Span,
+    pub(super) attributes: Attributes,
 }
 
 impl Areas {
@@ -35,11 +34,13 @@ impl Areas {
     }
 
     /// The lowest area that ends above `at`.
+    #[inline]
     pub(super) fn find(&self, at: u64) -> Option<Place> {
         self.index.find(at)
     }
 
     /// The highest area that starts below `end`.
+    #[inline]
     pub(super) fn find_below(&self, end: u64) -> Option<Place> {
         self.index.find_below(end)
     }
@@ -52,13 +53,28 @@ impl Areas {
         self.index.previous(place)
     }
 
+    /// The highest area below `above`, which is what [`find`](Self::find) says of `at`.
+    pub(super) fn before(&self, above: Option<Place>, at: u64) -> Option<Place> {
+        match above {
+            Some(place) => self.index.previous(place),
+            None => self.index.find_below(at),
+        }
+    }
+
+    #[inline]
     pub(super) fn span(&self, place: Place) -> Span {
         self.index.area(place).span
     }
 
     /// The attributes of an area, relative to its address.
+    #[inline]
     pub(super) fn based(&self, place: Place) -> &Attributes {
-        self.entry(self.index.area(place).tag)
+        self.table.get(self.index.area(place).tag)
+    }
+
+    pub(super) fn piece(&self, place: Place) -> Piece {
+        let Area { span, tag } = self.index.area(place);
+        Piece { span, attributes: *self.table.get(tag) }
     }
 
     pub(super) fn record(&self, place: Place) -> AreaRecord {
@@ -82,55 +98,89 @@ impl Areas {
     }
 
     pub(super) fn metadata_bytes(&self) -> usize {
-        self.index.metadata_bytes() + self.entries.capacity() * size_of::<Entry>()
+        self.index.metadata_bytes() + self.table.metadata_bytes()
     }
 
     fn recorded(&self, area: Area) -> AreaRecord {
         let start = Vpn(area.span.start());
-        let attributes = self.entry(area.tag).at(start);
+        let attributes = self.table.get(area.tag).at(start);
         AreaRecord { start, pages: PageCount(area.span.len()), attributes }
     }
 
-    fn entry(&self, tag: u32) -> &Attributes {
-        &self.entries[tag as usize].attributes
-    }
-
-    /// Makes sure that the next `count` insertions find room.
+    /// Makes sure that the next `count` insertions find room, and as many changes of attributes.
+    #[inline]
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         self.index.reserve(count)?;
-        self.entries.try_reserve(count).map_err(|_| OutOfMetadata)
+        self.table.reserve(count)
     }
 
-    /// Adds an area, merged with the neighbours that it touches and that agree; room for one was reserved.
-    ///
-    /// An area that would bridge two neighbours whose own chains differ joins the lower one only.
-    pub(super) fn insert_merged(&mut self, span: Span, attributes: Attributes) {
-        let below = self.index.find_below(span.start());
-        let below = below.filter(|&place| self.span(place).end() == span.start());
-        let below = below.filter(|&place| self.based(place).blocker(&attributes).is_none());
+    /// Makes sure that the next `count` changes of attributes find room.
+    pub(super) fn reserve_attributes(&mut self, count: usize) -> Result<(), OutOfMetadata> {
+        self.table.reserve(count)
+    }
+
+    /// The same areas with the attributes that `change` gives them, in an index of their own. O(n log n).
+    pub(super) fn try_clone(
+        &self,
+        change: impl Fn(&Attributes) -> Attributes,
+    ) -> Result<Areas, OutOfMetadata> {
+        let mut clone = Areas::default();
+        clone.index.reserve(self.len())?;
+        for area in self.index.iter() {
+            clone.table.reserve(1)?;
+            let tag = clone.table.intern(&change(self.table.get(area.tag)));
+            clone.index.insert(Area { span: area.span, tag });
+        }
+        Ok(clone)
+    }
+
+    /// Every chain that is known here alone is shared from now on.
+    pub(super) fn share_chains(&mut self) {
+        self.table.share_chains();
+    }
+
+    /// Takes all areas out.
+    pub(super) fn clear(&mut self) {
+        self.index = AreaIndex::default();
+        self.table.clear();
+    }
+
+    /// The areas that end where `span` begins and begin where it ends; no area lies in `span`.
+    fn touching(&self, span: Span) -> (Option<Place>, Option<Place>) {
         let above = self.index.find(span.start());
-        let above = above.filter(|&place| self.span(place).start() == span.end());
-        let above = above.filter(|&place| attributes.blocker(self.based(place)).is_none());
-        match (below, above) {
-            (None, None) => self.insert(span, attributes),
-            (Some(place), None) => {
-                self.grow(place, Span::known(self.span(place).start(), span.end()), &attributes)
+        let below = self.before(above, span.start());
+        let touches_below = |&place: &Place| self.span(place).end() == span.start();
+        let touches_above = |&place: &Place| self.span(place).start() == span.end();
+        (below.filter(touches_below), above.filter(touches_above))
+    }
+
+    /// Adds an area, merged with the neighbours that it touches and that agree; room for one was reserved. How many
+    /// areas vanished, the new one included.
+    pub(super) fn insert_merged(&mut self, span: Span, attributes: &Attributes) -> u64 {
+        let (below, above) = self.touching(span);
+        let [lower, upper] = [below, above].map(|place| place.map(|place| self.based(place)));
+        match (join(lower, attributes, Merging::Whole, upper), below, above) {
+            (Join::Below, Some(below), _) => {
+                let joined = Span::known(self.span(below).start(), span.end());
+                self.grow(below, joined, attributes);
+                1
             }
-            (None, Some(place)) => {
-                self.grow(place, Span::known(span.start(), self.span(place).end()), &attributes)
+            (Join::Above, _, Some(above)) => {
+                let joined = Span::known(span.start(), self.span(above).end());
+                self.grow(above, joined, attributes);
+                1
             }
-            (Some(lower), Some(upper)) => {
-                let start = self.span(lower).start();
-                if self.based(lower).blocker(self.based(upper)).is_some() {
-                    return self.grow(lower, Span::known(start, span.end()), &attributes);
-                }
-                let joined = Span::known(start, self.span(upper).end());
-                let upper_attributes = *self.based(upper);
-                self.remove(upper);
-                let lower = self.index.find(start).expect("the lower neighbour is still there");
-                self.grow(lower, joined, &attributes);
-                let lower = self.index.find(start).expect("the lower neighbour is still there");
-                self.grow(lower, joined, &upper_attributes);
+            (Join::Both, Some(below), Some(above)) => {
+                let joined = Span::known(self.span(below).start(), self.span(above).end());
+                let merged = attributes.joined_by(self.based(above));
+                self.remove(above);
+                let below = self.index.find(joined.start()).expect("the lower neighbour is there");
+                self.grow(below, joined, &merged);
+                2
+            }
+            (Join::Alone | Join::Below | Join::Above | Join::Both, ..) => {
+                self.insert(span, attributes);
+                0
             }
         }
     }
@@ -138,55 +188,71 @@ impl Areas {
     /// Lets an area grow over what it merges with, whose chain it takes over if it has none.
     fn grow(&mut self, place: Place, span: Span, merged: &Attributes) {
         let own = *self.based(place);
-        let chain = if own.chain == AnonChain::Untouched { merged.chain } else { own.chain };
-        self.replace(place, span, Attributes { chain, ..own });
+        let joined = own.joined_by(merged);
+        if joined == own {
+            self.resize(place, span);
+        } else {
+            self.replace(place, span, &joined);
+        }
     }
 
     /// Adds an area that merges with none; room for one was reserved.
-    pub(super) fn insert(&mut self, span: Span, attributes: Attributes) {
-        let tag = self.intern(attributes);
+    pub(super) fn insert(&mut self, span: Span, attributes: &Attributes) {
+        let tag = self.table.intern(attributes);
         self.index.insert(Area { span, tag });
     }
 
     /// Takes an area out.
     pub(super) fn remove(&mut self, place: Place) {
-        self.release(self.index.area(place).tag);
+        self.table.release(self.index.area(place).tag);
         self.index.remove(place);
     }
 
-    /// Changes an area; its new span overlaps no other. The place stays good if only the end or the tag changes.
-    pub(super) fn replace(&mut self, place: Place, span: Span, attributes: Attributes) {
-        let old = self.index.area(place).tag;
-        let tag = self.intern(attributes);
-        self.release(old);
+    /// Takes `gone` out of the area at `place`, which covers it; room for one more area was reserved.
+    pub(super) fn cut(&mut self, place: Place, gone: Span) {
+        let Area { span, tag } = self.index.area(place);
+        let below = Span::new(span.start(), gone.start()).ok();
+        let above = Span::new(gone.end(), span.end()).ok();
+        match (below, above) {
+            (None, None) => self.remove(place),
+            (Some(rest), None) | (None, Some(rest)) => self.resize(place, rest),
+            (Some(below), Some(above)) => {
+                self.resize(place, below);
+                self.table.retain(tag);
+                self.index.insert(Area { span: above, tag });
+            }
+        }
+    }
+
+    /// Changes where an area begins and ends; its new span overlaps no other.
+    pub(super) fn resize(&mut self, place: Place, span: Span) {
+        let tag = self.index.area(place).tag;
         self.index.set(place, Area { span, tag });
     }
 
-    /// The number of the entry with these attributes; one more area uses it.
-    fn intern(&mut self, attributes: Attributes) -> u32 {
-        let same = |entry: &Entry| entry.areas > 0 && entry.attributes == attributes;
-        let at = match self.entries.iter().position(same) {
-            Some(at) => at,
-            None => {
-                let fresh = Entry { attributes, areas: 0 };
-                match self.entries.iter().position(|entry| entry.areas == 0) {
-                    Some(at) => {
-                        self.entries[at] = fresh;
-                        at
-                    }
-                    None => {
-                        self.entries.push(fresh);
-                        self.entries.len() - 1
-                    }
-                }
-            }
-        };
-        self.entries[at].areas += 1;
-        at as u32
+    /// Changes an area; its new span overlaps no other, and room for its attributes was reserved. The place stays good
+    /// if only the end or the attributes change.
+    pub(super) fn replace(&mut self, place: Place, span: Span, attributes: &Attributes) {
+        let old = self.index.area(place).tag;
+        let tag = self.table.intern(attributes);
+        self.table.release(old);
+        self.index.set(place, Area { span, tag });
     }
 
-    fn release(&mut self, tag: u32) {
-        self.entries[tag as usize].areas -= 1;
+    /// Puts `new`, ascending and without overlap, where the areas `old` were, which is just as wide; neither is empty,
+    /// and room for all of `new` was reserved.
+    pub(super) fn splice(&mut self, mut old: impl Iterator<Item = Span>, new: &[Piece]) {
+        let first = old.next().expect("areas that change exist");
+        for span in old {
+            let place = self.index.find(span.start()).expect("areas that change exist");
+            self.remove(place);
+        }
+        let place = self.index.find(first.start()).expect("areas that change exist");
+        let (head, tail) = new.split_first().expect("areas that change do not vanish");
+        self.replace(place, head.span, &head.attributes);
+        for piece in tail {
+            self.insert(piece.span, &piece.attributes);
+        }
     }
 
     /// What keeps the area at `place` and the one above it apart, if they touch.
@@ -200,13 +266,19 @@ impl Areas {
 
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.index.check()?;
-        let mut used: Vec<u32> = self.entries.iter().map(|_| 0).collect();
+        self.table.check(self.index.iter().map(|area| area.tag))
+    }
+
+    /// Verifies that nothing that could merge was left apart.
+    pub(super) fn check_merged(&self) -> Result<(), Violation> {
+        let mut below: Option<Area> = None;
         for area in self.index.iter() {
-            used[area.tag as usize] += 1;
-        }
-        for (tag, entry) in self.entries.iter().enumerate() {
-            let law = "each entry counts the areas that use it";
-            Violation::unless_equal(law, tag as u64, u64::from(used[tag]), u64::from(entry.areas))?;
+            if let Some(below) = below.filter(|below| below.span.end() == area.span.start()) {
+                let blocker = self.table.get(below.tag).blocker(self.table.get(area.tag));
+                let law = "two areas that touch differ in something that keeps them apart";
+                Violation::unless(law, area.span.start(), blocker.is_some())?;
+            }
+            below = Some(area);
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ impl AreaFlags {
     pub const LOCKED: AreaFlags = AreaFlags(1 << 9);
     /// `MAP_NORESERVE`.
     pub const NO_RESERVE: AreaFlags = AreaFlags(1 << 10);
-    /// The driver behind the area wants to hear when a part of it vanishes: that part never merges away.
+    /// The driver behind the area wants to hear when it vanishes (`close`): a neighbour never takes it in.
     pub const CLOSE_HOOK: AreaFlags = AreaFlags(1 << 11);
     /// Never merges, for no reason of Linux's: areas whose history is unknown.
     pub const OPAQUE: AreaFlags = AreaFlags(1 << 12);
@@ -96,6 +96,16 @@ pub enum AnonChain {
     Shared(u64),
 }
 
+impl AnonChain {
+    /// The same chain after a fork.
+    pub(super) fn shared(self) -> AnonChain {
+        match self {
+            AnonChain::Own(chain) => AnonChain::Shared(chain),
+            AnonChain::Untouched | AnonChain::Shared(_) => self,
+        }
+    }
+}
+
 /// Everything that decides whether two adjacent areas are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
@@ -139,7 +149,7 @@ pub enum MergeBlocker {
     Name,
     /// Both were touched while they were two areas.
     Chain,
-    /// The part that would vanish has a close hook.
+    /// One of them has a close hook, and may be the part that would vanish.
     CloseHook,
 }
 
@@ -181,9 +191,20 @@ impl Attributes {
         self.flags.any_of(AreaFlags::UNMERGEABLE)
     }
 
+    /// Whether its driver wants to hear when it vanishes.
+    pub(super) fn has_close_hook(&self) -> bool {
+        self.flags.any_of(AreaFlags::CLOSE_HOOK)
+    }
+
     /// What keeps an area with these attributes, which ends where one with those of `above` begins, apart from it;
     /// both are [`based`](Self::based). The first blocker in the order of [`MergeBlocker`].
     pub(super) fn blocker(&self, above: &Attributes) -> Option<MergeBlocker> {
+        let hooked = self.has_close_hook() || above.has_close_hook();
+        self.difference(above).or(hooked.then_some(MergeBlocker::CloseHook))
+    }
+
+    /// As [`blocker`](Self::blocker), close hooks aside: whether one counts depends on which part vanishes.
+    pub(super) fn difference(&self, above: &Attributes) -> Option<MergeBlocker> {
         let plain = |attributes: &Attributes| {
             attributes.flags.without(AreaFlags::SOFT_DIRTY.with(AreaFlags::CLOSE_HOOK))
         };
@@ -211,12 +232,68 @@ impl Attributes {
             Some(MergeBlocker::Name)
         } else if !chains_agree {
             Some(MergeBlocker::Chain)
-        } else if self.flags.any_of(AreaFlags::CLOSE_HOOK)
-            || above.flags.any_of(AreaFlags::CLOSE_HOOK)
-        {
-            Some(MergeBlocker::CloseHook)
         } else {
             None
+        }
+    }
+
+    /// The same with the chain of `other`, if it has none itself: what becomes of two areas that merge.
+    pub(super) fn joined_by(self, other: &Attributes) -> Attributes {
+        match self.chain {
+            AnonChain::Untouched => Attributes { chain: other.chain, ..self },
+            AnonChain::Own(_) | AnonChain::Shared(_) => self,
+        }
+    }
+
+    /// Whether the first write would give it a chain: memory of its own that nobody has written to.
+    pub(super) fn awaits_touch(&self) -> bool {
+        self.chain == AnonChain::Untouched && !self.flags.any_of(AreaFlags::SHARED)
+    }
+}
+
+/// With whom a range merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    /// Nobody.
+    Alone,
+    /// The area that ends where it begins.
+    Below,
+    /// The area that begins where it ends.
+    Above,
+    /// Both, which become one area.
+    Both,
+}
+
+/// What becomes of the record of the range that merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Merging {
+    /// It is a new mapping, or a whole area: a neighbour that takes it in makes it vanish.
+    Whole,
+    /// It is a part of an area that stays.
+    Part,
+}
+
+/// Decides with which of its neighbours, if it touches any, a range merges; all attributes are based.
+///
+/// A bridge whose ends differ in their chains joins the lower one only. The upper neighbour vanishes in a bridge.
+pub(super) fn join(
+    below: Option<&Attributes>,
+    range: &Attributes,
+    merging: Merging,
+    above: Option<&Attributes>,
+) -> Join {
+    if merging == Merging::Whole && range.has_close_hook() {
+        return Join::Alone;
+    }
+    let below = below.filter(|below| below.difference(range).is_none());
+    let above = above.filter(|above| range.difference(above).is_none());
+    match (below, above) {
+        (None, None) => Join::Alone,
+        (None, Some(_)) => Join::Above,
+        (Some(_), None) => Join::Below,
+        (Some(below), Some(above)) => {
+            let bridges = below.difference(above).is_none() && !above.has_close_hook();
+            if bridges { Join::Both } else { Join::Below }
         }
     }
 }

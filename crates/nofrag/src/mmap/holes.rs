@@ -1,5 +1,10 @@
-//! What is left between areas.
+//! What is left between areas, and how long it will last.
+//!
+//! A process dies of addresses in two ways: no hole is large enough, or there are too many areas. So holes are counted
+//! in whole and by size, and the distance to the limit of areas with them.
 
+use super::attributes::Protection;
+use super::layout::Direction;
 use super::space::AddressSpace;
 use crate::ranges::Span;
 use crate::units::PageCount;
@@ -15,19 +20,147 @@ pub struct HoleStats {
     pub largest: PageCount,
 }
 
+/// Holes of like size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoleBucket {
+    /// How many.
+    pub holes: usize,
+    /// Their pages together.
+    pub pages: PageCount,
+}
+
+/// Holes by size: those of 2^k to 2^(k+1) - 1 pages are in bucket k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoleHistogram {
+    buckets: [HoleBucket; 64],
+}
+
+impl HoleHistogram {
+    /// The buckets, from single pages on; there are 64.
+    #[must_use]
+    pub fn buckets(&self) -> &[HoleBucket] {
+        &self.buckets
+    }
+
+    /// The buckets that hold anything, with the least number of pages that a hole in them has, ascending.
+    pub fn occupied(&self) -> impl Iterator<Item = (PageCount, HoleBucket)> + '_ {
+        let named = self.buckets.iter().enumerate();
+        named.filter(|(_, bucket)| bucket.holes > 0).map(|(k, &bucket)| (PageCount(1 << k), bucket))
+    }
+}
+
+/// Areas that nobody may access: guards and reservations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuardShare {
+    /// How many.
+    pub areas: usize,
+    /// Their pages together.
+    pub pages: PageCount,
+}
+
+/// How far the space is from its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headroom {
+    /// So many more areas before mapping fails.
+    pub maps: usize,
+    /// So many more areas before cutting one in two fails: unmapping or protecting its middle.
+    pub cuts: usize,
+    /// Pages that are mapped in the usual window.
+    pub mapped: PageCount,
+    /// Pages from where searches begin to the farthest that is mapped: the window that would have sufficed. Divided by
+    /// `mapped`, it is the survival ratio of this moment.
+    pub reach: PageCount,
+}
+
 impl AddressSpace {
     /// The holes of at least one page between floor and end, ascending.
     pub fn holes(&self) -> impl Iterator<Item = Span> + '_ {
         self.layout.all().into_iter().flat_map(|all| self.areas.gaps(all))
     }
 
+    /// The holes in `within`, cut to it, ascending.
+    pub fn holes_in(&self, within: Span) -> impl Iterator<Item = Span> + '_ {
+        self.areas.gaps(within)
+    }
+
     /// The holes between floor and end, in numbers. O(n).
     #[must_use]
     pub fn hole_stats(&self) -> HoleStats {
-        self.holes().fold(HoleStats::default(), |stats, hole| HoleStats {
-            holes: stats.holes + 1,
-            free: PageCount(stats.free.0 + hole.len()),
-            largest: PageCount(stats.largest.0.max(hole.len())),
+        in_numbers(self.holes())
+    }
+
+    /// The holes in `within`, cut to it, in numbers. O(n).
+    #[must_use]
+    pub fn hole_stats_in(&self, within: Span) -> HoleStats {
+        in_numbers(self.holes_in(within))
+    }
+
+    /// The holes between floor and end, by size. O(n).
+    #[must_use]
+    pub fn hole_histogram(&self) -> HoleHistogram {
+        let mut buckets = [HoleBucket::default(); 64];
+        for hole in self.holes() {
+            let bucket = &mut buckets[hole.len().ilog2() as usize];
+            bucket.holes += 1;
+            bucket.pages.0 += hole.len();
+        }
+        HoleHistogram { buckets }
+    }
+
+    /// The longest free range between floor and end that begins at a multiple of `align` pages, the lowest of them;
+    /// exact. None where no multiple is free, and for `align` zero. O(n).
+    #[must_use]
+    pub fn largest_aligned(&self, align: u64) -> Option<Span> {
+        let aligned = self.holes().filter_map(|hole| {
+            Span::new(hole.start().checked_next_multiple_of(align)?, hole.end()).ok()
+        });
+        aligned.reduce(|best, next| if next.len() > best.len() { next } else { best })
+    }
+
+    /// The areas that nobody may access. O(n).
+    #[must_use]
+    pub fn guard_share(&self) -> GuardShare {
+        let guards = self.areas().filter(|area| area.attributes.protection == Protection::NONE);
+        guards.fold(GuardShare::default(), |share, area| GuardShare {
+            areas: share.areas + 1,
+            pages: PageCount(share.pages.0 + area.pages.0),
         })
     }
+
+    /// How far the space is from its ends. O(n).
+    #[must_use]
+    pub fn headroom(&self) -> Headroom {
+        let count = self.area_count();
+        let window = match self.layout.direction {
+            Direction::Up => Span::new(self.layout.base.0, self.layout.end.0),
+            Direction::Down => Span::new(self.layout.floor.0, self.layout.top.0),
+        };
+        let (mut mapped, mut reach) = (0, 0);
+        if let Ok(window) = window {
+            let parts = self.areas().filter_map(|area| {
+                Span::new(area.start.0, area.end().0).ok()?.intersection(window)
+            });
+            for part in parts {
+                mapped += part.len();
+                reach = match self.layout.direction {
+                    Direction::Up => part.end() - window.start(),
+                    Direction::Down => reach.max(window.end() - part.start()),
+                };
+            }
+        }
+        Headroom {
+            maps: self.map_limit.saturating_add(1).saturating_sub(count),
+            cuts: self.map_limit.saturating_sub(count),
+            mapped: PageCount(mapped),
+            reach: PageCount(reach),
+        }
+    }
+}
+
+fn in_numbers(holes: impl Iterator<Item = Span>) -> HoleStats {
+    holes.fold(HoleStats::default(), |stats, hole| HoleStats {
+        holes: stats.holes + 1,
+        free: PageCount(stats.free.0 + hole.len()),
+        largest: PageCount(stats.largest.0.max(hole.len())),
+    })
 }

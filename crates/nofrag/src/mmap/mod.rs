@@ -7,9 +7,10 @@
 //! Everything is counted in pages. Addresses are page numbers ([`Vpn`](crate::units::Vpn)).
 //!
 //! Files, bottom up: `attributes` (what makes two areas one), `layout` (the windows of a process), `request` (what may
-//! be asked and answered), `areas` (areas with attributes, on the index of [`ranges`](crate::ranges)), `placement`
-//! (where a mapping goes), `space` (the face), `change` (what splits and joins areas), `moves` (a move that can be
-//! undone), `holes` (what is left between areas).
+//! be asked and answered), `table` (each set of attributes once), `areas` (areas with attributes, on the index of
+//! [`ranges`](crate::ranges)), `placement` (where a mapping goes), `space` (the face: mapping, lookup, fork and exec),
+//! `change` (what splits and joins areas), `moves` (resizing, and moves that can be undone), `holes` (what is left
+//! between areas).
 
 mod areas;
 mod attributes;
@@ -20,13 +21,15 @@ mod moves;
 mod placement;
 mod request;
 mod space;
+mod table;
 
 pub use attributes::{AnonChain, AreaFlags, Attributes, Backing, MergeBlocker, Protection};
-pub use holes::HoleStats;
+pub use holes::{GuardShare, Headroom, HoleBucket, HoleHistogram, HoleStats};
 pub use layout::{Direction, Layout, StackRule};
 pub use moves::PendingMove;
 pub use placement::{HugePages, Placement, PlacementPreset, UnknownPlacement};
 pub use request::{
-    FixedError, GrowError, MapError, MapFlags, MoveError, ProtectError, UnmapError, WindowChoice,
+    FixedError, GrowError, MapError, MapFlags, MoveError, ProtectError, RemapTarget, UnmapError,
+    WindowChoice,
 };
 pub use space::{AddressSpace, AreaRecord, MmapCounters, SpaceConfig};

@@ -1,13 +1,26 @@
-//! A move that holds both places until it is committed or rolled back.
+//! Resizing and moving what is mapped: `mremap`, and a move that holds both places until it is committed or rolled
+//! back.
+//!
+//! `mremap` moves at once. Who moves a device's window, or pages that are busy, needs the new place before the old one
+//! can be given up: freeing first and then failing to allocate would lose both. A [`PendingMove`] reserves the new
+//! place, sealed so that it merges with nothing; a commit puts the area there, a rollback leaves everything as it was.
 
-use crate::ranges::Span;
+use super::areas::Piece;
+use super::attributes::{AreaFlags, Attributes, Backing};
+use super::request::{MapFlags, MoveError, RemapTarget, UnmapError};
+use super::space::{AddressSpace, RangeError};
+use crate::ranges::{Place, Span};
+use crate::units::{PageCount, Vpn};
 
-/// An area that has been given a second place; see `AddressSpace::begin_move`.
+/// How far from the limit of areas a move must stay: it adds an area and may cut two.
+const MOVE_HEADROOM: usize = 3;
+
+/// A move that has reserved its new place; see [`AddressSpace::begin_move`].
 #[must_use = "a pending move holds both places until it is committed or rolled back"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct PendingMove {
-    pub(super) from: Span,
-    pub(super) to: Span,
+    from: Span,
+    to: Span,
 }
 
 impl PendingMove {
@@ -21,5 +34,321 @@ impl PendingMove {
     #[must_use]
     pub fn to(&self) -> Span {
         self.to
+    }
+
+    /// The parts of the new place that are reserved: those outside the old one.
+    fn reserved(&self) -> impl Iterator<Item = Span> + use<> {
+        outside(self.to, self.from)
+    }
+}
+
+impl AddressSpace {
+    /// Makes the mapping of `pages` pages from `start` on `new_pages` long, and moves it if it must or shall
+    /// (`mremap`); where it begins afterwards.
+    ///
+    /// It shrinks by unmapping its end. It grows where it is if it is the end of its area and what follows is free;
+    /// no guard gap counts. Else, if it may, it goes where the placement says, or to the page that was named, and what
+    /// is mapped there goes. Untouched anonymous memory takes the offset of its new place, as if it had been mapped
+    /// there, and so merges with its new neighbours; touched memory keeps its offsets. O(log n) beside the placement.
+    ///
+    /// # Errors
+    /// [`MoveError::NotOneArea`] if what stays is not a part of one area, [`MoveError::NotExpandable`] if areas of its
+    /// kind never grow, [`MoveError::Taken`] or [`MoveError::Outside`] if it cannot grow where it is and may not move.
+    /// [`MoveError::TooManyAreas`] if a move finds less than three areas below the limit, one to a given place less
+    /// than five. All is asked before the first change: nothing changed.
+    pub fn remap(
+        &mut self,
+        start: Vpn,
+        pages: PageCount,
+        new_pages: PageCount,
+        target: RemapTarget,
+    ) -> Result<Vpn, MoveError> {
+        if new_pages.0 == 0 {
+            return Err(MoveError::ZeroSize);
+        }
+        let old = self.range(start, pages)?;
+        let kept = Span::known(old.start(), old.start() + pages.0.min(new_pages.0));
+        let grows = new_pages > pages;
+        if let RemapTarget::To(to) = target {
+            return self.remap_to(old, kept, new_pages, to);
+        }
+        if !grows {
+            self.area_of(Span::known(old.start(), old.start() + 1))?;
+            if let Ok(tail) = Span::new(kept.end(), old.end()) {
+                self.unmap(Vpn(tail.start()), PageCount(tail.len()))?;
+            }
+            return Ok(start);
+        }
+        let place = self.area_of(old)?;
+        let attributes = self.growing(place, old)?;
+        match self.room_above(place, old, new_pages) {
+            Ok(more) => {
+                self.areas.reserve(1)?;
+                self.extend(place, more);
+                Ok(start)
+            }
+            Err(why) if target == RemapTarget::InPlace => Err(why),
+            Err(_) => {
+                self.may_move(0)?;
+                self.areas.reserve(2)?;
+                let wish = self.wish(new_pages, &attributes, None, MapFlags::default());
+                let to = self.search(&wish.map_err(MoveError::NoPlace)?);
+                let to = to.map_err(MoveError::NoPlace)?;
+                self.copy_and_remove(old, Span::known(to, to + new_pages.0), attributes);
+                Ok(Vpn(to))
+            }
+        }
+    }
+
+    /// The move to a given place; `kept` is what of `old` goes there.
+    fn remap_to(
+        &mut self,
+        old: Span,
+        kept: Span,
+        new_pages: PageCount,
+        to: Vpn,
+    ) -> Result<Vpn, MoveError> {
+        let new = self.range(to, new_pages)?;
+        if new.start() < self.layout.floor.0 {
+            return Err(MoveError::Outside);
+        }
+        if new.intersection(old).is_some() {
+            return Err(MoveError::Overlap);
+        }
+        let place = self.area_of(kept)?;
+        let attributes = if new_pages.0 > old.len() {
+            self.growing(place, kept)?
+        } else {
+            self.attributes_at(place, kept)
+        };
+        // What is at the new place may be cut, and so may the end that goes.
+        self.may_move(2)?;
+        self.areas.reserve(4)?;
+        self.remove(new);
+        if let Ok(tail) = Span::new(kept.end(), old.end()) {
+            self.remove(tail);
+        }
+        self.copy_and_remove(kept, new, attributes);
+        Ok(to)
+    }
+
+    /// Whether a move that may have added `more` areas before it begins stays clear of the limit.
+    fn may_move(&self, more: usize) -> Result<(), MoveError> {
+        let limit = self.map_limit;
+        let full = self.areas.len().saturating_add(more) >= limit.saturating_sub(MOVE_HEADROOM);
+        if full { Err(MoveError::TooManyAreas { limit }) } else { Ok(()) }
+    }
+
+    /// The area that holds all of `span`.
+    fn area_of(&self, span: Span) -> Result<Place, MoveError> {
+        let place = self.areas.find(span.start());
+        place.filter(|&place| self.areas.span(place).covers(span)).ok_or(MoveError::NotOneArea)
+    }
+
+    fn attributes_at(&self, place: Place, part: Span) -> Attributes {
+        self.areas.based(place).at(Vpn(part.start()))
+    }
+
+    /// The attributes of what grows, if areas of its kind may.
+    fn growing(&self, place: Place, part: Span) -> Result<Attributes, MoveError> {
+        let fixed = AreaFlags::DONT_EXPAND.with(AreaFlags::PFN_MAP);
+        let attributes = self.attributes_at(place, part);
+        if attributes.flags.any_of(fixed) { Err(MoveError::NotExpandable) } else { Ok(attributes) }
+    }
+
+    /// The free range by which `old`, in the area at `place`, would become longer.
+    fn room_above(&self, place: Place, old: Span, new_pages: PageCount) -> Result<Span, MoveError> {
+        let area = self.areas.span(place);
+        if old.end() < area.end() {
+            return Err(MoveError::Taken { area: area.start() });
+        }
+        let new = self.range(Vpn(old.start()), new_pages)?;
+        let more = Span::known(old.end(), new.end());
+        match self.first_in(more) {
+            Some(above) => Err(MoveError::Taken { area: above.start() }),
+            None => Ok(more),
+        }
+    }
+
+    /// Lets the area at `place` grow over `more`, and on over the area above if they agree.
+    fn extend(&mut self, place: Place, more: Span) {
+        let Piece { span, attributes } = self.areas.piece(place);
+        self.areas.resize(place, span.hull(more));
+        let place = self.areas.find(more.start()).expect("the area has just grown over it");
+        let above = self.areas.next(place).map(|above| self.areas.piece(above));
+        let above = above.filter(|above| above.span.start() == more.end());
+        let Some(above) = above.filter(|above| attributes.blocker(&above.attributes).is_none())
+        else {
+            return;
+        };
+        let old = [span.hull(more), above.span];
+        let attributes = attributes.joined_by(&above.attributes);
+        self.areas.splice(old.into_iter(), &[Piece { span: old[0].hull(old[1]), attributes }]);
+        self.counters.merges += 1;
+    }
+
+    /// Maps at `new` what has these attributes at `old`, and unmaps that; room for two areas was reserved.
+    fn copy_and_remove(&mut self, old: Span, new: Span, attributes: Attributes) {
+        self.insert_merged(new, &moved(attributes, new.start()));
+        self.remove(old);
+        self.counters.moves += 1;
+    }
+
+    /// Begins to move `pages` pages from `start` on, a part of one area, to where the placement says.
+    ///
+    /// Until [`commit_move`](Self::commit_move) or [`rollback_move`](Self::rollback_move) the area is where it was, and
+    /// the new place is held by an area of its own that merges with nothing ([`AreaFlags::OPAQUE`]).
+    /// O(log n) beside the placement.
+    ///
+    /// # Errors
+    /// See [`MoveError`]; `TooManyAreas` if there are less than three areas below the limit, so that the commit cannot
+    /// meet it. Nothing changed.
+    pub fn begin_move(
+        &mut self,
+        start: Vpn,
+        pages: PageCount,
+        flags: MapFlags,
+    ) -> Result<PendingMove, MoveError> {
+        let from = self.range(start, pages)?;
+        let attributes = self.attributes_at(self.area_of(from)?, from);
+        self.may_move(0)?;
+        self.areas.reserve(1)?;
+        let wish = self.wish(pages, &attributes, None, flags).map_err(MoveError::NoPlace)?;
+        let to = self.search(&wish).map_err(MoveError::NoPlace)?;
+        let to = Span::known(to, to + pages.0);
+        self.areas.insert(to, &sealed(attributes, to));
+        Ok(PendingMove { from, to })
+    }
+
+    /// As [`begin_move`](Self::begin_move), to the pages from `to` on, which may overlap the old place.
+    ///
+    /// # Errors
+    /// As there; [`MoveError::Taken`] if another area is in the way. Nothing changed.
+    pub fn begin_move_to(
+        &mut self,
+        start: Vpn,
+        pages: PageCount,
+        to: Vpn,
+    ) -> Result<PendingMove, MoveError> {
+        let from = self.range(start, pages)?;
+        let to = self.range(to, pages)?;
+        if to.start() < self.layout.floor.0 {
+            return Err(MoveError::Outside);
+        }
+        let attributes = self.attributes_at(self.area_of(from)?, from);
+        let pending = PendingMove { from, to };
+        for part in pending.reserved() {
+            if let Some(area) = self.first_in(part) {
+                return Err(MoveError::Taken { area: area.start() });
+            }
+        }
+        self.may_move(0)?;
+        self.areas.reserve(1)?;
+        for part in pending.reserved() {
+            self.areas.insert(part, &sealed(attributes, to));
+        }
+        Ok(pending)
+    }
+
+    /// Ends a move: what is at the old place now goes to the new one, and merges there. O(log n).
+    ///
+    /// # Errors
+    /// [`MoveError::NotOneArea`] if the old place is not a part of one area any more, or the new one not reserved;
+    /// [`MoveError::OutOfMetadata`]. Nothing changed, and the move, still pending, is handed back.
+    pub fn commit_move(&mut self, pending: PendingMove) -> Result<(), (PendingMove, MoveError)> {
+        let ready = self.area_of(pending.from).and_then(|place| {
+            self.must_be_reserved(&pending)?;
+            let attributes = self.attributes_at(place, pending.from);
+            self.areas.reserve(2)?;
+            Ok(attributes)
+        });
+        let attributes = match ready {
+            Ok(attributes) => attributes,
+            Err(why) => return Err((pending, why)),
+        };
+        let PendingMove { from, to } = pending;
+        if from == to {
+            return Ok(());
+        }
+        for part in pending.reserved() {
+            let place = self.area_of(part).expect("the reservation is there");
+            self.areas.remove(place);
+        }
+        if let Some(shared) = from.intersection(to) {
+            let place = self.area_of(shared).expect("the old place is there");
+            self.areas.cut(place, shared);
+        }
+        self.insert_merged(to, &moved(attributes, to.start()));
+        for part in outside(from, to) {
+            self.remove(part);
+        }
+        self.counters.moves += 1;
+        Ok(())
+    }
+
+    /// Abandons a move: the new place becomes free, as by [`unmap`](Self::unmap). O(log n).
+    ///
+    /// # Errors
+    /// [`MoveError::NotOneArea`] if the new place is not reserved any more. Nothing changed, and the move is handed
+    /// back.
+    pub fn rollback_move(&mut self, pending: PendingMove) -> Result<(), (PendingMove, MoveError)> {
+        if let Err(why) = self.must_be_reserved(&pending) {
+            return Err((pending, why));
+        }
+        for part in pending.reserved() {
+            self.remove(part);
+        }
+        Ok(())
+    }
+
+    /// Whether the new place is held as it was when the move began.
+    fn must_be_reserved(&self, pending: &PendingMove) -> Result<(), MoveError> {
+        for part in pending.reserved() {
+            let place = self.area_of(part)?;
+            let is_sealed = self.areas.based(place).flags.any_of(AreaFlags::OPAQUE);
+            if self.areas.span(place) != part || !is_sealed {
+                return Err(MoveError::NotOneArea);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The parts of `span` below and above `other`.
+fn outside(span: Span, other: Span) -> impl Iterator<Item = Span> + use<> {
+    let below = Span::new(span.start(), span.end().min(other.start()));
+    let above = Span::new(span.start().max(other.end()), span.end());
+    [below, above].into_iter().flatten()
+}
+
+/// What has these attributes, based at its new place: memory that nobody has written to is as if mapped there.
+fn moved(attributes: Attributes, to: u64) -> Attributes {
+    let fresh = attributes.backing == Backing::Anonymous && attributes.awaits_touch();
+    let offset = if fresh { to } else { attributes.offset };
+    Attributes { offset, ..attributes }.based(Vpn(to))
+}
+
+/// The same, so that it merges with nothing.
+fn sealed(attributes: Attributes, to: Span) -> Attributes {
+    moved(attributes, to.start()).with(AreaFlags::OPAQUE)
+}
+
+impl From<RangeError> for MoveError {
+    fn from(why: RangeError) -> MoveError {
+        match why {
+            RangeError::Empty => MoveError::ZeroSize,
+            RangeError::Outside => MoveError::Outside,
+        }
+    }
+}
+
+impl From<UnmapError> for MoveError {
+    fn from(why: UnmapError) -> MoveError {
+        match why {
+            UnmapError::ZeroSize => MoveError::ZeroSize,
+            UnmapError::Outside => MoveError::Outside,
+            UnmapError::TooManyAreas { limit } => MoveError::TooManyAreas { limit },
+            UnmapError::OutOfMetadata => MoveError::OutOfMetadata,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What may be asked and answered.
 
 use crate::ranges::OutOfMetadata;
+use crate::units::Vpn;
 use core::fmt;
 
 /// What a mapping may ask for beside its size.
@@ -60,6 +61,8 @@ pub enum MapError {
 /// Why nothing was mapped at a given place; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixedError {
+    /// Zero pages were named.
+    ZeroSize,
     /// A part of the range lies outside the space.
     Outside,
     /// A part of the range is mapped, and was not to be replaced; the lowest area in the way starts here.
@@ -79,6 +82,8 @@ pub enum FixedError {
 /// Why nothing was unmapped; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmapError {
+    /// Zero pages were named.
+    ZeroSize,
     /// A part of the range lies outside the space.
     Outside,
     /// The range cuts a hole into one area, and there are as many areas as allowed. Give the pages back without
@@ -94,6 +99,8 @@ pub enum UnmapError {
 /// Why attributes were not changed; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectError {
+    /// Zero pages were named.
+    ZeroSize,
     /// A part of the range lies outside the space.
     Outside,
     /// A part of the range is not mapped; the first hole in it starts here.
@@ -126,11 +133,24 @@ pub enum GrowError {
     OutOfMetadata,
 }
 
+/// Where a resized mapping may be (`mremap`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemapTarget {
+    /// Only where it is.
+    InPlace,
+    /// Elsewhere, if it cannot grow where it is (`MREMAP_MAYMOVE`).
+    MayMove,
+    /// From this page on, in place of what is mapped there (`MREMAP_FIXED`).
+    To(Vpn),
+}
+
 /// Why an area did not move; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveError {
-    /// The old range is not wholly mapped, as one area.
+    /// The old range is not wholly mapped, as one area; or a reserved new place is not what it was any more.
     NotOneArea,
+    /// Areas of this kind never grow (`DONT_EXPAND`, `PFN_MAP`).
+    NotExpandable,
     /// A part of a range lies outside the space.
     Outside,
     /// Zero pages were asked for.
@@ -172,6 +192,7 @@ impl fmt::Display for MapError {
 impl fmt::Display for FixedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            FixedError::ZeroSize => f.write_str("a range of zero pages was named"),
             FixedError::Outside => outside(f),
             FixedError::Taken { area } => {
                 write!(f, "the area at page {area:#x} is in the way")
@@ -185,6 +206,7 @@ impl fmt::Display for FixedError {
 impl fmt::Display for UnmapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            UnmapError::ZeroSize => f.write_str("a range of zero pages was named"),
             UnmapError::Outside => outside(f),
             UnmapError::TooManyAreas { limit } => too_many(f, *limit),
             UnmapError::OutOfMetadata => OutOfMetadata.fmt(f),
@@ -195,6 +217,7 @@ impl fmt::Display for UnmapError {
 impl fmt::Display for ProtectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            ProtectError::ZeroSize => f.write_str("a range of zero pages was named"),
             ProtectError::Outside => outside(f),
             ProtectError::NotMapped { hole } => write!(f, "page {hole:#x} is not mapped"),
             ProtectError::TooManyAreas { limit } => too_many(f, *limit),
@@ -219,7 +242,10 @@ impl fmt::Display for GrowError {
 impl fmt::Display for MoveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MoveError::NotOneArea => f.write_str("the old range is not wholly mapped as one area"),
+            MoveError::NotOneArea => {
+                f.write_str("a range of the move is not wholly mapped as one area")
+            }
+            MoveError::NotExpandable => f.write_str("areas of this kind never grow"),
             MoveError::Outside => outside(f),
             MoveError::ZeroSize => f.write_str("a move to zero pages was asked for"),
             MoveError::Overlap => f.write_str("the old and the new range overlap"),
@@ -245,3 +271,33 @@ impl core::error::Error for UnmapError {}
 impl core::error::Error for ProtectError {}
 impl core::error::Error for GrowError {}
 impl core::error::Error for MoveError {}
+
+impl From<OutOfMetadata> for FixedError {
+    fn from(_: OutOfMetadata) -> Self {
+        FixedError::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for UnmapError {
+    fn from(_: OutOfMetadata) -> Self {
+        UnmapError::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for ProtectError {
+    fn from(_: OutOfMetadata) -> Self {
+        ProtectError::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for GrowError {
+    fn from(_: OutOfMetadata) -> Self {
+        GrowError::OutOfMetadata
+    }
+}
+
+impl From<OutOfMetadata> for MoveError {
+    fn from(_: OutOfMetadata) -> Self {
+        MoveError::OutOfMetadata
+    }
+}

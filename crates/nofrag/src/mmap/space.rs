@@ -1,10 +1,11 @@
 //! The face: validates, asks the placement, and keeps the books.
 
 use super::areas::Areas;
-use super::attributes::{Attributes, Backing, MergeBlocker};
+use super::attributes::{AnonChain, AreaFlags, Attributes, Backing, MergeBlocker};
+use super::change::Plan;
 use super::layout::{Direction, Layout};
 use super::placement::{Placement, Placer, View, Window, Wish};
-use super::request::{MapError, MapFlags, WindowChoice};
+use super::request::{FixedError, MapError, MapFlags, UnmapError, WindowChoice};
 use crate::check::{Check, Violation};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
@@ -68,6 +69,8 @@ pub struct MmapCounters {
     pub fixed: u64,
     /// Calls of unmap that succeeded.
     pub unmaps: u64,
+    /// Mappings that went elsewhere: by remapping or by a committed move.
+    pub moves: u64,
     /// Mappings for which the placement found nothing.
     pub misses: u64,
     /// Searches by the placement.
@@ -86,13 +89,15 @@ pub struct MmapCounters {
 ///
 /// 1. Areas never overlap.
 /// 2. No area begins below page 1 or ends above the space, unless it was put there before ([`load`](Self::load)).
-/// 3. An operation happens whole or not at all.
+/// 3. Two areas that touch differ in something that keeps them apart, unless they came to touch without a merge:
+///    loaded, copied by [`fork`](Self::fork), or by a stack that grew.
+/// 4. An operation happens whole or not at all.
 ///
 /// Single owner: every change takes `&mut self`.
 ///
 /// ```
 /// use nofrag::mmap::{AddressSpace, Attributes, Layout, MapFlags, Placement, Protection, SpaceConfig};
-/// use nofrag::units::PageCount;
+/// use nofrag::units::{PageCount, Vpn};
 ///
 /// let mut space = AddressSpace::new(SpaceConfig::new(Layout::COMPAT_UP, Placement::FirstFit));
 /// let memory = Attributes::anonymous(Protection::READ_WRITE);
@@ -100,6 +105,8 @@ pub struct MmapCounters {
 /// assert_eq!(start, Layout::COMPAT_UP.base);
 /// space.map(PageCount(4), memory, None, MapFlags::default())?;
 /// assert_eq!(space.area_count(), 1); // equal neighbours are one area
+/// space.protect(Vpn(start.0 + 2), PageCount(1), Protection::NONE)?;
+/// assert_eq!(space.area_count(), 3); // and a guard page cuts it
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -112,13 +119,20 @@ pub struct AddressSpace {
     pub(super) counters: MmapCounters,
     /// The number of the next chain of touched memory.
     pub(super) next_chain: u64,
+    /// Whether areas that could have merged may have come to touch without.
+    pub(super) unmerged: bool,
+    /// Room for the plan of a change, kept from one to the next.
+    pub(super) plan: Plan,
 }
 
 impl AddressSpace {
-    /// A space without areas.
+    /// A space without areas. Page 0 belongs to nobody, whatever the layout says.
     #[must_use]
     pub fn new(config: SpaceConfig) -> AddressSpace {
         let SpaceConfig { layout, placement, map_limit, guard_gap } = config;
+        let above_zero = |page: Vpn| Vpn(page.0.max(1));
+        let layout =
+            Layout { floor: above_zero(layout.floor), base: above_zero(layout.base), ..layout };
         AddressSpace {
             layout,
             map_limit,
@@ -127,12 +141,19 @@ impl AddressSpace {
             placer: Placer::new(placement, &layout),
             counters: MmapCounters::default(),
             next_chain: 1,
+            unmerged: false,
+            plan: Plan::default(),
         }
     }
 
     /// Maps `pages` pages at `hint` if that is free, else where the placement says.
     ///
-    /// The new area merges with neighbours that agree with it in everything.
+    /// A hint below [`Layout::floor`] means the floor, and page 0 is none. One above [`Layout::end`] opens the larger
+    /// window, if there is one: the mapping may then lie anywhere up to [`Layout::extended_end`]. The rules of Linux
+    /// since 2017, and ours, take no hint that would reach into the guard gap of the area above it.
+    ///
+    /// The new area, whose memory is untouched, merges with neighbours that agree with it in everything. O(log n)
+    /// beside what the placement costs.
     ///
     /// # Errors
     /// See [`MapError`]; nothing changed.
@@ -143,30 +164,99 @@ impl AddressSpace {
         hint: Option<Vpn>,
         flags: MapFlags,
     ) -> Result<Vpn, MapError> {
-        let wish = self.wish(pages, &attributes, flags)?;
+        let hint = hint.filter(|hint| hint.0 != 0);
+        let wish = self.wish(pages, &attributes, hint, flags)?;
         if self.areas.len() > self.map_limit {
             return Err(MapError::TooManyAreas { limit: self.map_limit });
         }
         self.areas.reserve(1)?;
-        let start = match hint.filter(|&hint| self.hint_is_free(hint, pages)) {
-            Some(hint) => {
+        let start = match hint.and_then(|hint| self.at_hint(hint, pages, flags.window)) {
+            Some(start) => {
                 self.counters.hints += 1;
-                hint.0
+                start
             }
             None => self.search(&wish)?,
         };
         self.counters.maps += 1;
-        let attributes = match attributes.backing {
-            Backing::Anonymous => Attributes { offset: start, ..attributes },
-            Backing::File(_) => attributes,
-        };
-        let span = Span::known(start, start + pages.0);
-        self.areas.insert_merged(span, attributes.based(Vpn(start)));
+        self.insert_new(Span::known(start, start + pages.0), attributes);
         Ok(Vpn(start))
     }
 
+    /// Maps `pages` pages from `start` on, in place of whatever is mapped there (`MAP_FIXED`).
+    ///
+    /// What is there goes as by [`unmap`](Self::unmap). O(k log n) for k areas that go.
+    ///
+    /// # Errors
+    /// [`FixedError::Outside`] if the range does not lie between the floor and the end of the space,
+    /// [`FixedError::TooManyAreas`] if there are more areas than the limit, or as many and the range lies inside one;
+    /// see there for the rest. Nothing changed.
+    pub fn map_fixed(
+        &mut self,
+        start: Vpn,
+        pages: PageCount,
+        attributes: Attributes,
+    ) -> Result<(), FixedError> {
+        let span = self.fixed_span(start, pages)?;
+        self.may_cut(span).map_err(|limit| FixedError::TooManyAreas { limit })?;
+        self.areas.reserve(2)?;
+        self.remove(span);
+        self.counters.fixed += 1;
+        self.insert_new(span, attributes);
+        Ok(())
+    }
+
+    /// Maps `pages` pages from `start` on, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`). O(log n).
+    ///
+    /// # Errors
+    /// As [`map_fixed`](Self::map_fixed), and [`FixedError::Taken`]; nothing changed.
+    pub fn map_fixed_noreplace(
+        &mut self,
+        start: Vpn,
+        pages: PageCount,
+        attributes: Attributes,
+    ) -> Result<(), FixedError> {
+        let span = self.fixed_span(start, pages)?;
+        if let Some(area) = self.first_in(span) {
+            return Err(FixedError::Taken { area: area.start() });
+        }
+        self.areas.reserve(1)?;
+        self.counters.fixed += 1;
+        self.insert_new(span, attributes);
+        Ok(())
+    }
+
+    /// The range of a fixed mapping, if it may be one more.
+    fn fixed_span(&self, start: Vpn, pages: PageCount) -> Result<Span, FixedError> {
+        let span = self.range(start, pages).map_err(|why| match why {
+            RangeError::Empty => FixedError::ZeroSize,
+            RangeError::Outside => FixedError::Outside,
+        })?;
+        if span.start() < self.layout.floor.0 {
+            return Err(FixedError::Outside);
+        }
+        if self.areas.len() > self.map_limit {
+            return Err(FixedError::TooManyAreas { limit: self.map_limit });
+        }
+        Ok(span)
+    }
+
+    /// Adds new memory, for which room was reserved.
+    fn insert_new(&mut self, span: Span, attributes: Attributes) {
+        let offset = match attributes.backing {
+            Backing::Anonymous => span.start(),
+            Backing::File(_) => attributes.offset,
+        };
+        let fresh = Attributes { offset, chain: AnonChain::Untouched, ..attributes };
+        self.insert_merged(span, &fresh.based(Vpn(span.start())));
+    }
+
+    /// Adds an area, for which room was reserved, and counts what vanishes.
+    pub(super) fn insert_merged(&mut self, span: Span, based: &Attributes) {
+        self.counters.merges += self.areas.insert_merged(span, based);
+    }
+
     /// Asks the placement.
-    fn search(&mut self, wish: &Wish) -> Result<u64, MapError> {
+    pub(super) fn search(&mut self, wish: &Wish) -> Result<u64, MapError> {
         self.counters.searches += 1;
         let view = View { areas: &self.areas, layout: &self.layout, guard_gap: self.guard_gap };
         self.placer.place(view, wish, &mut self.counters).ok_or_else(|| {
@@ -175,10 +265,11 @@ impl AddressSpace {
         })
     }
 
-    fn wish(
+    pub(super) fn wish(
         &self,
         pages: PageCount,
         attributes: &Attributes,
+        hint: Option<Vpn>,
         flags: MapFlags,
     ) -> Result<Wish, MapError> {
         if pages.0 == 0 {
@@ -187,36 +278,151 @@ impl AddressSpace {
         if !flags.align.is_power_of_two() {
             return Err(MapError::AlignNotPowerOfTwo);
         }
-        if pages.0 > self.layout.end.0 {
+        let opened = hint.and_then(|hint| self.opened_by(hint));
+        if pages.0 > opened.unwrap_or(self.layout.end).0 {
             return Err(MapError::TooLong);
         }
-        let usual = flags.window == WindowChoice::Usual;
-        let (direction, window) = match flags.window {
-            WindowChoice::Usual => (self.layout.direction, Window::Usual),
-            WindowChoice::Low => {
+        let direction = self.layout.direction;
+        let (direction, window) = match (flags.window, opened) {
+            (WindowChoice::Usual, None) => (direction, Window::Usual),
+            (WindowChoice::Low, _) => {
                 (Direction::Up, Window::Other(self.layout.low.ok_or(MapError::NoSuchWindow)?))
             }
-            WindowChoice::Above4G => {
-                let low = self.layout.pages(4 << 30).0;
-                let window =
-                    Span::new(low, self.layout.top.0).map_err(|_| MapError::NoSuchWindow)?;
-                (self.layout.direction, Window::Other(window))
+            (WindowChoice::Usual, Some(end)) => {
+                (direction, Window::Other(self.large_window(self.layout.floor, Some(end))?))
+            }
+            (WindowChoice::Above4G, opened) => {
+                let low = Vpn(self.layout.pages(4 << 30).0);
+                (direction, Window::Other(self.large_window(low, opened)?))
             }
         };
-        let huge_pages_apply =
-            usual && attributes.backing == Backing::Anonymous && flags.align == 1;
+        let huge_pages_apply = flags.window == WindowChoice::Usual
+            && hint.is_none()
+            && attributes.backing == Backing::Anonymous
+            && !attributes.flags.any_of(AreaFlags::SHARED)
+            && flags.align == 1;
         let MapFlags { align, offset, .. } = flags;
         Ok(Wish { pages: pages.0, align, offset, direction, window, huge_pages_apply })
     }
 
-    /// Whether the hint lies in the space and on nothing.
-    fn hint_is_free(&self, hint: Vpn, pages: PageCount) -> bool {
-        let Some(last) = self.layout.end.0.checked_sub(pages.0) else { return false };
-        if hint.0 > last || hint.0 < self.layout.floor.0.max(1) {
-            return false;
+    /// The end of the larger window, if a hint at `hint` opens it.
+    fn opened_by(&self, hint: Vpn) -> Option<Vpn> {
+        self.layout.extended_end.filter(|&end| self.layout.end < hint && self.layout.end < end)
+    }
+
+    /// From `low` to where searches of the usual window end, which moves with the end of the space.
+    fn large_window(&self, low: Vpn, opened: Option<Vpn>) -> Result<Span, MapError> {
+        let usual = match self.layout.direction {
+            Direction::Up => self.layout.end.0,
+            Direction::Down => self.layout.top.0,
+        };
+        let more = opened.map_or(0, |end| end.0 - self.layout.end.0);
+        Span::new(low.0, usual.saturating_add(more)).map_err(|_| MapError::NoSuchWindow)
+    }
+
+    /// Where a mapping with this hint begins, if it can lie there.
+    fn at_hint(&self, hint: Vpn, pages: PageCount, window: WindowChoice) -> Option<u64> {
+        let end = match window {
+            WindowChoice::Low => self.layout.low?.end(),
+            WindowChoice::Usual | WindowChoice::Above4G => {
+                self.opened_by(hint).unwrap_or(self.layout.end).0
+            }
+        };
+        let start = hint.0.max(self.layout.floor.0);
+        if start > end.checked_sub(pages.0)? {
+            return None;
         }
-        let next = self.areas.find(hint.0);
-        next.is_none_or(|place| hint.0 + pages.0 <= self.areas.span(place).start())
+        let next = self.areas.find(start);
+        let limit = next.map_or(u64::MAX, |place| {
+            let guard =
+                if self.keeps_guards() { self.guard_below(self.areas.based(place)) } else { 0 };
+            self.areas.span(place).start().saturating_sub(guard)
+        });
+        (start + pages.0 <= limit).then_some(start)
+    }
+
+    /// Whether hints respect guard gaps, as Linux's do since 2017; of the placements here, those of its maple tree, and
+    /// ours.
+    fn keeps_guards(&self) -> bool {
+        matches!(
+            self.placer.placement,
+            Placement::MapleTree(_)
+                | Placement::MapleTreeGuarded(_)
+                | Placement::TwoEndedFirst
+                | Placement::TwoEnded
+        )
+    }
+
+    /// How many pages below such an area are to stay free.
+    pub(super) fn guard_below(&self, attributes: &Attributes) -> u64 {
+        if attributes.flags.any_of(AreaFlags::GROWS_DOWN) {
+            self.guard_gap.0
+        } else if attributes.flags.any_of(AreaFlags::SHADOW_STACK) {
+            1
+        } else {
+            0
+        }
+    }
+
+    /// A range that lies below the end of the space, the larger window included.
+    pub(super) fn range(&self, start: Vpn, pages: PageCount) -> Result<Span, RangeError> {
+        if pages.0 == 0 {
+            return Err(RangeError::Empty);
+        }
+        let end = self.layout.extended_end.map_or(self.layout.end, |end| end.max(self.layout.end));
+        let span = Span::sized(start.0, pages.0).map_err(|_| RangeError::Outside)?;
+        if span.end() <= end.0 { Ok(span) } else { Err(RangeError::Outside) }
+    }
+
+    /// The lowest area that lies in `span`, wholly or in part.
+    pub(super) fn first_in(&self, span: Span) -> Option<Span> {
+        let place = self.areas.find(span.start())?;
+        Some(self.areas.span(place)).filter(|area| area.start() < span.end())
+    }
+
+    /// The limit of areas, if taking `span` out would cut an area in two and there are as many as allowed.
+    pub(super) fn may_cut(&self, span: Span) -> Result<(), usize> {
+        let cuts = self.first_in(span).is_some_and(|area| cuts_in_two(area, span));
+        if cuts && self.areas.len() >= self.map_limit { Err(self.map_limit) } else { Ok(()) }
+    }
+
+    /// What a child process begins with: the same areas and, as its placement says, the same cached words.
+    ///
+    /// Touched memory is shared by both from now on: chains that were known to one process merge with untouched
+    /// neighbours, shared ones do not. The child inherits neither locks nor contexts of userfaultfd. O(n log n).
+    ///
+    /// # Errors
+    /// [`OutOfMetadata`]; nothing changed.
+    pub fn fork(&mut self) -> Result<AddressSpace, OutOfMetadata> {
+        let inherited = |attributes: &Attributes| Attributes {
+            flags: attributes.flags.without(AreaFlags::LOCKED),
+            chain: attributes.chain.shared(),
+            userfault: 0,
+            ..*attributes
+        };
+        let areas = self.areas.try_clone(inherited)?;
+        self.areas.share_chains();
+        let dropped = |area: AreaRecord| {
+            area.attributes.flags.any_of(AreaFlags::LOCKED) || area.attributes.userfault != 0
+        };
+        Ok(AddressSpace {
+            layout: self.layout,
+            map_limit: self.map_limit,
+            guard_gap: self.guard_gap,
+            areas,
+            placer: self.placer.forked(&self.layout),
+            counters: MmapCounters::default(),
+            next_chain: self.next_chain,
+            unmerged: self.unmerged || self.areas().any(dropped),
+            plan: Plan::default(),
+        })
+    }
+
+    /// A new program begins: no area is left, and the placement remembers nothing. O(n).
+    pub fn exec(&mut self) {
+        self.areas.clear();
+        self.placer.exec(&self.layout);
+        self.unmerged = false;
     }
 
     /// The area that holds page `at`. O(log n).
@@ -276,9 +482,32 @@ impl AddressSpace {
 }
 
 impl Check for AddressSpace {
+    /// The laws of the areas and of their attributes, and that nothing that could merge was left apart. O(n).
     fn check(&self) -> Result<(), Violation> {
-        self.areas.check()
+        self.areas.check()?;
+        if self.unmerged { Ok(()) } else { self.areas.check_merged() }
     }
+}
+
+/// Why a start and a number of pages are no range of the space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RangeError {
+    Empty,
+    Outside,
+}
+
+impl From<RangeError> for UnmapError {
+    fn from(why: RangeError) -> UnmapError {
+        match why {
+            RangeError::Empty => UnmapError::ZeroSize,
+            RangeError::Outside => UnmapError::Outside,
+        }
+    }
+}
+
+/// Whether parts of `area` lie on both sides of `span`.
+pub(super) fn cuts_in_two(area: Span, span: Span) -> bool {
+    area.start() < span.start() && span.end() < area.end()
 }
 
 impl From<OutOfMetadata> for MapError {
