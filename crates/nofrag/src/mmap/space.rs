@@ -175,7 +175,7 @@ impl AddressSpace {
                 self.counters.hints += 1;
                 start
             }
-            None => self.search(&wish)?,
+            None => self.search(&Wish { hinted: hint.is_some(), ..wish })?,
         };
         self.counters.maps += 1;
         self.insert_new(Span::known(start, start + pages.0), attributes);
@@ -302,7 +302,15 @@ impl AddressSpace {
             && !attributes.flags.any_of(AreaFlags::SHARED)
             && flags.align == 1;
         let MapFlags { align, offset, .. } = flags;
-        Ok(Wish { pages: pages.0, align, offset, direction, window, huge_pages_apply })
+        Ok(Wish {
+            pages: pages.0,
+            align,
+            offset,
+            direction,
+            window,
+            huge_pages_apply,
+            hinted: false,
+        })
     }
 
     /// The end of the larger window, if a hint at `hint` opens it.

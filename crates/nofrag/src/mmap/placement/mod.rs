@@ -3,12 +3,24 @@
 //! A placement is a search, and for the cached ones two words of memory with a life cycle: see `words`. Walks look at
 //! areas one by one, as the kernels up to 3.7 did, and count their *visits*: one pass of first fit's loop, or one
 //! lookup of a cached policy that goes downwards. Searches of gaps descend the index and count blocks.
+//!
+//! Files: `walk` (first fit), `words` (what is remembered, and what unmapping does to it), `cached` (the placements
+//! that remember), `gaps` (those that descend an index of gaps), `reference` (those that are nobody's), `two_ended`
+//! (ours).
+//!
+//! A search that goes downwards and fails tries the space from the base upwards, as Linux does: what lies above
+//! `mmap_base` is reached in no other way.
 
+mod cached;
+mod gaps;
+mod reference;
 mod two_ended;
 mod walk;
 mod words;
 
-use self::words::Words;
+use self::cached::CacheRule;
+use self::gaps::Guards;
+use self::words::{BelowBase, Hook, Words};
 use super::areas::Areas;
 use super::layout::{Direction, Layout};
 use super::space::MmapCounters;
@@ -27,11 +39,16 @@ pub enum Placement {
     FreeAreaCache,
     /// P2k: the same, pulled back to the end of the area before the unmapped range (Chen, May 2005).
     CoalescingUnmap,
+    /// P2k if it minded the base: an area that ends below the base pulls back to the base. P2k itself takes the lowest
+    /// unmapping of a static program for one outside the window, and does nothing.
+    CoalescingUnmapClamped,
     /// P2a: the largest hole known below the cached address is kept (Wander, as in 2.6.12-rc4-mm2).
     CachedHoleSizePosted,
-    /// P2b: both, as merged (Wander and Chen, 2.6.13 to 3.3).
+    /// P2b: P2a's search with P2k's hook, as merged (Wander and Chen, 2.6.13 to 3.3).
     CachedHoleSize,
-    /// P3: the same with the repairs of 3.4 (to 3.7).
+    /// P2b if it minded the base, as [`CoalescingUnmapClamped`](Self::CoalescingUnmapClamped).
+    CachedHoleSizeClamped,
+    /// P3: P2b with the repairs of 3.4 (to 3.7).
     CachedHoleSizeRepaired,
     /// The cache is set to the start of the last unmapped area, as the document of 2005 words it.
     LastUnmapped,
@@ -60,7 +77,8 @@ pub enum Placement {
     TwoEnded,
 }
 
-/// Which mappings Linux aligns to huge pages of its own accord.
+/// Which mappings Linux aligns to huge pages of its own accord: of those below, the ones of a 64-bit task (a space that
+/// ends above 4 GiB) that come without hint, alignment or window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HugePages {
     /// None (up to 6.6).
@@ -100,10 +118,10 @@ static NAMED: [PlacementPreset; 12] = [
     PlacementPreset { name: "nofrag", placement: Placement::TwoEnded },
 ];
 
-/// Ascending by version; of 2.x the third number counts, of later ones it is zero.
+/// Ascending by version; before 3.0 the third number counts, after it there is none.
 static RULE_SETS: [((u32, u32, u32), PlacementPreset); 9] = [
     ((2, 4, 0), PlacementPreset { name: "linux-2.4", placement: Placement::FirstFit }),
-    ((2, 5, 44), PlacementPreset { name: "linux-2.6.0", placement: Placement::FreeAreaCache }),
+    ((2, 5, 44), PlacementPreset { name: "linux-2.5.44", placement: Placement::FreeAreaCache }),
     ((2, 6, 13), PlacementPreset { name: "linux-2.6.13", placement: Placement::CachedHoleSize }),
     (
         (3, 4, 0),
@@ -159,6 +177,25 @@ impl Placement {
     }
 }
 
+impl Placement {
+    /// Of the placements that remember, what distinguishes them.
+    fn cache_rule(self) -> Option<CacheRule> {
+        match self {
+            Placement::FirstHole => Some(CacheRule::FIRST_HOLE),
+            Placement::FreeAreaCache => Some(CacheRule::FREE_AREA_CACHE),
+            Placement::CoalescingUnmap => Some(CacheRule::coalescing(BelowBase::Ignored)),
+            Placement::CoalescingUnmapClamped => Some(CacheRule::coalescing(BelowBase::Clamped)),
+            Placement::CachedHoleSizePosted => Some(CacheRule::POSTED),
+            Placement::CachedHoleSize => Some(CacheRule::merged(BelowBase::Ignored)),
+            Placement::CachedHoleSizeClamped => Some(CacheRule::merged(BelowBase::Clamped)),
+            Placement::CachedHoleSizeRepaired => Some(CacheRule::REPAIRED),
+            Placement::LastUnmapped => Some(CacheRule::LAST_UNMAPPED),
+            Placement::NextFit => Some(CacheRule::NEXT_FIT),
+            _ => None,
+        }
+    }
+}
+
 fn parse_version(text: &str) -> Option<(u32, u32, u32)> {
     let mut parts = text.split('.').map(str::parse);
     let mut part = || parts.next().unwrap_or(Ok(0)).ok();
@@ -191,8 +228,58 @@ pub(super) struct Wish {
     /// From where and which way the search goes, and what it may use.
     pub(super) direction: Direction,
     pub(super) window: Window,
-    /// Anonymous memory in a 64-bit window with no other wish: huge pages may be thought of.
+    /// Anonymous memory in the usual window with no other wish: huge pages may be thought of.
     pub(super) huge_pages_apply: bool,
+    /// There was a hint, and its place was not free.
+    pub(super) hinted: bool,
+}
+
+impl Wish {
+    /// Where the search may look in its own direction.
+    fn bounds(&self, layout: &Layout) -> Option<Span> {
+        match (self.window, self.direction) {
+            (Window::Usual, Direction::Up) => Span::new(layout.base.0, layout.end.0).ok(),
+            (Window::Usual, Direction::Down) => Span::new(layout.floor.0.max(1), layout.top.0).ok(),
+            (Window::Other(span), _) => Some(span),
+        }
+    }
+
+    /// Where a search that goes downwards looks upwards after it has failed.
+    fn fallback(&self, layout: &Layout) -> Option<Span> {
+        let low = match (self.direction, self.window) {
+            (Direction::Up, _) => return None,
+            (Direction::Down, Window::Usual) => layout.base.0,
+            (Direction::Down, Window::Other(span)) => layout.base.0.max(span.start()),
+        };
+        Span::new(low, layout.end.0).ok()
+    }
+
+    /// What `search` finds in the bounds, or else in the fallback.
+    fn near_then_far(
+        &self,
+        layout: &Layout,
+        mut search: impl FnMut(Span, Direction) -> Option<u64>,
+    ) -> Option<u64> {
+        let near = self.bounds(layout).and_then(|bounds| search(bounds, self.direction));
+        near.or_else(|| search(self.fallback(layout)?, Direction::Up))
+    }
+
+    /// The lowest start from `at` on that has the alignment; if there is none, the highest number, which fits nowhere.
+    fn aligned_from(&self, at: u64) -> u64 {
+        at.saturating_add(self.offset.wrapping_sub(at) & (self.align - 1))
+    }
+
+    /// The highest start with the alignment, not below `low`, of a mapping that ends at `end` or below.
+    fn aligned_below(&self, end: u64, low: u64) -> Option<u64> {
+        let at = end.checked_sub(self.pages)?;
+        let at = at.checked_sub(at.wrapping_sub(self.offset) & (self.align - 1))?;
+        (at >= low).then_some(at)
+    }
+
+    /// Whether the huge-page rule of 6.7 looks at this mapping: memory of a 64-bit task, without any wish.
+    fn linux_aligns_huge_pages(&self, layout: &Layout) -> bool {
+        self.huge_pages_apply && !self.hinted && layout.end.0 > layout.pages(4 << 30).0
+    }
 }
 
 /// The part of the space that a search may use.
@@ -232,14 +319,33 @@ impl Placer {
         wish: &Wish,
         counters: &mut MmapCounters,
     ) -> Option<u64> {
+        if let Some(rule) = self.placement.cache_rule() {
+            return rule.place(&mut self.words, view, wish, counters);
+        }
         match self.placement {
+            Placement::GapTree => gaps::nearest(view, wish, Guards::Ignored, counters),
+            Placement::MapleTree(huge_pages) => {
+                gaps::on_huge_page(view, wish, huge_pages, Guards::Ignored, counters)
+            }
+            Placement::MapleTreeGuarded(huge_pages) => {
+                gaps::on_huge_page(view, wish, huge_pages, Guards::Kept, counters)
+            }
+            Placement::BestFit => reference::best_fit(view, wish, counters),
+            Placement::WorstFit => reference::worst_fit(view, wish, counters),
+            Placement::ExactAligned => reference::exact_aligned(view, wish, counters),
+            Placement::ExactAlignedBest => reference::exact_aligned_best(view, wish, counters),
+            Placement::FewestLostUnits => reference::fewest_lost_units(view, wish, counters),
+            Placement::TwoEndedFirst => reference::two_ended_first(view, wish, counters),
             Placement::TwoEnded => two_ended::place(view, wish, counters),
-            _ => walk::first_fit_up(view, wish, counters),
+            _ => walk::first_fit(view, wish, counters),
         }
     }
 
     /// The hook at unmapping.
-    pub(super) fn note_removal(&mut self, _layout: &Layout, _removal: Removal) {}
+    pub(super) fn note_removal(&mut self, layout: &Layout, removal: Removal) {
+        let hook = self.placement.cache_rule().map_or(Hook::Idle, |rule| rule.hook);
+        self.words.note_removal(hook, layout, removal);
+    }
 
     /// What a child process begins with.
     pub(super) fn forked(&self, layout: &Layout) -> Placer {
@@ -248,6 +354,6 @@ impl Placer {
 
     /// A new program begins in the same process.
     pub(super) fn exec(&mut self, layout: &Layout) {
-        self.words = Words::new(layout);
+        self.words = Words::after_exec(layout);
     }
 }

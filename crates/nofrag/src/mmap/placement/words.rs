@@ -1,6 +1,12 @@
 //! The two words that the cached placements remember, and their life cycle.
+//!
+//! `free_area_cache` says where the next search begins, `cached_hole_size` how large a hole may still be on the side
+//! of it that searches no longer see: below it upwards, above it downwards. Neither is ever compared with the areas, so
+//! both may be wrong: too careful a word costs visits, too bold a one leaves holes unused.
 
+use super::Removal;
 use crate::mmap::layout::{Direction, Layout};
+use crate::ranges::Span;
 
 /// `free_area_cache` and `cached_hole_size`, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +20,113 @@ pub(super) struct Words {
 /// Nothing is known of holes (`~0`).
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
+/// What an unmapping does to the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// Nothing.
+    Idle,
+    /// Each removed piece pulls the address back to its near edge.
+    PullBack,
+    /// Upwards a removed piece is taken for a hole, as large as 32 bits tell; downwards it pulls back.
+    GrowHole,
+    /// Once for each unmapping, the address is pulled back to the end of the neighbour on the near side.
+    ToNeighbour(BelowBase),
+    /// The same; upwards, holes are unknown after it.
+    ToNeighbourAndForget(BelowBase),
+    /// The address goes to the near edge of each removed piece, wherever it was.
+    Follow,
+}
+
+/// What happens when the neighbour on the near side of what was unmapped ends below the base, as a static program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BelowBase {
+    /// Nothing: the hook takes it for an unmapping outside the window.
+    Ignored,
+    /// The address goes to the base.
+    Clamped,
+}
+
+/// Where a search that knows nothing begins: `mmap_base`, which is the base itself in upward layouts.
+fn home(layout: &Layout) -> u64 {
+    match layout.direction {
+        Direction::Up => layout.base.0,
+        Direction::Down => layout.top.0,
+    }
+}
+
 impl Words {
+    /// Of a process that was made from nothing, and of a child: fork copies no word.
     pub(super) fn new(layout: &Layout) -> Words {
-        let start = match layout.direction {
-            Direction::Up => layout.base,
-            Direction::Down => layout.top,
+        Words { free_area_cache: home(layout), cached_hole_size: UNKNOWN }
+    }
+
+    /// Of a new program in an old process. Upwards "no hole" and "nothing known" mean the same here: either way the
+    /// first search begins at the base.
+    pub(super) fn after_exec(layout: &Layout) -> Words {
+        Words { free_area_cache: home(layout), cached_hole_size: 0 }
+    }
+
+    pub(super) fn note_removal(&mut self, hook: Hook, layout: &Layout, removal: Removal) {
+        match (removal, layout.direction) {
+            (Removal::Area(area), Direction::Up) => self.area_went_up(hook, layout, area),
+            (Removal::Area(area), Direction::Down) => self.area_went_down(hook, layout, area),
+            (Removal::Done { below, .. }, Direction::Up) => {
+                self.range_went_up(hook, layout, below);
+            }
+            (Removal::Done { above, .. }, Direction::Down) => {
+                self.range_went_down(hook, layout, above);
+            }
+        }
+    }
+
+    fn area_went_up(&mut self, hook: Hook, layout: &Layout, area: Span) {
+        let in_window = layout.base.0 <= area.start();
+        let is_below_cache = in_window && area.start() < self.free_area_cache;
+        match hook {
+            Hook::PullBack if is_below_cache => self.free_area_cache = area.start(),
+            Hook::GrowHole if is_below_cache => {
+                // The patch as posted kept the size in 32 bits: an area of 4 GiB counts as nothing.
+                let bytes = area.len().wrapping_mul(layout.page.bytes()) as u32;
+                let pages = u64::from(bytes) / layout.page.bytes();
+                let grows = self.cached_hole_size < pages;
+                self.cached_hole_size = if grows { pages } else { UNKNOWN };
+            }
+            Hook::Follow if in_window => self.free_area_cache = area.start(),
+            _ => {}
+        }
+    }
+
+    fn area_went_down(&mut self, hook: Hook, layout: &Layout, area: Span) {
+        match hook {
+            Hook::PullBack | Hook::GrowHole => {
+                self.free_area_cache = self.free_area_cache.max(area.end()).min(layout.top.0);
+            }
+            Hook::Follow => self.free_area_cache = area.end().min(layout.top.0),
+            Hook::Idle | Hook::ToNeighbour(_) | Hook::ToNeighbourAndForget(_) => {}
+        }
+    }
+
+    fn range_went_up(&mut self, hook: Hook, layout: &Layout, below: Option<u64>) {
+        let (Hook::ToNeighbour(below_base) | Hook::ToNeighbourAndForget(below_base)) = hook else {
+            return;
         };
-        Words { free_area_cache: start.0, cached_hole_size: UNKNOWN }
+        let base = layout.base.0;
+        let edge = match below_base {
+            BelowBase::Ignored => below.unwrap_or(base),
+            BelowBase::Clamped => below.map_or(base, |end| end.max(base)),
+        };
+        if base <= edge && edge < self.free_area_cache {
+            self.free_area_cache = edge;
+            if let Hook::ToNeighbourAndForget(_) = hook {
+                self.cached_hole_size = UNKNOWN;
+            }
+        }
+    }
+
+    fn range_went_down(&mut self, hook: Hook, layout: &Layout, above: Option<u64>) {
+        if let Hook::ToNeighbour(_) | Hook::ToNeighbourAndForget(_) = hook {
+            let edge = above.unwrap_or(layout.top.0);
+            self.free_area_cache = self.free_area_cache.max(edge).min(layout.top.0);
+        }
     }
 }

@@ -1,0 +1,154 @@
+//! The placements that descend an index of gaps: the gap tree of 3.8, the maple tree of 6.1, and the huge-page rule.
+//!
+//! All of them find the nearest gap, and none knows of alignment: they ask for as many pages more as alignment may
+//! cost, so that an aligned gap that fits exactly is missed.
+
+use super::{HugePages, View, Wish};
+use crate::mmap::attributes::AreaFlags;
+use crate::mmap::layout::Direction;
+use crate::mmap::space::MmapCounters;
+use crate::ranges::{Edge, Fit, GapRequest, Place, Span};
+
+/// Bytes of a huge page (`PMD_SIZE`).
+pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Whether the guard gaps of stacks are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guards {
+    Ignored,
+    Kept,
+}
+
+/// P4 and P5: the nearest gap of the padded size. O(log n), and as often again as guard gaps are in the way.
+pub(super) fn nearest(
+    view: View<'_>,
+    wish: &Wish,
+    guards: Guards,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    wish.near_then_far(view.layout, |bounds, direction| match direction {
+        Direction::Up => up(view, wish, guards, bounds, counters),
+        Direction::Down => down(view, wish, guards, bounds, counters),
+    })
+}
+
+/// P5T: room for one huge page more is asked for, and the place moved up in it to a boundary.
+///
+/// [D] Downwards the place is the highest boundary in the highest gap with that room. Where the placement finds none,
+/// the mapping is placed as any other.
+pub(super) fn on_huge_page(
+    view: View<'_>,
+    wish: &Wish,
+    which: HugePages,
+    guards: Guards,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
+    let asks = match which {
+        HugePages::Ignored => false,
+        HugePages::AllSizes => wish.pages >= huge,
+        HugePages::Multiples => wish.pages.is_multiple_of(huge),
+    };
+    let roomy = wish.pages.checked_add(huge).map(|pages| Wish { pages, ..*wish });
+    let room = roomy.filter(|_| asks && wish.linux_aligns_huge_pages(view.layout));
+    let Some(room) = room.and_then(|roomy| nearest(view, &roomy, guards, counters)) else {
+        return nearest(view, wish, guards, counters);
+    };
+    let up_to_boundary = room.wrapping_neg() & (huge - 1);
+    match wish.direction {
+        Direction::Down if up_to_boundary == 0 => Some(room + huge),
+        _ => Some(room + up_to_boundary),
+    }
+}
+
+fn up(
+    view: View<'_>,
+    wish: &Wish,
+    guards: Guards,
+    bounds: Span,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let padded = padded(wish)?;
+    let mut low = bounds.start().max(view.layout.floor.0).max(1);
+    loop {
+        let within = Span::new(low, bounds.end()).ok()?;
+        let at = wish.aligned_from(gap(view, padded, within, Fit::Lowest, counters)?.start());
+        if guards == Guards::Ignored {
+            return Some(at);
+        }
+        let above = view.areas.find(at).filter(|&area| has_guard_below(view, area));
+        let below = view.areas.find_below(at);
+        low = match (above, below) {
+            (Some(area), _) if guard_start(view, area) < at + padded => view.areas.span(area).end(),
+            // The area below was not looked at if the one above has a guard.
+            (None, Some(area)) if guard_end(view, area) > at => guard_end(view, area),
+            _ => return Some(at),
+        }
+    }
+}
+
+fn down(
+    view: View<'_>,
+    wish: &Wish,
+    guards: Guards,
+    bounds: Span,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let padded = padded(wish)?;
+    let mut high = bounds.end();
+    loop {
+        let within = Span::new(bounds.start(), high).ok()?;
+        let end = gap(view, padded, within, Fit::Highest, counters)?.end();
+        let at = wish.aligned_below(end, bounds.start())?;
+        if guards == Guards::Ignored {
+            return Some(at);
+        }
+        let above = view.areas.find(at).filter(|&area| has_guard_below(view, area));
+        let below = view.areas.find_below(at);
+        high = match (above, below) {
+            (Some(area), _) if guard_start(view, area) < end => guard_start(view, area),
+            (None, Some(area)) if guard_end(view, area) > at => view.areas.span(area).start(),
+            _ => return Some(at),
+        }
+    }
+}
+
+/// Pages that hold the mapping wherever a gap of so many begins.
+fn padded(wish: &Wish) -> Option<u64> {
+    wish.pages.checked_add(wish.align - 1)
+}
+
+fn gap(
+    view: View<'_>,
+    size: u64,
+    within: Span,
+    fit: Fit,
+    counters: &mut MmapCounters,
+) -> Option<Span> {
+    let request = GapRequest { size, align: 1, offset: 0, within, fit, edge: Edge::Low };
+    view.areas.search(&request, &mut counters.steps).map(|found| found.place)
+}
+
+fn has_guard_below(view: View<'_>, area: Place) -> bool {
+    view.areas.based(area).flags.any_of(AreaFlags::GROWS_DOWN.with(AreaFlags::SHADOW_STACK))
+}
+
+/// Where the guard gap below an area begins.
+fn guard_start(view: View<'_>, area: Place) -> u64 {
+    let flags = view.areas.based(area).flags;
+    let guard = if flags.any_of(AreaFlags::GROWS_DOWN) {
+        view.guard_gap.0
+    } else if flags.any_of(AreaFlags::SHADOW_STACK) {
+        1
+    } else {
+        0
+    };
+    view.areas.span(area).start().saturating_sub(guard)
+}
+
+/// Where the guard gap above an area ends.
+fn guard_end(view: View<'_>, area: Place) -> u64 {
+    let flags = view.areas.based(area).flags;
+    let guard = if flags.any_of(AreaFlags::GROWS_UP) { view.guard_gap.0 } else { 0 };
+    view.areas.span(area).end().saturating_add(guard)
+}

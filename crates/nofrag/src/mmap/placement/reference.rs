@@ -1,0 +1,199 @@
+//! Placements that are nobody's, to compare with.
+//!
+//! Best fit, worst fit, and fewest lost units look at every gap of the window, and visit each once: a reference must be
+//! easy to believe, not fast.
+
+use super::gaps::HUGE_PAGE_BYTES;
+use super::{View, Wish};
+use crate::mmap::layout::Direction;
+use crate::mmap::space::MmapCounters;
+use crate::ranges::{Edge, Fit, GapRequest, Span};
+
+/// The smallest gap, at the edge where the direction begins, among equal ones the nearest. O(n).
+pub(super) fn best_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
+    by_size(view, wish, counters, |gap| gap.len())
+}
+
+/// The largest gap, else as [`best_fit`].
+pub(super) fn worst_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
+    by_size(view, wish, counters, |gap| u64::MAX - gap.len())
+}
+
+fn by_size(
+    view: View<'_>,
+    wish: &Wish,
+    counters: &mut MmapCounters,
+    cost: impl Fn(Span) -> u64,
+) -> Option<u64> {
+    wish.near_then_far(view.layout, |bounds, direction| {
+        let mut best = None;
+        for_each_gap(view, bounds, counters, |gap| {
+            let Some(at) = near_edge(wish, gap, direction) else { return };
+            let cost = cost(gap);
+            let is_better = match (best, direction) {
+                (None, _) => true,
+                (Some((least, _)), Direction::Up) => cost < least,
+                (Some((least, _)), Direction::Down) => cost <= least,
+            };
+            if is_better {
+                best = Some((cost, at));
+            }
+        });
+        best.map(|(_, at)| at)
+    })
+}
+
+/// Calls `each` with the gaps of `bounds`, cut to them, ascending. One visit for each area that reaches into the
+/// bounds, and one for what follows.
+fn for_each_gap(
+    view: View<'_>,
+    bounds: Span,
+    counters: &mut MmapCounters,
+    mut each: impl FnMut(Span),
+) {
+    let mut gap_start = bounds.start();
+    let mut area = view.areas.find(gap_start);
+    loop {
+        counters.visits += 1;
+        let span = area.map(|place| view.areas.span(place));
+        let gap_end = span.map_or(u64::MAX, Span::start).min(bounds.end());
+        if let Ok(gap) = Span::new(gap_start, gap_end) {
+            each(gap);
+        }
+        let (Some(place), Some(span)) = (area, span) else { return };
+        if span.start() >= bounds.end() {
+            return;
+        }
+        gap_start = span.end();
+        area = view.areas.next(place);
+    }
+}
+
+/// The place in `gap` where the direction begins.
+fn near_edge(wish: &Wish, gap: Span, direction: Direction) -> Option<u64> {
+    match direction {
+        Direction::Up => {
+            let at = wish.aligned_from(gap.start());
+            (at.checked_add(wish.pages)? <= gap.end()).then_some(at)
+        }
+        Direction::Down => wish.aligned_below(gap.end(), gap.start()),
+    }
+}
+
+/// The wish with the alignment that its size calls for, unless it has one.
+fn aligned_by_size(view: View<'_>, wish: &Wish) -> Wish {
+    let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
+    if wish.align == 1 && wish.pages.is_multiple_of(huge) {
+        Wish { align: huge, offset: 0, ..*wish }
+    } else {
+        *wish
+    }
+}
+
+/// Multiples of a huge page begin on one, the rest anywhere, in the nearest gap; unaligned if there is no such place.
+/// O(log n).
+pub(super) fn exact_aligned(
+    view: View<'_>,
+    wish: &Wish,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let aligned = aligned_by_size(view, wish);
+    wish.near_then_far(view.layout, |bounds, direction| {
+        let fit = match direction {
+            Direction::Up => Fit::Lowest,
+            Direction::Down => Fit::Highest,
+        };
+        let mut search = |wish: &Wish| search(view, wish, bounds, fit, counters);
+        search(&aligned).or_else(|| search(wish))
+    })
+}
+
+/// The same in the gap of least leftover, among equal ones the nearest. O(n).
+pub(super) fn exact_aligned_best(
+    view: View<'_>,
+    wish: &Wish,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    best_fit(view, &aligned_by_size(view, wish), counters)
+        .or_else(|| best_fit(view, wish, counters))
+}
+
+/// Huge multiples from the top, on boundaries, the rest from the bottom, each first fit. O(log n).
+pub(super) fn two_ended_first(
+    view: View<'_>,
+    wish: &Wish,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
+    let bounds = wish.bounds(view.layout)?;
+    if !wish.pages.is_multiple_of(huge) {
+        return search(view, wish, bounds, Fit::Lowest, counters);
+    }
+    let aligned = aligned_by_size(view, wish);
+    let mut search = |wish: &Wish| search(view, wish, bounds, Fit::Highest, counters);
+    search(&aligned).or_else(|| search(wish))
+}
+
+fn search(
+    view: View<'_>,
+    wish: &Wish,
+    within: Span,
+    fit: Fit,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let Wish { pages: size, align, offset, .. } = *wish;
+    let request = GapRequest { size, align, offset, within, fit, edge: Edge::Low };
+    view.areas.search(&request, &mut counters.steps).map(|found| found.place.start())
+}
+
+/// Best fit, where a mapping that is no multiple of a huge page prefers the edge, of all edges of all gaps, at which it
+/// destroys the fewest whole huge pages. O(n).
+pub(super) fn fewest_lost_units(
+    view: View<'_>,
+    wish: &Wish,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
+    let bounds = wish.bounds(view.layout)?;
+    let aligned = aligned_by_size(view, wish);
+    let is_multiple = wish.pages.is_multiple_of(huge);
+    let edges = if is_multiple { &EDGES[..1] } else { &EDGES };
+    let mut best = |wish: &Wish| {
+        let mut best = None;
+        for_each_gap(view, bounds, counters, |gap| {
+            for &edge in edges {
+                let Some(at) = near_edge(wish, gap, edge) else { continue };
+                let lost = match is_multiple {
+                    true => 0,
+                    false => units(gap, huge) - units_without(gap, at, wish.pages, huge),
+                };
+                let is_outside = is_outside(view, gap);
+                let by_address = if is_outside { u64::MAX - at } else { gap.start() };
+                let cost = (is_outside, lost, gap.len(), by_address);
+                if best.is_none_or(|(least, _)| cost < least) {
+                    best = Some((cost, at));
+                }
+            }
+        });
+        best.map(|(_, at)| at)
+    };
+    best(&aligned).or_else(|| best(wish))
+}
+
+/// The edges of a gap, the preferred one first.
+const EDGES: [Direction; 2] = [Direction::Down, Direction::Up];
+
+/// Whether a gap lies below or above all areas.
+fn is_outside(view: View<'_>, gap: Span) -> bool {
+    view.areas.find_below(gap.start()).is_none() || view.areas.find(gap.end()).is_none()
+}
+
+/// Whole huge pages in `gap`.
+fn units(gap: Span, huge: u64) -> u64 {
+    (gap.end() / huge).saturating_sub(gap.start().div_ceil(huge))
+}
+
+fn units_without(gap: Span, at: u64, pages: u64, huge: u64) -> u64 {
+    let parts = [Span::new(gap.start(), at), Span::new(at + pages, gap.end())];
+    parts.into_iter().flatten().map(|part| units(part, huge)).sum()
+}
