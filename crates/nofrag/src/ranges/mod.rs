@@ -6,7 +6,13 @@
 //!
 //! Three designs find holes, chosen by value in [`Config::index`]: the two of the Linux kernel, for comparison, and
 //! `WideBlocks`, the default. They share one interface, `FreeIndex`.
+//!
+//! Who has to know what lies between the holes keeps an `AreaIndex`: the same tree, with an area in use behind each
+//! gap.
+
 mod allocator;
+#[cfg(test)]
+mod area_model;
 mod areas;
 mod augmented_tree;
 mod cached_scan;
@@ -18,7 +24,8 @@ mod request;
 mod span;
 mod wide;
 
-pub(crate) use areas::{Area, AreaIndex, Edge, FoundGap, GapRequest, Place};
+pub(crate) use areas::{Area, Edge, FoundGap, GapRequest};
+pub(crate) use wide::{AreaIndex, Place};
 
 pub use allocator::{FreeRanges, RangeAllocator, Relocation, Stats};
 pub use counters::Counters;

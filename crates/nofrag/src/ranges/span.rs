@@ -109,16 +109,30 @@ impl Span {
     #[inline]
     #[must_use]
     pub fn lowest_fit(self, size: u64, align: u64) -> Option<u64> {
-        let start = self.start.checked_next_multiple_of(align)?;
-        let end = start.checked_add(size)?;
-        (end <= self.end).then_some(start)
+        self.lowest_congruent(size, align, 0)
     }
 
     /// The highest `start` at which `size` numbers, aligned to the power of two `align`, fit into the span.
     #[inline]
     #[must_use]
     pub fn highest_fit(self, size: u64, align: u64) -> Option<u64> {
-        let start = self.end.checked_sub(size)? & !(align - 1);
+        self.highest_congruent(size, align, 0)
+    }
+
+    /// As [`lowest_fit`](Self::lowest_fit), for a start that leaves the remainder of `offset` when divided by `align`.
+    #[inline]
+    pub(crate) fn lowest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {
+        let start = self.start.checked_add(offset.wrapping_sub(self.start) & (align - 1))?;
+        let end = start.checked_add(size)?;
+        (end <= self.end).then_some(start)
+    }
+
+    /// As [`highest_fit`](Self::highest_fit), for a start that leaves the remainder of `offset` when divided by
+    /// `align`.
+    #[inline]
+    pub(crate) fn highest_congruent(self, size: u64, align: u64, offset: u64) -> Option<u64> {
+        let start = self.end.checked_sub(size)?;
+        let start = start.checked_sub(start.wrapping_sub(offset) & (align - 1))?;
         (start >= self.start).then_some(start)
     }
 }

@@ -39,17 +39,28 @@ impl<N: Note> Tree<N> {
         }
     }
 
+    /// Makes room for the blocks of `count` insertions, wherever they fall.
+    ///
+    /// A few insertions may each take a leaf, and split every block above once. Of many, most share leaves: more than
+    /// a dense tree needs is not reserved for them.
+    pub(super) fn reserve_insertions(&mut self, count: usize) -> Result<(), OutOfMetadata> {
+        let leaves = count.min(FEW + count / 8);
+        let splits = (leaves * self.height as usize).min(self.inners.in_use() + leaves / 8);
+        self.leaves.reserve(leaves)?;
+        self.inners.reserve(splits + 1)?;
+        self.fit_near();
+        match &mut self.sizes {
+            Some(sizes) => sizes.reserve(self.leaves.numbers()),
+            None => Ok(()),
+        }
+    }
+
     /// Lets the table of near leaves follow the number of leaves and the stretch of numbers that they cover.
     fn fit_near(&mut self) {
         if self.height > 0 && self.near.wants(self.leaves.in_use()) {
             let last = self.locate_last().map_or(0, |at| self.hole(at).start);
             self.near.resize(self.leaves.in_use(), last);
         }
-    }
-
-    /// Bytes that the table of near leaves holds.
-    pub(super) fn near_bytes(&self) -> usize {
-        self.near.bytes()
     }
 
     fn locate_last(&self) -> Option<At> {
@@ -220,7 +231,7 @@ impl<N: Note> Tree<N> {
 
     /// Takes a hole out whose numbers another hole of the leaf has taken in, so that no plain maximum falls.
     #[inline]
-    fn remove_joined(&mut self, at: At) {
+    pub(super) fn remove_joined(&mut self, at: At) {
         let At { leaf, lane } = at;
         let length = self.leaves.length(leaf, lane);
         self.holes -= 1;

@@ -20,6 +20,7 @@
 //! holes there ever was. Nothing is allocated but by a block split, and room for that is reserved before anything
 //! changes.
 
+mod areas;
 mod balance;
 mod change;
 mod entry;
@@ -32,6 +33,8 @@ mod row;
 mod search;
 mod sizes;
 mod tree;
+
+pub(crate) use self::areas::{AreaIndex, Place};
 
 use self::change::Merged;
 use self::entry::Hole;
@@ -271,8 +274,7 @@ impl FreeIndex for WideBlocks {
     }
 
     fn metadata_bytes(&self) -> usize {
-        let sizes = self.tree.sizes.as_ref().map_or(0, SizeBins::bytes);
-        self.tree.leaves.bytes() + self.tree.inners.bytes() + self.tree.near_bytes() + sizes
+        self.tree.bytes()
     }
 
     fn check(&self) -> Result<(), Violation> {

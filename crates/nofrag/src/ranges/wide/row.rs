@@ -133,13 +133,19 @@ pub(super) fn lanes_below(lane: usize) -> u32 {
 }
 
 impl Row {
-    /// The lanes whose number still is at least `size` after the padding that aligns the lane's offset to the power of
-    /// two `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most 2^30.
+    /// The lanes whose number still is at least `size` after the padding that makes the lane's offset congruent to
+    /// `remainder` modulo the power of two `align`, as a bit mask. `size` is 1 to [`LANE_MAX`], `align` at most 2^30.
     #[inline(never)]
-    pub(super) fn at_least_aligned(&self, offsets: &Row, size: u32, align: u32) -> u32 {
+    pub(super) fn at_least_congruent(
+        &self,
+        offsets: &Row,
+        size: u32,
+        align: u32,
+        remainder: u32,
+    ) -> u32 {
         let below = size as i32 - 1;
         mask_of(|lane| {
-            let padding = offsets.0[lane].wrapping_neg() & (align - 1);
+            let padding = remainder.wrapping_sub(offsets.0[lane]) & (align - 1);
             self.0[lane] as i32 - padding as i32 > below
         })
     }

@@ -10,7 +10,7 @@ use super::leaf::saturated;
 use super::row::{LANE_MAX, LANES, Row, lanes_below};
 use super::sizes::lanes;
 use super::tree::{At, Tree};
-use crate::ranges::{Counters, Request, Span};
+use crate::ranges::{Counters, GapRequest, Request, Span};
 
 /// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit.
 const BEST_CANDIDATES: u32 = 64;
@@ -22,6 +22,8 @@ const DENSE_CANDIDATES: usize = 4;
 pub(super) struct Wish {
     size: u64,
     align: u64,
+    /// The start is congruent to this modulo `align`.
+    offset: u64,
     within: Span,
     lane_size: u32,
     /// The alignment class whose maxima guide the search.
@@ -38,13 +40,24 @@ pub(super) struct Found {
 
 impl Wish {
     pub(super) fn new<N: Note>(request: &Request, tree: &Tree<N>) -> Wish {
-        let lane_size = saturated(request.size);
-        let exponent = request.align.trailing_zeros();
+        let Request { size, align, within, .. } = *request;
+        Wish::guided(size, align, 0, within, tree)
+    }
+
+    pub(super) fn congruent<N: Note>(request: &GapRequest, tree: &Tree<N>) -> Wish {
+        let GapRequest { size, align, offset, within, .. } = *request;
+        Wish::guided(size, align, offset & (align - 1), within, tree)
+    }
+
+    /// With the largest class whose multiples all possible starts are.
+    #[inline]
+    fn guided<N: Note>(size: u64, align: u64, offset: u64, within: Span, tree: &Tree<N>) -> Wish {
+        let lane_size = saturated(size);
+        let exponent = (align | offset).trailing_zeros();
         let exponents = tree.classes.exponents();
         let useful = if lane_size == LANE_MAX { &[] } else { exponents };
         let class = useful.iter().rposition(|&class| u32::from(class) <= exponent);
-        let Request { size, align, within, .. } = *request;
-        Wish { size, align, within, lane_size, class }
+        Wish { size, align, offset, within, lane_size, class }
     }
 
     /// Whether every hole whose lane is at least `lane_size` fits.
@@ -55,13 +68,13 @@ impl Wish {
 
     fn lowest_in(&self, hole: Hole) -> Option<Span> {
         let part = hole.intersection(self.within)?;
-        let start = part.lowest_fit(self.size, self.align)?;
+        let start = part.lowest_congruent(self.size, self.align, self.offset)?;
         Some(Span::known(start, start + self.size))
     }
 
     fn highest_in(&self, hole: Hole) -> Option<Span> {
         let part = hole.intersection(self.within)?;
-        let start = part.highest_fit(self.size, self.align)?;
+        let start = part.highest_congruent(self.size, self.align, self.offset)?;
         Some(Span::known(start, start + self.size))
     }
 }
@@ -231,13 +244,18 @@ impl<N: Note> Tree<N> {
         let mut doubtful = large;
         if in_lanes {
             let offsets = self.leaves.offsets(leaf);
-            fitting = lengths.at_least_aligned(offsets, wish.lane_size, wish.align as u32);
+            fitting = lengths.at_least_congruent(
+                offsets,
+                wish.lane_size,
+                wish.align as u32,
+                wish.offset as u32,
+            );
             // A saturated lane says too little.
             doubtful = large & lengths.at_least(LANE_MAX) & !fitting;
         }
         for lane in lanes(doubtful) {
             let hole = self.leaves.hole(leaf, lane);
-            if Span::from(hole).lowest_fit(wish.size, wish.align).is_some() {
+            if Span::from(hole).lowest_congruent(wish.size, wish.align, wish.offset).is_some() {
                 fitting |= 1 << lane;
             }
         }

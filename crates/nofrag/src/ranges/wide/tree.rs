@@ -68,16 +68,23 @@ impl<N: Note> Tree<N> {
     /// it.
     #[inline]
     pub(super) fn place_of(&mut self, at: u64) -> At {
-        let leaf = self.near.leaf(at);
-        if (leaf as usize) < self.leaves.numbers() {
-            let lane = self.leaves.count_up_to(leaf, at);
-            if lane > 0 && lane < self.leaves.count(leaf) {
-                return At { leaf, lane };
-            }
+        if let Some(near) = self.guess(at) {
+            return near;
         }
         let leaf = self.leaf_for(at);
         self.near.note(at, leaf);
         At { leaf, lane: self.leaves.count_up_to(leaf, at) }
+    }
+
+    /// The same as far as the table of near leaves tells.
+    #[inline]
+    pub(super) fn guess(&self, at: u64) -> Option<At> {
+        let leaf = self.near.leaf(at);
+        if (leaf as usize) >= self.leaves.numbers() {
+            return None;
+        }
+        let lane = self.leaves.count_up_to(leaf, at);
+        (lane > 0 && lane < self.leaves.count(leaf)).then_some(At { leaf, lane })
     }
 
     /// The length of the largest hole.
@@ -141,6 +148,23 @@ impl<N: Note> Tree<N> {
     #[inline]
     pub(super) fn hole(&self, at: At) -> Hole {
         self.leaves.hole(at.leaf, at.lane)
+    }
+
+    /// What is noted of a hole.
+    #[inline]
+    pub(super) fn note(&self, at: At) -> N {
+        self.leaves.note(at.leaf, at.lane)
+    }
+
+    #[inline]
+    pub(super) fn set_note(&mut self, at: At, note: N) {
+        self.leaves.set_note(at.leaf, at.lane, note);
+    }
+
+    /// Bytes that the slabs and tables hold.
+    pub(super) fn bytes(&self) -> usize {
+        let sizes = self.sizes.as_ref().map_or(0, SizeBins::bytes);
+        self.leaves.bytes() + self.inners.bytes() + self.near.bytes() + sizes
     }
 
     /// The first hole of the leaf that follows `leaf`.

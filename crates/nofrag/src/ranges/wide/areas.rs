@@ -1,0 +1,288 @@
+//! The area form: every area once, together with the gap before it.
+//!
+//! An entry is a gap, which may be empty, and the tag of the area behind it; the area reaches from the end of its gap
+//! to the start of the next one. One last entry is the gap above the highest area, up to the end of all numbers, with
+//! no area behind it. So n areas are n + 1 entries, laid out, balanced and searched as holes are.
+
+use super::entry::{Entry, Hole};
+use super::laws;
+use super::leaf::{NIL, window_of};
+use super::search::Wish;
+use super::sizes::SizeBins;
+use super::tree::{At, Tree};
+use crate::check::Violation;
+use crate::ranges::{Area, Config, Counters, Fit, FoundGap, GapRequest, OutOfMetadata, Span};
+
+/// Where the last gap ends.
+const END: u64 = Span::ALL.end();
+
+/// Where an area is; any change of the index makes it stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(At);
+
+/// Areas in address order, and a search for gaps.
+///
+/// 1. The first gap starts at 0 and the last one ends at the end of all numbers.
+/// 2. The last entry has the tag 0, and an index that never had an area has no entry.
+/// 3. The laws of the tree hold; among them: gaps ascend, and between two there is an area.
+#[derive(Debug)]
+pub(crate) struct AreaIndex {
+    tree: Tree<u32>,
+}
+
+impl Default for AreaIndex {
+    fn default() -> AreaIndex {
+        AreaIndex::new(&Config::default())
+    }
+}
+
+impl AreaIndex {
+    /// An index without areas. Of the configuration the index design is not looked at: this is `WideBlocks`.
+    pub(crate) fn new(config: &Config) -> AreaIndex {
+        let sizes = config.size_index.then(SizeBins::new);
+        AreaIndex { tree: Tree::new(config.align_classes, sizes) }
+    }
+
+    /// How many areas.
+    pub(crate) fn len(&self) -> usize {
+        self.tree.holes.saturating_sub(1)
+    }
+
+    /// The last entry whose gap starts at or below `at`; none if there never was an area.
+    #[inline]
+    fn entry_at(&self, at: u64) -> Option<At> {
+        if self.tree.root == NIL {
+            return None;
+        }
+        let At { leaf, lane } = self.tree.guess(at).unwrap_or_else(|| {
+            let leaf = self.tree.leaf_for(at);
+            At { leaf, lane: self.tree.leaves.count_up_to(leaf, at) }
+        });
+        match lane {
+            0 => self.tree.last_before(leaf),
+            _ => Some(At { leaf, lane: lane - 1 }),
+        }
+    }
+
+    /// The entry above.
+    #[inline]
+    fn above(&self, at: At) -> Option<At> {
+        if at.lane + 1 < self.tree.leaves.count(at.leaf) {
+            return Some(At { lane: at.lane + 1, ..at });
+        }
+        self.tree.first_after(at.leaf)
+    }
+
+    /// The entry below.
+    #[inline]
+    fn below(&self, at: At) -> Option<At> {
+        match at.lane {
+            0 => self.tree.last_before(at.leaf),
+            _ => Some(At { lane: at.lane - 1, ..at }),
+        }
+    }
+
+    /// The area behind the gap of this entry; none behind the last.
+    #[inline]
+    fn place(&self, at: At) -> Option<Place> {
+        (self.tree.hole(at).end < END).then_some(Place(at))
+    }
+
+    /// The lowest area that ends above `at`. O(log n).
+    pub(crate) fn find(&self, at: u64) -> Option<Place> {
+        self.entry_at(at).and_then(|entry| self.place(entry))
+    }
+
+    /// The highest area that starts below `end`. O(log n).
+    pub(crate) fn find_below(&self, end: u64) -> Option<Place> {
+        let entry = self.entry_at(end.checked_sub(1)?)?;
+        if self.tree.hole(entry).end < end {
+            self.place(entry)
+        } else {
+            self.below(entry).map(Place)
+        }
+    }
+
+    /// The area above; amortised O(1).
+    pub(crate) fn next(&self, place: Place) -> Option<Place> {
+        self.above(place.0).and_then(|entry| self.place(entry))
+    }
+
+    /// The area below; amortised O(1).
+    pub(crate) fn previous(&self, place: Place) -> Option<Place> {
+        self.below(place.0).map(Place)
+    }
+
+    /// The area at `place`.
+    pub(crate) fn area(&self, place: Place) -> Area {
+        let above = self.above(place.0).expect("a gap follows each area");
+        let Place(At { leaf, lane }) = place;
+        let start = self.tree.leaves.hole(leaf, lane).end;
+        let span = Span::known(start, self.tree.leaves.start(above.leaf, above.lane));
+        Area { span, tag: self.tree.leaves.note(leaf, lane) }
+    }
+
+    /// Makes sure that the next `count` calls of [`insert`](Self::insert) find room, and one more: who takes an area
+    /// out and puts its two ends back counts one.
+    ///
+    /// As many calls of [`set`](Self::set) find room instead; [`remove`](Self::remove) needs none.
+    pub(crate) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
+        self.tree.reserve_insertions(count.saturating_add(1))?;
+        if self.tree.root == NIL {
+            self.tree.insert(Entry { hole: Hole::known(0, END), note: 0 });
+            self.tree.reserve_insertions(count.saturating_add(1))?;
+        }
+        Ok(())
+    }
+
+    /// Adds an area, which lies in a gap; room was reserved. O(log n).
+    pub(crate) fn insert(&mut self, area: Area) {
+        let at = self.entry_at(area.span.start()).expect("room was reserved");
+        let hole = self.tree.hole(at);
+        assert!(area.span.end() <= hole.end && area.span.start() >= hole.start, "areas overlap");
+        self.tree.near.note(area.span.start(), at.leaf);
+        let above =
+            Entry { hole: Hole::known(area.span.end(), hole.end), note: self.tree.note(at) };
+        self.tree.set_note(at, area.tag);
+        self.tree.replace(at, Hole::known(hole.start, area.span.start()));
+        self.add(At { lane: at.lane + 1, ..at }, above);
+    }
+
+    /// Adds an entry where it belongs.
+    fn add(&mut self, at: At, entry: Entry<u32>) {
+        if !self.tree.has_room(at.leaf, entry.hole.start) {
+            // Nothing to do unless far more was reserved at a time than a dense index needs: see `reserve_insertions`.
+            self.tree.reserve_insertions(1).expect("room was reserved");
+        }
+        self.tree.insert_at(at, entry);
+    }
+
+    /// Takes an area out. O(log n).
+    pub(crate) fn remove(&mut self, place: Place) {
+        let Place(at) = place;
+        let above = self.above(at).expect("a gap follows each area");
+        let start = self.tree.hole(at).start;
+        let end = self.tree.hole(above).end;
+        self.tree.set_note(at, self.tree.note(above));
+        self.tree.replace(at, Hole::known(start, end));
+        if above.leaf == at.leaf {
+            self.tree.remove_joined(above);
+        } else {
+            self.tree.remove(above);
+            self.fence_in(start);
+        }
+    }
+
+    /// Lets the fence behind the leaf of the gap that starts at `start` stand behind the gap's end.
+    fn fence_in(&mut self, start: u64) {
+        let leaf = self.tree.leaf_for(start);
+        self.tree.fence_in(leaf);
+    }
+
+    /// Changes the bounds or the tag of an area; its new span overlaps no other area, and room was reserved as for an
+    /// insertion unless only the start or the tag changes. O(log n).
+    pub(crate) fn set(&mut self, place: Place, area: Area) {
+        let Place(at) = place;
+        let above = self.above(at).expect("a gap follows each area");
+        let (below_gap, above_gap) = (self.tree.hole(at), self.tree.hole(above));
+        let (start, end) = (area.span.start(), area.span.end());
+        assert!(below_gap.start <= start && end <= above_gap.end, "areas overlap");
+        self.tree.set_note(at, area.tag);
+        let below_gap = Hole::known(below_gap.start, start);
+        let above_gap = Hole::known(end, above_gap.end);
+        if end == self.tree.leaves.start(above.leaf, above.lane) {
+            self.tree.replace(at, below_gap);
+        } else if window_of(end) == self.tree.leaves.head(above.leaf).window {
+            if above.leaf != at.leaf {
+                self.tree.move_fence_behind(at.leaf, |_| end);
+            }
+            self.tree.replace(above, above_gap);
+            self.tree.replace(at, below_gap);
+        } else {
+            self.set_far(at, below_gap, above, above_gap);
+            return;
+        }
+        if above.leaf != at.leaf {
+            self.tree.fence_in(at.leaf);
+        }
+    }
+
+    /// Changes the gaps below and above an area where the upper one comes to start in another window.
+    fn set_far(&mut self, at: At, below_gap: Hole, above: At, above_gap: Hole) {
+        let entry = Entry { hole: above_gap, note: self.tree.note(above) };
+        self.tree.replace(at, Hole::known(below_gap.start, above_gap.end));
+        self.tree.remove(above);
+        self.fence_in(below_gap.start);
+        let at = self.entry_at(below_gap.start).expect("the gap below is still there");
+        self.tree.replace(at, below_gap);
+        self.add(At { lane: at.lane + 1, ..at }, entry);
+    }
+
+    /// A place for `request`; adds to `steps` how many entries and blocks were inspected.
+    pub(crate) fn search(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
+        if self.tree.root == NIL {
+            *steps += 1;
+            let gap = request.within;
+            return Some(FoundGap { gap, place: request.place_in(gap)? });
+        }
+        let mut counters = Counters::default();
+        let wish = Wish::congruent(request, &self.tree);
+        let found = match request.fit {
+            Fit::Lowest => self.tree.lowest(&wish, &mut counters),
+            Fit::Highest => self.tree.highest(&wish, &mut counters),
+            Fit::Best | Fit::Dynamic => return self.smallest(request, steps),
+        };
+        *steps += counters.steps + counters.misfits;
+        let found = found?;
+        let gap = found.hole.intersection(request.within).expect("the place is in it");
+        Some(FoundGap { gap, place: found.span })
+    }
+
+    fn smallest(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
+        let found = self.gaps(request.within).filter_map(|gap| {
+            *steps += 1;
+            Some(FoundGap { gap, place: request.place_in(gap)? })
+        });
+        found.min_by_key(|found| found.gap.len())
+    }
+
+    /// The largest gap in `within`, cut to it, of equal ones the lowest.
+    pub(crate) fn largest_gap(&self, within: Span) -> Option<Span> {
+        self.gaps(within).reduce(|best, gap| if gap.len() > best.len() { gap } else { best })
+    }
+
+    /// The gaps of at least one number, cut to `within`, ascending.
+    pub(crate) fn gaps(&self, within: Span) -> impl Iterator<Item = Span> + '_ {
+        let never_used = (self.tree.root == NIL).then_some(within);
+        let first = self.entry_at(within.start());
+        let entries = core::iter::successors(first, |&at| self.above(at));
+        let holes = entries.map(|at| self.tree.hole(at));
+        let reached = holes.take_while(move |hole| hole.start < within.end());
+        never_used.into_iter().chain(reached.filter_map(move |hole| hole.intersection(within)))
+    }
+
+    /// All areas, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Area> + '_ {
+        let places = core::iter::successors(self.find(0), |&place| self.next(place));
+        places.map(|place| self.area(place))
+    }
+
+    /// Bytes that the index holds.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        self.tree.bytes()
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        laws::check(&self.tree)?;
+        if self.tree.root == NIL {
+            return Ok(());
+        }
+        let first = self.entry_at(0).map(|at| self.tree.hole(at).start);
+        Violation::unless("the first gap starts at 0", 0, first == Some(0))?;
+        let last = self.entry_at(u64::MAX).expect("an entry starts at 0");
+        let end = self.tree.hole(last).end;
+        Violation::unless_equal("the last gap ends at the end of all numbers", 0, END, end)?;
+        let tag = u64::from(self.tree.note(last));
+        Violation::unless_equal("the last entry has the tag 0", 0, 0, tag)
+    }
+}
