@@ -24,6 +24,8 @@ pub struct Effort {
     pub oracle_replacements: usize,
     /// Small mappings of each timed round of [`blocks`](crate::blocks), made and ended, by each thread.
     pub block_pairs: usize,
+    /// Replacements per hundred areas before a round of [`areas`](crate::areas) is timed.
+    pub area_ageing_percent: usize,
     /// Time to reach the state from which a round is timed.
     pub setup: Duration,
     /// Time of one round.
@@ -45,6 +47,7 @@ impl Effort {
             packing_replacements: 300_000,
             oracle_replacements: 300_000,
             block_pairs: 1_000_000,
+            area_ageing_percent: 200,
             setup: Duration::from_secs(1),
             round: Duration::from_secs(1),
             untimed: Duration::from_secs(3),
@@ -62,6 +65,7 @@ impl Effort {
             packing_replacements: 100_000,
             oracle_replacements: 30_000,
             block_pairs: 100_000,
+            area_ageing_percent: 20,
             setup: Duration::from_millis(200),
             round: Duration::from_millis(25),
             untimed: Duration::from_millis(200),
@@ -113,7 +117,13 @@ impl TimeBox {
     /// Whether the time is up. The wall clock, which is cheaper to read and never behind, is asked first.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.wall.elapsed() >= self.limit && self.cpu.elapsed() >= self.limit
+        self.has_passed(self.limit)
+    }
+
+    /// Whether more time than `limit` has passed.
+    #[must_use]
+    pub fn has_passed(&self, limit: Duration) -> bool {
+        self.wall.elapsed() >= limit && self.cpu.elapsed() >= limit
     }
 
     /// The time it allows.

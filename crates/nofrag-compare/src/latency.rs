@@ -37,9 +37,16 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(histogram: &Histogram<u64>) -> Percentiles {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Percentiles {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64;
         Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: histogram.max() as f64 }
+    }
+
+    /// The two between which a bound is set, and how many times the one is the other.
+    pub(crate) fn as_median_and_tail(self) -> Vec<(Measure, f64)> {
+        let ratio = self.p999 / self.p50;
+        let clocks = [(Measure::P50Ns, self.p50), (Measure::P999Ns, self.p999)];
+        clocks.into_iter().chain([(Measure::TailOverMedian, ratio)]).collect()
     }
 
     fn as_samples(self) -> Vec<(Measure, f64)> {
@@ -52,7 +59,7 @@ impl Percentiles {
     }
 }
 
-fn empty_histogram() -> Histogram<u64> {
+pub(crate) fn empty_histogram() -> Histogram<u64> {
     Histogram::new_with_max(LONGEST_NS, DIGITS).expect("the limits are within the histogram's")
 }
 

@@ -1,5 +1,5 @@
-//! Side by side: nofrag's range allocator against published crates and the standard library, and its small mappings
-//! against Linux's rules for them, in one run.
+//! Side by side: nofrag's range allocator against published crates and the standard library, its small mappings against
+//! Linux's rules for them, and its address spaces against Linux's design and what others write, in one run.
 //!
 //! What makes the comparison fair, and where it is read:
 //!
@@ -11,11 +11,13 @@
 //!   that is wrong is shown as wrong, one that cannot do a thing as unable, one that is too slow with how far it came.
 //! * [`speed`], [`low_holes`], [`latency`], [`footprint`], [`packing`], [`oracle`]: one file per table.
 //! * [`blocks`]: the same for small mappings, with contestants of their own.
+//! * [`areas`]: the same for address spaces, with contestants of their own.
 //! * [`targets`]: what nofrag set itself, what it reached, met or missed.
 //!
 //! One operation is one allocation or one free. Times are of the measuring thread on its CPU, except those of single
 //! allocations, for which that clock is too slow, and of two threads, which wait for each other.
 
+pub mod areas;
 pub mod blocks;
 pub mod contest;
 pub mod footprint;

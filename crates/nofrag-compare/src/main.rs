@@ -1,5 +1,5 @@
-//! Side by side: nofrag's range allocator against published crates and the standard library, and its small mappings
-//! against Linux's rules for them, in one run.
+//! Side by side: nofrag's range allocator against published crates and the standard library, its small mappings against
+//! Linux's rules for them, and its address spaces against Linux's design and what others write, in one run.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -9,27 +9,28 @@ use nofrag_compare::origin::Origin;
 use nofrag_compare::record::{Group, Records};
 use nofrag_compare::report::Report;
 use nofrag_compare::{
-    blocks, footprint, latency, low_holes, oracle, packing, roster, speed, targets, verify,
+    areas, blocks, footprint, latency, low_holes, oracle, packing, roster, speed, targets, verify,
 };
 use std::path::PathBuf;
 use std::thread;
 
-/// Compares nofrag's range allocator with published crates and the standard library, and its small mappings with
-/// Linux's rules for them (--only blocks).
+/// Compares nofrag's range allocator with published crates and the standard library, its small mappings with Linux's
+/// rules for them (--only blocks), and its address spaces with Linux's design of 3.8 to 6.0 in this language, with the
+/// same job done by two structures, and with published crates (--only areas).
 ///
 /// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0
 /// when the run is complete, whatever the figures; 1 when it could not be carried out.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
-    /// A first look in less than a minute: fewer rounds and seeds, shorter time boxes.
+    /// A first look in about two minutes: fewer rounds and seeds, shorter time boxes.
     #[arg(long)]
     quick: bool,
     /// Only these tables (can be given several times).
     #[arg(long, value_name = "GROUP", value_enum)]
     only: Vec<Group>,
     /// Only contestants whose name contains this text (can be given several times); offset-allocator always takes part,
-    /// and so does everyone in blocks.
+    /// and so does everyone in blocks and areas.
     #[arg(long, value_name = "TEXT")]
     contestant: Vec<String>,
     /// Print one JSON object in place of tables.
@@ -92,8 +93,9 @@ fn measure(options: &Options, effort: &Effort, cpus: &[usize]) -> Records {
     let mut records = Records::default();
     let bar = progress_bar();
     let is_wanted = |group| options.only.is_empty() || options.only.contains(&group);
-    // Small mappings have contestants of their own.
-    if Group::ALL.into_iter().any(|group| group != Group::Blocks && is_wanted(group)) {
+    // Small mappings and address spaces have contestants of their own.
+    let has_own = |group| matches!(group, Group::Blocks | Group::Areas);
+    if Group::ALL.into_iter().any(|group| !has_own(group) && is_wanted(group)) {
         verify::run_all(&mut records, &contestants, effort, options.seed, &|name| {
             bar.set_message(format!("verify: {name}"));
         });
@@ -115,6 +117,7 @@ fn measure(options: &Options, effort: &Effort, cpus: &[usize]) -> Records {
             Group::Blocks => {
                 blocks::run(records, &blocks::contestants(), effort, seed, cpus, &progress);
             }
+            Group::Areas => areas::run(records, effort, seed, &progress),
         }
     }
     bar.finish_and_clear();

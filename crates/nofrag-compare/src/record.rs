@@ -24,11 +24,13 @@ pub enum Group {
     Oracle,
     /// Small mappings, cut from blocks.
     Blocks,
+    /// Areas in an address space: erase, gap search, store.
+    Areas,
 }
 
 impl Group {
     /// All groups, in the order of the report.
-    pub const ALL: [Group; 9] = [
+    pub const ALL: [Group; 10] = [
         Group::Verify,
         Group::Speed,
         Group::LowHoles,
@@ -38,6 +40,7 @@ impl Group {
         Group::Shrink,
         Group::Oracle,
         Group::Blocks,
+        Group::Areas,
     ];
 
     /// The heading in the report.
@@ -53,6 +56,7 @@ impl Group {
             Group::Shrink => "Footprint after shrinking to 10 % and churning",
             Group::Oracle => "Lowest at 90 % against a linear scan",
             Group::Blocks => "Small mappings: map_ram and unmap_ram",
+            Group::Areas => "Address spaces: erase, gap search and store",
         }
     }
 }
@@ -67,14 +71,42 @@ pub enum Measure {
     OverOffset,
     /// Heap calls per operation.
     HeapCallsPerOp,
-    /// Nanoseconds of one allocation: median.
+    /// Nanoseconds per cycle: an area removed, a gap found, an area stored.
+    NsPerCycle,
+    /// Time over that of nofrag's exact highest fit in the same round.
+    OverNofrag,
+    /// Time over that of Linux's design in the same round.
+    OverLinuxTree,
+    /// Nanoseconds of one allocation, or cycle: median.
     P50Ns,
-    /// Nanoseconds of one allocation: 99th percentile.
+    /// The same: 99th percentile.
     P99Ns,
-    /// Nanoseconds of one allocation: 99.9th percentile.
+    /// The same: 99.9th percentile.
     P999Ns,
-    /// Nanoseconds of the slowest allocation.
+    /// The same: the slowest.
     MaxNs,
+    /// The 99.9th percentile over the median.
+    TailOverMedian,
+    /// Nanoseconds per area to build the space.
+    BuildNs,
+    /// Nanoseconds to find an area by an address in it.
+    FindNs,
+    /// Areas, nodes or blocks that a search looks at.
+    StepsPerSearch,
+    /// The most that one search looked at.
+    MostSteps,
+    /// Mapped pages in a hundred pages without the largest hole.
+    UtilisationPercent,
+    /// Equal where all areas lie at equal addresses.
+    PlacementHash,
+    /// Heap bytes per area.
+    BytesPerArea,
+    /// The contestant's own account of its bytes, per area.
+    OwnBytesPerArea,
+    /// Heap bytes per gap of at least one page.
+    BytesPerGap,
+    /// Areas in the measured state.
+    Areas,
     /// Heap bytes per hole.
     BytesPerHole,
     /// The contestant's own account of its bytes, per hole.
@@ -95,6 +127,8 @@ pub enum Measure {
     SpanOverLiveAfter,
     /// Percent of placements at the lowest possible address.
     LowestPercent,
+    /// Percent of placements at the highest possible address.
+    HighestPercent,
     /// Placements compared.
     Compared,
     /// Placements that differ from the linear scan.
@@ -147,10 +181,24 @@ impl Measure {
             Measure::NsPerOp => "ns/op",
             Measure::OverOffset => "x offset-allocator",
             Measure::HeapCallsPerOp => "heap calls/op",
+            Measure::NsPerCycle => "ns/cycle",
+            Measure::OverNofrag => "x nofrag GapTree",
+            Measure::OverLinuxTree => "x Linux's gap tree",
             Measure::P50Ns => "p50 ns",
             Measure::P99Ns => "p99 ns",
             Measure::P999Ns => "p99.9 ns",
             Measure::MaxNs => "max ns",
+            Measure::TailOverMedian => "p99.9/p50",
+            Measure::BuildNs => "build ns/area",
+            Measure::FindNs => "find ns",
+            Measure::StepsPerSearch => "steps/search",
+            Measure::MostSteps => "most steps",
+            Measure::UtilisationPercent => "utilisation %",
+            Measure::PlacementHash => "placement hash",
+            Measure::BytesPerArea => "bytes/area",
+            Measure::OwnBytesPerArea => "own account/area",
+            Measure::BytesPerGap => "bytes/gap",
+            Measure::Areas => "areas",
             Measure::BytesPerHole => "bytes/hole",
             Measure::OwnBytesPerHole => "own account",
             Measure::Holes => "holes",
@@ -161,6 +209,7 @@ impl Measure {
             Measure::SpanOverLiveBefore => "span/live before",
             Measure::SpanOverLiveAfter => "span/live after",
             Measure::LowestPercent => "lowest %",
+            Measure::HighestPercent => "highest %",
             Measure::Compared => "compared",
             Measure::Differing => "differing",
             Measure::Disjoint => "disjoint",
@@ -191,6 +240,8 @@ impl Measure {
         match self {
             Measure::OverOffset
             | Measure::OverHandle
+            | Measure::OverNofrag
+            | Measure::OverLinuxTree
             | Measure::OverAlone
             | Measure::LockedAlone
             | Measure::LockedBeside
@@ -206,6 +257,16 @@ impl Measure {
             | Measure::FlushesPer1024 => 3,
             Measure::ConflictsBeside => 5,
             Measure::NsPerOp
+            | Measure::NsPerCycle
+            | Measure::TailOverMedian
+            | Measure::BuildNs
+            | Measure::FindNs
+            | Measure::StepsPerSearch
+            | Measure::UtilisationPercent
+            | Measure::BytesPerArea
+            | Measure::OwnBytesPerArea
+            | Measure::BytesPerGap
+            | Measure::HighestPercent
             | Measure::NsPerPair
             | Measure::NsAlone
             | Measure::NsBeside

@@ -1,5 +1,8 @@
 //! What nofrag set itself, what it reached, met or missed. A row without a measurement says so; none is left out.
 
+use crate::areas::plan::AreaSizes;
+use crate::areas::turns::State;
+use crate::areas::{self, GAP_TREE, OURS};
 use crate::blocks::programs::Program;
 use crate::blocks::turns::ALIAS_DIRTY;
 use crate::contest::BOTH_SIZES;
@@ -134,6 +137,8 @@ pub fn all(records: &Records) -> Vec<Target> {
     rows.extend(pair_rows(records));
     rows.extend(thread_rows(records));
     rows.extend(block_rows(records));
+    rows.extend(cycle_rows(records));
+    rows.extend(area_rows(records));
     rows
 }
 
@@ -352,6 +357,76 @@ fn block_rows(records: &Records) -> Vec<Target> {
         rows.push(judged(what, bound, " blocks", 0, of(Measure::Visited)));
         let (what, bound) = (format!("{workload}: in one hold"), Bound::AtMost(64.0));
         rows.push(judged(what, bound, " blocks", 0, of(Measure::MostPerHold)));
+    }
+    rows
+}
+
+/// Erase, gap search and store, by our own placement and by exact highest fit.
+fn cycle_rows(records: &Records) -> Vec<Target> {
+    let gates = [(500.0, 200.0), (1000.0, 400.0), (2000.0, 1200.0)];
+    let mut rows = Vec::new();
+    for (live, (gate, goal)) in areas::LIVE.into_iter().zip(gates) {
+        let workload = areas::cycles_workload(AreaSizes::Small, live);
+        for name in [OURS, GAP_TREE] {
+            let of = |measure| records.samples(&workload, name, measure);
+            let bound = Bound::Gate { gate, goal };
+            let what = format!("{workload}: {name}");
+            rows.push(judged(what.clone(), bound, " ns", 0, of(Measure::NsPerCycle)));
+            let what = format!("{what}, p99.9 over median");
+            let tail = of(Measure::TailOverMedian);
+            rows.push(judged(what, Bound::AtMost(10.0), "x", 1, tail));
+        }
+        rows.push(agreement_row(records, &workload));
+    }
+    rows
+}
+
+/// That everyone who promises the highest place ended a round with the same addresses.
+fn agreement_row(records: &Records, workload: &str) -> Target {
+    let hash = |name| records.median(workload, name, Measure::PlacementHash);
+    let promising = areas::contestants();
+    let promising = promising.iter().filter(|who| who.promise() == areas::verify::Promise::Highest);
+    let hashes: Vec<(&str, f64)> =
+        promising.filter_map(|who| Some((who.name(), hash(who.name())?))).collect();
+    let what = format!("{workload}: addresses of those that promise the highest");
+    let bound = "all equal".to_owned();
+    let Some(expected) = hash(areas::LINUX_TREE) else { return missing(what, bound) };
+    let others: Vec<&str> =
+        hashes.iter().filter(|(_, hash)| *hash != expected).map(|(name, _)| *name).collect();
+    Target {
+        what,
+        bound,
+        reached: match others.as_slice() {
+            [] => format!("equal in {} contestants", hashes.len()),
+            others => format!("{} differ from Linux's gap tree", others.join(", ")),
+        },
+        verdict: match (others.is_empty(), hashes.len()) {
+            (false, _) => Verdict::Missed,
+            (true, 0..=1) => Verdict::NotMeasured,
+            (true, _) => Verdict::Met,
+        },
+    }
+}
+
+/// Bytes and steps. A gap is an area's gap to the one below; in the comb every area has one of a page.
+fn area_rows(records: &Records) -> Vec<Target> {
+    let mut rows = Vec::new();
+    for (state, what, measure) in [
+        (State::Comb, "per gap", Measure::BytesPerGap),
+        (State::Aged, "per area with the gap below it", Measure::BytesPerArea),
+    ] {
+        let workload = areas::footprint_workload(state);
+        for name in [OURS, GAP_TREE] {
+            let what = format!("{workload}, {what}: {name}");
+            let samples = records.samples(&workload, name, measure);
+            rows.push(judged(what, Bound::AtMost(16.0), " B", 1, samples));
+        }
+    }
+    let workload = areas::mix::workload(areas::mix::AREAS[1]);
+    for name in [OURS, GAP_TREE] {
+        let samples = records.samples(&workload, name, Measure::StepsPerSearch);
+        let what = format!("{workload}: {name}, steps per call");
+        rows.push(judged(what, Bound::AtMost(20.0), "", 1, samples));
     }
     rows
 }

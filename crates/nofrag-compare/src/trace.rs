@@ -33,7 +33,7 @@ impl Sizes {
 }
 
 /// The generator of one purpose; different purposes never share numbers.
-fn generator(seed: u64, purpose: u64) -> Pcg64 {
+pub(crate) fn generator(seed: u64, purpose: u64) -> Pcg64 {
     Pcg64::seed_from_u64(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 

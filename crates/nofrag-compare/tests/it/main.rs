@@ -1,5 +1,6 @@
 //! The comparison itself must be right before its figures mean anything.
 
+mod areas;
 mod blocks;
 mod disjointness;
 mod targets;

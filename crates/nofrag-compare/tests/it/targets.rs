@@ -1,5 +1,7 @@
 //! The table of targets judges what was measured and hides nothing.
 
+use nofrag_compare::areas;
+use nofrag_compare::areas::plan::AreaSizes;
 use nofrag_compare::blocks::programs::Program;
 use nofrag_compare::blocks::{self, CALL, HANDLE};
 use nofrag_compare::packing::{Refill, packing_workload, shrink_workload};
@@ -115,4 +117,30 @@ fn summaries_and_ratios() {
     assert_eq!((summary.median, summary.low, summary.high), (2.5, 1.0, 10.0));
     assert_eq!(Summary::of(&[]), None);
     assert_eq!(ratios(&[4.0, 9.0], &[2.0, 3.0]), [2.0, 3.0]);
+}
+
+#[test]
+fn cycles_have_a_gate_and_a_goal_and_a_tail() {
+    let workload = areas::cycles_workload(AreaSizes::Small, 1_000);
+    let of = |measure, value| record(&workload, areas::OURS, measure, &[value]);
+    let rows =
+        all(&Records(vec![of(Measure::NsPerCycle, 300.0), of(Measure::TailOverMedian, 10.5)]));
+    let row = check_row(&rows, &format!("{workload}: {}", areas::OURS), Verdict::GateOnly);
+    assert_eq!(row.reached, "300 ns (300..300)");
+    check_row(&rows, &format!("{workload}: {}, p99.9", areas::OURS), Verdict::Missed);
+}
+
+#[test]
+fn who_promises_the_highest_place_and_ends_elsewhere_is_named() {
+    let workload = areas::cycles_workload(AreaSizes::Small, 100_000);
+    let with = |ours: f64| {
+        all(&Records(vec![
+            record(&workload, areas::LINUX_TREE, Measure::PlacementHash, &[7.0]),
+            record(&workload, areas::GAP_TREE, Measure::PlacementHash, &[ours]),
+        ]))
+    };
+    let what = format!("{workload}: addresses");
+    check_row(&with(7.0), &what, Verdict::Met);
+    let rows = with(8.0);
+    assert!(check_row(&rows, &what, Verdict::Missed).reached.starts_with(areas::GAP_TREE));
 }

@@ -1,0 +1,95 @@
+//! Sizes and replacements, drawn before any clock starts.
+
+use crate::contest::Effort;
+use crate::trace::{Replacement, generator};
+use rand::RngExt;
+use rand_pcg::Pcg64;
+
+/// How many pages an area has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AreaSizes {
+    /// 1 to 16.
+    Small,
+    /// 8 MiB.
+    Equal,
+    /// Ninety in a hundred 1 to 16, nine 1 to 8 MiB, one 64 MiB.
+    Mixed,
+}
+
+/// Pages of a MiB.
+const MIB: u32 = 256;
+
+impl AreaSizes {
+    /// All of them, the one that has targets first.
+    pub const ALL: [AreaSizes; 3] = [AreaSizes::Small, AreaSizes::Equal, AreaSizes::Mixed];
+
+    /// The name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            AreaSizes::Small => "1..16 pages",
+            AreaSizes::Equal => "8 MiB",
+            AreaSizes::Mixed => "90 % 1..16 pages, 9 % 1..8 MiB, 1 % 64 MiB",
+        }
+    }
+
+    fn draw(self, random: &mut Pcg64) -> u32 {
+        match self {
+            AreaSizes::Small => random.random_range(1..=16),
+            AreaSizes::Equal => 8 * MIB,
+            AreaSizes::Mixed => match random.random_range(0..100) {
+                0..90 => random.random_range(1..=16),
+                90..99 => random.random_range(MIB..=8 * MIB),
+                _ => 64 * MIB,
+            },
+        }
+    }
+}
+
+/// All operations of a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Sizes of the areas that are mapped first.
+    pub build: Vec<u32>,
+    /// Replacements that bring the space into the state in which it stays.
+    pub ageing: Vec<Replacement>,
+    /// Replacements that are timed together.
+    pub cycles: Vec<Replacement>,
+    /// Replacements that are timed one by one.
+    pub singles: Vec<Replacement>,
+    /// Areas that are looked up.
+    pub lookups: Vec<u32>,
+    /// All areas once, in random order.
+    pub order: Vec<u32>,
+}
+
+impl Plan {
+    /// The operations on `live` areas.
+    #[must_use]
+    pub fn new(seed: u64, sizes: AreaSizes, live: u32, effort: &Effort) -> Plan {
+        let mut random = generator(seed, 201 + (u64::from(live) << 8));
+        let build = (0..live).map(|_| sizes.draw(&mut random)).collect();
+        let mut replacements = |count: usize| -> Vec<Replacement> {
+            let draw = |_| Replacement {
+                slot: random.random_range(0..live),
+                size: sizes.draw(&mut random),
+            };
+            (0..count).map(draw).collect()
+        };
+        let ageing = replacements(live as usize * effort.area_ageing_percent / 100);
+        let cycles = replacements(effort.replacements);
+        let singles = replacements(effort.replacements);
+        let lookups = (0..effort.replacements).map(|_| random.random_range(0..live)).collect();
+        let mut order: Vec<u32> = (0..live).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, random.random_range(0..=last));
+        }
+        Plan { build, ageing, cycles, singles, lookups, order }
+    }
+
+    /// How many areas are mapped.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.build.len()
+    }
+}

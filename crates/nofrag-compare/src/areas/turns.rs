@@ -1,0 +1,317 @@
+//! What a contestant does in its turn, and what is counted and timed of it.
+
+use super::plan::Plan;
+use super::spaces::{AreaSpace, Found, WINDOW};
+use crate::contest::{CpuClock, Effort, Outcome, Stop, TimeBox};
+use crate::latency::{Percentiles, empty_histogram};
+use crate::record::Measure;
+use crate::trace::Replacement;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// One value for each measure.
+pub type Samples = Vec<(Measure, f64)>;
+
+/// Operations between two looks at the clock.
+const BETWEEN_LOOKS: usize = 64;
+
+/// Who takes longer for each operation that it has done, after a start of [`Effort::setup`], is not waited for.
+pub(super) const SLOWEST: Duration = Duration::from_micros(20);
+
+/// An area that the contestant handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// First page.
+    pub start: u64,
+    /// How many pages.
+    pub pages: u32,
+}
+
+/// The way to the state from which something is measured.
+struct Setup {
+    clock: TimeBox,
+    done: usize,
+    asked: usize,
+}
+
+impl Setup {
+    fn open(plan: &Plan, effort: &Effort) -> Setup {
+        let asked = plan.live() + plan.ageing.len();
+        Setup { clock: TimeBox::open(effort.setup), done: 0, asked }
+    }
+
+    /// Notes that so many operations come next; an error if those before took too long.
+    fn go_on(&mut self, operations: usize) -> Result<(), Stop> {
+        let limit = self.clock.limit() + SLOWEST * self.done as u32;
+        if self.clock.has_passed(limit) {
+            return Err(Stop::TooSlow { done: self.done, asked: self.asked, limit });
+        }
+        self.done += operations;
+        Ok(())
+    }
+}
+
+/// Maps what comes first.
+fn build<S: AreaSpace>(space: &mut S, plan: &Plan, setup: &mut Setup) -> Result<Vec<Mapped>, Stop> {
+    let mut live = Vec::with_capacity(plan.live());
+    for sizes in plan.build.chunks(BETWEEN_LOOKS) {
+        setup.go_on(sizes.len())?;
+        for &pages in sizes {
+            let start = space.map(u64::from(pages)).ok_or(Stop::Refused { after: live.len() })?;
+            live.push(Mapped { start, pages });
+        }
+    }
+    Ok(live)
+}
+
+/// Replaces areas until the space is in the state in which it stays.
+fn age<S: AreaSpace>(
+    space: &mut S,
+    live: &mut [Mapped],
+    plan: &Plan,
+    setup: &mut Setup,
+) -> Result<(), Stop> {
+    for part in plan.ageing.chunks(BETWEEN_LOOKS) {
+        setup.go_on(part.len())?;
+        replace(space, live, part)?;
+    }
+    Ok(())
+}
+
+/// Performs `part` and nothing else; this is what is timed.
+#[inline(never)]
+fn replace<S: AreaSpace>(
+    space: &mut S,
+    live: &mut [Mapped],
+    part: &[Replacement],
+) -> Result<(), Stop> {
+    for (after, &Replacement { slot, size }) in part.iter().enumerate() {
+        let area = &mut live[slot as usize];
+        if !space.unmap(area.start, u64::from(area.pages)) {
+            return Err(Stop::FreeRefused);
+        }
+        let start = space.map(u64::from(size)).ok_or(Stop::Refused { after: 2 * after })?;
+        *area = Mapped { start, pages: size };
+    }
+    Ok(())
+}
+
+/// One round of one contestant.
+pub fn round<S: AreaSpace>(
+    make: &impl Fn() -> S,
+    plan: &Plan,
+    effort: &Effort,
+) -> Outcome<Samples> {
+    let mut space = make();
+    match measured(&mut space, plan, effort) {
+        Ok((samples, None)) => Outcome::Whole(samples),
+        Ok((samples, Some(note))) => Outcome::Partial(samples, note),
+        Err(reason) => Outcome::Nothing(reason),
+    }
+}
+
+fn measured<S: AreaSpace>(
+    space: &mut S,
+    plan: &Plan,
+    effort: &Effort,
+) -> Result<(Samples, Option<String>), String> {
+    let setup_stop = |stop: Stop| format!("{stop} (building)");
+    let mut setup = Setup::open(plan, effort);
+    let began = CpuClock::start();
+    let mut live = build(space, plan, &mut setup).map_err(setup_stop)?;
+    let build_ns = began.elapsed().as_nanos() as f64 / plan.live() as f64;
+    age(space, &mut live, plan, &mut setup).map_err(setup_stop)?;
+    let mut samples = vec![
+        (Measure::BuildNs, build_ns),
+        (Measure::UtilisationPercent, utilisation(&live) * 100.0),
+        (Measure::PlacementHash, placement_hash(&live)),
+    ];
+    let cycles = together(space, &mut live, plan, effort, &mut samples)?;
+    let singles = one_by_one(space, &mut live, plan, effort, &mut samples)?;
+    look_up(space, &live, plan, &mut samples)?;
+    let asked = (plan.cycles.len(), plan.singles.len());
+    let limit = effort.round;
+    let cut = || format!("{cycles} and {singles} of {} cycles in {limit:?} each", asked.0);
+    Ok((samples, ((cycles, singles) != asked).then(cut)))
+}
+
+/// Times cycles together; how many.
+fn together<S: AreaSpace>(
+    space: &mut S,
+    live: &mut [Mapped],
+    plan: &Plan,
+    effort: &Effort,
+    samples: &mut Samples,
+) -> Result<usize, String> {
+    let steps = space.steps();
+    let clock = TimeBox::open(effort.round);
+    let (mut done, began) = (0, CpuClock::start());
+    for part in plan.cycles.chunks(BETWEEN_LOOKS) {
+        if clock.is_over() {
+            break;
+        }
+        replace(space, live, part).map_err(|stop| stop.to_string())?;
+        done += part.len();
+    }
+    let elapsed = began.elapsed();
+    let per_cycle = |count: f64| count / done as f64;
+    samples.push((Measure::NsPerCycle, per_cycle(elapsed.as_nanos() as f64)));
+    let steps = steps.zip(space.steps()).map(|(before, after)| (after - before) as f64);
+    samples.extend(steps.map(|steps| (Measure::StepsPerSearch, per_cycle(steps))));
+    Ok(done)
+}
+
+/// Times cycles one by one; how many.
+fn one_by_one<S: AreaSpace>(
+    space: &mut S,
+    live: &mut [Mapped],
+    plan: &Plan,
+    effort: &Effort,
+    samples: &mut Samples,
+) -> Result<usize, String> {
+    let mut histogram = empty_histogram();
+    let clock = TimeBox::open(effort.round);
+    let mut done = 0;
+    for cycle in plan.singles.chunks(1) {
+        if done % BETWEEN_LOOKS == 0 && clock.is_over() {
+            break;
+        }
+        let began = Instant::now();
+        let result = black_box(replace(space, live, cycle));
+        let elapsed = began.elapsed();
+        result.map_err(|stop| stop.to_string())?;
+        histogram.saturating_record(elapsed.as_nanos() as u64);
+        done += 1;
+    }
+    samples.extend(Percentiles::of(&histogram).as_median_and_tail());
+    Ok(done)
+}
+
+/// Times look-ups by an address in the middle of an area.
+fn look_up<S: AreaSpace>(
+    space: &S,
+    live: &[Mapped],
+    plan: &Plan,
+    samples: &mut Samples,
+) -> Result<(), String> {
+    let area = |slot: &u32| live[*slot as usize];
+    let middle = |area: Mapped| area.start + u64::from(area.pages / 2);
+    let addresses: Vec<u64> = plan.lookups.iter().map(area).map(middle).collect();
+    if space.find(addresses[0]) == Found::Unsupported {
+        return Ok(());
+    }
+    let expected = plan.lookups.iter().map(area).fold(0, |sum: u64, area| sum ^ area.start);
+    let began = CpuClock::start();
+    let found = addresses.iter().fold(0, |sum, &at| match space.find(at) {
+        Found::Area(start) => sum ^ start,
+        Found::Hole | Found::Unsupported => !sum,
+    });
+    let elapsed = began.elapsed();
+    if found != expected {
+        return Err("wrong: looks up an area that is not there".to_owned());
+    }
+    samples.push((Measure::FindNs, elapsed.as_nanos() as f64 / addresses.len() as f64));
+    Ok(())
+}
+
+/// The gaps between areas and to the ends of the window, ascending.
+fn gaps(live: &[Mapped]) -> Vec<u64> {
+    let mut areas: Vec<(u64, u64)> =
+        live.iter().map(|area| (area.start, area.start + u64::from(area.pages))).collect();
+    areas.sort_unstable();
+    let ends = std::iter::once(WINDOW.start()).chain(areas.iter().map(|area| area.1));
+    let starts = areas.iter().map(|area| area.0).chain([WINDOW.end()]);
+    ends.zip(starts).map(|(end, start)| start - end).filter(|&gap| gap > 0).collect()
+}
+
+/// Mapped pages over themselves and all gaps but the largest.
+fn utilisation(live: &[Mapped]) -> f64 {
+    let gaps = gaps(live);
+    let holes = gaps.iter().sum::<u64>() - gaps.iter().max().copied().unwrap_or(0);
+    let mapped: u64 = live.iter().map(|area| u64::from(area.pages)).sum();
+    mapped as f64 / (mapped + holes) as f64
+}
+
+/// Equal for equal addresses of all areas, and hardly for others; few enough bits for a sample to hold.
+fn placement_hash(live: &[Mapped]) -> f64 {
+    let mix = |sum: u64, area: &Mapped| (sum ^ area.start).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let sum = live.iter().fold(0, |sum, area| mix(sum, area).rotate_left(29));
+    (sum >> 32) as f64
+}
+
+/// A state in which bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it was built: area beside area.
+    Fresh,
+    /// After ageing.
+    Aged,
+    /// One page mapped, one not, as many areas as gaps, mapped at random.
+    Comb,
+}
+
+impl State {
+    /// All states, in the order of the tables.
+    pub const ALL: [State; 3] = [State::Fresh, State::Aged, State::Comb];
+}
+
+/// Brings a contestant into a state and counts the bytes that it holds.
+pub fn footprint<S: AreaSpace>(
+    make: &impl Fn() -> S,
+    plan: &Plan,
+    state: State,
+    effort: &Effort,
+) -> Outcome<Samples> {
+    let heap = Region::new(&INSTRUMENTED_SYSTEM);
+    let mut space = make();
+    let live = match brought_into(&mut space, plan, state, effort) {
+        Ok(live) => live,
+        Err(stop) => return Outcome::Nothing(stop.to_string()),
+    };
+    let change = heap.change();
+    let held = change.bytes_allocated - change.bytes_deallocated;
+    let held = held.saturating_sub(live.capacity() * size_of::<Mapped>()) as f64;
+    let (areas, gaps) = (live.len() as f64, gaps(&live).len() as f64);
+    let mut samples = vec![(Measure::BytesPerArea, held / areas)];
+    let own = space.own_metadata_bytes();
+    samples.extend(own.map(|own| (Measure::OwnBytesPerArea, own as f64 / areas)));
+    if state != State::Fresh {
+        samples.push((Measure::BytesPerGap, held / gaps));
+    }
+    samples.push((Measure::Areas, areas));
+    samples.push((Measure::Holes, gaps));
+    Outcome::Whole(samples)
+}
+
+fn brought_into<S: AreaSpace>(
+    space: &mut S,
+    plan: &Plan,
+    state: State,
+    effort: &Effort,
+) -> Result<Vec<Mapped>, Stop> {
+    let mut setup = Setup::open(plan, effort);
+    match state {
+        State::Fresh => build(space, plan, &mut setup),
+        State::Aged => {
+            let mut live = build(space, plan, &mut setup)?;
+            age(space, &mut live, plan, &mut setup)?;
+            Ok(live)
+        }
+        State::Comb => comb(space, plan, &mut setup),
+    }
+}
+
+/// Maps single pages, every second one of a row, in the plan's order.
+fn comb<S: AreaSpace>(space: &mut S, plan: &Plan, setup: &mut Setup) -> Result<Vec<Mapped>, Stop> {
+    let mut live = Vec::with_capacity(plan.live());
+    for &slot in &plan.order {
+        setup.go_on(1)?;
+        let start = WINDOW.end() - 2 * (u64::from(slot) + 1);
+        if !space.map_at(start, 1) {
+            return Err(Stop::Refused { after: live.len() });
+        }
+        live.push(Mapped { start, pages: 1 });
+    }
+    Ok(live)
+}
