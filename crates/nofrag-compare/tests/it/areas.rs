@@ -1,9 +1,10 @@
 //! Address spaces: contestants are right, those that promise the highest place agree, and what is counted is theirs.
 
+use nofrag::mmap::Placement;
 use nofrag::ranges::Span;
 use nofrag_compare::areas::mix::{CACHED_HOLE_SIZE, FIRST_FIT};
 use nofrag_compare::areas::plan::{AreaSizes, Plan};
-use nofrag_compare::areas::spaces::{AreaSpace, Found, GapTree, Halves, Walk};
+use nofrag_compare::areas::spaces::{AreaSpace, Found, GapTree, Halves, Nofrag, Walk};
 use nofrag_compare::areas::turns::{self, State};
 use nofrag_compare::areas::verify::{self, Promise};
 use nofrag_compare::areas::{self, LINUX_TREE};
@@ -181,6 +182,17 @@ fn everyone_stores_an_area_where_it_is_told() {
         let comb = contestant.footprint(&plan, State::Comb, &quick());
         assert_eq!(value(&comb, Measure::Areas), 200.0, "{}", contestant.name());
     }
+}
+
+#[test]
+fn areas_of_ours_that_are_put_somewhere_share_their_attributes() {
+    let plan = Plan::new(4, AreaSizes::Small, 2000, &quick());
+    let bytes = |state| {
+        let footprint =
+            turns::footprint(&|| Nofrag::new(Placement::GapTree), &plan, state, &quick());
+        value(&footprint, Measure::BytesPerArea)
+    };
+    assert!(bytes(State::Comb) < 2.0 * bytes(State::Fresh));
 }
 
 fn mixed_steps(name: &str, areas: usize) -> (f64, f64) {

@@ -50,7 +50,8 @@ impl AreaSpace for Nofrag {
     }
 
     fn map_at(&mut self, start: u64, pages: u64) -> bool {
-        let kind = self.next_kind();
+        // What `map` sets by itself, a captured area brings along; without it each area would be of a kind of its own.
+        let kind = Attributes { offset: start, ..self.next_kind() };
         self.space.load(Vpn(start), PageCount(pages), kind).is_ok()
     }
 
