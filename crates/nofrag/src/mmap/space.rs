@@ -261,7 +261,12 @@ impl AddressSpace {
         let view = View { areas: &self.areas, layout: &self.layout, guard_gap: self.guard_gap };
         self.placer.place(view, wish, &mut self.counters).ok_or_else(|| {
             self.counters.misses += 1;
-            MapError::NoPlace { largest: self.hole_stats().largest.0 }
+            let window = match wish.window {
+                Window::Usual => self.layout.all(),
+                Window::Other(window) => Some(window),
+            };
+            let largest = window.and_then(|window| self.areas.largest_gap(window));
+            MapError::NoPlace { largest: largest.map_or(0, Span::len) }
         })
     }
 

@@ -1,0 +1,57 @@
+//! Every placement against the naive list, with laws, lists and statistics compared after each step.
+
+use super::mmap_pair::{KINDS, Pair, Step, configs};
+use super::vmap_support::Random;
+use nofrag::mmap::SpaceConfig;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs `steps` random steps; a failure names what to repeat. How many steps of each kind changed anything.
+fn check_run(config: SpaceConfig, seed: u64, steps: u64) -> [u64; KINDS] {
+    let mut random = Random::new(seed);
+    let mut pair = Pair::new(config);
+    let mut step = 0;
+    let run = AssertUnwindSafe(|| {
+        while step < steps {
+            let mut bytes = [0; Step::BYTES];
+            bytes.fill_with(|| random.below(256) as u8);
+            pair.step(Step::from_bytes(bytes));
+            step += 1;
+        }
+    });
+    let outcome = catch_unwind(run);
+    assert!(outcome.is_ok(), "seed {seed}, step {step} of {config:?} fails");
+    pair.changes
+}
+
+#[test]
+fn spaces_agree_with_the_naive_list() {
+    let mut changes = [0; KINDS];
+    for (nth, config) in configs().into_iter().enumerate() {
+        for seed in 0..2 {
+            let run = check_run(config, seed + 100 * nth as u64, 1_500);
+            changes.iter_mut().zip(run).for_each(|(all, more)| *all += more);
+        }
+    }
+    // A test that is always refused proves little.
+    assert!(changes.iter().all(|&count| count >= 100), "{changes:?}");
+}
+
+#[test]
+fn spaces_with_little_room_for_areas_agree() {
+    for (nth, config) in configs().into_iter().enumerate() {
+        for map_limit in [0, 2, 5] {
+            check_run(SpaceConfig { map_limit, ..config }, 77 + nth as u64, 600);
+        }
+    }
+}
+
+#[test]
+#[ignore = "minutes; run it by name"]
+fn ten_million_operations_on_address_spaces() {
+    for seed in 0..50 {
+        for (nth, config) in configs().into_iter().enumerate() {
+            let map_limit = [14, 30, 5, 60][seed as usize % 4];
+            check_run(SpaceConfig { map_limit, ..config }, 1_000 * seed + nth as u64, 2_500);
+        }
+    }
+}
