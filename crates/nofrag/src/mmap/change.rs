@@ -323,9 +323,9 @@ impl Plan {
                         return Err(ProtectError::TooManyAreas { limit });
                     }
                     (count, *splits) = (count + 1, *splits + 1);
-                    *unmerged |= one.before.blocker(&one.after).is_none();
                 }
             }
+            *unmerged |= one.merging() == Merging::Part && one.before.blocker(&one.after).is_none();
             if let Some(span) = one.below() {
                 after.push(Piece { span, attributes: one.before });
             }

@@ -95,7 +95,8 @@ impl Layout {
     /// The same layout with `mmap_base` where `rule` puts it.
     ///
     /// The gap above it is stack limit, random part and guard together (a sum that would overflow leaves the pads
-    /// out), at least 128 MiB and at most five sixths of the task.
+    /// out), at least 128 MiB and at most five sixths of the task. A task so small that nothing is left above page 0
+    /// has its base there, and every search falls back to going upwards.
     #[must_use]
     pub fn with_stack(self, rule: &StackRule) -> Layout {
         let size = self.page.address_of(self.end).unwrap_or(u64::MAX);
@@ -105,6 +106,14 @@ impl Layout {
         let top = (size - gap).saturating_sub(rule.random);
         let top = self.page.pages_for(top);
         Layout { top: Vpn(top.get()), ..self }
+    }
+
+    /// The legacy form of the same layout: upwards, from a base that is moved up by `random` bytes, rounded down to
+    /// pages. Linux takes it where the stack is unlimited, and where it is asked to.
+    #[must_use]
+    pub fn legacy(self, random: u64) -> Layout {
+        let moved = self.base.0.saturating_add(self.page.page_of(random).0);
+        Layout { direction: Direction::Up, base: Vpn(moved), ..self }
     }
 
     /// The pages between `floor` and `end`, all that this process may use.

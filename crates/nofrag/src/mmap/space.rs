@@ -90,7 +90,8 @@ pub struct MmapCounters {
 /// 1. Areas never overlap.
 /// 2. No area begins below page 1 or ends above the space, unless it was put there before ([`load`](Self::load)).
 /// 3. Two areas that touch differ in something that keeps them apart, unless they came to touch without a merge:
-///    loaded, copied by [`fork`](Self::fork), or by a stack that grew.
+///    loaded, copied by [`fork`](Self::fork), by a stack that grew, or by a change of a part in what matters to no
+///    merge.
 /// 4. An operation happens whole or not at all.
 ///
 /// Single owner: every change takes `&mut self`.
@@ -175,7 +176,7 @@ impl AddressSpace {
                 self.counters.hints += 1;
                 start
             }
-            None => self.search(&Wish { hinted: hint.is_some(), ..wish })?,
+            None => self.search(&wish)?,
         };
         self.counters.maps += 1;
         self.insert_new(Span::known(start, start + pages.0), attributes);
@@ -302,7 +303,6 @@ impl AddressSpace {
             }
         };
         let huge_pages_apply = flags.window == WindowChoice::Usual
-            && hint.is_none()
             && attributes.backing == Backing::Anonymous
             && !attributes.flags.any_of(AreaFlags::SHARED)
             && flags.align == 1;
@@ -314,7 +314,7 @@ impl AddressSpace {
             direction,
             window,
             huge_pages_apply,
-            hinted: false,
+            hinted: hint.is_some(),
         })
     }
 

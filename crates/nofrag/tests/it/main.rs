@@ -15,6 +15,7 @@ mod doc_2023;
 mod linux_rules;
 mod memory;
 mod mersenne;
+mod mmap_layout;
 mod mmap_model;
 mod mmap_naive;
 mod mmap_ours;

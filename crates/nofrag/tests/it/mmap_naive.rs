@@ -431,7 +431,7 @@ impl Naive {
         if lower.is_none() && upper.is_none() {
             // The area is out of the list, its other parts are in.
             let count = self.areas.len() + 1 - splits;
-            if splits > 0 && count + splits - 1 >= self.limit {
+            if splits > 0 && count + splits > self.limit {
                 return Err(ProtectError::TooManyAreas { limit: self.limit });
             }
             self.add(part);

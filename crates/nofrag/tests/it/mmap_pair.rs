@@ -141,7 +141,7 @@ impl Pair {
             23..=25 => self.remap(step),
             26 | 27 => self.begin_move(step),
             28 | 29 => self.end_move(step),
-            30 if step.how < 24 => self.fork(step.how % 2 == 0),
+            30 if step.how < 24 => self.fork(step.how.is_multiple_of(2)),
             30 if step.how < 40 => {
                 self.space.exec();
                 self.naive.exec();
@@ -178,7 +178,7 @@ impl Pair {
 
     fn map(&mut self, step: Step, pages: u64) {
         let attributes = attributes(step.what, 0);
-        let hint = (step.how % 4 == 0).then_some(page(step.at));
+        let hint = step.how.is_multiple_of(4).then_some(page(step.at));
         let window = match step.how / 4 % 16 {
             0 | 1 => WindowChoice::Low,
             2 => WindowChoice::Above4G,
@@ -320,7 +320,7 @@ impl Pair {
 
     fn begin_move(&mut self, step: Step) {
         let (from, pages) = self.mapped(step);
-        let to = (step.what % 3 > 0).then(|| match step.what % 3 {
+        let to = (!step.what.is_multiple_of(3)).then(|| match step.what % 3 {
             1 => page(step.to),
             // Likely to overlap.
             _ => from.wrapping_add(u64::from(step.size % 5)).wrapping_sub(2),
@@ -357,7 +357,7 @@ impl Pair {
             return;
         }
         let (pending, held) = self.held.swap_remove(usize::from(step.at) % self.held.len());
-        let (said, judged) = if step.what % 2 == 0 {
+        let (said, judged) = if step.what.is_multiple_of(2) {
             (self.space.commit_move(pending), self.naive.commit(&held))
         } else {
             (self.space.rollback_move(pending), self.naive.rollback(&held))
@@ -367,7 +367,7 @@ impl Pair {
             Err((back, why)) => {
                 assert_eq!(judged, Err(why), "the end of a move");
                 // One that is stuck is forgotten some time.
-                if step.how % 4 > 0 {
+                if !step.how.is_multiple_of(4) {
                     self.held.push((back, held));
                 }
             }

@@ -138,7 +138,10 @@ impl Search<'_> {
     /// Its mirror image, which no kernel had.
     fn first_hole_down(self) -> Option<u64> {
         let Search { words, view, wish, counters, .. } = self;
-        let bounds = Span::new(view.layout.floor.0.max(1), words.free_area_cache).ok()?;
+        let fallback = wish.fallback(view.layout);
+        let Ok(bounds) = Span::new(view.layout.floor.0.max(1), words.free_area_cache) else {
+            return walk::up(view, wish, fallback?, counters, |_| {});
+        };
         let mut first_hole = None;
         let found = walk::down(view, wish, bounds, counters, |hole| {
             first_hole.get_or_insert(hole.end());
@@ -147,7 +150,7 @@ impl Search<'_> {
             let above = view.areas.find(end - 1).map(|place| view.areas.span(place).start());
             words.free_area_cache = above.unwrap_or(u64::MAX).min(bounds.end());
         }
-        found.or_else(|| walk::up(view, wish, wish.fallback(view.layout)?, counters, |_| {}))
+        found.or_else(|| walk::up(view, wish, fallback?, counters, |_| {}))
     }
 
     fn up(mut self) -> Option<u64> {
