@@ -270,7 +270,7 @@ pub fn footprint<S: AreaSpace>(
         Err(stop) => return Outcome::Nothing(stop.to_string()),
     };
     let change = heap.change();
-    let held = change.bytes_allocated - change.bytes_deallocated;
+    let held = change.bytes_allocated.saturating_sub(change.bytes_deallocated);
     let held = held.saturating_sub(live.capacity() * size_of::<Mapped>()) as f64;
     let (areas, gaps) = (live.len() as f64, gaps(&live).len() as f64);
     let mut samples = vec![(Measure::BytesPerArea, held / areas)];
