@@ -6,6 +6,7 @@
 
 pub mod blocks;
 pub mod canary;
+pub mod mmap;
 pub mod model;
 pub mod ranges;
 pub mod vmallocinfo;

@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{blocks, canary, ranges, vmallocinfo, vmap};
+use nofrag_fuzz::{blocks, canary, mmap, ranges, vmallocinfo, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -56,6 +56,11 @@ fn areas_hold() {
 #[test]
 fn blocks_hold() {
     drive(blocks::run, noise, 3_000);
+}
+
+#[test]
+fn address_spaces_hold() {
+    drive(mmap::run, noise, 3_000);
 }
 
 #[test]
