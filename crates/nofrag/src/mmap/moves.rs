@@ -83,7 +83,7 @@ impl AddressSpace {
         let attributes = self.growing(place, old)?;
         match self.room_above(place, old, new_pages) {
             Ok(more) => {
-                self.areas.reserve(1)?;
+                self.areas.reserve(2)?;
                 self.extend(place, more);
                 Ok(start)
             }
@@ -123,7 +123,7 @@ impl AddressSpace {
         };
         // What is at the new place may be cut, and so may the end that goes.
         self.may_move(2)?;
-        self.areas.reserve(4)?;
+        self.areas.reserve(6)?;
         self.remove(new);
         if let Ok(tail) = Span::new(kept.end(), old.end()) {
             self.remove(tail);
@@ -259,7 +259,7 @@ impl AddressSpace {
         let ready = self.area_of(pending.from).and_then(|place| {
             self.must_be_reserved(&pending)?;
             let attributes = self.attributes_at(place, pending.from);
-            self.areas.reserve(2)?;
+            self.areas.reserve(4)?;
             Ok(attributes)
         });
         let attributes = match ready {

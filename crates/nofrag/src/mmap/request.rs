@@ -1,5 +1,6 @@
 //! What may be asked and answered.
 
+use super::layout::Direction;
 use crate::ranges::OutOfMetadata;
 use crate::units::Vpn;
 use core::fmt;
@@ -13,11 +14,14 @@ pub struct MapFlags {
     pub align: u64,
     /// See `align`.
     pub offset: u64,
+    /// From which end the usual window or that above 4 GiB is searched, if not as the layout says. Cached placements
+    /// then neither use nor change what they remember.
+    pub direction: Option<Direction>,
 }
 
 impl Default for MapFlags {
     fn default() -> Self {
-        MapFlags { window: WindowChoice::Usual, align: 1, offset: 0 }
+        MapFlags { window: WindowChoice::Usual, align: 1, offset: 0, direction: None }
     }
 }
 

@@ -288,18 +288,23 @@ impl AddressSpace {
         if pages.0 > opened.unwrap_or(self.layout.end).0 {
             return Err(MapError::TooLong);
         }
-        let direction = self.layout.direction;
+        let direction = flags.direction.unwrap_or(self.layout.direction);
         let (direction, window) = match (flags.window, opened) {
-            (WindowChoice::Usual, None) => (direction, Window::Usual),
+            (WindowChoice::Usual, None) if direction == self.layout.direction => {
+                (direction, Window::Usual)
+            }
+            (WindowChoice::Usual, None) => {
+                (direction, Window::Other(self.layout.all().ok_or(MapError::NoSuchWindow)?))
+            }
             (WindowChoice::Low, _) => {
                 (Direction::Up, Window::Other(self.layout.low.ok_or(MapError::NoSuchWindow)?))
             }
-            (WindowChoice::Usual, Some(end)) => {
-                (direction, Window::Other(self.large_window(self.layout.floor, Some(end))?))
+            (WindowChoice::Usual, Some(_)) => {
+                (direction, Window::Other(self.large_window(self.layout.floor, direction, opened)?))
             }
-            (WindowChoice::Above4G, opened) => {
+            (WindowChoice::Above4G, _) => {
                 let low = Vpn(self.layout.pages(4 << 30).0);
-                (direction, Window::Other(self.large_window(low, opened)?))
+                (direction, Window::Other(self.large_window(low, direction, opened)?))
             }
         };
         let huge_pages_apply = flags.window == WindowChoice::Usual
@@ -324,8 +329,13 @@ impl AddressSpace {
     }
 
     /// From `low` to where searches of the usual window end, which moves with the end of the space.
-    fn large_window(&self, low: Vpn, opened: Option<Vpn>) -> Result<Span, MapError> {
-        let usual = match self.layout.direction {
+    fn large_window(
+        &self,
+        low: Vpn,
+        direction: Direction,
+        opened: Option<Vpn>,
+    ) -> Result<Span, MapError> {
+        let usual = match direction {
             Direction::Up => self.layout.end.0,
             Direction::Down => self.layout.top.0,
         };

@@ -192,7 +192,12 @@ impl Pair {
             6 => 1 << 63,
             _ => 1,
         };
-        let flags = MapFlags { window, align, offset: u64::from(step.to / 32 % 5) };
+        let direction = match step.how / 64 {
+            0 if step.to.is_multiple_of(2) => Some(Direction::Up),
+            0 => Some(Direction::Down),
+            _ => None,
+        };
+        let flags = MapFlags { window, align, offset: u64::from(step.to / 32 % 5), direction };
         let wanted = self.naive.before_placing(pages, hint, flags);
         let said = self.space.map(PageCount(pages), attributes, hint.map(Vpn), flags);
         match (wanted, said) {
@@ -213,7 +218,8 @@ impl Pair {
     fn window(&self, hint: Option<u64>, flags: MapFlags) -> (u64, u64) {
         let layout = self.space.layout();
         let opened = hint.filter(|&hint| hint > layout.end.0).and(layout.extended_end);
-        match (flags.window, layout.low, opened, layout.direction) {
+        let direction = flags.direction.unwrap_or(layout.direction);
+        match (flags.window, layout.low, opened, direction) {
             (WindowChoice::Low, Some(low), ..) => (low.start(), low.end()),
             (_, _, None, _) => (layout.floor.0, layout.end.0),
             (_, _, Some(end), Direction::Up) => (layout.floor.0, end.0),
@@ -250,6 +256,7 @@ impl Pair {
         self.config.placement == Placement::FirstFit
             && layout.direction == Direction::Up
             && flags.window == WindowChoice::Usual
+            && flags.direction.is_none()
             && hint.is_none_or(|hint| hint <= layout.end.0)
     }
 
