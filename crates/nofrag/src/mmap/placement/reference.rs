@@ -11,36 +11,41 @@ use crate::ranges::{Edge, Fit, GapRequest, Span};
 
 /// The smallest gap, at the edge where the direction begins, among equal ones the nearest. O(n).
 pub(super) fn best_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
-    by_size(view, wish, counters, |gap| gap.len())
+    wish.near_then_far(view.layout, |bounds, direction| {
+        least_cost(view, wish, bounds, direction, counters, Span::len)
+    })
 }
 
 /// The largest gap, else as [`best_fit`].
 pub(super) fn worst_fit(view: View<'_>, wish: &Wish, counters: &mut MmapCounters) -> Option<u64> {
-    by_size(view, wish, counters, |gap| u64::MAX - gap.len())
+    wish.near_then_far(view.layout, |bounds, direction| {
+        least_cost(view, wish, bounds, direction, counters, |gap| u64::MAX - gap.len())
+    })
 }
 
-fn by_size(
+/// The near edge of the gap for which `cost` is least, among equal ones of the nearest.
+fn least_cost(
     view: View<'_>,
     wish: &Wish,
+    bounds: Span,
+    direction: Direction,
     counters: &mut MmapCounters,
     cost: impl Fn(Span) -> u64,
 ) -> Option<u64> {
-    wish.near_then_far(view.layout, |bounds, direction| {
-        let mut best = None;
-        for_each_gap(view, bounds, counters, |gap| {
-            let Some(at) = near_edge(wish, gap, direction) else { return };
-            let cost = cost(gap);
-            let is_better = match (best, direction) {
-                (None, _) => true,
-                (Some((least, _)), Direction::Up) => cost < least,
-                (Some((least, _)), Direction::Down) => cost <= least,
-            };
-            if is_better {
-                best = Some((cost, at));
-            }
-        });
-        best.map(|(_, at)| at)
-    })
+    let mut best = None;
+    for_each_gap(view, bounds, counters, |gap| {
+        let Some(at) = near_edge(wish, gap, direction) else { return };
+        let cost = cost(gap);
+        let is_better = match (best, direction) {
+            (None, _) => true,
+            (Some((least, _)), Direction::Up) => cost < least,
+            (Some((least, _)), Direction::Down) => cost <= least,
+        };
+        if is_better {
+            best = Some((cost, at));
+        }
+    });
+    best.map(|(_, at)| at)
 }
 
 /// Calls `each` with the gaps of `bounds`, cut to them, ascending. One visit for each area that reaches into the
@@ -114,24 +119,26 @@ pub(super) fn exact_aligned_best(
     wish: &Wish,
     counters: &mut MmapCounters,
 ) -> Option<u64> {
-    best_fit(view, &aligned_by_size(view, wish), counters)
-        .or_else(|| best_fit(view, wish, counters))
+    let aligned = aligned_by_size(view, wish);
+    wish.near_then_far(view.layout, |bounds, direction| {
+        let mut best = |wish: &Wish| least_cost(view, wish, bounds, direction, counters, Span::len);
+        best(&aligned).or_else(|| best(wish))
+    })
 }
 
-/// Huge multiples from the top, on boundaries, the rest from the bottom, each first fit. O(log n).
+/// Multiples of a huge page from the top, on boundaries, the rest from the bottom, each first fit. O(log n).
 pub(super) fn two_ended_first(
     view: View<'_>,
     wish: &Wish,
     counters: &mut MmapCounters,
 ) -> Option<u64> {
     let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
-    let bounds = wish.bounds(view.layout)?;
-    if !wish.pages.is_multiple_of(huge) {
-        return search(view, wish, bounds, Fit::Lowest, counters);
-    }
+    let fit = if wish.pages.is_multiple_of(huge) { Fit::Highest } else { Fit::Lowest };
     let aligned = aligned_by_size(view, wish);
-    let mut search = |wish: &Wish| search(view, wish, bounds, Fit::Highest, counters);
-    search(&aligned).or_else(|| search(wish))
+    wish.near_then_far(view.layout, |bounds, _| {
+        let mut search = |wish: &Wish| search(view, wish, bounds, fit, counters);
+        search(&aligned).or_else(|| search(wish))
+    })
 }
 
 fn search(
@@ -146,42 +153,46 @@ fn search(
     view.areas.search(&request, &mut counters.steps).map(|found| found.place.start())
 }
 
-/// Best fit, where a mapping that is no multiple of a huge page prefers the edge, of all edges of all gaps, at which it
-/// destroys the fewest whole huge pages. O(n).
+/// Best fit at the high edge, where a mapping that is no multiple of a huge page prefers the edge, of both edges of all
+/// gaps, at which it destroys the fewest whole huge pages. Equal gaps: the lowest. Gaps below and above all areas come
+/// last, the highest first, and are used at their high edge only. O(n).
 pub(super) fn fewest_lost_units(
     view: View<'_>,
     wish: &Wish,
     counters: &mut MmapCounters,
 ) -> Option<u64> {
     let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
-    let bounds = wish.bounds(view.layout)?;
     let aligned = aligned_by_size(view, wish);
-    let is_multiple = wish.pages.is_multiple_of(huge);
-    let edges = if is_multiple { &EDGES[..1] } else { &EDGES };
-    let mut best = |wish: &Wish| {
-        let mut best = None;
-        for_each_gap(view, bounds, counters, |gap| {
-            for &edge in edges {
-                let Some(at) = near_edge(wish, gap, edge) else { continue };
-                let lost = match is_multiple {
-                    true => 0,
-                    false => units(gap, huge) - units_without(gap, at, wish.pages, huge),
-                };
-                let is_outside = is_outside(view, gap);
-                let by_address = if is_outside { u64::MAX - at } else { gap.start() };
-                let cost = (is_outside, lost, gap.len(), by_address);
-                if best.is_none_or(|(least, _)| cost < least) {
-                    best = Some((cost, at));
-                }
-            }
-        });
-        best.map(|(_, at)| at)
-    };
-    best(&aligned).or_else(|| best(wish))
+    wish.near_then_far(view.layout, |bounds, _| {
+        fewest_lost(view, &aligned, huge, bounds, counters)
+            .or_else(|| fewest_lost(view, wish, huge, bounds, counters))
+    })
 }
 
-/// The edges of a gap, the preferred one first.
-const EDGES: [Direction; 2] = [Direction::Down, Direction::Up];
+fn fewest_lost(
+    view: View<'_>,
+    wish: &Wish,
+    huge: u64,
+    bounds: Span,
+    counters: &mut MmapCounters,
+) -> Option<u64> {
+    let both_edges = !wish.pages.is_multiple_of(huge);
+    let mut best = None;
+    for_each_gap(view, bounds, counters, |gap| {
+        let is_outside = is_outside(view, gap);
+        let high = near_edge(wish, gap, Direction::Down);
+        let low = near_edge(wish, gap, Direction::Up).filter(|_| both_edges && !is_outside);
+        for at in high.into_iter().chain(low) {
+            let lost = if both_edges { lost_units(gap, at, wish.pages, huge) } else { 0 };
+            let by_address = if is_outside { u64::MAX - gap.start() } else { gap.start() };
+            let cost = (is_outside, lost, gap.len(), by_address);
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, at));
+            }
+        }
+    });
+    best.map(|(_, at)| at)
+}
 
 /// Whether a gap lies below or above all areas.
 fn is_outside(view: View<'_>, gap: Span) -> bool {
@@ -193,7 +204,8 @@ fn units(gap: Span, huge: u64) -> u64 {
     (gap.end() / huge).saturating_sub(gap.start().div_ceil(huge))
 }
 
-fn units_without(gap: Span, at: u64, pages: u64, huge: u64) -> u64 {
-    let parts = [Span::new(gap.start(), at), Span::new(at + pages, gap.end())];
-    parts.into_iter().flatten().map(|part| units(part, huge)).sum()
+/// How many of them a mapping at `at` destroys.
+fn lost_units(gap: Span, at: u64, pages: u64, huge: u64) -> u64 {
+    let rest = [Span::new(gap.start(), at), Span::new(at + pages, gap.end())];
+    units(gap, huge) - rest.into_iter().flatten().map(|rest| units(rest, huge)).sum::<u64>()
 }
