@@ -15,7 +15,6 @@ pub(super) struct CacheRule {
     memory: Memory,
     pub(super) hook: Hook,
     miss: Miss,
-    lowest: Lowest,
 }
 
 /// What the words remember.
@@ -38,25 +37,12 @@ enum Miss {
     Onward,
 }
 
-/// The lowest page that a downward search returns where the layout's floor is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lowest {
-    /// Page 0: the tests were `addr >= len` and `len <= vma->vm_start`.
-    Zero,
-    /// Page 1: both are strict.
-    One,
-}
-
 impl CacheRule {
     pub(super) const FIRST_HOLE: CacheRule =
         CacheRule { memory: Memory::FirstHole, ..CacheRule::FREE_AREA_CACHE };
 
-    pub(super) const FREE_AREA_CACHE: CacheRule = CacheRule {
-        memory: Memory::Address,
-        hook: Hook::PullBack,
-        miss: Miss::FromTop,
-        lowest: Lowest::Zero,
-    };
+    pub(super) const FREE_AREA_CACHE: CacheRule =
+        CacheRule { memory: Memory::Address, hook: Hook::PullBack, miss: Miss::FromTop };
 
     pub(super) const NEXT_FIT: CacheRule =
         CacheRule { hook: Hook::Idle, ..CacheRule::FREE_AREA_CACHE };
@@ -75,11 +61,7 @@ impl CacheRule {
     };
 
     pub(super) const fn merged(below_base: BelowBase) -> CacheRule {
-        CacheRule {
-            hook: Hook::ToNeighbourAndForget(below_base),
-            lowest: Lowest::One,
-            ..CacheRule::POSTED
-        }
+        CacheRule { hook: Hook::ToNeighbourAndForget(below_base), ..CacheRule::POSTED }
     }
 
     pub(super) const REPAIRED: CacheRule = CacheRule {
@@ -139,7 +121,7 @@ impl Search<'_> {
     fn first_hole_down(self) -> Option<u64> {
         let Search { words, view, wish, counters, .. } = self;
         let fallback = wish.fallback(view.layout);
-        let Ok(bounds) = Span::new(view.layout.floor.0.max(1), words.free_area_cache) else {
+        let Ok(bounds) = Span::new(view.layout.floor.0, words.free_area_cache) else {
             return walk::up(view, wish, fallback?, counters, |_| {});
         };
         let mut first_hole = None;
@@ -224,11 +206,10 @@ impl Search<'_> {
 
     /// Whether the place right below `end` is free.
     fn probe(&mut self, end: u64) -> Probe {
-        let lowest = match self.rule.lowest {
-            Lowest::Zero => self.view.layout.floor.0,
-            Lowest::One => self.view.layout.floor.0.max(1),
-        };
-        let Some(at) = self.wish.aligned_below(end, lowest) else { return Probe::Bottom };
+        // The first versions could return page 0 (`len <= vma->vm_start`); here it belongs to nobody, and no layout has
+        // a floor of 0, so that the strict test of the merged one is everyone's.
+        let floor = self.view.layout.floor.0;
+        let Some(at) = self.wish.aligned_below(end, floor) else { return Probe::Bottom };
         self.counters.visits += 1;
         let Some(place) = self.view.areas.find(at) else { return Probe::Free(at) };
         let area = self.view.areas.span(place).start();

@@ -69,7 +69,7 @@ fn up(
     counters: &mut MmapCounters,
 ) -> Option<u64> {
     let padded = padded(wish)?;
-    let mut low = bounds.start().max(view.layout.floor.0).max(1);
+    let mut low = bounds.start().max(view.layout.floor.0);
     loop {
         let within = Span::new(low, bounds.end()).ok()?;
         let at = wish.aligned_from(gap(view, padded, within, Fit::Lowest, counters)?.start());

@@ -238,8 +238,8 @@ impl Wish {
     /// Where the search may look in its own direction.
     fn bounds(&self, layout: &Layout) -> Option<Span> {
         match (self.window, self.direction) {
-            (Window::Usual, Direction::Up) => Span::new(layout.base.0.max(1), layout.end.0).ok(),
-            (Window::Usual, Direction::Down) => Span::new(layout.floor.0.max(1), layout.top.0).ok(),
+            (Window::Usual, Direction::Up) => Span::new(layout.base.0, layout.end.0).ok(),
+            (Window::Usual, Direction::Down) => Span::new(layout.floor.0, layout.top.0).ok(),
             (Window::Other(span), _) => Some(span),
         }
     }
@@ -248,7 +248,7 @@ impl Wish {
     fn fallback(&self, layout: &Layout) -> Option<Span> {
         let low = match (self.direction, self.window) {
             (Direction::Up, _) => return None,
-            (Direction::Down, Window::Usual) => layout.base.0.max(1),
+            (Direction::Down, Window::Usual) => layout.base.0,
             (Direction::Down, Window::Other(span)) => layout.base.0.max(span.start()),
         };
         Span::new(low, layout.end.0).ok()

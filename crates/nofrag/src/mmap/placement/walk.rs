@@ -24,8 +24,7 @@ pub(super) fn up(
 ) -> Option<u64> {
     // Never `at + pages > end`, which overflows.
     let last = bounds.end().checked_sub(wish.pages)?;
-    // Page 0 belongs to nobody.
-    let mut gap_start = bounds.start().max(1);
+    let mut gap_start = bounds.start();
     let mut area = view.areas.find(gap_start);
     loop {
         counters.visits += 1;
