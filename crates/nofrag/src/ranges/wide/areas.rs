@@ -8,8 +8,7 @@ use super::entry::{Entry, Hole};
 use super::laws;
 use super::leaf::{NIL, window_of};
 use super::search::Wish;
-use super::sizes::SizeBins;
-use super::tree::{At, Tree};
+use super::tree::{At, BySize, Tree};
 use crate::check::Violation;
 use crate::ranges::{Area, Config, Counters, Fit, FoundGap, GapRequest, OutOfMetadata, Span};
 
@@ -37,31 +36,19 @@ impl Default for AreaIndex {
 }
 
 impl AreaIndex {
+    /// A best fit is exact unless more leaves than this have gaps that may be the smallest.
+    #[cfg(test)]
+    pub(crate) const CANDIDATES: usize = super::brackets::CANDIDATES;
+
     /// An index without areas. Of the configuration the index design is not looked at: this is `WideBlocks`.
     pub(crate) fn new(config: &Config) -> AreaIndex {
-        let sizes = config.size_index.then(SizeBins::new);
-        AreaIndex { tree: Tree::new(config.align_classes, sizes) }
+        let by_size = if config.size_index { BySize::Brackets } else { BySize::No };
+        AreaIndex { tree: Tree::new(config.align_classes, by_size) }
     }
 
     /// How many areas.
     pub(crate) fn len(&self) -> usize {
         self.tree.holes.saturating_sub(1)
-    }
-
-    /// The last entry whose gap starts at or below `at`; none if there never was an area.
-    #[inline]
-    fn entry_at(&self, at: u64) -> Option<At> {
-        if self.tree.root == NIL {
-            return None;
-        }
-        let At { leaf, lane } = self.tree.guess(at).unwrap_or_else(|| {
-            let leaf = self.tree.leaf_for(at);
-            At { leaf, lane: self.tree.leaves.count_up_to(leaf, at) }
-        });
-        match lane {
-            0 => self.tree.last_before(leaf),
-            _ => Some(At { leaf, lane: lane - 1 }),
-        }
     }
 
     /// The entry above.
@@ -90,12 +77,12 @@ impl AreaIndex {
 
     /// The lowest area that ends above `at`. O(log n).
     pub(crate) fn find(&self, at: u64) -> Option<Place> {
-        self.entry_at(at).and_then(|entry| self.place(entry))
+        self.tree.entry_at(at).and_then(|entry| self.place(entry))
     }
 
     /// The highest area that starts below `end`. O(log n).
     pub(crate) fn find_below(&self, end: u64) -> Option<Place> {
-        let entry = self.entry_at(end.checked_sub(1)?)?;
+        let entry = self.tree.entry_at(end.checked_sub(1)?)?;
         if self.tree.hole(entry).end < end {
             self.place(entry)
         } else {
@@ -137,7 +124,7 @@ impl AreaIndex {
 
     /// Adds an area, which lies in a gap; room was reserved. O(log n).
     pub(crate) fn insert(&mut self, area: Area) {
-        let at = self.entry_at(area.span.start()).expect("room was reserved");
+        let at = self.tree.entry_at(area.span.start()).expect("room was reserved");
         let hole = self.tree.hole(at);
         assert!(area.span.end() <= hole.end && area.span.start() >= hole.start, "areas overlap");
         self.tree.near.note(area.span.start(), at.leaf);
@@ -213,7 +200,7 @@ impl AreaIndex {
         self.tree.replace(at, Hole::known(below_gap.start, above_gap.end));
         self.tree.remove(above);
         self.fence_in(below_gap.start);
-        let at = self.entry_at(below_gap.start).expect("the gap below is still there");
+        let at = self.tree.entry_at(below_gap.start).expect("the gap below is still there");
         self.tree.replace(at, below_gap);
         self.add(At { lane: at.lane + 1, ..at }, entry);
     }
@@ -230,7 +217,14 @@ impl AreaIndex {
         let found = match request.fit {
             Fit::Lowest => self.tree.lowest(&wish, &mut counters),
             Fit::Highest => self.tree.highest(&wish, &mut counters),
-            Fit::Best | Fit::Dynamic => return self.smallest(request, steps),
+            Fit::Best | Fit::Dynamic if !self.tree.has_brackets() => {
+                return self.smallest_of_all(request, steps);
+            }
+            Fit::Best | Fit::Dynamic => {
+                let found = self.tree.smallest(&wish, request.edge, &mut counters);
+                *steps += counters.steps + counters.misfits;
+                return found;
+            }
         };
         *steps += counters.steps + counters.misfits;
         let found = found?;
@@ -238,7 +232,8 @@ impl AreaIndex {
         Some(FoundGap { gap, place: found.span })
     }
 
-    fn smallest(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
+    /// Without an index by size, the smallest gap is known once all have been looked at.
+    fn smallest_of_all(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
         let found = self.gaps(request.within).filter_map(|gap| {
             *steps += 1;
             Some(FoundGap { gap, place: request.place_in(gap)? })
@@ -246,15 +241,18 @@ impl AreaIndex {
         found.min_by_key(|found| found.gap.len())
     }
 
-    /// The largest gap in `within`, cut to it, of equal ones the lowest.
+    /// The largest gap in `within`, cut to it, of equal ones the lowest. O(log n).
     pub(crate) fn largest_gap(&self, within: Span) -> Option<Span> {
-        self.gaps(within).reduce(|best, gap| if gap.len() > best.len() { gap } else { best })
+        match self.tree.root {
+            NIL => Some(within),
+            _ => self.tree.largest_within(within),
+        }
     }
 
     /// The gaps of at least one number, cut to `within`, ascending.
     pub(crate) fn gaps(&self, within: Span) -> impl Iterator<Item = Span> + '_ {
         let never_used = (self.tree.root == NIL).then_some(within);
-        let first = self.entry_at(within.start());
+        let first = self.tree.entry_at(within.start());
         let entries = core::iter::successors(first, |&at| self.above(at));
         let holes = entries.map(|at| self.tree.hole(at));
         let reached = holes.take_while(move |hole| hole.start < within.end());
@@ -277,9 +275,9 @@ impl AreaIndex {
         if self.tree.root == NIL {
             return Ok(());
         }
-        let first = self.entry_at(0).map(|at| self.tree.hole(at).start);
+        let first = self.tree.entry_at(0).map(|at| self.tree.hole(at).start);
         Violation::unless("the first gap starts at 0", 0, first == Some(0))?;
-        let last = self.entry_at(u64::MAX).expect("an entry starts at 0");
+        let last = self.tree.entry_at(u64::MAX).expect("an entry starts at 0");
         let end = self.tree.hole(last).end;
         Violation::unless_equal("the last gap ends at the end of all numbers", 0, END, end)?;
         let tag = u64::from(self.tree.note(last));

@@ -25,6 +25,9 @@ impl<N: Note> Tree<N> {
         for class in 0..self.classes.exponents().len() {
             self.inners.aligned_mut(parent, class).insert(slot + 1, 0);
         }
+        if self.has_brackets() {
+            self.inners.brackets_mut(parent).insert(slot + 1, 0);
+        }
         self.renumber(node.level, parent, slot + 1);
     }
 
@@ -37,8 +40,8 @@ impl<N: Note> Tree<N> {
         self.root = root;
         self.height += 1;
         self.renumber(node.level, root, 0);
-        self.refresh(node);
-        self.refresh(Node { number: fresh, ..node });
+        self.resettle(node);
+        self.resettle(Node { number: fresh, ..node });
     }
 
     fn split_inner(&mut self, level: u32, block: u32) {
@@ -51,10 +54,14 @@ impl<N: Note> Tree<N> {
             let upper = self.inners.aligned_mut(block, class).split_off(middle, 0);
             *self.inners.aligned_mut(fresh, class) = upper;
         }
+        if self.has_brackets() {
+            let upper = self.inners.brackets_mut(block).split_off(middle, 0);
+            *self.inners.brackets_mut(fresh) = upper;
+        }
         self.renumber(level - 1, fresh, 0);
         self.attach_after(Node { level, number: block }, fresh, fence);
-        self.refresh(Node { level, number: block });
-        self.refresh(Node { level, number: fresh });
+        self.resettle(Node { level, number: block });
+        self.resettle(Node { level, number: fresh });
     }
 
     /// Takes a block without entries, which is not the root, out of its parent.
@@ -63,6 +70,9 @@ impl<N: Note> Tree<N> {
         self.inners.get_mut(parent).remove(slot);
         for class in 0..self.classes.exponents().len() {
             self.inners.aligned_mut(parent, class).remove(slot, 0);
+        }
+        if self.has_brackets() {
+            self.inners.brackets_mut(parent).remove(slot, 0);
         }
         self.renumber(node.level, parent, slot);
         if node.level == 0 {
@@ -75,7 +85,7 @@ impl<N: Note> Tree<N> {
             0 => self.detach(above),
             1 if parent == self.root => self.shrink_root(),
             count => {
-                self.refresh(above);
+                self.resettle(above);
                 if count < FEW {
                     self.join_neighbour(above);
                 }
@@ -93,7 +103,7 @@ impl<N: Note> Tree<N> {
             self.inners.get_mut(old).count = 0;
             self.inners.put_vacant(old);
         }
-        self.refresh(Node { level: self.height, number: self.root });
+        self.resettle(Node { level: self.height, number: self.root });
     }
 
     /// Joins a block that has become small with a neighbour below the same parent, if one is small enough.
@@ -143,9 +153,13 @@ impl<N: Note> Tree<N> {
                 let moved = *self.inners.aligned(right, class);
                 self.inners.aligned_mut(left, class).append(own, &moved, more);
             }
+            if self.has_brackets() {
+                let moved = *self.inners.brackets(right);
+                self.inners.brackets_mut(left).append(own, &moved, more);
+            }
             self.renumber(level - 1, left, own);
         }
-        self.refresh(Node { level, number: left });
+        self.resettle(Node { level, number: left });
         self.detach(Node { level, number: right });
     }
 }

@@ -149,15 +149,15 @@ impl<N: Note> Tree<N> {
             self.leaves.swap_holes(leaf, fresh);
             self.sizes_moved(leaf, fresh);
             self.leaves.insert(leaf, 0, entry);
-            self.size_added(leaf, hole.len());
+            self.size_binned(leaf, hole.len());
             self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
         } else {
             self.leaves.insert(fresh, 0, entry);
-            self.size_added(fresh, hole.len());
+            self.size_binned(fresh, hole.len());
             self.attach_after(Node { level: 0, number: leaf }, fresh, hole.start);
         }
-        self.refresh(Node { level: 0, number: leaf });
-        self.refresh(Node { level: 0, number: fresh });
+        self.resettle(Node { level: 0, number: leaf });
+        self.resettle(Node { level: 0, number: fresh });
     }
 
     /// A leaf beside `leaf`, below the same parent and in the same window, that could take some of its holes.
@@ -196,9 +196,9 @@ impl<N: Note> Tree<N> {
         let target = if hole.start < fence { left } else { right };
         let lane = self.leaves.count_up_to(target, hole.start);
         self.leaves.insert(target, lane, entry);
-        self.size_added(target, hole.len());
-        self.refresh(Node { level: 0, number: left });
-        self.refresh(Node { level: 0, number: right });
+        self.size_binned(target, hole.len());
+        self.resettle(Node { level: 0, number: left });
+        self.resettle(Node { level: 0, number: right });
     }
 
     /// Adds a hole to a full leaf, which splits.
@@ -213,10 +213,10 @@ impl<N: Note> Tree<N> {
         let (target, lane) =
             if lane <= middle && !appends { (leaf, lane) } else { (fresh, lane - middle) };
         self.leaves.insert(target, lane, entry);
-        self.size_added(target, hole.len());
+        self.size_binned(target, hole.len());
         self.attach_after(Node { level: 0, number: leaf }, fresh, fence);
-        self.refresh(Node { level: 0, number: leaf });
-        self.refresh(Node { level: 0, number: fresh });
+        self.resettle(Node { level: 0, number: leaf });
+        self.resettle(Node { level: 0, number: fresh });
     }
 
     /// Takes a hole out.
@@ -345,21 +345,29 @@ impl Tree<()> {
 /// The index by size follows.
 impl<N: Note> Tree<N> {
     #[inline]
-    pub(super) fn size_added(&mut self, leaf: u32, length: u64) {
+    fn size_added(&mut self, leaf: u32, length: u64) {
+        self.size_binned(leaf, length);
+        self.bracket_added(leaf, length);
+    }
+
+    /// As [`size_added`](Self::size_added), where what is noted above the leaf is refreshed afterwards.
+    #[inline]
+    fn size_binned(&mut self, leaf: u32, length: u64) {
         if let Some(sizes) = &mut self.sizes {
             sizes.add(leaf, saturated(length));
         }
     }
 
     #[inline]
-    pub(super) fn size_removed(&mut self, leaf: u32, length: u64) {
+    fn size_removed(&mut self, leaf: u32, length: u64) {
         if let Some(sizes) = &mut self.sizes {
             sizes.remove(leaf, saturated(length), self.leaves.lengths(leaf));
         }
+        self.bracket_removed(leaf, length);
     }
 
     /// All holes that the leaf `to` holds have come from the leaf `from`.
-    pub(super) fn sizes_moved(&mut self, from: u32, to: u32) {
+    fn sizes_moved(&mut self, from: u32, to: u32) {
         let Some(sizes) = &mut self.sizes else { return };
         for lane in 0..self.leaves.count(to) {
             let length = self.leaves.lengths(to).0[lane];

@@ -55,6 +55,12 @@ impl Hole {
         self.end - self.start
     }
 
+    /// The whole hole, unless it is empty.
+    #[inline]
+    pub(super) fn whole(self) -> Option<Span> {
+        Span::new(self.start, self.end).ok()
+    }
+
     /// The numbers that the hole shares with `span`, if any.
     #[inline]
     pub(super) fn intersection(self, span: Span) -> Option<Span> {

@@ -1,7 +1,8 @@
 //! The blocks above the leaves: up to 32 children each, with the largest hole below each child.
 
 use super::leaf::NIL;
-use super::row::{LANE_MAX, LANES, Row};
+use super::row::{LANE_MAX, LANES, Lanes, Row};
+use super::tree::BySize;
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
@@ -123,13 +124,41 @@ pub(super) struct Inners {
     /// For each block one row per alignment class: what the class allows below each child, saturated.
     aligned: Vec<Row>,
     classes: usize,
+    /// For each block the brackets of lengths below each child; no rows in a tree that is not asked for them.
+    brackets: Vec<Lanes<u64>>,
+    bracketed: usize,
     vacant: u32,
     vacant_count: usize,
 }
 
 impl Inners {
-    pub(super) fn new(classes: usize) -> Inners {
-        Inners { blocks: Vec::new(), aligned: Vec::new(), classes, vacant: NIL, vacant_count: 0 }
+    pub(super) fn new(classes: usize, by_size: BySize) -> Inners {
+        Inners {
+            blocks: Vec::new(),
+            aligned: Vec::new(),
+            classes,
+            brackets: Vec::new(),
+            bracketed: usize::from(by_size == BySize::Brackets),
+            vacant: NIL,
+            vacant_count: 0,
+        }
+    }
+
+    /// Whether blocks keep the brackets below their children.
+    #[inline]
+    pub(super) fn has_brackets(&self) -> bool {
+        self.bracketed > 0
+    }
+
+    /// The brackets of lengths below each child of `block`.
+    #[inline]
+    pub(super) fn brackets(&self, block: u32) -> &Lanes<u64> {
+        &self.brackets[block as usize]
+    }
+
+    #[inline]
+    pub(super) fn brackets_mut(&mut self, block: u32) -> &mut Lanes<u64> {
+        &mut self.brackets[block as usize]
     }
 
     #[inline]
@@ -171,10 +200,12 @@ impl Inners {
             let more = (self.blocks.len() / 8).max(count);
             self.blocks.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
             self.aligned.try_reserve_exact(more * self.classes).map_err(|_| OutOfMetadata)?;
+            self.brackets.try_reserve_exact(more * self.bracketed).map_err(|_| OutOfMetadata)?;
             for _ in 0..more {
                 let block = self.blocks.len() as u32;
                 self.blocks.push(Inner { parent: self.vacant, ..Inner::new() });
                 self.aligned.extend((0..self.classes).map(|_| Row::filled(0)));
+                self.brackets.extend((0..self.bracketed).map(|_| Lanes::filled(0)));
                 self.vacant = block;
                 self.vacant_count += 1;
             }
@@ -198,12 +229,17 @@ impl Inners {
         for class in 0..self.classes {
             *self.aligned_mut(block, class) = Row::filled(0);
         }
+        if self.has_brackets() {
+            *self.brackets_mut(block) = Lanes::filled(0);
+        }
         self.vacant = block;
         self.vacant_count += 1;
     }
 
     /// Bytes that the slabs hold.
     pub(super) fn bytes(&self) -> usize {
-        self.blocks.capacity() * size_of::<Inner>() + self.aligned.capacity() * size_of::<Row>()
+        self.blocks.capacity() * size_of::<Inner>()
+            + self.aligned.capacity() * size_of::<Row>()
+            + self.brackets.capacity() * size_of::<Lanes<u64>>()
     }
 }

@@ -1,8 +1,9 @@
 //! What is always true of the tree, each sentence recomputed from the rows.
 
+use super::brackets;
 use super::entry::Note;
 use super::row::{LANE_MAX, LANES};
-use super::tree::{Summary, Tree};
+use super::tree::{Node, Summary, Tree};
 use crate::check::Violation;
 use alloc::vec::Vec;
 
@@ -36,6 +37,7 @@ struct Walk<'a, N> {
 
 impl<N: Note> Walk<'_, N> {
     fn visit(&mut self, level: u32, number: u32) -> Result<Summary, Violation> {
+        brackets::check(self.tree, Node { level, number })?;
         if level == 0 { self.visit_leaf(number) } else { self.visit_inner(level, number) }
     }
 

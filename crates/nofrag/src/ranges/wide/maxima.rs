@@ -65,6 +65,12 @@ impl<N: Note> Tree<N> {
         self.top.lane = now;
     }
 
+    /// What was noted of the holes below `node` may be wrong in every way: its entries have changed places.
+    pub(super) fn resettle(&mut self, node: Node) {
+        self.refresh(node);
+        self.refresh_brackets(node);
+    }
+
     /// Computes the summary of `node` anew, and of the blocks above it as far as that changes them.
     pub(super) fn refresh(&mut self, mut node: Node) {
         loop {

@@ -22,9 +22,11 @@
 
 mod areas;
 mod balance;
+mod brackets;
 mod change;
 mod entry;
 mod inner;
+mod largest;
 mod laws;
 mod leaf;
 mod maxima;
@@ -41,8 +43,7 @@ use self::entry::Hole;
 use self::leaf::{NIL, window_of};
 use self::row::LANE_MAX;
 use self::search::{Found, Wish};
-use self::sizes::SizeBins;
-use self::tree::{At, Tree};
+use self::tree::{At, BySize, Tree};
 use super::index::{FreeIndex, Refusal, Rejection, largest_by_scan};
 use super::{Config, Counters, Fit, OutOfMetadata, Request, Span};
 use crate::check::Violation;
@@ -61,8 +62,8 @@ impl Default for WideBlocks {
 
 impl WideBlocks {
     pub(crate) fn new(config: &Config) -> WideBlocks {
-        let sizes = config.size_index.then(SizeBins::new);
-        WideBlocks { tree: Tree::new(config.align_classes, sizes) }
+        let by_size = if config.size_index { BySize::Bins } else { BySize::No };
+        WideBlocks { tree: Tree::new(config.align_classes, by_size) }
     }
 
     /// Cuts `found.span` out of its hole.

@@ -24,8 +24,8 @@ pub(super) struct Wish {
     align: u64,
     /// The start is congruent to this modulo `align`.
     offset: u64,
-    within: Span,
-    lane_size: u32,
+    pub(super) within: Span,
+    pub(super) lane_size: u32,
     /// The alignment class whose maxima guide the search.
     class: Option<usize>,
 }
@@ -66,13 +66,13 @@ impl Wish {
         self.align == 1 && self.lane_size < LANE_MAX
     }
 
-    fn lowest_in(&self, hole: Hole) -> Option<Span> {
+    pub(super) fn lowest_in(&self, hole: Hole) -> Option<Span> {
         let part = hole.intersection(self.within)?;
         let start = part.lowest_congruent(self.size, self.align, self.offset)?;
         Some(Span::known(start, start + self.size))
     }
 
-    fn highest_in(&self, hole: Hole) -> Option<Span> {
+    pub(super) fn highest_in(&self, hole: Hole) -> Option<Span> {
         let part = hole.intersection(self.within)?;
         let start = part.highest_congruent(self.size, self.align, self.offset)?;
         Some(Span::known(start, start + self.size))
@@ -228,7 +228,7 @@ impl<N: Note> Tree<N> {
 
     /// The lanes of `leaf` whose holes can hold the wish, its bounds left aside.
     #[inline]
-    fn fits(&self, leaf: u32, wish: &Wish, counters: &mut Counters) -> u32 {
+    pub(super) fn fits(&self, leaf: u32, wish: &Wish, counters: &mut Counters) -> u32 {
         counters.steps += 1;
         let lengths = self.leaves.lengths(leaf);
         if wish.is_plain() {

@@ -46,20 +46,34 @@ pub(super) struct Tree<N> {
     pub(super) top: Summary,
     pub(super) classes: AlignClasses,
     pub(super) sizes: Option<SizeBins>,
+    /// The brackets of all lengths, if they are kept.
+    pub(super) brackets: u64,
     pub(super) near: Near,
 }
 
+/// How holes are found by their lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BySize {
+    /// They are not.
+    No,
+    /// By fine bins without order (`sizes`).
+    Bins,
+    /// By coarse brackets in address order (`brackets`).
+    Brackets,
+}
+
 impl<N: Note> Tree<N> {
-    pub(super) fn new(classes: AlignClasses, sizes: Option<SizeBins>) -> Tree<N> {
+    pub(super) fn new(classes: AlignClasses, by_size: BySize) -> Tree<N> {
         Tree {
             leaves: Leaves::default(),
-            inners: Inners::new(classes.exponents().len()),
+            inners: Inners::new(classes.exponents().len(), by_size),
             root: NIL,
             height: 0,
             holes: 0,
             top: Summary::default(),
             classes,
-            sizes,
+            sizes: (by_size == BySize::Bins).then(SizeBins::new),
+            brackets: 0,
             near: Near::default(),
         }
     }
@@ -112,6 +126,22 @@ impl<N: Note> Tree<N> {
             number = inner.child.0[inner.slot_of(at)];
         }
         number
+    }
+
+    /// The last hole that starts at or below `at`.
+    #[inline]
+    pub(super) fn entry_at(&self, at: u64) -> Option<At> {
+        if self.root == NIL {
+            return None;
+        }
+        let At { leaf, lane } = self.guess(at).unwrap_or_else(|| {
+            let leaf = self.leaf_for(at);
+            At { leaf, lane: self.leaves.count_up_to(leaf, at) }
+        });
+        match lane {
+            0 => self.last_before(leaf),
+            _ => Some(At { leaf, lane: lane - 1 }),
+        }
     }
 
     /// The lowest hole that ends above `at`.

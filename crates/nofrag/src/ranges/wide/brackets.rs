@@ -1,0 +1,326 @@
+//! The index by size that knows addresses: which brackets of lengths occur below each child.
+//!
+//! Lengths fall into 64 *brackets*: one for each length up to 16, four per doubling up to 2^14, few above. Every block
+//! keeps one set of brackets per child, a number of 64 bits. So the lowest hole of a bracket, or the next one behind
+//! any address, is one descent, and bounds cost nothing. That is what the areas of an address space need: of equal
+//! gaps the lowest, on one side of a frontier. (`sizes` is finer and knows no order; holes keep it.)
+//!
+//! Eight bytes per leaf are all it takes. A change of a hole concerns two bits, which go up no farther than until a
+//! block has the bracket elsewhere, too.
+
+use super::entry::{Hole, Note};
+use super::leaf::{NIL, saturated};
+use super::row::{LANE_MAX, LANES, Lanes, Row, lanes_below};
+use super::search::Wish;
+use super::sizes::lanes;
+use super::tree::{Node, Tree};
+use crate::check::Violation;
+use crate::ranges::{Counters, Edge, FoundGap, Span};
+
+/// Leaves that a best fit looks into before it settles for what it has found, or for the first fit.
+pub(super) const CANDIDATES: usize = 256;
+
+/// Lengths up to this have a bracket each.
+const EXACT: u32 = 16;
+/// From here on brackets are wider than a fourth of their lowest length.
+const COARSE_BITS: u32 = 14;
+const BRACKETS: u32 = u64::BITS;
+
+/// The lowest length of each bracket.
+static LOWEST: [u32; BRACKETS as usize] = {
+    let mut lowest = [0; BRACKETS as usize];
+    let mut length = LANE_MAX;
+    let mut bracket = BRACKETS;
+    // Downwards: each bracket begins at the last length that still belongs to it.
+    while bracket > 0 {
+        bracket -= 1;
+        let (mut low, mut high) = (0, length);
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            if bracket_of(middle) >= bracket { high = middle } else { low = middle }
+        }
+        lowest[bracket as usize] = high;
+        length = high;
+    }
+    lowest
+};
+
+/// The bracket of a positive length as a lane holds it.
+const fn bracket_of(length: u32) -> u32 {
+    if length <= EXACT {
+        return length.saturating_sub(1);
+    }
+    let doubling = length.ilog2();
+    if doubling < COARSE_BITS {
+        return EXACT + (doubling - EXACT.ilog2()) * 4 + ((length >> (doubling - 2)) & 3);
+    }
+    let above = EXACT + (COARSE_BITS - EXACT.ilog2()) * 4 + (doubling - COARSE_BITS) / 2;
+    if above < BRACKETS { above } else { BRACKETS - 1 }
+}
+
+/// The lanes whose lengths belong to `bracket`.
+#[inline]
+fn lanes_in(bracket: u32, lengths: &Row) -> u32 {
+    if bracket < EXACT {
+        return lengths.equal_to(bracket + 1);
+    }
+    let from = lengths.at_least(LOWEST[bracket as usize]);
+    match LOWEST.get(bracket as usize + 1) {
+        Some(&above) => from & !lengths.at_least(above),
+        None => from,
+    }
+}
+
+/// The brackets that occur in any lane.
+fn union(sets: &Lanes<u64>) -> u64 {
+    sets.0.iter().fold(0, |union, set| union | set)
+}
+
+/// The lanes whose sets have `bracket`.
+fn having(sets: &Lanes<u64>, bracket: u32) -> u32 {
+    let bit = |lane: usize| (((sets.0[lane] >> bracket) & 1) as u32) << lane;
+    (0..LANES).fold(0, |mask, lane| mask | bit(lane))
+}
+
+/// Upkeep.
+impl<N: Note> Tree<N> {
+    /// Whether blocks keep brackets; in the form without areas they never do, and that costs nothing.
+    #[inline]
+    pub(super) fn has_brackets(&self) -> bool {
+        N::EMPTY_HOLES && self.inners.has_brackets()
+    }
+
+    /// `leaf` has got a hole of this length.
+    #[inline]
+    pub(super) fn bracket_added(&mut self, leaf: u32, length: u64) {
+        if !self.has_brackets() || length == 0 {
+            return;
+        }
+        let bit = 1 << bracket_of(saturated(length));
+        let head = self.leaves.head(leaf);
+        let (mut parent, mut slot) = (head.parent, usize::from(head.slot));
+        while parent != NIL {
+            let set = &mut self.inners.brackets_mut(parent).0[slot];
+            if *set & bit != 0 {
+                return;
+            }
+            *set |= bit;
+            let inner = self.inners.get(parent);
+            (parent, slot) = (inner.parent, usize::from(inner.slot));
+        }
+        self.brackets |= bit;
+    }
+
+    /// `leaf` has lost a hole of this length.
+    #[inline]
+    pub(super) fn bracket_removed(&mut self, leaf: u32, length: u64) {
+        if !self.has_brackets() || length == 0 {
+            return;
+        }
+        let bracket = bracket_of(saturated(length));
+        if lanes_in(bracket, self.leaves.lengths(leaf)) != 0 {
+            return;
+        }
+        let bit = 1 << bracket;
+        let head = self.leaves.head(leaf);
+        let (mut parent, mut slot) = (head.parent, usize::from(head.slot));
+        while parent != NIL {
+            let sets = self.inners.brackets_mut(parent);
+            sets.0[slot] &= !bit;
+            if union(sets) & bit != 0 {
+                return;
+            }
+            let inner = self.inners.get(parent);
+            (parent, slot) = (inner.parent, usize::from(inner.slot));
+        }
+        self.brackets &= !bit;
+    }
+
+    /// Notes the brackets below `node` anew, and those of the blocks above it as far as that changes them.
+    pub(super) fn refresh_brackets(&mut self, mut node: Node) {
+        if !self.has_brackets() {
+            return;
+        }
+        loop {
+            let set = self.brackets_of(node);
+            let Some((parent, slot)) = self.parent_of(node) else {
+                self.brackets = set;
+                return;
+            };
+            let noted = &mut self.inners.brackets_mut(parent).0[slot];
+            if *noted == set {
+                return;
+            }
+            *noted = set;
+            node = Node { level: node.level + 1, number: parent };
+        }
+    }
+
+    fn brackets_of(&self, node: Node) -> u64 {
+        if node.level > 0 {
+            return union(self.inners.brackets(node.number));
+        }
+        let lengths = &self.leaves.lengths(node.number).0[..self.leaves.count(node.number)];
+        let some = lengths.iter().filter(|&&length| length > 0);
+        some.fold(0, |set, &length| set | 1 << bracket_of(length))
+    }
+}
+
+/// A best fit under way.
+struct Contest<'a> {
+    wish: &'a Wish,
+    edge: Edge,
+    best: Option<FoundGap>,
+}
+
+impl Contest<'_> {
+    /// Lets a gap take part, cut to the bounds.
+    fn enter(&mut self, hole: Hole) {
+        let Some(gap) = hole.intersection(self.wish.within) else { return };
+        let rank = |gap: Span| (gap.len(), gap.start());
+        if self.best.is_some_and(|best| rank(best.gap) <= rank(gap)) {
+            return;
+        }
+        let place = match self.edge {
+            Edge::Low => self.wish.lowest_in(hole),
+            Edge::High => self.wish.highest_in(hole),
+        };
+        if let Some(place) = place {
+            self.best = Some(FoundGap { gap, place });
+        }
+    }
+
+    /// Whether no gap of `bracket` or above can be smaller than what was found.
+    fn is_decided(&self, bracket: u32) -> bool {
+        let lowest = u64::from(LOWEST[bracket as usize]);
+        self.best.is_some_and(|best| best.gap.len() < lowest)
+    }
+}
+
+/// The search.
+impl<N: Note> Tree<N> {
+    /// A place in the smallest gap, cut to the bounds, that serves the wish, of equal ones the lowest; exactly so
+    /// unless more than [`CANDIDATES`] leaves have gaps of the bracket.
+    pub(super) fn smallest(
+        &self,
+        wish: &Wish,
+        edge: Edge,
+        counters: &mut Counters,
+    ) -> Option<FoundGap> {
+        let mut contest = Contest { wish, edge, best: None };
+        let (mut from, mut to) = (wish.within.start(), wish.within.end());
+        let first = self.entry_at(from).map(|at| self.hole(at)).filter(|hole| hole.start < from);
+        counters.steps += 1;
+        if let Some(cut) = first {
+            contest.enter(cut);
+            from = from.max(cut.end);
+        }
+        let last = self.entry_at(to - 1).map(|at| self.hole(at)).filter(|hole| hole.end > to);
+        counters.steps += 1;
+        if let Some(cut) = last {
+            contest.enter(cut);
+            to = cut.start;
+        }
+        let mut budget = CANDIDATES;
+        let mut left = self.brackets & (u64::MAX << bracket_of(wish.lane_size));
+        while left != 0 && from < to {
+            let bracket = left.trailing_zeros();
+            left &= left - 1;
+            if contest.is_decided(bracket) {
+                break;
+            }
+            self.enter_bracket(bracket, (from, to), &mut contest, &mut budget, counters);
+            if budget == 0 {
+                break;
+            }
+        }
+        if contest.best.is_some() || budget > 0 {
+            return contest.best;
+        }
+        let found = match edge {
+            Edge::Low => self.lowest(wish, counters)?,
+            Edge::High => self.highest(wish, counters)?,
+        };
+        let gap = found.hole.intersection(wish.within)?;
+        Some(FoundGap { gap, place: found.span })
+    }
+
+    /// Lets the gaps of one bracket that start inside the bounds take part.
+    fn enter_bracket(
+        &self,
+        bracket: u32,
+        (from, to): (u64, u64),
+        contest: &mut Contest<'_>,
+        budget: &mut usize,
+        counters: &mut Counters,
+    ) {
+        let mut leaf = self.leaf_for(from);
+        let mut next = match self.noted_brackets(leaf) >> bracket & 1 {
+            0 => self.next_with(bracket, leaf, counters),
+            _ => Some(leaf),
+        };
+        while let Some(at) = next.filter(|_| *budget > 0) {
+            leaf = at;
+            if self.leaves.start(leaf, 0) >= to {
+                return;
+            }
+            *budget -= 1;
+            let below = from.checked_sub(1).map_or(0, |last| self.leaves.count_up_to(leaf, last));
+            let inside = lanes_below(self.leaves.count_up_to(leaf, to - 1)) & !lanes_below(below);
+            let fitting = self.fits(leaf, contest.wish, counters);
+            for lane in lanes(fitting & inside & lanes_in(bracket, self.leaves.lengths(leaf))) {
+                contest.enter(self.leaves.hole(leaf, lane));
+                if bracket < EXACT {
+                    // All others of this length lie above.
+                    return;
+                }
+            }
+            next = self.next_with(bracket, leaf, counters);
+        }
+    }
+
+    /// The brackets that are noted for a leaf.
+    fn noted_brackets(&self, leaf: u32) -> u64 {
+        match self.parent_of(Node { level: 0, number: leaf }) {
+            Some((parent, slot)) => self.inners.brackets(parent).0[slot],
+            None => self.brackets,
+        }
+    }
+
+    /// The first leaf behind `leaf` that has a hole of `bracket`.
+    fn next_with(&self, bracket: u32, leaf: u32, counters: &mut Counters) -> Option<u32> {
+        let mut node = Node { level: 0, number: leaf };
+        loop {
+            let (parent, slot) = self.parent_of(node)?;
+            counters.steps += 1;
+            let mask = having(self.inners.brackets(parent), bracket) & !lanes_below(slot + 1);
+            if mask == 0 {
+                node = Node { level: node.level + 1, number: parent };
+                continue;
+            }
+            let mut number = self.inners.get(parent).child.0[mask.trailing_zeros() as usize];
+            for _ in 0..node.level {
+                counters.steps += 1;
+                let mask = having(self.inners.brackets(number), bracket);
+                number = self.inners.get(number).child.0[mask.trailing_zeros() as usize];
+            }
+            return Some(number);
+        }
+    }
+}
+
+/// Verifies that the brackets noted for a child are those below it.
+pub(super) fn check<N: Note>(tree: &Tree<N>, node: Node) -> Result<(), Violation> {
+    if !tree.has_brackets() {
+        return Ok(());
+    }
+    let noted = match tree.parent_of(node) {
+        Some((parent, slot)) => tree.inners.brackets(parent).0[slot],
+        None => tree.brackets,
+    };
+    let law = "the brackets noted for a block are those below it";
+    Violation::unless_equal(law, u64::from(node.number), tree.brackets_of(node), noted)
+}
+
+const _: () = assert!(LOWEST[0] == 1 && LOWEST[15] == 16 && LOWEST[16] == 17);
+const _: () = assert!(LOWEST[17] == 20 && LOWEST[56] == 1 << 14 && LOWEST[63] == 1 << 28);
