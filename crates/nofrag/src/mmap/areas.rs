@@ -8,7 +8,7 @@ use super::attributes::{Attributes, Join, MergeBlocker, Merging, join};
 use super::space::AreaRecord;
 use super::table::Table;
 use crate::check::Violation;
-use crate::ranges::{Area, AreaIndex, FoundGap, GapRequest, OutOfMetadata, Place, Span};
+use crate::ranges::{Area, AreaIndex, Config, FoundGap, GapRequest, OutOfMetadata, Place, Span};
 use crate::units::{PageCount, Vpn};
 
 /// All areas of a space.
@@ -29,6 +29,11 @@ pub(super) struct Piece {
 }
 
 impl Areas {
+    /// No areas yet, in an index that knows what `config` asks for.
+    pub(super) fn new(config: &Config) -> Areas {
+        Areas { index: AreaIndex::new(config), ..Areas::default() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
@@ -63,7 +68,7 @@ impl Areas {
 
     #[inline]
     pub(super) fn span(&self, place: Place) -> Span {
-        self.index.area(place).span
+        self.index.span(place)
     }
 
     /// The attributes of an area, relative to its address.
@@ -124,7 +129,7 @@ impl Areas {
         &self,
         change: impl Fn(&Attributes) -> Attributes,
     ) -> Result<Areas, OutOfMetadata> {
-        let mut clone = Areas::default();
+        let mut clone = Areas { index: self.index.without_areas(), ..Areas::default() };
         clone.index.reserve(self.len())?;
         for area in self.index.iter() {
             clone.table.reserve(1)?;
@@ -141,23 +146,23 @@ impl Areas {
 
     /// Takes all areas out.
     pub(super) fn clear(&mut self) {
-        self.index = AreaIndex::default();
+        self.index = self.index.without_areas();
         self.table.clear();
     }
 
-    /// The areas that end where `span` begins and begin where it ends; no area lies in `span`.
-    fn touching(&self, span: Span) -> (Option<Place>, Option<Place>) {
-        let above = self.index.find(span.start());
-        let below = self.before(above, span.start());
+    /// Of the area below `span` and the one at `next` above it those that touch it; no area lies in `span`.
+    fn touching(&self, next: Option<Place>, span: Span) -> (Option<Place>, Option<Place>) {
+        let below = self.before(next, span.start());
         let touches_below = |&place: &Place| self.span(place).end() == span.start();
         let touches_above = |&place: &Place| self.span(place).start() == span.end();
-        (below.filter(touches_below), above.filter(touches_above))
+        (below.filter(touches_below), next.filter(touches_above))
     }
 
     /// Adds an area, merged with the neighbours that it touches and that agree; room for one was reserved. How many
     /// areas vanished, the new one included.
     pub(super) fn insert_merged(&mut self, span: Span, attributes: &Attributes) -> u64 {
-        let (below, above) = self.touching(span);
+        let next = self.index.find(span.start());
+        let (below, above) = self.touching(next, span);
         let [lower, upper] = [below, above].map(|place| place.map(|place| self.based(place)));
         match (join(lower, attributes, Merging::Whole, upper), below, above) {
             (Join::Below, Some(below), _) => {
@@ -179,7 +184,11 @@ impl Areas {
                 2
             }
             (Join::Alone | Join::Below | Join::Above | Join::Both, ..) => {
-                self.insert(span, attributes);
+                let area = Area { span, tag: self.table.intern(attributes) };
+                match next {
+                    Some(next) => self.index.insert_below(next, area),
+                    None => self.index.insert(area),
+                }
                 0
             }
         }

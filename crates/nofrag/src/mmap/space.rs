@@ -138,7 +138,7 @@ impl AddressSpace {
             layout,
             map_limit,
             guard_gap,
-            areas: Areas::default(),
+            areas: Areas::new(&placement.index(&layout)),
             placer: Placer::new(placement, &layout),
             counters: MmapCounters::default(),
             next_chain: 1,
@@ -405,8 +405,11 @@ impl AddressSpace {
 
     /// The limit of areas, if taking `span` out would cut an area in two and there are as many as allowed.
     pub(super) fn may_cut(&self, span: Span) -> Result<(), usize> {
+        if self.areas.len() < self.map_limit {
+            return Ok(());
+        }
         let cuts = self.first_in(span).is_some_and(|area| cuts_in_two(area, span));
-        if cuts && self.areas.len() >= self.map_limit { Err(self.map_limit) } else { Ok(()) }
+        if cuts { Err(self.map_limit) } else { Ok(()) }
     }
 
     /// What a child process begins with: the same areas and, as its placement says, the same cached words.

@@ -24,7 +24,7 @@ use self::words::{BelowBase, Hook, Words};
 use super::areas::Areas;
 use super::layout::{Direction, Layout};
 use super::space::MmapCounters;
-use crate::ranges::Span;
+use crate::ranges::{AlignClasses, Config, Span};
 use crate::units::PageCount;
 use core::fmt;
 
@@ -192,6 +192,21 @@ impl Placement {
             Placement::LastUnmapped => Some(CacheRule::LAST_UNMAPPED),
             Placement::NextFit => Some(CacheRule::NEXT_FIT),
             _ => None,
+        }
+    }
+}
+
+impl Placement {
+    /// What the index of areas has to keep for this placement: an order by size, or what huge-page alignment allows.
+    pub(super) fn index(self, layout: &Layout) -> Config {
+        let huge = layout.pages(gaps::HUGE_PAGE_BYTES).0.trailing_zeros() as u8;
+        match self {
+            Placement::TwoEnded => Config { size_index: true, ..Config::default() },
+            Placement::ExactAligned | Placement::TwoEndedFirst => Config {
+                align_classes: AlignClasses::new(&[huge]).unwrap_or_default(),
+                ..Config::default()
+            },
+            _ => Config::default(),
         }
     }
 }

@@ -46,6 +46,12 @@ impl AreaIndex {
         AreaIndex { tree: Tree::new(config.align_classes, by_size) }
     }
 
+    /// An index of the same kind without areas.
+    pub(crate) fn without_areas(&self) -> AreaIndex {
+        let by_size = if self.tree.has_brackets() { BySize::Brackets } else { BySize::No };
+        AreaIndex { tree: Tree::new(self.tree.classes, by_size) }
+    }
+
     /// How many areas.
     pub(crate) fn len(&self) -> usize {
         self.tree.holes.saturating_sub(1)
@@ -100,13 +106,23 @@ impl AreaIndex {
         self.below(place.0).map(Place)
     }
 
-    /// The area at `place`.
-    pub(crate) fn area(&self, place: Place) -> Area {
-        let above = self.above(place.0).expect("a gap follows each area");
+    /// Where the area at `place` is.
+    #[inline]
+    pub(crate) fn span(&self, place: Place) -> Span {
         let Place(At { leaf, lane }) = place;
-        let start = self.tree.leaves.hole(leaf, lane).end;
-        let span = Span::known(start, self.tree.leaves.start(above.leaf, above.lane));
-        Area { span, tag: self.tree.leaves.note(leaf, lane) }
+        let (start, end) = if lane + 1 < self.tree.leaves.count(leaf) {
+            self.tree.leaves.between(leaf, lane)
+        } else {
+            let above = self.tree.first_after(leaf).expect("a gap follows each area");
+            (self.tree.leaves.hole(leaf, lane).end, self.tree.leaves.start(above.leaf, above.lane))
+        };
+        Span::known(start, end)
+    }
+
+    /// The area at `place`.
+    #[inline]
+    pub(crate) fn area(&self, place: Place) -> Area {
+        Area { span: self.span(place), tag: self.tree.note(place.0) }
     }
 
     /// Makes sure that the next `count` calls of [`insert`](Self::insert) find room, and one more: who takes an area
@@ -125,6 +141,15 @@ impl AreaIndex {
     /// Adds an area, which lies in a gap; room was reserved. O(log n).
     pub(crate) fn insert(&mut self, area: Area) {
         let at = self.tree.entry_at(area.span.start()).expect("room was reserved");
+        self.insert_in(at, area);
+    }
+
+    /// Adds an area right below the one at `above`, in the gap between them; room was reserved. No descent.
+    pub(crate) fn insert_below(&mut self, above: Place, area: Area) {
+        self.insert_in(above.0, area);
+    }
+
+    fn insert_in(&mut self, at: At, area: Area) {
         let hole = self.tree.hole(at);
         assert!(area.span.end() <= hole.end && area.span.start() >= hole.start, "areas overlap");
         self.tree.near.note(area.span.start(), at.leaf);
@@ -148,8 +173,9 @@ impl AreaIndex {
     pub(crate) fn remove(&mut self, place: Place) {
         let Place(at) = place;
         let above = self.above(at).expect("a gap follows each area");
-        let start = self.tree.hole(at).start;
+        let Hole { start, end: area_start } = self.tree.hole(at);
         let end = self.tree.hole(above).end;
+        self.tree.near.note(area_start, at.leaf);
         self.tree.set_note(at, self.tree.note(above));
         self.tree.replace(at, Hole::known(start, end));
         if above.leaf == at.leaf {

@@ -8,9 +8,6 @@ use super::tree::{At, Node, Tree};
 use crate::ranges::index::Rejection;
 use crate::ranges::{Counters, OutOfMetadata, Span};
 
-/// A full leaf shares its holes with a neighbour that has at most this many, before it splits.
-const ROOMY: usize = LANES * 3 / 4;
-
 /// The neighbours with which a freed range has merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Merged {
@@ -43,11 +40,20 @@ impl<N: Note> Tree<N> {
     ///
     /// A few insertions may each take a leaf, and split every block above once. Of many, most share leaves: more than
     /// a dense tree needs is not reserved for them.
+    #[inline]
     pub(super) fn reserve_insertions(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         let leaves = count.min(FEW + count / 8);
         let splits = (leaves * self.height as usize).min(self.inners.in_use() + leaves / 8);
+        if self.leaves.vacant() >= leaves && self.inners.vacant() > splits {
+            return Ok(());
+        }
+        self.reserve_blocks(leaves, splits + 1)
+    }
+
+    #[cold]
+    fn reserve_blocks(&mut self, leaves: usize, inners: usize) -> Result<(), OutOfMetadata> {
         self.leaves.reserve(leaves)?;
-        self.inners.reserve(splits + 1)?;
+        self.inners.reserve(inners)?;
         self.fit_near();
         match &mut self.sizes {
             Some(sizes) => sizes.reserve(self.leaves.numbers()),
@@ -59,8 +65,18 @@ impl<N: Note> Tree<N> {
     fn fit_near(&mut self) {
         if self.height > 0 && self.near.wants(self.leaves.in_use()) {
             let last = self.locate_last().map_or(0, |at| self.hole(at).start);
-            self.near.resize(self.leaves.in_use(), last);
+            self.near.resize(self.leaves.in_use(), self.first_crowded(), last);
         }
+    }
+
+    /// From where on holes are many. Areas may all lie high up; the gap before them says nothing then, and their leaf
+    /// is not the first.
+    fn first_crowded(&self) -> u64 {
+        if !N::EMPTY_HOLES {
+            return 0;
+        }
+        let second = self.first_after(self.leaf_for(0));
+        second.map_or(0, |at| self.hole(at).start)
     }
 
     fn locate_last(&self) -> Option<At> {
@@ -166,7 +182,7 @@ impl<N: Note> Tree<N> {
         let inner = self.inners.get(parent);
         let takes = |neighbour: u32| {
             let (own, other) = (self.leaves.head(leaf), self.leaves.head(neighbour));
-            own.window == other.window && usize::from(other.count) <= ROOMY
+            own.window == other.window && usize::from(other.count) <= N::ROOMY
         };
         let right = (slot + 1 < inner.count()).then(|| inner.child.0[slot + 1]);
         let left = slot.checked_sub(1).map(|left| inner.child.0[left]);
@@ -246,7 +262,7 @@ impl<N: Note> Tree<N> {
         if self.needs_refresh(saturated(length)) {
             self.refresh(node);
         }
-        if count <= FEW && count.is_multiple_of(4) {
+        if count <= N::FEW && count.is_multiple_of(4) {
             self.join_neighbour(node);
         }
     }

@@ -5,6 +5,7 @@
 //! hole may be empty: the area then touches the one below. An area is not stored: it reaches from the end of its hole
 //! to the start of the next.
 
+use super::row::LANES;
 use crate::ranges::Span;
 use core::fmt::Debug;
 
@@ -12,6 +13,12 @@ use core::fmt::Debug;
 pub(super) trait Note: Copy + Default + Debug {
     /// Whether holes may be empty.
     const EMPTY_HOLES: bool;
+    /// A full leaf shares its entries with a neighbour that has at most this many, before it splits.
+    const ROOMY: usize;
+    /// A leaf with so few entries looks for a neighbour to join.
+    const FEW: usize;
+    /// Leaves grow in number by this part at a time.
+    const GROWTH: usize;
 
     /// The lowest number at which a fence may stand behind a hole with this end: what lies behind the fence starts at
     /// or above it, what lies before it starts below, even after the hole was cut at its left edge as far as possible.
@@ -23,10 +30,17 @@ pub(super) trait Note: Copy + Default + Debug {
 
 impl Note for () {
     const EMPTY_HOLES: bool = false;
+    const ROOMY: usize = LANES * 3 / 4;
+    const FEW: usize = LANES * 5 / 8;
+    const GROWTH: usize = 8;
 }
 
+/// An entry is half as large again, and there are more of them: sharing more is worth it.
 impl Note for u32 {
     const EMPTY_HOLES: bool = true;
+    const ROOMY: usize = 29;
+    const FEW: usize = LANES * 3 / 4;
+    const GROWTH: usize = 16;
 }
 
 /// The numbers `start..end`; empty only where the form of the tree allows that.

@@ -189,6 +189,12 @@ impl Inners {
         &mut self.aligned[block as usize * self.classes + class]
     }
 
+    /// How many blocks wait to be taken.
+    #[inline]
+    pub(super) fn vacant(&self) -> usize {
+        self.vacant_count
+    }
+
     /// How many blocks hold children.
     pub(super) fn in_use(&self) -> usize {
         self.blocks.len() - self.vacant_count

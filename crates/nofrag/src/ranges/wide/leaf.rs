@@ -145,6 +145,12 @@ impl<N: Note> Leaves<N> {
         self.heads.len()
     }
 
+    /// How many leaves wait to be taken.
+    #[inline]
+    pub(super) fn vacant(&self) -> usize {
+        self.vacant_count
+    }
+
     /// How many leaves hold holes.
     pub(super) fn in_use(&self) -> usize {
         self.heads.len() - self.vacant_count
@@ -162,6 +168,15 @@ impl<N: Note> Leaves<N> {
     pub(super) fn hole_before_another(&self, leaf: u32, lane: usize) -> Hole {
         let start = self.start(leaf, lane);
         Hole::known(start, start + u64::from(self.rows[leaf as usize].lengths.0[lane]))
+    }
+
+    /// From where to where an area reaches that lies between the holes in lane `lane` and in the next lane.
+    #[inline]
+    pub(super) fn between(&self, leaf: u32, lane: usize) -> (u64, u64) {
+        let base = self.heads[leaf as usize].window << WINDOW_BITS;
+        let Rows { offsets, lengths, .. } = &self.rows[leaf as usize];
+        let start = base + u64::from(offsets.0[lane]) + u64::from(lengths.0[lane]);
+        (start, base + u64::from(offsets.0[lane + 1]))
     }
 
     /// The start of the hole in lane `lane`.
@@ -316,7 +331,7 @@ impl<N: Note> Leaves<N> {
     /// Makes sure that the next `count` calls of [`take_vacant`](Self::take_vacant) find a leaf.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         while self.vacant_count < count {
-            let more = (self.heads.len() / 8).max(count).max(2);
+            let more = (self.heads.len() / N::GROWTH).max(count).max(2);
             self.rows.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
             self.heads.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
             for _ in 0..more {

@@ -17,6 +17,8 @@ const MOST: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Near {
     leaves: Vec<u32>,
+    /// Where the first stretch begins.
+    first: u64,
     /// A stretch is this power of two of numbers.
     shift: u32,
 }
@@ -43,7 +45,7 @@ impl Near {
     /// Numbers beyond the table share entries with those in it.
     #[inline]
     fn entry(&self, at: u64) -> usize {
-        (at >> self.shift) as usize & self.leaves.len().wrapping_sub(1)
+        (at.wrapping_sub(self.first) >> self.shift) as usize & self.leaves.len().wrapping_sub(1)
     }
 
     /// Whether the table is too small for so many leaves.
@@ -61,16 +63,17 @@ impl Near {
         (leaves * PER_LEAF).next_power_of_two().min(MOST)
     }
 
-    /// Makes the table fit `leaves` leaves whose holes start at or below `last`. It forgets its guesses; without memory
-    /// it stays as it is, for guesses are a convenience.
-    pub(super) fn resize(&mut self, leaves: usize, last: u64) {
+    /// Makes the table fit `leaves` leaves whose holes start from `first` to `last`. It forgets its guesses; without
+    /// memory it stays as it is, for guesses are a convenience.
+    pub(super) fn resize(&mut self, leaves: usize, first: u64, last: u64) {
         let size = Near::size_for(leaves);
         if self.reserve(leaves).is_err() {
             return;
         }
         self.leaves.clear();
         self.leaves.resize(size, NIL);
-        self.shift = (u64::BITS - last.leading_zeros()).saturating_sub(size.ilog2());
+        self.first = first;
+        self.shift = (u64::BITS - (last - first).leading_zeros()).saturating_sub(size.ilog2());
     }
 
     /// Bytes that the table holds.

@@ -9,8 +9,9 @@ use super::entry::{Hole, Note};
 use super::leaf::saturated;
 use super::row::{LANE_MAX, LANES, Row, lanes_below};
 use super::sizes::lanes;
-use super::tree::{At, Tree};
+use super::tree::{At, Node, Tree};
 use crate::ranges::{Counters, GapRequest, Request, Span};
+use core::ops::ControlFlow;
 
 /// Holes that best fit under bounds or alignment looks at, smallest first, before it settles for the lowest fit.
 const BEST_CANDIDATES: u32 = 64;
@@ -28,6 +29,28 @@ pub(super) struct Wish {
     pub(super) lane_size: u32,
     /// The alignment class whose maxima guide the search.
     class: Option<usize>,
+}
+
+/// Levels that a path may have: leaves have 32-bit numbers, and two neighbouring blocks hold more than 30 children.
+const MAX_HEIGHT: usize = 15;
+
+/// A block on the way down.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    block: u32,
+    /// Its children that may serve and have not been looked at.
+    left: u32,
+    /// The child in which the upper bound lies, if it lies in this block.
+    bound: Option<u32>,
+}
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// The upper bound lies in it.
+    AtBound,
+    /// All of it lies below.
+    Below,
 }
 
 /// A place for a request: the hole, and what is cut out of it.
@@ -116,38 +139,68 @@ impl<N: Note> Tree<N> {
         if self.cannot_serve(wish) {
             return None;
         }
-        let leaf = self.leaf_for(wish.within.end() - 1);
-        let below = self.leaves.count_up_to(leaf, wish.within.end() - 1);
-        counters.steps += 1;
-        if below > 0 {
-            // The last hole may reach beyond the bound, and then serve less than its length.
-            let at = At { leaf, lane: below - 1 };
-            let hole = self.hole(at);
-            if let Some(span) = wish.highest_in(hole) {
-                return Some(Found { at, hole, span });
+        let last = wish.within.end() - 1;
+        let mut turns = [Turn::default(); MAX_HEIGHT + 1];
+        let mut node = Node { level: self.height, number: self.root };
+        let mut side = Side::AtBound;
+        loop {
+            if node.level == 0 {
+                match self.highest_in_leaf(node.number, side, wish, counters) {
+                    ControlFlow::Break(found) => return found,
+                    ControlFlow::Continue(()) => {}
+                }
+            } else {
+                let mut left = self.promising(node.level, node.number, wish, counters);
+                let bound = match side {
+                    Side::AtBound => Some(self.inners.get(node.number).slot_of(last) as u32),
+                    Side::Below => None,
+                };
+                left &= bound.map_or(u32::MAX, |slot| lanes_below(slot as usize + 1));
+                turns[node.level as usize] = Turn { block: node.number, left, bound };
             }
-        }
-        let at = match self.fits(leaf, wish, counters) & lanes_below(below.saturating_sub(1)) {
-            0 => self.last_fit_before(leaf, wish, counters)?,
-            lanes => At { leaf, lane: lanes.ilog2() as usize },
-        };
-        let hole = self.hole(at);
-        match wish.highest_in(hole) {
-            Some(span) => Some(Found { at, hole, span }),
-            // Below the first leaf looked at, its last hole may be the one that reaches beyond the bound.
-            None if hole.end > wish.within.end() => self.highest_below(at, wish, counters),
-            None => None,
+            // The highest child that is left, of the lowest block on the path that has one.
+            let mut level = node.level.max(1);
+            let slot = loop {
+                match turns.get(level as usize)?.left.checked_ilog2() {
+                    Some(slot) => break slot,
+                    None if level >= self.height => return None,
+                    None => level += 1,
+                }
+            };
+            let turn = &mut turns[level as usize];
+            turn.left &= !(1 << slot);
+            side = if turn.bound == Some(slot) { Side::AtBound } else { Side::Below };
+            let number = self.inners.get(turn.block).child.0[slot as usize];
+            node = Node { level: level - 1, number };
         }
     }
 
-    fn highest_below(&self, at: At, wish: &Wish, counters: &mut Counters) -> Option<Found> {
-        let at = match self.fits(at.leaf, wish, counters) & lanes_below(at.lane) {
-            0 => self.last_fit_before(at.leaf, wish, counters)?,
-            lanes => At { leaf: at.leaf, lane: lanes.ilog2() as usize },
-        };
-        let hole = self.hole(at);
-        let span = wish.highest_in(hole)?;
-        Some(Found { at, hole, span })
+    /// The highest place in one leaf; breaks where lower leaves need not be looked at.
+    fn highest_in_leaf(
+        &self,
+        leaf: u32,
+        side: Side,
+        wish: &Wish,
+        counters: &mut Counters,
+    ) -> ControlFlow<Option<Found>> {
+        let mut fitting = self.fits(leaf, wish, counters);
+        if side == Side::AtBound {
+            fitting &= lanes_below(self.leaves.count_up_to(leaf, wish.within.end() - 1));
+        }
+        while let Some(lane) = fitting.checked_ilog2() {
+            let at = At { leaf, lane: lane as usize };
+            let hole = self.hole(at);
+            match wish.highest_in(hole) {
+                Some(span) => return ControlFlow::Break(Some(Found { at, hole, span })),
+                // It reaches beyond the upper bound, and serves less than its length.
+                None if hole.end > wish.within.end() => fitting &= !(1 << lane),
+                None => return ControlFlow::Break(None),
+            }
+        }
+        if self.leaves.start(leaf, 0) <= wish.within.start() {
+            return ControlFlow::Break(None);
+        }
+        ControlFlow::Continue(())
     }
 
     /// A place in the smallest hole that serves the wish, as exactly as [`SizeBins`](super::sizes::SizeBins) tell sizes
@@ -327,32 +380,6 @@ impl<N: Note> Tree<N> {
                     leaf = at.leaf;
                     (level, number) = (0, leaf);
                 }
-            }
-        }
-    }
-
-    /// The last fitting hole in the leaves before `leaf`.
-    fn last_fit_before(&self, leaf: u32, wish: &Wish, counters: &mut Counters) -> Option<At> {
-        let (mut level, mut number) = (0, leaf);
-        loop {
-            let (parent, slot) = self.believed_parent(level, number)?;
-            (level, number) = (level + 1, parent);
-            let mask = self.promising(level, parent, wish, counters) & lanes_below(slot);
-            if mask == 0 {
-                continue;
-            }
-            number = self.inners.get(parent).child.0[mask.ilog2() as usize];
-            level -= 1;
-            while level > 0 {
-                let mask = self.promising(level, number, wish, counters);
-                let slot = mask.checked_ilog2().unwrap_or(0) as usize;
-                number = self.inners.get(number).child.0[slot];
-                level -= 1;
-            }
-            match self.fits(number, wish, counters) {
-                0 if self.leaves.start(number, 0) <= wish.within.start() => return None,
-                0 => {}
-                lanes => return Some(At { leaf: number, lane: lanes.ilog2() as usize }),
             }
         }
     }

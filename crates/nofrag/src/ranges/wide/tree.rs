@@ -131,16 +131,24 @@ impl<N: Note> Tree<N> {
     /// The last hole that starts at or below `at`.
     #[inline]
     pub(super) fn entry_at(&self, at: u64) -> Option<At> {
+        let near = self.near.leaf(at);
+        if (near as usize) < self.leaves.numbers() {
+            let lane = self.leaves.count_up_to(near, at);
+            // The last hole of a leaf holds what is not above its end; what is above may be the next leaf's.
+            let is_sure = |lane: usize| {
+                lane + 1 < self.leaves.count(near) || at <= self.leaves.hole(near, lane).end
+            };
+            if let Some(lane) = lane.checked_sub(1).filter(|&lane| is_sure(lane)) {
+                return Some(At { leaf: near, lane });
+            }
+        }
         if self.root == NIL {
             return None;
         }
-        let At { leaf, lane } = self.guess(at).unwrap_or_else(|| {
-            let leaf = self.leaf_for(at);
-            At { leaf, lane: self.leaves.count_up_to(leaf, at) }
-        });
-        match lane {
+        let leaf = self.leaf_for(at);
+        match self.leaves.count_up_to(leaf, at) {
             0 => self.last_before(leaf),
-            _ => Some(At { leaf, lane: lane - 1 }),
+            count => Some(At { leaf, lane: count - 1 }),
         }
     }
 
