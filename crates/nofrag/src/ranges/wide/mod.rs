@@ -1,4 +1,4 @@
-//! Wide blocks: nofrag's own index of holes.
+//! Wide blocks: nofrag's own index of holes, and of the areas between them.
 //!
 //! A tree with many children per block. Leaves hold up to 32 holes in address order, each as a 31-bit offset and a
 //! 31-bit length; blocks above hold up to 32 children, each with the length of the largest hole below it and the lowest
@@ -10,15 +10,22 @@
 //! of 2^31 numbers, so alignment can be computed on offsets alone; and a hole whose length a lane cannot hold must be
 //! its leaf's last one, so one field per leaf keeps the true length.
 //!
+//! One tree serves two owners. `WideBlocks` knows holes only. An `AreaIndex` knows what lies between them, too: each
+//! hole, which may be empty there, carries the tag of the area behind it (`entry`), and as the area reaches to the next
+//! hole, nothing else is stored of it. What differs is decided when the code is compiled, so that holes without tags
+//! cost what they cost before there were any.
+//!
 //! Files, bottom up: `entry` (a hole and what is noted of it), `row` (32 lanes), `leaf` and `inner` (the blocks and
 //! their slabs), `near` (guesses instead of descents), `sizes` (which leaf has a hole of which length, for best fit),
 //! `tree` (what it consists of), `maxima` (how blocks know the largest hole below), `balance` (how blocks split and
-//! join), `change` (how holes come and go), `search` (where a request goes), `laws` (what is always true).
+//! join), `change` (how holes come and go), `search` (where a request goes), `largest` (the largest hole inside
+//! bounds), `brackets` (which lengths occur where, for best fit inside bounds), `laws` (what is always true), `areas`
+//! (the area form).
 //!
-//! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, whose lanes are a
-//! third to all in use; blocks are kept for reuse once they were needed, so metadata follows the largest number of
-//! holes there ever was. Nothing is allocated but by a block split, and room for that is reserved before anything
-//! changes.
+//! Costs, with n holes: every operation visits O(log32 n) blocks. A hole takes 8 bytes of its leaf, with a tag 12,
+//! whose lanes are a third to all in use; blocks are kept for reuse once they were needed, so metadata follows the
+//! largest number of holes there ever was. Nothing is allocated but by a block split, and room for that is reserved
+//! before anything changes.
 
 mod areas;
 mod balance;
