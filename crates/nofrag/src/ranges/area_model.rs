@@ -380,3 +380,49 @@ fn random_operations_at_both_ends_of_the_numbers() {
         }
     }
 }
+
+/// A few insertions after one reservation take no more memory, wherever they fall: each may split blocks up to the root
+/// or open a window.
+#[test]
+fn what_was_reserved_is_enough() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let mut index = AreaIndex::default();
+        let mut model = Model::default();
+        // Slots of eight numbers, an area of one or two in each that is taken; many or few slots in a window.
+        let spread = [3, 3, 20, 27, 31][seed as usize % 5];
+        for round in 0..300 {
+            let count = 1 + random.below(12) as usize;
+            index.reserve(count).unwrap();
+            let bytes = index.metadata_bytes();
+            let mut slot = random.below(4000);
+            for tag in 0..=count as u32 {
+                slot = if random.below(2) == 0 { slot + 1 } else { random.below(4000) };
+                let span = Span::sized(slot << spread, 1 + random.below(2)).unwrap();
+                if model.is_free(span) {
+                    index.insert(Area { span, tag });
+                    model.insert(Area { span, tag });
+                }
+            }
+            assert_eq!(index.metadata_bytes(), bytes, "seed {seed}, round {round}, {count}");
+        }
+        index.check().unwrap();
+        assert!(index.iter().eq(model.areas));
+    }
+}
+
+/// A clone reserves room for all of its areas at once; if they are spread over many windows, more blocks are needed
+/// than were reserved.
+#[test]
+fn many_insertions_after_one_reservation() {
+    for spread in [4, 31, 40] {
+        let mut index = AreaIndex::default();
+        index.reserve(5000).unwrap();
+        for tag in 0..5000 {
+            let span = Span::sized(u64::from(tag) << spread, 3).unwrap();
+            index.insert(Area { span, tag });
+        }
+        index.check().unwrap();
+        assert_eq!(index.len(), 5000);
+    }
+}

@@ -162,8 +162,8 @@ impl AreaIndex {
 
     /// Adds an entry where it belongs.
     fn add(&mut self, at: At, entry: Entry<u32>) {
-        if !self.tree.has_room(at.leaf, entry.hole.start) {
-            // Nothing to do unless far more was reserved at a time than a dense index needs: see `reserve_insertions`.
+        if !self.tree.has_room(at.leaf, entry.hole.start) && self.tree.lacks_blocks(at.leaf) {
+            // Only if far more was reserved at a time than a dense index needs: see `reserve_insertions`.
             self.tree.reserve_insertions(1).expect("room was reserved");
         }
         self.tree.insert_at(at, entry);

@@ -50,6 +50,23 @@ impl<N: Note> Tree<N> {
         self.reserve_blocks(leaves, splits + 1)
     }
 
+    /// Whether an insertion into `leaf` or the leaf behind it might need more blocks than wait.
+    pub(super) fn lacks_blocks(&self, leaf: u32) -> bool {
+        let behind = self.first_after(leaf).map(|at| at.leaf);
+        let splits = |leaf: u32| {
+            let mut above = self.leaves.head(leaf).parent;
+            let mut full = 0;
+            while above != NIL && self.inners.get(above).count() == LANES {
+                full += 1;
+                above = self.inners.get(above).parent;
+            }
+            // If all are full, or there is none, a new root comes.
+            full + usize::from(above == NIL)
+        };
+        let most = [Some(leaf), behind].into_iter().flatten().map(splits).max();
+        self.leaves.vacant() == 0 || self.inners.vacant() < most.unwrap_or(0)
+    }
+
     #[cold]
     fn reserve_blocks(&mut self, leaves: usize, inners: usize) -> Result<(), OutOfMetadata> {
         self.leaves.reserve(leaves)?;
