@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{blocks, canary, mmap, ranges, vmallocinfo, vmap};
+use nofrag_fuzz::{blocks, canary, mmap, proc_maps, ranges, vmallocinfo, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -23,13 +23,23 @@ fn noise(seed: u64) -> Vec<u8> {
     data
 }
 
-/// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
-fn damaged(seed: u64) -> Vec<u8> {
+fn damaged_vmallocinfo(seed: u64) -> Vec<u8> {
     const FILES: [&[u8]; 2] =
         [include_bytes!("../seeds/vmallocinfo/real"), include_bytes!("../seeds/vmallocinfo/odd")];
+    damaged(FILES, seed)
+}
+
+fn damaged_maps(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/proc_maps/real"), include_bytes!("../seeds/proc_maps/odd")];
+    damaged(FILES, seed)
+}
+
+/// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
+fn damaged(files: [&[u8]; 2], seed: u64) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut below = |bound: usize| (random.next_u64() % bound.max(1) as u64) as usize;
-    let mut text = FILES[below(FILES.len())].to_vec();
+    let mut text = files[below(files.len())].to_vec();
     text[0] = below(256) as u8;
     for _ in 0..below(12) {
         let from = below(text.len());
@@ -65,7 +75,12 @@ fn address_spaces_hold() {
 
 #[test]
 fn vmallocinfo_is_read() {
-    drive(vmallocinfo::run, damaged, 3_000);
+    drive(vmallocinfo::run, damaged_vmallocinfo, 3_000);
+}
+
+#[test]
+fn maps_are_read() {
+    drive(proc_maps::run, damaged_maps, 3_000);
 }
 
 #[test]

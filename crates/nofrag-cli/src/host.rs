@@ -1,7 +1,8 @@
 //! `nofrag host`: what is fragmented on this host.
 
 mod look;
-mod view;
+mod maps;
+mod text;
 mod vmalloc;
 
 use anyhow::Result;
@@ -19,11 +20,14 @@ pub(crate) struct Args {
 enum Subject {
     /// The kernel's vmalloc space: who holds it, what is lazily freed, which holes are left
     Vmalloc(vmalloc::Args),
+    /// The address space of a process: areas against their limit, holes, what keeps neighbours apart
+    Maps(maps::Args),
 }
 
 /// Shows the subject that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     match &args.subject {
         Subject::Vmalloc(args) => vmalloc::execute(args),
+        Subject::Maps(args) => maps::execute(args),
     }
 }

@@ -70,6 +70,72 @@ pub fn kptr_restrict(text: &str) -> Result<u8, FieldError> {
     text.trim().parse().map_err(|_| FieldError::NotANumber)
 }
 
+/// The number that is all of a file, such as `/proc/sys/vm/max_map_count`.
+///
+/// # Errors
+/// See [`FieldError`].
+pub fn number(text: &str) -> Result<u64, FieldError> {
+    match text.trim() {
+        "" => Err(FieldError::Missing),
+        text => text.parse().map_err(|_| FieldError::NotANumber),
+    }
+}
+
+/// The hexadecimal number that is all of a file, such as `/proc/PID/personality`.
+///
+/// # Errors
+/// See [`FieldError`].
+pub fn hexadecimal(text: &str) -> Result<u64, FieldError> {
+    match text.trim() {
+        "" => Err(FieldError::Missing),
+        text => u64::from_str_radix(text, 16).map_err(|_| FieldError::NotANumber),
+    }
+}
+
+/// A field of `/proc/PID/status`, as text.
+///
+/// # Errors
+/// [`FieldError::Missing`] when it is not there.
+pub fn status<'a>(text: &'a str, field: &str) -> Result<&'a str, FieldError> {
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields
+        .find(|(name, _)| *name == field)
+        .map(|(_, value)| value.trim())
+        .ok_or(FieldError::Missing)
+}
+
+/// What a process may use of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// So many bytes.
+    Bytes(u64),
+    /// As much as there is.
+    Unlimited,
+}
+
+impl serde::Serialize for Limit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Limit::Bytes(bytes) => serializer.serialize_u64(*bytes),
+            Limit::Unlimited => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
+/// The soft limit in a line of `/proc/PID/limits`, such as `Max stack size`.
+///
+/// # Errors
+/// See [`FieldError`].
+pub fn soft_limit(text: &str, name: &str) -> Result<Limit, FieldError> {
+    let values =
+        text.lines().find_map(|line| line.strip_prefix(name)).ok_or(FieldError::Missing)?;
+    match values.split_ascii_whitespace().next() {
+        None => Err(FieldError::Missing),
+        Some("unlimited") => Ok(Limit::Unlimited),
+        Some(value) => value.parse().map(Limit::Bytes).map_err(|_| FieldError::NotANumber),
+    }
+}
+
 /// The first two numbers of a kernel release such as `6.18.44-generic`.
 ///
 /// # Errors
@@ -122,6 +188,24 @@ mod tests {
         assert_eq!(release_version("7.3-rc7"), Ok((7, 3)));
         assert_eq!(release_version("linux"), Err(FieldError::NotANumber));
         assert_eq!(release_version("6"), Err(FieldError::Missing));
+    }
+
+    #[test]
+    fn what_a_process_says_of_itself() {
+        assert_eq!((number("65530\n"), number("x")), (Ok(65_530), Err(FieldError::NotANumber)));
+        assert_eq!(
+            (hexadecimal("00040000\n"), hexadecimal("")),
+            (Ok(0x4_0000), Err(FieldError::Missing))
+        );
+        let text = "Name:\tcat: x\nThreads:\t12\n";
+        assert_eq!((status(text, "Name"), status(text, "Threads")), (Ok("cat: x"), Ok("12")));
+        assert_eq!(status(text, "State"), Err(FieldError::Missing));
+        let limits = "Limit Soft Hard Units\nMax stack size 8388608 unlimited bytes\n\
+                      Max address space unlimited unlimited bytes\nMax file size\n";
+        assert_eq!(soft_limit(limits, "Max stack size"), Ok(Limit::Bytes(8 << 20)));
+        assert_eq!(soft_limit(limits, "Max address space"), Ok(Limit::Unlimited));
+        assert_eq!(soft_limit(limits, "Max file size"), Err(FieldError::Missing));
+        assert_eq!(soft_limit(limits, "Max file locks"), Err(FieldError::Missing));
     }
 
     /// Oracle 12: the table of limits.

@@ -16,6 +16,8 @@ pub mod fields;
 pub mod finding;
 pub mod layout;
 pub mod picture;
+pub mod proc_maps;
+pub mod process;
 pub mod region;
 pub mod source;
 pub mod unhash;

@@ -1,11 +1,27 @@
-//! A region as one line of cells.
+//! A space as one line of cells.
 //!
 //! A space of 32 TiB with 70 MiB in use, drawn to scale, is a blank line. So a hole that would fill more than half of
 //! the line is cut out and stands there as one gap with its size, again and again; what remains is drawn to one scale.
 
 use nofrag::ranges::Span;
 
-use crate::region::{Region, State};
+/// An area as it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stroke {
+    /// Where it lies.
+    pub span: Span,
+    /// With which ink.
+    pub ink: Ink,
+}
+
+/// What tells areas in a picture apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// In use.
+    Solid,
+    /// Taken, but not in use: freed and not yet purged, or not to be touched.
+    Faint,
+}
 
 /// A part of the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +38,10 @@ pub enum Piece {
 /// What the bytes of one cell are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// In use.
-    pub live_bytes: u64,
-    /// Freed, not yet purged.
-    pub lazy_bytes: u64,
+    /// [`Ink::Solid`].
+    pub solid_bytes: u64,
+    /// [`Ink::Faint`].
+    pub faint_bytes: u64,
     /// Free.
     pub free_bytes: u64,
 }
@@ -33,12 +49,13 @@ pub struct Cell {
 /// More gaps than this make the line harder to read than a long one.
 const MAX_GAPS: usize = 3;
 
-/// Draws `region` with `cells` cells in all, at least one for each piece between gaps. O(areas + cells).
+/// Draws `space` and the areas in it, which ascend, with `cells` cells in all, at least one for each piece between
+/// gaps. O(areas + cells).
 #[must_use]
-pub fn draw(region: &Region, cells: usize) -> Vec<Piece> {
-    let holes = holes(region);
-    let gaps = gaps(&holes, region.span.len());
-    let islands = islands(region.span, &gaps);
+pub fn draw(space: Span, areas: &[Stroke], cells: usize) -> Vec<Piece> {
+    let holes = holes(space, areas);
+    let gaps = gaps(&holes, space.len());
+    let islands = islands(space, &gaps);
     let drawn: u64 = islands.iter().flatten().map(|island| island.len()).sum();
     let mut pieces = Vec::new();
     for (index, island) in islands.iter().enumerate() {
@@ -48,29 +65,29 @@ pub fn draw(region: &Region, cells: usize) -> Vec<Piece> {
         if let Some(island) = island {
             let share = cells as u128 * u128::from(island.len()) / u128::from(drawn);
             let share = (share as usize).max(1);
-            pieces.push(Piece::Cells(fill(*island, share, region)));
+            pieces.push(Piece::Cells(fill(*island, share, areas)));
         }
     }
     pieces
 }
 
-/// The holes of the region by address.
-fn holes(region: &Region) -> Vec<Span> {
+/// The holes of the space by address.
+fn holes(space: Span, areas: &[Stroke]) -> Vec<Span> {
     let mut holes = Vec::new();
-    let mut free_from = region.span.start();
-    for area in &region.areas {
+    let mut free_from = space.start();
+    for area in areas {
         holes.extend(Span::new(free_from, area.span.start()));
         free_from = free_from.max(area.span.end());
     }
-    holes.extend(Span::new(free_from, region.span.end()));
+    holes.extend(Span::new(free_from, space.end()));
     holes
 }
 
 /// The holes to cut out, by address.
-fn gaps(holes: &[Span], region_bytes: u64) -> Vec<Span> {
+fn gaps(holes: &[Span], space_bytes: u64) -> Vec<Span> {
     let mut by_size = holes.to_vec();
     by_size.sort_unstable_by_key(|hole| std::cmp::Reverse(hole.len()));
-    let mut drawn = region_bytes;
+    let mut drawn = space_bytes;
     let too_long = by_size.into_iter().take(MAX_GAPS).take_while(|hole| {
         let cut = hole.len() > drawn / 2;
         drawn -= if cut { hole.len() } else { 0 };
@@ -82,27 +99,27 @@ fn gaps(holes: &[Span], region_bytes: u64) -> Vec<Span> {
 }
 
 /// What lies before, between and behind the gaps; `None` where that is nothing.
-fn islands(region: Span, gaps: &[Span]) -> Vec<Option<Span>> {
-    let starts = std::iter::once(region.start()).chain(gaps.iter().map(|gap| gap.end()));
-    let ends = gaps.iter().map(|gap| gap.start()).chain(std::iter::once(region.end()));
+fn islands(space: Span, gaps: &[Span]) -> Vec<Option<Span>> {
+    let starts = std::iter::once(space.start()).chain(gaps.iter().map(|gap| gap.end()));
+    let ends = gaps.iter().map(|gap| gap.start()).chain(std::iter::once(space.end()));
     starts.zip(ends).map(|(start, end)| Span::new(start, end).ok()).collect()
 }
 
 /// Divides `island` into `count` cells and counts what is in each.
-fn fill(island: Span, count: usize, region: &Region) -> Vec<Cell> {
+fn fill(island: Span, count: usize, areas: &[Stroke]) -> Vec<Cell> {
     let count = count.min(usize::try_from(island.len()).unwrap_or(count));
     let edge = |index: usize| {
         let offset = u128::from(island.len()) * index as u128 / count as u128;
         island.start() + offset as u64
     };
-    let mut next = region.areas.partition_point(|area| area.span.end() <= island.start());
+    let mut next = areas.partition_point(|area| area.span.end() <= island.start());
     let mut counted_to = island.start();
     let mut cells = Vec::with_capacity(count);
     for index in 0..count {
         let (start, end) = (edge(index), edge(index + 1));
         let mut cell = Cell::default();
-        while let Some(area) = region.areas.get(next).filter(|area| area.span.start() < end) {
-            count_area(&mut cell, area.span, area.state, counted_to.max(start), end);
+        while let Some(area) = areas.get(next).filter(|area| area.span.start() < end) {
+            count_area(&mut cell, *area, counted_to.max(start), end);
             counted_to = counted_to.max(area.span.end().min(end));
             if area.span.end() > end {
                 break; // the rest of it belongs to the cells that follow
@@ -110,50 +127,41 @@ fn fill(island: Span, count: usize, region: &Region) -> Vec<Cell> {
             next += 1;
         }
         counted_to = counted_to.max(end);
-        cell.free_bytes = end - start - cell.live_bytes - cell.lazy_bytes;
+        cell.free_bytes = end - start - cell.solid_bytes - cell.faint_bytes;
         cells.push(cell);
     }
     cells
 }
 
-fn count_area(cell: &mut Cell, area: Span, state: State, from: u64, to: u64) {
-    let Ok(part) = Span::new(area.start().max(from), area.end().min(to)) else { return };
-    match state {
-        State::Live => cell.live_bytes += part.len(),
-        State::Lazy => cell.lazy_bytes += part.len(),
+fn count_area(cell: &mut Cell, area: Stroke, from: u64, to: u64) {
+    let (start, end) = (area.span.start().max(from), area.span.end().min(to));
+    let Ok(part) = Span::new(start, end) else { return };
+    match area.ink {
+        Ink::Solid => cell.solid_bytes += part.len(),
+        Ink::Faint => cell.faint_bytes += part.len(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::{Bounds, Name, Placed};
 
-    fn region(end: u64, areas: &[(u64, u64, State)]) -> Region {
-        let placed = |&(start, end, state): &(u64, u64, State)| Placed {
+    /// `#` mostly solid, `~` mostly faint, `.` mostly free; a gap is its size in brackets.
+    fn check_picture(end: u64, areas: &[(u64, u64, Ink)], cells: usize, expected: &str) {
+        let stroke = |&(start, end, ink): &(u64, u64, Ink)| Stroke {
             span: Span::new(start, end).unwrap(),
-            state,
-            line: 0,
+            ink,
         };
-        Region {
-            name: Name::Vmalloc,
-            span: Span::new(0, end).unwrap(),
-            bounds: Bounds::Exact { why: String::new() },
-            areas: areas.iter().map(placed).collect(),
-        }
-    }
-
-    /// `#` mostly live, `~` mostly lazy, `.` mostly free; a gap is its size in brackets.
-    fn check_picture(region: &Region, cells: usize, expected: &str) {
+        let areas: Vec<Stroke> = areas.iter().map(stroke).collect();
         let mut picture = String::new();
-        for piece in draw(region, cells) {
+        for piece in draw(Span::new(0, end).unwrap(), &areas, cells) {
             match piece {
                 Piece::Gap { bytes } => picture += &format!("[{bytes}]"),
                 Piece::Cells(cells) => picture.extend(cells.iter().map(|cell| {
-                    let most = cell.live_bytes.max(cell.lazy_bytes).max(cell.free_bytes);
+                    let most = cell.solid_bytes.max(cell.faint_bytes).max(cell.free_bytes);
                     if most == cell.free_bytes {
                         '.'
-                    } else if most == cell.live_bytes {
+                    } else if most == cell.solid_bytes {
                         '#'
                     } else {
                         '~'
@@ -166,31 +174,31 @@ mod tests {
 
     #[test]
     fn to_scale_when_nothing_dominates() {
-        let areas = [(0, 10, State::Live), (20, 30, State::Lazy), (30, 40, State::Live)];
-        check_picture(&region(40, &areas), 4, "#.~#");
-        check_picture(&region(40, &areas), 8, "##..~~##");
+        let areas = [(0, 10, Ink::Solid), (20, 30, Ink::Faint), (30, 40, Ink::Solid)];
+        check_picture(40, &areas, 4, "#.~#");
+        check_picture(40, &areas, 8, "##..~~##");
     }
 
     #[test]
     fn a_long_hole_becomes_a_gap() {
-        let areas = [(0, 10, State::Live), (1010, 1020, State::Live)];
-        check_picture(&region(1020, &areas), 4, "##[1000]##");
-        check_picture(&region(1020, &areas[..1]), 4, "####[1010]");
-        check_picture(&region(1020, &areas[1..]), 4, "[1010]####");
-        check_picture(&region(1020, &[]), 4, "[1020]");
+        let areas = [(0, 10, Ink::Solid), (1010, 1020, Ink::Solid)];
+        check_picture(1020, &areas, 4, "##[1000]##");
+        check_picture(1020, &areas[..1], 4, "####[1010]");
+        check_picture(1020, &areas[1..], 4, "[1010]####");
+        check_picture(1020, &[], 4, "[1020]");
     }
 
     #[test]
     fn an_area_over_many_cells_fills_them() {
-        check_picture(&region(100, &[(10, 96, State::Live)]), 10, ".#########");
-        check_picture(&region(3, &[(0, 3, State::Live)]), 10, "###");
+        check_picture(100, &[(10, 96, Ink::Solid)], 10, ".#########");
+        check_picture(3, &[(0, 3, Ink::Solid)], 10, "###");
     }
 
     /// Lines that claim the same range are counted once, so a cell never holds more than its bytes.
     #[test]
     fn overlaps_do_not_overflow() {
-        let areas = [(0, 30, State::Live), (10, 20, State::Lazy), (10, 40, State::Live)];
-        check_picture(&region(40, &areas), 4, "####");
-        check_picture(&region(40, &[(0, 40, State::Lazy), (0, 40, State::Live)]), 4, "~~~~");
+        let areas = [(0, 30, Ink::Solid), (10, 20, Ink::Faint), (10, 40, Ink::Solid)];
+        check_picture(40, &areas, 4, "####");
+        check_picture(40, &[(0, 40, Ink::Faint), (0, 40, Ink::Solid)], 4, "~~~~");
     }
 }

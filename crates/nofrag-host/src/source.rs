@@ -12,7 +12,7 @@
 //! | `proc/sys/kernel/osrelease` | the same on arm64, and the heading |
 //!
 //! Only the first is required. Each file is read once and whole: 120 bytes or less per area, and a busy host has some
-//! thousand.
+//! thousand. What a process shows of itself is read by [`process`].
 
 use std::fs;
 use std::io;
@@ -22,6 +22,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::fields::{self, FieldError};
+
+pub mod process;
 
 /// Whose files are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,17 +160,8 @@ pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
     let length = "the bounds of the vmalloc range";
     let total = |text: &str| fields::meminfo_bytes(text, "VmallocTotal");
     let used = |text: &str| fields::meminfo_bytes(text, "VmallocUsed");
-    let word = |text: &str| match text.trim() {
-        "" => Err(FieldError::Missing),
-        word => Ok(word.to_owned()),
-    };
     let advice = "advice on hidden addresses";
-    let arch = match root {
-        Root::Live => files.try_value("proc/sys/kernel/arch", word).or_else(own_arch),
-        Root::Captured(_) => {
-            files.value("proc/sys/kernel/arch", "telling modules from the vmalloc range", word)
-        }
-    };
+    let arch = files.arch("telling modules from the vmalloc range");
     Sources {
         vmallocinfo,
         cpus_online,
@@ -181,9 +174,29 @@ pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
     }
 }
 
+/// A file that is one word.
+fn word(text: &str) -> Result<String, FieldError> {
+    match text.trim() {
+        "" => Err(FieldError::Missing),
+        word => Ok(word.to_owned()),
+    }
+}
+
 /// The kernel has had the file since 6.1; before, the program's own architecture is the host's.
 fn own_arch() -> Option<String> {
     Some(std::env::consts::ARCH.to_owned())
+}
+
+/// Reads one small file; the error says what is not shown for want of it.
+pub(crate) fn read_small<T>(
+    root: &Root,
+    relative: &str,
+    costs: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, FieldError>,
+) -> Result<T, Missing> {
+    let mut files = Files { root, missing: Vec::new() };
+    let value = files.value(relative, costs, parse);
+    value.ok_or_else(|| files.missing.remove(0))
 }
 
 struct Files<'a> {
@@ -192,6 +205,15 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
+    /// The architecture as the kernel names it.
+    fn arch(&mut self, costs: &'static str) -> Option<String> {
+        const ARCH: &str = "proc/sys/kernel/arch";
+        match self.root {
+            Root::Live => self.try_value(ARCH, word).or_else(own_arch),
+            Root::Captured(_) => self.value(ARCH, costs, word),
+        }
+    }
+
     fn value<T>(
         &mut self,
         relative: &str,

@@ -180,7 +180,15 @@ impl RegionReport {
     /// The region as a line of about `cells` cells.
     #[must_use]
     pub fn draw(&self, cells: usize) -> Vec<picture::Piece> {
-        picture::draw(&self.region, cells)
+        let stroke = |area: &region::Placed| picture::Stroke {
+            span: area.span,
+            ink: match area.state {
+                State::Live => picture::Ink::Solid,
+                State::Lazy => picture::Ink::Faint,
+            },
+        };
+        let areas: Vec<_> = self.region.areas.iter().map(stroke).collect();
+        picture::draw(self.region.span, &areas, cells)
     }
 }
 
@@ -347,6 +355,6 @@ fn region_report(region: Region, page_bytes: u64) -> Result<RegionReport, Layout
     })
 }
 
-fn as_hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{address:#018x}"))
 }

@@ -1,5 +1,7 @@
 //! `nofrag host vmalloc`.
 
+mod view;
+
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -9,7 +11,6 @@ use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
 use nofrag_host::vmalloc as survey;
 
 use super::look::Look;
-use super::view;
 use crate::{Status, output};
 
 const AFTER_HELP: &str = "\

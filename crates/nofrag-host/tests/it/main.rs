@@ -3,5 +3,7 @@
 mod findings;
 mod live;
 mod parser;
+mod proc_maps;
+mod process;
 mod regressions;
 mod survey;

@@ -1,14 +1,13 @@
 //! The report of `nofrag host vmalloc` as text for people.
 
-use comfy_table::{CellAlignment, Table, presets};
-use nofrag_host::finding::{Finding, Severity, bytes_text};
+use nofrag_host::finding::bytes_text;
 use nofrag_host::layout::Room;
-use nofrag_host::picture::{Cell, Piece};
 use nofrag_host::region::Bounds;
 use nofrag_host::source::{Root, VMALLOCINFO};
 use nofrag_host::vmalloc::{Group, RegionReport, Report};
 
-use super::look::{Glyphs, Look};
+use crate::host::look::Look;
+use crate::host::text::{self, Numbers, hanging, percent, plural, sentence, wrapped};
 
 /// The whole page.
 pub(crate) fn page(report: &Report, root: &Root, max_callers: usize, look: Look) -> String {
@@ -23,8 +22,8 @@ pub(crate) fn page(report: &Report, root: &Root, max_callers: usize, look: Look)
     if let Some(why) = &report.no_regions_because {
         sections.push(wrapped("Holes are not shown: ", why, look));
     }
-    sections.extend(missing(report, look));
-    sections.push(findings(&report.findings, look));
+    sections.extend(text::missing(&report.missing, look));
+    sections.push(text::findings(&report.findings, look));
     sections.join("\n")
 }
 
@@ -143,7 +142,7 @@ fn region_section(region: &RegionReport, look: Look) -> String {
     let mut text = hanging(&format!("{}: ", region.name.text()), 2, &place, look);
     let bounds = format!("{} ({})", region.bounds.word(), region.bounds.why());
     text += &wrapped("  bounds ", &bounds, look);
-    text += &hole_map(region, look);
+    text += &text::hole_map(|cells| region.draw(cells), "unpurged", look);
     text += &holes(region);
     text += &largest(region, look);
     text
@@ -167,54 +166,6 @@ fn caveats(report: &Report, look: Look) -> Option<String> {
 /// Since 6.9 purged areas of the vmalloc range wait in pools per node.
 fn has_pools(release: &str) -> bool {
     nofrag_host::fields::release_version(release).is_ok_and(|version| version >= (6, 9))
-}
-
-fn hole_map(region: &RegionReport, look: Look) -> String {
-    const GAP_COLUMNS: usize = 20;
-    let gaps = |piece: &Piece| matches!(piece, Piece::Gap { .. });
-    let count = region.draw(1).iter().filter(|piece| gaps(piece)).count();
-    let cells = look.width.saturating_sub(4 + count * GAP_COLUMNS).max(8);
-    let mut map = String::from("  ");
-    for piece in region.draw(cells) {
-        match piece {
-            Piece::Cells(cells) => map.extend(cells.iter().map(|cell| glyph(cell, look.glyphs))),
-            Piece::Gap { bytes } => map += &format!("<{} free>", bytes_text(bytes)),
-        }
-    }
-    let shades = shades(look.glyphs);
-    let legend = format!(
-        "in use {}, mostly unpurged {} (from a little to all of a cell), free {}",
-        shades.live, shades.lazy, shades.free
-    );
-    map + "\n" + &wrapped("  ", &legend, look)
-}
-
-/// The characters of the map, each row from a little to all of a cell.
-struct Shades {
-    live: &'static str,
-    lazy: &'static str,
-    free: char,
-}
-
-const fn shades(glyphs: Glyphs) -> Shades {
-    match glyphs {
-        Glyphs::Unicode => Shades { live: "▂▄▆█", lazy: "░▒▓", free: '·' },
-        Glyphs::Ascii => Shades { live: "-+*#", lazy: ",;%", free: '.' },
-    }
-}
-
-/// A cell shows as free only if nothing is in it: what is small must not vanish.
-fn glyph(cell: &Cell, look: Glyphs) -> char {
-    let shades = shades(look);
-    let taken = cell.live_bytes + cell.lazy_bytes;
-    if taken == 0 {
-        return shades.free;
-    }
-    let row = if cell.live_bytes >= cell.lazy_bytes { shades.live } else { shades.lazy };
-    let count = row.chars().count() as u128;
-    let bytes = u128::from(taken) + u128::from(cell.free_bytes);
-    let level = (u128::from(taken) * count).div_ceil(bytes) - 1;
-    row.chars().nth(level as usize).expect("a part of the cell is at most the cell")
 }
 
 fn holes(region: &RegionReport) -> String {
@@ -265,139 +216,4 @@ fn largest(region: &RegionReport, look: Look) -> String {
 
 fn exact(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", bytes_text(bytes))
-}
-
-fn missing(report: &Report, look: Look) -> Option<String> {
-    let lines = report.missing.iter().map(|missing| {
-        let text = format!("{}: {}; it costs {}", missing.path, missing.why, missing.costs);
-        wrapped("Not read: ", &text, look)
-    });
-    let text: String = lines.collect();
-    (!text.is_empty()).then_some(text)
-}
-
-fn findings(findings: &[Finding], look: Look) -> String {
-    if findings.is_empty() {
-        return "Findings: none\n".to_owned();
-    }
-    let mut text = String::from("Findings\n");
-    for (index, finding) in findings.iter().enumerate() {
-        let severity = match finding.severity {
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        };
-        let first = format!("{:2}. {severity} {}: ", index + 1, finding.id);
-        text += &hanging(&first, 4, &sentence(&finding.evidence), look);
-        text += &wrapped("    So: ", &sentence(&finding.consequence), look);
-        text += &wrapped("    Do: ", &sentence(&finding.help), look);
-    }
-    text
-}
-
-fn sentence(text: &str) -> String {
-    format!("{text}.")
-}
-
-fn plural(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
-fn percent(part: u64, whole: u64) -> String {
-    match whole {
-        0 => "-".to_owned(),
-        whole => format!("{:.1} %", part as f64 * 100.0 / whole as f64),
-    }
-}
-
-/// `lead` and `text`, broken at spaces; what follows the first line is indented as far as `lead`.
-fn wrapped(lead: &str, text: &str, look: Look) -> String {
-    hanging(lead, lead.chars().count(), text, look)
-}
-
-/// `lead` and `text`, broken at spaces; what follows the first line is indented by `indent`.
-fn hanging(lead: &str, indent: usize, text: &str, look: Look) -> String {
-    let mut out = lead.to_owned();
-    let mut column = lead.chars().count();
-    let mut first = true;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if !first && column + 1 + length > look.width {
-            out += "\n";
-            out += &" ".repeat(indent);
-            column = indent;
-        } else if !first {
-            out += " ";
-            column += 1;
-        }
-        out += word;
-        column += length;
-        first = false;
-    }
-    out + "\n"
-}
-
-/// A table whose first column is text and whose others are numbers.
-struct Numbers {
-    table: Table,
-}
-
-impl Numbers {
-    fn new(header: &[&str]) -> Numbers {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(header);
-        for column in 0..header.len() {
-            let column = table.column_mut(column).expect("the header made this column");
-            column.set_padding((0, 2));
-        }
-        for column in 1..header.len() {
-            let column = table.column_mut(column).expect("the header made this column");
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        Numbers { table }
-    }
-
-    fn row(&mut self, cells: Vec<String>) {
-        self.table.add_row(cells);
-    }
-
-    fn text(&self) -> String {
-        self.table.trim_fmt() + "\n"
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NARROW: Look = Look { glyphs: Glyphs::Ascii, width: 20 };
-
-    #[test]
-    fn text_is_broken_at_the_width() {
-        assert_eq!(
-            wrapped("So: ", "one two three four five", NARROW),
-            "So: one two three\n    four five\n"
-        );
-        assert_eq!(
-            wrapped("", "averyverylongwordthatfitsnowhere", NARROW),
-            "averyverylongwordthatfitsnowhere\n"
-        );
-    }
-
-    #[test]
-    fn small_things_do_not_vanish_from_the_map() {
-        let cell = |live_bytes, lazy_bytes, free_bytes| Cell { live_bytes, lazy_bytes, free_bytes };
-        let shown = [
-            (0, 0, 9),
-            (1, 0, 99),
-            (2, 0, 2),
-            (5, 0, 2),
-            (9, 0, 0),
-            (0, 1, 99),
-            (0, 5, 4),
-            (1, 2, 0),
-            (0, 0, 0),
-        ]
-        .map(|(live, lazy, free)| glyph(&cell(live, lazy, free), Glyphs::Ascii));
-        assert_eq!(shown.iter().collect::<String>(), ".-+*#,;%.");
-    }
 }

@@ -1,0 +1,159 @@
+//! `nofrag host maps`.
+
+mod view;
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use nofrag_host::finding::Severity;
+use nofrag_host::process::growth::Earlier;
+use nofrag_host::process::ranking;
+use nofrag_host::process::replay::Which;
+use nofrag_host::process::survey;
+use nofrag_host::source::Root;
+use nofrag_host::source::process::{self, Depth, Whose};
+
+use super::look::Look;
+use crate::{Status, output};
+
+const AFTER_HELP: &str = "\
+The kernel shows the areas of a process to its owner and to root. Reading /proc/PID/smaps, which
+says why neighbours do not merge, walks the page tables of the process: on one with hundreds of
+gigabytes that takes seconds, during which it cannot map; --maps-only reads /proc/PID/maps instead.
+
+Examples:
+  nofrag host maps 1234                     the process with this number
+  nofrag host maps                          this command itself, to see what there is to see
+  nofrag host maps 1234 --every 10          two looks, 10 seconds apart: growth and forecast
+  nofrag host maps --all                    all processes, nearest to vm.max_map_count first
+  nofrag host maps --root DIR               a captured process: DIR/proc/PID/smaps and its neighbours
+  nofrag host maps 1234 --json              for machines (schema nofrag.host.maps)
+
+Exit status:
+  0  shown, and nothing needs attention (there may be notes)
+  1  shown, and at least one finding is a warning
+  2  bad use, or the areas could not be read: no such process, or not yours";
+
+/// What `nofrag host maps` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The number of the process, or `self`; without it this command itself, or the only one captured
+    #[arg(value_name = "PID", value_parser = parse_pid)]
+    pid: Option<Whose>,
+
+    /// Look at the host captured in DIR instead of this one
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// List all processes instead, nearest to the limit of areas first
+    #[arg(long, conflicts_with_all = ["pid", "every", "maps_only", "replay"])]
+    all: bool,
+
+    /// Look twice, SECONDS apart, and say how the areas grow and when the limit is reached
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "root")]
+    every: Option<Duration>,
+
+    /// Do not read smaps: a microsecond per area, but most merge blockers stay unknown
+    #[arg(long)]
+    maps_only: bool,
+
+    /// Which placements are tried on the same mappings
+    #[arg(long, value_enum, default_value_t = Replays::Quick)]
+    replay: Replays,
+
+    /// Print JSON for machines: one object, schema nofrag.host.maps (with --all nofrag.host.maps-ranking)
+    #[arg(long)]
+    json: bool,
+
+    /// How many names, reasons or processes a table shows
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+}
+
+/// Which placements are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Replays {
+    /// None
+    None,
+    /// All, those that walk from area to area only up to 4,096 mappings
+    Quick,
+    /// All, however long it takes
+    All,
+}
+
+impl From<Replays> for Which {
+    fn from(replays: Replays) -> Which {
+        match replays {
+            Replays::None => Which::None,
+            Replays::Quick => Which::Quick,
+            Replays::All => Which::All,
+        }
+    }
+}
+
+fn parse_pid(text: &str) -> Result<Whose, String> {
+    match text {
+        "self" => Ok(Whose::Own),
+        text => text.parse().map(Whose::Pid).map_err(|_| "neither a number nor `self`".to_owned()),
+    }
+}
+
+/// A wait of up to a day: for longer, look twice with --json.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match seconds {
+        s if (0.01..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        _ => Err("not between 0.01 and 86400 seconds".to_owned()),
+    }
+}
+
+/// Reads, computes and prints.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let root = args.root.clone().map_or(Root::Live, Root::Captured);
+    if args.all {
+        return execute_all(args, &root);
+    }
+    let whose = match args.pid {
+        Some(whose) => whose,
+        None => process::default_process(&root)?,
+    };
+    let earlier = args.every.map(|wait| look_and_wait(&root, whose, wait)).transpose()?;
+    let depth = if args.maps_only { Depth::Maps } else { Depth::Smaps };
+    let sources = process::read(&root, whose, depth)?;
+    let earlier = earlier.map(|(parsed, seen)| Earlier { parsed, before: seen.elapsed() });
+    let report = survey(&sources, earlier.as_ref(), args.replay.into())
+        .map_err(|why| anyhow!("process {whose}: {why}"))?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
+        output::print(&view::page(&report, &path, args.top, Look::of_stdout()))?;
+    }
+    let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
+    Ok(if warns { Status::Warned } else { Status::Done })
+}
+
+/// The first of two looks, and when it was.
+fn look_and_wait(
+    root: &Root,
+    whose: Whose,
+    wait: Duration,
+) -> Result<(nofrag_host::proc_maps::Parsed, Instant)> {
+    let parsed = process::read_maps(root, whose)?;
+    let seen = Instant::now();
+    thread::sleep(wait);
+    Ok((parsed, seen))
+}
+
+fn execute_all(args: &Args, root: &Root) -> Result<Status> {
+    let ranking = ranking::rank(root)?;
+    if args.json {
+        output::print_json(&ranking)?;
+    } else {
+        output::print(&view::ranking(&ranking, args.top, Look::of_stdout()))?;
+    }
+    Ok(if ranking.warns() { Status::Warned } else { Status::Done })
+}

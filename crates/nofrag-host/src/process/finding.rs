@@ -1,0 +1,292 @@
+//! What needs attention in an address space, with its evidence, what follows from it, and what helps.
+//!
+//! As in [`crate::finding`], each is a pure function of the [`Report`].
+
+use nofrag::mmap::MergeBlocker;
+
+use super::Report;
+use super::blockers::{Blocker, BlockerGroup};
+use super::ranking::NEAR;
+use super::room::StoppedBy;
+use super::window::{Certainty, Width};
+use crate::finding::{Finding, Severity, bytes_text};
+
+/// All findings about `report`, most urgent first.
+#[must_use]
+pub fn findings(report: &Report) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = [
+        damaged(report),
+        areas_near_limit(report),
+        limit_soon(report),
+        space_tight(report),
+        limit_of_bytes(report),
+        guards_dominate(report),
+        neighbours_apart(report),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+fn damaged(report: &Report) -> Option<Finding> {
+    let process = &report.process;
+    let evidence = match (report.malformed.first(), process.cut_off) {
+        (Some(first), _) => format!(
+            "{} of {} lines cannot be read, the first is line {}: {}",
+            process.malformed_lines, process.lines, first.line, first.problem
+        ),
+        (None, true) => format!("line {}, the last one, has no end", process.lines),
+        (None, false) => return None,
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        id: "file-damaged",
+        evidence,
+        consequence: "areas may be missing from every figure".to_owned(),
+        help: "read again; of a captured host, copy the file again with one `cat`".to_owned(),
+    })
+}
+
+/// What helps a process with too many areas, beside a higher limit.
+fn how_to_need_fewer(report: &Report) -> String {
+    let mut advice = Vec::new();
+    let areas = report.count.areas;
+    if report.no_access.guard_areas > areas / 4 {
+        advice.push(
+            "guards cost two areas for each piece they protect: install them with \
+             MADV_GUARD_INSTALL (Linux 6.13), which costs none, or make stacks without a guard area",
+        );
+    }
+    if let Some(group) = report.neighbours.groups.first().filter(|group| group.pairs > areas / 4) {
+        advice.push(help_for(group.blocker));
+    }
+    if advice.is_empty() {
+        advice.push("map fewer and larger pieces: see which names hold most areas");
+    }
+    advice.join("; ")
+}
+
+/// What to do about neighbours that this keeps apart.
+fn help_for(blocker: Blocker) -> &'static str {
+    match blocker {
+        Blocker::Rule(MergeBlocker::Protection) => {
+            "pieces with different access alternate: of jemalloc this is seen where memory may not \
+             be overcommitted (set `vm.overcommit_memory` to 0 or 1, or `retain:true`); elsewhere \
+             change the access of larger pieces at a time, and give memory back with MADV_DONTNEED \
+             in place of mprotect"
+        }
+        Blocker::Rule(MergeBlocker::Flags) => {
+            "pieces with different flags alternate: call madvise and mlock for whole arenas, not \
+             for pieces of them"
+        }
+        Blocker::Rule(MergeBlocker::Backing) => {
+            "each mapped file needs areas of its own: map fewer or larger files, or raise the limit, \
+             as databases and search engines that map many files ask for"
+        }
+        Blocker::Rule(MergeBlocker::Offset) => {
+            "the same file is mapped in pieces that do not follow each other: map it once, as a whole"
+        }
+        Blocker::Rule(MergeBlocker::Name) => {
+            "names differ: name whole arenas, or turn the naming off (glibc: tunable \
+             glibc.mem.decorate_maps)"
+        }
+        Blocker::Rule(MergeBlocker::Chain) | Blocker::NotShown => {
+            "pieces that were touched before they met never join: reserve one large piece first and \
+             hand out parts of it"
+        }
+        Blocker::Rule(MergeBlocker::Special | MergeBlocker::CloseHook) => {
+            "mappings of devices never merge: map larger pieces of them"
+        }
+        Blocker::Rule(MergeBlocker::MemoryPolicy) => "set memory policies for whole arenas",
+        Blocker::Rule(MergeBlocker::Userfault) => "register whole arenas with userfaultfd",
+    }
+}
+
+fn raise_to(limit: u64) -> String {
+    const COMMON: u64 = 1 << 20; // what Fedora, Ubuntu and Arch have
+    format!("`sysctl vm.max_map_count={}`", COMMON.max(limit.saturating_mul(4)))
+}
+
+fn areas_near_limit(report: &Report) -> Option<Finding> {
+    let (limit, left) = (report.count.limit?, report.count.left?);
+    let areas = report.count.areas;
+    (report.count.share()? >= NEAR).then(|| Finding {
+        severity: Severity::Warning,
+        id: "areas-near-limit",
+        evidence: format!(
+            "{areas} areas of the {limit} that vm.max_map_count allows, {left} left, {} mapped ({} an area)",
+            bytes_text(report.mapped_bytes),
+            bytes_text(report.mapped_bytes / areas.max(1))
+        ),
+        consequence: match left {
+            0 => format!(
+                "what splits an area fails with ENOMEM: mprotect, madvise, and also munmap of the middle of \
+                 any of {} areas, although it would free memory; new mappings fail unless they merge",
+                report.count.can_be_split
+            ),
+            1..=3 => "mremap that moves fails with ENOMEM, the next splits make munmap and mprotect fail".to_owned(),
+            _ => format!(
+                "after {left} more areas mmap, mprotect and even munmap (when it cuts a hole into an area) \
+                 fail with ENOMEM; thread creation says EAGAIN"
+            ),
+        },
+        help: format!("{}; {}", raise_to(limit), how_to_need_fewer(report)),
+    })
+}
+
+/// A limit that will be reached within this time is a warning.
+const SOON_SECONDS: f64 = 24.0 * 3600.0;
+
+fn limit_soon(report: &Report) -> Option<Finding> {
+    let growth = report.growth?;
+    let limit = report.count.limit?;
+    let seconds = growth.seconds_to_limit.filter(|&seconds| seconds < SOON_SECONDS)?;
+    Some(Finding {
+        severity: Severity::Warning,
+        id: "limit-soon",
+        evidence: format!(
+            "{} areas became {} in {:.1} s: {:.1} a second ({} appeared, {} vanished)",
+            growth.areas_before,
+            growth.areas_after,
+            growth.seconds,
+            growth.areas_per_second,
+            growth.appeared,
+            growth.vanished
+        ),
+        consequence: format!(
+            "if it goes on like this, the limit of {limit} is reached in {}; two looks are little: \
+             a burst looks like a trend",
+            duration_text(seconds)
+        ),
+        help: format!("look again with a longer --every; then {}", how_to_need_fewer(report)),
+    })
+}
+
+/// A duration for people.
+#[must_use]
+pub fn duration_text(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 2.0 * 3600.0 => format!("{:.0} min", s / 60.0),
+        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.0} days", s / 86_400.0),
+    }
+}
+
+fn space_tight(report: &Report) -> Option<Finding> {
+    let space = &report.space;
+    let size = space.end - space.start;
+    let largest = space.room.largest_bytes;
+    let is_known = space.certainty == Certainty::Known || space.width == Width::Bits32;
+    (is_known && largest < size / 16).then(|| Finding {
+        severity: Severity::Warning,
+        id: "space-tight",
+        evidence: format!(
+            "the largest hole is {}, of {} free in {} holes, in a space of {}",
+            bytes_text(largest),
+            bytes_text(space.room.free_bytes),
+            space.room.holes,
+            bytes_text(size)
+        ),
+        consequence: format!("a mapping above {} fails with ENOMEM", bytes_text(largest)),
+        help: if space.room.free_bytes / 4 > largest {
+            "the space is fragmented rather than full: areas do not move, so only unmapping what \
+             lies between the holes joins them; map long-lived pieces first and together"
+        } else {
+            "the space is full rather than fragmented: map less at a time, or use a 64-bit build"
+        }
+        .to_owned(),
+    })
+}
+
+fn limit_of_bytes(report: &Report) -> Option<Finding> {
+    let headroom = &report.space.headroom;
+    let limited = headroom.stopped_by == StoppedBy::AddressSpaceLimit;
+    let left = headroom.largest_mapping_bytes;
+    (limited && left < report.mapped_bytes / 4).then(|| Finding {
+        severity: Severity::Warning,
+        id: "address-space-limit",
+        evidence: format!(
+            "{} are mapped and RLIMIT_AS leaves {}",
+            bytes_text(report.mapped_bytes),
+            bytes_text(left)
+        ),
+        consequence: "a larger mapping fails with ENOMEM, however many holes there are".to_owned(),
+        help: "raise it (`ulimit -v`, or `prlimit --as=`), or map less: reservations count in full"
+            .to_owned(),
+    })
+}
+
+/// Below so many areas nothing about them is worth a note.
+const MANY_AREAS: u64 = 1000;
+
+fn guards_dominate(report: &Report) -> Option<Finding> {
+    let (guards, areas) = (report.no_access, report.count.areas);
+    (areas >= MANY_AREAS && guards.guard_areas >= areas / 4).then(|| Finding {
+        severity: Severity::Note,
+        id: "guards-dominate",
+        evidence: format!(
+            "{} of {areas} areas are guards, with {} of {} mapped bytes",
+            guards.guard_areas,
+            bytes_text(guards.guard_bytes),
+            bytes_text(report.mapped_bytes)
+        ),
+        consequence:
+            "each guard is an area, and keeps what it guards from merging: together they use \
+                      the limit twice as fast"
+                .to_owned(),
+        help: "MADV_GUARD_INSTALL (Linux 6.13) guards pages without an area; for thread stacks \
+               pthread_attr_setguardsize(0) where overruns are caught otherwise"
+            .to_owned(),
+    })
+}
+
+fn neighbours_apart(report: &Report) -> Option<Finding> {
+    let group = report.neighbours.groups.first()?;
+    let areas = report.count.areas;
+    (areas >= MANY_AREAS && group.pairs >= areas / 2).then(|| Finding {
+        severity: Severity::Note,
+        id: "neighbours-apart",
+        evidence: format!(
+            "{} of {} pairs of neighbours stay apart for one reason: {}",
+            group.pairs,
+            report.neighbours.pairs,
+            reason(group)
+        ),
+        consequence: format!(
+            "without it there would be about {} areas in place of {areas}",
+            areas - group.pairs.min(areas)
+        ),
+        help: help_for(group.blocker).to_owned(),
+    })
+}
+
+/// The blocker of a group with its detail.
+#[must_use]
+pub fn reason(group: &BlockerGroup) -> String {
+    match group.detail.as_str() {
+        "" => group.blocker.name().to_owned(),
+        detail => format!("{} ({detail})", group.blocker.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_for_people() {
+        let expected = [
+            (0.4, "0 s"),
+            (119.0, "119 s"),
+            (600.0, "10 min"),
+            (36_000.0, "10.0 h"),
+            (864_000.0, "10 days"),
+        ];
+        for (seconds, text) in expected {
+            assert_eq!(duration_text(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The address space of a process: what [`survey`] finds is a [`Report`], which is also the schema of
+//! `nofrag host maps --json`.
+//!
+//! The schema is named in [`Report::schema`] and counted in [`Report::version`], as that of [`crate::vmalloc`]. Sizes
+//! are bytes of address space; addresses are hexadecimal text; what could not be had is `null`.
+
+pub mod blockers;
+pub mod finding;
+pub mod growth;
+pub mod ranking;
+pub mod replay;
+pub mod room;
+pub mod window;
+
+use std::collections::BTreeMap;
+
+use nofrag::mmap::Direction;
+use nofrag::ranges::Span;
+use serde::Serialize;
+use thiserror::Error;
+
+use self::blockers::Neighbours;
+use self::growth::{Earlier, Growth};
+use self::replay::{Replay, Which};
+use self::room::{Headroom, Room};
+use self::window::{Certainty, Width, Window, is_inside};
+use crate::fields::Limit;
+use crate::finding::Finding;
+use crate::layout::LayoutError;
+use crate::picture::{self, Ink, Stroke};
+use crate::proc_maps::{Access, Area, Ending, Kind};
+use crate::source::Missing;
+use crate::source::process::{MapsFile, Sources};
+use crate::vmalloc::{MAX_MALFORMED, MalformedLine, as_hex};
+
+/// Name of the schema.
+pub const SCHEMA: &str = "nofrag.host.maps";
+/// Its version.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that is known of the address space of one process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// Whose space, and what was read.
+    pub process: Process,
+    /// The areas against their limit.
+    pub count: Count,
+    /// How the areas changed since an earlier look; `null` without one.
+    pub growth: Option<Growth>,
+    /// Mapped bytes, all areas together.
+    pub mapped_bytes: u64,
+    /// The areas by kind, most areas first.
+    pub kinds: Vec<Group>,
+    /// The areas by name, most areas first.
+    pub names: Vec<Group>,
+    /// Memory that nobody may touch: guards and reservations.
+    pub no_access: NoAccess,
+    /// The address space.
+    pub space: Space,
+    /// What keeps neighbours apart.
+    pub neighbours: Neighbours,
+    /// What other placements would have made of it.
+    pub replay: Replay,
+    /// What needs attention, most urgent first.
+    pub findings: Vec<Finding>,
+    /// Files that could not be had.
+    pub missing: Vec<Missing>,
+    /// Lines that could not be read: the first [`MAX_MALFORMED`].
+    pub malformed: Vec<MalformedLine>,
+}
+
+/// Whose space, and what was read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: Option<u32>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its threads.
+    pub threads: Option<u64>,
+    /// The kernel's release.
+    pub release: Option<String>,
+    /// The architecture.
+    pub arch: Option<String>,
+    /// Which file the areas come from.
+    pub file: MapsFile,
+    /// Its size.
+    pub file_bytes: u64,
+    /// Its lines.
+    pub lines: u32,
+    /// Those of them that cannot be read.
+    pub malformed_lines: usize,
+    /// Whether it ends inside of a line.
+    pub cut_off: bool,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// `RLIMIT_STACK`: a number of bytes or `unlimited`.
+    pub stack_limit: Option<Limit>,
+    /// `RLIMIT_AS`: a number of bytes or `unlimited`.
+    pub address_space_limit: Option<Limit>,
+}
+
+/// The areas against `vm.max_map_count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// Areas that the kernel counts: all listed ones but `[vsyscall]`.
+    pub areas: u64,
+    /// `vm.max_map_count`.
+    pub limit: Option<u64>,
+    /// Areas that may still be added; at zero, what splits an area fails: `munmap` of its middle, `mprotect`.
+    pub left: Option<u64>,
+    /// Areas of three pages and more: those into which `munmap` can cut a hole, so that it needs another area.
+    pub can_be_split: u64,
+}
+
+impl Count {
+    /// The share of the limit that is used.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        self.limit.map(|limit| self.areas as f64 / limit.max(1) as f64)
+    }
+}
+
+/// Areas that have something in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// What.
+    pub name: String,
+    /// How many.
+    pub areas: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Memory that nobody may touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NoAccess {
+    /// Its areas.
+    pub areas: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those of up to 1 MiB beside an area that may be touched: guards, most likely.
+    pub guard_areas: u64,
+    /// Their bytes.
+    pub guard_bytes: u64,
+}
+
+/// The address space and what is free in it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Space {
+    /// The lowest address that may be mapped.
+    #[serde(serialize_with = "as_hex")]
+    pub start: u64,
+    /// One above the highest.
+    #[serde(serialize_with = "as_hex")]
+    pub end: u64,
+    /// How wide its addresses are.
+    pub width: Width,
+    /// Whether the end is known.
+    pub certainty: Certainty,
+    /// Why.
+    pub why: String,
+    /// `down` or `up`: from which end placement begins.
+    pub direction: &'static str,
+    /// Why.
+    pub direction_why: &'static str,
+    /// What is free.
+    pub room: Room,
+    /// How far that reaches.
+    pub headroom: Headroom,
+    /// The areas, for drawing.
+    #[serde(skip)]
+    strokes: Vec<Stroke>,
+}
+
+impl Space {
+    /// The space as a line of about `cells` cells; memory without access is faint.
+    #[must_use]
+    pub fn draw(&self, cells: usize) -> Vec<picture::Piece> {
+        let Ok(span) = Span::new(self.start, self.end) else { return Vec::new() };
+        picture::draw(span, &self.strokes, cells)
+    }
+}
+
+/// Why no report could be made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SurveyError {
+    /// Nothing in the file is an area of a process.
+    #[error("the file lists no area{}", first(.malformed))]
+    NoAreas {
+        /// The first line that could not be read.
+        malformed: Option<MalformedLine>,
+    },
+    /// The layout is too large for this machine.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+}
+
+fn first(malformed: &Option<MalformedLine>) -> String {
+    let text = |line: &MalformedLine| format!("; line {}: {}", line.line, line.problem);
+    malformed.as_ref().map_or(String::new(), text)
+}
+
+/// Computes the report from what was read. Pure.
+///
+/// # Errors
+/// See [`SurveyError`].
+pub fn survey(
+    sources: &Sources,
+    earlier: Option<&Earlier>,
+    which: Which,
+) -> Result<Report, SurveyError> {
+    let areas = &sources.parsed.areas;
+    let malformed: Vec<MalformedLine> =
+        sources.parsed.malformed.iter().take(MAX_MALFORMED).map(malformed_line).collect();
+    let window = Window::of(sources)
+        .ok_or_else(|| SurveyError::NoAreas { malformed: malformed.first().cloned() })?;
+    let mut report = Report {
+        schema: SCHEMA,
+        version: SCHEMA_VERSION,
+        process: process(sources, &window),
+        count: count(areas, sources.max_map_count, &window),
+        growth: earlier.map(|e| growth::growth(e, &sources.parsed, sources.max_map_count)),
+        mapped_bytes: areas.iter().filter(|area| is_inside(area)).map(Area::bytes).sum(),
+        kinds: groups(areas.iter().map(|area| (area.kind().name().to_owned(), area))),
+        names: groups(areas.iter().map(|area| (group_name(area), area))),
+        no_access: no_access(areas),
+        space: space(sources, &window)?,
+        neighbours: blockers::neighbours(areas, &window)?,
+        replay: replay::replay(areas, &window, which)?,
+        findings: Vec::new(),
+        missing: sources.missing.clone(),
+        malformed,
+    };
+    report.findings = finding::findings(&report);
+    Ok(report)
+}
+
+fn malformed_line(malformed: &crate::proc_maps::Malformed) -> MalformedLine {
+    let problem = format!("{}; {}", malformed.problem, malformed.problem.help());
+    MalformedLine { line: malformed.line, problem }
+}
+
+fn process(sources: &Sources, window: &Window) -> Process {
+    let parsed = &sources.parsed;
+    Process {
+        pid: sources.pid,
+        name: sources.name.as_deref().map(printable),
+        threads: sources.threads,
+        release: sources.release.clone(),
+        arch: sources.arch.clone(),
+        file: sources.file,
+        file_bytes: parsed.bytes,
+        lines: parsed.lines,
+        malformed_lines: parsed.malformed.len(),
+        cut_off: parsed.ending == Ending::Cut,
+        page_bytes: window.page.bytes(),
+        stack_limit: sources.stack_limit,
+        address_space_limit: sources.address_space_limit,
+    }
+}
+
+fn count(areas: &[Area], limit: Option<u64>, window: &Window) -> Count {
+    let counted = || areas.iter().filter(|area| area.is_counted());
+    let count = counted().count() as u64;
+    let can_be_split = counted().filter(|area| area.bytes() / window.page.bytes() >= 3).count();
+    Count {
+        areas: count,
+        limit,
+        left: limit.map(|limit| limit.saturating_sub(count)),
+        can_be_split: can_be_split as u64,
+    }
+}
+
+fn groups<'a>(named: impl Iterator<Item = (String, &'a Area)>) -> Vec<Group> {
+    let mut by_name: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for (name, area) in named {
+        let (areas, bytes) = by_name.entry(name).or_default();
+        *areas += 1;
+        *bytes = bytes.saturating_add(area.bytes());
+    }
+    let group = |(name, (areas, bytes))| Group { name, areas, bytes };
+    let mut groups: Vec<Group> = by_name.into_iter().map(group).collect();
+    groups.sort_by_key(|group| std::cmp::Reverse((group.areas, group.bytes)));
+    groups
+}
+
+/// Under which name an area is summed up. Anonymous memory is told apart by what may be done with it.
+fn group_name(area: &Area) -> String {
+    match area.kind() {
+        Kind::NoAccess if area.name.is_empty() => "(no access)".to_owned(),
+        Kind::Anonymous if area.name.is_empty() && area.access.has(Access::EXECUTE) => {
+            "(anonymous, executable)".to_owned()
+        }
+        _ if area.name.is_empty() => blockers::short_name(area),
+        _ => printable(&area.name),
+    }
+}
+
+/// Names come from outside: no control character reaches the terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+fn no_access(areas: &[Area]) -> NoAccess {
+    let mut sums = NoAccess::default();
+    for (index, area) in areas.iter().enumerate() {
+        if area.access != Access::NONE || !is_inside(area) {
+            continue;
+        }
+        sums.areas += 1;
+        sums.bytes += area.bytes();
+        let usable = |other: &&Area| other.access != Access::NONE;
+        let below = index.checked_sub(1).and_then(|below| areas.get(below)).filter(usable);
+        let above = areas.get(index + 1).filter(usable);
+        let beside = below.is_some_and(|below| below.end == area.start)
+            || above.is_some_and(|above| above.start == area.end);
+        if beside && area.bytes() <= replay::GUARD_BYTES {
+            sums.guard_areas += 1;
+            sums.guard_bytes += area.bytes();
+        }
+    }
+    sums
+}
+
+fn space(sources: &Sources, window: &Window) -> Result<Space, LayoutError> {
+    let areas = &sources.parsed.areas;
+    let stroke = |area: &Area| {
+        let ink = if area.access == Access::NONE { Ink::Faint } else { Ink::Solid };
+        let span = Span::new(area.start, area.end).ok()?;
+        Some(Stroke { span, ink })
+    };
+    Ok(Space {
+        start: window.span.start(),
+        end: window.span.end(),
+        width: window.width,
+        certainty: window.certainty,
+        why: window.why.clone(),
+        direction: match window.direction {
+            Direction::Up => "up",
+            Direction::Down => "down",
+        },
+        direction_why: window.direction_why,
+        room: room::room(areas, window)?,
+        headroom: room::headroom(areas, window, sources.address_space_limit, sources.max_map_count),
+        strokes: areas.iter().filter(|area| is_inside(area)).filter_map(stroke).collect(),
+    })
+}

@@ -1,0 +1,168 @@
+//! What is free in the address space of a process, and how far that reaches.
+
+use nofrag::mmap::{AddressSpace, AreaFlags, Attributes, Placement, Protection, SpaceConfig};
+use nofrag::ranges::Span;
+use nofrag::units::{PageCount, Vpn};
+use serde::Serialize;
+
+use super::window::{Window, is_inside};
+use crate::fields::Limit;
+use crate::layout::{ALIGNS, AlignedRoom, HoleClass, LayoutError, hole_classes};
+use crate::proc_maps::Area;
+
+/// The holes of an address space. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Room {
+    /// All free bytes.
+    pub free_bytes: u64,
+    /// Number of holes.
+    pub holes: usize,
+    /// The largest hole.
+    pub largest_bytes: u64,
+    /// The largest mapping at each alignment.
+    pub largest_by_align: Vec<AlignedRoom>,
+    /// The holes by power of two, ascending; classes without holes are left out.
+    pub classes: Vec<HoleClass>,
+}
+
+/// How far the room reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Headroom {
+    /// Bytes of the address space over bytes mapped: 1 would be full. The survival ratio, were the space so small.
+    pub space_over_mapped: f64,
+    /// The largest mapping without an address that would succeed now.
+    pub largest_mapping_bytes: u64,
+    /// What stops a larger one.
+    pub stopped_by: StoppedBy,
+    /// What would be mapped at the limit of areas, if areas keep their mean size; `null` without a limit.
+    pub bytes_at_area_limit: Option<u64>,
+}
+
+/// What stops a mapping larger than the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoppedBy {
+    /// There is no larger hole.
+    Holes,
+    /// `RLIMIT_AS`.
+    AddressSpaceLimit,
+    /// `vm.max_map_count`: none can be made, unless it merges with a neighbour.
+    AreaLimit,
+}
+
+/// Pages that Linux keeps free below a stack, unless the boot parameter `stack_guard_gap` says otherwise.
+pub(super) const GUARD_GAP: PageCount = PageCount(256);
+
+/// An empty space like the process's, without a limit of areas.
+pub(super) fn empty_space(window: &Window, top: u64, placement: Placement) -> AddressSpace {
+    let layout = window.layout(top);
+    AddressSpace::new(SpaceConfig {
+        layout,
+        placement,
+        map_limit: usize::MAX,
+        guard_gap: GUARD_GAP,
+    })
+}
+
+/// Puts `area` where it is; it merges with nothing.
+///
+/// # Errors
+/// [`LayoutError::OutOfMemory`].
+pub(super) fn load(
+    space: &mut AddressSpace,
+    area: &Area,
+    attributes: Attributes,
+) -> Result<(), LayoutError> {
+    let page = space.layout().page;
+    let (start, end) = (page.page_of(area.start), page.pages_for(area.end).get());
+    let pages = PageCount(end - start.get());
+    space.load(start, pages, attributes).map_err(|_| LayoutError::OutOfMemory)
+}
+
+/// The attributes of an area that only takes up room.
+pub(super) const OBSTACLE: Attributes =
+    Attributes::anonymous(Protection::NONE).with(AreaFlags::OPAQUE);
+
+/// What is free between the areas. O(n log n).
+///
+/// # Errors
+/// [`LayoutError::OutOfMemory`].
+pub fn room(areas: &[Area], window: &Window) -> Result<Room, LayoutError> {
+    let mut space = empty_space(window, window.span.end(), Placement::FirstFit);
+    for area in areas.iter().filter(|area| is_inside(area)) {
+        load(&mut space, area, OBSTACLE)?;
+    }
+    let page = window.page.bytes();
+    let holes: Vec<Span> = space.holes().collect();
+    let bytes = |hole: &Span| hole.len() * page;
+    let aligns = std::iter::once(page).chain(ALIGNS.into_iter().filter(|&align| align > page));
+    let largest_at = |align: u64| {
+        let align = align / page;
+        let aligned = |hole: &Span| {
+            let start = hole.start().checked_next_multiple_of(align).unwrap_or(u64::MAX);
+            hole.end().saturating_sub(start)
+        };
+        holes.iter().map(aligned).max().unwrap_or(0) * page
+    };
+    Ok(Room {
+        free_bytes: holes.iter().map(bytes).sum(),
+        holes: holes.len(),
+        largest_bytes: holes.iter().map(bytes).max().unwrap_or(0),
+        largest_by_align: aligns
+            .map(|align_bytes| AlignedRoom {
+                align_bytes,
+                largest_area_bytes: largest_at(align_bytes),
+            })
+            .collect(),
+        classes: hole_classes(holes.iter().map(bytes)),
+    })
+}
+
+/// What the limits and the guard gap below a stack leave of the largest hole.
+pub fn headroom(
+    areas: &[Area],
+    window: &Window,
+    address_space_limit: Option<Limit>,
+    area_limit: Option<u64>,
+) -> Headroom {
+    let inside: Vec<&Area> = areas.iter().filter(|area| is_inside(area)).collect();
+    let mapped: u64 = inside.iter().map(|area| area.bytes()).sum();
+    let counted = areas.iter().filter(|area| area.is_counted()).count() as u64;
+    let in_holes = largest_mapping(&inside, window);
+    let in_limit = match address_space_limit {
+        Some(Limit::Bytes(limit)) => limit.saturating_sub(mapped),
+        Some(Limit::Unlimited) | None => u64::MAX,
+    };
+    let (largest_mapping_bytes, stopped_by) = match area_limit {
+        Some(limit) if counted > limit => (0, StoppedBy::AreaLimit),
+        _ if in_limit < in_holes => (in_limit, StoppedBy::AddressSpaceLimit),
+        _ => (in_holes, StoppedBy::Holes),
+    };
+    let at_limit = |limit: u64| {
+        u64::try_from(u128::from(mapped) * u128::from(limit) / u128::from(counted.max(1))).ok()
+    };
+    Headroom {
+        space_over_mapped: window.span.len() as f64 / mapped.max(1) as f64,
+        largest_mapping_bytes,
+        stopped_by,
+        bytes_at_area_limit: area_limit.and_then(at_limit),
+    }
+}
+
+/// The largest hole without the guard gap of the stack above it.
+fn largest_mapping(inside: &[&Area], window: &Window) -> u64 {
+    let guard = window.page.bytes_in(GUARD_GAP).unwrap_or(0);
+    let mut free_from = window.span.start();
+    let mut largest = 0;
+    for area in inside {
+        let guard = if area.grows_down() { guard } else { 0 };
+        largest = largest.max(area.start.saturating_sub(guard).saturating_sub(free_from));
+        free_from = area.end;
+    }
+    largest.max(window.span.end().saturating_sub(free_from))
+}
+
+/// The page range of the areas of a placed unit in bytes of address space.
+pub(super) fn page_address(window: &Window, page: Vpn) -> u64 {
+    window.page.address_of(page).unwrap_or(u64::MAX)
+}

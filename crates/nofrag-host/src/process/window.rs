@@ -1,0 +1,173 @@
+//! The address space that a process has, and which part of it placement fills from which end.
+//!
+//! No file states it. The end follows from the architecture and from where the stack lies, which is put near the end;
+//! the direction from the rules of `mmap_base`: upwards with an unlimited stack, `ADDR_COMPAT_LAYOUT` or
+//! `vm.legacy_va_layout`, else downwards. The start of a downward search is randomised: the highest placed area that is
+//! seen stands in for it.
+
+use nofrag::mmap::{Direction, Layout};
+use nofrag::ranges::Span;
+use nofrag::units::{PageSize, Vpn};
+use serde::Serialize;
+
+use crate::fields::Limit;
+use crate::proc_maps::{Area, Kind};
+use crate::source::process::Sources;
+
+/// The address space of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// From the lowest address that may be mapped to the end. In bytes.
+    pub span: Span,
+    /// How wide addresses are.
+    pub width: Width,
+    /// Whether the end is the architecture's, or a guess.
+    pub certainty: Certainty,
+    /// Why the end is where it is.
+    pub why: String,
+    /// From which end placement begins.
+    pub direction: Direction,
+    /// Why it does.
+    pub direction_why: &'static str,
+    /// The size of a page.
+    pub page: PageSize,
+}
+
+/// How wide the addresses of a process are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Width {
+    /// A 32-bit process.
+    #[serde(rename = "32")]
+    Bits32,
+    /// A 64-bit process.
+    #[serde(rename = "64")]
+    Bits64,
+}
+
+/// How sure the end of the address space is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Certainty {
+    /// The architecture says so.
+    Known,
+    /// It is the nearest likely one.
+    Assumed,
+}
+
+impl Certainty {
+    /// One word for tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Certainty::Known => "known",
+            Certainty::Assumed => "assumed",
+        }
+    }
+}
+
+/// From here on addresses are the kernel's, on every 64-bit architecture.
+const KERNEL: u64 = 1 << 63;
+/// Linux's default of `vm.mmap_min_addr`.
+const MIN_ADDRESS: u64 = 64 << 10;
+const GIB_4: u64 = 1 << 32;
+const X86_64_END: u64 = 0x7fff_ffff_f000;
+const X86_64_LARGE_END: u64 = 0xff_ffff_ffff_f000;
+const X86_COMPAT_END: u64 = 0xffff_e000;
+const I386_END: u64 = 0xc000_0000;
+/// `ADDR_COMPAT_LAYOUT` of `personality(2)`.
+const COMPAT_LAYOUT: u64 = 0x20_0000;
+
+/// Whether the area lies in the part of the address space that a process has, not in the kernel's.
+#[must_use]
+pub fn is_inside(area: &Area) -> bool {
+    area.end <= KERNEL
+}
+
+impl Window {
+    /// The window of the process whose files these are; none without an area in it.
+    #[must_use]
+    pub fn of(sources: &Sources) -> Option<Window> {
+        let areas = &sources.parsed.areas;
+        let inside: Vec<&Area> = areas.iter().filter(|area| is_inside(area)).collect();
+        let highest = inside.last()?.end;
+        let page = page_size(sources);
+        let (end, certainty, why) = end(sources.arch.as_deref(), highest);
+        let lowest = inside.first()?.start;
+        let floor = sources.mmap_min_addr.unwrap_or(MIN_ADDRESS).max(page.bytes()).min(lowest);
+        let floor = floor - floor % page.bytes();
+        let (direction, direction_why) = direction(sources);
+        let width = if end <= GIB_4 { Width::Bits32 } else { Width::Bits64 };
+        let span = Span::new(floor, end).ok()?;
+        Some(Window { span, width, certainty, why, direction, direction_why, page })
+    }
+
+    /// The window as the core knows it, with searches between a third of the space and `top`.
+    #[must_use]
+    pub fn layout(&self, top: u64) -> Layout {
+        let page = self.page;
+        Layout {
+            direction: self.direction,
+            floor: page.page_of(self.span.start()),
+            base: page.page_of(self.span.end() / 3).max(page.page_of(self.span.start())),
+            top: page.page_of(top),
+            end: Vpn(self.span.end() / page.bytes()),
+            low: None,
+            extended_end: None,
+            page,
+        }
+    }
+}
+
+fn end(arch: Option<&str>, highest: u64) -> (u64, Certainty, String) {
+    let known = |end, why: &str| (end, Certainty::Known, why.to_owned());
+    let assumed = |end, why: &str| (end, Certainty::Assumed, why.to_owned());
+    match arch {
+        Some("x86_64") if highest <= X86_COMPAT_END => known(
+            X86_COMPAT_END,
+            "nothing lies above 4 GiB, where a 64-bit process has its stack, so this is a 32-bit one",
+        ),
+        Some("x86_64") if highest <= X86_64_END => {
+            known(X86_64_END, "x86-64 gives a process 47 bits")
+        }
+        Some("x86_64") if highest <= X86_64_LARGE_END => assumed(
+            X86_64_LARGE_END,
+            "something lies above 47 bits, so the process has asked for the 56 bits of 5-level tables",
+        ),
+        Some("i386" | "i686" | "x86") if highest <= I386_END => {
+            assumed(I386_END, "the usual 3 GiB of a 32-bit kernel")
+        }
+        _ => assumed(
+            highest.checked_next_power_of_two().unwrap_or(KERNEL),
+            "the power of two above the highest area, since the stack lies near the end",
+        ),
+    }
+}
+
+fn direction(sources: &Sources) -> (Direction, &'static str) {
+    if sources.legacy_layout.is_some_and(|legacy| legacy != 0) {
+        (Direction::Up, "vm.legacy_va_layout is set")
+    } else if sources.personality.is_some_and(|flags| flags & COMPAT_LAYOUT != 0) {
+        (Direction::Up, "its personality has ADDR_COMPAT_LAYOUT")
+    } else if sources.stack_limit == Some(Limit::Unlimited) {
+        (Direction::Up, "its stack is unlimited")
+    } else if sources.stack_limit.is_some() {
+        (Direction::Down, "its stack is limited")
+    } else {
+        (Direction::Down, "assumed, the limit of its stack is not known")
+    }
+}
+
+/// The base page: as `smaps` tells it, else the architecture's, else the largest that all addresses are multiples of.
+fn page_size(sources: &Sources) -> PageSize {
+    let areas = &sources.parsed.areas;
+    let of_area = |area: &Area| area.details.as_ref().and_then(|details| details.kernel_page_bytes);
+    let told = areas.iter().filter(|area| area.kind() != Kind::Special).filter_map(of_area).min();
+    let divides =
+        |bytes: u64| areas.iter().all(|area| (area.start | area.end).is_multiple_of(bytes));
+    let told = told.filter(|&bytes| bytes >= 4096 && divides(bytes)).and_then(PageSize::new);
+    let is_x86 = matches!(sources.arch.as_deref(), Some("x86_64" | "i386" | "i686" | "x86"));
+    told.unwrap_or_else(|| {
+        let largest = [64 << 10, 16 << 10].into_iter().filter(|_| !is_x86).find(|&b| divides(b));
+        largest.and_then(PageSize::new).unwrap_or(PageSize::KIB_4)
+    })
+}
