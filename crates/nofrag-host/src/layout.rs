@@ -168,21 +168,17 @@ impl Layout {
     }
 
     fn classes(&self) -> Vec<HoleClass> {
-        hole_classes(self.engine.iter_free().map(|hole| hole.len() * self.page_bytes))
+        let mut classes = [(0_usize, 0_u64); u64::BITS as usize];
+        for hole in self.engine.iter_free() {
+            let bytes = hole.len() * self.page_bytes;
+            let (holes, sum) = &mut classes[bytes.ilog2() as usize];
+            *holes += 1;
+            *sum += bytes;
+        }
+        let class =
+            |(exponent, &(holes, bytes))| HoleClass { from_bytes: 1_u64 << exponent, holes, bytes };
+        classes.iter().enumerate().filter(|(_, (holes, _))| *holes > 0).map(class).collect()
     }
-}
-
-/// Holes of these sizes, none of them zero, by power of two.
-pub(crate) fn hole_classes(sizes: impl Iterator<Item = u64>) -> Vec<HoleClass> {
-    let mut classes = [(0_usize, 0_u64); u64::BITS as usize];
-    for bytes in sizes {
-        let (holes, sum) = &mut classes[bytes.ilog2() as usize];
-        *holes += 1;
-        *sum += bytes;
-    }
-    let class =
-        |(exponent, &(holes, bytes))| HoleClass { from_bytes: 1_u64 << exponent, holes, bytes };
-    classes.iter().enumerate().filter(|(_, (holes, _))| *holes > 0).map(class).collect()
 }
 
 /// The pages that `span` touches; `None` for a span whose rounding leaves nothing.

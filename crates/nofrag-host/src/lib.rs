@@ -2,13 +2,15 @@
 //!
 //! Layers, bottom to top, each with the reason why it stands there:
 //!
-//! * [`vmallocinfo`] and [`fields`] turn bytes into values and touch no file, so that a fuzzer can drive them.
+//! * [`vmallocinfo`], [`proc_maps`] and [`fields`] turn bytes into values and touch no file, so that a fuzzer can drive
+//!   them.
 //! * [`source`] is the only module that reads files, so that a captured folder serves as well as a live host;
 //!   [`unhash`] is the only one that changes a host, and puts it back.
 //! * [`addresses`] decides whether the addresses may be believed before anything is computed from them.
 //! * [`region`] says which space the areas lie in and how well its bounds are known; [`layout`] loads them into
 //!   the engine and asks it what would still succeed; [`picture`] draws them.
 //! * [`vmalloc`] puts it together as a [`vmalloc::Report`], with [`finding`]s.
+//! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
 #![forbid(unsafe_code)]
 
 pub mod addresses;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use nofrag::mmap::{
-    AddressSpace, AnonChain, AreaFlags, Attributes, Backing, MergeBlocker, Placement, Protection,
+    AnonChain, AreaFlags, Attributes, Backing, MergeBlocker, Placement, Protection,
 };
 use serde::Serialize;
 
@@ -93,47 +93,36 @@ pub struct Example {
 /// How many examples a group shows.
 const EXAMPLES: usize = 3;
 
-/// Areas that are loaded at once. A pair needs two; the table of attributes that the space keeps is searched by
-/// address order of arrival, so many areas that all differ are better loaded in portions.
-const PORTION: usize = 256;
-
 /// Looks at every pair of neighbours. O(n).
 ///
 /// # Errors
 /// [`LayoutError::OutOfMemory`].
 pub fn neighbours(areas: &[Area], window: &Window) -> Result<Neighbours, LayoutError> {
-    let attributes = attributes(areas, window);
+    let mut space = empty_space(window, window.span.end(), Placement::FirstFit);
+    for (area, attributes) in areas.iter().zip(attributes(areas, window)) {
+        room::load(&mut space, area, attributes)?;
+    }
     let mut found: HashMap<(Blocker, String), BlockerGroup> = HashMap::new();
     let mut pairs = 0;
-    let mut first = 0;
-    while first + 1 < areas.len() {
-        let last = (first + PORTION).min(areas.len() - 1);
-        let space = loaded(&areas[first..=last], &attributes[first..=last], window)?;
-        for (below, above) in areas[first..=last].iter().zip(&areas[first + 1..=last]) {
-            if below.end != above.start {
-                continue;
-            }
-            pairs += 1;
-            let rule = space.blocker_above(window.page.page_of(below.start));
-            let blocker = rule.map_or(Blocker::NotShown, Blocker::Rule);
-            let detail = detail(blocker, below, above);
-            let group = found.entry((blocker, detail.clone())).or_insert_with(|| BlockerGroup {
-                blocker,
-                detail,
-                pairs: 0,
-                examples: Vec::new(),
-            });
-            group.pairs += 1;
-            if group.examples.len() < EXAMPLES {
-                let (below_text, above_text) = (describe(below), describe(above));
-                group.examples.push(Example {
-                    at: above.start,
-                    below: below_text,
-                    above: above_text,
-                });
-            }
+    for (below, above) in areas.iter().zip(areas.iter().skip(1)) {
+        if below.end != above.start {
+            continue;
         }
-        first = last;
+        pairs += 1;
+        let rule = space.blocker_above(window.page.page_of(below.start));
+        let blocker = rule.map_or(Blocker::NotShown, Blocker::Rule);
+        let detail = detail(blocker, below, above);
+        let group = found.entry((blocker, detail.clone())).or_insert_with(|| BlockerGroup {
+            blocker,
+            detail,
+            pairs: 0,
+            examples: Vec::new(),
+        });
+        group.pairs += 1;
+        if group.examples.len() < EXAMPLES {
+            let (below, at) = (describe(below), above.start);
+            group.examples.push(Example { at, below, above: describe(above) });
+        }
     }
     let mut groups: Vec<BlockerGroup> = found.into_values().collect();
     groups.sort_by(|a, b| {
@@ -141,18 +130,6 @@ pub fn neighbours(areas: &[Area], window: &Window) -> Result<Neighbours, LayoutE
         key(a).cmp(&key(b)).then_with(|| a.detail.cmp(&b.detail))
     });
     Ok(Neighbours { pairs, groups })
-}
-
-fn loaded(
-    areas: &[Area],
-    attributes: &[Attributes],
-    window: &Window,
-) -> Result<AddressSpace, LayoutError> {
-    let mut space = empty_space(window, window.span.end(), Placement::FirstFit);
-    for (area, attributes) in areas.iter().zip(attributes) {
-        room::load(&mut space, area, *attributes)?;
-    }
-    Ok(space)
 }
 
 /// The attributes of each area, as far as the files show them.

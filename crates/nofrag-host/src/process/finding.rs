@@ -122,9 +122,10 @@ fn areas_near_limit(report: &Report) -> Option<Finding> {
         ),
         consequence: match left {
             0 => format!(
-                "what splits an area fails with ENOMEM: mprotect, madvise, and also munmap of the middle of \
-                 any of {} areas, although it would free memory; new mappings fail unless they merge",
-                report.count.can_be_split
+                "what splits an area fails with ENOMEM: mprotect, madvise, and munmap of the middle of any of \
+                 {} areas, although it would free memory; {}",
+                report.count.can_be_split,
+                if areas > limit { "so do new mappings" } else { "one more mapping succeeds" }
             ),
             1..=3 => "mremap that moves fails with ENOMEM, the next splits make munmap and mprotect fail".to_owned(),
             _ => format!(

@@ -12,6 +12,9 @@
 //! 3. A mapping of one piece of anonymous memory merges with its neighbours as if nothing had been touched yet, as it
 //!    did when it was made. Everything else merges with nothing.
 //! 4. The direction is the process's own for every placement, so that they are compared under the same sky.
+//!
+//! What a program arranged by itself, such as an allocator that maps more than it needs and cuts it to an alignment, is
+//! not arranged again.
 
 use nofrag::mmap::{
     AddressSpace, AnonChain, Attributes, Direction, MapFlags, Placement, PlacementPreset,
@@ -74,10 +77,12 @@ pub struct Replayed {
 pub struct Outcome {
     /// Areas, those at fixed places included.
     pub areas: usize,
-    /// Holes between the pieces, apart from the largest hole of the space.
+    /// Holes between the pieces. Open space is none: the largest hole, and one that could take all pieces again.
     pub holes: usize,
     /// Their bytes.
     pub hole_bytes: u64,
+    /// Bytes of the pieces and of the holes between them over those of the pieces: the survival ratio of this moment.
+    pub ratio: f64,
     /// The largest hole of the space.
     pub largest_hole_bytes: u64,
     /// Of the whole units of 2 MiB that anonymous pieces could hold, the share that lies aligned, so that a huge page
@@ -129,7 +134,7 @@ pub fn replay(areas: &[Area], window: &Window, which: Which) -> Result<Replay, L
     Ok(replay)
 }
 
-/// Whether a search looks at areas one by one.
+/// Whether a search looks at areas, or at the gaps between them, one by one.
 fn walks(placement: Placement) -> bool {
     matches!(
         placement,
@@ -142,6 +147,9 @@ fn walks(placement: Placement) -> bool {
             | Placement::CachedHoleSizeRepaired
             | Placement::LastUnmapped
             | Placement::NextFit
+            | Placement::BestFit
+            | Placement::WorstFit
+            | Placement::FewestLostUnits
     )
 }
 
@@ -156,7 +164,7 @@ fn replayed(
     for area in fixed.iter().filter(|area| is_inside(area)) {
         load(&mut space, area, OBSTACLE)?;
     }
-    let mut placed = Vec::with_capacity(pieces.len());
+    let mut placed: Vec<(&Piece, Span)> = Vec::with_capacity(pieces.len());
     let mut failures = 0;
     let mut place = |piece| match place(&mut space, piece) {
         Some(span) => placed.push((piece, span)),
@@ -166,9 +174,11 @@ fn replayed(
         Direction::Up => pieces.iter().for_each(&mut place),
         Direction::Down => pieces.iter().rev().for_each(&mut place),
     }
+    let parts_beyond_one: usize = placed.iter().map(|(piece, _)| piece.parts - 1).sum();
+    let outcome = outcome(&space, placed.into_iter(), window);
     Ok(Replayed {
         name: preset.name,
-        outcome: outcome(&space, placed.into_iter(), window),
+        outcome: Outcome { areas: outcome.areas + parts_beyond_one, ..outcome },
         failures,
         visits: space.counters().visits,
     })
@@ -189,15 +199,13 @@ fn outcome<'a>(
     let placed: Vec<(&Piece, Span)> = placed.collect();
     let hull = hull(placed.iter().map(|(_, span)| *span));
     let largest = space.holes().max_by_key(|hole| hole.len());
-    let between =
-        |hole: &Span| hull.is_some_and(|hull| hull.covers(*hole)) && Some(*hole) != largest;
+    let mapped: u64 = placed.iter().map(|(_, span)| span.len()).sum();
+    let is_open = |hole: &Span| Some(*hole) == largest || hole.len() >= mapped;
+    let between = |hole: &Span| hull.is_some_and(|hull| hull.covers(*hole)) && !is_open(hole);
     let (holes, pages) = space
         .holes()
         .filter(between)
         .fold((0, 0), |(holes, pages), hole| (holes + 1, pages + hole.len()));
-    let parts_beyond_one: usize = placed.iter().map(|(piece, _)| piece.parts - 1).sum();
-    // As it lies now, each part is loaded as an area of its own.
-    let is_placed_anew = space.counters().maps > 0;
     let anonymous = || placed.iter().filter(|(piece, _)| piece.anonymous);
     let unit = HUGE / page;
     let possible: u64 = anonymous().map(|(_, span)| span.len() / unit).sum();
@@ -207,9 +215,10 @@ fn outcome<'a>(
     };
     let whole: u64 = anonymous().map(|(_, span)| aligned(span)).sum();
     Outcome {
-        areas: space.area_count() + if is_placed_anew { parts_beyond_one } else { 0 },
+        areas: space.area_count(),
         holes,
         hole_bytes: pages * page,
+        ratio: (mapped + pages) as f64 / mapped.max(1) as f64,
         largest_hole_bytes: largest.map_or(0, |hole| hole.len() * page),
         huge_share: (possible > 0).then(|| whole as f64 / possible as f64),
     }

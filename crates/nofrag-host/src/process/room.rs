@@ -1,13 +1,14 @@
 //! What is free in the address space of a process, and how far that reaches.
 
-use nofrag::mmap::{AddressSpace, AreaFlags, Attributes, Placement, Protection, SpaceConfig};
-use nofrag::ranges::Span;
+use nofrag::mmap::{
+    AddressSpace, AreaFlags, Attributes, HoleBucket, Placement, Protection, SpaceConfig,
+};
 use nofrag::units::{PageCount, Vpn};
 use serde::Serialize;
 
 use super::window::{Window, is_inside};
 use crate::fields::Limit;
-use crate::layout::{ALIGNS, AlignedRoom, HoleClass, LayoutError, hole_classes};
+use crate::layout::{ALIGNS, AlignedRoom, HoleClass, LayoutError};
 use crate::proc_maps::Area;
 
 /// The holes of an address space. Sizes are bytes.
@@ -93,28 +94,23 @@ pub fn room(areas: &[Area], window: &Window) -> Result<Room, LayoutError> {
         load(&mut space, area, OBSTACLE)?;
     }
     let page = window.page.bytes();
-    let holes: Vec<Span> = space.holes().collect();
-    let bytes = |hole: &Span| hole.len() * page;
+    let stats = space.hole_stats();
     let aligns = std::iter::once(page).chain(ALIGNS.into_iter().filter(|&align| align > page));
-    let largest_at = |align: u64| {
-        let align = align / page;
-        let aligned = |hole: &Span| {
-            let start = hole.start().checked_next_multiple_of(align).unwrap_or(u64::MAX);
-            hole.end().saturating_sub(start)
-        };
-        holes.iter().map(aligned).max().unwrap_or(0) * page
+    let largest_at = |align_bytes: u64| {
+        let largest = space.largest_aligned(align_bytes / page);
+        AlignedRoom { align_bytes, largest_area_bytes: largest.map_or(0, |hole| hole.len() * page) }
+    };
+    let class = |(from, bucket): (PageCount, HoleBucket)| HoleClass {
+        from_bytes: from.get() * page,
+        holes: bucket.holes,
+        bytes: bucket.pages.get() * page,
     };
     Ok(Room {
-        free_bytes: holes.iter().map(bytes).sum(),
-        holes: holes.len(),
-        largest_bytes: holes.iter().map(bytes).max().unwrap_or(0),
-        largest_by_align: aligns
-            .map(|align_bytes| AlignedRoom {
-                align_bytes,
-                largest_area_bytes: largest_at(align_bytes),
-            })
-            .collect(),
-        classes: hole_classes(holes.iter().map(bytes)),
+        free_bytes: stats.free.get() * page,
+        holes: stats.holes,
+        largest_bytes: stats.largest.get() * page,
+        largest_by_align: aligns.map(largest_at).collect(),
+        classes: space.hole_histogram().occupied().map(class).collect(),
     })
 }
 

@@ -242,8 +242,9 @@ fn replay(replay: &Replay, report: &Report, look: Look) -> Option<String> {
         "areas",
         "holes",
         "bytes",
+        "ratio",
         "largest hole",
-        "2 MiB aligned",
+        "2 MiB whole",
     ]);
     table.row(outcome_row("as they are", &replay.now));
     for placed in &replay.placements {
@@ -254,14 +255,19 @@ fn replay(replay: &Replay, report: &Report, look: Look) -> Option<String> {
         table.row(row);
     }
     let text = format!(
-        "{} placed anew in the order of address, from the {}; {} kept where they are. maps does not tell \
-         in which order they were made, nor what was unmapped since: this is what each placement makes of \
-         the mappings that have survived",
+        "{} placed anew in the order of address, from the {}; {} kept in place. maps does not tell in which \
+         order they were made, nor what was unmapped since, so this is what each placement makes of the \
+         mappings that have survived",
         plural(replay.pieces as u64, "mapping was", "mappings were"),
         if report.space.direction == "up" { "bottom" } else { "top" },
         plural(replay.fixed_areas as u64, "area was", "areas were"),
     );
-    let mut out = table.text() + &wrapped("Note: ", &sentence(&text), look);
+    let columns = "holes lie between the mappings (open space is none); ratio is mappings with those \
+                   holes over mappings alone; 2 MiB whole is the share of the huge pages that anonymous \
+                   memory could hold, had it been aligned";
+    let mut out = table.text()
+        + &wrapped("Note: ", &sentence(&text), look)
+        + &wrapped("Note: ", &sentence(columns), look);
     if !replay.left_out.is_empty() {
         let text = format!(
             "{}: they walk from area to area, so that the time grows with the square of the number of \
@@ -280,6 +286,7 @@ fn outcome_row(name: &str, outcome: &Outcome) -> Vec<String> {
         outcome.areas.to_string(),
         outcome.holes.to_string(),
         bytes_text(outcome.hole_bytes),
+        format!("{:.3}", outcome.ratio),
         bytes_text(outcome.largest_hole_bytes),
         outcome.huge_share.map_or("-".to_owned(), share),
     ]
