@@ -24,6 +24,7 @@ mod mmap_pair;
 mod mmap_regressions;
 mod mmap_support;
 mod model;
+mod placement_regressions;
 mod regressions;
 mod relocation;
 mod vmap_model;

@@ -94,6 +94,12 @@ impl Process {
         self.try_map(pages).unwrap()
     }
 
+    /// Maps where the caller wants it, which is free.
+    pub(crate) fn map_at(&mut self, start: u64, pages: u64) -> u64 {
+        self.space.map_fixed_noreplace(Vpn(start), PageCount(pages), MEMORY).unwrap();
+        start
+    }
+
     pub(crate) fn unmap(&mut self, start: u64, pages: u64) {
         self.space.unmap(Vpn(start), PageCount(pages)).unwrap();
     }
