@@ -50,7 +50,10 @@ impl Model {
         match request.fit {
             Fit::Lowest => found.next(),
             Fit::Highest => found.next_back(),
-            Fit::Best | Fit::Dynamic => found.min_by_key(|found| found.gap.len()),
+            Fit::Best | Fit::Dynamic if request.edge == Edge::Low => {
+                found.min_by_key(|found| found.gap.len())
+            }
+            Fit::Best | Fit::Dynamic => found.rev().min_by_key(|found| found.gap.len()),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct GapRequest {
     pub(crate) offset: u64,
     /// The place must lie in here; gaps count as cut to it.
     pub(crate) within: Span,
-    /// [`Fit::Best`] takes the smallest gap, among equals the lowest, among places in it that at `edge`.
+    /// [`Fit::Best`] takes the smallest gap, among equals the first one from `edge` on, and in it the place at `edge`.
     pub(crate) fit: Fit,
     pub(crate) edge: Edge,
 }
@@ -33,6 +33,16 @@ pub(crate) struct GapRequest {
 pub(crate) enum Edge {
     Low,
     High,
+}
+
+impl Edge {
+    /// What a best fit orders gaps by, the least being the best.
+    pub(crate) fn rank(self, gap: Span) -> (u64, u64) {
+        match self {
+            Edge::Low => (gap.len(), gap.start()),
+            Edge::High => (gap.len(), u64::MAX - gap.start()),
+        }
+    }
 }
 
 /// A gap, cut to the bounds of the request, and the place in it that serves the request.

@@ -272,6 +272,11 @@ impl RandomMix {
         RandomMix { process, mix, random, live: Vec::new(), pages: 0, failures: 0 }
     }
 
+    /// With other numbers.
+    pub(crate) fn seeded(self, random: XorShift) -> RandomMix {
+        RandomMix { random, ..self }
+    }
+
     pub(crate) fn run(mut self, replacements: u64) -> MixOutcome {
         self.fill();
         (0..replacements).for_each(|_| self.replace());

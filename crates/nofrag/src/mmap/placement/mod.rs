@@ -20,6 +20,7 @@ mod words;
 
 use self::cached::CacheRule;
 use self::gaps::Guards;
+use self::two_ended::Boundary;
 use self::words::{BelowBase, Hook, Words};
 use super::areas::Areas;
 use super::layout::{Direction, Layout};
@@ -320,11 +321,12 @@ pub(super) enum Removal {
 pub(super) struct Placer {
     pub(super) placement: Placement,
     words: Words,
+    boundary: Boundary,
 }
 
 impl Placer {
     pub(super) fn new(placement: Placement, layout: &Layout) -> Placer {
-        Placer { placement, words: Words::new(layout) }
+        Placer { placement, words: Words::new(layout), boundary: Boundary::default() }
     }
 
     /// The first page of a place for `wish`.
@@ -351,7 +353,7 @@ impl Placer {
             Placement::ExactAlignedBest => reference::exact_aligned_best(view, wish, counters),
             Placement::FewestLostUnits => reference::fewest_lost_units(view, wish, counters),
             Placement::TwoEndedFirst => reference::two_ended_first(view, wish, counters),
-            Placement::TwoEnded => two_ended::place(view, wish, counters),
+            Placement::TwoEnded => self.boundary.place(view, wish, counters),
             _ => walk::first_fit(view, wish, counters),
         }
     }
@@ -370,5 +372,6 @@ impl Placer {
     /// A new program begins in the same process.
     pub(super) fn exec(&mut self, layout: &Layout) {
         self.words = Words::after_exec(layout);
+        self.boundary = Boundary::default();
     }
 }

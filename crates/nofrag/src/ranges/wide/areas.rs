@@ -264,7 +264,7 @@ impl AreaIndex {
             *steps += 1;
             Some(FoundGap { gap, place: request.place_in(gap)? })
         });
-        found.min_by_key(|found| found.gap.len())
+        found.min_by_key(|found| request.edge.rank(found.gap))
     }
 
     /// The largest gap in `within`, cut to it, of equal ones the lowest. O(log n).

@@ -3,7 +3,7 @@
 //! Lengths fall into 64 *brackets*: one for each length up to 16, four per doubling up to 2^14, few above. Every block
 //! keeps one set of brackets per child, a number of 64 bits. So the lowest hole of a bracket, or the next one behind
 //! any address, is one descent, and bounds cost nothing. That is what the areas of an address space need: of equal
-//! gaps the lowest, on one side of a frontier. (`sizes` is finer and knows no order; holes keep it.)
+//! gaps the first, on one side of a frontier. (`sizes` is finer and knows no order; holes keep it.)
 //!
 //! Eight bytes per leaf are all it takes. A change of a hole concerns two bits, which go up no farther than until a
 //! block has the bracket elsewhere, too.
@@ -15,7 +15,7 @@ use super::search::Wish;
 use super::sizes::lanes;
 use super::tree::{Node, Tree};
 use crate::check::Violation;
-use crate::ranges::{Counters, Edge, FoundGap, Span};
+use crate::ranges::{Counters, Edge, FoundGap};
 
 /// Leaves that a best fit looks into before it settles for what it has found, or for the first fit.
 pub(super) const CANDIDATES: usize = 256;
@@ -177,8 +177,7 @@ impl Contest<'_> {
     /// Lets a gap take part, cut to the bounds.
     fn enter(&mut self, hole: Hole) {
         let Some(gap) = hole.intersection(self.wish.within) else { return };
-        let rank = |gap: Span| (gap.len(), gap.start());
-        if self.best.is_some_and(|best| rank(best.gap) <= rank(gap)) {
+        if self.best.is_some_and(|best| self.edge.rank(best.gap) <= self.edge.rank(gap)) {
             return;
         }
         let place = match self.edge {
@@ -199,8 +198,8 @@ impl Contest<'_> {
 
 /// The search.
 impl<N: Note> Tree<N> {
-    /// A place in the smallest gap, cut to the bounds, that serves the wish, of equal ones the lowest; exactly so
-    /// unless more than [`CANDIDATES`] leaves have gaps of the bracket.
+    /// A place in the smallest gap, cut to the bounds, that serves the wish, of equal ones the first from the edge on;
+    /// exactly so unless more than [`CANDIDATES`] leaves have gaps of the bracket.
     pub(super) fn smallest(
         &self,
         wish: &Wish,
@@ -270,7 +269,7 @@ impl<N: Note> Tree<N> {
             let fitting = self.fits(leaf, contest.wish, counters);
             for lane in lanes(fitting & inside & lanes_in(bracket, self.leaves.lengths(leaf))) {
                 contest.enter(self.leaves.hole(leaf, lane));
-                if bracket < EXACT {
+                if bracket < EXACT && contest.edge == Edge::Low {
                     // All others of this length lie above.
                     return;
                 }
