@@ -298,7 +298,12 @@ impl Pair {
 fn check_run(shape: Shape, seed: u64) {
     std::println!("seed {seed}, {shape:?}");
     let (random, model) = (Random(seed), Model::default());
-    let mut pair = Pair { shape, random, model, real: AreaIndex::new(&shape.config), tag: 0 };
+    let pair = Pair { shape, random, model, real: AreaIndex::new(&shape.config), tag: 0 };
+    check_steps(pair);
+}
+
+fn check_steps(mut pair: Pair) {
+    let shape = pair.shape;
     for step in 0..shape.steps {
         // Waves, so that the index fills, empties and fills again.
         let wave = if (step / 256).is_multiple_of(2) { 0 } else { shape.growth / 2 };
@@ -357,6 +362,26 @@ fn random_operations_on_many_areas() {
             };
             check_run(shape, seed);
         }
+    }
+}
+
+/// With three levels of blocks above the leaves.
+#[test]
+fn random_operations_on_a_high_tree() {
+    for (seed, config) in (0..).zip(configs()) {
+        let areas = 30_000;
+        let (length, steps) = (16 * areas, 500);
+        let shape = Shape { length, steps, check_every: 250, ..Shape::small(config) };
+        let (random, model) = (Random(seed), Model::default());
+        let mut pair = Pair { shape, random, model, real: AreaIndex::new(&config), tag: 0 };
+        for slot in 0..areas {
+            let size = 1 + pair.random.below(16);
+            let area = Area { span: Span::sized(100 + 16 * slot, size).unwrap(), tag: 0 };
+            pair.real.reserve(1).unwrap();
+            pair.real.insert(area);
+            pair.model.areas.push(area);
+        }
+        check_steps(pair);
     }
 }
 
