@@ -80,9 +80,10 @@ impl<N: Note> Tree<N> {
 
     /// Lets the table of near leaves follow the number of leaves and the stretch of numbers that they cover.
     fn fit_near(&mut self) {
-        if self.height > 0 && self.near.wants(self.leaves.in_use()) {
+        let leaves = self.leaves.in_use() / N::LEAVES_PER_GUESS;
+        if self.height > 0 && self.near.wants(leaves) {
             let last = self.locate_last().map_or(0, |at| self.hole(at).start);
-            self.near.resize(self.leaves.in_use(), self.first_crowded(), last);
+            self.near.resize(leaves, self.first_crowded(), last);
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) trait Note: Copy + Default + Debug {
     const FEW: usize;
     /// Leaves grow in number by this part at a time.
     const GROWTH: usize;
+    /// The table of near leaves is as large as for the leaves divided by this.
+    const LEAVES_PER_GUESS: usize;
 
     /// The lowest number at which a fence may stand behind a hole with this end: what lies behind the fence starts at
     /// or above it, what lies before it starts below, even after the hole was cut at its left edge as far as possible.
@@ -33,6 +35,7 @@ impl Note for () {
     const ROOMY: usize = LANES * 3 / 4;
     const FEW: usize = LANES * 5 / 8;
     const GROWTH: usize = 8;
+    const LEAVES_PER_GUESS: usize = 1;
 }
 
 /// An entry is half as large again, and there are more of them: sharing more is worth it.
@@ -41,6 +44,7 @@ impl Note for u32 {
     const ROOMY: usize = 29;
     const FEW: usize = LANES * 3 / 4;
     const GROWTH: usize = 16;
+    const LEAVES_PER_GUESS: usize = 2;
 }
 
 /// The numbers `start..end`; empty only where the form of the tree allows that.

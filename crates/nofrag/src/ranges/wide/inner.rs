@@ -203,7 +203,7 @@ impl Inners {
     /// Makes sure that the next `count` calls of [`take_vacant`](Self::take_vacant) find a block.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         while self.vacant_count < count {
-            let more = (self.blocks.len() / 8).max(count);
+            let more = (self.blocks.len() / 8).max(count - self.vacant_count);
             self.blocks.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
             self.aligned.try_reserve_exact(more * self.classes).map_err(|_| OutOfMetadata)?;
             self.brackets.try_reserve_exact(more * self.bracketed).map_err(|_| OutOfMetadata)?;
