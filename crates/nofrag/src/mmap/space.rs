@@ -304,11 +304,16 @@ impl AddressSpace {
             }
             (WindowChoice::Above4G, _) => {
                 let low = Vpn(self.layout.pages(4 << 30).0);
+                // Upwards, a search begins where it always does: so does 6.18 in the legacy layout.
+                let low = match direction {
+                    Direction::Up => low.max(self.layout.base),
+                    Direction::Down => low,
+                };
                 (direction, Window::Other(self.large_window(low, direction, opened)?))
             }
         };
-        let huge_pages_apply = flags.window == WindowChoice::Usual
-            && attributes.backing == Backing::Anonymous
+        // In whichever window: so does a kernel of 6.18 place what asks for `MAP_32BIT`.
+        let huge_pages_apply = attributes.backing == Backing::Anonymous
             && !attributes.flags.any_of(AreaFlags::SHARED)
             && flags.align == 1;
         let MapFlags { align, offset, .. } = flags;

@@ -16,6 +16,7 @@ mod doc_2023;
 mod linux_rules;
 mod memory;
 mod mersenne;
+mod mmap_kernel;
 mod mmap_layout;
 mod mmap_model;
 mod mmap_naive;

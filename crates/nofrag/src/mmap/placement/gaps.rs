@@ -55,7 +55,8 @@ pub(super) fn on_huge_page(
         return nearest(view, wish, guards, counters);
     };
     let up_to_boundary = room.wrapping_neg() & (huge - 1);
-    match wish.direction {
+    // The layout's direction decides, also where the search goes the other way (`MAP_32BIT`): so does 6.18.
+    match view.layout.direction {
         Direction::Down if up_to_boundary == 0 => Some(room + huge),
         _ => Some(room + up_to_boundary),
     }
