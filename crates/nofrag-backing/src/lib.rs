@@ -1,0 +1,23 @@
+//! Where numbers become memory.
+//!
+//! The core hands out numbers and never touches what they name. This crate does: it is the only one of the workspace
+//! that maps, protects and unmaps, and so the only one with `unsafe`. Each block is one operation, and its comment
+//! names the check that makes it sound.
+//!
+//! - [`maps`]: what `/proc/PID/maps` says of a process.
+//! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
+//! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
+//! - [`probe`]: a process that maps nothing but what it is told, so that every address that the kernel chooses can be
+//!   predicted and compared. Its program is `image`, an executable of a few hundred bytes that is made here.
+//!
+//! Linux only; the probe needs x86-64 besides.
+#![deny(unsafe_op_in_unsafe_fn)]
+#![cfg(target_os = "linux")]
+
+#[cfg(target_arch = "x86_64")]
+mod image;
+pub mod maps;
+#[cfg(target_arch = "x86_64")]
+pub mod probe;
+pub mod reservation;
+pub mod threads;

@@ -1,0 +1,455 @@
+//! A process whose mappings can be predicted.
+//!
+//! A [`Probe`] runs a program of a few hundred bytes, without randomisation, that maps nothing but what it is told. So
+//! whoever knows the kernel's rules knows the address of every mapping before it is made. Steps go there in batches,
+//! each with the outcome that is expected; the probe stops at the first that comes out otherwise, with all areas as
+//! they were at that moment. [`Probe::areas`] is what the kernel thinks that it has.
+//!
+//! What the probe lives on (its code, its buffers, its stack, what the kernel put there) is noted at the start; a step
+//! that would touch it is refused here and never sent. A probe ends when it is dropped, and when the process that
+//! started it ends in whatever way: its socket is closed then.
+
+use std::io;
+use std::io::Write as _;
+use std::ops::Range;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nofrag::mmap::{Direction, Layout, Protection, StackRule};
+use nofrag::units::Vpn;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use thiserror::Error;
+
+pub use rustix::io::Errno;
+
+pub use crate::image::Width;
+use crate::image::{BATCH, NOT_DONE, RECORD_WORDS, executable};
+use crate::maps::{self, MapsLine};
+
+/// The most steps of one batch.
+pub const MOST_STEPS: usize = BATCH;
+
+/// Above here lies what no process places, such as `[vsyscall]`.
+const USER_END: u64 = 1 << 47;
+
+/// So long a batch may take, in seconds. A step takes microseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The soft limit of the probe's stack, which is a part of the rule for `mmap_base`.
+const STACK_LIMIT: u64 = 8 << 20;
+
+/// Of x86, which no binding has yet.
+const MAP_ABOVE4G: i32 = 0x80;
+
+/// A mapping at or above here did not get a low hint.
+const LOWEST_AT_MOST: u64 = 16 << 20;
+
+/// The kernel's `stack_guard_gap` unless it was booted with another one.
+const STACK_GUARD: u64 = 1 << 20;
+
+/// Where a mapping shall go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapAt {
+    /// Where the kernel chooses.
+    Anywhere,
+    /// Here if nothing is here, else where the kernel chooses.
+    Hint(u64),
+    /// Into the low 2 GiB (`MAP_32BIT`).
+    Low,
+    /// Above the low 4 GiB (`MAP_ABOVE4G`, since Linux 6.6).
+    Above4G,
+    /// Here, whatever is here (`MAP_FIXED`).
+    Fixed(u64),
+    /// Here, or nowhere (`MAP_FIXED_NOREPLACE`).
+    Unless(u64),
+}
+
+/// What a mapping is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Plain memory.
+    #[default]
+    Plain,
+    /// A stack, which grows down (`MAP_GROWSDOWN`), so that other mappings keep a distance from it.
+    Stack,
+}
+
+/// What the probe can do. Mappings are private, anonymous and `MAP_NORESERVE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// `mmap`.
+    Map {
+        /// Where.
+        at: MapAt,
+        /// What.
+        kind: Kind,
+        /// How many bytes.
+        bytes: u64,
+        /// Who may do what.
+        protection: Protection,
+    },
+    /// `munmap`.
+    Unmap {
+        /// First address.
+        start: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// `mprotect`.
+    Protect {
+        /// First address.
+        start: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// Who may do what from now on.
+        protection: Protection,
+    },
+}
+
+/// How an operation comes out: the address of a mapping, zero for the others, or the kernel's refusal.
+pub type Outcome = Result<u64, Errno>;
+
+/// An operation and how it should come out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What is done.
+    pub operation: Operation,
+    /// How it should come out.
+    pub expected: Outcome,
+}
+
+/// The first step of a batch that came out otherwise; no step after it was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Which step of the batch, from 0.
+    pub step: usize,
+    /// How it came out.
+    pub outcome: Outcome,
+}
+
+/// Why there is no probe, or no longer one.
+#[derive(Debug, Error)]
+pub enum ProbeError {
+    /// This system does not allow one.
+    #[error("{what} is refused here: {why}")]
+    Unavailable {
+        /// What would be needed.
+        what: &'static str,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// It ended or no longer answers.
+    #[error("the probe is lost: {0}")]
+    Lost(io::Error),
+    /// The step would have touched what the probe lives on; nothing of the batch was sent.
+    #[error("{start:#x}-{end:#x} holds an area that the probe lives on")]
+    OwnArea {
+        /// First address of the step.
+        start: u64,
+        /// One above the last address of the step.
+        end: u64,
+    },
+    /// More steps than [`MOST_STEPS`], or a batch before the last one was answered.
+    #[error("a batch has at most {MOST_STEPS} steps, and one is answered before the next is sent")]
+    NoRoom,
+}
+
+/// A process that maps what it is told.
+///
+/// 1. No step touches an address of `own`, the areas that the process began with.
+/// 2. At most one batch is on its way.
+#[derive(Debug)]
+pub struct Probe {
+    child: Child,
+    socket: OwnedFd,
+    width: Width,
+    layout: Layout,
+    own: Vec<MapsLine>,
+    /// What was expected of the steps that are on their way.
+    sent: Vec<u64>,
+}
+
+impl Probe {
+    /// Starts a process with addresses of this width in which mappings go this way.
+    ///
+    /// # Errors
+    /// [`ProbeError::Unavailable`] where the system refuses something, such as a personality without randomisation or
+    /// 32-bit programs.
+    pub fn start(width: Width, direction: Direction) -> Result<Probe, ProbeError> {
+        let unavailable = |what| move |why: io::Error| ProbeError::Unavailable { what, why };
+        let stack_limit = stack_limit();
+        let program = write_program(width).map_err(unavailable("a program in memory"))?;
+        let (ours, theirs) = sockets().map_err(unavailable("a socket pair"))?;
+        let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+        command.env_clear().stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: between fork and exec only two system calls are made, which take no lock and touch no memory of ours.
+        unsafe { command.pre_exec(move || settle(direction, stack_limit)) };
+        let what = match width {
+            Width::Bits64 => "a process without randomisation",
+            Width::Bits32 => "a 32-bit process without randomisation",
+        };
+        let child = command.spawn().map_err(unavailable(what))?;
+        // From here on the child is ended with the probe, also when the start fails.
+        let layout = layout(width, direction, stack_limit);
+        let mut probe =
+            Probe { child, socket: ours, width, layout, own: Vec::new(), sent: Vec::new() };
+        // The answer proves that the new program runs, so that its areas are complete.
+        let nothing = Operation::Unmap { start: 0, bytes: 0 };
+        probe.run(&[Step { operation: nothing, expected: Err(Errno::INVAL) }])?;
+        probe.layout.floor = probe.lowest()?;
+        probe.own = probe.areas().map_err(unavailable("reading /proc/PID/maps of a child"))?;
+        Ok(probe)
+    }
+
+    /// The lowest page that may be mapped: where a hint that lies lower ends up. `vm.mmap_min_addr` does not tell, for
+    /// a security module may have a higher minimum.
+    fn lowest(&mut self) -> Result<Vpn, ProbeError> {
+        let (bytes, protection) = (4096, Protection::NONE);
+        let (at, kind) = (MapAt::Hint(4096), Kind::Plain);
+        let operation = Operation::Map { at, kind, bytes, protection };
+        // No mapping begins at an odd address, so the answer always differs.
+        let Some(Difference { outcome: Ok(start), .. }) =
+            self.run(&[Step { operation, expected: Ok(1) }])?
+        else {
+            return Ok(self.layout.floor);
+        };
+        let undone = Operation::Unmap { start, bytes };
+        self.run(&[Step { operation: undone, expected: Ok(0) }])?;
+        Ok(if start < LOWEST_AT_MOST { Vpn(start >> 12) } else { self.layout.floor })
+    }
+
+    /// Where the kernel's searches begin and end in this process: the rule for `mmap_base` without random part, the
+    /// lowest address that may be mapped as the floor.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What the process consisted of before the first step.
+    #[must_use]
+    pub fn own(&self) -> &[MapsLine] {
+        &self.own
+    }
+
+    /// What it consists of now, ascending.
+    ///
+    /// # Errors
+    /// The system refuses, or the process has gone.
+    pub fn areas(&self) -> io::Result<Vec<MapsLine>> {
+        let pid = Pid::from_child(&self.child);
+        let lines = maps::of_process(pid)?;
+        Ok(lines.into_iter().filter(|line| line.start < USER_END).collect())
+    }
+
+    /// The number of the process.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How long the process has run on a processor, nearly all of it in system calls; none where the system does not
+    /// tell.
+    #[must_use]
+    pub fn processor_time(&self) -> Option<Duration> {
+        let pid = Pid::from_child(&self.child).as_raw_nonzero();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+        Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
+    }
+
+    /// Carries steps out, up to the first that comes out otherwise than expected.
+    ///
+    /// # Errors
+    /// See [`ProbeError`].
+    pub fn run(&mut self, steps: &[Step]) -> Result<Option<Difference>, ProbeError> {
+        self.send(steps)?;
+        self.receive()
+    }
+
+    /// Sends steps, which the probe begins at once; [`receive`](Self::receive) waits for its answer.
+    ///
+    /// # Errors
+    /// See [`ProbeError`].
+    pub fn send(&mut self, steps: &[Step]) -> Result<(), ProbeError> {
+        if steps.is_empty() || steps.len() > MOST_STEPS || !self.sent.is_empty() {
+            return Err(ProbeError::NoRoom);
+        }
+        let mut bytes = Vec::with_capacity(steps.len() * RECORD_WORDS * 8);
+        for step in steps {
+            self.refuse_own(&step.operation)?;
+            let record = self.record(step);
+            bytes.extend(record.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        self.sent = steps.iter().map(|step| self.encode(step.expected)).collect();
+        let written = rustix::io::write(&self.socket, &bytes).map_err(lost)?;
+        if written == bytes.len() { Ok(()) } else { Err(lost(Errno::MSGSIZE)) }
+    }
+
+    /// What came of the steps that were sent: the first that differs, if any.
+    ///
+    /// # Errors
+    /// [`ProbeError::Lost`].
+    pub fn receive(&mut self) -> Result<Option<Difference>, ProbeError> {
+        let sent = std::mem::take(&mut self.sent);
+        let mut bytes = vec![0; 8 * MOST_STEPS];
+        let read = rustix::io::read(&self.socket, &mut bytes).map_err(lost)?;
+        if read != 8 * sent.len() {
+            return Err(lost(Errno::PIPE));
+        }
+        let word = |at: usize| {
+            let word = bytes[8 * at..].first_chunk().expect("the answer is as long as checked");
+            u64::from_le_bytes(*word)
+        };
+        let differs = (0..sent.len()).find(|&at| word(at) != sent[at]);
+        debug_assert!(differs.is_none_or(|at| at + 1 == sent.len() || word(at + 1) == NOT_DONE));
+        Ok(differs.map(|at| Difference { step: at, outcome: self.decode(word(at)) }))
+    }
+
+    fn refuse_own(&self, operation: &Operation) -> Result<(), ProbeError> {
+        let Some(Range { start, end }) = touched(operation) else { return Ok(()) };
+        // A range that overflows is the kernel's to refuse; here it counts as reaching up to the end.
+        if self.own.iter().any(|area| area.start < end && start < area.end) {
+            return Err(ProbeError::OwnArea { start, end });
+        }
+        Ok(())
+    }
+
+    /// A step as the program reads it.
+    fn record(&self, step: &Step) -> [u64; RECORD_WORDS] {
+        let [map, protect, unmap] = match self.width {
+            Width::Bits64 => [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_munmap],
+            Width::Bits32 => [192, 125, 91],
+        };
+        let expected = self.encode(step.expected);
+        let no_file = u64::MAX;
+        match step.operation {
+            Operation::Map { at, kind, bytes, protection } => {
+                let (hint, flags) = match at {
+                    MapAt::Anywhere => (0, 0),
+                    MapAt::Hint(hint) => (hint, 0),
+                    MapAt::Low => (0, libc::MAP_32BIT),
+                    MapAt::Above4G => (0, MAP_ABOVE4G),
+                    MapAt::Fixed(start) => (start, libc::MAP_FIXED),
+                    MapAt::Unless(start) => (start, libc::MAP_FIXED_NOREPLACE),
+                };
+                let kind = match kind {
+                    Kind::Plain => 0,
+                    Kind::Stack => libc::MAP_GROWSDOWN,
+                };
+                let usual = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+                let flags = flags | kind | usual;
+                let protection = u64::from(protection.0);
+                [map as u64, hint, bytes, protection, flags as u64, no_file, 0, expected]
+            }
+            Operation::Unmap { start, bytes } => [unmap as u64, start, bytes, 0, 0, 0, 0, expected],
+            Operation::Protect { start, bytes, protection } => {
+                [protect as u64, start, bytes, u64::from(protection.0), 0, 0, 0, expected]
+            }
+        }
+    }
+
+    /// An outcome as the kernel returns it: a refusal is its number, negated, in the width of a register.
+    fn encode(&self, outcome: Outcome) -> u64 {
+        match (outcome, self.width) {
+            (Ok(value), _) => value,
+            (Err(errno), Width::Bits64) => i64::from(-errno.raw_os_error()) as u64,
+            (Err(errno), Width::Bits32) => u64::from(-errno.raw_os_error() as u32),
+        }
+    }
+
+    fn decode(&self, word: u64) -> Outcome {
+        let signed = match self.width {
+            Width::Bits64 => word as i64,
+            Width::Bits32 => i64::from(word as u32 as i32),
+        };
+        if (-4095..0).contains(&signed) {
+            Err(Errno::from_raw_os_error(-signed as i32))
+        } else {
+            Ok(word)
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // It may have ended already; either way nothing of it is left after the wait.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lost(errno: Errno) -> ProbeError {
+    ProbeError::Lost(errno.into())
+}
+
+/// The addresses that an operation changes whatever is there.
+fn touched(operation: &Operation) -> Option<Range<u64>> {
+    let (start, bytes) = match *operation {
+        Operation::Map { at: MapAt::Fixed(start), bytes, .. } => (start, bytes),
+        Operation::Map { .. } => return None,
+        Operation::Unmap { start, bytes } | Operation::Protect { start, bytes, .. } => {
+            (start, bytes)
+        }
+    };
+    // The kernel rounds the length up to whole pages.
+    let end = start.saturating_add(bytes.checked_next_multiple_of(4096).unwrap_or(u64::MAX));
+    Some(start..end)
+}
+
+/// The program as an executable file without a name.
+fn write_program(width: Width) -> io::Result<OwnedFd> {
+    let mut file = std::fs::File::from(memfd_create("nofrag-probe", MemfdFlags::CLOEXEC)?);
+    file.write_all(&executable(width))?;
+    // A file that is open for writing cannot be executed.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(std::fs::File::open(path)?.into())
+}
+
+/// Both ends of a channel that keeps batches apart.
+fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    for timeout in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&ours, timeout, Some(PATIENCE))?;
+    }
+    Ok((ours, theirs))
+}
+
+/// The soft limit that the probe's stack gets.
+fn stack_limit() -> u64 {
+    getrlimit(Resource::Stack).maximum.unwrap_or(u64::MAX).min(STACK_LIMIT)
+}
+
+/// What the child does between fork and exec.
+fn settle(direction: Direction, stack_limit: u64) -> io::Result<()> {
+    let maximum = getrlimit(Resource::Stack).maximum;
+    setrlimit(Resource::Stack, Rlimit { current: Some(stack_limit), maximum })?;
+    let legacy = match direction {
+        Direction::Up => libc::ADDR_COMPAT_LAYOUT,
+        Direction::Down => 0,
+    };
+    let persona = libc::ADDR_NO_RANDOMIZE | legacy;
+    // SAFETY: the call takes a number and touches no memory; its result is checked.
+    let before = unsafe { libc::personality(persona as libc::c_ulong) };
+    if before == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn layout(width: Width, direction: Direction, stack_limit: u64) -> Layout {
+    let layout = match width {
+        Width::Bits64 => Layout::X86_64,
+        Width::Bits32 => Layout::COMPAT_UP,
+    };
+    let rule = StackRule { stack_limit, stack_random: 0, guard: STACK_GUARD, random: 0 };
+    let extended_end = layout.extended_end.filter(|_| has_five_levels());
+    Layout { direction, extended_end, ..layout }.with_stack(&rule)
+}
+
+/// Whether page tables have the fifth level, without which no hint opens the space beyond 47 bits.
+fn has_five_levels() -> bool {
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    processors.lines().any(|line| line.starts_with("flags") && line.contains(" la57"))
+}

@@ -1,0 +1,172 @@
+//! A range of addresses that belongs to the caller.
+//!
+//! A [`Reservation`] is one mapping of the kernel. Who places things inside it (an
+//! [`AddressSpace`](nofrag::mmap::AddressSpace) over [`Layout::window`](nofrag::mmap::Layout::window)) decides every
+//! address in it, and no area is added until protections differ. Guards need not differ: since Linux 6.13 a guard may
+//! stand in the page tables alone ([`Reservation::guard`]), so that thousands of guarded stacks remain one area.
+//!
+//! No reference to the memory is handed out here, and who runs threads on it owns it meanwhile; so no change of a
+//! protection pulls memory from under anybody.
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::ptr;
+
+use nofrag::mmap::Protection;
+use nofrag::ranges::Span;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{madvise, mmap_anonymous, mprotect, munmap};
+
+/// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` of Linux 6.13, which no binding has yet.
+const GUARD_INSTALL: i32 = 102;
+const GUARD_REMOVE: i32 = 103;
+
+/// Bytes of a page, as a shift.
+const PAGE: u32 = 12;
+
+/// A private anonymous mapping without reserved memory (`MAP_NORESERVE`), unmapped when dropped.
+///
+/// 1. Every page of `base..base + bytes` was mapped by `new` and is unmapped by `drop` alone.
+#[derive(Debug)]
+pub struct Reservation {
+    base: *mut c_void,
+    bytes: usize,
+}
+
+// SAFETY: the pointer is an address and nothing here reads or writes through it; the system calls that take it may be
+// made by any thread.
+unsafe impl Send for Reservation {}
+
+impl Reservation {
+    /// So many bytes where the kernel puts them, rounded up to pages.
+    ///
+    /// # Errors
+    /// What `mmap` says: no room, or no more areas.
+    pub fn new(bytes: usize, protection: Protection) -> io::Result<Reservation> {
+        Reservation::map(ptr::null_mut(), bytes, protection, MapFlags::empty())
+    }
+
+    /// At exactly this address, if nothing is there.
+    ///
+    /// # Errors
+    /// What `mmap` says; `EEXIST` if something is there.
+    pub fn at(start: u64, bytes: usize, protection: Protection) -> io::Result<Reservation> {
+        let hint = ptr::without_provenance_mut(start as usize);
+        let made = Reservation::map(hint, bytes, protection, MapFlags::FIXED_NOREPLACE)?;
+        // A kernel that does not know the flag takes the address for a hint.
+        if made.start() == start { Ok(made) } else { Err(rustix::io::Errno::EXIST.into()) }
+    }
+
+    fn map(
+        hint: *mut c_void,
+        bytes: usize,
+        protection: Protection,
+        flags: MapFlags,
+    ) -> io::Result<Reservation> {
+        let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let allowed = ProtFlags::from_bits_truncate(u32::from(protection.0));
+        let bytes = bytes.next_multiple_of(1 << PAGE);
+        // SAFETY: neither caller asks for `MAP_FIXED`, so no existing mapping is replaced.
+        let base = unsafe { mmap_anonymous(hint, bytes, allowed, flags) }?;
+        Ok(Reservation { base, bytes })
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.base.addr() as u64
+    }
+
+    /// Its pages: the window of whoever places things in it.
+    #[must_use]
+    pub fn pages(&self) -> Span {
+        let end = self.start() + self.bytes as u64;
+        Span::new(self.start() >> PAGE, end >> PAGE).expect("a mapping is not empty")
+    }
+
+    /// Where `pages`, which lie inside, begin, and their bytes.
+    fn part(&self, pages: Span) -> io::Result<(*mut c_void, usize)> {
+        if !self.pages().covers(pages) {
+            let why = format!("pages {pages:?} are not inside {:?}", self.pages());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let offset = (pages.start() - self.pages().start()) << PAGE;
+        Ok((self.base.wrapping_byte_add(offset as usize), (pages.len() << PAGE) as usize))
+    }
+
+    /// Changes what `pages` allow; splits the area where they differ from the rest.
+    ///
+    /// # Errors
+    /// `InvalidInput` for pages outside; else what `mprotect` says.
+    pub fn protect(&mut self, pages: Span, protection: Protection) -> io::Result<()> {
+        let (start, bytes) = self.part(pages)?;
+        let allowed = MprotectFlags::from_bits_truncate(u32::from(protection.0));
+        // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
+        // and what runs threads on them owns the reservation.
+        Ok(unsafe { mprotect(start, bytes, allowed) }?)
+    }
+
+    /// Makes every access to `pages` fail without splitting the area. Their content is lost.
+    ///
+    /// # Errors
+    /// `InvalidInput` for pages outside, and from kernels before 6.13; else what `madvise` says.
+    pub fn guard(&mut self, pages: Span) -> io::Result<()> {
+        self.advise(pages, GUARD_INSTALL)
+    }
+
+    /// Takes guards away: `pages` are empty and accessible as the area allows.
+    ///
+    /// # Errors
+    /// As [`guard`](Self::guard).
+    pub fn unguard(&mut self, pages: Span) -> io::Result<()> {
+        self.advise(pages, GUARD_REMOVE)
+    }
+
+    fn advise(&self, pages: Span, advice: i32) -> io::Result<()> {
+        let (start, bytes) = self.part(pages)?;
+        // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
+        // and what runs threads on them owns the reservation.
+        match unsafe { libc::madvise(start, bytes, advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Gives the memory behind `pages` back; they stay mapped and read as zero. Works where `munmap` would have to
+    /// split an area and may not.
+    ///
+    /// # Errors
+    /// `InvalidInput` for pages outside; else what `madvise` says.
+    pub fn discard(&mut self, pages: Span) -> io::Result<()> {
+        let (start, bytes) = self.part(pages)?;
+        // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
+        // and what runs threads on them owns the reservation.
+        Ok(unsafe { madvise(start, bytes, Advice::LinuxDontNeed) }?)
+    }
+
+    /// Keeps huge pages out: a stack that touches one page shall not get 512.
+    ///
+    /// # Errors
+    /// What `madvise` says, `EINVAL` from a kernel without huge pages.
+    pub fn without_huge_pages(&mut self) -> io::Result<()> {
+        let (start, bytes) = self.part(self.pages())?;
+        // SAFETY: the pages are ours (law 1), and the advice changes no content.
+        Ok(unsafe { madvise(start, bytes, Advice::LinuxNoHugepage) }?)
+    }
+
+    /// The addresses of `pages`, for who runs something on them.
+    pub(crate) fn addresses(&self, pages: Span) -> io::Result<Range<*mut c_void>> {
+        let (start, bytes) = self.part(pages)?;
+        Ok(start..start.wrapping_byte_add(bytes))
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours (law 1), and nobody uses it: no reference exists, and what runs threads on it owns
+        // the reservation until they have ended.
+        // Unmapping one whole mapping can fail only where that would split an area that it merged into; then it stays.
+        let _ = unsafe { munmap(self.base, self.bytes) };
+    }
+}

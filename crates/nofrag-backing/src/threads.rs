@@ -1,0 +1,226 @@
+//! Many live threads at once, for the areas that their stacks make.
+//!
+//! The threads of the standard library bring a stack for signals each, with a guard of its own, which would be counted
+//! too. These bring nothing: each runs `body`, says that it is there, and waits until the crowd ends.
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nofrag::ranges::Span;
+use rustix::pipe::{PipeFlags, pipe_with};
+use thiserror::Error;
+
+use crate::reservation::Reservation;
+
+/// Where stacks come from.
+#[derive(Debug)]
+pub enum Stacks {
+    /// The C library maps them.
+    System {
+        /// Bytes of each, guard included.
+        bytes: usize,
+        /// Bytes of the guard.
+        guard: usize,
+    },
+    /// The caller has placed them in a reservation, which allows reading and writing there.
+    Placed {
+        /// Where they are; the crowd keeps it until its threads have ended.
+        reservation: Reservation,
+        /// Their pages, without guards: ascending or descending, and no two overlap.
+        stacks: Vec<Span>,
+    },
+}
+
+/// Why not all threads could be started; those that were have ended again.
+#[derive(Debug, Error)]
+pub enum CrowdError {
+    /// The system refused one more thread.
+    #[error("thread {number} cannot be started: {why}")]
+    Refused {
+        /// Which, from 1.
+        number: usize,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// Fewer stacks than threads, or some that overlap or stand in no order.
+    #[error("{threads} threads need as many stacks, in order and none over another")]
+    Stacks {
+        /// How many threads.
+        threads: usize,
+    },
+    /// There is no pipe to wait on.
+    #[error("no pipe: {0}")]
+    Pipe(io::Error),
+}
+
+/// What a thread is told, and what it says.
+#[derive(Debug)]
+struct Seat {
+    /// Reading from here ends when the crowd does.
+    gate: i32,
+    body: fn(),
+    /// An address on the thread's stack, once it runs; zero before.
+    stack: AtomicU64,
+}
+
+/// Threads that live until this is dropped, which waits for their end.
+///
+/// 1. Every seat, and every stack, stays where it is until its thread has ended, even if the crowd is forgotten.
+#[derive(Debug)]
+pub struct Crowd {
+    threads: Vec<libc::pthread_t>,
+    seats: Vec<Seat>,
+    /// The end that keeps the gate shut; dropped to open it.
+    shut: Option<OwnedFd>,
+    gate: OwnedFd,
+    stacks: Stacks,
+}
+
+impl Crowd {
+    /// Starts `count` threads that each run `body` and then wait.
+    ///
+    /// # Errors
+    /// See [`CrowdError`].
+    pub fn start(count: usize, stacks: Stacks, body: fn()) -> Result<Crowd, CrowdError> {
+        if let Stacks::Placed { stacks, .. } = &stacks
+            && (stacks.len() < count || !are_apart(stacks))
+        {
+            return Err(CrowdError::Stacks { threads: count });
+        }
+        let pipe = pipe_with(PipeFlags::CLOEXEC);
+        let (gate, shut) = pipe.map_err(|errno| CrowdError::Pipe(errno.into()))?;
+        let seat = |_| Seat { gate: gate.as_raw_fd(), body, stack: AtomicU64::new(0) };
+        let seats = (0..count).map(seat).collect();
+        let threads = Vec::with_capacity(count);
+        // From here on a refusal ends, by drop, the threads that were started.
+        let mut crowd = Crowd { threads, seats, shut: Some(shut), gate, stacks };
+        for number in 0..count {
+            let started = crowd.add(number);
+            started.map_err(|why| CrowdError::Refused { number: number + 1, why })?;
+        }
+        Ok(crowd)
+    }
+
+    fn add(&mut self, number: usize) -> io::Result<()> {
+        let mut attributes = ThreadAttributes::new()?;
+        match &self.stacks {
+            Stacks::System { bytes, guard } => attributes.system_stack(*bytes, *guard)?,
+            Stacks::Placed { reservation, stacks } => {
+                attributes.placed_stack(reservation, stacks[number])?;
+            }
+        }
+        let seat: *const Seat = &self.seats[number];
+        self.threads.push(attributes.spawn(seat)?);
+        Ok(())
+    }
+
+    /// How many threads there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether there is no thread.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// For each thread that runs by now, an address on its stack.
+    pub fn stack_addresses(&self) -> impl Iterator<Item = u64> + '_ {
+        // Pairs with the release in `sit`: who sees the address sees a thread that runs.
+        self.seats.iter().map(|seat| seat.stack.load(Ordering::Acquire)).filter(|at| *at != 0)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // The last writing end closes: every read of the gate returns.
+        self.shut = None;
+        let gate = self.gate.as_raw_fd();
+        debug_assert!(self.seats.iter().all(|seat| seat.gate == gate), "all wait at the same gate");
+        for thread in self.threads.drain(..) {
+            // SAFETY: the thread was started by `add`, is joinable, and is joined here only.
+            let joined = unsafe { libc::pthread_join(thread, ptr::null_mut()) };
+            assert_eq!(joined, 0, "a thread that we started can be joined");
+        }
+    }
+}
+
+/// Whether spans ascend or descend, and none overlaps the next.
+fn are_apart(spans: &[Span]) -> bool {
+    let up = |pair: &[Span]| pair[0].end() <= pair[1].start();
+    let down = |pair: &[Span]| pair[1].end() <= pair[0].start();
+    spans.windows(2).all(up) || spans.windows(2).all(down)
+}
+
+/// A `pthread_attr_t` that is destroyed when dropped.
+struct ThreadAttributes(libc::pthread_attr_t);
+
+impl ThreadAttributes {
+    fn new() -> io::Result<ThreadAttributes> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the call fills what the pointer names, which is as large as its type says.
+        check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
+        // SAFETY: `pthread_attr_init` has succeeded, checked above.
+        Ok(ThreadAttributes(unsafe { attributes.assume_init() }))
+    }
+
+    fn system_stack(&mut self, bytes: usize, guard: usize) -> io::Result<()> {
+        // SAFETY: the attributes were initialized by `new`; bad sizes are refused by the call.
+        check(unsafe { libc::pthread_attr_setstacksize(&raw mut self.0, bytes) })?;
+        // SAFETY: as above.
+        check(unsafe { libc::pthread_attr_setguardsize(&raw mut self.0, guard) })
+    }
+
+    fn placed_stack(&mut self, reservation: &Reservation, pages: Span) -> io::Result<()> {
+        let addresses = reservation.addresses(pages)?;
+        let bytes = addresses.end.addr() - addresses.start.addr();
+        // SAFETY: the pages lie in the reservation (`addresses` has checked), which the crowd owns until the
+        // thread has ended (law 1), and no other thread runs on them (`are_apart`, checked at the start).
+        check(unsafe { libc::pthread_attr_setstack(&raw mut self.0, addresses.start, bytes) })
+    }
+
+    fn spawn(&self, seat: *const Seat) -> io::Result<libc::pthread_t> {
+        let mut thread = MaybeUninit::uninit();
+        let (attributes, to) = (&raw const self.0, thread.as_mut_ptr());
+        let seat = seat.cast_mut().cast::<c_void>();
+        // SAFETY: the attributes are initialized, `sit` has the right signature, and the seat stays where it is until
+        // the thread has been joined (law 1 of `Crowd`).
+        let refused = unsafe { libc::pthread_create(to, attributes, sit, seat) };
+        check(refused)?;
+        // SAFETY: `pthread_create` has succeeded, checked above.
+        Ok(unsafe { thread.assume_init() })
+    }
+}
+
+impl Drop for ThreadAttributes {
+    fn drop(&mut self) {
+        // SAFETY: they were initialized by `new`, and are not used again.
+        unsafe { libc::pthread_attr_destroy(&raw mut self.0) };
+    }
+}
+
+/// What a call of the C library's threads returned: zero, or an error.
+fn check(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
+}
+
+/// A thread's life.
+extern "C" fn sit(seat: *mut c_void) -> *mut c_void {
+    // SAFETY: `spawn` was given a pointer to a seat that outlives the thread (law 1 of `Crowd`), shared and never
+    // changed but through its atomic.
+    let seat = unsafe { &*seat.cast_const().cast::<Seat>() };
+    let here = &raw const seat;
+    // Pairs with the acquire in `stack_addresses`.
+    seat.stack.store(here.addr() as u64, Ordering::Release);
+    (seat.body)();
+    let mut byte = 0u8;
+    // SAFETY: the buffer is one byte long, as the call is told. The gate stays open until this thread is joined.
+    while unsafe { libc::read(seat.gate, (&raw mut byte).cast(), 1) } > 0 {}
+    ptr::null_mut()
+}

@@ -1,0 +1,5 @@
+//! Tests of the backing crate, by subject.
+
+mod probe;
+mod reservation;
+mod threads;

@@ -1,0 +1,140 @@
+//! The probe itself: what it answers, what it refuses, and that nothing of it stays.
+#![cfg(target_arch = "x86_64")]
+
+use std::fs;
+use std::path::Path;
+
+use nofrag::mmap::{Direction, Protection};
+use nofrag_backing::probe::{
+    Difference, Errno, Kind, MOST_STEPS, MapAt, Operation, Outcome, Probe, ProbeError, Step, Width,
+};
+
+const ALL: [(Width, Direction); 4] = [
+    (Width::Bits64, Direction::Down),
+    (Width::Bits64, Direction::Up),
+    (Width::Bits32, Direction::Down),
+    (Width::Bits32, Direction::Up),
+];
+
+/// A probe of every kind that this system allows.
+fn probes() -> impl Iterator<Item = Probe> {
+    ALL.iter().filter_map(|&(width, direction)| match Probe::start(width, direction) {
+        Ok(probe) => Some(probe),
+        Err(why @ ProbeError::Unavailable { .. }) => {
+            eprintln!("skipped: {width:?} {direction:?}: {why}");
+            None
+        }
+        Err(other) => panic!("{other}"),
+    })
+}
+
+fn map(at: MapAt) -> Operation {
+    Operation::Map { at, kind: Kind::Plain, bytes: 0x3000, protection: Protection::NONE }
+}
+
+fn step(operation: Operation, expected: Outcome) -> Step {
+    Step { operation, expected }
+}
+
+/// What the operation gives, whatever it is.
+fn outcome(probe: &mut Probe, operation: Operation) -> Outcome {
+    // No system call returns this.
+    let difference = probe.run(&[step(operation, Ok(7))]).unwrap();
+    difference.expect("the outcome differs from 7").outcome
+}
+
+#[test]
+fn mappings_begin_at_the_base_that_the_rule_gives() {
+    for mut probe in probes() {
+        let layout = *probe.layout();
+        // What the kernel itself has mapped touches the base; the next mapping touches that.
+        let own = probe.own().iter().map(|area| (area.start, area.end));
+        let expected = match layout.direction {
+            Direction::Up => own.fold(
+                layout.base.0 << 12,
+                |edge, (start, end)| if start == edge { end } else { edge },
+            ),
+            Direction::Down => {
+                let edge =
+                    own.rev().fold(
+                        layout.top.0 << 12,
+                        |edge, (start, end)| {
+                            if end == edge { start } else { edge }
+                        },
+                    );
+                edge - 0x3000
+            }
+        };
+        assert_eq!(outcome(&mut probe, map(MapAt::Anywhere)), Ok(expected), "{layout:x?}");
+        assert!(probe.areas().unwrap().iter().any(|area| area.start == expected));
+    }
+}
+
+#[test]
+fn the_floor_is_where_low_hints_end_up() {
+    for mut probe in probes() {
+        let floor = probe.layout().floor.0 << 12;
+        assert_eq!(outcome(&mut probe, map(MapAt::Hint(4096))), Ok(floor));
+    }
+}
+
+#[test]
+fn steps_after_a_difference_are_not_carried_out() {
+    for mut probe in probes() {
+        let place = outcome(&mut probe, map(MapAt::Anywhere)).unwrap();
+        let before = probe.areas().unwrap();
+        let steps = [
+            step(map(MapAt::Unless(place)), Err(Errno::EXIST)),
+            step(map(MapAt::Unless(place)), Ok(place)),
+            step(Operation::Unmap { start: place, bytes: 0x3000 }, Ok(0)),
+        ];
+        let difference = probe.run(&steps).unwrap();
+        assert_eq!(difference, Some(Difference { step: 1, outcome: Err(Errno::EXIST) }));
+        assert_eq!(probe.areas().unwrap(), before);
+        assert_eq!(probe.run(&steps[2..]).unwrap(), None);
+        assert_ne!(probe.areas().unwrap(), before);
+    }
+}
+
+#[test]
+fn a_full_batch_is_answered() {
+    for mut probe in probes() {
+        let nothing = step(Operation::Unmap { start: 0, bytes: 0 }, Err(Errno::INVAL));
+        assert_eq!(probe.run(&[nothing; MOST_STEPS]).unwrap(), None);
+        let refused = probe.run(&[nothing; MOST_STEPS + 1]);
+        assert!(matches!(refused, Err(ProbeError::NoRoom)), "{refused:?}");
+    }
+}
+
+#[test]
+fn what_the_probe_lives_on_cannot_be_touched() {
+    for mut probe in probes() {
+        for area in probe.own().to_vec() {
+            let start = area.start - 4096;
+            let operations = [
+                Operation::Unmap { start, bytes: 4097 },
+                Operation::Protect {
+                    start: area.end - 4096,
+                    bytes: 1,
+                    protection: Protection::NONE,
+                },
+                map(MapAt::Fixed(area.start)),
+                Operation::Unmap { start, bytes: u64::MAX },
+            ];
+            for operation in operations {
+                let refused = probe.run(&[step(operation, Ok(0))]);
+                assert!(matches!(refused, Err(ProbeError::OwnArea { .. })), "{operation:x?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_of_a_probe_stays() {
+    for probe in probes() {
+        let process = format!("/proc/{}", probe.process_id());
+        assert!(fs::read_to_string(format!("{process}/maps")).is_ok());
+        drop(probe);
+        assert!(!Path::new(&process).exists(), "{process}");
+    }
+}

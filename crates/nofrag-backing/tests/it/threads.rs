@@ -1,0 +1,124 @@
+//! Threads on stacks of the system's making and of ours.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::hint::black_box;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nofrag::mmap::Protection;
+use nofrag::ranges::Span;
+use nofrag_backing::reservation::Reservation;
+use nofrag_backing::threads::{Crowd, CrowdError, Stacks};
+
+/// Pages of a stack, with its guard.
+const STACK: u64 = 64;
+
+/// `count` stacks in one reservation, the lowest page of each a guard; none where the kernel has no such guards.
+fn placed(count: u64) -> Option<Stacks> {
+    let bytes = (count * STACK) as usize * 4096;
+    let mut reservation = Reservation::new(bytes, Protection::READ_WRITE).unwrap();
+    let first = reservation.pages().start();
+    let mut stacks = Vec::new();
+    for start in (first..).step_by(STACK as usize).take(count as usize) {
+        if let Err(why) = reservation.guard(Span::sized(start, 1).unwrap()) {
+            eprintln!("skipped: guards in page tables need Linux 6.13: {why}");
+            return None;
+        }
+        stacks.push(Span::sized(start + 1, STACK - 1).unwrap());
+    }
+    Some(Stacks::Placed { reservation, stacks })
+}
+
+/// Waits until all threads of the crowd run; the addresses of their stacks.
+fn running(crowd: &Crowd) -> BTreeSet<u64> {
+    let begin = Instant::now();
+    loop {
+        let stacks: BTreeSet<u64> = crowd.stack_addresses().collect();
+        if stacks.len() == crowd.len() {
+            return stacks;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{} threads run", stacks.len());
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn threads_run_on_the_stacks_that_they_were_given() {
+    let Some(stacks) = placed(50) else { return };
+    let Stacks::Placed { stacks: spans, .. } = &stacks else { unreachable!() };
+    let spans = spans.clone();
+    let crowd = Crowd::start(50, stacks, || ()).unwrap();
+    for (address, span) in running(&crowd).into_iter().zip(&spans) {
+        assert!(span.contains(address >> 12), "{address:#x} is not on {span:?}");
+    }
+}
+
+#[test]
+fn threads_run_on_stacks_of_the_system() {
+    let crowd = Crowd::start(50, Stacks::System { bytes: 1 << 20, guard: 4096 }, || ()).unwrap();
+    assert_eq!(running(&crowd).len(), 50);
+}
+
+#[test]
+fn stacks_that_overlap_or_are_missing_are_refused() {
+    for spans in [vec![(0, 10), (9, 10)], vec![(0, 10)]] {
+        let reservation = Reservation::new(64 * 4096, Protection::READ_WRITE).unwrap();
+        let first = reservation.pages().start();
+        let span = |(start, pages)| Span::sized(first + start, pages).unwrap();
+        let stacks = spans.into_iter().map(span).collect();
+        let refused = Crowd::start(2, Stacks::Placed { reservation, stacks }, || ());
+        assert!(matches!(refused, Err(CrowdError::Stacks { threads: 2 })), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_stack_outside_the_reservation_is_refused() {
+    let reservation = Reservation::new(4096, Protection::READ_WRITE).unwrap();
+    let stacks = vec![Span::sized(reservation.pages().end(), 64).unwrap()];
+    let refused = Crowd::start(1, Stacks::Placed { reservation, stacks }, || ());
+    assert!(matches!(refused, Err(CrowdError::Refused { number: 1, .. })), "{refused:?}");
+}
+
+#[test]
+fn a_used_up_stack_ends_the_process() {
+    if placed(1).is_none() {
+        return;
+    }
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "threads::use_a_stack_up", "--ignored", "--test-threads=1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begin.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("the child does not end");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status}");
+}
+
+/// The child of the test above.
+#[test]
+#[ignore = "ends the process, as it should"]
+fn use_a_stack_up() {
+    fn deeper(depth: u64) -> u64 {
+        let here = black_box([depth; 64]);
+        if depth == u64::MAX { 0 } else { deeper(depth + 1) + here[0] }
+    }
+    // A second stack below the first: without a guard its memory would be written over.
+    let crowd = Crowd::start(2, placed(2).unwrap(), || {
+        black_box(deeper(black_box(0)));
+    });
+    running(&crowd.unwrap());
+}
