@@ -17,18 +17,21 @@
 
 pub mod figures;
 pub mod machine;
+mod mmap_live;
 pub mod oracle;
 pub mod random;
 pub mod record;
 pub mod render;
 pub mod report;
 pub mod scenario;
+mod sha256;
 mod spaces;
 pub mod stats;
 mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;
 
+pub use mmap_live::MmapLive;
 pub use report::Report;
 pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};
 pub use vm_map_ram::VmMapRam2015;

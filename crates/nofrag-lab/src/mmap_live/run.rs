@@ -1,0 +1,260 @@
+//! Runs the programs and judges what came of them.
+
+use std::time::Duration;
+
+use nofrag::mmap::{HugePages, Placement};
+
+use super::catalogue::{BARE_THREADS, COMPAT_UP, PLACED_THREADS, Program, SPECS, Spec, THREADS};
+use super::kernel::{Kernel, Standing};
+use super::leakme::{self, Left};
+use super::threads::{self, Crowded};
+use super::trace::{Style, Trace};
+use super::twin::{Compared, Setting, Trouble, Twin};
+use super::{DESIGNS, Plan, names};
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::report::{Measurement, Report};
+use crate::scenario::{Extent, RunError};
+use crate::stats::Spread;
+
+/// Everything that the plan asks for, in order.
+pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Result<(), RunError> {
+    let kernel = Kernel::here();
+    for spec in &plan.specs {
+        step(spec.info.name);
+        let outcome = match (&kernel, spec.program) {
+            (_, Program::Threads { guard }) => {
+                threads::on_system_stacks(plan.threads, guard).map(|c| crowd(plan, spec, c, report))
+            }
+            (_, Program::Placed) => {
+                threads::on_placed_stacks(plan.threads).map(|c| crowd(plan, spec, c, report))
+            }
+            (Err(why), _) => Err(Trouble::Skipped(why.clone())),
+            (Ok(kernel), _) => compare(plan, spec, kernel, report),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Trouble::Skipped(why)) => {
+                report.notes.push(format!("skipped: {}: {why}", spec.info.name));
+            }
+            Err(trouble) => return Err(broken(spec, &trouble)),
+        }
+    }
+    total(plan, report);
+    Ok(())
+}
+
+fn broken(spec: &Spec, trouble: &Trouble) -> RunError {
+    let program = spec.info.name.to_owned();
+    RunError::Engine { design: DESIGNS[1].to_owned(), program, why: trouble.to_string() }
+}
+
+/// A program in which kernel and model are compared: its measurement and its oracles, or the first difference.
+fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Result<(), Trouble> {
+    let mut ran = Vec::new();
+    for repetition in 0..plan.repeats {
+        match once(plan, spec, kernel, repetition, report) {
+            Ok(one) => ran.push(one),
+            Err(Trouble::Mismatch(mismatch)) => {
+                let name = spec.info.name;
+                let seed = plan.seed_of(repetition);
+                let (loops, kind) = (plan.loops, kind(kernel));
+                report.notes.push(format!(
+                    "{name}: {mismatch}; replay with --mask {name} --seed {seed} --loops {loops}"
+                ));
+                let claim = format!("{name}: outcomes and lists that differ from the model's");
+                let equal = Relation::Equals(0.0);
+                report.oracles.push(Oracle::judge(format!("same/{name}"), kind, claim, 1.0, equal));
+                return Ok(());
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    let sum = |of: fn(&Ran) -> u64| ran.iter().map(of).sum::<u64>();
+    let (operations, lists) = (sum(|one| one.compared.operations), sum(|one| one.compared.lists));
+    let name = spec.info.name;
+    let claim = format!(
+        "{name}: of {operations} operations and {lists} lists of areas, those that differ from the model's"
+    );
+    let equal = Relation::Equals(0.0);
+    report.oracles.push(Oracle::judge(format!("same/{name}"), kind(kernel), claim, 0.0, equal));
+    let counts = [
+        (names::OPERATIONS, operations as f64),
+        (names::LISTS, lists as f64),
+        (names::REFUSED, sum(|one| one.compared.refused) as f64),
+        (names::HUGE, sum(|one| one.huge) as f64),
+        (
+            names::MOST_AREAS,
+            ran.iter().map(|one| one.compared.most_areas).max().unwrap_or(0) as f64,
+        ),
+        (names::DIFFERENCES, 0.0),
+    ];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count));
+    let times: [fn(&Ran) -> Option<Duration>; 2] = [|one| one.kernel, |one| Some(one.model)];
+    for (design, time) in DESIGNS.into_iter().zip(times) {
+        let per_operation =
+            |one: &Ran| Some(time(one)?.as_nanos() as f64 / one.compared.operations as f64);
+        let samples = ran.iter().filter_map(per_operation).collect();
+        let Some(time) = Spread::of(samples) else { continue };
+        report.measurements.push(Measurement {
+            program: name.to_owned(),
+            design: design.to_owned(),
+            loops: operations,
+            unit: names::NS_PER_OPERATION.to_owned(),
+            time,
+            tail: None,
+            counts: counts.clone().into(),
+            functions: Default::default(),
+            series: Default::default(),
+        });
+    }
+    Ok(())
+}
+
+/// What a claim about a kernel of this version is worth.
+fn kind(kernel: &Kernel) -> Kind {
+    match kernel.standing {
+        Standing::Proved => Kind::Exact,
+        Standing::Assumed => Kind::Environment,
+    }
+}
+
+/// Mappings that come and go at the limit of areas, and operations there: lists of so many areas take time to compare.
+const LIMIT_SLOTS: usize = 500;
+const LIMIT_OPERATIONS: u64 = 50_000;
+
+/// One repetition.
+struct Ran {
+    compared: Compared,
+    huge: u64,
+    /// Time of the probe on a processor, and of the model with what draws its operations.
+    kernel: Option<Duration>,
+    model: Duration,
+}
+
+fn once(
+    plan: &Plan,
+    spec: &Spec,
+    kernel: &Kernel,
+    repetition: usize,
+    report: &mut Report,
+) -> Result<Ran, Trouble> {
+    let setting = match spec.program {
+        Program::Trace { setting, .. } | Program::Limit(setting) | Program::LeakMe(setting) => {
+            setting
+        }
+        Program::Threads { .. } | Program::Placed => unreachable!("threads are not compared"),
+    };
+    let mut twin = Twin::start(setting, kernel)?;
+    let mut huge = 0;
+    match spec.program {
+        Program::Trace { style, slots, .. } => {
+            let seed = plan.seed_of(repetition);
+            let mut trace = Trace::new(&mut twin, style, setting.width, seed, slots);
+            trace.run(plan.loops)?;
+            huge = trace.huge;
+        }
+        Program::Limit(_) => {
+            let seed = plan.seed_of(repetition);
+            let mut trace = Trace::new(&mut twin, Style::Mixed, setting.width, seed, LIMIT_SLOTS);
+            trace.crowd(kernel.map_limit - LIMIT_SLOTS / 2)?;
+            trace.run(plan.loops.min(LIMIT_OPERATIONS))?;
+            huge = trace.huge;
+        }
+        _ => {
+            let turns = if plan.extent == Extent::Full { leakme::TURNS } else { plan.loops };
+            let turns = turns.min(leakme::TURNS);
+            let edge = leakme::first_edge(&twin, setting);
+            let left = leakme::run(&mut twin, turns)?;
+            if turns == leakme::TURNS {
+                judge_leakme(kernel, setting, edge, &left, report);
+            }
+        }
+    }
+    let finished = twin.finish()?;
+    Ok(Ran { compared: finished.compared, huge, kernel: finished.kernel, model: finished.model })
+}
+
+/// The published ends of a million turns, where the process begins as the published one did.
+fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, report: &mut Report) {
+    let mut claim = |id: &str, claim: &str, measured: f64, expected: f64| {
+        let relation = Relation::Equals(expected);
+        report.oracles.push(Oracle::judge(id, kind(kernel), claim, measured, relation));
+    };
+    let apart = |equal: bool| if equal { 0.0 } else { 1.0 };
+    if setting == COMPAT_UP {
+        let text =
+            "leakme, 32 bits, legacy layout: lists of areas that differ from first fit's of 2005";
+        let equal = left.areas == leakme::shifted_list(edge);
+        claim("leakme-first-fit", text, apart(equal), 0.0);
+        return;
+    }
+    let multiples = Placement::MapleTreeGuarded(HugePages::Multiples);
+    if kernel.rules.placement != multiples || edge != leakme::TOP {
+        report.notes.push(format!(
+            "skipped: the published hash of leakme's areas holds where mappings begin at {:x} and multiples of 2 MiB \
+             are aligned; here they begin at {edge:x}, under the rules of {}",
+            leakme::TOP,
+            kernel.rules.name
+        ));
+        return;
+    }
+    let text = "leakme, 64 bits: hashes of its areas that differ from the published one";
+    claim("leakme-hash", text, apart(leakme::hash(&left.areas) == leakme::HASH), 0.0);
+    claim(
+        "leakme-areas",
+        "and it ends with as many areas as published",
+        left.areas.len() as f64,
+        135.0,
+    );
+    claim("leakme-peak", "and has had as many at its peak", left.most as f64, 181.0);
+}
+
+/// Threads: their measurement and their oracles.
+fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
+    let Crowded { areas_before, areas, system_s } = crowded;
+    let name = spec.info.name;
+    let threads = plan.threads as f64;
+    let counts = [
+        (names::THREADS, threads),
+        (names::AREAS_BEFORE, areas_before as f64),
+        (names::AREAS, areas as f64),
+    ];
+    let Some(time) = Spread::of(vec![1e6 * system_s / threads]) else { return };
+    report.measurements.push(Measurement {
+        program: name.to_owned(),
+        design: DESIGNS[usize::from(name == PLACED_THREADS)].to_owned(),
+        loops: plan.threads as u64,
+        unit: names::US_PER_THREAD.to_owned(),
+        time,
+        tail: None,
+        counts: counts.map(|(name, count)| (name.to_owned(), count)).into(),
+        functions: Default::default(),
+        series: Default::default(),
+    });
+    let (claim, relation) = match name {
+        // Published: 40,054 for 20,000 threads, whose process had 54 areas of its own, give or take 20.
+        THREADS => {
+            let low = 2.0 * threads;
+            ("two areas for each thread and some of the process's own", (low, low + 74.0))
+        }
+        BARE_THREADS => ("stacks without guards are one area", (0.0, 100.0)),
+        _ => ("guarded stacks in one reservation are one area", (0.0, 100.0)),
+    };
+    let claim = format!("{name}: {claim}; areas of the process");
+    let relation = Relation::Between(relation.0, relation.1);
+    let judged = Oracle::judge(name, Kind::Environment, claim, areas as f64, relation);
+    report.oracles.push(judged);
+}
+
+/// How much was compared in all.
+fn total(plan: &Plan, report: &mut Report) {
+    let of_kernel = report.measurements.iter().filter(|row| row.design == DESIGNS[1]);
+    let operations: f64 = of_kernel.filter_map(|row| row.count(names::OPERATIONS)).sum();
+    let complete = plan.specs.len() == SPECS.len() && plan.extent == Extent::Full;
+    if complete && operations > 0.0 {
+        let claim = "operations compared with the running kernel's";
+        let relation = Relation::AtLeast(1e7);
+        let judged = Oracle::judge("total", Kind::Environment, claim, operations, relation);
+        report.oracles.push(judged);
+    }
+}
