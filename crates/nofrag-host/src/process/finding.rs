@@ -256,10 +256,7 @@ fn neighbours_apart(report: &Report) -> Option<Finding> {
             report.neighbours.pairs,
             reason(group)
         ),
-        consequence: format!(
-            "without it there would be about {} areas in place of {areas}",
-            areas - group.pairs.min(areas)
-        ),
+        consequence: format!("each of these pairs costs an area: {} of {areas}", group.pairs),
         help: help_for(group.blocker).to_owned(),
     })
 }
