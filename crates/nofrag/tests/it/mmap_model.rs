@@ -1,14 +1,14 @@
 //! Every placement against the naive list, with laws, lists and statistics compared after each step.
 
-use super::mmap_pair::{KINDS, Pair, Step, configs};
+use super::mmap_pair::{KINDS, Pair, SCALES, Step, configs};
 use super::vmap_support::Random;
 use nofrag::mmap::SpaceConfig;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `steps` random steps; a failure names what to repeat. How many steps of each kind changed anything.
-fn check_run(config: SpaceConfig, seed: u64, steps: u64) -> [u64; KINDS] {
+fn check_run(config: SpaceConfig, scale: u64, seed: u64, steps: u64) -> [u64; KINDS] {
     let mut random = Random::new(seed);
-    let mut pair = Pair::new(config);
+    let mut pair = Pair::new(config, scale);
     let mut step = 0;
     let run = AssertUnwindSafe(|| {
         while step < steps {
@@ -19,16 +19,16 @@ fn check_run(config: SpaceConfig, seed: u64, steps: u64) -> [u64; KINDS] {
         }
     });
     let outcome = catch_unwind(run);
-    assert!(outcome.is_ok(), "seed {seed}, step {step} of {config:?} fails");
+    assert!(outcome.is_ok(), "seed {seed}, scale {scale}, step {step} of {config:?} fails");
     pair.changes
 }
 
 #[test]
 fn spaces_agree_with_the_naive_list() {
     let mut changes = [0; KINDS];
-    for (nth, config) in configs().into_iter().enumerate() {
-        for seed in 0..2 {
-            let run = check_run(config, seed + 100 * nth as u64, 1_500);
+    for scale in SCALES {
+        for (nth, config) in configs(scale).into_iter().enumerate() {
+            let run = check_run(config, scale, nth as u64, 1_500);
             changes.iter_mut().zip(run).for_each(|(all, more)| *all += more);
         }
     }
@@ -38,9 +38,9 @@ fn spaces_agree_with_the_naive_list() {
 
 #[test]
 fn spaces_with_little_room_for_areas_agree() {
-    for (nth, config) in configs().into_iter().enumerate() {
+    for (nth, config) in configs(1).into_iter().enumerate() {
         for map_limit in [0, 2, 5] {
-            check_run(SpaceConfig { map_limit, ..config }, 77 + nth as u64, 600);
+            check_run(SpaceConfig { map_limit, ..config }, 1, 77 + nth as u64, 600);
         }
     }
 }
@@ -49,9 +49,10 @@ fn spaces_with_little_room_for_areas_agree() {
 #[ignore = "minutes; run it by name"]
 fn ten_million_operations_on_address_spaces() {
     for seed in 0..50 {
-        for (nth, config) in configs().into_iter().enumerate() {
-            let map_limit = [14, 30, 5, 60][seed as usize % 4];
-            check_run(SpaceConfig { map_limit, ..config }, 1_000 * seed + nth as u64, 2_500);
+        let scale = SCALES[seed as usize % SCALES.len()];
+        for (nth, config) in configs(scale).into_iter().enumerate() {
+            let map_limit = [14, 30, 5, 60][seed as usize / 2 % 4];
+            check_run(SpaceConfig { map_limit, ..config }, scale, 1_000 * seed + nth as u64, 2_500);
         }
     }
 }

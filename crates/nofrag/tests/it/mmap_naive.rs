@@ -378,10 +378,11 @@ impl Naive {
             NoRange::Empty => ProtectError::ZeroSize,
             NoRange::Outside => ProtectError::Outside,
         })?;
-        match (start..end).find(|&page| self.at(page).is_none()) {
-            Some(hole) => Err(ProtectError::NotMapped { hole }),
-            None => Ok((start, end)),
+        let mut at = start;
+        while at < end {
+            at = self.at(at).ok_or(ProtectError::NotMapped { hole: at })?.end;
         }
+        Ok((start, end))
     }
 
     /// As [`nofrag::mmap::AddressSpace::change`].

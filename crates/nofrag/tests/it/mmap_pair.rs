@@ -45,18 +45,20 @@ pub(crate) const KINDS: usize = 32;
 /// The pages that the layouts here lie in, and some beyond.
 const PAGES: u64 = 420;
 
-/// The windows under test, small enough to be filled, with a limit that is met.
-pub(crate) fn configs() -> Vec<SpaceConfig> {
-    let window =
-        |direction| Layout::window(Span::new(0, 300).expect("the window has pages"), direction);
+/// The windows under test, with few pages and a low limit, so that both run out; `scale` pages stand for each.
+pub(crate) fn configs(scale: u64) -> Vec<SpaceConfig> {
+    let page = |number| Vpn(number * scale);
+    let window = |direction| {
+        Layout::window(Span::new(0, 300 * scale).expect("the window has pages"), direction)
+    };
     let process = |direction| Layout {
         direction,
-        floor: Vpn(16),
-        base: Vpn(60),
-        top: Vpn(250),
-        end: Vpn(300),
-        low: Span::new(100, 160).ok(),
-        extended_end: Some(Vpn(400)),
+        floor: page(16),
+        base: page(60),
+        top: page(250),
+        end: page(300),
+        low: Span::new(100 * scale, 160 * scale).ok(),
+        extended_end: Some(page(400)),
         page: PageSize::KIB_4,
     };
     let layouts = [
@@ -69,12 +71,18 @@ pub(crate) fn configs() -> Vec<SpaceConfig> {
     let configs = placements.flat_map(|placement| {
         layouts.map(|layout| SpaceConfig {
             map_limit: 14,
-            guard_gap: PageCount(9),
+            guard_gap: PageCount(9 * scale),
             ..SpaceConfig::new(layout, placement)
         })
     });
     configs.collect()
 }
+
+/// So many pages stand for one: in a small space, and in one so large that the index sees each area far from the next.
+pub(crate) const SCALES: [u64; 2] = [1, 1 << 30];
+
+/// The first page above 4 GiB.
+const ABOVE_4G: u64 = 1 << 20;
 
 /// Both.
 #[derive(Debug)]
@@ -82,6 +90,8 @@ pub(crate) struct Pair {
     space: AddressSpace,
     naive: Naive,
     config: SpaceConfig,
+    /// So many pages stand for each that a step names.
+    scale: u64,
     held: Vec<(PendingMove, Held)>,
     /// How many steps of each kind changed anything; the fuzzer does not ask.
     #[allow(dead_code)]
@@ -89,8 +99,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two empty spaces.
-    pub(crate) fn new(config: SpaceConfig) -> Pair {
+    /// Two empty spaces of one of the [`configs`] with this scale.
+    pub(crate) fn new(config: SpaceConfig, scale: u64) -> Pair {
         let guarded = matches!(
             config.placement,
             Placement::MapleTree(_)
@@ -99,12 +109,12 @@ impl Pair {
                 | Placement::TwoEndedFirst
         );
         let (space, naive) = (AddressSpace::new(config), Naive::new(&config, guarded));
-        Pair { space, naive, config, held: Vec::new(), changes: [0; KINDS] }
+        Pair { space, naive, config, scale, held: Vec::new(), changes: [0; KINDS] }
     }
 
     /// Does one step on both and compares what they say; panics when they differ.
     pub(crate) fn step(&mut self, step: Step) {
-        let (at, pages) = (page(step.at), size(step.size));
+        let (at, pages) = (self.page(step.at), self.size(step.size));
         let (start, count) = (Vpn(at), PageCount(pages));
         let before = self.naive.areas.clone();
         let kind = usize::from(step.kind) % KINDS;
@@ -156,19 +166,20 @@ impl Pair {
             }
         }
         self.changes[kind] += u64::from(before != self.naive.areas);
-        self.compare(page(step.to));
+        self.compare(self.page(step.to));
     }
 
     /// A range that is probably mapped: around an area.
     fn mapped(&self, step: Step) -> (u64, u64) {
         let areas = &self.naive.areas;
         if areas.is_empty() || step.how % 8 == 7 {
-            return (page(step.at), size(step.size));
+            return (self.page(step.at), self.size(step.size));
         }
         let area = areas[usize::from(step.at) % areas.len()];
         let pages = area.end - area.start;
-        let skip = u64::from(step.to) % (pages + 1).min(4);
-        let more = u64::from(step.size % 3) * 7;
+        let units = (pages / self.scale).clamp(1, 4);
+        let skip = u64::from(step.to) % units * self.scale;
+        let more = u64::from(step.size % 3) * 7 * self.scale;
         match step.how % 4 {
             0 => (area.start, pages),
             1 => (area.start.saturating_add(skip), (pages - skip).saturating_add(more)),
@@ -179,7 +190,7 @@ impl Pair {
 
     fn map(&mut self, step: Step, pages: u64) {
         let attributes = attributes(step.what, 0);
-        let hint = step.how.is_multiple_of(4).then_some(page(step.at));
+        let hint = step.how.is_multiple_of(4).then_some(self.page(step.at));
         let window = match step.how / 4 % 16 {
             0 | 1 => WindowChoice::Low,
             2 => WindowChoice::Above4G,
@@ -221,6 +232,13 @@ impl Pair {
         let direction = flags.direction.unwrap_or(layout.direction);
         match (flags.window, layout.low, opened, direction) {
             (WindowChoice::Low, Some(low), ..) => (low.start(), low.end()),
+            (WindowChoice::Above4G, _, opened, Direction::Up) => {
+                (ABOVE_4G, opened.unwrap_or(layout.end).0)
+            }
+            (WindowChoice::Above4G, _, opened, Direction::Down) => {
+                let more = opened.map_or(0, |end| end.0 - layout.end.0);
+                (ABOVE_4G, layout.top.0 + more)
+            }
             (_, _, None, _) => (layout.floor.0, layout.end.0),
             (_, _, Some(end), Direction::Up) => (layout.floor.0, end.0),
             (_, _, Some(end), Direction::Down) => {
@@ -232,6 +250,12 @@ impl Pair {
     /// Whether this is a place that a placement may return.
     fn judge(&self, start: u64, pages: u64, hint: Option<u64>, flags: MapFlags) {
         let (low, end) = self.window(hint, flags);
+        // What goes downwards and finds nothing goes upwards, to the end.
+        let end = if flags.window == WindowChoice::Low {
+            end
+        } else {
+            end.max(self.space.layout().end.0)
+        };
         assert!(low <= start && start + pages <= end, "{start:#x} lies outside {low:#x}..{end:#x}");
         assert!(self.naive.is_free(start, start + pages), "{start:#x} is taken");
         let misfit = start.wrapping_sub(flags.offset) & (flags.align - 1);
@@ -262,13 +286,18 @@ impl Pair {
 
     fn first_fit(&self, pages: u64, flags: MapFlags) -> Option<u64> {
         let layout = self.space.layout();
-        let mut starts = layout.base.0..layout.end.0;
-        starts.find(|&start| {
-            start.wrapping_sub(flags.offset) & (flags.align - 1) == 0
-                && start
-                    .checked_add(pages)
-                    .is_some_and(|end| end <= layout.end.0 && self.naive.is_free(start, end))
-        })
+        // The lowest place begins at the base or where an area ends, or as far above as the alignment wants.
+        let ends = self.naive.areas.iter().map(|area| area.end);
+        let starts = ends.filter(|&end| end > layout.base.0).chain([layout.base.0]);
+        let aligned = starts.filter_map(|start| {
+            start.checked_add(flags.offset.wrapping_sub(start) & (flags.align - 1))
+        });
+        let places = aligned.filter(|&start| {
+            start
+                .checked_add(pages)
+                .is_some_and(|end| end <= layout.end.0 && self.naive.is_free(start, end))
+        });
+        places.min()
     }
 
     fn unmap_an_area(&mut self, step: Step) {
@@ -296,13 +325,15 @@ impl Pair {
     fn remap(&mut self, step: Step) {
         let (at, pages) = self.mapped(step);
         let new_pages = match step.what {
-            0..100 => size(step.size),
-            what => pages.wrapping_add(u64::from(what % 9)).wrapping_sub(2),
+            0..100 => self.size(step.size),
+            what => {
+                pages.wrapping_add(u64::from(what % 9) * self.scale).wrapping_sub(2 * self.scale)
+            }
         };
         let target = match step.how / 8 % 3 {
             0 => RemapTarget::InPlace,
             1 => RemapTarget::MayMove,
-            _ => RemapTarget::To(Vpn(page(step.to))),
+            _ => RemapTarget::To(Vpn(self.page(step.to))),
         };
         let said = self.space.remap(Vpn(at), PageCount(pages), PageCount(new_pages), target);
         match self.naive.remap(at, pages, new_pages, target) {
@@ -329,9 +360,11 @@ impl Pair {
     fn begin_move(&mut self, step: Step) {
         let (from, pages) = self.mapped(step);
         let to = (!step.what.is_multiple_of(3)).then(|| match step.what % 3 {
-            1 => page(step.to),
+            1 => self.page(step.to),
             // Likely to overlap.
-            _ => from.wrapping_add(u64::from(step.size % 5)).wrapping_sub(2),
+            _ => from
+                .wrapping_add(u64::from(step.size % 5) * self.scale)
+                .wrapping_sub(2 * self.scale),
         });
         let judged = self.naive.before_moving(from, pages, to);
         let said = match to {
@@ -444,26 +477,26 @@ impl Pair {
         assert_eq!(headroom.maps, (limit + 1).saturating_sub(records.len()));
         assert!(headroom.mapped <= headroom.reach);
     }
-}
 
-/// A page: mostly in the windows, at times at an end of all numbers.
-fn page(number: u16) -> u64 {
-    match number {
-        0..65_000 => u64::from(number) % PAGES,
-        65_000..65_300 => u64::MAX - u64::from(number - 65_000) % 8,
-        _ => u64::from(number) % 3,
+    /// A page: mostly in the windows, at times at an end of all numbers.
+    fn page(&self, number: u16) -> u64 {
+        match number {
+            0..65_000 => u64::from(number) % PAGES * self.scale,
+            65_000..65_300 => u64::MAX - u64::from(number - 65_000) % 8,
+            _ => u64::from(number) % 3,
+        }
     }
-}
 
-/// A number of pages: mostly few, at times none or too many.
-fn size(number: u16) -> u64 {
-    match number {
-        0..50_000 => 1 + u64::from(number) % 12,
-        50_000..60_000 => 1 + u64::from(number) % 60,
-        60_000..64_500 => u64::from(number) % 400,
-        64_500..65_000 => 0,
-        65_000..65_300 => u64::MAX - u64::from(number - 65_000) % 8,
-        _ => 1 << (number % 64),
+    /// A number of pages: mostly few, at times none or too many.
+    fn size(&self, number: u16) -> u64 {
+        match number {
+            0..50_000 => (1 + u64::from(number) % 12) * self.scale,
+            50_000..60_000 => (1 + u64::from(number) % 60) * self.scale,
+            60_000..64_500 => u64::from(number) % 400,
+            64_500..65_000 => 0,
+            65_000..65_300 => u64::MAX - u64::from(number - 65_000) % 8,
+            _ => 1 << (number % 64),
+        }
     }
 }
 
