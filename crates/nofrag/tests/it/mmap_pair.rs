@@ -120,7 +120,8 @@ impl Pair {
         let kind = usize::from(step.kind) % KINDS;
         match kind {
             0..=6 => self.map(step, pages),
-            7 | 8 => {
+            7 => self.fill_a_hole(step),
+            8 => {
                 let attributes = attributes(step.what, at);
                 let said = self.space.map_fixed(start, count, attributes);
                 assert_eq!(said, self.naive.map_fixed(at, pages, attributes), "map_fixed");
@@ -298,6 +299,24 @@ impl Pair {
                 .is_some_and(|end| end <= layout.end.0 && self.naive.is_free(start, end))
         });
         places.min()
+    }
+
+    /// Maps exactly the hole above an area, as what that area is: neighbours may be bridged.
+    fn fill_a_hole(&mut self, step: Step) {
+        let areas = &self.naive.areas;
+        let Some(area) = areas.get(usize::from(step.at) % areas.len().max(1)).copied() else {
+            return;
+        };
+        let above = areas.iter().find(|other| other.start >= area.end);
+        let end = above.map_or(self.space.layout().end.0, |above| above.start);
+        let pages = end.saturating_sub(area.end);
+        let attributes = Attributes {
+            offset: area.attributes.offset.wrapping_add(area.end - area.start),
+            ..area.attributes
+        };
+        let (start, count) = (Vpn(area.end), PageCount(pages));
+        let said = self.space.map_fixed_noreplace(start, count, attributes);
+        assert_eq!(said, self.naive.map_fixed_noreplace(area.end, pages, attributes), "fill");
     }
 
     fn unmap_an_area(&mut self, step: Step) {
