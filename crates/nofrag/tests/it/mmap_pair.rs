@@ -234,7 +234,7 @@ impl Pair {
         match (flags.window, layout.low, opened, direction) {
             (WindowChoice::Low, Some(low), ..) => (low.start(), low.end()),
             (WindowChoice::Above4G, _, opened, Direction::Up) => {
-                (ABOVE_4G, opened.unwrap_or(layout.end).0)
+                (ABOVE_4G.max(layout.base.0), opened.unwrap_or(layout.end).0)
             }
             (WindowChoice::Above4G, _, opened, Direction::Down) => {
                 let more = opened.map_or(0, |end| end.0 - layout.end.0);
