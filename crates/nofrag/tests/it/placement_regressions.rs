@@ -303,7 +303,7 @@ fn thp_all_sizes() {
     }
 }
 
-/// The huge-page rule is for memory of a 64-bit task, mapped without hint, alignment or window.
+/// The huge-page rule is for memory of a 64-bit task, mapped without hint or alignment.
 #[test]
 fn thp_asks_for_nothing_else() {
     let aligned = |layout, hint, flags| {

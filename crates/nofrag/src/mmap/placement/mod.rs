@@ -79,7 +79,7 @@ pub enum Placement {
 }
 
 /// Which mappings Linux aligns to huge pages of its own accord: of those below, the ones of a 64-bit task (a space that
-/// ends above 4 GiB) that come without hint, alignment or window.
+/// ends above 4 GiB) that come without hint or alignment, in whatever window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HugePages {
     /// None (up to 6.6).
@@ -244,7 +244,7 @@ pub(super) struct Wish {
     /// From where and which way the search goes, and what it may use.
     pub(super) direction: Direction,
     pub(super) window: Window,
-    /// Anonymous memory in the usual window with no other wish: huge pages may be thought of.
+    /// Anonymous memory of this process alone, with no alignment of its own: huge pages may be thought of.
     pub(super) huge_pages_apply: bool,
     /// There was a hint, and its place was not free.
     pub(super) hinted: bool,
@@ -292,7 +292,8 @@ impl Wish {
         (at >= low).then_some(at)
     }
 
-    /// Whether the huge-page rule of 6.7 looks at this mapping: memory of a 64-bit task, without any wish.
+    /// Whether the huge-page rule of 6.7 looks at this mapping: memory of a 64-bit task, without hint or
+    /// alignment; in every window, `MAP_32BIT` included (measured on 6.18).
     fn linux_aligns_huge_pages(&self, layout: &Layout) -> bool {
         self.huge_pages_apply && !self.hinted && layout.end.0 > layout.pages(4 << 30).0
     }
