@@ -9,7 +9,7 @@ use comfy_table::{
 use crate::figures::RatioRange;
 use crate::machine::Origin;
 use crate::oracle::{Kind, Oracle};
-use crate::report::Report;
+use crate::report::{Measurement, Report};
 use crate::scenario::Scenario;
 use crate::stats::Spread;
 
@@ -299,6 +299,72 @@ fn list(out: &mut String, title: &str, lines: &[String]) {
             push(out, format_args!("  {} {part}", if i == 0 { "-" } else { " " }));
         }
     }
+}
+
+/// A table, unless it has no rows.
+pub(crate) fn table_of(
+    title: &str,
+    caption: &str,
+    texts: usize,
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+) -> Option<Section> {
+    let header = header.iter().map(|name| (*name).to_owned()).collect();
+    let (title, caption) = (title.to_owned(), caption.to_owned());
+    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
+}
+
+/// A table with a row per program and a column per design; rows and columns without any cell are left out.
+pub(crate) fn programs_by_design(
+    report: &Report,
+    title: &str,
+    caption: &str,
+    programs: &[&str],
+    cell: impl Fn(&Measurement) -> Option<String>,
+) -> Option<Section> {
+    let shown = |program: &str, design: &str| report.measurement(program, design).and_then(&cell);
+    let has_cells =
+        |design: &&String| programs.iter().any(|program| shown(program, design).is_some());
+    let designs: Vec<&String> = report.settings.designs.iter().filter(has_cells).collect();
+    let mut rows = Vec::new();
+    for program in programs {
+        let cells = designs.iter().map(|design| shown(program, design)).collect();
+        rows.extend(row_of(program, cells));
+    }
+    let header = header_of("program", &designs);
+    let (title, caption) = (title.to_owned(), caption.to_owned());
+    (!rows.is_empty()).then_some(Section::Table { title, caption, texts: 1, header, rows })
+}
+
+/// The names of columns: what a row is, then designs.
+pub(crate) fn header_of(first: &str, designs: &[&String]) -> Vec<String> {
+    [first.to_owned()].into_iter().chain(designs.iter().map(|design| (*design).clone())).collect()
+}
+
+/// A row with dashes where there is no cell; none at all without any.
+pub(crate) fn row_of(name: &str, cells: Vec<Option<String>>) -> Option<Vec<String>> {
+    let any = cells.iter().any(Option::is_some);
+    any.then(|| [vec![name.to_owned()], filled(cells)].concat())
+}
+
+/// A name and its cells for each of `designs` that has any; missing cells are dashes.
+pub(crate) fn by_design<'a>(
+    designs: impl IntoIterator<Item = &'a String>,
+    cells: impl Fn(&str) -> Vec<Option<String>>,
+) -> Vec<(String, Vec<String>)> {
+    let mut rows = Vec::new();
+    for design in designs {
+        let cells = cells(design);
+        if cells.iter().any(Option::is_some) {
+            rows.push((design.clone(), filled(cells)));
+        }
+    }
+    rows
+}
+
+/// Cells with dashes where there is nothing.
+pub(crate) fn filled(cells: Vec<Option<String>>) -> Vec<String> {
+    cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())).collect()
 }
 
 /// `text` broken at spaces into lines of at most `columns` characters, if its words allow.

@@ -9,7 +9,10 @@ use super::exhaustion::{self, LARGEST, LARGEST_SIZES, TO_45_BITS, creators_progr
 use super::rounding::design_with;
 use super::{AFTER, BEFORE, OURS, Plan, aliases, lifetimes, names};
 use crate::figures::{self, Pen2015};
-use crate::render::{BarGroup, Section, count, duration, median_and_range, number, ratio};
+use crate::render::{
+    BarGroup, Section, by_design, count, duration, filled, median_and_range, number, ratio,
+    table_of as table,
+};
 use crate::report::{Measurement, Report};
 use crate::stats::Calls;
 
@@ -64,42 +67,10 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     sections
 }
 
-/// A table, unless it has no rows.
-fn table(
-    title: &str,
-    caption: &str,
-    texts: usize,
-    header: &[&str],
-    rows: Vec<Vec<String>>,
-) -> Option<Section> {
-    let header = header.iter().map(|name| (*name).to_owned()).collect();
-    let (title, caption) = (title.to_owned(), caption.to_owned());
-    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
-}
-
 /// The workloads that were run.
 fn present(report: &Report) -> Vec<&'static str> {
     let programs = report.programs();
     WORKLOADS.into_iter().filter(|workload| programs.contains(workload)).collect()
-}
-
-/// A row per design for which `cells` has any; missing cells are dashes.
-fn by_design(
-    report: &Report,
-    cells: impl Fn(&str) -> Vec<Option<String>>,
-) -> Vec<(String, Vec<String>)> {
-    let mut rows = Vec::new();
-    for design in &report.settings.designs {
-        let cells = cells(design);
-        if cells.iter().any(Option::is_some) {
-            rows.push((design.clone(), filled(cells)));
-        }
-    }
-    rows
-}
-
-fn filled(cells: Vec<Option<String>>) -> Vec<String> {
-    cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())).collect()
 }
 
 /// Puts the published rows above the designs that they belong to: those before, and those after.
@@ -150,7 +121,7 @@ fn course(report: &Report, workload: &str) -> Option<Section> {
 fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
     let workloads = present(report);
     let pair = |new: f64, freed: f64| format!("{} / {}", count(new), count(freed));
-    let rows = by_design(report, |design| {
+    let rows = by_design(&report.settings.designs, |design| {
         let cell = |workload: &&str| {
             let row = report.measurement(workload, design)?;
             Some(pair(row.count(names::CREATED)?, row.count(names::RETURNED)?))
@@ -192,7 +163,7 @@ fn joined(cells: impl Iterator<Item = Option<String>>) -> Option<String> {
 fn searches(report: &Report, figures: &Pen2015) -> Option<Section> {
     let workloads = present(report);
     let decimals = |value: f64| if value == 0.0 { "0".to_owned() } else { format!("{value:.3}") };
-    let rows = by_design(report, |design| {
+    let rows = by_design(&report.settings.designs, |design| {
         let value = |workload: &str, name| report.measurement(workload, design)?.count(name);
         let cell = |workload: &&str| {
             let list = value(workload, names::LONGEST_LIST)?;
@@ -251,7 +222,10 @@ fn times(report: &Report) -> Option<Section> {
     };
     let named = |(name, cells): (String, Vec<String>)| [vec![name], cells].concat();
     let mut rows: Vec<Vec<String>> =
-        by_design(report, |design| cells(design, "")).into_iter().map(named).collect();
+        by_design(&report.settings.designs, |design| cells(design, ""))
+            .into_iter()
+            .map(named)
+            .collect();
     let by_handle = cells(OURS, names::BY_HANDLE);
     if by_handle.iter().any(Option::is_some) {
         rows.push(named((format!("{OURS}{}", names::BY_HANDLE), filled(by_handle))));
@@ -336,7 +310,7 @@ fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
         let steps = row.count(names::STEPS).map(|steps| format!("{steps:.2}"));
         ranges.iter().map(|name| range(row, name)).chain([steps]).collect()
     };
-    let mut rows = by_design(report, cells);
+    let mut rows = by_design(&report.settings.designs, cells);
     let whole = cells(OURS_WHOLE);
     if whole.iter().any(Option::is_some) {
         rows.push((OURS_WHOLE.to_owned(), filled(whole)));

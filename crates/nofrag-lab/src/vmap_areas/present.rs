@@ -5,7 +5,9 @@ use super::compare::{Plan, search_of};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::{AFTER, BEFORE, OURS, names};
 use crate::figures::{self, Completeness, Figure};
-use crate::render::{BarGroup, Section, count, median_and_range, number, ratio, ratio_range};
+use crate::render::{
+    BarGroup, Section, count, median_and_range, number, programs_by_design, ratio, ratio_range,
+};
 use crate::report::{Comparison, Measurement, Report};
 
 /// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
@@ -135,30 +137,9 @@ fn titled(program: &str) -> String {
     }
 }
 
-/// A table with a row per program and a column per design; rows without any cell are left out.
-fn by_design(
-    report: &Report,
-    title: &str,
-    caption: &str,
-    wanted: impl Fn(&str) -> bool,
-    cell: impl Fn(&Measurement) -> Option<String>,
-) -> Option<Section> {
-    let designs = &report.settings.designs;
-    let header = ["program".to_owned()].into_iter().chain(designs.iter().cloned()).collect();
-    let mut rows = Vec::new();
-    for program in report.programs().into_iter().filter(|program| wanted(program)) {
-        let cells: Vec<Option<String>> = designs
-            .iter()
-            .map(|design| report.measurement(program, design).and_then(&cell))
-            .collect();
-        if cells.iter().any(Option::is_some) {
-            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
-            rows.push([program.to_owned()].into_iter().chain(cells).collect());
-        }
-    }
-    let (title, caption) = (title.to_owned(), caption.to_owned());
-    let texts = 1;
-    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
+/// The programs that were run and that `wanted` wants.
+fn chosen(report: &Report, wanted: impl Fn(&str) -> bool) -> Vec<&str> {
+    report.programs().into_iter().filter(|program| wanted(program)).collect()
 }
 
 /// A count that fits a narrow column: thousands from ten thousand on.
@@ -197,12 +178,12 @@ fn times(report: &Report) -> Section {
 }
 
 fn tails(report: &Report) -> Option<Section> {
-    by_design(
+    programs_by_design(
         report,
         "Slowest loops: p99.9 / maximum in microseconds",
         "A row is one program whose loops were timed one by one, in a repetition of its own. Maxima contain the \
          host's interruptions.",
-        |_| true,
+        &report.programs(),
         |m| {
             let tail = m.tail?;
             let [p999, max] = [tail.p999_ns, tail.max_ns].map(|ns| number(ns as f64 / 1000.0));
@@ -222,12 +203,12 @@ fn steps(report: &Report) -> Section {
             None => mean,
         })
     };
-    let section = by_design(
+    let section = programs_by_design(
         report,
         "Steps per search (share served by a pool without a search)",
         "A row is one program; a step is one inspected area, tree node or block. Depends on the seed alone where \
          one thread runs.",
-        |_| true,
+        &report.programs(),
         cell,
     );
     section.unwrap_or_else(|| nothing("Steps per search"))
@@ -243,12 +224,12 @@ fn fits(report: &Report) -> Section {
         let [Some(full), Some(left), Some(right), Some(none)] = shares else { return None };
         Some(format!("{full}/{left}/{right}/{none}"))
     };
-    let section = by_design(
+    let section = programs_by_design(
         report,
         "Fit types FL/LE/RE/NE, in percent",
         "A row is one program; where the found place lies in its free area. FL: all of it; LE, RE: its left or right \
          edge; NE: no edge, which splits it.",
-        |_| true,
+        &report.programs(),
         cell,
     );
     section.unwrap_or_else(|| nothing("Fit types"))
@@ -259,12 +240,12 @@ fn objects(report: &Report) -> Section {
         let (free, busy) = (m.count(names::FREE_OBJECTS)?, m.count(names::BUSY_OBJECTS)?);
         Some(format!("{}/{}", short(free), short(busy)))
     };
-    let section = by_design(
+    let section = programs_by_design(
         report,
         "Free areas/busy areas when the loops end",
         "A row is one program. The search of 4.19 knows only the busy ones, lazily freed ones included up to \
          5.2; all others search the free ones.",
-        |_| true,
+        &report.programs(),
         cell,
     );
     section.unwrap_or_else(|| nothing("Objects"))
@@ -275,12 +256,12 @@ fn locks(report: &Report) -> Option<Section> {
         let spec = SPECS.iter().find(|spec| spec.info.name == program);
         spec.is_some_and(|spec| spec.width == Width::Parallel) || program == "fix_size_alloc"
     };
-    by_design(
+    programs_by_design(
         report,
         "Locked operations / lock conflicts per loop",
         "A row is one program; those named _threads run on all threads at once and share the space. Two locked \
          operations for each lock taken, and the atomic updates.",
-        parallel,
+        &chosen(report, parallel),
         |m| {
             let (locked, conflicts) =
                 (m.count(names::LOCKED_PER_LOOP)?, m.count(names::CONFLICTS_PER_LOOP)?);
@@ -290,12 +271,12 @@ fn locks(report: &Report) -> Option<Section> {
 }
 
 fn layouts(report: &Report) -> Option<Section> {
-    by_design(
+    programs_by_design(
         report,
         "Layout: span over live pages (refused allocations)",
         "A row is one program that ends with a live set. 1.00 would be without any hole; the space of the _tight \
          ones is full to 85 %.",
-        |_| true,
+        &report.programs(),
         |m| {
             let span = m.count(SPAN_OVER_LIVE)?;
             let refused = m.count(REFUSED).filter(|refused| *refused > 0.0);
@@ -307,19 +288,19 @@ fn layouts(report: &Report) -> Option<Section> {
 }
 
 fn totals(report: &Report) -> Vec<Section> {
-    let elapsed = by_design(
+    let elapsed = programs_by_design(
         report,
         "All tests: elapsed seconds",
         "A row is one run of the kernel driver's mode: every thread runs every test in one space. Median of the \
          rounds, ± half their range. With _hole, long_busy_hole takes the place of long_busy_list.",
-        |program| is_total(report, program),
+        &chosen(report, |program| is_total(report, program)),
         |m| Some(median_and_range(&m.time)),
     );
-    let used = by_design(
+    let used = programs_by_design(
         report,
         "All tests: processor seconds, user + system",
         "A row is the same run; the median of the rounds.",
-        |program| is_total(report, program),
+        &chosen(report, |program| is_total(report, program)),
         |m| Some(format!("{} + {}", number(m.count("user s")?), number(m.count("sys s")?))),
     );
     elapsed.into_iter().chain(used).collect()
@@ -335,12 +316,12 @@ fn tests(report: &Report) -> Option<Section> {
         let failed = failed.map_or_else(String::new, |failed| format!(" ({failed} FAILED)"));
         Some(format!("{}{failed}", number(m.time.median)))
     };
-    by_design(
+    programs_by_design(
         report,
         "Microseconds per run of a test",
         "A row is one test with all its loops, its preparation and its end; the median over threads and repetitions. \
          align_shift ends with the refusal that is expected.",
-        |program| !is_total(report, program),
+        &chosen(report, |program| !is_total(report, program)),
         cell,
     )
 }

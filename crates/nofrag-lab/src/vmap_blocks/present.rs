@@ -10,7 +10,10 @@ use super::model::Costs;
 use super::names::{self, Column};
 use crate::figures::{self, Document, LockFigure};
 use crate::machine;
-use crate::render::{BarGroup, Section, count, median_and_range, number, ratio, ratio_range};
+use crate::render::{
+    BarGroup, Section, count, header_of, median_and_range, number, programs_by_design, ratio,
+    ratio_range, row_of,
+};
 use crate::report::{Comparison, Measurement, Report};
 
 /// Pairs of the document's first run: 64 threads, ten million loops each.
@@ -354,42 +357,8 @@ fn assumptions(report: &Report) -> Option<Section> {
     })
 }
 
-/// A table with a row per program and a column per design; rows without any cell are left out.
-fn by_design(
-    report: &Report,
-    title: &str,
-    caption: &str,
-    programs: &[&str],
-    cell: impl Fn(&Measurement) -> Option<String>,
-) -> Option<Section> {
-    let shown = |program: &str, design: &str| report.measurement(program, design).and_then(&cell);
-    let has_rows =
-        |design: &&String| programs.iter().any(|program| shown(program, design).is_some());
-    let designs: Vec<&String> = report.settings.designs.iter().filter(has_rows).collect();
-    let mut rows = Vec::new();
-    for program in programs {
-        let cells: Vec<_> = designs.iter().map(|design| shown(program, design)).collect();
-        rows.extend(row_of(program, cells));
-    }
-    let header = header_of("program", &designs);
-    let (title, caption) = (title.to_owned(), caption.to_owned());
-    (!rows.is_empty()).then_some(Section::Table { title, caption, texts: 1, header, rows })
-}
-
-fn header_of(first: &str, designs: &[&String]) -> Vec<String> {
-    [first.to_owned()].into_iter().chain(designs.iter().map(|design| (*design).clone())).collect()
-}
-
-/// A row with dashes where there is no cell; none at all without any.
-fn row_of(name: &str, cells: Vec<Option<String>>) -> Option<Vec<String>> {
-    cells.iter().any(Option::is_some).then(|| {
-        let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
-        [name.to_owned()].into_iter().chain(cells).collect()
-    })
-}
-
 fn times(report: &Report) -> Vec<Section> {
-    let real = by_design(
+    let real = programs_by_design(
         report,
         "Real threads: nanoseconds of a processor per pair",
         "A row is one program; a pair is a map and its unmap. Median of the repetitions, ± half their range: the wall \
@@ -397,14 +366,14 @@ fn times(report: &Report) -> Vec<Section> {
         &THREADS,
         |row| Some(median_and_range(&row.time)),
     );
-    let modelled = by_design(
+    let modelled = programs_by_design(
         report,
         "Model: simulated nanoseconds per pair",
         "A row is one program. What a pair takes on a simulated CPU, its waits included.",
         &MODELS,
         |row| Some(number(row.time.median)),
     );
-    let throughput = by_design(
+    let throughput = programs_by_design(
         report,
         "Pairs in the same time, as multiples of those under the global index",
         "A row is one program: throughput. Of the real ones, medians.",
@@ -419,7 +388,7 @@ fn times(report: &Report) -> Vec<Section> {
 
 /// What real threads took, and whom they met.
 fn real_locks(report: &Report) -> Vec<Section> {
-    let locked = by_design(
+    let locked = programs_by_design(
         report,
         "Real threads: locked operations per pair / lock conflicts per million pairs",
         "A row is one program. Two locked operations for each lock taken, and the atomic updates.",
