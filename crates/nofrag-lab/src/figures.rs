@@ -5,8 +5,14 @@
 //! published.
 
 mod pen;
+mod wander;
 
 pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
+
+pub use wander::{
+    Bounds, EndAndPeak, Ends, FiveRegions, Leakme4, Leakme64, LeakmeAreas, LeakmeOutcome, MapLines,
+    Mixes, Repeated, StackTime, Survival, Unmergeable, Wander2005, wander_2005,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -133,14 +139,22 @@ pub struct RatioRange {
     pub high: Option<f64>,
 }
 
+impl Completeness {
+    /// The upper bound of a ratio whose numerator was this complete.
+    #[must_use]
+    pub fn bound(self, ratio: f64) -> Option<f64> {
+        match self {
+            Completeness::Exactly => Some(ratio),
+            Completeness::AtLeast => None,
+        }
+    }
+}
+
 impl Figure {
     /// How many times faster the new design was.
     #[must_use]
     pub fn ratio(&self) -> RatioRange {
-        let high = match self.before_is {
-            Completeness::Exactly => Some(self.before[1] / self.after[0]),
-            Completeness::AtLeast => None,
-        };
+        let high = self.before_is.bound(self.before[1] / self.after[0]);
         RatioRange { low: self.before[0] / self.after[1], high }
     }
 }

@@ -17,6 +17,7 @@
 
 pub mod figures;
 pub mod machine;
+mod mmap_holes;
 mod mmap_live;
 pub mod oracle;
 pub mod random;
@@ -31,6 +32,7 @@ mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;
 
+pub use mmap_holes::MmapHoles2005;
 pub use mmap_live::MmapLive;
 pub use report::Report;
 pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};

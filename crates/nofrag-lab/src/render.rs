@@ -37,6 +37,17 @@ pub enum Section {
         /// At most three names with their values, the first at the back; all at the same distances.
         layers: Vec<(String, Vec<f64>)>,
     },
+    /// How full the parts of a space are, at several times, under several designs.
+    Occupancy {
+        /// What is drawn.
+        title: String,
+        /// What to see in it.
+        caption: String,
+        /// What stands below the left and the right end.
+        ends: [String; 2],
+        /// One map for each design.
+        maps: Vec<OccupancyMap>,
+    },
     /// Rows and columns.
     Table {
         /// What the table shows.
@@ -57,6 +68,15 @@ pub enum Section {
         /// The lines.
         lines: Vec<String>,
     },
+}
+
+/// How full the parts of a space were under one design.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OccupancyMap {
+    /// Whose space, and what became of it.
+    pub name: String,
+    /// When it was looked at, and the share of each part that was in use, from 0 to 1, from the lowest address on.
+    pub rows: Vec<(String, Vec<f64>)>,
 }
 
 /// Bars that belong together.
@@ -154,6 +174,10 @@ pub fn text(sections: &[Section]) -> String {
                 heading(&mut out, title, caption);
                 chart(&mut out, ends, layers);
             }
+            Section::Occupancy { title, caption, ends, maps } => {
+                heading(&mut out, title, caption);
+                occupancy(&mut out, ends, maps);
+            }
             Section::Table { title, caption, texts, header, rows } => {
                 heading(&mut out, title, caption);
                 table(&mut out, *texts, header, rows);
@@ -241,6 +265,34 @@ fn chart(out: &mut String, ends: &[String; 2], layers: &[(String, Vec<f64>)]) {
         let (peak, last) = (plain(peak), plain(last));
         push(out, format_args!("  {paint} {name}: at most {peak}, at the end {last}"));
     }
+}
+
+/// How a part is painted that is in use to this share. What is painted empty or full is so to a thousandth.
+fn shade(share: f64) -> char {
+    match share {
+        _ if share < 0.001 => ' ',
+        _ if share < 1.0 / 3.0 => '░',
+        _ if share < 2.0 / 3.0 => '▒',
+        _ if share < 0.999 => '▓',
+        _ => '█',
+    }
+}
+
+fn occupancy(out: &mut String, ends: &[String; 2], maps: &[OccupancyMap]) {
+    let rows = || maps.iter().flat_map(|map| &map.rows);
+    let width = rows().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    let parts = rows().map(|(_, shares)| shares.len()).max().unwrap_or(0);
+    for map in maps {
+        push(out, format_args!("  {}", map.name));
+        for (label, shares) in &map.rows {
+            let painted: String = shares.iter().map(|share| shade(*share)).collect();
+            push(out, format_args!("  {label:>width$} │{painted}│"));
+        }
+    }
+    let [left, right] = ends;
+    let gap = parts.saturating_sub(left.chars().count());
+    push(out, format_args!("  {:width$}  {left}{right:>gap$}", ""));
+    push(out, format_args!("  in use: █ all, ▓ most, ▒ half, ░ little, blank nothing"));
 }
 
 /// A bar of so many columns, to an eighth of one.
@@ -544,6 +596,16 @@ mod tests {
         assert_eq!(lines[9].matches('█').count(), 72, "the front fills the lowest row: {text}");
         assert!(lines[11].ends_with("end") && text.contains("head: at most 72,"), "{text}");
         assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS as usize), "{text}");
+    }
+
+    #[test]
+    fn a_part_is_painted_by_what_of_it_is_in_use() {
+        let rows = vec![("1".to_owned(), vec![0.0, 0.2, 0.5, 0.9, 1.0])];
+        let maps = vec![OccupancyMap { name: "first fit".to_owned(), rows }];
+        let ends = ["0", "9"].map(str::to_owned);
+        let (title, caption) = ("space".to_owned(), String::new());
+        let text = text(&[Section::Occupancy { title, caption, ends, maps }]);
+        assert!(text.contains("  1 │ ░▒▓█│\n     0   9\n"), "{text}");
     }
 
     #[test]

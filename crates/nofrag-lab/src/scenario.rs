@@ -43,7 +43,13 @@ pub trait Scenario: Sync {
 /// All scenarios, in the order in which `all` runs them.
 #[must_use]
 pub fn scenarios() -> &'static [&'static dyn Scenario] {
-    &[&crate::VmMapRam2015, &crate::VmapAreas2019, &crate::VmapBlocks2023, &crate::MmapLive]
+    &[
+        &crate::MmapHoles2005,
+        &crate::VmMapRam2015,
+        &crate::VmapAreas2019,
+        &crate::VmapBlocks2023,
+        &crate::MmapLive,
+    ]
 }
 
 /// A program as a list of programs shows it.

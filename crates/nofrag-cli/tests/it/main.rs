@@ -2,5 +2,6 @@
 
 mod host_maps;
 mod host_vmalloc;
+mod mmap_holes;
 mod run;
 mod vmap_blocks;

@@ -95,7 +95,7 @@ fn save_writes_what_was_shown_and_what_is_behind_it() {
 fn bad_use_names_what_there_is() {
     check_refused(
         &["run", "vmap"],
-        "there are: all, vm-map-ram-2015, vmap-areas-2019, vmap-blocks-2023",
+        "there are: all, mmap-holes-2005, vm-map-ram-2015, vmap-areas-2019, vmap-blocks-2023",
     );
     check_refused(&["run", SCENARIO, "--mask", "fix_size"], "fix_size_alloc (1)");
     check_refused(&["run", SCENARIO, "--design", "linux-2.4"], "linux-4.19, linux-5.2");

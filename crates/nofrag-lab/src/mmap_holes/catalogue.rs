@@ -1,0 +1,296 @@
+//! Which designs and programs there are, and from which end each design searches.
+
+use nofrag::mmap::{Direction, HugePages, Placement, PlacementPreset};
+
+use super::names;
+use crate::figures::Ends;
+use crate::scenario::{Extent, ProgramInfo};
+
+/// First fit, against which the guard rule holds ours.
+pub(super) const FIRST_FIT: &str = "linux-2.4";
+/// The same downwards.
+pub(super) const FIRST_FIT_DOWN: &str = "linux-3.8";
+/// The cache without sizes, which the document is about.
+pub(super) const CACHED: &str = "linux-2.5.44";
+/// What the document brought.
+pub(super) const MERGED: &str = "linux-2.6.13";
+/// Multiples of a huge page aligned.
+pub(super) const HUGE_ALIGNED: &str = "linux-6.12";
+pub(super) const OURS: &str = "nofrag";
+
+/// All designs: Linux's, oldest first, then the others, ours last.
+pub(super) const DESIGNS: [&str; 21] = [
+    FIRST_FIT,
+    CACHED,
+    MERGED,
+    "linux-3.4",
+    FIRST_FIT_DOWN,
+    "linux-6.1",
+    "linux-6.3",
+    "linux-6.7",
+    HUGE_ALIGNED,
+    "molnar-2002",
+    "chen-2005",
+    "wander-2005",
+    "last-unmapped",
+    "best-fit",
+    "worst-fit",
+    "next-fit",
+    "exact-aligned",
+    "exact-aligned-best",
+    "fewest-lost-units",
+    "two-ended-first",
+    OURS,
+];
+
+/// What a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    Leakme,
+    LeakmeLibs,
+    Leakme4,
+    FiveRegions,
+    Stacks,
+    Unmergeable1k,
+    Unmergeable10k,
+    Mix0,
+    Mix1,
+    Mix2,
+    Leakme64,
+    Window,
+    Touched,
+    Touched64,
+    Survival,
+}
+
+/// A program as lists show it.
+const fn spec(program: Program, name: &'static str, body: &'static str) -> (Program, ProgramInfo) {
+    (program, ProgramInfo { name, bit: 1 << program as u64, body })
+}
+
+/// All programs: those of the document, those that came up around it, then those of 64 bits.
+pub(super) const SPECS: [(Program, ProgramInfo); 15] = [
+    spec(
+        Program::Leakme,
+        "leakme",
+        "600 slots of 1 to 9 MiB in turn, 540 live; 32 bits, 92 % full",
+    ),
+    spec(Program::LeakmeLibs, "leakme_libs", "the same with libraries at the base of the window"),
+    spec(Program::Leakme4, "leakme4", "128 of 1 MiB, every other one replaced, half by one page"),
+    spec(Program::FiveRegions, "five_regions", "five regions, three unmapped: who is replaced?"),
+    spec(Program::Stacks, "test_str02", "20,000 stacks of 8 MiB with a guard page each"),
+    spec(Program::Unmergeable1k, "unmergeable_1k", "1,000 areas that never merge, one replaced"),
+    spec(Program::Unmergeable10k, "unmergeable_10k", "10,000 of them"),
+    spec(Program::Mix0, "mix0", "up to 256 KiB, 4 MiB or 16 MiB at random, 70 % of the window"),
+    spec(Program::Mix1, "mix1", "powers of two up to 8 MiB at random, 70 % of the window"),
+    spec(Program::Mix2, "mix2", "up to 2 MiB at random, 70 % of the window"),
+    spec(Program::Leakme64, "leakme_64", "leakme in 64 bits: 37.5 % are multiples of 2 MiB"),
+    spec(Program::Window, "leakme_3g", "leakme in a window of 3 GiB of a 64-bit space"),
+    spec(Program::Touched, "touched", "leakme whose mappings are touched: bridges do not merge"),
+    spec(Program::Touched64, "touched_64", "the same in 64 bits"),
+    spec(Program::Survival, "survival", "the smallest window in which leakme survives"),
+];
+
+impl Program {
+    pub(super) fn name(self) -> &'static str {
+        SPECS[self as usize].1.name
+    }
+
+    /// All programs.
+    pub(super) fn all() -> impl Iterator<Item = Program> {
+        SPECS.iter().map(|(program, _)| *program)
+    }
+
+    /// Whether it runs in a space of 64 bits whose usual end is the upper one.
+    fn is_64_bit(self) -> bool {
+        matches!(self, Program::Leakme64 | Program::Window | Program::Touched64)
+    }
+}
+
+/// The random mixes.
+pub(super) const MIXES: [Program; 3] = [Program::Mix0, Program::Mix1, Program::Mix2];
+
+/// From which end a design searches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    Up,
+    Down,
+    /// Each class of requests has an end of its own.
+    Both,
+}
+
+impl End {
+    pub(super) fn direction(self) -> Direction {
+        match self {
+            End::Up | End::Both => Direction::Up,
+            End::Down => Direction::Down,
+        }
+    }
+
+    /// The end that a row of the published figures names.
+    pub(super) fn published(ends: Ends) -> End {
+        match ends {
+            Ends::Up => End::Up,
+            Ends::Down => End::Down,
+            Ends::Both => End::Both,
+        }
+    }
+}
+
+/// The name of a design's row: downwards is said, upwards and both ends are not.
+pub(super) fn named(design: &str, end: End) -> String {
+    match end {
+        End::Down => format!("{design}{}", names::DOWNWARDS),
+        End::Up | End::Both => design.to_owned(),
+    }
+}
+
+/// From which ends a placement searches.
+fn ends(placement: Placement) -> &'static [End] {
+    match placement {
+        Placement::TwoEndedFirst | Placement::TwoEnded => &[End::Both],
+        Placement::FirstFit
+        | Placement::FirstHole
+        | Placement::LastUnmapped
+        | Placement::WorstFit
+        | Placement::NextFit => &[End::Up],
+        Placement::ExactAligned | Placement::ExactAlignedBest | Placement::FewestLostUnits => {
+            &[End::Down]
+        }
+        _ => &[End::Up, End::Down],
+    }
+}
+
+/// From which ends a design runs a program. Where addresses are plenty, each runs from its last kernels' end; rules of
+/// later kernels that give the addresses of first fit upwards run downwards only, as they did.
+pub(super) fn ends_of(program: Program, preset: &PlacementPreset) -> Vec<End> {
+    let all = ends(preset.placement);
+    let last = all[all.len() - 1];
+    if program.is_64_bit() {
+        return vec![last];
+    }
+    let first_fit_above_all = |end: &End| {
+        *end != End::Up
+            || !matches!(
+                preset.placement,
+                Placement::GapTree | Placement::MapleTree(_) | Placement::MapleTreeGuarded(_)
+            )
+            || program == Program::FiveRegions
+    };
+    match program {
+        Program::Stacks => vec![if all.contains(&End::Up) { End::Up } else { last }],
+        _ => all.iter().copied().filter(first_fit_above_all).collect(),
+    }
+}
+
+/// Whether a design takes part in a program from this end. Nobody has huge pages in 32 bits; all else runs with
+/// `--full`, and what a default run keeps is chosen here.
+pub(super) fn takes_part(
+    program: Program,
+    preset: &PlacementPreset,
+    end: End,
+    extent: Extent,
+) -> bool {
+    let placement = preset.placement;
+    let asks_for_huge_pages = matches!(
+        placement,
+        Placement::MapleTreeGuarded(HugePages::AllSizes | HugePages::Multiples)
+    );
+    let has_huge_pages =
+        program.is_64_bit() || matches!(program, Program::Survival | Program::FiveRegions);
+    let applies = has_huge_pages || !asks_for_huge_pages;
+    applies && (extent == Extent::Full || is_in_subset(program, placement, end))
+}
+
+/// What a default run keeps: what differs, what was published, and what ends soon.
+fn is_in_subset(program: Program, placement: Placement, end: End) -> bool {
+    // Where nothing grows down, and no huge pages count, these place as the tree of 3.8 does.
+    let as_others = matches!(
+        placement,
+        Placement::MapleTree(_)
+            | Placement::MapleTreeGuarded(HugePages::Ignored | HugePages::AllSizes)
+    );
+    let looks_at_all = matches!(
+        placement,
+        Placement::BestFit
+            | Placement::WorstFit
+            | Placement::ExactAlignedBest
+            | Placement::FewestLostUnits
+    );
+    let aligns = matches!(
+        placement,
+        Placement::ExactAligned | Placement::ExactAlignedBest | Placement::FewestLostUnits
+    );
+    match program {
+        Program::Leakme4 | Program::FiveRegions => true,
+        Program::Leakme64 => {
+            aligns
+                || is_milestone(placement) && !is_cached(placement)
+                || placement == Placement::MapleTreeGuarded(HugePages::AllSizes)
+        }
+        Program::Stacks | Program::Unmergeable1k => !as_others && !looks_at_all,
+        Program::Unmergeable10k => {
+            !as_others && !looks_at_all && (!is_cached(placement) || end != End::Down)
+        }
+        Program::Mix0 | Program::Mix1 | Program::Mix2 => {
+            is_milestone(placement) && (end != End::Down || placement == Placement::GapTree)
+        }
+        Program::Leakme | Program::LeakmeLibs => !as_others && !aligns,
+        Program::Window | Program::Touched | Program::Touched64 | Program::Survival => !as_others,
+    }
+}
+
+/// The rules without which the story cannot be told.
+fn is_milestone(placement: Placement) -> bool {
+    matches!(
+        placement,
+        Placement::FirstFit
+            | Placement::FreeAreaCache
+            | Placement::CachedHoleSizePosted
+            | Placement::CachedHoleSize
+            | Placement::GapTree
+            | Placement::MapleTreeGuarded(HugePages::Multiples)
+            | Placement::BestFit
+            | Placement::TwoEndedFirst
+            | Placement::TwoEnded
+    )
+}
+
+/// Rules with words of memory, which walk over areas.
+fn is_cached(placement: Placement) -> bool {
+    matches!(
+        placement,
+        Placement::FreeAreaCache
+            | Placement::CoalescingUnmap
+            | Placement::CachedHoleSizePosted
+            | Placement::CachedHoleSize
+            | Placement::CachedHoleSizeRepaired
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn designs_are_all_presets_in_their_order() {
+        assert!(Placement::presets().map(|preset| preset.name).eq(DESIGNS));
+    }
+
+    #[test]
+    fn programs_stand_at_their_places_and_fit_a_listing() {
+        for (at, (program, info)) in SPECS.iter().enumerate() {
+            assert_eq!((*program as usize, info.bit), (at, 1 << at));
+            assert!(info.body.len() < 70 && info.name.len() <= 20, "{}", info.name);
+        }
+    }
+
+    #[test]
+    fn every_design_runs_every_program_from_some_end() {
+        for preset in Placement::presets() {
+            for (program, _) in SPECS {
+                assert!(!ends_of(program, &preset).is_empty(), "{program:?} {}", preset.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! What a run must confirm: areas, holes and visits as published and simulated, and targets of ours.
+//!
+//! The published counts hold for the published number of iterations and the published generator; with others, only
+//! claims of any size are judged.
+
+use std::fmt::Write as _;
+
+use super::catalogue::{
+    CACHED, End, FIRST_FIT, FIRST_FIT_DOWN, HUGE_ALIGNED, MERGED, MIXES, OURS, Program, named,
+};
+use super::compare::Plan;
+use super::names;
+use super::process::MIB;
+use super::sha256::sha256;
+use super::survival::Grid;
+use super::workloads::LEAKME_LIVE;
+use crate::figures::{self, Bounds, EndAndPeak, Ends, LeakmeOutcome, Wander2005};
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::report::{Measurement, Report};
+
+/// The row of a design that searches from this end.
+pub(super) fn row_name(design: &str, ends: Ends) -> String {
+    named(design, End::published(ends))
+}
+
+/// Judges everything that was measured.
+pub(super) fn judge(plan: &Plan, report: &mut Report) {
+    let figures = figures::wander_2005();
+    let mut judge = Judge { report, oracles: Vec::new() };
+    judge.leakme4(&figures);
+    judge.five_regions(&figures);
+    judge.stacks();
+    judge.same_addresses();
+    if plan.is_published_size() {
+        judge.leakme(&figures);
+        judge.leakme_64(&figures);
+        judge.survival(&figures);
+        judge.targets();
+        judge.guard_rule();
+        if plan.seed == 0 {
+            judge.mixes(&figures);
+            judge.unmergeable(&figures);
+            judge.targets_of_mixes();
+        }
+    }
+    let oracles = judge.oracles;
+    report.oracles.extend(oracles);
+}
+
+struct Judge<'a> {
+    report: &'a Report,
+    oracles: Vec<Oracle>,
+}
+
+/// A figure that was published with so many digits after the point.
+fn rounded(published: f64, unit: f64) -> Relation {
+    // Half a unit, and what a sum of doubles may be off.
+    let slack = unit / 2.0 + 1e-6;
+    Relation::Between(published - slack, published + slack)
+}
+
+fn equals(value: u64) -> Relation {
+    Relation::Equals(value as f64)
+}
+
+/// Mebibytes were published in whole ones from 100 on, or with one digit.
+fn mebibytes(published: f64) -> Relation {
+    rounded(published, if published.fract() == 0.0 { 1.0 } else { 0.1 })
+}
+
+impl Judge<'_> {
+    fn exact(&mut self, id: String, claim: &str, measured: f64, relation: Relation) {
+        self.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+    }
+
+    fn ratio(&mut self, id: &str, claim: &str, measured: f64, relation: Relation) {
+        self.oracles.push(Oracle::judge(id, Kind::Ratio, claim, measured, relation));
+    }
+
+    fn row(&self, program: Program, row: &str) -> Option<&Measurement> {
+        self.report.measurement(program.name(), row)
+    }
+
+    fn count(&self, program: Program, row: &str, count: &str) -> Option<f64> {
+        self.row(program, row)?.count(count)
+    }
+
+    /// Judges one count of a row, if there is such a row.
+    fn counted(
+        &mut self,
+        (program, row): (Program, &str),
+        short: &str,
+        name: &str,
+        relation: Relation,
+    ) {
+        let Some(measured) = self.count(program, row, name) else { return };
+        let id = format!("{}-{short}/{row}", program.name());
+        self.exact(id, &format!("{}: {name}", program.name()), measured, relation);
+    }
+
+    /// Judges the areas one by one.
+    fn mapped(&mut self, (program, row): (Program, &str), expected: &[Bounds]) {
+        let Some(measured) = self.row(program, row).and_then(areas) else { return };
+        let differ = measured.iter().filter(|area| !expected.contains(area)).count();
+        let missing = expected.iter().filter(|area| !measured.contains(area)).count();
+        let id = format!("{}-map/{row}", program.name());
+        let claim =
+            format!("{}: areas that are not those expected, address by address", program.name());
+        self.exact(id, &claim, (differ + missing) as f64, Relation::Equals(0.0));
+    }
+
+    /// Judges the digest of all areas as lines of so many digits.
+    fn digested(&mut self, (program, row): (Program, &str), digits: usize, expected: &str) {
+        let Some(areas) = self.row(program, row).and_then(areas) else { return };
+        let mut text = String::new();
+        for [start, end] in areas {
+            writeln!(text, "{start:0digits$x}-{end:0digits$x}").expect("a string takes any text");
+        }
+        let differs = f64::from(sha256(text.as_bytes()) != expected);
+        let id = format!("{}-sha256/{row}", program.name());
+        let claim = format!("{}: SHA-256 of all areas differs", program.name());
+        self.exact(id, &claim, differs, Relation::Equals(0.0));
+    }
+
+    fn leakme4(&mut self, figures: &Wander2005) {
+        for published in &figures.leakme4 {
+            for design in &published.designs {
+                let row = row_name(design, published.direction);
+                let at = (Program::Leakme4, row.as_str());
+                self.counted(at, "count", names::COUNTED, equals(published.count));
+                let areas = published.all_areas();
+                if !areas.is_empty() {
+                    self.mapped(at, &areas);
+                }
+            }
+        }
+    }
+
+    fn five_regions(&mut self, figures: &Wander2005) {
+        let sequences = [("frees", names::AFTER_4_2_3, 0), ("larger", names::LARGER_BETWEEN, 1)];
+        for published in &figures.five_regions {
+            let beyond = published.frees_4_2_3.is_none();
+            let taken = [published.frees_4_2_3, published.larger_between];
+            for design in &published.designs {
+                for row in [Ends::Up, Ends::Down].map(|ends| row_name(design, ends)) {
+                    for (short, name, at) in sequences {
+                        let expected = taken[at].or((beyond && at == 0).then_some(0));
+                        let Some(expected) = expected else { continue };
+                        let at = (Program::FiveRegions, row.as_str());
+                        self.counted(at, short, name, equals(expected));
+                    }
+                }
+            }
+        }
+    }
+
+    /// 2N stack areas cost first fit N^2 visits, and both words of memory make it quick.
+    fn stacks(&mut self) {
+        let program = Program::Stacks;
+        if let Some(threads) = self.count(program, FIRST_FIT, names::MAPS) {
+            let at = (program, FIRST_FIT);
+            let squared = Relation::Equals(threads * threads);
+            self.counted(at, "visits", names::VISITS_IN_ALL, squared);
+        }
+        let time = |design| Some(self.row(program, design)?.time.median);
+        let [first_fit, cached, merged] = [FIRST_FIT, CACHED, MERGED].map(time);
+        if let Some((first_fit, cached)) = first_fit.zip(cached) {
+            let threads = self.count(program, CACHED, names::MAPS).unwrap_or(0.0);
+            // Few threads show nothing: the quotient grows with their number.
+            if threads >= 20_000.0 {
+                let claim = "test_str02, 20,000 threads: time of first fit over that of the cache";
+                self.ratio("str02-first-fit", claim, first_fit / cached, Relation::AtLeast(100.0));
+            }
+        }
+        if let Some((cached, merged)) = cached.zip(merged) {
+            let claim =
+                "test_str02: time with the size of the largest hole over that of the cache alone";
+            let near_one = Relation::Between(1.0 / 3.0, 3.0);
+            self.ratio("str02-hole-size", claim, merged / cached, near_one);
+        }
+    }
+
+    /// Molnar's first hole skips what is full, and so places as first fit does; and so do the exact trees downwards
+    /// among themselves.
+    fn same_addresses(&mut self) {
+        let alike = [
+            (FIRST_FIT.to_owned(), "molnar-2002".to_owned()),
+            (row_name(FIRST_FIT_DOWN, Ends::Down), row_name("linux-6.1", Ends::Down)),
+            (row_name(FIRST_FIT_DOWN, Ends::Down), row_name("linux-6.3", Ends::Down)),
+        ];
+        for (one, other) in alike {
+            for program in Program::all() {
+                let digests = [&one, &other].map(|row| self.count(program, row, names::DIGEST));
+                let [Some(first), Some(second)] = digests else { continue };
+                let id = format!("{}-as-{one}/{other}", program.name());
+                let claim = format!(
+                    "{}: the addresses of {one}, one after the other; differ",
+                    program.name()
+                );
+                let differ = f64::from(first != second);
+                self.exact(id, &claim, differ, Relation::Equals(0.0));
+            }
+        }
+    }
+
+    fn leakme(&mut self, figures: &Wander2005) {
+        for published in &figures.leakme {
+            for design in &published.designs {
+                let row = row_name(design, published.direction);
+                self.end_and_peak((Program::Leakme, &row), &published.alone);
+                self.end_and_peak((Program::LeakmeLibs, &row), &published.libs);
+                self.search_and_holes(&row, published);
+            }
+        }
+        for published in &figures.leakme_areas {
+            for design in &published.designs {
+                self.mapped((Program::Leakme, design), &published.areas);
+            }
+        }
+    }
+
+    fn end_and_peak(&mut self, at: (Program, &str), published: &EndAndPeak) {
+        let [end, peak] = published.areas;
+        self.counted(at, "areas", names::AREAS, equals(end));
+        self.counted(at, "peak", names::PEAK_AREAS, equals(peak));
+        self.counted(at, "fails", names::FAILS_AT, equals(published.fails_at.unwrap_or(0)));
+        if let Some(expected) = &published.sha256 {
+            self.digested(at, 8, expected);
+        }
+    }
+
+    fn search_and_holes(&mut self, row: &str, published: &LeakmeOutcome) {
+        let at = (Program::LeakmeLibs, row);
+        if let Some(visits) = published.visits {
+            self.counted(at, "visits", names::VISITS, rounded(visits, 0.1));
+        }
+        let largest = rounded(published.largest_mib, 0.1);
+        self.counted(at, "largest", names::LARGEST_MIB, largest);
+        if let Some(free) = published.free_mib {
+            self.counted(at, "free", names::FREE_MIB, rounded(free, 0.1));
+        }
+    }
+
+    fn leakme_64(&mut self, figures: &Wander2005) {
+        for published in &figures.leakme_64 {
+            for design in &published.designs {
+                let end = if design.starts_with("two-ended") { Ends::Both } else { Ends::Down };
+                let row = row_name(design, end);
+                let at = (Program::Leakme64, row.as_str());
+                let [end, peak] = published.areas;
+                self.counted(at, "areas", names::AREAS, equals(end));
+                self.counted(at, "peak", names::PEAK_AREAS, equals(peak));
+                let holes = mebibytes(published.holes_mib);
+                self.counted(at, "holes", names::HOLES_MIB, holes);
+                let multiples = self.count(at.0, at.1, names::MULTIPLES).unwrap_or(0.0);
+                let aligned = Relation::Equals(multiples * published.aligned_percent / 100.0);
+                self.counted(at, "aligned", names::ALIGNED, aligned);
+                if let Some(expected) = &published.sha256 {
+                    self.digested(at, 12, expected);
+                }
+            }
+        }
+    }
+
+    fn survival(&mut self, figures: &Wander2005) {
+        for published in &figures.survival {
+            let (short, name) = if published.iterations == Grid::LONG.iterations {
+                ("window-long", names::LONG_WINDOW_MIB)
+            } else {
+                ("window", names::WINDOW_MIB)
+            };
+            for design in &published.designs {
+                let row = row_name(design, published.direction);
+                let window = equals(published.window_mib);
+                self.counted((Program::Survival, &row), short, name, window);
+            }
+        }
+    }
+
+    fn mixes(&mut self, figures: &Wander2005) {
+        for published in &figures.mixes {
+            for design in &published.designs {
+                let row = row_name(design, published.direction);
+                for (i, program) in MIXES.into_iter().enumerate() {
+                    let at = (program, row.as_str());
+                    let largest = mebibytes(published.largest_mib[i]);
+                    self.counted(at, "largest", names::LARGEST_MIB, largest);
+                    self.counted(at, "areas", names::AREAS, equals(published.areas[i]));
+                    let failures = equals(published.failures[i]);
+                    self.counted(at, "failures", names::FAILURES, failures);
+                }
+            }
+        }
+    }
+
+    fn unmergeable(&mut self, figures: &Wander2005) {
+        for published in &figures.unmergeable {
+            for design in &published.designs {
+                let row = row_name(design, published.direction);
+                let programs = [
+                    (Program::Unmergeable1k, published.of_1k),
+                    (Program::Unmergeable10k, published.of_10k),
+                ];
+                for (program, [mean, most]) in programs {
+                    let at = (program, row.as_str());
+                    self.counted(at, "visits", names::VISITS, rounded(mean as f64, 1.0));
+                    self.counted(at, "most", names::MOST_VISITS, equals(most));
+                }
+            }
+        }
+        let visits = |design| self.count(Program::Unmergeable10k, design, names::VISITS);
+        if let (Some(merged), Some(first_fit)) = (visits(MERGED), visits(FIRST_FIT)) {
+            let claim = "unmergeable_10k: visits of the merged patch over those of first fit";
+            let near = rounded(0.78, 0.01);
+            self.exact("unmergeable-share".to_owned(), claim, merged / first_fit, near);
+        }
+    }
+
+    /// What ours is to reach in 64 bits and among what never merges.
+    fn targets(&mut self) {
+        let at = (Program::Leakme64, OURS);
+        self.counted(at, "areas", names::AREAS, Relation::AtMost(5.0));
+        self.counted(at, "holes", names::HOLES_MIB, Relation::AtMost(15.0));
+        let multiples = self.count(at.0, at.1, names::MULTIPLES).unwrap_or(0.0);
+        self.counted(at, "aligned", names::ALIGNED, Relation::Equals(multiples));
+        if let Some(mib) = self.count(Program::Survival, OURS, names::WINDOW_MIB) {
+            let ratio = survival_ratio(mib);
+            let claim = "survival: smallest window over live bytes";
+            self.exact("survival-ratio/nofrag".to_owned(), claim, ratio, Relation::AtMost(1.012));
+        }
+        let steps = (Program::Unmergeable10k, OURS);
+        self.counted(steps, "steps", names::STEPS, Relation::AtMost(20.0));
+    }
+
+    /// On no trace more than one percent worse than first fit.
+    fn guard_rule(&mut self) {
+        let programs = [Program::Leakme, Program::LeakmeLibs, Program::Touched];
+        for program in programs.into_iter().chain(MIXES) {
+            let largest = |design| self.count(program, design, names::LARGEST_MIB);
+            let Some((ours, first_fit)) = largest(OURS).zip(largest(FIRST_FIT)) else { continue };
+            let claim = format!("{}: largest hole of ours over that of first fit", program.name());
+            let id = format!("guard-{}/{OURS}", program.name());
+            self.exact(id, &claim, ours / first_fit, Relation::AtLeast(0.99));
+        }
+        let window = |design| self.count(Program::Survival, design, names::WINDOW_MIB);
+        if let Some((ours, first_fit)) = window(OURS).zip(window(FIRST_FIT)) {
+            let claim = "survival: window of ours over that of first fit";
+            let id = format!("guard-survival/{OURS}");
+            self.exact(id, claim, ours / first_fit, Relation::AtMost(1.01));
+        }
+    }
+
+    /// Areas no more than best fit leaves, and a largest hole no smaller than first fit's.
+    fn targets_of_mixes(&mut self) {
+        for program in MIXES {
+            let areas = self.count(program, "best-fit", names::AREAS);
+            if let Some(areas) = areas {
+                self.counted((program, OURS), "areas", names::AREAS, Relation::AtMost(areas));
+            }
+            let largest = self.count(program, FIRST_FIT, names::LARGEST_MIB);
+            if let Some(largest) = largest {
+                let relation = Relation::AtLeast(largest);
+                self.counted((program, OURS), "largest", names::LARGEST_MIB, relation);
+            }
+        }
+        let holes = |row: &str| self.count(Program::Leakme64, row, names::HOLES_MIB);
+        let aligned = row_name(HUGE_ALIGNED, Ends::Down);
+        if let Some((ours, linux)) = holes(OURS).zip(holes(&aligned)) {
+            let claim = "leakme_64: holes of ours over those of Linux's alignment";
+            self.exact("leakme-64-holes".to_owned(), claim, ours / linux, Relation::AtMost(0.08));
+        }
+    }
+}
+
+/// A window over what lives in it.
+pub(super) fn survival_ratio(window_mib: f64) -> f64 {
+    window_mib / (LEAKME_LIVE as f64 / MIB as f64)
+}
+
+/// The areas that a row has noted, in bytes.
+fn areas(row: &Measurement) -> Option<Vec<Bounds>> {
+    let [starts, ends] = [names::STARTS, names::ENDS].map(|name| row.series.get(name));
+    let pairs = starts?.iter().zip(ends?);
+    Some(pairs.map(|(start, end)| [*start as u64, *end as u64]).collect())
+}

@@ -1,0 +1,191 @@
+use super::*;
+use crate::oracle::{Kind, Oracle};
+use crate::scenario::{Extent, Silent};
+
+/// A run that ends at once.
+fn small(mask: &str) -> Options {
+    let mask = Some(mask.to_owned());
+    Options { mask, repeat: Some(2), loops: Some(3_000), threads: Some(2), ..Options::default() }
+}
+
+fn run(options: &Options) -> Report {
+    let report = MmapHoles2005.run(options, &Silent).unwrap();
+    let broken: Vec<_> = report.broken().map(|oracle| oracle.id.as_str()).collect();
+    assert_eq!(broken, [""; 0]);
+    let text = text_of(&report);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    report
+}
+
+fn text_of(report: &Report) -> String {
+    crate::render::text(&MmapHoles2005.present(report))
+}
+
+fn among(designs: &[&str], options: Options) -> Options {
+    Options { designs: designs.iter().map(|design| (*design).to_owned()).collect(), ..options }
+}
+
+fn count(report: &Report, program: &str, design: &str, name: &str) -> f64 {
+    report.measurement(program, design).unwrap().count(name).unwrap()
+}
+
+fn oracle<'a>(report: &'a Report, id: &str) -> &'a Oracle {
+    report.oracles.iter().find(|oracle| oracle.id == id).unwrap_or_else(|| panic!("no {id}"))
+}
+
+#[test]
+fn the_published_maps_of_leakme4_are_met_address_for_address() {
+    let report = run(&small("leakme4"));
+    let designs = ["linux-2.4", "linux-2.5.44", "chen-2005", "wander-2005", "linux-2.6.13"];
+    let counted = designs.map(|design| count(&report, "leakme4", design, names::COUNTED));
+    assert_eq!(counted, [2.0, 17.0, 17.0, 2.0, 2.0]);
+    for design in designs {
+        assert!(oracle(&report, &format!("leakme4-map/{design}")).holds);
+    }
+    assert!(text_of(&report).contains("leakme4: areas between the program and the stack"));
+}
+
+#[test]
+fn a_claim_about_areas_can_fail() {
+    let options = among(&["linux-2.5.44", "linux-2.4"], small("leakme4"));
+    let mut report = MmapHoles2005.run(&options, &Silent).unwrap();
+    // Exchange the maps of two designs.
+    let [one, other] = [0, 1].map(|at| report.measurements[at].series.clone());
+    report.measurements[0].series = other;
+    report.measurements[1].series = one;
+    report.oracles.clear();
+    claims::judge(&plan(&options).unwrap(), &mut report);
+    assert!(report.broken().any(|oracle| oracle.id == "leakme4-map/linux-2.4"));
+}
+
+#[test]
+fn the_document_and_the_coded_rule_take_different_regions() {
+    let report = run(&small("five_regions"));
+    let taken = |design| count(&report, "five_regions", design, names::AFTER_4_2_3);
+    assert_eq!(
+        [taken("last-unmapped"), taken("linux-2.5.44"), taken("linux-2.4")],
+        [3.0, 2.0, 2.0]
+    );
+    let larger = |design| count(&report, "five_regions", design, names::LARGER_BETWEEN);
+    assert_eq!([larger("linux-2.5.44"), larger("linux-2.5.44, down")], [3.0, 3.0]);
+    assert_eq!([larger("linux-2.4"), larger("linux-6.12, down")], [2.0, 2.0]);
+    assert!(report.notes.iter().any(|note| note.contains("The rule as it was coded")));
+}
+
+#[test]
+fn n_stacks_cost_first_fit_n_squared_visits() {
+    let report = run(&among(&["linux-2.4", "linux-2.6.11"], small("test_str02")));
+    assert_eq!(count(&report, "test_str02", "linux-2.4", names::VISITS_IN_ALL), 3_600.0);
+    assert_eq!(count(&report, "test_str02", "linux-2.4", names::AREAS), 120.0);
+    assert!(count(&report, "test_str02", "linux-2.5.44", names::VISITS_IN_ALL) < 200.0);
+}
+
+#[test]
+fn the_first_hole_gives_the_addresses_of_first_fit_and_the_cache_others() {
+    let designs = ["linux-2.4", "molnar-2002", "linux-2.5.44"];
+    let options = Options { extent: Extent::Full, ..small("leakme,leakme_libs,mix1") };
+    let report = run(&among(&designs, options));
+    for program in ["leakme", "leakme_libs", "mix1"] {
+        let digest = |design| count(&report, program, design, names::DIGEST);
+        assert_eq!(digest("linux-2.4"), digest("molnar-2002"));
+        assert_ne!(digest("linux-2.4"), digest("linux-2.5.44"));
+        assert_eq!(
+            oracle(&report, &format!("{program}-as-linux-2.4/molnar-2002")).kind,
+            Kind::Exact
+        );
+    }
+}
+
+#[test]
+fn a_picture_shows_the_window_at_several_times() {
+    let report = run(&small("leakme,leakme_3g"));
+    let rows = &report.measurement("leakme", "linux-2.4").unwrap().series;
+    assert_eq!(rows[names::OCCUPANCY_AT], [600.0, 3_000.0]);
+    assert_eq!(rows[names::OCCUPANCY].len(), 2 * compare::PARTS);
+    let used: f64 = rows[names::OCCUPANCY][compare::PARTS..].iter().sum();
+    let live = used / compare::PARTS as f64 * 2730.7;
+    assert!((2_490.0..2_515.0).contains(&live), "{live} MiB are live");
+    let text = text_of(&report);
+    for part in ["█", "linux-2.4: ", "nofrag: ", "0x55555000", "3 GiB of a 64-bit space"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn multiples_of_a_huge_page_are_aligned_where_a_design_aligns_them() {
+    let report = run(&small("leakme_64"));
+    let share = |design| {
+        let multiples = count(&report, "leakme_64", design, names::MULTIPLES);
+        count(&report, "leakme_64", design, names::ALIGNED) / multiples
+    };
+    assert_eq!(
+        [share("linux-6.12, down"), share("exact-aligned, down"), share("nofrag")],
+        [1.0; 3]
+    );
+    assert_eq!(share("linux-3.8, down"), 0.0);
+}
+
+#[test]
+fn written_memory_merges_less() {
+    let options = Options { extent: Extent::Full, ..small("touched,leakme") };
+    let report = run(&among(&["linux-2.4", "linux-2.5.44", "exact-aligned"], options));
+    let mut more = 0;
+    for row in &report.settings.designs {
+        let areas = |program| count(&report, program, row, names::PEAK_AREAS);
+        assert!(areas("touched") >= areas("leakme"), "{row}");
+        more += u64::from(areas("touched") > areas("leakme"));
+    }
+    assert!(more > 0, "somewhere a bridge does not merge");
+}
+
+#[test]
+fn a_window_that_is_too_small_is_not_survived() {
+    let options = among(&["linux-2.4", "best-fit"], small("survival"));
+    let report = run(&options);
+    let window = |design| count(&report, "survival", design, names::WINDOW_MIB);
+    assert!(window("linux-2.4") >= window("best-fit") && window("best-fit") >= 2502.0);
+}
+
+#[test]
+fn visits_and_steps_are_shown_for_every_design() {
+    let report = run(&small("unmergeable_1k,unmergeable_10k,mix0"));
+    for row in &report.measurements {
+        let effort = [names::VISITS, names::STEPS].map(|name| row.count(name).unwrap());
+        assert!(effort.iter().sum::<f64>() > 0.0, "{} {}", row.program, row.design);
+    }
+    let text = text_of(&report);
+    for part in ["502/1,000", "4,943/9,988", "602/720", "Nanoseconds of a map"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn the_same_seed_counts_the_same_and_another_one_differs() {
+    let counts = |seed| {
+        let options = among(&["linux-2.4", "nofrag"], small("mix2"));
+        let report = run(&Options { seed: Some(seed), ..options });
+        report.measurements.into_iter().map(|m| m.counts).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(0), counts(0));
+    assert_ne!(counts(0), counts(1));
+}
+
+#[test]
+fn json_gives_the_same_report_back() {
+    let report = run(&small("leakme4,test_str02"));
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let refused = |options: Options| plan(&options).unwrap_err().to_string();
+    assert!(refused(Options { mode: Mode::Soak, ..small("leakme") }).contains("compare"));
+    assert!(refused(Options { repeat: Some(0), ..small("leakme") }).starts_with("--repeat"));
+    assert!(refused(Options { loops: Some(0), ..small("leakme") }).starts_with("--loops"));
+    assert!(refused(Options { threads: Some(0), ..small("leakme") }).starts_with("--threads"));
+    assert!(refused(small("w1")).contains("leakme4 (4)"));
+    assert!(refused(among(&["linux-2.2"], small("leakme"))).contains("linux-2.4"));
+}
