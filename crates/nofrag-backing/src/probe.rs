@@ -20,8 +20,11 @@ use std::time::Duration;
 use nofrag::mmap::{Direction, Layout, Protection, StackRule};
 use nofrag::units::Vpn;
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
@@ -182,12 +185,13 @@ impl Probe {
     /// 32-bit programs.
     pub fn start(width: Width, direction: Direction) -> Result<Probe, ProbeError> {
         let unavailable = |what| move |why: io::Error| ProbeError::Unavailable { what, why };
+        refuse_host(direction)?;
         let stack_limit = stack_limit();
         let program = write_program(width).map_err(unavailable("a program in memory"))?;
         let (ours, theirs) = sockets().map_err(unavailable("a socket pair"))?;
         let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
         command.env_clear().stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: between fork and exec only two system calls are made, which take no lock and touch no memory of ours.
+        // SAFETY: between fork and exec only system calls are made, which take no lock and touch no memory of ours.
         unsafe { command.pre_exec(move || settle(direction, stack_limit)) };
         let what = match width {
             Width::Bits64 => "a process without randomisation",
@@ -200,7 +204,12 @@ impl Probe {
             Probe { child, socket: ours, width, layout, own: Vec::new(), sent: Vec::new() };
         // The answer proves that the new program runs, so that its areas are complete.
         let nothing = Operation::Unmap { start: 0, bytes: 0 };
-        probe.run(&[Step { operation: nothing, expected: Err(Errno::INVAL) }])?;
+        let first = probe.run(&[Step { operation: nothing, expected: Err(Errno::INVAL) }]);
+        // One that never answers was ended by the system, such as a filter that lets no 32-bit system calls through.
+        first.map_err(|error| match error {
+            ProbeError::Lost(why) => unavailable(what)(why),
+            other => other,
+        })?;
         probe.layout.floor = probe.lowest()?;
         probe.own = probe.areas().map_err(unavailable("reading /proc/PID/maps of a child"))?;
         Ok(probe)
@@ -285,7 +294,9 @@ impl Probe {
             bytes.extend(record.iter().flat_map(|word| word.to_le_bytes()));
         }
         self.sent = steps.iter().map(|step| self.encode(step.expected)).collect();
-        let written = rustix::io::write(&self.socket, &bytes).map_err(lost)?;
+        // A probe that has ended is an error to report, not a signal that ends this process too.
+        let written = retry_on_intr(|| send(&self.socket, &bytes, SendFlags::NOSIGNAL));
+        let written = written.map_err(lost)?;
         if written == bytes.len() { Ok(()) } else { Err(lost(Errno::MSGSIZE)) }
     }
 
@@ -296,7 +307,9 @@ impl Probe {
     pub fn receive(&mut self) -> Result<Option<Difference>, ProbeError> {
         let sent = std::mem::take(&mut self.sent);
         let mut bytes = vec![0; 8 * MOST_STEPS];
-        let read = rustix::io::read(&self.socket, &mut bytes).map_err(lost)?;
+        // A stop and a continuation interrupt what has a time limit, without any handler.
+        let read = retry_on_intr(|| recv(&self.socket, &mut bytes[..], RecvFlags::empty()));
+        let (read, _) = read.map_err(lost)?;
         if read != 8 * sent.len() {
             return Err(lost(Errno::PIPE));
         }
@@ -310,7 +323,7 @@ impl Probe {
     }
 
     fn refuse_own(&self, operation: &Operation) -> Result<(), ProbeError> {
-        let Some(Range { start, end }) = touched(operation) else { return Ok(()) };
+        let Some(Range { start, end }) = touched(operation, self.width) else { return Ok(()) };
         // A range that overflows is the kernel's to refuse; here it counts as reaching up to the end.
         if self.own.iter().any(|area| area.start < end && start < area.end) {
             return Err(ProbeError::OwnArea { start, end });
@@ -387,13 +400,18 @@ fn lost(errno: Errno) -> ProbeError {
 }
 
 /// The addresses that an operation changes whatever is there.
-fn touched(operation: &Operation) -> Option<Range<u64>> {
+fn touched(operation: &Operation, width: Width) -> Option<Range<u64>> {
     let (start, bytes) = match *operation {
         Operation::Map { at: MapAt::Fixed(start), bytes, .. } => (start, bytes),
         Operation::Map { .. } => return None,
         Operation::Unmap { start, bytes } | Operation::Protect { start, bytes, .. } => {
             (start, bytes)
         }
+    };
+    // A register of 32 bits takes no more of either number.
+    let (start, bytes) = match width {
+        Width::Bits64 => (start, bytes),
+        Width::Bits32 => (u64::from(start as u32), u64::from(bytes as u32)),
     };
     // The kernel rounds the length up to whole pages.
     let end = start.saturating_add(bytes.checked_next_multiple_of(4096).unwrap_or(u64::MAX));
@@ -419,6 +437,26 @@ fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
+/// What makes the system's answers depend on more than addresses: limits of bytes that the probe would inherit and may
+/// not raise, and a layout of the whole host.
+fn refuse_host(direction: Direction) -> Result<(), ProbeError> {
+    let refuse = |what| {
+        let why = io::ErrorKind::Unsupported.into();
+        Err(ProbeError::Unavailable { what, why })
+    };
+    if BYTE_LIMITS.iter().any(|&limit| getrlimit(limit).maximum.is_some()) {
+        return refuse("a process without hard limits of bytes (ulimit -v, ulimit -d)");
+    }
+    let legacy = std::fs::read_to_string("/proc/sys/vm/legacy_va_layout").unwrap_or_default();
+    if direction == Direction::Down && !matches!(legacy.trim(), "" | "0") {
+        return refuse("the usual layout, which vm.legacy_va_layout turns off,");
+    }
+    Ok(())
+}
+
+/// Limits that make mappings fail which have a place.
+const BYTE_LIMITS: [Resource; 2] = [Resource::As, Resource::Data];
+
 /// The soft limit that the probe's stack gets.
 fn stack_limit() -> u64 {
     getrlimit(Resource::Stack).maximum.unwrap_or(u64::MAX).min(STACK_LIMIT)
@@ -428,6 +466,9 @@ fn stack_limit() -> u64 {
 fn settle(direction: Direction, stack_limit: u64) -> io::Result<()> {
     let maximum = getrlimit(Resource::Stack).maximum;
     setrlimit(Resource::Stack, Rlimit { current: Some(stack_limit), maximum })?;
+    for limit in BYTE_LIMITS {
+        setrlimit(limit, Rlimit { current: None, maximum: None })?;
+    }
     let legacy = match direction {
         Direction::Up => libc::ADDR_COMPAT_LAYOUT,
         Direction::Down => 0,

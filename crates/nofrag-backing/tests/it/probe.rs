@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use nofrag::mmap::{Direction, Protection};
 use nofrag_backing::probe::{
     Difference, Errno, Kind, MOST_STEPS, MapAt, Operation, Outcome, Probe, ProbeError, Step, Width,
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 const ALL: [(Width, Direction); 4] = [
     (Width::Bits64, Direction::Down),
@@ -109,6 +111,7 @@ fn a_full_batch_is_answered() {
 #[test]
 fn what_the_probe_lives_on_cannot_be_touched() {
     for mut probe in probes() {
+        let own_end = probe.own().last().unwrap().end;
         for area in probe.own().to_vec() {
             let start = area.start - 4096;
             let operations = [
@@ -121,6 +124,10 @@ fn what_the_probe_lives_on_cannot_be_touched() {
                 map(MapAt::Fixed(area.start)),
                 Operation::Unmap { start, bytes: u64::MAX },
             ];
+            // In 32 bits an address above 4 GiB would arrive as one below.
+            let wrapped = Operation::Unmap { start: area.start + (1 << 32), bytes: (1 << 32) + 1 };
+            let is_narrow = area.end <= 1 << 32 && own_end <= 1 << 32;
+            let operations = operations.into_iter().chain(is_narrow.then_some(wrapped));
             for operation in operations {
                 let refused = probe.run(&[step(operation, Ok(0))]);
                 assert!(matches!(refused, Err(ProbeError::OwnArea { .. })), "{operation:x?}");
@@ -136,5 +143,43 @@ fn nothing_of_a_probe_stays() {
         assert!(fs::read_to_string(format!("{process}/maps")).is_ok());
         drop(probe);
         assert!(!Path::new(&process).exists(), "{process}");
+    }
+}
+
+/// Stops and continues this process while it waits for the probe: what has a time limit is interrupted by that.
+#[test]
+fn a_stop_and_a_continuation_lose_nothing() {
+    let Some(mut probe) = probes().next() else { return };
+    let other = Pid::from_raw(probe.process_id().cast_signed()).unwrap();
+    kill_process(other, Signal::STOP).unwrap();
+    probe.send(&[step(Operation::Unmap { start: 0, bytes: 0 }, Err(Errno::INVAL))]).unwrap();
+    let script = "sleep 0.2; kill -STOP $1; sleep 0.1; kill -CONT $1; sleep 0.1; kill -CONT $2";
+    let (own, other) = (std::process::id().to_string(), probe.process_id().to_string());
+    let mut shell = Command::new("sh").args(["-c", script, "sh", &own, &other]).spawn().unwrap();
+    assert_eq!(probe.receive().unwrap(), None);
+    assert!(shell.wait().unwrap().success());
+}
+
+#[test]
+fn an_ended_probe_is_an_error() {
+    for mut probe in probes() {
+        let other = Pid::from_raw(probe.process_id().cast_signed()).unwrap();
+        kill_process(other, Signal::KILL).unwrap();
+        let nothing = step(Operation::Unmap { start: 0, bytes: 0 }, Err(Errno::INVAL));
+        // The first may still find room in the socket of a process that is about to end.
+        let lost = probe.run(&[nothing]).and_then(|_| probe.run(&[nothing]));
+        assert!(matches!(lost, Err(ProbeError::Lost(_))), "{lost:?}");
+    }
+}
+
+/// A soft limit of bytes stays with this process; mappings of the probe go by addresses alone.
+#[test]
+fn limits_of_bytes_are_not_the_probes() {
+    for probe in probes() {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", probe.process_id())).unwrap();
+        for name in ["Max address space", "Max data size"] {
+            let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+            assert!(line[name.len()..].trim_start().starts_with("unlimited"), "{line}");
+        }
     }
 }
