@@ -25,6 +25,7 @@ use nofrag::units::PageCount;
 use nofrag_backing::maps;
 use nofrag_backing::reservation::Reservation;
 use nofrag_backing::threads::{Crowd, Stacks};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// Pages of a stack with its guard, which is its lowest page.
 const STACK_PAGES: u64 = 256;
@@ -38,8 +39,11 @@ const SEGMENTATION_FAULT: i32 = 11;
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let argument = env::args().nth(1).unwrap_or_else(|| "20000".to_owned());
     if argument == OVERFLOW {
+        // Its end is wanted: no image of the process is left behind.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         let stacks = place(1)?;
-        drop(Crowd::start(1, stacks, use_up_the_stack)?);
+        // SAFETY: `place` puts a guard below the stack.
+        drop(unsafe { Crowd::start_running(1, stacks, use_up_the_stack) }?);
         return Ok(ExitCode::SUCCESS);
     }
     let count: usize = argument.parse()?;
@@ -53,7 +57,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let crowd = Crowd::start(count, stacks, || ())?;
+    let crowd = Crowd::start(count, stacks)?;
     let areas = maps::own_count()?;
     println!("{} threads live, each with a guarded stack of its own", crowd.len());
     println!("areas of the process: {before} before, {areas} with them");

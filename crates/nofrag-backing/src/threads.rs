@@ -81,11 +81,28 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts `count` threads that each run `body` and then wait.
+    /// Starts `count` threads that do nothing but wait.
     ///
     /// # Errors
     /// See [`CrowdError`].
-    pub fn start(count: usize, stacks: Stacks, body: fn()) -> Result<Crowd, CrowdError> {
+    pub fn start(count: usize, stacks: Stacks) -> Result<Crowd, CrowdError> {
+        // SAFETY: the body uses no stack, and waiting takes less than the least that the C library accepts.
+        unsafe { Crowd::start_running(count, stacks, || ()) }
+    }
+
+    /// Starts `count` threads that each run `body` and then wait.
+    ///
+    /// # Safety
+    /// `body` uses no more of its stack than there is, or a guard lies right below every stack: nothing else keeps it
+    /// from writing over what lies there, such as the next stack.
+    ///
+    /// # Errors
+    /// See [`CrowdError`].
+    pub unsafe fn start_running(
+        count: usize,
+        stacks: Stacks,
+        body: fn(),
+    ) -> Result<Crowd, CrowdError> {
         if let Stacks::Placed { stacks, .. } = &stacks
             && (stacks.len() < count || !are_apart(stacks))
         {

@@ -83,7 +83,7 @@ fn place(count: usize) -> Result<Stacks, Trouble> {
 
 fn crowded(count: usize, stacks: Stacks, areas_before: usize) -> Result<Crowded, Trouble> {
     let before = CpuTime::now();
-    let crowd = Crowd::start(count, stacks, || ());
+    let crowd = Crowd::start(count, stacks);
     let crowd = crowd.map_err(|why| Trouble::Skipped(why.to_string()))?;
     let begin = Instant::now();
     while crowd.stack_addresses().count() < count {
