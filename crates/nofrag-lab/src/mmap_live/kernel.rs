@@ -43,6 +43,7 @@ impl Kernel {
         if system != "Linux" || !cfg!(target_arch = "x86_64") {
             return Err(format!("needs Linux on x86-64; this is {system}"));
         }
+        overcommit(&fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default())?;
         let limit = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
         let limit = limit.and_then(|text| text.trim().parse().ok());
         let map_limit = limit.ok_or("vm.max_map_count cannot be read")?;
@@ -59,6 +60,15 @@ impl Kernel {
         let name = format!("linux-{}.{}", version.0, version.1);
         let rules = Placement::preset(&name).map_err(|unknown| format!("{release}: {unknown}"))?;
         Ok(Kernel { release: release.to_owned(), rules, standing, map_limit })
+    }
+}
+
+/// Whether memory may be promised that is not there. Where it may not, mappings are refused for want of memory, and
+/// those that were writable once are counted, so that they merge with others no longer.
+fn overcommit(setting: &str) -> Result<(), String> {
+    match setting.trim() {
+        "2" => Err("needs vm.overcommit_memory 0 or 1; here it is 2".to_owned()),
+        _ => Ok(()),
     }
 }
 
@@ -88,6 +98,12 @@ mod tests {
         check_rules("6.12.117", HugePages::Multiples, Standing::Assumed);
         check_rules("6.18.44-fc-v595", HugePages::Multiples, Standing::Proved);
         check_rules("7.0-rc1", HugePages::Multiples, Standing::Assumed);
+    }
+
+    #[test]
+    fn a_host_that_counts_promises_is_no_oracle() {
+        assert!(overcommit("2\n").unwrap_err().contains("overcommit_memory"));
+        assert!(["", "0\n", "1\n"].into_iter().all(|setting| overcommit(setting).is_ok()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Runs the programs and judges what came of them.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use nofrag::mmap::{HugePages, Placement};
@@ -122,6 +123,22 @@ fn kind(kernel: &Kernel) -> Kind {
 const LIMIT_SLOTS: usize = 500;
 const LIMIT_OPERATIONS: u64 = 50_000;
 
+/// Limits of areas up to which a process is filled: whole lists of so many areas are read a hundred times, and each
+/// area costs the kernel memory.
+const CROWDED: RangeInclusive<usize> = 10 * LIMIT_SLOTS..=1 << 17;
+
+/// Whether a process may be filled with as many areas as it may have.
+fn can_crowd(map_limit: usize) -> Result<(), String> {
+    let (low, high) = (CROWDED.start(), CROWDED.end());
+    match CROWDED.contains(&map_limit) {
+        true => Ok(()),
+        false => Err(format!(
+            "needs a vm.max_map_count from {low} to {high}, so that lists of so many areas can be compared; here it \
+             is {map_limit}"
+        )),
+    }
+}
+
 /// One repetition.
 struct Ran {
     compared: Compared,
@@ -144,6 +161,9 @@ fn once(
         }
         Program::Threads { .. } | Program::Placed => unreachable!("threads are not compared"),
     };
+    if let Program::Limit(_) = spec.program {
+        can_crowd(kernel.map_limit).map_err(Trouble::Skipped)?;
+    }
     let mut twin = Twin::start(setting, kernel)?;
     let mut huge = 0;
     match spec.program {
@@ -256,5 +276,18 @@ fn total(plan: &Plan, report: &mut Report) {
         let relation = Relation::AtLeast(1e7);
         let judged = Oracle::judge("total", Kind::Environment, claim, operations, relation);
         report.oracles.push(judged);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_usual_limits_are_filled_up() {
+        assert_eq!(can_crowd(65_530), Ok(()));
+        for limit in [0, 100, 1_048_576, 2_147_483_642] {
+            assert!(can_crowd(limit).unwrap_err().contains(&limit.to_string()));
+        }
     }
 }

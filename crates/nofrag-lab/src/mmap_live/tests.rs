@@ -6,13 +6,15 @@ use nofrag_backing::probe::Width;
 use super::trace::{PUBLISHED_SEED, Style, Trace};
 use super::twin::{Setting, Trouble, Twin};
 use super::*;
+use crate::oracle::Kind;
 use crate::scenario::Silent;
 
 fn report(options: Options) -> Report {
     MmapLive.run(&options, &Silent).unwrap()
 }
 
-/// Every claim holds, or the notes say what was skipped.
+/// Every claim holds, or the notes say what was skipped. Under a kernel with which the rules were never compared a
+/// difference is news, not a fault of ours: the notes tell it.
 fn check_same(mask: &str, loops: u64) {
     let options = Options { mask: Some(mask.to_owned()), loops: Some(loops), ..Options::default() };
     let report = report(options);
@@ -21,6 +23,10 @@ fn check_same(mask: &str, loops: u64) {
     }
     assert!(!report.oracles.is_empty() || report.notes.iter().any(|n| n.starts_with("skipped: ")));
     for oracle in report.oracles.iter().filter(|oracle| oracle.id.starts_with("same/")) {
+        if oracle.kind == Kind::Environment {
+            eprintln!("not judged, this kernel was not compared before: {}", oracle.claim);
+            continue;
+        }
         assert!(oracle.holds, "{}: {:?}", oracle.claim, report.notes);
     }
 }
