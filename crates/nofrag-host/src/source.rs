@@ -244,7 +244,8 @@ impl Files<'_> {
         relative: &str,
         parse: impl FnOnce(&str) -> Result<T, FieldError>,
     ) -> Result<T, String> {
-        let text = fs::read_to_string(self.root.path(relative)).map_err(|why| why.to_string())?;
-        parse(&text).map_err(|why| why.to_string())
+        let bytes = fs::read(self.root.path(relative)).map_err(|why| why.to_string())?;
+        // A process may call itself by bytes that are no UTF-8; that costs no other field of the file.
+        parse(&String::from_utf8_lossy(&bytes)).map_err(|why| why.to_string())
     }
 }

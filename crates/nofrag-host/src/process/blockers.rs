@@ -251,6 +251,9 @@ impl<T: Hash + Eq> Interner<T> {
     }
 }
 
+/// The detail of a pair of which only `maps` was read.
+pub(super) const NO_SMAPS: &str = "no smaps";
+
 /// How exactly two areas differ, for grouping.
 fn detail(blocker: Blocker, below: &Area, above: &Area) -> String {
     let unordered = |one: String, other: String| match one <= other {
@@ -268,7 +271,7 @@ fn detail(blocker: Blocker, below: &Area, above: &Area) -> String {
         Blocker::Rule(MergeBlocker::Name) => unordered(short_name(below), short_name(above)),
         Blocker::Rule(MergeBlocker::Special) => "memory of the kernel or of a device".to_owned(),
         Blocker::Rule(MergeBlocker::Chain) => "both touched before they met".to_owned(),
-        Blocker::NotShown if below.details.is_none() => "no smaps".to_owned(),
+        Blocker::NotShown if below.details.is_none() => NO_SMAPS.to_owned(),
         _ => String::new(),
     }
 }

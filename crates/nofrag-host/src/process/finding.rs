@@ -5,7 +5,7 @@
 use nofrag::mmap::MergeBlocker;
 
 use super::Report;
-use super::blockers::{Blocker, BlockerGroup};
+use super::blockers::{Blocker, BlockerGroup, NO_SMAPS};
 use super::ranking::NEAR;
 use super::room::StoppedBy;
 use super::window::{Certainty, Width};
@@ -60,7 +60,7 @@ fn how_to_need_fewer(report: &Report) -> String {
         );
     }
     if let Some(group) = report.neighbours.groups.first().filter(|group| group.pairs > areas / 4) {
-        advice.push(help_for(group.blocker));
+        advice.push(help_for(group));
     }
     if advice.is_empty() {
         advice.push("map fewer and larger pieces: see which names hold most areas");
@@ -69,8 +69,11 @@ fn how_to_need_fewer(report: &Report) -> String {
 }
 
 /// What to do about neighbours that this keeps apart.
-fn help_for(blocker: Blocker) -> &'static str {
-    match blocker {
+fn help_for(group: &BlockerGroup) -> &'static str {
+    match group.blocker {
+        Blocker::NotShown if group.detail == NO_SMAPS => {
+            "maps alone does not show why: look again without --maps-only, as the owner or as root"
+        }
         Blocker::Rule(MergeBlocker::Protection) => {
             "pieces with different access alternate: of jemalloc this is seen where memory may not \
              be overcommitted (set `vm.overcommit_memory` to 0 or 1, or `retain:true`); elsewhere \
@@ -195,8 +198,11 @@ fn space_tight(report: &Report) -> Option<Finding> {
         help: if space.room.free_bytes / 4 > largest {
             "the space is fragmented rather than full: areas do not move, so only unmapping what \
              lies between the holes joins them; map long-lived pieces first and together"
-        } else {
+        } else if space.width == Width::Bits32 {
             "the space is full rather than fragmented: map less at a time, or use a 64-bit build"
+        } else {
+            "the space is full rather than fragmented: reserve less (sanitizers take most of a space \
+             on purpose)"
         }
         .to_owned(),
     })
@@ -257,7 +263,7 @@ fn neighbours_apart(report: &Report) -> Option<Finding> {
             reason(group)
         ),
         consequence: format!("each of these pairs costs an area: {} of {areas}", group.pairs),
-        help: help_for(group.blocker).to_owned(),
+        help: help_for(group).to_owned(),
     })
 }
 

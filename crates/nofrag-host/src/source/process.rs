@@ -248,13 +248,13 @@ pub fn read(root: &Root, whose: Whose, depth: Depth) -> Result<Sources, ProcessE
             }
         },
     };
-    let sources = Sources { file, parsed, pid: pid(whose), ..Sources::default() };
+    let sources = Sources { file, parsed, pid: pid(root, whose), ..Sources::default() };
     Ok(read_rest(files, whose, sources))
 }
 
-fn pid(whose: Whose) -> Option<u32> {
+fn pid(root: &Root, whose: Whose) -> Option<u32> {
     match whose {
-        Whose::Own => Some(std::process::id()),
+        Whose::Own => (*root == Root::Live).then(std::process::id),
         Whose::Pid(pid) => Some(pid),
     }
 }
@@ -307,7 +307,8 @@ fn no_smaps(root: &Root, whose: Whose, why: &ProcessError) -> Missing {
 
 /// What a process without a line in `maps` is, as its status tells.
 fn why_no_areas(root: &Root, whose: Whose) -> &'static str {
-    let status = fs::read_to_string(root.path(&format!("proc/{whose}/status"))).unwrap_or_default();
+    let status = fs::read(root.path(&format!("proc/{whose}/status"))).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let is = |field: &str, value: &str| {
         fields::status(&status, field).is_ok_and(|found| found.starts_with(value))
     };

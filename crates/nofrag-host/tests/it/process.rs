@@ -285,6 +285,21 @@ fn damage_and_tight_space() {
     check_findings(&limited, None, &["address-space-limit"]);
 }
 
+/// What helps a 32-bit process is no help for one that has 64 bits.
+#[test]
+fn advice_fits_the_width_and_what_was_read() {
+    let help = |text: &str| {
+        let findings = survey(&sources(text), None, Which::None).unwrap().findings;
+        findings.into_iter().map(|finding| finding.help).collect::<Vec<_>>().join("\n")
+    };
+    let full = help(&format!("10000-f0000000 {ANON}\nf0001000-ffffe000 {ANON}\n"));
+    assert!(full.contains("64-bit build"), "{full}");
+    let full = help(&format!("10000-7ffff0000000 {ANON}\n7ffff0001000-7ffffffff000 {ANON}\n"));
+    assert!(full.contains("reserve less") && !full.contains("64-bit build"), "{full}");
+    let unknown = help(&many(2000, |_| ANON));
+    assert!(unknown.contains("without --maps-only") && !unknown.contains("touched"), "{unknown}");
+}
+
 #[test]
 fn a_file_without_areas_is_an_error() {
     let error = survey(&sources("garbage\n"), None, Which::None).unwrap_err().to_string();
