@@ -8,7 +8,10 @@ use super::attributes::{Attributes, Join, MergeBlocker, Merging, join};
 use super::space::AreaRecord;
 use super::table::Table;
 use crate::check::Violation;
-use crate::ranges::{Area, AreaIndex, Config, FoundGap, GapRequest, OutOfMetadata, Place, Span};
+use crate::ranges::{
+    Area, AreaIndex, Config, Finger, Fingers, FoundGap, GapPlace, GapRequest, OutOfMetadata, Place,
+    Removed, Span,
+};
 use crate::units::{PageCount, Vpn};
 
 /// All areas of a space.
@@ -74,7 +77,7 @@ impl Areas {
     /// The attributes of an area, relative to its address.
     #[inline]
     pub(super) fn based(&self, place: Place) -> &Attributes {
-        self.table.get(self.index.area(place).tag)
+        self.table.get(self.index.tag(place))
     }
 
     pub(super) fn piece(&self, place: Place) -> Piece {
@@ -100,6 +103,33 @@ impl Areas {
 
     pub(super) fn search(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
         self.index.search(request, steps)
+    }
+
+    /// As [`search`](Self::search), of areas for which room was reserved, with guesses of where the bounds are; tells
+    /// where the gap is, too.
+    pub(super) fn search_near(
+        &self,
+        request: &GapRequest,
+        fingers: &mut Fingers,
+        steps: &mut u64,
+    ) -> Option<(FoundGap, GapPlace)> {
+        self.index.search_near(request, fingers, steps)
+    }
+
+    /// The gap that holds `at` or ends there, or else the one below the area that holds it; none in an index that never
+    /// had an area.
+    pub(super) fn gap_at(&self, at: u64, finger: &mut Finger) -> Option<GapPlace> {
+        self.index.gap_at(at, finger)
+    }
+
+    /// Where a gap begins and ends.
+    pub(super) fn gap_bounds(&self, gap: GapPlace) -> (u64, u64) {
+        self.index.gap_bounds(gap)
+    }
+
+    /// The area above a gap.
+    pub(super) fn above_gap(&self, gap: GapPlace) -> Option<Place> {
+        self.index.above_gap(gap)
     }
 
     pub(super) fn metadata_bytes(&self) -> usize {
@@ -150,19 +180,25 @@ impl Areas {
         self.table.clear();
     }
 
-    /// Of the area below `span` and the one at `next` above it those that touch it; no area lies in `span`.
-    fn touching(&self, next: Option<Place>, span: Span) -> (Option<Place>, Option<Place>) {
-        let below = self.before(next, span.start());
-        let touches_below = |&place: &Place| self.span(place).end() == span.start();
-        let touches_above = |&place: &Place| self.span(place).start() == span.end();
-        (below.filter(touches_below), next.filter(touches_above))
+    /// Of the areas below and above a gap those that `span`, which lies in the gap, touches.
+    fn touching(&self, gap: GapPlace, span: Span) -> (Option<Place>, Option<Place>) {
+        let (start, end) = self.index.gap_bounds(gap);
+        let below = if start == span.start() { self.index.below_gap(gap) } else { None };
+        let above = if end == span.end() { self.index.above_gap(gap) } else { None };
+        (below, above)
     }
 
     /// Adds an area, merged with the neighbours that it touches and that agree; room for one was reserved. How many
-    /// areas vanished, the new one included.
-    pub(super) fn insert_merged(&mut self, span: Span, attributes: &Attributes) -> u64 {
-        let next = self.index.find(span.start());
-        let (below, above) = self.touching(next, span);
+    /// areas vanished, the new one included. The gap that it lies in need not be known.
+    pub(super) fn insert_merged(
+        &mut self,
+        span: Span,
+        attributes: &Attributes,
+        gap: Option<GapPlace>,
+    ) -> u64 {
+        let gap = gap.or_else(|| self.index.gap_at(span.start(), &mut Finger::default()));
+        let gap = gap.expect("room was reserved");
+        let (below, above) = self.touching(gap, span);
         let [lower, upper] = [below, above].map(|place| place.map(|place| self.based(place)));
         match (join(lower, attributes, Merging::Whole, upper), below, above) {
             (Join::Below, Some(below), _) => {
@@ -185,10 +221,7 @@ impl Areas {
             }
             (Join::Alone | Join::Below | Join::Above | Join::Both, ..) => {
                 let area = Area { span, tag: self.table.intern(attributes) };
-                match next {
-                    Some(next) => self.index.insert_below(next, area),
-                    None => self.index.insert(area),
-                }
+                self.index.insert_in(gap, area);
                 0
             }
         }
@@ -213,8 +246,16 @@ impl Areas {
 
     /// Takes an area out.
     pub(super) fn remove(&mut self, place: Place) {
-        self.table.release(self.index.area(place).tag);
+        self.table.release(self.index.tag(place));
         self.index.remove(place);
+    }
+
+    /// Takes out the area that begins and ends where `span` does, if there is one: where the areas below and above it
+    /// end and begin.
+    pub(super) fn remove_exact(&mut self, span: Span) -> Option<(Option<u64>, Option<u64>)> {
+        let Removed { tag, below, above } = self.index.remove_exact(span)?;
+        self.table.release(tag);
+        Some((below, above))
     }
 
     /// Takes `gone` out of the area at `place`, which covers it; room for one more area was reserved.
@@ -235,14 +276,14 @@ impl Areas {
 
     /// Changes where an area begins and ends; its new span overlaps no other.
     pub(super) fn resize(&mut self, place: Place, span: Span) {
-        let tag = self.index.area(place).tag;
+        let tag = self.index.tag(place);
         self.index.set(place, Area { span, tag });
     }
 
     /// Changes an area; its new span overlaps no other, and room for its attributes was reserved. The place stays good
     /// if only the end or the attributes change.
     pub(super) fn replace(&mut self, place: Place, span: Span, attributes: &Attributes) {
-        let old = self.index.area(place).tag;
+        let old = self.index.tag(place);
         let tag = self.table.intern(attributes);
         self.table.release(old);
         self.index.set(place, Area { span, tag });

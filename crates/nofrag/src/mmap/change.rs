@@ -55,6 +55,17 @@ impl AddressSpace {
 
     /// Takes everything in `span` out and tells the placement; room for one area was reserved.
     pub(super) fn remove(&mut self, span: Span) {
+        match self.areas.remove_exact(span) {
+            Some((below, above)) => {
+                self.placer.note_removal(&self.layout, Removal::Area(span));
+                self.placer.note_removal(&self.layout, Removal::Done { below, above });
+            }
+            None => self.remove_parts(span),
+        }
+    }
+
+    /// The same, where `span` may be anything but one area.
+    fn remove_parts(&mut self, span: Span) {
         let mut found = self.areas.find(span.start());
         let below = self.areas.before(found, span.start());
         let mut below = below.map(|place| self.areas.span(place).end());

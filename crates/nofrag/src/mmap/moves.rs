@@ -93,7 +93,7 @@ impl AddressSpace {
                 self.areas.reserve(2)?;
                 let wish = self.wish(new_pages, &attributes, None, MapFlags::default());
                 let to = self.search(&wish.map_err(MoveError::NoPlace)?);
-                let to = to.map_err(MoveError::NoPlace)?;
+                let to = to.map_err(MoveError::NoPlace)?.start;
                 self.copy_and_remove(old, Span::known(to, to + new_pages.0), attributes);
                 Ok(Vpn(to))
             }
@@ -214,7 +214,7 @@ impl AddressSpace {
         self.may_move(0)?;
         self.areas.reserve(1)?;
         let wish = self.wish(pages, &attributes, None, flags).map_err(MoveError::NoPlace)?;
-        let to = self.search(&wish).map_err(MoveError::NoPlace)?;
+        let to = self.search(&wish).map_err(MoveError::NoPlace)?.start;
         let to = Span::known(to, to + pages.0);
         self.areas.insert(to, &sealed(attributes, to));
         Ok(PendingMove { from, to })

@@ -4,10 +4,10 @@ use super::areas::Areas;
 use super::attributes::{AnonChain, AreaFlags, Attributes, Backing, MergeBlocker};
 use super::change::Plan;
 use super::layout::{Direction, Layout};
-use super::placement::{Placement, Placer, View, Window, Wish};
+use super::placement::{Placement, Placer, Spot, View, Window, Wish};
 use super::request::{FixedError, MapError, MapFlags, UnmapError, WindowChoice};
 use crate::check::{Check, Violation};
-use crate::ranges::{OutOfMetadata, Span};
+use crate::ranges::{GapPlace, OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 
 /// How an [`AddressSpace`] is set up.
@@ -171,15 +171,16 @@ impl AddressSpace {
             return Err(MapError::TooManyAreas { limit: self.map_limit });
         }
         self.areas.reserve(1)?;
-        let start = match hint.and_then(|hint| self.at_hint(hint, pages, flags.window)) {
-            Some(start) => {
-                self.counters.hints += 1;
-                start
-            }
-            None => self.search(&wish)?,
-        };
+        let Spot { start, gap } =
+            match hint.and_then(|hint| self.at_hint(hint, pages, flags.window)) {
+                Some(start) => {
+                    self.counters.hints += 1;
+                    Spot { start, gap: None }
+                }
+                None => self.search(&wish)?,
+            };
         self.counters.maps += 1;
-        self.insert_new(Span::known(start, start + pages.0), attributes);
+        self.insert_new(Span::known(start, start + pages.0), attributes, gap);
         Ok(Vpn(start))
     }
 
@@ -202,7 +203,7 @@ impl AddressSpace {
         self.areas.reserve(2)?;
         self.remove(span);
         self.counters.fixed += 1;
-        self.insert_new(span, attributes);
+        self.insert_new(span, attributes, None);
         Ok(())
     }
 
@@ -222,7 +223,7 @@ impl AddressSpace {
         }
         self.areas.reserve(1)?;
         self.counters.fixed += 1;
-        self.insert_new(span, attributes);
+        self.insert_new(span, attributes, None);
         Ok(())
     }
 
@@ -241,23 +242,24 @@ impl AddressSpace {
         Ok(span)
     }
 
-    /// Adds new memory, for which room was reserved.
-    fn insert_new(&mut self, span: Span, attributes: Attributes) {
+    /// Adds new memory, for which room was reserved. The gap that it lies in need not be known.
+    fn insert_new(&mut self, span: Span, attributes: Attributes, gap: Option<GapPlace>) {
         let offset = match attributes.backing {
             Backing::Anonymous => span.start(),
             Backing::File(_) => attributes.offset,
         };
         let fresh = Attributes { offset, chain: AnonChain::Untouched, ..attributes };
-        self.insert_merged(span, &fresh.based(Vpn(span.start())));
+        let based = fresh.based(Vpn(span.start()));
+        self.counters.merges += self.areas.insert_merged(span, &based, gap);
     }
 
     /// Adds an area, for which room was reserved, and counts what vanishes.
     pub(super) fn insert_merged(&mut self, span: Span, based: &Attributes) {
-        self.counters.merges += self.areas.insert_merged(span, based);
+        self.counters.merges += self.areas.insert_merged(span, based, None);
     }
 
-    /// Asks the placement.
-    pub(super) fn search(&mut self, wish: &Wish) -> Result<u64, MapError> {
+    /// Asks the placement; room for an area was reserved.
+    pub(super) fn search(&mut self, wish: &Wish) -> Result<Spot, MapError> {
         self.counters.searches += 1;
         let view = View { areas: &self.areas, layout: &self.layout, guard_gap: self.guard_gap };
         self.placer.place(view, wish, &mut self.counters).ok_or_else(|| {

@@ -1,6 +1,9 @@
 //! The index of areas against a model too simple to be wrong: a plain list of areas, under the same random operations.
 
-use super::{AlignClasses, Area, AreaIndex, Config, Edge, Fit, FoundGap, GapRequest, Span};
+use super::{
+    AlignClasses, Area, AreaIndex, Config, Edge, Finger, Fingers, Fit, FoundGap, GapRequest,
+    Removed, Span,
+};
 use alloc::vec::Vec;
 
 /// A plain list of areas; every question is a scan.
@@ -165,6 +168,9 @@ struct Pair {
     real: AreaIndex,
     /// The next tag.
     tag: u32,
+    /// Where searches found their bounds, and a lookup its gap: guesses that grow stale.
+    fingers: Fingers,
+    finger: Finger,
 }
 
 impl Pair {
@@ -194,8 +200,21 @@ impl Pair {
     fn step_remove(&mut self) {
         let at = self.shape.number(&mut self.random);
         let (Some(place), Some(real)) = (self.model.find(at), self.real.find(at)) else { return };
-        self.model.areas.remove(place);
-        self.real.remove(real);
+        let below = place.checked_sub(1).map(|below| self.model.areas[below].span.end());
+        let above = self.model.areas.get(place + 1).map(|above| above.span.start());
+        let Area { span, tag } = self.model.areas.remove(place);
+        if self.random.below(2) == 0 {
+            return self.real.remove(real);
+        }
+        let (start, end) = (span.start(), span.end());
+        for wrong in [(start.saturating_sub(1), end), (start, end.saturating_add(1))] {
+            let wrong = Span::new(wrong.0, wrong.1).unwrap();
+            if wrong == span {
+                continue;
+            }
+            assert_eq!(self.real.remove_exact(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(self.real.remove_exact(span), Some(Removed { tag, below, above }));
     }
 
     fn step_set(&mut self) {
@@ -249,9 +268,20 @@ impl Pair {
             Fit::Best => self.check_best(&request, found),
             _ => assert_eq!(found, self.model.search(&request), "{request:?}"),
         }
-        if let Some(found) = found.filter(|_| self.random.below(2) == 0) {
-            self.insert(found.place);
+        let Some(found) = found else { return };
+        match self.random.below(4) {
+            0 => return self.insert(found.place),
+            1 => {}
+            _ => return,
         }
+        self.real.reserve(1).unwrap();
+        let near = self.real.search_near(&request, &mut self.fingers, &mut steps);
+        let (near, gap) = near.expect("the search found a place");
+        assert_eq!(near, found, "{request:?}");
+        self.tag += 1;
+        let area = Area { span: near.place, tag: self.tag };
+        self.real.insert_in(gap, area);
+        self.model.insert(area);
     }
 
     /// The smallest gap, unless there are too many to look at; then any that serves.
@@ -280,11 +310,30 @@ impl Pair {
         }
         let below = self.real.find_below(at).map(real_area);
         assert_eq!(below, self.model.find_below(at).and_then(area_at));
+        self.check_gap_at(at);
         let within = self.shape.request(&mut self.random).within;
         let gaps = self.model.gaps(within);
         let largest = gaps.iter().copied().rev().max_by_key(|gap| gap.len());
         assert_eq!(self.real.largest_gap(within), largest);
         assert!(self.real.gaps(within).eq(gaps));
+    }
+
+    fn check_gap_at(&mut self, at: u64) {
+        let Some(gap) = self.real.gap_at(at, &mut self.finger) else {
+            return assert!(self.model.areas.is_empty());
+        };
+        // The area above it is the lowest that does not end at or below the number, whether it holds it or not.
+        let above = self.model.find(at);
+        let (start, end) = self.real.gap_bounds(gap);
+        let area_start = |place: usize| self.model.areas[place].span.start();
+        assert_eq!(end, above.map_or(Span::ALL.end(), area_start));
+        let below = above.unwrap_or(self.model.areas.len()).checked_sub(1);
+        assert_eq!(start, below.map_or(0, |below| self.model.areas[below].span.end()));
+        assert_eq!(self.real.above_gap(gap), self.real.find(at));
+        assert_eq!(
+            self.real.below_gap(gap).map(|place| self.real.span(place).end()),
+            below.map(|_| start)
+        );
     }
 
     fn check_all(&mut self) {
@@ -298,7 +347,15 @@ impl Pair {
 fn check_run(shape: Shape, seed: u64) {
     std::println!("seed {seed}, {shape:?}");
     let (random, model) = (Random(seed), Model::default());
-    let pair = Pair { shape, random, model, real: AreaIndex::new(&shape.config), tag: 0 };
+    let pair = Pair {
+        shape,
+        random,
+        model,
+        real: AreaIndex::new(&shape.config),
+        tag: 0,
+        fingers: Fingers::default(),
+        finger: Finger::default(),
+    };
     check_steps(pair);
 }
 
@@ -373,7 +430,15 @@ fn random_operations_on_a_high_tree() {
         let (length, steps) = (16 * areas, 500);
         let shape = Shape { length, steps, check_every: 250, ..Shape::small(config) };
         let (random, model) = (Random(seed), Model::default());
-        let mut pair = Pair { shape, random, model, real: AreaIndex::new(&config), tag: 0 };
+        let mut pair = Pair {
+            shape,
+            random,
+            model,
+            real: AreaIndex::new(&config),
+            tag: 0,
+            fingers: Fingers::default(),
+            finger: Finger::default(),
+        };
         for slot in 0..areas {
             let size = 1 + pair.random.below(16);
             let area = Area { span: Span::sized(100 + 16 * slot, size).unwrap(), tag: 0 };

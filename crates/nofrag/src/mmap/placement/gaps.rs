@@ -3,11 +3,11 @@
 //! All of them find the nearest gap, and none knows of alignment: they ask for as many pages more as alignment may
 //! cost, so that an aligned gap that fits exactly is missed.
 
-use super::{HugePages, View, Wish};
+use super::{HugePages, Spot, View, Wish};
 use crate::mmap::attributes::AreaFlags;
 use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
-use crate::ranges::{Edge, Fit, GapRequest, Place, Span};
+use crate::ranges::{Edge, Fingers, Fit, GapPlace, GapRequest, Place, Span};
 
 /// Bytes of a huge page (`PMD_SIZE`).
 pub(super) const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -25,7 +25,7 @@ pub(super) fn nearest(
     wish: &Wish,
     guards: Guards,
     counters: &mut MmapCounters,
-) -> Option<u64> {
+) -> Option<Spot> {
     wish.near_then_far(view.layout, |bounds, direction| match direction {
         Direction::Up => up(view, wish, guards, bounds, counters),
         Direction::Down => down(view, wish, guards, bounds, counters),
@@ -42,7 +42,7 @@ pub(super) fn on_huge_page(
     which: HugePages,
     guards: Guards,
     counters: &mut MmapCounters,
-) -> Option<u64> {
+) -> Option<Spot> {
     let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
     let asks = match which {
         HugePages::Ignored => false,
@@ -54,12 +54,13 @@ pub(super) fn on_huge_page(
     let Some(room) = room.and_then(|roomy| nearest(view, &roomy, guards, counters)) else {
         return nearest(view, wish, guards, counters);
     };
-    let up_to_boundary = room.wrapping_neg() & (huge - 1);
+    let up_to_boundary = room.start.wrapping_neg() & (huge - 1);
     // The layout's direction decides, also where the search goes the other way (`MAP_32BIT`): so does 6.18.
-    match view.layout.direction {
-        Direction::Down if up_to_boundary == 0 => Some(room + huge),
-        _ => Some(room + up_to_boundary),
-    }
+    let more = match view.layout.direction {
+        Direction::Down if up_to_boundary == 0 => huge,
+        _ => up_to_boundary,
+    };
+    Some(Spot { start: room.start + more, ..room })
 }
 
 fn up(
@@ -68,14 +69,16 @@ fn up(
     guards: Guards,
     bounds: Span,
     counters: &mut MmapCounters,
-) -> Option<u64> {
+) -> Option<Spot> {
     let padded = padded(wish)?;
     let mut low = bounds.start().max(view.layout.floor.0);
     loop {
         let within = Span::new(low, bounds.end()).ok()?;
-        let at = wish.aligned_from(gap(view, padded, within, Fit::Lowest, counters)?.start());
+        let (place, gap) = gap(view, padded, within, Fit::Lowest, counters)?;
+        let at = wish.aligned_from(place.start());
+        let spot = Spot { start: at, gap: Some(gap) };
         if guards == Guards::Ignored {
-            return Some(at);
+            return Some(spot);
         }
         let above = view.areas.find(at).filter(|&area| has_guard_below(view, area));
         let below = view.areas.find_below(at);
@@ -83,7 +86,7 @@ fn up(
             (Some(area), _) if guard_start(view, area) < at + padded => view.areas.span(area).end(),
             // The area below was not looked at if the one above has a guard.
             (None, Some(area)) if guard_end(view, area) > at => guard_end(view, area),
-            _ => return Some(at),
+            _ => return Some(spot),
         }
     }
 }
@@ -94,22 +97,24 @@ fn down(
     guards: Guards,
     bounds: Span,
     counters: &mut MmapCounters,
-) -> Option<u64> {
+) -> Option<Spot> {
     let padded = padded(wish)?;
     let mut high = bounds.end();
     loop {
         let within = Span::new(bounds.start(), high).ok()?;
-        let end = gap(view, padded, within, Fit::Highest, counters)?.end();
+        let (place, gap) = gap(view, padded, within, Fit::Highest, counters)?;
+        let end = place.end();
         let at = wish.aligned_below(end, bounds.start())?;
+        let spot = Spot { start: at, gap: Some(gap) };
         if guards == Guards::Ignored {
-            return Some(at);
+            return Some(spot);
         }
         let above = view.areas.find(at).filter(|&area| has_guard_below(view, area));
         let below = view.areas.find_below(at);
         high = match (above, below) {
             (Some(area), _) if guard_start(view, area) < end => guard_start(view, area),
             (None, Some(area)) if guard_end(view, area) > at => view.areas.span(area).start(),
-            _ => return Some(at),
+            _ => return Some(spot),
         }
     }
 }
@@ -125,9 +130,10 @@ fn gap(
     within: Span,
     fit: Fit,
     counters: &mut MmapCounters,
-) -> Option<Span> {
+) -> Option<(Span, GapPlace)> {
     let request = GapRequest { size, align: 1, offset: 0, within, fit, edge: Edge::Low };
-    view.areas.search(&request, &mut counters.steps).map(|found| found.place)
+    let found = view.areas.search_near(&request, &mut Fingers::default(), &mut counters.steps);
+    found.map(|(found, gap)| (found.place, gap))
 }
 
 fn has_guard_below(view: View<'_>, area: Place) -> bool {

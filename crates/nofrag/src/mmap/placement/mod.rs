@@ -25,7 +25,7 @@ use self::words::{BelowBase, Hook, Words};
 use super::areas::Areas;
 use super::layout::{Direction, Layout};
 use super::space::MmapCounters;
-use crate::ranges::{AlignClasses, Config, Span};
+use crate::ranges::{AlignClasses, Config, GapPlace, Span};
 use crate::units::PageCount;
 use core::fmt;
 
@@ -271,11 +271,11 @@ impl Wish {
     }
 
     /// What `search` finds in the bounds, or else in the fallback.
-    fn near_then_far(
+    fn near_then_far<P>(
         &self,
         layout: &Layout,
-        mut search: impl FnMut(Span, Direction) -> Option<u64>,
-    ) -> Option<u64> {
+        mut search: impl FnMut(Span, Direction) -> Option<P>,
+    ) -> Option<P> {
         let near = self.bounds(layout).and_then(|bounds| search(bounds, self.direction));
         near.or_else(|| search(self.fallback(layout)?, Direction::Up))
     }
@@ -308,6 +308,20 @@ pub(super) enum Window {
     Other(Span),
 }
 
+/// A place for a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) start: u64,
+    /// The gap that it lies in, if the placement has seen it.
+    pub(super) gap: Option<GapPlace>,
+}
+
+impl From<u64> for Spot {
+    fn from(start: u64) -> Spot {
+        Spot { start, gap: None }
+    }
+}
+
 /// What an unmapping did.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Removal {
@@ -322,16 +336,39 @@ pub(super) enum Removal {
 pub(super) struct Placer {
     pub(super) placement: Placement,
     words: Words,
+    /// What the words learn of an unmapping.
+    hook: Hook,
     boundary: Boundary,
 }
 
 impl Placer {
     pub(super) fn new(placement: Placement, layout: &Layout) -> Placer {
-        Placer { placement, words: Words::new(layout), boundary: Boundary::default() }
+        let hook = placement.cache_rule().map_or(Hook::Idle, |rule| rule.hook);
+        Placer { placement, words: Words::new(layout), hook, boundary: Boundary::default() }
     }
 
-    /// The first page of a place for `wish`.
+    /// A place for `wish` among areas for which room was reserved.
     pub(super) fn place(
+        &mut self,
+        view: View<'_>,
+        wish: &Wish,
+        counters: &mut MmapCounters,
+    ) -> Option<Spot> {
+        match self.placement {
+            Placement::GapTree => gaps::nearest(view, wish, Guards::Ignored, counters),
+            Placement::MapleTree(huge_pages) => {
+                gaps::on_huge_page(view, wish, huge_pages, Guards::Ignored, counters)
+            }
+            Placement::MapleTreeGuarded(huge_pages) => {
+                gaps::on_huge_page(view, wish, huge_pages, Guards::Kept, counters)
+            }
+            Placement::TwoEnded => self.boundary.place(view, wish, counters),
+            _ => self.place_by_page(view, wish, counters).map(Spot::from),
+        }
+    }
+
+    /// The first page of a place, by the placements that do not say in which gap it lies.
+    fn place_by_page(
         &mut self,
         view: View<'_>,
         wish: &Wish,
@@ -341,28 +378,21 @@ impl Placer {
             return rule.place(&mut self.words, view, wish, counters);
         }
         match self.placement {
-            Placement::GapTree => gaps::nearest(view, wish, Guards::Ignored, counters),
-            Placement::MapleTree(huge_pages) => {
-                gaps::on_huge_page(view, wish, huge_pages, Guards::Ignored, counters)
-            }
-            Placement::MapleTreeGuarded(huge_pages) => {
-                gaps::on_huge_page(view, wish, huge_pages, Guards::Kept, counters)
-            }
             Placement::BestFit => reference::best_fit(view, wish, counters),
             Placement::WorstFit => reference::worst_fit(view, wish, counters),
             Placement::ExactAligned => reference::exact_aligned(view, wish, counters),
             Placement::ExactAlignedBest => reference::exact_aligned_best(view, wish, counters),
             Placement::FewestLostUnits => reference::fewest_lost_units(view, wish, counters),
             Placement::TwoEndedFirst => reference::two_ended_first(view, wish, counters),
-            Placement::TwoEnded => self.boundary.place(view, wish, counters),
             _ => walk::first_fit(view, wish, counters),
         }
     }
 
     /// The hook at unmapping.
     pub(super) fn note_removal(&mut self, layout: &Layout, removal: Removal) {
-        let hook = self.placement.cache_rule().map_or(Hook::Idle, |rule| rule.hook);
-        self.words.note_removal(hook, layout, removal);
+        if self.hook != Hook::Idle {
+            self.words.note_removal(self.hook, layout, removal);
+        }
     }
 
     /// What a child process begins with.

@@ -27,11 +27,11 @@
 //! What else was tried stands in docs/decisions/0013.
 
 use super::gaps::HUGE_PAGE_BYTES;
-use super::{View, Window, Wish};
+use super::{Spot, View, Window, Wish};
 use crate::mmap::attributes::AreaFlags;
 use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
-use crate::ranges::{Edge, Fit, FoundGap, GapRequest, Span};
+use crate::ranges::{Edge, Finger, Fingers, Fit, FoundGap, GapPlace, GapRequest, Span};
 
 /// How often one search may go around a guard.
 const SPLITS: usize = 7;
@@ -43,10 +43,17 @@ enum End {
     Bottom,
 }
 
-/// Where the classes meet: huge mappings begin at this page or above, others end at it or below, but for the spill.
-/// None before the first mapping.
+/// Where the classes meet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Boundary(Option<u64>);
+pub(super) struct Boundary {
+    /// Huge mappings begin at this page or above, others end at it or below, but for the spill. None before the first
+    /// mapping.
+    at: Option<u64>,
+    /// Where the frontier was found last, and the two ends of the usual window.
+    frontier: Finger,
+    low: Finger,
+    high: Finger,
+}
 
 /// The gap at the boundary; empty where an area lies across it, or areas touch there.
 #[derive(Clone, Copy, Debug)]
@@ -56,13 +63,13 @@ struct Frontier {
 }
 
 impl Boundary {
-    /// The first page of a place for `wish`. O(log n).
+    /// A place for `wish`. O(log n).
     pub(super) fn place(
         &mut self,
         view: View<'_>,
         wish: &Wish,
         counters: &mut MmapCounters,
-    ) -> Option<u64> {
+    ) -> Option<Spot> {
         let huge = view.layout.pages(HUGE_PAGE_BYTES).0;
         let is_multiple = wish.huge_pages_apply && wish.pages.is_multiple_of(huge);
         let end = if is_multiple || wish.align >= huge { End::Top } else { End::Bottom };
@@ -77,44 +84,68 @@ impl Boundary {
                     Direction::Up => End::Bottom,
                     Direction::Down => End::Top,
                 };
-                return Search { end, ..as_told }.tightest_or_nearest(window, counters);
+                let search = Search { end, ..as_told };
+                return search.tightest_or_nearest(window, &mut Fingers::default(), counters);
             }
         };
         let frontier = self.frontier(view, usual);
-        let own_side = match end {
-            End::Top => Span::new(frontier.end, usual.end()),
-            End::Bottom => Span::new(usual.start(), frontier.start),
+        let home = self.on_own_side(&aligned, frontier, usual, counters);
+        let frontier = Span::new(frontier.start, frontier.end).ok();
+        let far = || {
+            let ways = [(frontier, aligned), (Some(usual), aligned), (Some(usual), as_told)];
+            ways.into_iter().chain([(Some(all), as_told)]).find_map(|(within, search)| {
+                search.tightest_or_nearest(within?, &mut Fingers::default(), counters)
+            })
         };
-        let frontier = Span::new(frontier.start, frontier.end);
-        let near = [own_side.ok(), frontier.ok(), Some(usual)];
-        let near = near.into_iter().map(|within| (within, aligned));
-        let far = [usual, all].into_iter().map(|within| (Some(within), as_told));
-        let place = near
-            .chain(far)
-            .find_map(|(within, search)| search.tightest_or_nearest(within?, counters))?;
-        if frontier.is_ok_and(|frontier| frontier.contains(place)) {
-            self.make_way(end, place, wish.pages);
+        let spot = home.or_else(far)?;
+        if frontier.is_some_and(|frontier| frontier.contains(spot.start)) {
+            self.make_way(end, spot.start, wish.pages);
         }
-        Some(place)
+        Some(spot)
+    }
+
+    /// A place on the own side of the frontier. Its bounds seldom move, so fingers find them.
+    fn on_own_side(
+        &mut self,
+        search: &Search<'_>,
+        frontier: Frontier,
+        usual: Span,
+        counters: &mut MmapCounters,
+    ) -> Option<Spot> {
+        let (own_side, own_end) = match search.end {
+            End::Top => (Span::new(frontier.end, usual.end()), &mut self.high),
+            End::Bottom => (Span::new(usual.start(), frontier.start), &mut self.low),
+        };
+        let own_side = own_side.ok()?;
+        let mut fingers = match search.end {
+            End::Top => Fingers { start: self.frontier, end: *own_end },
+            End::Bottom => Fingers { start: *own_end, end: self.frontier },
+        };
+        let spot = search.tightest_or_nearest(own_side, &mut fingers, counters);
+        *own_end = match search.end {
+            End::Top => fingers.end,
+            End::Bottom => fingers.start,
+        };
+        spot
     }
 
     /// The gap that holds or touches the boundary. At first the boundary is the upper end of the largest gap.
     fn frontier(&mut self, view: View<'_>, window: Span) -> Frontier {
-        let known = self.0.filter(|&at| window.start() <= at && at <= window.end());
+        let known = self.at.filter(|&at| window.start() <= at && at <= window.end());
         let largest = || view.areas.largest_gap(window).map_or(window.end(), Span::end);
         let at = known.unwrap_or_else(largest);
-        self.0 = Some(at);
-        let below = view.areas.find_below(at).map_or(0, |place| view.areas.span(place).end());
-        if below > at {
+        self.at = Some(at);
+        let gap = view.areas.gap_at(at, &mut self.frontier);
+        let (below, above) = gap.map_or((0, u64::MAX), |gap| view.areas.gap_bounds(gap));
+        if at > above {
             return Frontier { start: at, end: at };
         }
-        let above = view.areas.find(at).map_or(u64::MAX, |place| view.areas.span(place).start());
         Frontier { start: below.max(window.start()), end: above.min(window.end()) }
     }
 
     /// A mapping has taken a place in the frontier.
     fn make_way(&mut self, end: End, place: u64, pages: u64) {
-        self.0 = self.0.map(|at| match end {
+        self.at = self.at.map(|at| match end {
             End::Top => at.min(place),
             End::Bottom => at.max(place + pages),
         });
@@ -130,6 +161,9 @@ fn usual_windows(view: View<'_>) -> Option<(Span, Span)> {
     Some((usual.unwrap_or(all), all))
 }
 
+/// A place, and the gap that it lies in.
+type Found = (FoundGap, GapPlace);
+
 /// A mapping that looks for a gap.
 #[derive(Clone, Copy, Debug)]
 struct Search<'a> {
@@ -142,15 +176,20 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// The place in the gap that is preferred of those in `within`.
-    fn tightest_or_nearest(&self, within: Span, counters: &mut MmapCounters) -> Option<u64> {
-        let tightest = self.gap(within, Fit::Best, counters)?;
-        if self.end == End::Top || tightest.gap.len() == self.pages {
-            return Some(tightest.place.start());
+    fn tightest_or_nearest(
+        &self,
+        within: Span,
+        fingers: &mut Fingers,
+        counters: &mut MmapCounters,
+    ) -> Option<Spot> {
+        let spot = |(found, gap): Found| Spot { start: found.place.start(), gap: Some(gap) };
+        let tightest = self.gap(within, Fit::Best, fingers, counters)?;
+        if self.end == End::Top || tightest.0.gap.len() == self.pages {
+            return Some(spot(tightest));
         }
-        let nearest = self.gap(within, Fit::Lowest, counters)?;
-        let holds_it_twice = nearest.gap.len() / 2 >= self.pages;
-        let chosen = if holds_it_twice { tightest } else { nearest };
-        Some(chosen.place.start())
+        let nearest = self.gap(within, Fit::Lowest, fingers, counters)?;
+        let holds_it_twice = nearest.0.gap.len() / 2 >= self.pages;
+        Some(spot(if holds_it_twice { tightest } else { nearest }))
     }
 
     /// The best gap in `within` that leaves the guard gap below each stack alone. At most a constant number of
@@ -159,26 +198,53 @@ impl Search<'_> {
     /// Where the best gap lies below a stack and the place would reach into the guard, `within` is searched again on
     /// both sides of the guard. Few areas grow down; if more than [`SPLITS`] are met, what remains is asked for a
     /// place with a guard's worth of room above it, which may miss the best one.
-    fn gap(&self, within: Span, fit: Fit, counters: &mut MmapCounters) -> Option<FoundGap> {
-        let mut best: Option<FoundGap> = None;
-        let mut parts = [None; 1 + 2 * SPLITS];
-        parts[0] = Some(within);
-        let mut known = 1;
+    fn gap(
+        &self,
+        within: Span,
+        fit: Fit,
+        fingers: &mut Fingers,
+        counters: &mut MmapCounters,
+    ) -> Option<Found> {
+        let found = self.unguarded(within, fit, self.pages, fingers, counters)?;
+        match self.guard_in_the_way(&found) {
+            None => Some(found),
+            Some(guard) => self.around_guards(within, guard, fit, counters),
+        }
+    }
+
+    /// The same, where the best gap of all is the one whose place reaches into `guard`.
+    #[cold]
+    fn around_guards(
+        &self,
+        within: Span,
+        guard: Span,
+        fit: Fit,
+        counters: &mut MmapCounters,
+    ) -> Option<Found> {
+        let mut best: Option<Found> = None;
+        let mut parts = [None; 2 * SPLITS];
+        let split = |part: Span, guard: Span| {
+            let below = Span::new(part.start(), guard.start()).ok();
+            [below, Span::new(guard.end(), part.end()).ok()]
+        };
+        [parts[0], parts[1]] = split(within, guard);
+        let mut known = 2;
+        let mut search =
+            |part, size| self.unguarded(part, fit, size, &mut Fingers::default(), counters);
         for at in 0..parts.len() {
             let Some(part) = parts[at] else { continue };
-            let Some(mut found) = self.unguarded(part, fit, self.pages, counters) else { continue };
+            let Some(mut found) = search(part, self.pages) else { continue };
             if let Some(guard) = self.guard_in_the_way(&found) {
                 if known < parts.len() {
-                    parts[known] = Span::new(part.start(), guard.start()).ok();
-                    parts[known + 1] = Span::new(guard.end(), part.end()).ok();
+                    [parts[known], parts[known + 1]] = split(part, guard);
                     known += 2;
                     continue;
                 }
                 let roomy = self.pages.saturating_add(self.view.guard_gap.0);
-                let Some(place) = self.unguarded(part, fit, roomy, counters) else { continue };
+                let Some(place) = search(part, roomy) else { continue };
                 found = place;
             }
-            let rank = |found: &FoundGap| match fit {
+            let rank = |(found, _): &Found| match fit {
                 Fit::Best => self.edge().rank(found.gap),
                 _ => (0, found.gap.start()),
             };
@@ -193,11 +259,12 @@ impl Search<'_> {
         within: Span,
         fit: Fit,
         size: u64,
+        fingers: &mut Fingers,
         counters: &mut MmapCounters,
-    ) -> Option<FoundGap> {
+    ) -> Option<Found> {
         let Search { align, offset, .. } = *self;
         let request = GapRequest { size, align, offset, within, fit, edge: self.edge() };
-        self.view.areas.search(&request, &mut counters.steps)
+        self.view.areas.search_near(&request, fingers, &mut counters.steps)
     }
 
     /// The end of a gap that is nearer to the end of the mapping.
@@ -209,9 +276,9 @@ impl Search<'_> {
     }
 
     /// The guard gap that the place would reach into, up to the area that it belongs to.
-    fn guard_in_the_way(&self, found: &FoundGap) -> Option<Span> {
+    fn guard_in_the_way(&self, &(found, gap): &Found) -> Option<Span> {
         let View { areas, guard_gap, .. } = self.view;
-        let above = areas.find(found.place.end())?;
+        let above = areas.above_gap(gap)?;
         let flags = areas.based(above).flags;
         let guard = if flags.any_of(AreaFlags::GROWS_DOWN) {
             guard_gap.0
@@ -220,7 +287,7 @@ impl Search<'_> {
         } else {
             0
         };
-        let start = areas.span(above).start();
+        let (_, start) = areas.gap_bounds(gap);
         let guard = Span::new(start.saturating_sub(guard), start).ok()?;
         guard.intersection(found.place).map(|_| guard)
     }

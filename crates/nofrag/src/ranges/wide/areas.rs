@@ -19,6 +19,38 @@ const END: u64 = Span::ALL.end();
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(At);
 
+/// Where a gap is, which may be empty; any change of the index makes it stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GapPlace(At);
+
+/// Where a number was found last, as a guess of where it will be found next: it may be stale, and saves a descent if it
+/// is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finger(At);
+
+/// Where the bounds of a search were found last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fingers {
+    pub(crate) start: Finger,
+    pub(crate) end: Finger,
+}
+
+/// What [`AreaIndex::remove_exact`] has taken out, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Removed {
+    pub(crate) tag: u32,
+    /// Where the area below ends.
+    pub(crate) below: Option<u64>,
+    /// Where the area above begins.
+    pub(crate) above: Option<u64>,
+}
+
+impl Default for Finger {
+    fn default() -> Finger {
+        Finger(At { leaf: NIL, lane: 0 })
+    }
+}
+
 /// Areas in address order, and a search for gaps.
 ///
 /// 1. The first gap starts at 0 and the last one ends at the end of all numbers.
@@ -119,10 +151,44 @@ impl AreaIndex {
         Span::known(start, end)
     }
 
+    /// The tag of the area at `place`.
+    #[inline]
+    pub(crate) fn tag(&self, place: Place) -> u32 {
+        self.tree.note(place.0)
+    }
+
     /// The area at `place`.
     #[inline]
     pub(crate) fn area(&self, place: Place) -> Area {
-        Area { span: self.span(place), tag: self.tree.note(place.0) }
+        Area { span: self.span(place), tag: self.tag(place) }
+    }
+
+    /// The gap that holds `at` or ends there, or else the one below the area that holds it; none in an index that never
+    /// had an area. O(log n), or O(1) if the finger, which follows, points to it.
+    #[inline]
+    pub(crate) fn gap_at(&self, at: u64, finger: &mut Finger) -> Option<GapPlace> {
+        let entry = self.tree.entry_near(at, finger.0)?;
+        *finger = Finger(entry);
+        Some(GapPlace(entry))
+    }
+
+    /// Where a gap begins and ends.
+    #[inline]
+    pub(crate) fn gap_bounds(&self, gap: GapPlace) -> (u64, u64) {
+        let Hole { start, end } = self.tree.hole(gap.0);
+        (start, end)
+    }
+
+    /// The area above a gap.
+    #[inline]
+    pub(crate) fn above_gap(&self, gap: GapPlace) -> Option<Place> {
+        self.place(gap.0)
+    }
+
+    /// The area below a gap.
+    #[inline]
+    pub(crate) fn below_gap(&self, gap: GapPlace) -> Option<Place> {
+        self.below(gap.0).map(Place)
     }
 
     /// Makes sure that the next `count` calls of [`insert`](Self::insert) find room, and one more: who takes an area
@@ -141,15 +207,12 @@ impl AreaIndex {
     /// Adds an area, which lies in a gap; room was reserved. O(log n).
     pub(crate) fn insert(&mut self, area: Area) {
         let at = self.tree.entry_at(area.span.start()).expect("room was reserved");
-        self.insert_in(at, area);
+        self.insert_in(GapPlace(at), area);
     }
 
-    /// Adds an area right below the one at `above`, in the gap between them; room was reserved. No descent.
-    pub(crate) fn insert_below(&mut self, above: Place, area: Area) {
-        self.insert_in(above.0, area);
-    }
-
-    fn insert_in(&mut self, at: At, area: Area) {
+    /// Adds an area, which lies in this gap; room was reserved. No descent.
+    pub(crate) fn insert_in(&mut self, gap: GapPlace, area: Area) {
+        let GapPlace(at) = gap;
         let hole = self.tree.hole(at);
         assert!(area.span.end() <= hole.end && area.span.start() >= hole.start, "areas overlap");
         self.tree.near.note(area.span.start(), at.leaf);
@@ -174,15 +237,40 @@ impl AreaIndex {
         let Place(at) = place;
         let above = self.above(at).expect("a gap follows each area");
         let Hole { start, end: area_start } = self.tree.hole(at);
-        let end = self.tree.hole(above).end;
+        let joined = Hole::known(start, self.tree.hole(above).end);
+        self.remove_between(at, area_start, above, joined);
+    }
+
+    /// Takes out the area that begins and ends where `span` does; its tag, and the areas on both sides: where the one
+    /// below ends and where the one above begins. None, and nothing changed, if there is no such area. O(log n).
+    pub(crate) fn remove_exact(&mut self, span: Span) -> Option<Removed> {
+        let at = self.tree.entry_at(span.start())?;
+        let Hole { start, end: area_start } = self.tree.hole(at);
+        if area_start != span.start() {
+            return None;
+        }
+        let above = self.above(at)?;
+        let above_gap = self.tree.hole(above);
+        if above_gap.start != span.end() {
+            return None;
+        }
+        let tag = self.tree.note(at);
+        self.remove_between(at, area_start, above, Hole::known(start, above_gap.end));
+        let below = (start > 0).then_some(start);
+        Some(Removed { tag, below, above: (above_gap.end < END).then_some(above_gap.end) })
+    }
+
+    /// Takes out the area between two neighbouring gaps, which become the gap `joined`.
+    #[inline]
+    fn remove_between(&mut self, at: At, area_start: u64, above: At, joined: Hole) {
         self.tree.near.note(area_start, at.leaf);
         self.tree.set_note(at, self.tree.note(above));
-        self.tree.replace(at, Hole::known(start, end));
+        self.tree.replace(at, joined);
         if above.leaf == at.leaf {
             self.tree.remove_joined(above);
         } else {
             self.tree.remove(above);
-            self.fence_in(start);
+            self.fence_in(joined.start);
         }
     }
 
@@ -238,33 +326,54 @@ impl AreaIndex {
             let gap = request.within;
             return Some(FoundGap { gap, place: request.place_in(gap)? });
         }
+        self.search_near(request, &mut Fingers::default(), steps).map(|(found, _)| found)
+    }
+
+    /// As [`search`](Self::search), in an index for whose areas room was reserved, with guesses of where the bounds
+    /// are; tells where the gap is, too.
+    pub(crate) fn search_near(
+        &self,
+        request: &GapRequest,
+        fingers: &mut Fingers,
+        steps: &mut u64,
+    ) -> Option<(FoundGap, GapPlace)> {
         let mut counters = Counters::default();
         let wish = Wish::congruent(request, &self.tree);
         let found = match request.fit {
-            Fit::Lowest => self.tree.lowest(&wish, &mut counters),
+            Fit::Lowest => {
+                let GapPlace(first) = self.gap_at(request.within.start(), &mut fingers.start)?;
+                self.tree.lowest_from(first, &wish, &mut counters)
+            }
             Fit::Highest => self.tree.highest(&wish, &mut counters),
             Fit::Best | Fit::Dynamic if !self.tree.has_brackets() => {
                 return self.smallest_of_all(request, steps);
             }
             Fit::Best | Fit::Dynamic => {
-                let found = self.tree.smallest(&wish, request.edge, &mut counters);
+                let GapPlace(first) = self.gap_at(request.within.start(), &mut fingers.start)?;
+                let GapPlace(last) = self.gap_at(request.within.end(), &mut fingers.end)?;
+                let found = self.tree.smallest(&wish, request.edge, (first, last), &mut counters);
                 *steps += counters.steps + counters.misfits;
-                return found;
+                return found.map(|(found, at)| (found, GapPlace(at)));
             }
         };
         *steps += counters.steps + counters.misfits;
         let found = found?;
         let gap = found.hole.intersection(request.within).expect("the place is in it");
-        Some(FoundGap { gap, place: found.span })
+        Some((FoundGap { gap, place: found.span }, GapPlace(found.at)))
     }
 
     /// Without an index by size, the smallest gap is known once all have been looked at.
-    fn smallest_of_all(&self, request: &GapRequest, steps: &mut u64) -> Option<FoundGap> {
+    fn smallest_of_all(
+        &self,
+        request: &GapRequest,
+        steps: &mut u64,
+    ) -> Option<(FoundGap, GapPlace)> {
         let found = self.gaps(request.within).filter_map(|gap| {
             *steps += 1;
             Some(FoundGap { gap, place: request.place_in(gap)? })
         });
-        found.min_by_key(|found| request.edge.rank(found.gap))
+        let found = found.min_by_key(|found| request.edge.rank(found.gap))?;
+        Some((found, GapPlace(self.tree.entry_at(found.gap.start())?)))
     }
 
     /// The largest gap in `within`, cut to it, of equal ones the lowest. O(log n).

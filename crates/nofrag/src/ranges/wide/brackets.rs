@@ -13,7 +13,7 @@ use super::leaf::{NIL, saturated};
 use super::row::{LANE_MAX, LANES, Lanes, Row, lanes_below};
 use super::search::Wish;
 use super::sizes::lanes;
-use super::tree::{Node, Tree};
+use super::tree::{At, Node, Tree};
 use crate::check::Violation;
 use crate::ranges::{Counters, Edge, FoundGap};
 
@@ -166,18 +166,37 @@ impl<N: Note> Tree<N> {
     }
 }
 
+/// The holes that start inside bounds: from this lane of the first leaf up to before that lane of the last one.
+#[derive(Clone, Copy, Debug)]
+struct Inside {
+    first: At,
+    end: At,
+    /// The upper bound as a number.
+    to: u64,
+}
+
+impl Inside {
+    /// The lanes of a leaf that is neither before the first leaf nor behind the last one.
+    #[inline]
+    fn lanes_of(&self, leaf: u32) -> u32 {
+        let below = if leaf == self.first.leaf { lanes_below(self.first.lane) } else { 0 };
+        let up_to = if leaf == self.end.leaf { lanes_below(self.end.lane) } else { u32::MAX };
+        up_to & !below
+    }
+}
+
 /// A best fit under way.
 struct Contest<'a> {
     wish: &'a Wish,
     edge: Edge,
-    best: Option<FoundGap>,
+    best: Option<(FoundGap, At)>,
 }
 
 impl Contest<'_> {
     /// Lets a gap take part, cut to the bounds.
-    fn enter(&mut self, hole: Hole) {
+    fn enter(&mut self, at: At, hole: Hole) {
         let Some(gap) = hole.intersection(self.wish.within) else { return };
-        if self.best.is_some_and(|best| self.edge.rank(best.gap) <= self.edge.rank(gap)) {
+        if self.best.is_some_and(|(best, _)| self.edge.rank(best.gap) <= self.edge.rank(gap)) {
             return;
         }
         let place = match self.edge {
@@ -185,50 +204,56 @@ impl Contest<'_> {
             Edge::High => self.wish.highest_in(hole),
         };
         if let Some(place) = place {
-            self.best = Some(FoundGap { gap, place });
+            self.best = Some((FoundGap { gap, place }, at));
         }
     }
 
     /// Whether no gap of `bracket` or above can be smaller than what was found.
     fn is_decided(&self, bracket: u32) -> bool {
         let lowest = u64::from(LOWEST[bracket as usize]);
-        self.best.is_some_and(|best| best.gap.len() < lowest)
+        self.best.is_some_and(|(best, _)| best.gap.len() < lowest)
     }
 }
 
 /// The search.
 impl<N: Note> Tree<N> {
     /// A place in the smallest gap, cut to the bounds, that serves the wish, of equal ones the first from the edge on;
-    /// exactly so unless more than [`CANDIDATES`] leaves have gaps of the bracket.
+    /// exactly so unless more than [`CANDIDATES`] leaves have gaps of the bracket. What [`entry_at`](Self::entry_at)
+    /// says of the two bounds is known.
     pub(super) fn smallest(
         &self,
         wish: &Wish,
         edge: Edge,
+        (first, last): (At, At),
         counters: &mut Counters,
-    ) -> Option<FoundGap> {
+    ) -> Option<(FoundGap, At)> {
         let mut contest = Contest { wish, edge, best: None };
-        let (mut from, mut to) = (wish.within.start(), wish.within.end());
-        let first = self.entry_at(from).map(|at| self.hole(at)).filter(|hole| hole.start < from);
+        let (mut from, to) = (wish.within.start(), wish.within.end());
+        let mut inside = Inside { first, end: last, to };
+        let cut = self.hole(first);
         counters.steps += 1;
-        if let Some(cut) = first {
-            contest.enter(cut);
+        if cut.start < from {
+            contest.enter(first, cut);
             from = from.max(cut.end);
+            inside.first.lane += 1;
         }
-        let last = self.entry_at(to - 1).map(|at| self.hole(at)).filter(|hole| hole.end > to);
+        let cut = self.hole(last);
         counters.steps += 1;
-        if let Some(cut) = last {
-            contest.enter(cut);
-            to = cut.start;
+        if cut.start < to && cut.end > to {
+            contest.enter(last, cut);
+            inside.to = cut.start;
+        } else if cut.start < to {
+            inside.end.lane += 1;
         }
         let mut budget = CANDIDATES;
         let mut left = self.brackets & (u64::MAX << bracket_of(wish.lane_size));
-        while left != 0 && from < to {
+        while left != 0 && from < inside.to {
             let bracket = left.trailing_zeros();
             left &= left - 1;
             if contest.is_decided(bracket) {
                 break;
             }
-            self.enter_bracket(bracket, (from, to), &mut contest, &mut budget, counters);
+            self.enter_bracket(bracket, inside, &mut contest, &mut budget, counters);
             if budget == 0 {
                 break;
             }
@@ -241,34 +266,35 @@ impl<N: Note> Tree<N> {
             Edge::High => self.highest(wish, counters)?,
         };
         let gap = found.hole.intersection(wish.within)?;
-        Some(FoundGap { gap, place: found.span })
+        Some((FoundGap { gap, place: found.span }, found.at))
     }
 
     /// Lets the gaps of one bracket that start inside the bounds take part.
     fn enter_bracket(
         &self,
         bracket: u32,
-        (from, to): (u64, u64),
+        inside: Inside,
         contest: &mut Contest<'_>,
         budget: &mut usize,
         counters: &mut Counters,
     ) {
-        let mut leaf = self.leaf_for(from);
-        let mut next = match self.noted_brackets(leaf) >> bracket & 1 {
-            0 => self.next_with(bracket, leaf, counters),
-            _ => Some(leaf),
+        let lowest = LOWEST[bracket as usize];
+        let first = inside.first.leaf;
+        let mut next = match self.noted_brackets(first) >> bracket & 1 {
+            0 => self.next_with(bracket, first, counters),
+            _ => Some(first),
         };
-        while let Some(at) = next.filter(|_| *budget > 0) {
-            leaf = at;
-            if self.leaves.start(leaf, 0) >= to {
+        while let Some(leaf) = next.filter(|_| *budget > 0) {
+            if self.leaves.start(leaf, 0) >= inside.to {
                 return;
             }
             *budget -= 1;
-            let below = from.checked_sub(1).map_or(0, |last| self.leaves.count_up_to(leaf, last));
-            let inside = lanes_below(self.leaves.count_up_to(leaf, to - 1)) & !lanes_below(below);
-            let fitting = self.fits(leaf, contest.wish, counters);
-            for lane in lanes(fitting & inside & lanes_in(bracket, self.leaves.lengths(leaf))) {
-                contest.enter(self.leaves.hole(leaf, lane));
+            let all_fit = contest.wish.is_plain() && contest.wish.lane_size <= lowest;
+            let fitting = if all_fit { u32::MAX } else { self.fits(leaf, contest.wish, counters) };
+            counters.steps += u64::from(all_fit);
+            let of_bracket = lanes_in(bracket, self.leaves.lengths(leaf));
+            for lane in lanes(of_bracket & fitting & inside.lanes_of(leaf)) {
+                contest.enter(At { leaf, lane }, self.leaves.hole(leaf, lane));
                 if bracket < EXACT && contest.edge == Edge::Low {
                     // All others of this length lie above.
                     return;

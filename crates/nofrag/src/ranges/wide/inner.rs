@@ -63,7 +63,15 @@ impl Inner {
         (count as usize - 1).min(self.count() - 1)
     }
 
+    /// The same, where the last child is likely: whoever searches downwards begins at the upper end.
+    #[inline]
+    pub(super) fn slot_of_high(&self, at: u64) -> usize {
+        let last = self.count() - 1;
+        if self.fence(last) <= at { last } else { self.slot_of(at) }
+    }
+
     /// The lower fence of the child in `slot`.
+    #[inline]
     pub(super) fn fence(&self, slot: usize) -> u64 {
         u64::from(self.fence_high.0[slot] ^ FLIP) << 32 | u64::from(self.fence_low.0[slot] ^ FLIP)
     }

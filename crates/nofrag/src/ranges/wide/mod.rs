@@ -43,7 +43,7 @@ mod search;
 mod sizes;
 mod tree;
 
-pub(crate) use self::areas::{AreaIndex, Place};
+pub(crate) use self::areas::{AreaIndex, Finger, Fingers, GapPlace, Place, Removed};
 
 use self::change::Merged;
 use self::entry::Hole;

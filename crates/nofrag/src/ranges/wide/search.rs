@@ -85,7 +85,7 @@ impl Wish {
 
     /// Whether every hole whose lane is at least `lane_size` fits.
     #[inline]
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.align == 1 && self.lane_size < LANE_MAX
     }
 
@@ -113,20 +113,36 @@ impl<N: Note> Tree<N> {
             self.first_below(self.height, self.root, wish, counters)
                 .or_else(|At { leaf, .. }| self.first_fit_after(leaf, wish, counters))
         } else {
-            let at = self.locate(wish.within.start())?;
-            let hole = self.hole(at);
-            counters.steps += 1;
-            if let Some(span) = wish.lowest_in(hole) {
-                return Some(Found { at, hole, span });
-            }
-            if hole.start >= wish.within.end() {
-                return None;
-            }
-            let later = self.fits(at.leaf, wish, counters) & !lanes_below(at.lane + 1);
-            match later {
-                0 => self.first_fit_after(at.leaf, wish, counters),
-                lanes => Ok(At { leaf: at.leaf, lane: lanes.trailing_zeros() as usize }),
-            }
+            return self.lowest_from(self.locate(wish.within.start())?, wish, counters);
+        };
+        let at = at.ok()?;
+        let hole = self.hole(at);
+        let span = wish.lowest_in(hole)?;
+        Some(Found { at, hole, span })
+    }
+
+    /// The same, where no hole below the one at `at` reaches into the bounds.
+    pub(super) fn lowest_from(
+        &self,
+        at: At,
+        wish: &Wish,
+        counters: &mut Counters,
+    ) -> Option<Found> {
+        if self.cannot_serve(wish) {
+            return None;
+        }
+        let hole = self.hole(at);
+        counters.steps += 1;
+        if let Some(span) = wish.lowest_in(hole) {
+            return Some(Found { at, hole, span });
+        }
+        if hole.start >= wish.within.end() {
+            return None;
+        }
+        let later = self.fits(at.leaf, wish, counters) & !lanes_below(at.lane + 1);
+        let at = match later {
+            0 => self.first_fit_after(at.leaf, wish, counters),
+            lanes => Ok(At { leaf: at.leaf, lane: lanes.trailing_zeros() as usize }),
         };
         let at = at.ok()?;
         let hole = self.hole(at);
@@ -152,7 +168,7 @@ impl<N: Note> Tree<N> {
             } else {
                 let mut left = self.promising(node.level, node.number, wish, counters);
                 let bound = match side {
-                    Side::AtBound => Some(self.inners.get(node.number).slot_of(last) as u32),
+                    Side::AtBound => Some(self.inners.get(node.number).slot_of_high(last) as u32),
                     Side::Below => None,
                 };
                 left &= bound.map_or(u32::MAX, |slot| lanes_below(slot as usize + 1));

@@ -152,6 +152,20 @@ impl<N: Note> Tree<N> {
         }
     }
 
+    /// As [`entry_at`](Self::entry_at), where `guess` may be right, or stale.
+    #[inline]
+    pub(super) fn entry_near(&self, at: u64, guess: At) -> Option<At> {
+        if (guess.leaf as usize) < self.leaves.numbers()
+            && guess.lane < self.leaves.count(guess.leaf)
+        {
+            let hole = self.hole(guess);
+            if hole.start <= at && at <= hole.end {
+                return Some(guess);
+            }
+        }
+        self.entry_at(at)
+    }
+
     /// The lowest hole that ends above `at`.
     pub(super) fn locate(&self, at: u64) -> Option<At> {
         if self.root == NIL {
