@@ -116,6 +116,19 @@ impl Layout {
         Layout { direction: Direction::Up, base: Vpn(moved), ..self }
     }
 
+    /// The same layout, with page 0 below the floor, and no window that begins below the floor or ends above the end.
+    pub(super) fn bounded(self) -> Layout {
+        let floor = Vpn(self.floor.0.max(1));
+        let all = Span::new(floor.0, self.end.0).ok();
+        Layout {
+            floor,
+            base: self.base.max(floor),
+            top: self.top.min(self.end),
+            low: self.low.and_then(|low| low.intersection(all?)),
+            ..self
+        }
+    }
+
     /// The pages between `floor` and `end`, all that this process may use.
     #[must_use]
     pub fn all(&self) -> Option<Span> {

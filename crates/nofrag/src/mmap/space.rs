@@ -127,13 +127,12 @@ pub struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// A space without areas. Page 0 belongs to nobody, whatever the layout says.
+    /// A space without areas. Whatever the layout says, page 0 belongs to nobody, and no search begins below the floor
+    /// or above the end.
     #[must_use]
     pub fn new(config: SpaceConfig) -> AddressSpace {
         let SpaceConfig { layout, placement, map_limit, guard_gap } = config;
-        let above_zero = |page: Vpn| Vpn(page.0.max(1));
-        let layout =
-            Layout { floor: above_zero(layout.floor), base: above_zero(layout.base), ..layout };
+        let layout = layout.bounded();
         AddressSpace {
             layout,
             map_limit,
@@ -151,7 +150,8 @@ impl AddressSpace {
     ///
     /// A hint below [`Layout::floor`] means the floor, and page 0 is none. One above [`Layout::end`] opens the larger
     /// window, if there is one: the mapping may then lie anywhere up to [`Layout::extended_end`]. The rules of Linux
-    /// since 2017, and ours, take no hint that would reach into the guard gap of the area above it.
+    /// since 2017, and ours, take no hint that would reach into the guard gap of the area above it; none is taken that
+    /// has not the alignment that is asked for.
     ///
     /// The new area, whose memory is untouched, merges with neighbours that agree with it in everything. O(log n)
     /// beside what the placement costs.
@@ -171,14 +171,13 @@ impl AddressSpace {
             return Err(MapError::TooManyAreas { limit: self.map_limit });
         }
         self.areas.reserve(1)?;
-        let Spot { start, gap } =
-            match hint.and_then(|hint| self.at_hint(hint, pages, flags.window)) {
-                Some(start) => {
-                    self.counters.hints += 1;
-                    Spot { start, gap: None }
-                }
-                None => self.search(&wish)?,
-            };
+        let Spot { start, gap } = match hint.and_then(|hint| self.at_hint(hint, pages, flags)) {
+            Some(start) => {
+                self.counters.hints += 1;
+                Spot { start, gap: None }
+            }
+            None => self.search(&wish)?,
+        };
         self.counters.maps += 1;
         self.insert_new(Span::known(start, start + pages.0), attributes, gap);
         Ok(Vpn(start))
@@ -309,7 +308,7 @@ impl AddressSpace {
                 // Upwards, a search begins where it always does: so does 6.18 in the legacy layout.
                 let low = match direction {
                     Direction::Up => low.max(self.layout.base),
-                    Direction::Down => low,
+                    Direction::Down => low.max(self.layout.floor),
                 };
                 (direction, Window::Other(self.large_window(low, direction, opened)?))
             }
@@ -351,15 +350,16 @@ impl AddressSpace {
     }
 
     /// Where a mapping with this hint begins, if it can lie there.
-    fn at_hint(&self, hint: Vpn, pages: PageCount, window: WindowChoice) -> Option<u64> {
-        let end = match window {
+    fn at_hint(&self, hint: Vpn, pages: PageCount, flags: MapFlags) -> Option<u64> {
+        let end = match flags.window {
             WindowChoice::Low => self.layout.low?.end(),
             WindowChoice::Usual | WindowChoice::Above4G => {
                 self.opened_by(hint).unwrap_or(self.layout.end).0
             }
         };
         let start = hint.0.max(self.layout.floor.0);
-        if start > end.checked_sub(pages.0)? {
+        let is_aligned = start.wrapping_sub(flags.offset) & (flags.align - 1) == 0;
+        if start > end.checked_sub(pages.0)? || !is_aligned {
             return None;
         }
         let next = self.areas.find(start);
@@ -419,7 +419,7 @@ impl AddressSpace {
         if cuts { Err(self.map_limit) } else { Ok(()) }
     }
 
-    /// What a child process begins with: the same areas and, as its placement says, the same cached words.
+    /// What a child process begins with: the same areas and, in ours, the same boundary; no cached word is copied.
     ///
     /// Touched memory is shared by both from now on: chains that were known to one process merge with untouched
     /// neighbours, shared ones do not. The child inherits neither locks nor contexts of userfaultfd. O(n log n).

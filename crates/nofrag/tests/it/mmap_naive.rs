@@ -288,7 +288,8 @@ impl Naive {
             if down { self.guard_gap } else { u64::from(next.has(AreaFlags::SHADOW_STACK)) }
         });
         let free = next.is_none_or(|next| end <= next.start.saturating_sub(guard));
-        let fits = end <= self.hint_end(hint, flags.window);
+        let aligned = start.wrapping_sub(flags.offset) & (flags.align - 1) == 0;
+        let fits = aligned && end <= self.hint_end(hint, flags.window);
         Ok(if free && fits { Wanted::Hint(start) } else { Wanted::Anywhere })
     }
 

@@ -238,7 +238,7 @@ impl Pair {
             }
             (WindowChoice::Above4G, _, opened, Direction::Down) => {
                 let more = opened.map_or(0, |end| end.0 - layout.end.0);
-                (ABOVE_4G, layout.top.0 + more)
+                (layout.floor.0.max(ABOVE_4G), layout.top.0 + more)
             }
             (_, _, None, _) => (layout.floor.0, layout.end.0),
             (_, _, Some(end), Direction::Up) => (layout.floor.0, end.0),

@@ -430,6 +430,62 @@ fn hints_below_the_floor() {
     assert_ne!(map(1), floor);
 }
 
+/// A hint that has not the alignment is none: the mapping must have it.
+#[test]
+fn hints_without_the_alignment() {
+    for preset in Placement::presets() {
+        let mut space = AddressSpace::new(config(Layout::X86_64, preset.placement));
+        let flags = MapFlags { align: 16, offset: 3, ..MapFlags::default() };
+        let mut map = |hint| space.map(PageCount(2), MEMORY, Some(Vpn(hint)), flags).unwrap().0;
+        assert_eq!(map(0x1003), 0x1003, "{}", preset.name);
+        for hint in [1, 0x2000, 0x2004] {
+            assert_eq!(map(hint) % 16, 3, "{} {hint:#x}", preset.name);
+        }
+    }
+}
+
+/// Searches keep to the space also where a layout says of a window that it reaches beyond.
+#[test]
+fn windows_beyond_the_space() {
+    for preset in Placement::presets() {
+        for direction in [Direction::Up, Direction::Down] {
+            let bounds = Span::new(100, 164).unwrap();
+            let wide = Layout {
+                base: Vpn(2),
+                top: Vpn(500),
+                low: Some(Span::new(0, 1000).unwrap()),
+                ..Layout::window(bounds, direction)
+            };
+            for window in [WindowChoice::Usual, WindowChoice::Low] {
+                let mut space = AddressSpace::new(config(wide, preset.placement));
+                let flags = MapFlags { window, ..MapFlags::default() };
+                let mut mapped = 0;
+                while let Ok(start) = space.map(PageCount(1), MEMORY, None, flags) {
+                    assert!(bounds.contains(start.0), "{} {window:?}: {start}", preset.name);
+                    mapped += 1;
+                }
+                assert_eq!(mapped, 64, "{} {direction:?} {window:?}", preset.name);
+            }
+        }
+    }
+}
+
+/// Below a floor above 4 GiB lies nothing that could be asked for.
+#[test]
+fn above_4_gib_and_above_the_floor() {
+    let (floor, end) = (3 << 20, 4 << 20);
+    for preset in Placement::presets() {
+        for direction in [Direction::Up, Direction::Down] {
+            let window = Layout::window(Span::new(floor, end).unwrap(), direction);
+            let mut space = AddressSpace::new(config(window, preset.placement));
+            let flags = MapFlags { window: WindowChoice::Above4G, ..MapFlags::default() };
+            let mut map = |pages| space.map(PageCount(pages), MEMORY, None, flags);
+            assert_eq!(map(end - floor), Ok(Vpn(floor)), "{} {direction:?}", preset.name);
+            assert_eq!(map(1), Err(MapError::NoPlace { largest: 0 }), "{}", preset.name);
+        }
+    }
+}
+
 /// `MAP_32BIT` takes hints below the end of its window, and searches in it.
 #[test]
 fn low_hints() {

@@ -2,7 +2,9 @@
 
 use crate::doc_2005::{TOP, freed_2_and_3, leakme_64, leakme4_list, static_leakme, tenths};
 use crate::mmap_support::*;
-use nofrag::mmap::{AreaFlags, Direction, HugePages, Layout, MapFlags, Placement, WindowChoice};
+use nofrag::mmap::{
+    AreaFlags, Direction, HugePages, Layout, MapError, MapFlags, Placement, WindowChoice,
+};
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};
 
@@ -374,4 +376,18 @@ fn two_classes(inner_edge: Direction) -> (usize, usize, String) {
 fn bestfit_wrong_edge() {
     assert_eq!(two_classes(Direction::Down), (5, 6, "15.1".into()));
     assert_eq!(two_classes(Direction::Up), (4, 5, "12.1".into()));
+}
+
+/// Beside a guard gap, an alignment may put the end of the padded place beyond all numbers.
+#[test]
+fn padding_beyond_all_numbers() {
+    let half = 1 << 63;
+    let layout = Layout::window(Span::new(1, u64::MAX).unwrap(), Direction::Up);
+    let mut process = Process::new(layout, GUARDED);
+    let stack = opaque().with(AreaFlags::GROWS_DOWN);
+    process.space.load(Vpn(u64::MAX - 1), PageCount(1), stack).unwrap();
+    let flags = MapFlags { align: half, ..MapFlags::default() };
+    // The padded place reaches into the guard gap, and nothing lies above it.
+    let start = process.space.map(PageCount(2), opaque(), None, flags);
+    assert!(matches!(start, Err(MapError::NoPlace { .. })), "{start:?}");
 }

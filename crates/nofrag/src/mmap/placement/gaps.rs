@@ -83,7 +83,9 @@ fn up(
         let above = view.areas.find(at).filter(|&area| has_guard_below(view, area));
         let below = view.areas.find_below(at);
         low = match (above, below) {
-            (Some(area), _) if guard_start(view, area) < at + padded => view.areas.span(area).end(),
+            (Some(area), _) if guard_start(view, area) < at.saturating_add(padded) => {
+                view.areas.span(area).end()
+            }
             // The area below was not looked at if the one above has a guard.
             (None, Some(area)) if guard_end(view, area) > at => guard_end(view, area),
             _ => return Some(spot),
