@@ -162,7 +162,8 @@ impl Areas {
         let mut clone = Areas { index: self.index.without_areas(), ..Areas::default() };
         clone.index.reserve(self.len())?;
         for area in self.index.iter() {
-            clone.table.reserve(1)?;
+            // What was reserved for all of them is as much as they need where they lie close together.
+            clone.reserve(1)?;
             let tag = clone.table.intern(&change(self.table.get(area.tag)));
             clone.index.insert(Area { span: area.span, tag });
         }
