@@ -63,7 +63,8 @@ struct Frontier {
 }
 
 impl Boundary {
-    /// A place for `wish`. O(log n).
+    /// A place for `wish`. O(log n), unless an alignment is wanted that many gaps of the size have no
+    /// place for: all of them are looked at before that is believed.
     pub(super) fn place(
         &mut self,
         view: View<'_>,
