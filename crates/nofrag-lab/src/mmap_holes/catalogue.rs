@@ -192,14 +192,19 @@ pub(super) fn takes_part(
     extent: Extent,
 ) -> bool {
     let placement = preset.placement;
-    let asks_for_huge_pages = matches!(
-        placement,
-        Placement::MapleTreeGuarded(HugePages::AllSizes | HugePages::Multiples)
-    );
     let has_huge_pages =
         program.is_64_bit() || matches!(program, Program::Survival | Program::FiveRegions);
-    let applies = has_huge_pages || !asks_for_huge_pages;
+    let applies = has_huge_pages || !asks_for_huge_pages(placement);
     applies && (extent == Extent::Full || is_in_subset(program, placement, end))
+}
+
+/// Whether a rule of Linux aligns to huge pages of its own accord.
+pub(super) fn asks_for_huge_pages(placement: Placement) -> bool {
+    matches!(
+        placement,
+        Placement::MapleTree(HugePages::AllSizes | HugePages::Multiples)
+            | Placement::MapleTreeGuarded(HugePages::AllSizes | HugePages::Multiples)
+    )
 }
 
 /// What a default run keeps: what differs, what was published, and what ends soon.

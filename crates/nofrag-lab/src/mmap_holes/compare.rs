@@ -7,11 +7,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use nofrag::mmap::{Direction, Layout, Placement, PlacementPreset};
+use nofrag::mmap::{Direction, Layout, PlacementPreset};
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;
 
-use super::catalogue::{End, FIRST_FIT, Program, ends_of, named, takes_part};
+use super::catalogue::{End, FIRST_FIT, Program, asks_for_huge_pages, ends_of, named, takes_part};
 use super::names;
 use super::process::{Failure, PAGE, Process, Writes};
 use super::survival::{self, Grid, Search, smallest_window};
@@ -231,10 +231,8 @@ fn mixed(end: End) -> (Layout, Span) {
 
 /// A 64-bit task. Where huge pages decide, its top is that of the published areas.
 fn long(job: &Job) -> (Layout, Span) {
-    let top = match job.preset.placement {
-        Placement::MapleTreeGuarded(_) => 0x7fff_f7ff_7000,
-        _ => 0x7fff_f7ff_d000,
-    };
+    let top =
+        if asks_for_huge_pages(job.preset.placement) { 0x7fff_f7ff_7000 } else { 0x7fff_f7ff_d000 };
     let layout = match job.end {
         End::Up => Layout::X86_64_LEGACY,
         End::Down | End::Both => Layout { top: Vpn(top / PAGE), ..Layout::X86_64 },

@@ -307,7 +307,7 @@ fn five_regions(report: &Report, figures: &Wander2005) -> Option<Section> {
     let cells = |row: &str| {
         let Some(measured) = measured(report, Program::FiveRegions, row) else { return Vec::new() };
         let document = match row {
-            "last-unmapped" => Some("old 3 (\"the cached kernel\")".to_owned()),
+            "last-unmapped" => Some("old 3 (cached)".to_owned()),
             FIRST_FIT => Some("old 2".to_owned()),
             _ => None,
         };
