@@ -226,19 +226,28 @@ fn is_in_subset(program: Program, placement: Placement, end: End) -> bool {
         placement,
         Placement::ExactAligned | Placement::ExactAlignedBest | Placement::FewestLostUnits
     );
+    // Patches upon 2.6.12, of which nobody has published more than what they did upwards.
+    let never_down = end == End::Down
+        && matches!(placement, Placement::CoalescingUnmap | Placement::CachedHoleSizePosted);
     match program {
         Program::Leakme4 | Program::FiveRegions => true,
+        _ if never_down => false,
         Program::Leakme64 => {
-            aligns
-                || is_milestone(placement) && !is_cached(placement)
+            is_milestone(placement) && !is_cached(placement)
                 || placement == Placement::MapleTreeGuarded(HugePages::AllSizes)
+                || matches!(placement, Placement::ExactAligned | Placement::ExactAlignedBest)
         }
         Program::Stacks | Program::Unmergeable1k => !as_others && !looks_at_all,
         Program::Unmergeable10k => {
-            !as_others && !looks_at_all && (!is_cached(placement) || end != End::Down)
+            let repeats_others =
+                matches!(placement, Placement::FirstHole | Placement::CachedHoleSizeRepaired);
+            let walks_down = is_cached(placement) && end == End::Down;
+            !as_others && !looks_at_all && !walks_down && !repeats_others
         }
         Program::Mix0 | Program::Mix1 | Program::Mix2 => {
-            is_milestone(placement) && (end != End::Down || placement == Placement::GapTree)
+            let tells_more = placement != Placement::CachedHoleSizePosted;
+            let is_usual = end != End::Down || placement == Placement::GapTree;
+            is_milestone(placement) && tells_more && is_usual
         }
         Program::Leakme | Program::LeakmeLibs => !as_others && !aligns,
         Program::Window | Program::Touched | Program::Touched64 | Program::Survival => !as_others,
