@@ -334,8 +334,14 @@ impl Judge<'_> {
 
     /// On no trace more than one percent worse than first fit.
     fn guard_rule(&mut self) {
-        let programs = [Program::Leakme, Program::LeakmeLibs, Program::Touched];
-        for program in programs.into_iter().chain(MIXES) {
+        let bounded = [
+            Program::Leakme,
+            Program::LeakmeLibs,
+            Program::Leakme4,
+            Program::Touched,
+            Program::Window,
+        ];
+        for program in bounded.into_iter().chain(MIXES) {
             let largest = |design| self.count(program, design, names::LARGEST_MIB);
             let Some((ours, first_fit)) = largest(OURS).zip(largest(FIRST_FIT)) else { continue };
             let claim = format!("{}: largest hole of ours over that of first fit", program.name());

@@ -68,9 +68,10 @@ pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
                 .to_owned(),
         );
         report.notes.push(
-            "with --full only: linux-6.1 and linux-6.3, which place as linux-3.8 does in all programs; most designs in \
-             mix0, mix1 and mix2; designs that look at every area, or walk downwards, where areas are many; alignment \
-             in 32 bits; ten times as many iterations of leakme_3g, touched and touched_64"
+            "with --full only: linux-6.1 and linux-6.3, which place as linux-3.8 does in all programs; chen-2005 and \
+             wander-2005 downwards; most designs in mix0, mix1 and mix2; designs that look at every area, repeat \
+             others or walk downwards in unmergeable_10k; fewest-lost-units in leakme_64, alignment in 32 bits; ten \
+             times as many iterations of leakme_3g, touched and touched_64"
                 .to_owned(),
         );
     }
