@@ -165,7 +165,8 @@ const STAGES: &[Stage] = &[
             "--tests",
             "--target",
             "aarch64-unknown-linux-gnu",
-            // Long replays whose outcome is arithmetic: an emulator would take minutes for what two machines have shown.
+            // Long replays whose outcome is arithmetic: an emulator would take minutes for what two machines have
+            // shown.
             "--",
             "--skip=doc_2005",
             "--skip=mmap_ours",
