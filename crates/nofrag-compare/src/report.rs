@@ -143,8 +143,7 @@ impl Report {
     /// # Errors
     /// When a file cannot be written.
     pub fn save(&self, root: &Path) -> io::Result<PathBuf> {
-        let folder = root.join(self.origin.folder_name());
-        fs::create_dir_all(&folder)?;
+        let folder = new_folder(root, &self.origin.folder_name())?;
         fs::write(folder.join("README.md"), self.readme())?;
         fs::write(folder.join("summary.txt"), self.summary())?;
         let mut lines = vec![Line::Origin(&self.origin)];
@@ -187,4 +186,31 @@ fn empty_table() -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table
+}
+
+/// A folder of this name, or with the first number behind it that is free: no run overwrites another.
+fn new_folder(root: &Path, name: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(root)?;
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    for name in [name.to_owned()].into_iter().chain(numbered) {
+        let folder = root.join(name);
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder),
+        }
+    }
+    unreachable!("numbers do not end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_run_overwrites_another() {
+        let root = std::env::temp_dir().join(format!("nofrag-compare-{}", std::process::id()));
+        let names = [(); 3].map(|()| new_folder(&root, "run").expect("a folder can be made"));
+        fs::remove_dir_all(&root).expect("what was made can be removed");
+        assert_eq!(names, ["run", "run-2", "run-3"].map(|name| root.join(name)));
+    }
 }
