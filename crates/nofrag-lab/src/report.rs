@@ -30,6 +30,22 @@ pub struct Report {
     pub elapsed_s: f64,
 }
 
+impl Report {
+    /// A report without results.
+    pub(crate) fn new(scenario: &str, document: String, settings: Settings) -> Report {
+        Report {
+            scenario: scenario.to_owned(),
+            document,
+            settings,
+            measurements: Vec::new(),
+            comparisons: Vec::new(),
+            oracles: Vec::new(),
+            notes: Vec::new(),
+            elapsed_s: 0.0,
+        }
+    }
+}
+
 /// What the options of a run came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {

@@ -9,12 +9,10 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::support::{check, nofrag};
+
 fn captured_host() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/hosts/rustc-6.18-x86_64")
-}
-
-fn nofrag(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nofrag")).args(args).output().unwrap()
 }
 
 fn maps(args: &[&str]) -> Output {
@@ -31,18 +29,6 @@ fn folder_with(text: &str) -> tempfile::TempDir {
     fs::create_dir_all(folder.path().join("proc/7")).unwrap();
     fs::write(folder.path().join("proc/7/maps"), text).unwrap();
     folder
-}
-
-/// The exit status and everything that must be in the output.
-fn check(output: &Output, status: i32, expected: &[&str]) {
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    let err = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(status), "{out}{err}");
-    let text = if status == 2 { err } else { out };
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in expected {
-        assert!(words(&text).contains(&words(part)), "no {part:?} in:\n{text}");
-    }
 }
 
 fn json(output: &Output) -> Value {

@@ -4,4 +4,5 @@ mod host_maps;
 mod host_vmalloc;
 mod mmap_holes;
 mod run;
+mod support;
 mod vmap_blocks;

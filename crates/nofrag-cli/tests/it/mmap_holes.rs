@@ -1,13 +1,14 @@
 //! `nofrag run mmap-holes-2005`, small.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
+use crate::support::nofrag;
+
 fn small(more: &[&str]) -> Output {
     let few = ["run", "mmap-holes-2005", "--loops", "3000", "--repeat", "2"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
-    command.args([&few[..], more].concat()).output().unwrap()
+    nofrag(&[&few[..], more].concat())
 }
 
 #[test]

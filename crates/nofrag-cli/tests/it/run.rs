@@ -1,15 +1,13 @@
 //! `nofrag run`: what it lists, prints, writes and saves, and how it ends.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-const SCENARIO: &str = "vmap-areas-2019";
+use crate::support::nofrag;
 
-fn nofrag(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nofrag")).args(args).output().unwrap()
-}
+const SCENARIO: &str = "vmap-areas-2019";
 
 /// A run that ends at once: one program, few loops.
 fn small(more: &[&str]) -> Output {

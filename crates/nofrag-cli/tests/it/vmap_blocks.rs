@@ -1,13 +1,14 @@
 //! `nofrag run vmap-blocks-2023`, small.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
+use crate::support::nofrag;
+
 fn small(more: &[&str]) -> Output {
     let few = ["run", "vmap-blocks-2023", "--loops", "400", "--repeat", "2", "--threads", "32"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
-    command.args([&few[..], more].concat()).output().unwrap()
+    nofrag(&[&few[..], more].concat())
 }
 
 #[test]

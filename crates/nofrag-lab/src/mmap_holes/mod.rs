@@ -68,16 +68,8 @@ impl Scenario for MmapHoles2005 {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
         let plan = plan(options)?;
-        let mut report = Report {
-            scenario: self.name().to_owned(),
-            document: figures::wander_2005().document,
-            settings: settings(&plan),
-            measurements: compare::compare(&plan, progress)?,
-            comparisons: Vec::new(),
-            oracles: Vec::new(),
-            notes: Vec::new(),
-            elapsed_s: 0.0,
-        };
+        let mut report = Report::new(self.name(), figures::wander_2005().document, settings(&plan));
+        report.measurements = compare::compare(&plan, progress)?;
         claims::judge(&plan, &mut report);
         present::compare_published(&mut report);
         present::take_notes(&plan, &mut report);

@@ -88,16 +88,7 @@ impl Scenario for MmapLive {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
         let plan = plan(options)?;
-        let mut report = Report {
-            scenario: self.name().to_owned(),
-            document: DOCUMENT.to_owned(),
-            settings: settings(&plan),
-            measurements: Vec::new(),
-            comparisons: Vec::new(),
-            oracles: Vec::new(),
-            notes: Vec::new(),
-            elapsed_s: 0.0,
-        };
+        let mut report = Report::new(self.name(), DOCUMENT.to_owned(), settings(&plan));
         progress.begin(plan.specs.len() as u64);
         run::run(&plan, &mut report, &|program| progress.step(program))?;
         progress.end();

@@ -109,16 +109,7 @@ impl Scenario for VmMapRam2015 {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
         let plan = plan(options)?;
-        let mut report = Report {
-            scenario: self.name().to_owned(),
-            document: figures::pen_2015().document,
-            settings: settings(&plan),
-            measurements: Vec::new(),
-            comparisons: Vec::new(),
-            oracles: Vec::new(),
-            notes: Vec::new(),
-            elapsed_s: 0.0,
-        };
+        let mut report = Report::new(self.name(), figures::pen_2015().document, settings(&plan));
         progress.begin(pairs::steps(&plan) + plan.programs.len() as u64);
         pairs::run(&plan, &mut report, progress)?;
         pairs::judge(&plan, &mut report);

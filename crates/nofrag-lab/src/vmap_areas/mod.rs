@@ -78,16 +78,8 @@ impl Scenario for VmapAreas2019 {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
         let plan = plan(options)?;
-        let mut report = Report {
-            scenario: self.name().to_owned(),
-            document: figures::rezki_2019().document,
-            settings: settings(&plan, options.mode),
-            measurements: Vec::new(),
-            comparisons: Vec::new(),
-            oracles: Vec::new(),
-            notes: Vec::new(),
-            elapsed_s: 0.0,
-        };
+        let mut report =
+            Report::new(self.name(), figures::rezki_2019().document, settings(&plan, options.mode));
         if options.mode == Mode::Compare {
             let compared = compare::compare(&plan, progress)?;
             report.measurements = compared.measurements;

@@ -65,16 +65,9 @@ impl Scenario for VmapBlocks2023 {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         let begin = Instant::now();
         let plan = plan(options)?;
-        let mut report = Report {
-            scenario: self.name().to_owned(),
-            document: figures::rezki_2023().document,
-            settings: settings(&plan, options.mode),
-            measurements: compare::compare(&plan, progress)?,
-            comparisons: Vec::new(),
-            oracles: Vec::new(),
-            notes: Vec::new(),
-            elapsed_s: 0.0,
-        };
+        let mut report =
+            Report::new(self.name(), figures::rezki_2023().document, settings(&plan, options.mode));
+        report.measurements = compare::compare(&plan, progress)?;
         claims::judge(&plan, &mut report)?;
         present::compare_published(&mut report);
         present::take_notes(&plan, &mut report);

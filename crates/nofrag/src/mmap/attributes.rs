@@ -1,6 +1,6 @@
 //! What an area is, and when two neighbours are one.
 
-use crate::units::Vpn;
+use crate::units::{PageCount, Vpn};
 
 /// Who may do what with an area's memory. Bits may be joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -173,6 +173,18 @@ impl Attributes {
     #[must_use]
     pub const fn with(self, flags: AreaFlags) -> Attributes {
         Attributes { flags: self.flags.with(flags), ..self }
+    }
+
+    /// How many pages below such an area are to stay free, where `stack_gap` are below a stack.
+    #[inline]
+    pub(super) fn guard_below(&self, stack_gap: PageCount) -> u64 {
+        if self.flags.any_of(AreaFlags::GROWS_DOWN) {
+            stack_gap.0
+        } else if self.flags.any_of(AreaFlags::SHADOW_STACK) {
+            1
+        } else {
+            0
+        }
     }
 
     /// What an area with these attributes that begins at `start` has in common with all its mergeable neighbours: the

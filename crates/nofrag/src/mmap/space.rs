@@ -364,8 +364,11 @@ impl AddressSpace {
         }
         let next = self.areas.find(start);
         let limit = next.map_or(u64::MAX, |place| {
-            let guard =
-                if self.keeps_guards() { self.guard_below(self.areas.based(place)) } else { 0 };
+            let guard = if self.keeps_guards() {
+                self.areas.based(place).guard_below(self.guard_gap)
+            } else {
+                0
+            };
             self.areas.span(place).start().saturating_sub(guard)
         });
         (start + pages.0 <= limit).then_some(start)
@@ -381,17 +384,6 @@ impl AddressSpace {
                 | Placement::TwoEndedFirst
                 | Placement::TwoEnded
         )
-    }
-
-    /// How many pages below such an area are to stay free.
-    pub(super) fn guard_below(&self, attributes: &Attributes) -> u64 {
-        if attributes.flags.any_of(AreaFlags::GROWS_DOWN) {
-            self.guard_gap.0
-        } else if attributes.flags.any_of(AreaFlags::SHADOW_STACK) {
-            1
-        } else {
-            0
-        }
     }
 
     /// A range that lies below the end of the space, the larger window included.

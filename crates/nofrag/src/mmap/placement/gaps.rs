@@ -144,14 +144,7 @@ fn has_guard_below(view: View<'_>, area: Place) -> bool {
 
 /// Where the guard gap below an area begins.
 fn guard_start(view: View<'_>, area: Place) -> u64 {
-    let flags = view.areas.based(area).flags;
-    let guard = if flags.any_of(AreaFlags::GROWS_DOWN) {
-        view.guard_gap.0
-    } else if flags.any_of(AreaFlags::SHADOW_STACK) {
-        1
-    } else {
-        0
-    };
+    let guard = view.areas.based(area).guard_below(view.guard_gap);
     view.areas.span(area).start().saturating_sub(guard)
 }
 

@@ -28,7 +28,6 @@
 
 use super::gaps::HUGE_PAGE_BYTES;
 use super::{Spot, View, Window, Wish};
-use crate::mmap::attributes::AreaFlags;
 use crate::mmap::layout::Direction;
 use crate::mmap::space::MmapCounters;
 use crate::ranges::{Edge, Finger, Fingers, Fit, FoundGap, GapPlace, GapRequest, Span};
@@ -280,14 +279,7 @@ impl Search<'_> {
     fn guard_in_the_way(&self, &(found, gap): &Found) -> Option<Span> {
         let View { areas, guard_gap, .. } = self.view;
         let above = areas.above_gap(gap)?;
-        let flags = areas.based(above).flags;
-        let guard = if flags.any_of(AreaFlags::GROWS_DOWN) {
-            guard_gap.0
-        } else if flags.any_of(AreaFlags::SHADOW_STACK) {
-            1
-        } else {
-            0
-        };
+        let guard = areas.based(above).guard_below(guard_gap);
         let (_, start) = areas.gap_bounds(gap);
         let guard = Span::new(start.saturating_sub(guard), start).ok()?;
         guard.intersection(found.place).map(|_| guard)
