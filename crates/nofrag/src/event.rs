@@ -1,7 +1,8 @@
-//! What Linux would trace (trace group `vmalloc`): engines tell an [`EventSink`] what they did.
+//! What Linux would trace (trace groups `vmalloc`, `kmem`, `compaction`, `vmscan`): engines tell an [`EventSink`] what they did.
 //!
 //! The default sink `()` ignores everything and costs nothing.
 
+use crate::page::PageEvent;
 use crate::ranges::Span;
 use crate::units::{PageCount, Vpn};
 
@@ -40,6 +41,8 @@ pub enum Event {
         /// How many areas.
         areas: u64,
     },
+    /// The page allocator did something.
+    Page(PageEvent),
     /// A function begins that a profiler of functions would time.
     Entered(Function),
     /// It ends, with or without success. Nothing else is entered in between.

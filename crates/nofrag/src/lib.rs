@@ -5,7 +5,8 @@
 //! replays.
 //!
 //! Read in this order: [`units`] and [`cpu`] (what is counted, and by whom), [`check`] (how a structure states what is
-//! always true of it), [`ranges`] (free ranges of numbers, single owner), `vmap` (virtual areas, shared by many CPUs;
+//! always true of it), [`ranges`] (free ranges of numbers, single owner), [`mmap`] (the address space of a process),
+//! [`page`] (page frames: zones, buddies, fallback, kswapd, compaction), `vmap` (virtual areas, shared by many CPUs;
 //! needs locks, so the feature `std` or, without it, `spin`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
@@ -15,9 +16,9 @@ extern crate alloc;
 
 pub mod check;
 pub mod cpu;
-#[cfg(any(feature = "std", feature = "spin", loom))]
 pub mod event;
 pub mod mmap;
+pub mod page;
 pub mod ranges;
 #[cfg(any(feature = "std", feature = "spin", loom))]
 mod sync;

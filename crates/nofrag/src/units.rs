@@ -29,6 +29,10 @@ unit! {
     Vpn
 }
 unit! {
+    /// A page frame number: a physical address divided by the page size.
+    Pfn
+}
+unit! {
     /// A number of pages.
     PageCount
 }
@@ -85,5 +89,75 @@ impl PageSize {
     #[must_use]
     pub const fn address_of(self, vpn: Vpn) -> Option<u64> {
         vpn.0.checked_mul(self.bytes())
+    }
+}
+
+/// The size of a block of pages, as a power of two: order 0 is one page, order 9 a pageblock of 512.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order(u8);
+
+impl Order {
+    /// One page.
+    pub const ZERO: Order = Order(0);
+    /// A pageblock: the unit whose pages are meant to be of one migratetype, and the size of a transparent huge page
+    /// on x86-64.
+    pub const PAGEBLOCK: Order = Order(9);
+    /// The largest order: 1024 pages.
+    pub const MAX: Order = Order(10);
+    /// Linux's `PAGE_ALLOC_COSTLY_ORDER`: larger orders are not retried for ever.
+    pub const COSTLY: Order = Order(3);
+    /// How many orders there are.
+    pub const COUNT: usize = Order::MAX.0 as usize + 1;
+
+    /// The order of this number; `None` above [`MAX`](Self::MAX).
+    #[must_use]
+    pub const fn new(order: u8) -> Option<Order> {
+        if order <= Order::MAX.0 { Some(Order(order)) } else { None }
+    }
+
+    /// The bare number.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// As an index into a table with a row per order.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Pages in a block of this order.
+    #[must_use]
+    pub const fn pages(self) -> u64 {
+        1 << self.0
+    }
+
+    /// The next larger order; `None` after [`MAX`](Self::MAX).
+    #[must_use]
+    pub const fn larger(self) -> Option<Order> {
+        Order::new(self.0 + 1)
+    }
+
+    /// The next smaller order; `None` below [`ZERO`](Self::ZERO).
+    #[must_use]
+    pub const fn smaller(self) -> Option<Order> {
+        if self.0 == 0 { None } else { Some(Order(self.0 - 1)) }
+    }
+
+    /// From this order up to the largest.
+    pub fn and_larger(self) -> impl DoubleEndedIterator<Item = Order> {
+        (self.0..=Order::MAX.0).map(Order)
+    }
+
+    /// All orders, smallest first.
+    pub fn all() -> impl DoubleEndedIterator<Item = Order> {
+        Order::ZERO.and_larger()
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }

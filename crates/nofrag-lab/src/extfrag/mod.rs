@@ -1,0 +1,4 @@
+//! `extfrag-2018`: Gorman's "Fragmentation avoidance improvements", what it came from, and what came after.
+#![allow(dead_code, reason = "the scenario is being built; removed with its registration")]
+
+mod spec;

@@ -1,0 +1,332 @@
+//! The face: allocate, free, and what is asked of the whole machine.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::attempt::Attempt;
+use super::compaction::ZoneCompaction;
+use super::event::{PageCounters, PageEvent};
+use super::frames::{FrameIndex, Frames, Kind, Tag};
+use super::free_lists::FreeLists;
+use super::map::{MapError, MemoryMap, NodeId, ZoneKind, ZoneMap};
+use super::migratetype::Migratetype;
+use super::policy::FragmentationPolicy;
+use super::request::PageRequest;
+use super::walk::{AllocFlags, Mark, Walk};
+use super::zone::{Watermarks, Zone, ZoneId};
+use crate::cpu::CpuId;
+use crate::event::{Event, EventSink};
+use crate::units::{Nanos, Order, PageCount, Pfn};
+
+/// What an allocator is made for.
+#[derive(Clone, Debug)]
+pub struct PageConfig {
+    /// The memory.
+    pub map: MemoryMap,
+    /// How it fights fragmentation.
+    pub policy: FragmentationPolicy,
+    /// How much is kept free at least.
+    pub min_free: MinFree,
+    /// Distance between watermarks, in 1/10000 of a zone (`watermark_scale_factor`), 1 to 3000.
+    pub watermark_scale_factor: u32,
+    /// `lowmem_reserve_ratio`, by zone kind; 0 reserves nothing.
+    pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
+}
+
+/// How much is kept free at least (`min_free_kbytes`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinFree {
+    /// The kernel's formula: the square root of 16 times the low memory in KiB.
+    Formula,
+    /// What khugepaged recommends when transparent huge pages are on: two pageblocks per zone and nine more.
+    #[default]
+    HugePages,
+    /// So many pages.
+    Pages(u64),
+}
+
+impl PageConfig {
+    /// The kernel's defaults, with transparent huge pages on.
+    #[must_use]
+    pub const fn new(map: MemoryMap, policy: FragmentationPolicy) -> PageConfig {
+        PageConfig {
+            map,
+            policy,
+            min_free: MinFree::HugePages,
+            watermark_scale_factor: 10,
+            lowmem_reserve_ratio: [256, 256, 32, 0, 0],
+        }
+    }
+}
+
+/// Why there is no such allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageConfigError {
+    /// The memory map contradicts itself.
+    Map(MapError),
+    /// `watermark_scale_factor` is not between 1 and 3000.
+    WatermarkScaleFactor(u32),
+    /// No memory for the metadata.
+    OutOfMetadata,
+}
+
+impl fmt::Display for PageConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PageConfigError::Map(error) => error.fmt(f),
+            PageConfigError::WatermarkScaleFactor(factor) => {
+                write!(f, "watermark_scale_factor is {factor}; it must be 1 to 3000")
+            }
+            PageConfigError::OutOfMetadata => f.write_str("no memory for the metadata of frames"),
+        }
+    }
+}
+
+impl core::error::Error for PageConfigError {}
+
+/// Why a block cannot be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeError {
+    /// No memory of the map.
+    Unknown(Pfn),
+    /// It is free already.
+    DoubleFree(Pfn),
+    /// It belongs to a block that begins elsewhere.
+    NotAHead {
+        /// Where that begins.
+        head: Pfn,
+    },
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreeError::Unknown(pfn) => write!(f, "frame {pfn} is not managed"),
+            FreeError::DoubleFree(pfn) => write!(f, "frame {pfn} is free already"),
+            FreeError::NotAHead { head } => write!(f, "the frame's block begins at frame {head}"),
+        }
+    }
+}
+
+impl core::error::Error for FreeError {}
+
+/// What is known of a zone from outside, in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneInfo {
+    /// Which.
+    pub id: ZoneId,
+    /// Its node.
+    pub node: NodeId,
+    /// What it can be used for.
+    pub kind: ZoneKind,
+    /// Frames with memory.
+    pub present: PageCount,
+    /// Frames that the allocator hands out.
+    pub managed: PageCount,
+    /// Free pages, those of per-CPU lists not included.
+    pub free: PageCount,
+    /// Watermarks without boost.
+    pub watermarks: Watermarks,
+    /// By how much they stand higher.
+    pub boost: PageCount,
+    /// What is kept from requests whose highest zone is of the kind.
+    pub lowmem_reserve: [u64; ZoneKind::COUNT],
+}
+
+/// What is known of a node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    /// Zones to try, in order.
+    pub(super) zonelist: Vec<ZoneId>,
+}
+
+/// The page frames of a machine.
+///
+/// Always true:
+/// 1. A free page belongs to one free block, the largest that its free neighbours allow.
+/// 2. Blocks are aligned to their size and lie in one zone.
+/// 3. With strict lists a free block is on the list of its pageblock's type.
+#[derive(Debug)]
+pub struct PageAllocator<E: EventSink = ()> {
+    pub(super) frames: Frames,
+    pub(super) zones: Vec<Zone>,
+    pub(super) nodes: Vec<Node>,
+    /// The node of each CPU, by rank.
+    pub(super) cpu_nodes: Vec<NodeId>,
+    pub(super) policy: FragmentationPolicy,
+    pub(super) counters: PageCounters,
+    pub(super) events: E,
+}
+
+impl PageAllocator {
+    /// An allocator whose memory is all free.
+    ///
+    /// # Errors
+    /// [`PageConfigError`].
+    pub fn new(config: &PageConfig) -> Result<PageAllocator, PageConfigError> {
+        PageAllocator::with_events(config, ())
+    }
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// The same, telling `events` what it does.
+    ///
+    /// # Errors
+    /// [`PageConfigError`].
+    pub fn with_events(config: &PageConfig, events: E) -> Result<Self, PageConfigError> {
+        let factor = config.watermark_scale_factor;
+        if !(1..=3000).contains(&factor) {
+            return Err(PageConfigError::WatermarkScaleFactor(factor));
+        }
+        let out = |_| PageConfigError::OutOfMetadata;
+        let mut pages = PageAllocator {
+            frames: Frames::new(&config.map).map_err(out)?,
+            zones: Vec::new(),
+            nodes: Vec::new(),
+            cpu_nodes: Vec::new(),
+            policy: config.policy,
+            counters: PageCounters::default(),
+            events,
+        };
+        for (number, node) in config.map.nodes().iter().enumerate() {
+            let id = NodeId(number as u8);
+            let mut zonelist = Vec::new();
+            for zone in &node.zones {
+                pages.zones.try_reserve(1).map_err(out)?;
+                zonelist.try_reserve(1).map_err(out)?;
+                zonelist.insert(0, ZoneId(pages.zones.len() as u16));
+                pages.add_zone(id, zone);
+            }
+            pages.nodes.try_reserve(1).map_err(out)?;
+            pages.nodes.push(Node { id, zonelist });
+        }
+        pages.cpu_nodes.try_reserve(config.map.cpus().len()).map_err(out)?;
+        for cpu in config.map.cpus().iter() {
+            let of = |node: &super::map::NodeMap| node.cpus.contains(&cpu.id());
+            let node = config.map.nodes().iter().position(of).expect("the set is the nodes'");
+            pages.cpu_nodes.push(NodeId(node as u8));
+        }
+        Ok(pages)
+    }
+
+    fn add_zone(&mut self, node: NodeId, map: &ZoneMap) {
+        let id = ZoneId(self.zones.len() as u16);
+        let start = self.frames.index(map.span.start).unwrap_or(0);
+        let mut zone = Zone {
+            id,
+            node,
+            kind: map.kind,
+            start,
+            end: start + map.span.pages.0 as FrameIndex,
+            present: map.span.pages,
+            managed: map.span.pages,
+            lists: FreeLists::new(),
+            marks: Watermarks::default(),
+            boost: 0,
+            wake_for_boost: false,
+            reserve: [0; ZoneKind::COUNT],
+            reserved_high_atomic: 0,
+            grouping: true,
+            per_cpu: Vec::new(),
+            compaction: ZoneCompaction::default(),
+        };
+        for frame in (zone.start..zone.end).rev() {
+            zone.free_block(&mut self.frames, frame, Order::ZERO);
+        }
+        self.zones.push(zone);
+    }
+
+    /// Takes a block, or returns what else the request may try.
+    ///
+    /// # Errors
+    /// The [`Attempt`], when no zone has what is asked for above its low watermark.
+    pub fn alloc(&mut self, _now: Nanos, cpu: CpuId, request: PageRequest) -> Result<Pfn, Attempt> {
+        let flags = AllocFlags::at(Mark::Low);
+        let Walk::Page(pfn) = self.walk(cpu, &request, flags) else {
+            return Err(Attempt { cpu, request });
+        };
+        self.handed_out(pfn, &request);
+        Ok(pfn)
+    }
+
+    /// Takes note of a block that leaves the allocator.
+    fn handed_out(&mut self, pfn: Pfn, request: &PageRequest) {
+        let PageRequest { order, migratetype, .. } = *request;
+        self.counters.allocations[migratetype.index()] += 1;
+        self.events.record(Event::Page(PageEvent::Allocated { pfn, order, migratetype }));
+    }
+
+    /// Gives a block back.
+    ///
+    /// # Errors
+    /// [`FreeError`]; nothing has changed then.
+    pub fn free(&mut self, _cpu: CpuId, pfn: Pfn) -> Result<(), FreeError> {
+        let frame = self.frames.index(pfn).ok_or(FreeError::Unknown(pfn))?;
+        let tag = self.frames.tag(frame);
+        match tag.kind() {
+            Kind::Used => {}
+            Kind::Absent => return Err(FreeError::Unknown(pfn)),
+            _ => return Err(FreeError::DoubleFree(pfn)),
+        }
+        let zone = self.zones.iter_mut().find(|zone| zone.has(frame)).expect("it was handed out");
+        zone.free_block(&mut self.frames, frame, tag.order());
+        self.counters.frees += 1;
+        self.events.record(Event::Page(PageEvent::Freed { pfn, order: tag.order() }));
+        Ok(())
+    }
+
+    /// Says whether the content of the block in use at `pfn` may be moved. It may not until the owner says so: a page
+    /// that moves before its owner has published it is written where it no longer is (spec B-21).
+    ///
+    /// # Errors
+    /// [`FreeError`] when no block in use begins there.
+    pub fn set_movable(&mut self, pfn: Pfn, movable: bool) -> Result<(), FreeError> {
+        let frame = self.frames.index(pfn).ok_or(FreeError::Unknown(pfn))?;
+        let tag = self.frames.tag(frame);
+        if tag.kind() != Kind::Used {
+            return Err(FreeError::DoubleFree(pfn));
+        }
+        self.frames.set_tag(frame, Tag::with_movable(tag, movable));
+        Ok(())
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counters(&self) -> &PageCounters {
+        &self.counters
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &FragmentationPolicy {
+        &self.policy
+    }
+
+    /// All zones.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneInfo> + '_ {
+        self.zones.iter().map(|zone| ZoneInfo {
+            id: zone.id,
+            node: zone.node,
+            kind: zone.kind,
+            present: zone.present,
+            managed: zone.managed,
+            free: PageCount(zone.lists.total()),
+            watermarks: zone.marks,
+            boost: PageCount(zone.boost),
+            lowmem_reserve: zone.reserve,
+        })
+    }
+
+    /// Free blocks of an order and type in a zone.
+    #[must_use]
+    pub fn free_blocks(&self, zone: ZoneId, order: Order, migratetype: Migratetype) -> u64 {
+        self.zones.get(zone.index()).map_or(0, |zone| zone.lists.len(order, migratetype))
+    }
+
+    /// Bytes of metadata per frame, everything included.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> usize {
+        self.frames.metadata_bytes() + self.zones.capacity() * size_of::<Zone>()
+    }
+}

@@ -1,0 +1,150 @@
+//! The free lists of a zone: by order and type, doubly linked through the frames.
+
+use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
+use super::migratetype::Migratetype;
+use super::policy::Relist;
+use crate::units::Order;
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: FrameIndex,
+    tail: FrameIndex,
+    len: u32,
+}
+
+/// Free blocks by order and type.
+#[derive(Debug)]
+pub(super) struct FreeLists {
+    lists: [[List; Migratetype::COUNT]; Order::COUNT],
+    /// Free pages on the lists of each type.
+    pages: [u64; Migratetype::COUNT],
+    /// For each type a bit per order whose list is not empty.
+    orders: [u16; Migratetype::COUNT],
+}
+
+impl FreeLists {
+    pub(super) const fn new() -> FreeLists {
+        const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+        FreeLists {
+            lists: [[EMPTY; Migratetype::COUNT]; Order::COUNT],
+            pages: [0; Migratetype::COUNT],
+            orders: [0; Migratetype::COUNT],
+        }
+    }
+
+    /// Pages on all lists.
+    pub(super) fn total(&self) -> u64 {
+        self.pages.iter().sum()
+    }
+
+    /// Pages on the lists of a type.
+    pub(super) fn pages(&self, migratetype: Migratetype) -> u64 {
+        self.pages[migratetype.index()]
+    }
+
+    /// Blocks on one list.
+    pub(super) fn len(&self, order: Order, migratetype: Migratetype) -> u64 {
+        u64::from(self.lists[order.index()][migratetype.index()].len)
+    }
+
+    /// Blocks of an order on the lists of all types.
+    pub(super) fn blocks(&self, order: Order) -> u64 {
+        self.lists[order.index()].iter().map(|list| u64::from(list.len)).sum()
+    }
+
+    /// The first block of a list.
+    pub(super) fn first(&self, order: Order, migratetype: Migratetype) -> Option<FrameIndex> {
+        let head = self.lists[order.index()][migratetype.index()].head;
+        (head != NONE).then_some(head)
+    }
+
+    /// The orders from `least` up of which the type has a free block, as a set of bits.
+    pub(super) fn orders(&self, migratetype: Migratetype, least: Order) -> u16 {
+        self.orders[migratetype.index()] & (u16::MAX << least.get())
+    }
+
+    /// The smallest order from `least` up of which the type has a free block.
+    pub(super) fn smallest(&self, migratetype: Migratetype, least: Order) -> Option<Order> {
+        Order::new(self.orders(migratetype, least).trailing_zeros() as u8)
+    }
+
+    /// Puts the block at `frame` on a list and tags it free.
+    pub(super) fn insert(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+        order: Order,
+        migratetype: Migratetype,
+        end: Relist,
+    ) {
+        frames.set_tag(frame, Tag::new(Kind::Free, order));
+        frames.set_listed(frame, migratetype);
+        frames.count_free(frame, order);
+        self.pages[migratetype.index()] += order.pages();
+        self.orders[migratetype.index()] |= 1 << order.get();
+        let list = &mut self.lists[order.index()][migratetype.index()];
+        list.len += 1;
+        match end {
+            Relist::Head => {
+                *frames.links_mut(frame) = [NONE, list.head];
+                if list.head == NONE {
+                    list.tail = frame;
+                } else {
+                    frames.links_mut(list.head)[0] = frame;
+                }
+                list.head = frame;
+            }
+            Relist::Tail => {
+                *frames.links_mut(frame) = [list.tail, NONE];
+                if list.tail == NONE {
+                    list.head = frame;
+                } else {
+                    frames.links_mut(list.tail)[1] = frame;
+                }
+                list.tail = frame;
+            }
+        }
+    }
+
+    /// Takes the free block at `frame` off its list. Its tag is the caller's to change.
+    pub(super) fn remove(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+    ) -> (Order, Migratetype) {
+        let order = frames.tag(frame).order();
+        let migratetype = frames.listed(frame);
+        debug_assert_eq!(frames.tag(frame).kind(), Kind::Free, "only free blocks are listed");
+        frames.uncount_free(frame, order);
+        self.pages[migratetype.index()] -= order.pages();
+        let [before, behind] = frames.links(frame);
+        let list = &mut self.lists[order.index()][migratetype.index()];
+        list.len -= 1;
+        if list.len == 0 {
+            self.orders[migratetype.index()] &= !(1 << order.get());
+        }
+        if before == NONE {
+            list.head = behind;
+        } else {
+            frames.links_mut(before)[1] = behind;
+        }
+        if behind == NONE {
+            list.tail = before;
+        } else {
+            frames.links_mut(behind)[0] = before;
+        }
+        (order, migratetype)
+    }
+
+    /// Puts a free block on another list of its order.
+    pub(super) fn relist(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+        migratetype: Migratetype,
+        end: Relist,
+    ) {
+        let (order, _) = self.remove(frames, frame);
+        self.insert(frames, frame, order, migratetype, end);
+    }
+}

@@ -1,0 +1,51 @@
+//! Page frames: which physical page a request gets decides whether a large one can still be had tomorrow.
+//!
+//! A [`PageAllocator`] is Linux's zoned buddy allocator with mobility grouping, outside the kernel, over any memory
+//! map. What the kernel learned about fragmentation from 4.20 to 7.2 stands here as fields of
+//! [`FragmentationPolicy`]; the five patches of Gorman 2018 are each one of them.
+//!
+//! Nothing here owns memory: frames are numbers. Whoever owns the pages implements [`Reclaim`] and [`Migrate`]. The
+//! fast path is [`PageAllocator::alloc`]; what it cannot serve becomes an [`Attempt`], which says step by step what to
+//! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
+//!
+//! Files, bottom up: `migratetype`, `request` and `map` (what there is, and what may be asked), `policy` (every
+//! difference between kernels), `event` (what is traced and counted), `frames` (what is known of each frame),
+//! `free_lists`, `per_cpu`, `zone` (buddies), `walk` (one pass over the
+//! zonelist), `allocator` (the face), `attempt` (the slow path), `owner` (what the owner
+//! of the pages does), `kswapd`, `compaction`, `kcompactd`.
+
+mod allocator;
+mod attempt;
+mod compaction;
+mod event;
+mod frames;
+mod free_lists;
+mod kcompactd;
+mod kswapd;
+mod map;
+mod migratetype;
+mod owner;
+mod per_cpu;
+mod policy;
+mod request;
+mod walk;
+mod zone;
+
+pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigError, ZoneInfo};
+pub use attempt::{Attempt, FailureReason, FailureReport, Next, Outcome};
+pub use event::{ExtFrag, PageCounters, PageEvent};
+pub use kcompactd::Kcompactd;
+pub use kswapd::{Kswapd, PageBudget, PageProgress};
+pub use map::{
+    MAX_NODES, MapError, MemoryMap, NodeId, NodeMap, NodeMask, PfnRange, ZoneKind, ZoneMap,
+};
+pub use migratetype::Migratetype;
+pub use owner::{
+    Migrate, Move, MoveResults, Moves, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed,
+};
+pub use policy::{
+    Boost, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap, KswapdFlag,
+    PerCpuRules, PolicyPreset, ProactiveMarks, Relist, Spread, Stall, UnknownPolicy,
+};
+pub use request::{PageRequest, RequestFlags};
+pub use zone::{Watermarks, ZoneId};

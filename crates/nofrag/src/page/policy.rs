@@ -1,0 +1,296 @@
+//! Every difference between kernels as a value, and the presets that name sets of values.
+
+use core::fmt;
+
+use crate::units::{Nanos, Order};
+
+/// How a [`PageAllocator`](super::PageAllocator) fights fragmentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentationPolicy {
+    /// What a request may take when the lists of its own type are empty, and what becomes of the rest.
+    pub fallback: FallbackRules,
+    /// Where a free block goes that changes its list.
+    pub relist: Relist,
+    /// Patch 1: when a request avoids mixing types and looks in another zone first.
+    pub spread: Spread,
+    /// Patch 3: how deep code learns whether kswapd may be woken.
+    pub kswapd_flag: KswapdFlag,
+    /// Patch 4: how much further kswapd reclaims after blocks were mixed.
+    pub boost: Option<Boost>,
+    /// Patch 5: when a request waits for kswapd rather than mix.
+    pub stall: Option<Stall>,
+    /// What per-CPU lists hold.
+    pub per_cpu: PerCpuRules,
+    /// How compaction judges and works.
+    pub compaction: CompactionPolicy,
+    /// Which of several free blocks of a type is taken.
+    pub choice: Choice,
+    /// What later kernels put right.
+    pub fixes: Fixes,
+}
+
+/// Rule sets of fallback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FallbackRules {
+    /// 4.20 to 6.9: the largest block of another type; one buddy or all free ones of its block change lists, whatever
+    /// the block's type says.
+    Loose,
+    /// The first form of 6.10: strict lists, and single pages stolen from the block of the largest-first scan.
+    StrictFirst,
+    /// 6.12 and later: strict lists; claim whole blocks, else steal the smallest.
+    Strict,
+}
+
+/// Where a free block goes that changes its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Relist {
+    /// First to be taken next.
+    Head,
+    /// Last.
+    Tail,
+}
+
+/// When a request carries `ALLOC_NOFRAGMENT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Spread {
+    /// Never (4.20).
+    Off,
+    /// Meant to be, but the flag is computed and lost (5.0 as shipped, until the fix of April 2019).
+    Lost,
+    /// On the fast path, as the patch has it.
+    FastPath,
+    /// On every request until reclaim and compaction have failed (`vm.defrag_mode`).
+    EveryRequest,
+}
+
+/// How deep code learns whether kswapd may be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KswapdFlag {
+    /// It does not (before patch 3).
+    Absent,
+    /// `ALLOC_KSWAPD` mirrors the request's flag.
+    Carried,
+}
+
+/// The boost of watermarks after an external fragmentation event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Boost {
+    /// The most that a zone's marks rise, in 1/10000 of its high watermark (`watermark_boost_factor`); 0 is never.
+    pub factor: u32,
+}
+
+/// The wait for kswapd before types are mixed (never merged into Linux).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stall {
+    /// Free blocks below this order are not broken into before a wait (`fragment_stall_order`), 0 to 11.
+    pub order: u8,
+    /// The longest wait.
+    pub bound: Nanos,
+}
+
+/// What per-CPU lists hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PerCpuRules {
+    /// Single pages, with a fixed batch and bound (up to 5.12).
+    Single,
+    /// Orders 0 to 3 and huge pages, with bounds that follow the load (5.13 and later).
+    Orders,
+}
+
+/// How compaction judges and works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CompactionPolicy {
+    /// How much must be free beyond the watermark.
+    pub gap: Gap,
+    /// `compaction_proactiveness`, 0 to 100; `None` before 5.9.
+    pub proactiveness: Option<u8>,
+    /// Which formulas turn proactiveness into marks.
+    pub marks: ProactiveMarks,
+    /// `extfrag_threshold`, in 1/1000.
+    pub extfrag_threshold: u16,
+}
+
+/// How much must be free beyond the watermark for compaction to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gap {
+    /// Twice the request (up to 6.12).
+    TwiceRequest,
+    /// Twice the request, at most 32 pages (7.2).
+    Capped,
+}
+
+/// The formulas of proactive compaction's marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProactiveMarks {
+    /// `low = max(100 - p, 5)`, `high = min(low + 10, 100)`.
+    Until6_12,
+    /// `low = 100 - p`, `high = min(low + min(10, low / 2), 100)`.
+    Since7_2,
+}
+
+/// Which of several free blocks of a type is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Choice {
+    /// The smallest order that fits, the one freed last (Linux).
+    Recent,
+    /// The pageblock with the fewest free pages that can serve it, so that emptying blocks become empty (ours).
+    FullestBlock,
+}
+
+/// What later kernels put right, each on its own: spec names B-1 and so on in the documentation of the field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fixes(pub u32);
+
+impl Fixes {
+    /// As first written.
+    pub const NONE: Fixes = Fixes(0);
+    /// `order-guard` (B-3): under the flag a request above a pageblock does not shrink to one.
+    pub const ORDER_GUARD: Fixes = Fixes(1);
+    /// `early-boot-boost` (B-5): no boost while the high watermark is 0.
+    pub const EARLY_BOOT: Fixes = Fixes(1 << 1);
+    /// `small-zone-boost` (B-6): no boost of zones below four pageblocks.
+    pub const SMALL_ZONE: Fixes = Fixes(1 << 2);
+    /// `slab-protected` (B-8): boosted reclaim shrinks slabs too.
+    pub const SLAB_SHRINKS: Fixes = Fixes(1 << 3);
+    /// `boost-baked-in` (B-9): a new setting zeroes the boost before it computes marks.
+    pub const BOOST_ZEROED: Fixes = Fixes(1 << 4);
+    /// `atomic-boosted-min` (B-10) for requests that may not wait (until 6.1).
+    pub const ATOMIC_RETEST: Fixes = Fixes(1 << 5);
+    /// `atomic-boosted-min` (B-10) for every order-0 request with `__GFP_HIGH`.
+    pub const HIGH_RETEST: Fixes = Fixes(1 << 6);
+    /// `failure-counter` (B-11): a boosted run without progress does not count against kswapd.
+    pub const BOOST_NOT_COUNTED: Fixes = Fixes(1 << 7);
+    /// `wake-without-permission` (B-12): no wake without `__GFP_KSWAPD_RECLAIM`.
+    pub const WAKE_PERMISSION: Fixes = Fixes(1 << 8);
+    /// `wake-without-boost` (B-13): no wake when nothing was boosted.
+    pub const WAKE_IF_BOOSTED: Fixes = Fixes(1 << 9);
+    /// `kdump-boost` (B-22): a capture kernel never boosts.
+    pub const KDUMP_EXEMPT: Fixes = Fixes(1 << 10);
+    /// `one-node-overreclaim` (B-25): the fast path skips nodes whose kswapd is awake.
+    pub const SKIP_AWAKE_NODES: Fixes = Fixes(1 << 11);
+    /// `dead-defrag-mode` (B-16) and `kswapd-flag-lost` (B-15): the flags exist without a DMA32 zone too.
+    pub const FLAGS_WITHOUT_DMA32: Fixes = Fixes(1 << 12);
+    /// `defrag-atomic` (B-17): a caller that cannot reclaim may mix at last.
+    pub const DEFRAG_ATOMIC: Fixes = Fixes(1 << 13);
+    /// `wake-under-lock` (B-4): the wake follows the unlock.
+    pub const WAKE_AFTER_UNLOCK: Fixes = Fixes(1 << 14);
+    /// `null-preferred-zone` (B-2): a request that no zone may serve fails like any other.
+    pub const NO_ZONE_FAILS: Fixes = Fixes(1 << 15);
+    /// All of them.
+    pub const ALL: Fixes = Fixes((1 << 16) - 1);
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn with(self, other: Fixes) -> Fixes {
+        Fixes(self.0 | other.0)
+    }
+
+    /// This set without `other`.
+    #[must_use]
+    pub const fn without(self, other: Fixes) -> Fixes {
+        Fixes(self.0 & !other.0)
+    }
+
+    /// Whether every fix of `other` is in.
+    #[must_use]
+    pub const fn has(self, other: Fixes) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A name for a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyPreset {
+    /// The name it resolved to.
+    pub name: &'static str,
+    /// What it stands for.
+    pub policy: FragmentationPolicy,
+}
+
+/// There is no preset of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy;
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no such preset; the presets are")?;
+        FragmentationPolicy::PRESETS.iter().try_for_each(|preset| write!(f, " {}", preset.name))
+    }
+}
+
+impl core::error::Error for UnknownPolicy {}
+
+const COMPACTION: CompactionPolicy = CompactionPolicy {
+    gap: Gap::TwiceRequest,
+    proactiveness: None,
+    marks: ProactiveMarks::Until6_12,
+    extfrag_threshold: 500,
+};
+
+/// What v5 of the series had right from the start.
+const V5_FIXES: Fixes = Fixes::NO_ZONE_FAILS;
+
+impl FragmentationPolicy {
+    /// Linux 4.20, before the series ("vanilla").
+    pub const LINUX_4_20: FragmentationPolicy = FragmentationPolicy {
+        fallback: FallbackRules::Loose,
+        relist: Relist::Head,
+        spread: Spread::Off,
+        kswapd_flag: KswapdFlag::Absent,
+        boost: None,
+        stall: None,
+        per_cpu: PerCpuRules::Single,
+        compaction: COMPACTION,
+        choice: Choice::Recent,
+        fixes: V5_FIXES,
+    };
+    /// Patch 1 as designed: spread over zones.
+    pub const PATCH_1: FragmentationPolicy =
+        FragmentationPolicy { spread: Spread::FastPath, ..FragmentationPolicy::LINUX_4_20 };
+    /// Patches 1 to 3 as designed: kswapd may be woken from deep code.
+    pub const PATCHES_1_3: FragmentationPolicy =
+        FragmentationPolicy { kswapd_flag: KswapdFlag::Carried, ..FragmentationPolicy::PATCH_1 };
+    /// Patches 1 to 4 as designed: boost.
+    pub const PATCHES_1_4: FragmentationPolicy = FragmentationPolicy {
+        boost: Some(Boost { factor: 15_000 }),
+        ..FragmentationPolicy::PATCHES_1_3
+    };
+    /// Patches 1 to 5 as designed: stall.
+    pub const PATCHES_1_5: FragmentationPolicy = FragmentationPolicy {
+        stall: Some(Stall { order: 4, bound: Nanos(20_000_000) }),
+        ..FragmentationPolicy::PATCHES_1_4
+    };
+    /// Linux 5.0 as shipped: patch 3 had switched patch 1 off.
+    pub const LINUX_5_0: FragmentationPolicy =
+        FragmentationPolicy { spread: Spread::Lost, ..FragmentationPolicy::PATCHES_1_4 };
+
+    /// Every preset, oldest first.
+    pub const PRESETS: &'static [PolicyPreset] = &[
+        PolicyPreset { name: "linux-4.20", policy: FragmentationPolicy::LINUX_4_20 },
+        PolicyPreset { name: "linux-4.20+patch1", policy: FragmentationPolicy::PATCH_1 },
+        PolicyPreset { name: "linux-4.20+patch4", policy: FragmentationPolicy::PATCHES_1_4 },
+        PolicyPreset { name: "linux-4.20+patch5", policy: FragmentationPolicy::PATCHES_1_5 },
+        PolicyPreset { name: "linux-5.0", policy: FragmentationPolicy::LINUX_5_0 },
+    ];
+
+    /// The preset of this name. `linux-X.Y` means the newest rule set that is not newer; `+patchN` alone means
+    /// `linux-4.20+patchN`.
+    ///
+    /// # Errors
+    /// [`UnknownPolicy`].
+    pub fn preset(name: &str) -> Result<PolicyPreset, UnknownPolicy> {
+        FragmentationPolicy::PRESETS
+            .iter()
+            .find(|preset| preset.name == name)
+            .copied()
+            .ok_or(UnknownPolicy)
+    }
+}
+
+impl Stall {
+    /// Whether a free block of this order is left alone until the wait is over.
+    #[must_use]
+    pub const fn spares(self, order: Order) -> bool {
+        order.get() < self.order
+    }
+}
