@@ -142,10 +142,14 @@ fn pictures(report: &Report) -> Vec<Section> {
     let down = |design| row_name(design, Ends::Down);
     let in_32_bits = [FIRST_FIT, CACHED, "wander-2005", MERGED, OURS].map(str::to_owned);
     let in_64_bits = [down(FIRST_FIT_DOWN), down(HUGE_ALIGNED), OURS.to_owned()];
+    // Who names a few designs wants to see those; of many, the ones that tell the story.
+    let chosen = &report.settings.designs;
+    let few = chosen.len() <= in_32_bits.len();
+    let of = |usual: &[String]| if few { chosen.clone() } else { usual.to_vec() };
     let compat = picture(
         report,
         Program::Leakme,
-        &in_32_bits,
+        &of(&in_32_bits),
         "The address space while leakme runs: 32 bits, upwards",
         "A line is the window after so many iterations, a column 36 MiB of it. Live are 2,502 of 2,731 MiB; what \
          decides is whether the rest is one hole or many.",
@@ -154,7 +158,7 @@ fn pictures(report: &Report) -> Vec<Section> {
     let long = picture(
         report,
         Program::Window,
-        &in_64_bits,
+        &of(&in_64_bits),
         "The same in 3 GiB of a 64-bit space, where 2 MiB matter",
         "A column is 40 MiB. linux-6.12 and nofrag align every multiple of 2 MiB, linux-3.8 none.",
         ["bottom", "top"],
