@@ -4,10 +4,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::attempt::Attempt;
+use super::boost::KernelRole;
 use super::compaction::ZoneCompaction;
 use super::event::{PageCounters, PageEvent};
 use super::frames::{FrameIndex, Frames, Kind, Tag};
 use super::free_lists::FreeLists;
+use super::kcompactd::KcompactdBox;
+use super::kswapd::KswapdBox;
 use super::map::{MapError, MemoryMap, NodeId, ZoneKind, ZoneMap};
 use super::migratetype::Migratetype;
 use super::policy::FragmentationPolicy;
@@ -31,6 +34,8 @@ pub struct PageConfig {
     pub watermark_scale_factor: u32,
     /// `lowmem_reserve_ratio`, by zone kind; 0 reserves nothing.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
+    /// What the machine's kernel is for.
+    pub role: KernelRole,
 }
 
 /// How much is kept free at least (`min_free_kbytes`).
@@ -55,6 +60,7 @@ impl PageConfig {
             min_free: MinFree::HugePages,
             watermark_scale_factor: 10,
             lowmem_reserve_ratio: [256, 256, 32, 0, 0],
+            role: KernelRole::Main,
         }
     }
 }
@@ -139,6 +145,10 @@ pub(super) struct Node {
     pub(super) id: NodeId,
     /// Zones to try, in order.
     pub(super) zonelist: Vec<ZoneId>,
+    /// What kswapd was asked for.
+    pub(super) kswapd: KswapdBox,
+    /// What kcompactd was asked for.
+    pub(super) kcompactd: KcompactdBox,
 }
 
 /// The page frames of a machine.
@@ -155,6 +165,7 @@ pub struct PageAllocator<E: EventSink = ()> {
     /// The node of each CPU, by rank.
     pub(super) cpu_nodes: Vec<NodeId>,
     pub(super) policy: FragmentationPolicy,
+    pub(super) role: KernelRole,
     pub(super) counters: PageCounters,
     pub(super) events: E,
 }
@@ -186,6 +197,7 @@ impl<E: EventSink> PageAllocator<E> {
             nodes: Vec::new(),
             cpu_nodes: Vec::new(),
             policy: config.policy,
+            role: config.role,
             counters: PageCounters::default(),
             events,
         };
@@ -199,7 +211,12 @@ impl<E: EventSink> PageAllocator<E> {
                 pages.add_zone(id, zone);
             }
             pages.nodes.try_reserve(1).map_err(out)?;
-            pages.nodes.push(Node { id, zonelist });
+            pages.nodes.push(Node {
+                id,
+                zonelist,
+                kswapd: KswapdBox::default(),
+                kcompactd: KcompactdBox::default(),
+            });
         }
         pages.cpu_nodes.try_reserve(config.map.cpus().len()).map_err(out)?;
         for cpu in config.map.cpus().iter() {

@@ -1,10 +1,12 @@
 //! kswapd: reclaims in the background until a node's watermarks are met.
 
 use super::allocator::PageAllocator;
-use super::map::NodeId;
+use super::event::PageEvent;
+use super::map::{NodeId, ZoneKind};
 use super::owner::Reclaim;
-use crate::event::EventSink;
-use crate::units::Nanos;
+use super::zone::ZoneId;
+use crate::event::{Event, EventSink};
+use crate::units::{Nanos, Order};
 
 /// How much a step of a background machine may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,39 @@ pub struct PageProgress {
     pub more: bool,
     /// When to look again, if nothing wakes the machine before.
     pub wake_at: Option<Nanos>,
+}
+
+/// What a node's kswapd was asked for, and what others may know of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KswapdBox {
+    /// What it was woken for since it last looked.
+    pub(super) wanted: Option<Wanted>,
+    /// Whether it is at work, or about to be.
+    pub(super) awake: bool,
+}
+
+/// What kswapd was woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The largest block that was asked for (`kswapd_order`).
+    pub(super) order: Order,
+    /// The highest zone whose pages somebody can use (`kswapd_highest_zoneidx`).
+    pub(super) highest: ZoneKind,
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// Asks the kswapd of a zone's node for a block of this size (`wakeup_kswapd`).
+    pub(super) fn wake_kswapd(&mut self, zone: ZoneId, order: Order) {
+        let zone = &self.zones[zone.index()];
+        let (node, highest) = (zone.node, zone.kind);
+        let mail = &mut self.nodes[node.index()].kswapd;
+        let before = mail.wanted.unwrap_or(Wanted { order, highest });
+        mail.wanted =
+            Some(Wanted { order: order.max(before.order), highest: highest.max(before.highest) });
+        mail.awake = true;
+        self.counters.kswapd_wakes += 1;
+        self.events.record(Event::Page(PageEvent::KswapdWoken { node, order }));
+    }
 }
 
 /// The reclaim thread of a node, as a machine that is stepped.

@@ -10,12 +10,13 @@
 //!
 //! Files, bottom up: `migratetype`, `request` and `map` (what there is, and what may be asked), `policy` (every
 //! difference between kernels), `event` (what is traced and counted), `frames` (what is known of each frame),
-//! `free_lists`, `per_cpu`, `zone` (buddies), `walk` (one pass over the
+//! `free_lists`, `per_cpu`, `zone` (buddies), `boost`, `walk` (one pass over the
 //! zonelist), `allocator` (the face), `attempt` (the slow path), `owner` (what the owner
 //! of the pages does), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
+mod boost;
 mod compaction;
 mod event;
 mod frames;
@@ -33,6 +34,7 @@ mod zone;
 
 pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigError, ZoneInfo};
 pub use attempt::{Attempt, FailureReason, FailureReport, Next, Outcome};
+pub use boost::KernelRole;
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use kcompactd::Kcompactd;
 pub use kswapd::{Kswapd, PageBudget, PageProgress};

@@ -1,0 +1,221 @@
+//! Patch 4: a zone in which types were mixed gets higher watermarks for a while, so that kswapd reclaims, and kcompactd
+//! compacts, before the next request has to mix (`boost_watermark`, Linux 5.0).
+//!
+//! A fallback that breaks into a free block below a pageblock raises the zone's boost by a pageblock, before it is
+//! known whether the whole block can be claimed. The bound is a share of the *unboosted* high watermark, at least one
+//! pageblock. kswapd takes away what it saw when it started, so boosts that came meanwhile survive ([`Kswapd`]).
+//!
+//! How kswapd learns of it changed thrice. Upstream first woke it under the zone's lock, which can deadlock with the
+//! scheduler (B-4); then a zone flag, set under the lock, was tested after the unlock, by anybody and even though
+//! nothing had been boosted (B-12, B-13). Here each of the three is a fix of its own.
+//!
+//! [`Kswapd`]: super::Kswapd
+
+use super::allocator::PageAllocator;
+use super::event::PageEvent;
+use super::policy::{Fixes, FragmentationPolicy, KswapdFlag};
+use super::walk::AllocFlags;
+use super::zone::ZoneId;
+use crate::event::{Event, EventSink};
+use crate::units::{Order, PageCount};
+
+/// What the machine's kernel is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KernelRole {
+    /// It runs the machine.
+    #[default]
+    Main,
+    /// It writes the memory of one that crashed to disk, and has little of its own (kdump).
+    Capture,
+}
+
+/// What one event adds to the boost.
+const STEP: u64 = Order::PAGEBLOCK.pages();
+
+/// What a stall adds to it (patch 5): `512 + 512 * (3 << 1)`.
+const FAST_STEP: u64 = STEP + STEP * (3 << 1);
+
+/// What a boost did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Boosted {
+    /// The zone is never boosted.
+    Exempt,
+    /// It stood at its bound already.
+    Full,
+    /// It stands at this now.
+    To(u64),
+}
+
+/// The most by which the marks of a zone of `managed` pages and with this high watermark may rise; `None` where they
+/// never do.
+pub(super) fn max_boost(
+    high: u64,
+    managed: PageCount,
+    policy: &FragmentationPolicy,
+    role: KernelRole,
+) -> Option<u64> {
+    let factor = policy.boost.map_or(0, |boost| boost.factor);
+    let fixes = policy.fixes;
+    let early = fixes.has(Fixes::EARLY_BOOT) && high == 0;
+    let small = fixes.has(Fixes::SMALL_ZONE) && 4 * STEP > managed.0;
+    let capture = fixes.has(Fixes::KDUMP_EXEMPT) && role == KernelRole::Capture;
+    if factor == 0 || early || small || capture {
+        return None;
+    }
+    let share = u128::from(high) * u128::from(factor) / 10_000;
+    Some(u64::try_from(share).unwrap_or(u64::MAX).max(STEP))
+}
+
+/// The boost after one more step.
+fn raised(boost: u64, step: u64, max: Option<u64>) -> Boosted {
+    let Some(max) = max else { return Boosted::Exempt };
+    match boost.saturating_add(step).min(max) {
+        to if to == boost => Boosted::Full,
+        to => Boosted::To(to),
+    }
+}
+
+/// Whether kswapd is to be woken.
+fn wakes(done: Boosted, flags: AllocFlags, policy: &FragmentationPolicy) -> bool {
+    let boosted = done != Boosted::Exempt;
+    // Before patch 3 nobody down here can tell whether waking is allowed.
+    let told = policy.kswapd_flag == KswapdFlag::Carried;
+    let asks = told && policy.fixes.has(Fixes::WAKE_PERMISSION);
+    policy.boost.is_some()
+        && (boosted || !policy.fixes.has(Fixes::WAKE_IF_BOOSTED))
+        && (!asks || flags.has(AllocFlags::KSWAPD))
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// Raises the watermarks of a zone because a request is about to break into a free block of another type below a
+    /// pageblock. To be called before it is decided how much changes lists, and followed by
+    /// [`wake_boosted`](Self::wake_boosted) when the zone's lists are no longer being changed. O(1).
+    pub(super) fn boost_zone(&mut self, zone: ZoneId, flags: AllocFlags) {
+        let done = self.raise(zone, STEP);
+        if !wakes(done, flags, &self.policy) {
+            return;
+        }
+        if self.policy.fixes.has(Fixes::WAKE_AFTER_UNLOCK) {
+            self.zones[zone.index()].wake_for_boost = true;
+        } else {
+            self.wake_kswapd(zone, Order::ZERO);
+        }
+    }
+
+    /// Raises the watermarks of a zone before a caller waits for kswapd (patch 5); the caller wakes it.
+    pub(super) fn boost_fast(&mut self, zone: ZoneId) {
+        self.raise(zone, FAST_STEP);
+    }
+
+    /// Wakes kswapd if the zone was boosted since it was last asked: `ZONE_BOOSTED_WATERMARK`, tested and cleared after
+    /// the unlock. One load when there is nothing to do.
+    #[inline]
+    pub(super) fn wake_boosted(&mut self, zone: ZoneId) {
+        if self.zones[zone.index()].wake_for_boost {
+            self.zones[zone.index()].wake_for_boost = false;
+            self.wake_kswapd(zone, Order::ZERO);
+        }
+    }
+
+    fn raise(&mut self, id: ZoneId, step: u64) -> Boosted {
+        let zone = &mut self.zones[id.index()];
+        let bound = max_boost(zone.marks.high, zone.managed, &self.policy, self.role);
+        let done = raised(zone.boost, step, bound);
+        if let Boosted::To(boost) = done {
+            zone.boost = boost;
+            self.counters.boosts += 1;
+            let boost = PageCount(boost);
+            self.events.record(Event::Page(PageEvent::Boosted { zone: id, boost }));
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::policy::Boost;
+
+    /// The boost after so many events in a row.
+    fn after(events: u64, max: Option<u64>) -> u64 {
+        (0..events).fold(0, |boost, _| match raised(boost, STEP, max) {
+            Boosted::To(boost) => boost,
+            Boosted::Full | Boosted::Exempt => boost,
+        })
+    }
+
+    fn policy(factor: u32, fixes: Fixes) -> FragmentationPolicy {
+        let boost = Some(Boost { factor });
+        FragmentationPolicy { boost, fixes, ..FragmentationPolicy::PATCHES_1_4 }
+    }
+
+    fn check_max(high: u64, managed: u64, policy: &FragmentationPolicy, max: Option<u64>) {
+        let found = max_boost(high, PageCount(managed), policy, KernelRole::Main);
+        assert_eq!(found, max, "high {high} managed {managed}");
+    }
+
+    #[test]
+    fn the_bound_is_reached_by_the_47th_event() {
+        let max = Some(23_760);
+        assert_eq!([45, 46, 47, 48].map(|n| after(n, max)), [23_040, 23_552, 23_760, 23_760]);
+    }
+
+    #[test]
+    fn a_stall_boosts_by_seven_pageblocks_up_to_the_same_bound() {
+        assert_eq!(raised(0, FAST_STEP, Some(23_760)), Boosted::To(3_584));
+        assert_eq!(raised(23_000, FAST_STEP, Some(23_760)), Boosted::To(23_760));
+        assert_eq!(raised(0, FAST_STEP, Some(512)), Boosted::To(512));
+    }
+
+    #[test]
+    fn a_boost_above_a_bound_that_fell_falls_to_it() {
+        assert_eq!(raised(600, STEP, Some(512)), Boosted::To(512));
+    }
+
+    #[test]
+    fn bounds_of_zones() {
+        let all = policy(15_000, Fixes::ALL);
+        check_max(15_840, 5 << 18, &all, Some(23_760));
+        check_max(100, 5 << 18, &all, Some(512));
+        check_max(0, 5 << 18, &all, None);
+        check_max(100, 2_047, &all, None);
+        check_max(100, 2_048, &all, Some(512));
+        check_max(15_840, 5 << 18, &policy(0, Fixes::ALL), None);
+        check_max(u64::MAX, 5 << 18, &policy(u32::MAX, Fixes::ALL), Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_the_fixes_put_right() {
+        check_max(0, 5 << 18, &policy(15_000, Fixes::NONE), Some(512));
+        check_max(100, 2_047, &policy(15_000, Fixes::NONE), Some(512));
+    }
+
+    #[test]
+    fn a_capture_kernel_boosts_unless_it_is_exempt() {
+        let check = |fixes, max| {
+            let policy = policy(15_000, fixes);
+            assert_eq!(max_boost(100, PageCount(5 << 18), &policy, KernelRole::Capture), max);
+        };
+        check(Fixes::ALL, None);
+        check(Fixes::ALL.without(Fixes::KDUMP_EXEMPT), Some(512));
+    }
+
+    #[test]
+    fn who_is_woken() {
+        let none = AllocFlags::at(crate::page::walk::Mark::Low);
+        let may = none.with(AllocFlags::KSWAPD);
+        let check = |done, flags, fixes, woken| {
+            assert_eq!(wakes(done, flags, &policy(15_000, fixes)), woken, "{done:?} {fixes:?}");
+        };
+        check(Boosted::To(512), may, Fixes::ALL, true);
+        check(Boosted::Full, may, Fixes::ALL, true);
+        check(Boosted::Exempt, may, Fixes::ALL, false);
+        check(Boosted::Exempt, may, Fixes::ALL.without(Fixes::WAKE_IF_BOOSTED), true);
+        check(Boosted::To(512), none, Fixes::ALL, false);
+        check(Boosted::To(512), none, Fixes::ALL.without(Fixes::WAKE_PERMISSION), true);
+        let absent =
+            FragmentationPolicy { kswapd_flag: KswapdFlag::Absent, ..policy(15_000, Fixes::ALL) };
+        assert!(wakes(Boosted::To(512), none, &absent), "there is no flag to ask");
+        assert!(!wakes(Boosted::Exempt, may, &FragmentationPolicy::LINUX_4_20), "not written yet");
+    }
+}
