@@ -1,5 +1,6 @@
 //! The face: allocate, free, and what is asked of the whole machine.
 
+use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -13,7 +14,7 @@ use super::kcompactd::KcompactdBox;
 use super::kswapd::KswapdBox;
 use super::map::{MapError, MemoryMap, NodeId, ZoneKind, ZoneMap};
 use super::migratetype::Migratetype;
-use super::policy::FragmentationPolicy;
+use super::policy::{Choice, FragmentationPolicy};
 use super::request::PageRequest;
 use super::walk::{AllocFlags, Mark, Walk};
 use super::zone::{Watermarks, Zone, ZoneId};
@@ -208,7 +209,7 @@ impl<E: EventSink> PageAllocator<E> {
                 pages.zones.try_reserve(1).map_err(out)?;
                 zonelist.try_reserve(1).map_err(out)?;
                 zonelist.insert(0, ZoneId(pages.zones.len() as u16));
-                pages.add_zone(id, zone);
+                pages.add_zone(id, zone).map_err(out)?;
             }
             pages.nodes.try_reserve(1).map_err(out)?;
             pages.nodes.push(Node {
@@ -227,7 +228,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(pages)
     }
 
-    fn add_zone(&mut self, node: NodeId, map: &ZoneMap) {
+    fn add_zone(&mut self, node: NodeId, map: &ZoneMap) -> Result<(), TryReserveError> {
         let id = ZoneId(self.zones.len() as u16);
         let start = self.frames.index(map.span.start).unwrap_or(0);
         let mut zone = Zone {
@@ -248,10 +249,14 @@ impl<E: EventSink> PageAllocator<E> {
             per_cpu: Vec::new(),
             compaction: ZoneCompaction::default(),
         };
+        if self.policy.choice == Choice::FullestBlock {
+            zone.lists.choose_by_fullness(zone.start, zone.end)?;
+        }
         for frame in (zone.start..zone.end).rev() {
             zone.free_block(&mut self.frames, frame, Order::ZERO);
         }
         self.zones.push(zone);
+        Ok(())
     }
 
     /// Takes a block, or returns what else the request may try.
@@ -344,6 +349,7 @@ impl<E: EventSink> PageAllocator<E> {
     /// Bytes of metadata per frame, everything included.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
-        self.frames.metadata_bytes() + self.zones.capacity() * size_of::<Zone>()
+        let lists: usize = self.zones.iter().map(|zone| zone.lists.metadata_bytes()).sum();
+        self.frames.metadata_bytes() + lists + self.zones.capacity() * size_of::<Zone>()
     }
 }

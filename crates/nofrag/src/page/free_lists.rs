@@ -1,6 +1,9 @@
 //! The free lists of a zone: by order and type, doubly linked through the frames.
 
+use alloc::collections::TryReserveError;
+
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
+use super::fullness::Fullness;
 use super::migratetype::Migratetype;
 use super::policy::Relist;
 use crate::units::Order;
@@ -20,6 +23,8 @@ pub(super) struct FreeLists {
     pages: [u64; Migratetype::COUNT],
     /// For each type a bit per order whose list is not empty.
     orders: [u16; Migratetype::COUNT],
+    /// Where the policy chooses by fullness.
+    fullness: Option<Fullness>,
 }
 
 impl FreeLists {
@@ -29,7 +34,39 @@ impl FreeLists {
             lists: [[EMPTY; Migratetype::COUNT]; Order::COUNT],
             pages: [0; Migratetype::COUNT],
             orders: [0; Migratetype::COUNT],
+            fullness: None,
         }
+    }
+
+    /// From now on chooses by fullness. Nothing may be listed yet; all that will be lies from `start` to before `end`.
+    pub(super) fn choose_by_fullness(
+        &mut self,
+        start: FrameIndex,
+        end: FrameIndex,
+    ) -> Result<(), TryReserveError> {
+        debug_assert_eq!(self.total(), 0, "an index begins with its lists");
+        self.fullness = Some(Fullness::new(start, end)?);
+        Ok(())
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.fullness.as_ref().map_or(0, Fullness::metadata_bytes)
+    }
+
+    /// The free block that a request of `least` takes from the type's lists: of the smallest order that fits the first
+    /// of its list, or, by fullness, the smallest in the fullest pageblock that is not whole.
+    pub(super) fn choose(
+        &self,
+        frames: &Frames,
+        least: Order,
+        migratetype: Migratetype,
+    ) -> Option<FrameIndex> {
+        let by_fullness = |index: &Fullness| index.choose(frames, least, migratetype);
+        self.fullness.as_ref().and_then(by_fullness).or_else(|| {
+            let order = self.smallest(migratetype, least)?;
+            self.first(order, migratetype)
+        })
     }
 
     /// Pages on all lists.
@@ -82,6 +119,9 @@ impl FreeLists {
         frames.count_free(frame, order);
         self.pages[migratetype.index()] += order.pages();
         self.orders[migratetype.index()] |= 1 << order.get();
+        if let Some(fullness) = &mut self.fullness {
+            fullness.listed(frame, order, migratetype);
+        }
         let list = &mut self.lists[order.index()][migratetype.index()];
         list.len += 1;
         match end {
@@ -117,6 +157,9 @@ impl FreeLists {
         debug_assert_eq!(frames.tag(frame).kind(), Kind::Free, "only free blocks are listed");
         frames.uncount_free(frame, order);
         self.pages[migratetype.index()] -= order.pages();
+        if let Some(fullness) = &mut self.fullness {
+            fullness.unlisted(frame, order, migratetype);
+        }
         let [before, behind] = frames.links(frame);
         let list = &mut self.lists[order.index()][migratetype.index()];
         list.len -= 1;

@@ -10,7 +10,7 @@
 //!
 //! Files, bottom up: `migratetype`, `request` and `map` (what there is, and what may be asked), `policy` (every
 //! difference between kernels), `event` (what is traced and counted), `frames` (what is known of each frame),
-//! `free_lists`, `per_cpu`, `zone` (buddies), `boost`, `walk` (one pass over the
+//! `free_lists` and `fullness` (which of their blocks), `per_cpu`, `zone` (buddies), `boost`, `walk` (one pass over the
 //! zonelist), `allocator` (the face), `attempt` (the slow path), `owner` (what the owner
 //! of the pages does), `kswapd`, `compaction`, `kcompactd`.
 
@@ -21,6 +21,7 @@ mod compaction;
 mod event;
 mod frames;
 mod free_lists;
+mod fullness;
 mod kcompactd;
 mod kswapd;
 mod map;

@@ -133,7 +133,8 @@ pub enum ProactiveMarks {
 pub enum Choice {
     /// The smallest order that fits, the one freed last (Linux).
     Recent,
-    /// The pageblock with the fewest free pages that can serve it, so that emptying blocks become empty (ours).
+    /// The smallest in the pageblock with the fewest free pages (in steps of 8) that can serve it, so that
+    /// emptying blocks become empty (ours).
     FullestBlock,
 }
 

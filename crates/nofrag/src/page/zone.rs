@@ -87,22 +87,22 @@ impl Zone {
         self.lists.insert(frames, frame, order, migratetype, Relist::Head);
     }
 
-    /// Takes the smallest block of the type that fits, and splits it.
+    /// Takes the block of the type that the policy chooses, and splits it.
     pub(super) fn take_smallest(
         &mut self,
         frames: &mut Frames,
         order: Order,
         migratetype: Migratetype,
     ) -> Option<FrameIndex> {
-        let found = self.lists.smallest(migratetype, order)?;
-        let frame = self.lists.first(found, migratetype)?;
-        self.lists.remove(frames, frame);
+        let frame = self.lists.choose(frames, order, migratetype)?;
+        let (found, _) = self.lists.remove(frames, frame);
         self.split(frames, frame, found, order, migratetype);
         frames.set_tag(frame, Tag::new(Kind::Used, order));
         Some(frame)
     }
 
-    /// Cuts the block at `frame`, which is on no list, down to `order`; upper halves go to the head of the type's lists.
+    /// Cuts the block at `frame`, which is on no list, down to `order`; upper halves go to the head of the type's
+    /// lists.
     pub(super) fn split(
         &mut self,
         frames: &mut Frames,

@@ -1,0 +1,327 @@
+//! An index of pageblocks by how full they are, for [`Choice::FullestBlock`](super::Choice::FullestBlock).
+//!
+//! Who always takes from the fullest block that can serve the request lets the others empty: what is freed in them is
+//! not taken again, and after a while they are whole. Linux takes the block that was freed last, wherever it lies; so
+//! does every allocator whose free lists are stacks, and its pageblocks stay as mixed as chance makes them.
+//!
+//! The index has an entry for each pageblock and type: the free blocks below a pageblock that lie in it and are on the
+//! type's lists, counted by order. Entries that have any hang in rings, one for each type, largest order and
+//! sixty-fourth of fullness; a word per type and largest order tells which rings are not empty. A request looks at one
+//! word for each order from its own up, takes the first bit of all, and finds the block by a look through the
+//! pageblock's tags. Keeping the index up costs O(1) for each block that is listed or unlisted, and nothing where no
+//! policy asks for it.
+
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+
+use super::frames::{FrameIndex, Frames, Kind, Tag};
+use super::migratetype::Migratetype;
+use crate::units::Order;
+
+/// Orders below a pageblock.
+const ORDERS: usize = Order::PAGEBLOCK.index();
+
+/// Steps of fullness, one for each bit of a word.
+const STEPS: usize = u64::BITS as usize;
+
+/// Pages of a step.
+const STEP_PAGES: u16 = (Order::PAGEBLOCK.pages() / STEPS as u64) as u16;
+
+/// No entry, no ring.
+const NONE: u32 = u32::MAX;
+
+/// The free blocks of a type in a pageblock.
+///
+/// Always true:
+/// 1. `pages` is the sum of `counts`, each times the pages of its order.
+/// 2. An entry with pages hangs in the ring of its type, largest order and fullness; one without hangs nowhere.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    counts: [u16; ORDERS],
+    pages: u16,
+    ring: u32,
+    before: u32,
+    behind: u32,
+}
+
+impl Entry {
+    const EMPTY: Entry =
+        Entry { counts: [0; ORDERS], pages: 0, ring: NONE, before: NONE, behind: NONE };
+
+    /// The orders from `least` up of which there is a free block.
+    fn orders(&self, least: Order) -> impl DoubleEndedIterator<Item = usize> {
+        (least.index()..ORDERS).filter(|&order| self.counts[order] > 0)
+    }
+}
+
+/// Free blocks below a pageblock, by the pageblock that they lie in.
+#[derive(Debug, Default)]
+pub(super) struct Fullness {
+    /// The pageblock of the first entries.
+    first: usize,
+    /// By pageblock and type.
+    entries: Vec<Entry>,
+    /// The first entry of each ring: by type, largest order and fullness.
+    rings: Vec<u32>,
+    /// For each type and largest order a bit per step of fullness whose ring is not empty.
+    steps: [[u64; ORDERS]; Migratetype::COUNT],
+}
+
+impl Fullness {
+    /// An empty index of the frames from `start` to before `end`.
+    pub(super) fn new(start: FrameIndex, end: FrameIndex) -> Result<Fullness, TryReserveError> {
+        let first = start >> Order::PAGEBLOCK.get();
+        let blocks = end.div_ceil(Order::PAGEBLOCK.pages() as u32).saturating_sub(first) as usize;
+        let mut fullness = Fullness { first: first as usize, ..Fullness::default() };
+        let entries = blocks * Migratetype::COUNT;
+        fullness.entries.try_reserve_exact(entries)?;
+        fullness.entries.resize(entries, Entry::EMPTY);
+        let rings = Migratetype::COUNT * ORDERS * STEPS;
+        fullness.rings.try_reserve_exact(rings)?;
+        fullness.rings.resize(rings, NONE);
+        Ok(fullness)
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.rings.capacity() * size_of::<u32>()
+    }
+
+    /// Takes note of a block that was put on a list of `migratetype`.
+    pub(super) fn listed(&mut self, frame: FrameIndex, order: Order, migratetype: Migratetype) {
+        if order < Order::PAGEBLOCK {
+            let entry = self.entry(frame, migratetype);
+            self.entries[entry].counts[order.index()] += 1;
+            self.entries[entry].pages += order.pages() as u16;
+            self.settle(entry as u32, migratetype);
+        }
+    }
+
+    /// Takes that back.
+    pub(super) fn unlisted(&mut self, frame: FrameIndex, order: Order, migratetype: Migratetype) {
+        if order < Order::PAGEBLOCK {
+            let entry = self.entry(frame, migratetype);
+            self.entries[entry].counts[order.index()] -= 1;
+            self.entries[entry].pages -= order.pages() as u16;
+            self.settle(entry as u32, migratetype);
+        }
+    }
+
+    /// A free block of `order` or larger on the lists of `migratetype`, in the fullest pageblock that has one, and
+    /// there the smallest; `None` if only whole pageblocks could serve. O(orders), and a look through the pageblock.
+    pub(super) fn choose(
+        &self,
+        frames: &Frames,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Option<FrameIndex> {
+        let steps = &self.steps[migratetype.index()];
+        let fullest = |largest: &usize| (steps[*largest].trailing_zeros(), *largest);
+        let (step, largest) = (order.index()..ORDERS).map(|largest| fullest(&largest)).min()?;
+        let ring = ring(migratetype, largest, step as usize);
+        let entry = (steps[largest] != 0).then(|| self.rings[ring as usize] as usize)?;
+        let smallest = self.entries[entry].orders(order).next()?;
+        let block = self.first + entry / Migratetype::COUNT;
+        let start = (block << Order::PAGEBLOCK.get()) as FrameIndex;
+        find(frames, start, Order::new(smallest as u8)?, migratetype)
+    }
+
+    fn entry(&self, frame: FrameIndex, migratetype: Migratetype) -> usize {
+        let block = (frame >> Order::PAGEBLOCK.get()) as usize - self.first;
+        block * Migratetype::COUNT + migratetype.index()
+    }
+
+    /// Hangs an entry where it belongs now.
+    fn settle(&mut self, number: u32, migratetype: Migratetype) {
+        let entry = &self.entries[number as usize];
+        let largest = entry.orders(Order::ZERO).next_back();
+        let step = usize::from(entry.pages / STEP_PAGES);
+        let wanted = largest.map_or(NONE, |largest| ring(migratetype, largest, step));
+        if wanted != entry.ring {
+            self.unhang(number);
+            self.hang(number, wanted);
+        }
+    }
+
+    fn unhang(&mut self, number: u32) {
+        let Entry { ring, before, behind, .. } = self.entries[number as usize];
+        if ring == NONE {
+            return;
+        }
+        if before == NONE {
+            self.rings[ring as usize] = behind;
+            if behind == NONE {
+                *self.word(ring) &= !(1 << (ring as usize % STEPS));
+            }
+        } else {
+            self.entries[before as usize].behind = behind;
+        }
+        if behind != NONE {
+            self.entries[behind as usize].before = before;
+        }
+    }
+
+    fn hang(&mut self, number: u32, ring: u32) {
+        self.entries[number as usize].ring = ring;
+        if ring == NONE {
+            return;
+        }
+        let behind = core::mem::replace(&mut self.rings[ring as usize], number);
+        *self.word(ring) |= 1 << (ring as usize % STEPS);
+        self.entries[number as usize].before = NONE;
+        self.entries[number as usize].behind = behind;
+        if behind != NONE {
+            self.entries[behind as usize].before = number;
+        }
+    }
+
+    /// The word in which a ring has its bit.
+    fn word(&mut self, ring: u32) -> &mut u64 {
+        let row = ring as usize / STEPS;
+        &mut self.steps[row / ORDERS][row % ORDERS]
+    }
+}
+
+/// The number of a ring.
+fn ring(migratetype: Migratetype, largest: usize, step: usize) -> u32 {
+    ((migratetype.index() * ORDERS + largest) * STEPS + step) as u32
+}
+
+/// The first free block of `order` on a list of `migratetype` in the pageblock that begins at `start`.
+fn find(
+    frames: &Frames,
+    start: FrameIndex,
+    order: Order,
+    migratetype: Migratetype,
+) -> Option<FrameIndex> {
+    /// Few enough tags to compare at once.
+    const AT_ONCE: usize = 32;
+    let wanted = Tag::new(Kind::Free, order);
+    let tags = frames.tags(start, Order::PAGEBLOCK.pages() as usize);
+    for (at, part) in (start..).step_by(AT_ONCE).zip(tags.chunks(AT_ONCE)) {
+        // Without an early end the comparison of a part is one of vectors.
+        if part.iter().fold(false, |any, tag| any | (*tag == wanted)) {
+            let is_it = |&(frame, tag): &(FrameIndex, &Tag)| {
+                *tag == wanted && frames.listed(frame) == migratetype
+            };
+            if let Some((frame, _)) = (at..).zip(part).find(is_it) {
+                return Some(frame);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::free_lists::FreeLists;
+    use super::super::map::{MemoryMap, NodeMap, ZoneKind, ZoneMap};
+    use super::super::policy::Relist;
+    use super::*;
+    use crate::units::{PageCount, Pfn};
+    use alloc::vec;
+
+    /// Pageblocks of the tests.
+    const BLOCKS: usize = 6;
+
+    fn frames() -> Frames {
+        let pages = PageCount(BLOCKS as u64 * Order::PAGEBLOCK.pages());
+        let zones = vec![ZoneMap::new(ZoneKind::Normal, Pfn(0), pages)];
+        let map = MemoryMap::new(vec![NodeMap { cpus: vec![0], zones }], &[]);
+        Frames::new(&map.expect("one zone is a machine")).expect("there is memory")
+    }
+
+    fn order(number: u8) -> Order {
+        Order::new(number).expect("small enough")
+    }
+
+    type Listed = (FrameIndex, Order, Migratetype);
+
+    /// The free blocks below a pageblock that lie in a pageblock and are listed under a type.
+    fn inside(
+        listed: &[Listed],
+        block: usize,
+        migratetype: Migratetype,
+    ) -> impl Iterator<Item = Order> {
+        let is_inside = move |&&(frame, order, of): &&Listed| {
+            of == migratetype && frame as usize >> 9 == block && order < Order::PAGEBLOCK
+        };
+        listed.iter().filter(is_inside).map(|&(_, order, _)| order)
+    }
+
+    fn step(listed: &[Listed], block: usize, migratetype: Migratetype) -> u64 {
+        let pages: u64 = inside(listed, block, migratetype).map(Order::pages).sum();
+        pages / u64::from(STEP_PAGES)
+    }
+
+    /// The fullness of the fullest pageblock that can serve the request, by a look over all.
+    fn naive(listed: &[Listed], wanted: Order, migratetype: Migratetype) -> Option<u64> {
+        let serves =
+            |&block: &usize| inside(listed, block, migratetype).any(|order| order >= wanted);
+        (0..BLOCKS).filter(serves).map(|block| step(listed, block, migratetype)).min()
+    }
+
+    /// That of the pageblock that the lists choose. They must choose its smallest free block that fits.
+    fn chosen(
+        lists: &FreeLists,
+        frames: &Frames,
+        listed: &[Listed],
+        wanted: Order,
+        migratetype: Migratetype,
+    ) -> Option<u64> {
+        let frame = lists.choose(frames, wanted, migratetype)?;
+        let (order, block) = (frames.tag(frame).order(), frame as usize >> 9);
+        assert!(listed.contains(&(frame, order, migratetype)), "it is listed under the type");
+        let fits = |order: &Order| *order >= wanted;
+        assert_eq!(inside(listed, block, migratetype).filter(fits).min(), Some(order));
+        Some(step(listed, block, migratetype))
+    }
+
+    #[test]
+    fn the_fullest_block_is_found_as_by_a_look_over_all() {
+        let mut frames = frames();
+        let mut lists = FreeLists::new();
+        lists.choose_by_fullness(0, BLOCKS as u32 * 512).expect("there is memory");
+        let (mut listed, mut state): (Vec<Listed>, u64) = (vec![], 7);
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let migratetype = Migratetype::MOBILITY[draw(3) as usize];
+            if listed.len() > 40 || (draw(2) == 0 && !listed.is_empty()) {
+                let (frame, order, of) = listed.swap_remove(draw(listed.len() as u64) as usize);
+                assert_eq!(lists.remove(&mut frames, frame), (order, of));
+                frames.set_tag(frame, Tag::INSIDE);
+            } else {
+                let size = order(draw(9) as u8);
+                let frame = (draw(BLOCKS as u64 * 512) as u32) & !(size.pages() as u32 - 1);
+                let overlaps = |&(other, of, _): &Listed| {
+                    frame < other + of.pages() as u32 && other < frame + size.pages() as u32
+                };
+                if !listed.iter().any(overlaps) {
+                    lists.insert(&mut frames, frame, size, migratetype, Relist::Head);
+                    listed.push((frame, size, migratetype));
+                }
+            }
+            for wanted in [0, 1, 3, 8].map(order) {
+                let found = chosen(&lists, &frames, &listed, wanted, migratetype);
+                let expected = naive(&listed, wanted, migratetype);
+                assert_eq!(found, expected, "order {wanted} {migratetype}");
+            }
+        }
+    }
+
+    #[test]
+    fn whole_pageblocks_come_last() {
+        let mut frames = frames();
+        let mut lists = FreeLists::new();
+        lists.choose_by_fullness(0, BLOCKS as u32 * 512).expect("there is memory");
+        lists.insert(&mut frames, 512, Order::PAGEBLOCK, Migratetype::Movable, Relist::Head);
+        assert_eq!(lists.choose(&frames, Order::ZERO, Migratetype::Movable), Some(512));
+        lists.insert(&mut frames, 1024, order(8), Migratetype::Movable, Relist::Head);
+        assert_eq!(lists.choose(&frames, Order::ZERO, Migratetype::Movable), Some(1024));
+        assert_eq!(lists.choose(&frames, Order::PAGEBLOCK, Migratetype::Movable), Some(512));
+        assert_eq!(lists.choose(&frames, Order::ZERO, Migratetype::Unmovable), None);
+    }
+}
