@@ -4,8 +4,15 @@
 //! are formed here so that no scenario does it its own way: before over after, as an interval when several runs were
 //! published.
 
+mod gorman;
 mod pen;
 mod wander;
+
+pub use gorman::{
+    Column, Exactness, Gorman2018, LaterFigure, Minimum, Missing, Misstated, ModelMix, ModelRow,
+    Published, PublishedMachine, PublishedStalls, Quantity, Requesters, Sample, gorman_2018,
+    reduction,
+};
 
 pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
 

@@ -1,0 +1,552 @@
+//! The figures around Gorman's "Fragmentation avoidance improvements".
+//!
+//! Events are absolute counts of machines whose memory and disks nobody published. They leave this module as
+//! reductions against the vanilla kernel of the same configuration, which is what can be set beside a run here.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// What Gorman published, what later series did to the same measures, and a model of the workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gorman2018 {
+    /// Author, title and date.
+    pub document: String,
+    /// The machines.
+    #[serde(rename = "machine")]
+    pub machines: Vec<PublishedMachine>,
+    /// What was measured under each configuration, vanilla and with patches.
+    #[serde(rename = "result")]
+    pub results: Vec<Published>,
+    /// Least latencies.
+    #[serde(rename = "minimum")]
+    pub minima: Vec<Minimum>,
+    /// Events by the type that was asked for.
+    #[serde(rename = "requester")]
+    pub requesters: Vec<Requesters>,
+    /// Waits of patch 5.
+    pub stalls: Vec<PublishedStalls>,
+    /// Reductions that the text states and its counts contradict.
+    #[serde(rename = "misstated")]
+    pub misstatements: Vec<Misstated>,
+    /// What came later.
+    pub later: Vec<LaterFigure>,
+    /// A count-only model of the workload: a cross-check, not published.
+    #[serde(rename = "model")]
+    pub models: Vec<ModelRow>,
+    /// The same model on other mixes.
+    #[serde(rename = "model_mix")]
+    pub model_mixes: Vec<ModelMix>,
+}
+
+/// A machine of the document.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedMachine {
+    /// Its letter in the names of configurations.
+    pub id: String,
+    /// What it was.
+    pub what: String,
+    /// Where that stands.
+    pub place: String,
+    /// Sockets, each a node.
+    pub sockets: u32,
+    /// Threads that write and read files.
+    pub fio_threads: u32,
+    /// Threads that ask for huge pages.
+    pub huge_threads: u32,
+    /// The CPUs per node that give so many threads: least and most.
+    pub cpus_per_node: [u32; 2],
+}
+
+/// A column of the document's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Column {
+    /// The kernel before the series.
+    Vanilla,
+    /// The first patch.
+    #[serde(rename = "patch_1")]
+    Patch1,
+    /// What was merged.
+    #[serde(rename = "patches_1_4")]
+    Patches14,
+    /// All five.
+    #[serde(rename = "patches_1_5")]
+    Patches15,
+}
+
+impl Column {
+    /// All columns, in the document's order.
+    pub const ALL: [Column; 4] =
+        [Column::Vanilla, Column::Patch1, Column::Patches14, Column::Patches15];
+
+    /// The lab's name of the design that the column stands for.
+    #[must_use]
+    pub const fn design(self) -> &'static str {
+        match self {
+            Column::Vanilla => "linux-4.20",
+            Column::Patch1 => "linux-4.20+patch1",
+            Column::Patches14 => "linux-4.20+patch4",
+            Column::Patches15 => "linux-4.20+patch5",
+        }
+    }
+
+    /// The column that a design of the lab stands for.
+    #[must_use]
+    pub fn of_design(design: &str) -> Option<Column> {
+        Column::ALL.into_iter().find(|column| column.design() == design)
+    }
+}
+
+/// What a row of results measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Quantity {
+    /// External fragmentation events with a free block below order 9.
+    #[serde(rename = "events")]
+    Events,
+    /// Mean latency of the faults of a unit that got single pages.
+    #[serde(rename = "base latency")]
+    BaseLatency,
+    /// Mean latency of the fault of a unit that got a huge page.
+    #[serde(rename = "huge latency")]
+    HugeLatency,
+    /// Units that got a huge page, of all.
+    #[serde(rename = "percentage huge")]
+    PercentageHuge,
+}
+
+/// A mean, or the statement that there was nothing to take it of. The workload's program prints the latter as 0.00.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Sample {
+    /// The value.
+    Value(f64),
+    /// There was none.
+    Missing(Missing),
+}
+
+/// The words for a class without samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Missing {
+    /// "no sample".
+    #[serde(rename = "no sample")]
+    NoSample,
+}
+
+impl Sample {
+    /// The value, if there is one.
+    #[must_use]
+    pub const fn value(self) -> Option<f64> {
+        match self {
+            Sample::Value(value) => Some(value),
+            Sample::Missing(Missing::NoSample) => None,
+        }
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sample::Value(value) => write!(f, "{value}"),
+            Sample::Missing(Missing::NoSample) => f.write_str("no sample"),
+        }
+    }
+}
+
+/// One quantity of one configuration, vanilla and with patches.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Machine and huge-page mode, such as `s-default`.
+    pub configuration: String,
+    /// What was measured.
+    pub what: Quantity,
+    /// Its unit.
+    pub unit: String,
+    /// Where it stands.
+    pub place: String,
+    /// Before the series.
+    pub vanilla: Sample,
+    /// With the first patch.
+    pub patch_1: Sample,
+    /// With what was merged.
+    pub patches_1_4: Sample,
+    /// With all five.
+    pub patches_1_5: Sample,
+    /// The columns that the document's report marks as significant.
+    #[serde(default)]
+    pub significant: Vec<Column>,
+}
+
+impl Published {
+    /// The value of a column.
+    #[must_use]
+    pub const fn column(&self, column: Column) -> Sample {
+        match column {
+            Column::Vanilla => self.vanilla,
+            Column::Patch1 => self.patch_1,
+            Column::Patches14 => self.patches_1_4,
+            Column::Patches15 => self.patches_1_5,
+        }
+    }
+
+    /// By how many percent a column is below vanilla; `None` for vanilla itself and where a sample is missing.
+    #[must_use]
+    pub fn reduction(&self, column: Column) -> Option<f64> {
+        if column == Column::Vanilla {
+            return None;
+        }
+        reduction(self.vanilla.value()?, self.column(column).value()?)
+    }
+}
+
+/// By how many percent `after` is below `before`; `None` where `before` is nothing.
+#[must_use]
+pub fn reduction(before: f64, after: f64) -> Option<f64> {
+    (before > 0.0).then(|| 100.0 * (before - after) / before)
+}
+
+/// The least latency of a class of faults.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Minimum {
+    /// Machine and mode.
+    pub configuration: String,
+    /// The class.
+    pub what: Quantity,
+    /// Its unit.
+    pub unit: String,
+    /// Where it stands.
+    pub place: String,
+    /// With the first patch.
+    pub patch_1: f64,
+    /// With what was merged.
+    pub patches_1_4: f64,
+}
+
+/// Events by the type that was asked for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requesters {
+    /// Machine and mode.
+    pub configuration: String,
+    /// The column of the table of events that these add up to.
+    pub column: Column,
+    /// Their unit.
+    pub unit: String,
+    /// Where they stand.
+    pub place: String,
+    /// Asked for by the kernel itself.
+    pub unmovable: u64,
+    /// Asked for by processes and the page cache.
+    pub movable: u64,
+    /// Asked for by caches that can be shrunk.
+    pub reclaimable: u64,
+}
+
+impl Requesters {
+    /// All of them.
+    #[must_use]
+    pub const fn sum(&self) -> u64 {
+        self.unmovable + self.movable + self.reclaimable
+    }
+
+    /// Each type's share in percent: unmovable, movable, reclaimable.
+    #[must_use]
+    pub fn shares(&self) -> [f64; 3] {
+        [self.unmovable, self.movable, self.reclaimable]
+            .map(|events| 100.0 * events as f64 / self.sum() as f64)
+    }
+}
+
+/// How closely a value was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Exactness {
+    /// As counted.
+    #[default]
+    #[serde(rename = "exactly")]
+    Exactly,
+    /// "About".
+    #[serde(rename = "about")]
+    About,
+}
+
+/// Waits of patch 5 in a run.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedStalls {
+    /// Machine and mode.
+    pub configuration: String,
+    /// Where they stand.
+    pub place: String,
+    /// How many.
+    pub stalls: u64,
+    /// Their sum in microseconds.
+    pub total_us: f64,
+    /// How closely that is known.
+    #[serde(default)]
+    pub total_is: Exactness,
+    /// How long the run took.
+    pub minutes: u64,
+}
+
+/// A reduction in the text that the text's own counts contradict.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Misstated {
+    /// Machine and mode.
+    pub configuration: String,
+    /// The column.
+    pub column: Column,
+    /// The unit of what is stated.
+    pub unit: String,
+    /// Where it stands.
+    pub place: String,
+    /// What it says.
+    pub stated: f64,
+}
+
+/// What a later series did to a measure.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaterFigure {
+    /// Which series.
+    pub series: String,
+    /// What was measured.
+    pub what: String,
+    /// The unit of `before` and `after`.
+    #[serde(default)]
+    pub unit: Option<String>,
+    /// Where it stands.
+    pub place: String,
+    /// Without the series, where that was given.
+    #[serde(default)]
+    pub before: Option<f64>,
+    /// With it.
+    #[serde(default)]
+    pub after: Option<f64>,
+    /// By how many percent it rises.
+    pub change: f64,
+}
+
+/// What the count-only model gives for a mode on the calibrated mix: a cross-check.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRow {
+    /// The lab's name of the mode, or what it is where the lab has none.
+    pub design: String,
+    /// Where it stands.
+    pub place: String,
+    /// Mean events of three start values, default load.
+    pub events: f64,
+    /// Least and most, where given.
+    #[serde(default)]
+    pub events_range: Option<[f64; 2]>,
+    /// Thousands of allocations from blocks of another type.
+    pub mistyped_k: f64,
+    /// Percent of units that got a huge page: least and most.
+    pub huge: [f64; 2],
+    /// Mean events under the load that asks by `madvise`.
+    pub madv_events: f64,
+    /// Least and most, where given.
+    #[serde(default)]
+    pub madv_range: Option<[f64; 2]>,
+    /// Percent of units that got a huge page under that load.
+    pub madv_huge: f64,
+}
+
+/// What the count-only model gives on a mix: events of vanilla, and reductions in percent.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelMix {
+    /// The mix.
+    pub mix: String,
+    /// All of memory.
+    pub memory_gib: u64,
+    /// Where it stands.
+    pub place: String,
+    /// Events before the series.
+    pub vanilla: f64,
+    /// Reduction by the first patch.
+    pub patch_1: f64,
+    /// Reduction by the fourth alone, as Linux 5.0 had it.
+    pub patch_4_alone: f64,
+    /// Reduction by what was merged, as designed.
+    pub patches_1_4: f64,
+    /// Percent of units that got a huge page with what was merged.
+    #[serde(default)]
+    pub huge: Option<f64>,
+}
+
+impl Gorman2018 {
+    /// The row of a quantity under a configuration.
+    #[must_use]
+    pub fn result(&self, configuration: &str, what: Quantity) -> Option<&Published> {
+        self.results.iter().find(|row| row.configuration == configuration && row.what == what)
+    }
+
+    /// The published reduction of events of a configuration, in percent.
+    #[must_use]
+    pub fn reduction(&self, configuration: &str, column: Column) -> Option<f64> {
+        self.result(configuration, Quantity::Events)?.reduction(column)
+    }
+
+    /// The least and the largest published reduction of events of a column, over all configurations.
+    #[must_use]
+    pub fn reductions(&self, column: Column) -> Option<[f64; 2]> {
+        let rows = self.results.iter().filter(|row| row.what == Quantity::Events);
+        let all: Vec<f64> = rows.filter_map(|row| row.reduction(column)).collect();
+        let low = all.iter().copied().reduce(f64::min)?;
+        Some([low, all.into_iter().fold(low, f64::max)])
+    }
+}
+
+/// The figures around Gorman's "Fragmentation avoidance improvements".
+///
+/// # Panics
+/// Never in a build that passes its tests: the file is part of the binary.
+#[must_use]
+pub fn gorman_2018() -> Gorman2018 {
+    const TEXT: &str = include_str!("../../../../data/figures/gorman-2018.toml");
+    toml::from_str(TEXT).expect("a test reads the same text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIGURATIONS: [&str; 4] = ["s-default", "s-madv", "h-default", "h-madv"];
+
+    fn near(value: f64, claim: f64, unit: f64) -> bool {
+        (value - claim).abs() <= unit / 2.0 + 1e-9
+    }
+
+    #[test]
+    fn the_counts_give_the_reductions_that_the_document_states() {
+        let figures = gorman_2018();
+        let stated = [
+            ("s-default", [49.0, 97.7, 97.9]),
+            ("s-madv", [34.0, 95.4, 94.8]),
+            ("h-default", [7.0, 93.4, 94.6]),
+            ("h-madv", [11.0, 93.3, 93.6]),
+        ];
+        for (configuration, stated) in stated {
+            for (column, stated) in Column::ALL[1..].iter().zip(stated) {
+                // The commit rounds its own reductions to whole percent.
+                let unit = if *column == Column::Patch1 { 1.0 } else { 0.1 };
+                let computed = figures.reduction(configuration, *column).unwrap();
+                assert!(near(computed, stated, unit), "{configuration} {column:?}: {computed}");
+            }
+            assert_eq!(figures.reduction(configuration, Column::Vanilla), None);
+        }
+    }
+
+    #[test]
+    fn over_94_percent_is_a_summary_of_two_configurations_in_four() {
+        let figures = gorman_2018();
+        let mean = |column| {
+            let sum: f64 =
+                CONFIGURATIONS.iter().map(|id| figures.reduction(id, column).unwrap()).sum();
+            sum / 4.0
+        };
+        assert!(near(mean(Column::Patches14), 95.0, 0.1));
+        assert!(near(mean(Column::Patches15), 95.2, 0.1));
+        let above = |column| {
+            CONFIGURATIONS.iter().filter(|id| figures.reduction(id, column) > Some(94.0)).count()
+        };
+        assert_eq!((above(Column::Patches14), above(Column::Patches15)), (2, 3));
+        let [low, high] = figures.reductions(Column::Patches14).unwrap();
+        assert!(near(low, 93.3, 0.1) && near(high, 97.7, 0.1));
+    }
+
+    #[test]
+    fn what_mail_5_states_of_madvise_is_wrong() {
+        let figures = gorman_2018();
+        let [misstated] = &figures.misstatements[..] else { panic!("one is known") };
+        let computed = figures.reduction(&misstated.configuration, misstated.column).unwrap();
+        assert_eq!(misstated.stated, 99.7);
+        assert!(near(computed, 94.8, 0.1));
+        let merged = figures.reduction(&misstated.configuration, Column::Patches14).unwrap();
+        assert!(computed < merged, "patch 5 made it worse there");
+    }
+
+    #[test]
+    fn a_class_without_faults_is_no_sample_and_never_zero() {
+        let figures = gorman_2018();
+        let latency =
+            |row: &&Published| matches!(row.what, Quantity::BaseLatency | Quantity::HugeLatency);
+        let mut missing = 0;
+        for row in figures.results.iter().filter(latency) {
+            let share = figures.result(&row.configuration, Quantity::PercentageHuge).unwrap();
+            for column in Column::ALL {
+                let sample = row.column(column);
+                assert_ne!(sample, Sample::Value(0.0));
+                let empty = if row.what == Quantity::HugeLatency { 0.0 } else { 100.0 };
+                let has_none = share.column(column) == Sample::Value(empty);
+                assert_eq!(sample.value().is_none(), has_none, "{row:?}");
+                missing += usize::from(has_none);
+            }
+        }
+        assert_eq!(missing, 3);
+        assert_eq!(Sample::Missing(Missing::NoSample).to_string(), "no sample");
+    }
+
+    #[test]
+    fn requesters_add_up_to_the_events() {
+        let figures = gorman_2018();
+        for row in &figures.requesters {
+            let events = figures.result(&row.configuration, Quantity::Events).unwrap();
+            assert_eq!(events.column(row.column), Sample::Value(row.sum() as f64));
+        }
+        assert!(near(figures.requesters[0].shares()[1], 99.5, 0.1));
+    }
+
+    #[test]
+    fn every_configuration_has_every_quantity() {
+        let figures = gorman_2018();
+        let quantities = [
+            Quantity::Events,
+            Quantity::BaseLatency,
+            Quantity::HugeLatency,
+            Quantity::PercentageHuge,
+        ];
+        for id in CONFIGURATIONS {
+            assert!(quantities.iter().all(|what| figures.result(id, *what).is_some()), "{id}");
+            assert!(figures.stalls.iter().any(|row| row.configuration == id), "{id}");
+        }
+        assert_eq!(figures.results.len(), 16);
+    }
+
+    #[test]
+    fn later_figures_and_the_model_agree_with_themselves() {
+        let figures = gorman_2018();
+        for row in &figures.later {
+            let Some((before, after)) = row.before.zip(row.after) else { continue };
+            let change = 100.0 * (after - before) / before;
+            assert!((change - row.change).abs() < 0.06, "{} {}: {change}", row.series, row.what);
+        }
+        let model = |design: &str| figures.models.iter().find(|row| row.design == design).unwrap();
+        let [vanilla, patch_1, alone, merged] =
+            ["linux-4.20", "linux-4.20+patch1", "linux-5.0", "linux-4.20+patch4"].map(model);
+        let mix = figures.model_mixes.iter().find(|row| row.mix == "calibrated").unwrap();
+        for (row, stated) in
+            [(patch_1, mix.patch_1), (alone, mix.patch_4_alone), (merged, mix.patches_1_4)]
+        {
+            let computed = reduction(vanilla.events, row.events).unwrap();
+            assert!(near(computed, stated, 0.1), "{}: {computed}", row.design);
+        }
+        for row in &figures.models {
+            let [low, high] = row.events_range.unwrap_or([row.events; 2]);
+            assert!(low <= row.events && row.events <= high, "{}", row.design);
+        }
+    }
+
+    #[test]
+    fn a_reduction_from_nothing_is_none() {
+        assert_eq!(reduction(0.0, 0.0), None);
+        assert_eq!(reduction(200.0, 50.0), Some(75.0));
+        assert_eq!(reduction(100.0, 150.0), Some(-50.0));
+    }
+}
