@@ -1,4 +1,5 @@
-//! What Linux would trace (trace groups `vmalloc`, `kmem`, `compaction`, `vmscan`): engines tell an [`EventSink`] what they did.
+//! What Linux would trace (trace groups `vmalloc`, `kmem`, `compaction`, `vmscan`): engines tell an [`EventSink`] what
+//! they did.
 //!
 //! The default sink `()` ignores everything and costs nothing.
 

@@ -1,23 +1,22 @@
 //! The face: allocate, free, and what is asked of the whole machine.
 
-use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::attempt::Attempt;
 use super::boost::KernelRole;
-use super::compaction::ZoneCompaction;
+use super::build::Settings;
 use super::event::{PageCounters, PageEvent};
-use super::frames::{FrameIndex, Frames, Kind, Tag};
-use super::free_lists::FreeLists;
+use super::frames::{Frames, Kind, Tag};
 use super::kcompactd::KcompactdBox;
 use super::kswapd::KswapdBox;
-use super::map::{MapError, MemoryMap, NodeId, ZoneKind, ZoneMap};
+use super::map::{MapError, MemoryMap, NodeId, ZoneKind};
 use super::migratetype::Migratetype;
-use super::policy::{Choice, FragmentationPolicy};
+use super::policy::FragmentationPolicy;
 use super::request::PageRequest;
 use super::walk::{AllocFlags, Mark, Walk};
 use super::zone::{Watermarks, Zone, ZoneId};
+use super::zonelist::Zonelist;
 use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order, PageCount, Pfn};
@@ -73,6 +72,8 @@ pub enum PageConfigError {
     Map(MapError),
     /// `watermark_scale_factor` is not between 1 and 3000.
     WatermarkScaleFactor(u32),
+    /// The policy has no boost whose factor could be set.
+    NoBoost,
     /// No memory for the metadata.
     OutOfMetadata,
 }
@@ -84,6 +85,7 @@ impl fmt::Display for PageConfigError {
             PageConfigError::WatermarkScaleFactor(factor) => {
                 write!(f, "watermark_scale_factor is {factor}; it must be 1 to 3000")
             }
+            PageConfigError::NoBoost => f.write_str("the policy does not boost watermarks"),
             PageConfigError::OutOfMetadata => f.write_str("no memory for the metadata of frames"),
         }
     }
@@ -145,7 +147,7 @@ pub struct ZoneInfo {
 pub(super) struct Node {
     pub(super) id: NodeId,
     /// Zones to try, in order.
-    pub(super) zonelist: Vec<ZoneId>,
+    pub(super) zonelist: Zonelist,
     /// What kswapd was asked for.
     pub(super) kswapd: KswapdBox,
     /// What kcompactd was asked for.
@@ -165,100 +167,16 @@ pub struct PageAllocator<E: EventSink = ()> {
     pub(super) nodes: Vec<Node>,
     /// The node of each CPU, by rank.
     pub(super) cpu_nodes: Vec<NodeId>,
+    /// Whether the machine has a zone DMA32 at all, if only an empty one: `CONFIG_ZONE_DMA32`.
+    pub(super) has_dma32: bool,
     pub(super) policy: FragmentationPolicy,
     pub(super) role: KernelRole,
+    pub(super) settings: Settings,
     pub(super) counters: PageCounters,
     pub(super) events: E,
 }
 
-impl PageAllocator {
-    /// An allocator whose memory is all free.
-    ///
-    /// # Errors
-    /// [`PageConfigError`].
-    pub fn new(config: &PageConfig) -> Result<PageAllocator, PageConfigError> {
-        PageAllocator::with_events(config, ())
-    }
-}
-
 impl<E: EventSink> PageAllocator<E> {
-    /// The same, telling `events` what it does.
-    ///
-    /// # Errors
-    /// [`PageConfigError`].
-    pub fn with_events(config: &PageConfig, events: E) -> Result<Self, PageConfigError> {
-        let factor = config.watermark_scale_factor;
-        if !(1..=3000).contains(&factor) {
-            return Err(PageConfigError::WatermarkScaleFactor(factor));
-        }
-        let out = |_| PageConfigError::OutOfMetadata;
-        let mut pages = PageAllocator {
-            frames: Frames::new(&config.map).map_err(out)?,
-            zones: Vec::new(),
-            nodes: Vec::new(),
-            cpu_nodes: Vec::new(),
-            policy: config.policy,
-            role: config.role,
-            counters: PageCounters::default(),
-            events,
-        };
-        for (number, node) in config.map.nodes().iter().enumerate() {
-            let id = NodeId(number as u8);
-            let mut zonelist = Vec::new();
-            for zone in &node.zones {
-                pages.zones.try_reserve(1).map_err(out)?;
-                zonelist.try_reserve(1).map_err(out)?;
-                zonelist.insert(0, ZoneId(pages.zones.len() as u16));
-                pages.add_zone(id, zone).map_err(out)?;
-            }
-            pages.nodes.try_reserve(1).map_err(out)?;
-            pages.nodes.push(Node {
-                id,
-                zonelist,
-                kswapd: KswapdBox::default(),
-                kcompactd: KcompactdBox::default(),
-            });
-        }
-        pages.cpu_nodes.try_reserve(config.map.cpus().len()).map_err(out)?;
-        for cpu in config.map.cpus().iter() {
-            let of = |node: &super::map::NodeMap| node.cpus.contains(&cpu.id());
-            let node = config.map.nodes().iter().position(of).expect("the set is the nodes'");
-            pages.cpu_nodes.push(NodeId(node as u8));
-        }
-        Ok(pages)
-    }
-
-    fn add_zone(&mut self, node: NodeId, map: &ZoneMap) -> Result<(), TryReserveError> {
-        let id = ZoneId(self.zones.len() as u16);
-        let start = self.frames.index(map.span.start).unwrap_or(0);
-        let mut zone = Zone {
-            id,
-            node,
-            kind: map.kind,
-            start,
-            end: start + map.span.pages.0 as FrameIndex,
-            present: map.span.pages,
-            managed: map.span.pages,
-            lists: FreeLists::new(),
-            marks: Watermarks::default(),
-            boost: 0,
-            wake_for_boost: false,
-            reserve: [0; ZoneKind::COUNT],
-            reserved_high_atomic: 0,
-            grouping: true,
-            per_cpu: Vec::new(),
-            compaction: ZoneCompaction::default(),
-        };
-        if self.policy.choice == Choice::FullestBlock {
-            zone.lists.choose_by_fullness(zone.start, zone.end)?;
-        }
-        for frame in (zone.start..zone.end).rev() {
-            zone.free_block(&mut self.frames, frame, Order::ZERO);
-        }
-        self.zones.push(zone);
-        Ok(())
-    }
-
     /// Takes a block, or returns what else the request may try.
     ///
     /// # Errors

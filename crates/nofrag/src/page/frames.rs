@@ -166,6 +166,11 @@ impl Frames {
         self.tags[frame as usize] = tag;
     }
 
+    /// Makes the frames from `start` to before `end` present, as parts of blocks that are still to be tagged.
+    pub(super) fn set_inside(&mut self, start: FrameIndex, end: FrameIndex) {
+        self.tags[start as usize..end as usize].fill(Tag::INSIDE);
+    }
+
     /// The tags of `count` frames from `frame` on.
     pub(super) fn tags(&self, frame: FrameIndex, count: usize) -> &[Tag] {
         &self.tags[frame as usize..][..count]

@@ -1,10 +1,11 @@
 //! The memory that there is: nodes with distances, zones with holes.
 
+use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::cpu::CpuSet;
-use crate::units::{PageCount, Pfn};
+use crate::units::{Order, PageCount, Pfn};
 
 /// A node of the machine: memory and CPUs that are near to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +42,10 @@ impl NodeMask {
 
 /// More nodes than this are refused.
 pub const MAX_NODES: usize = 64;
+
+/// A node's distance to itself, and what its distance to others is when the firmware has no table.
+const LOCAL_DISTANCE: u8 = 10;
+const REMOTE_DISTANCE: u8 = 20;
 
 /// What a zone's memory can be used for, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +105,12 @@ pub struct PfnRange {
 }
 
 impl PfnRange {
+    /// From `start` to before `end`; empty if that is not behind it.
+    #[must_use]
+    pub const fn between(start: Pfn, end: Pfn) -> PfnRange {
+        PfnRange { start, pages: PageCount(end.0.saturating_sub(start.0)) }
+    }
+
     /// The frame behind the last one; saturates.
     #[must_use]
     pub const fn end(self) -> Pfn {
@@ -132,6 +143,30 @@ impl ZoneMap {
     pub const fn new(kind: ZoneKind, start: Pfn, pages: PageCount) -> ZoneMap {
         ZoneMap { kind, span: PfnRange { start, pages }, holes: Vec::new(), reserved: Vec::new() }
     }
+
+    /// The runs of frames that the allocator hands out, in ascending order, as far apart as they can be. Holes and
+    /// reservations must be in order, as those of a [`MemoryMap`] are.
+    pub(super) fn managed(&self) -> impl Iterator<Item = PfnRange> + '_ {
+        let mut at = self.span.start;
+        let (mut holes, mut reserved) = (self.holes.as_slice(), self.reserved.as_slice());
+        core::iter::from_fn(move || {
+            while at < self.span.end() {
+                let cut = match (holes.first(), reserved.first()) {
+                    (Some(hole), Some(taken)) if hole.start < taken.start => {
+                        holes.split_off_first()
+                    }
+                    (Some(_), None) => holes.split_off_first(),
+                    _ => reserved.split_off_first(),
+                };
+                let run = PfnRange::between(at, cut.map_or(self.span.end(), |cut| cut.start));
+                at = cut.map_or(self.span.end(), |cut| cut.end());
+                if run.pages.get() > 0 {
+                    return Some(run);
+                }
+            }
+            None
+        })
+    }
 }
 
 /// One node.
@@ -156,46 +191,54 @@ pub struct MemoryMap {
 pub enum MapError {
     /// More than [`MAX_NODES`] nodes, or none.
     NodeCount(usize),
-    /// The table of distances is not square, or a distance is below 10, which is a node's to itself.
+    /// The table of distances is not square, a node is not at distance 10 to itself, or another is nearer than that.
     Distances,
     /// A node has two zones of this kind.
     ZoneTwice(NodeId, ZoneKind),
-    /// Two zones, or two holes of one zone, share this frame.
+    /// Two zones share this frame, or two holes or reservations of one zone do.
     Overlap(Pfn),
     /// A hole or a reservation reaches beyond its zone here.
     OutsideZone(Pfn),
     /// A CPU belongs to two nodes.
     CpuTwice(u32),
-    /// More frames than 32-bit links can number.
+    /// More frames than 32-bit links can number, or frame numbers at the end of 64 bits.
     TooLarge,
     /// No memory for the lists.
     OutOfMetadata,
+}
+
+impl From<TryReserveError> for MapError {
+    fn from(_: TryReserveError) -> MapError {
+        MapError::OutOfMetadata
+    }
 }
 
 impl MemoryMap {
     /// The machine of these nodes. `distances` has a row per node, as in the firmware's table (10 is local); without
     /// rows every other node is at distance 20.
     ///
+    /// O(n log n) in zones, holes, reservations and CPUs.
+    ///
     /// # Errors
     /// [`MapError`] says what contradicts itself.
-    pub fn new(nodes: Vec<NodeMap>, distances: &[&[u8]]) -> Result<MemoryMap, MapError> {
+    pub fn new(mut nodes: Vec<NodeMap>, distances: &[&[u8]]) -> Result<MemoryMap, MapError> {
         if nodes.is_empty() || nodes.len() > MAX_NODES {
             return Err(MapError::NodeCount(nodes.len()));
         }
-        let ids = nodes.iter().flat_map(|node| node.cpus.iter().copied());
-        let cpus = CpuSet::new(ids).map_err(|_| MapError::OutOfMetadata)?;
-        let mut table = Vec::new();
-        table.try_reserve(nodes.len() * nodes.len()).map_err(|_| MapError::OutOfMetadata)?;
-        for from in 0..nodes.len() {
-            for to in 0..nodes.len() {
-                let given = distances.get(from).and_then(|row| row.get(to)).copied();
-                table.push(given.unwrap_or(if from == to { 10 } else { 20 }));
+        for (number, node) in nodes.iter_mut().enumerate() {
+            put_in_order(node);
+            if let Some(pair) = node.zones.windows(2).find(|pair| pair[0].kind == pair[1].kind) {
+                return Err(MapError::ZoneTwice(NodeId(number as u8), pair[0].kind));
             }
+            node.zones.iter().try_for_each(check_zone)?;
         }
-        Ok(MemoryMap { nodes, distances: table, cpus })
+        check_spans(&nodes)?;
+        let cpus = all_cpus(&nodes)?;
+        let distances = distance_table(nodes.len(), distances)?;
+        Ok(MemoryMap { nodes, distances, cpus })
     }
 
-    /// The nodes, in order.
+    /// The nodes, in order; their zones are lowest first, holes and reservations in ascending order.
     #[must_use]
     pub fn nodes(&self) -> &[NodeMap] {
         &self.nodes
@@ -210,8 +253,106 @@ impl MemoryMap {
     /// The distance between two nodes of the map; 255 if one is none of them.
     #[must_use]
     pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
-        self.distances.get(from.index() * self.nodes.len() + to.index()).copied().unwrap_or(255)
+        let count = self.nodes.len();
+        if from.index() >= count || to.index() >= count {
+            return u8::MAX;
+        }
+        self.distances[from.index() * count + to.index()]
     }
+}
+
+/// Sorts what a node consists of, and drops what is empty.
+fn put_in_order(node: &mut NodeMap) {
+    node.cpus.sort_unstable();
+    node.cpus.dedup();
+    node.zones.sort_unstable_by_key(|zone| zone.kind);
+    for zone in &mut node.zones {
+        for ranges in [&mut zone.holes, &mut zone.reserved] {
+            ranges.retain(|range| range.pages.get() > 0);
+            ranges.sort_unstable_by_key(|range| range.start);
+        }
+    }
+}
+
+/// Whether a zone's holes and reservations lie inside it, and apart from each other.
+fn check_zone(zone: &ZoneMap) -> Result<(), MapError> {
+    let mut cuts = Vec::new();
+    cuts.try_reserve_exact(zone.holes.len() + zone.reserved.len())?;
+    cuts.extend(zone.holes.iter().chain(&zone.reserved).copied());
+    for cut in &cuts {
+        if !zone.span.has(cut.start) {
+            return Err(MapError::OutsideZone(cut.start));
+        }
+        if cut.pages.get() > zone.span.end().0 - cut.start.0 {
+            return Err(MapError::OutsideZone(zone.span.end()));
+        }
+    }
+    check_apart(&mut cuts)
+}
+
+/// Whether all zones lie apart and their frames can be numbered.
+fn check_spans(nodes: &[NodeMap]) -> Result<(), MapError> {
+    let block = Order::MAX.pages();
+    let mut spans = Vec::new();
+    let mut frames: u64 = 0;
+    for zone in nodes.iter().flat_map(|node| &node.zones) {
+        let PfnRange { start, pages } = zone.span;
+        let end = start.0.checked_add(pages.get()).ok_or(MapError::TooLarge)?;
+        if end > u64::MAX - block {
+            return Err(MapError::TooLarge);
+        }
+        if pages.get() > 0 {
+            spans.try_reserve(1)?;
+            spans.push(zone.span);
+            // A span is rounded outwards to blocks, so that it may need up to two more of them.
+            frames = frames.saturating_add(pages.get()).saturating_add(2 * block);
+        }
+    }
+    if frames > u64::from(u32::MAX) {
+        return Err(MapError::TooLarge);
+    }
+    check_apart(&mut spans)
+}
+
+/// Whether no two of the ranges, none of which is empty, share a frame. Sorts them.
+fn check_apart(ranges: &mut [PfnRange]) -> Result<(), MapError> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    match ranges.windows(2).find(|pair| pair[0].has(pair[1].start)) {
+        Some(pair) => Err(MapError::Overlap(pair[1].start)),
+        None => Ok(()),
+    }
+}
+
+fn all_cpus(nodes: &[NodeMap]) -> Result<CpuSet, MapError> {
+    let mut ids = Vec::new();
+    ids.try_reserve_exact(nodes.iter().map(|node| node.cpus.len()).sum())?;
+    ids.extend(nodes.iter().flat_map(|node| node.cpus.iter().copied()));
+    ids.sort_unstable();
+    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(MapError::CpuTwice(pair[0]));
+    }
+    Ok(CpuSet::new(ids)?)
+}
+
+/// Distances row by row: those given, or the firmware's defaults.
+fn distance_table(count: usize, given: &[&[u8]]) -> Result<Vec<u8>, MapError> {
+    let is_square = given.len() == count && given.iter().all(|row| row.len() == count);
+    if !given.is_empty() && !is_square {
+        return Err(MapError::Distances);
+    }
+    let mut table = Vec::new();
+    table.try_reserve_exact(count * count)?;
+    for from in 0..count {
+        for to in 0..count {
+            let default = if from == to { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
+            let distance = given.get(from).map_or(default, |row| row[to]);
+            if distance < LOCAL_DISTANCE || from == to && distance != LOCAL_DISTANCE {
+                return Err(MapError::Distances);
+            }
+            table.push(distance);
+        }
+    }
+    Ok(table)
 }
 
 impl fmt::Display for MapError {
@@ -220,10 +361,14 @@ impl fmt::Display for MapError {
             MapError::NodeCount(count) => {
                 write!(f, "{count} nodes; there must be 1 to {MAX_NODES}")
             }
-            MapError::Distances => f.write_str("distances must be square and at least 10"),
+            MapError::Distances => {
+                f.write_str("distances must be square, 10 to the same node, and nowhere less")
+            }
             MapError::ZoneTwice(node, kind) => write!(f, "node {} has two zones {kind}", node.0),
             MapError::Overlap(pfn) => write!(f, "frame {pfn} belongs to two ranges"),
-            MapError::OutsideZone(pfn) => write!(f, "frame {pfn} of a hole is outside its zone"),
+            MapError::OutsideZone(pfn) => {
+                write!(f, "frame {pfn} is outside the zone that it is cut from")
+            }
             MapError::CpuTwice(cpu) => write!(f, "CPU {cpu} belongs to two nodes"),
             MapError::TooLarge => f.write_str("more frames than can be numbered"),
             MapError::OutOfMetadata => f.write_str("no memory for the map"),

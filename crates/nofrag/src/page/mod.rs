@@ -8,15 +8,16 @@
 //! fast path is [`PageAllocator::alloc`]; what it cannot serve becomes an [`Attempt`], which says step by step what to
 //! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
 //!
-//! Files, bottom up: `migratetype`, `request` and `map` (what there is, and what may be asked), `policy` (every
-//! difference between kernels), `event` (what is traced and counted), `frames` (what is known of each frame),
-//! `free_lists` and `fullness` (which of their blocks), `per_cpu`, `zone` (buddies), `boost`, `walk` (one pass over the
-//! zonelist), `allocator` (the face), `attempt` (the slow path), `owner` (what the owner
-//! of the pages does), `kswapd`, `compaction`, `kcompactd`.
+//! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
+//! `policy` (every difference between kernels), `event` (what is traced and counted), `frames` (what is known of each
+//! frame), `free_lists` and `fullness` (which of their blocks), `per_cpu`, `zone` (buddies), `boost`, `watermark` and
+//! `zonelist` (which zones may serve), `walk` (one pass over the zonelist), `allocator` (the face), `build` (how it is
+//! made), `attempt` (the slow path), `owner` (what the owner of the pages does), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
 mod boost;
+mod build;
 mod compaction;
 mod event;
 mod frames;
@@ -24,6 +25,7 @@ mod free_lists;
 mod fullness;
 mod kcompactd;
 mod kswapd;
+mod machines;
 mod map;
 mod migratetype;
 mod owner;
@@ -31,7 +33,9 @@ mod per_cpu;
 mod policy;
 mod request;
 mod walk;
+mod watermark;
 mod zone;
+mod zonelist;
 
 pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigError, ZoneInfo};
 pub use attempt::{Attempt, FailureReason, FailureReport, Next, Outcome};

@@ -19,6 +19,8 @@ pub struct FragmentationPolicy {
     pub boost: Option<Boost>,
     /// Patch 5: when a request waits for kswapd rather than mix.
     pub stall: Option<Stall>,
+    /// The most that the kernel's formula keeps free on its own, in KiB.
+    pub min_free_limit_kib: u32,
     /// What per-CPU lists hold.
     pub per_cpu: PerCpuRules,
     /// How compaction judges and works.
@@ -240,6 +242,7 @@ impl FragmentationPolicy {
         kswapd_flag: KswapdFlag::Absent,
         boost: None,
         stall: None,
+        min_free_limit_kib: 65_536,
         per_cpu: PerCpuRules::Single,
         compaction: COMPACTION,
         choice: Choice::Recent,

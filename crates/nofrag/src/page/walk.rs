@@ -79,9 +79,15 @@ impl<E: EventSink> PageAllocator<E> {
     pub(super) fn walk(&mut self, cpu: CpuId, request: &PageRequest, flags: AllocFlags) -> Walk {
         let node = request.node.unwrap_or_else(|| self.cpu_nodes[cpu.rank()]);
         let _ = flags.without(AllocFlags::CMA).has(AllocFlags::KSWAPD);
-        for index in 0..self.nodes[node.index()].zonelist.len() {
-            let id = self.nodes[node.index()].zonelist[index];
+        for index in 0..self.nodes[node.index()].zonelist.of(request).len() {
+            let id = self.nodes[node.index()].zonelist.of(request)[index];
             let zone = &mut self.zones[id.index()];
+            if !zone.is_allowed(request) {
+                continue;
+            }
+            if !zone.admits(request.order, request.zone, flags, self.policy.fixes) {
+                continue;
+            }
             let found = zone.take_smallest(&mut self.frames, request.order, request.migratetype);
             if let Some(frame) = found {
                 return Walk::Page(self.frames.pfn(frame));

@@ -1,0 +1,288 @@
+//! An allocator from a memory map, and the settings that can be changed while it runs.
+//!
+//! Memory enters the lists as the largest aligned blocks that fit between holes and reservations, in ascending order,
+//! so the work grows with the blocks and not with the frames (but for one tag a frame). All pageblocks begin movable.
+
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+
+use super::allocator::{MinFree, Node, PageAllocator, PageConfig, PageConfigError};
+use super::compaction::ZoneCompaction;
+use super::event::PageCounters;
+use super::frames::{FrameIndex, Frames};
+use super::free_lists::FreeLists;
+use super::kcompactd::KcompactdBox;
+use super::kswapd::KswapdBox;
+use super::map::{MemoryMap, NodeId, PfnRange, ZoneKind, ZoneMap};
+use super::migratetype::Migratetype;
+use super::per_cpu::PerCpuPages;
+use super::policy::{Boost, Choice, Fixes, Relist};
+use super::watermark;
+use super::zone::{Watermarks, Zone, ZoneId};
+use super::zonelist::zonelists;
+use crate::event::EventSink;
+use crate::units::{Order, PageCount};
+
+/// What the marks of all zones are made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    min_free: MinFree,
+    watermark_scale_factor: u32,
+    lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
+}
+
+impl PageAllocator {
+    /// An allocator whose memory is all free.
+    ///
+    /// # Errors
+    /// [`PageConfigError`].
+    pub fn new(config: &PageConfig) -> Result<PageAllocator, PageConfigError> {
+        PageAllocator::with_events(config, ())
+    }
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// The same, telling `events` what it does.
+    ///
+    /// # Errors
+    /// [`PageConfigError`].
+    pub fn with_events(config: &PageConfig, events: E) -> Result<Self, PageConfigError> {
+        check_scale(config.watermark_scale_factor)?;
+        let mut pages = PageAllocator::laid_out(config, events)
+            .map_err(|_: TryReserveError| PageConfigError::OutOfMetadata)?;
+        pages.recompute_reserves();
+        pages.recompute_marks();
+        pages.decide_grouping();
+        Ok(pages)
+    }
+
+    /// Everything but what the settings decide.
+    fn laid_out(config: &PageConfig, events: E) -> Result<Self, TryReserveError> {
+        let map = &config.map;
+        let mut frames = Frames::new(map)?;
+        let zones = zones(config, &mut frames)?;
+        let mut nodes = Vec::new();
+        nodes.try_reserve_exact(map.nodes().len())?;
+        for (number, zonelist) in zonelists(map, &zones)?.into_iter().enumerate() {
+            nodes.push(Node {
+                id: NodeId(number as u8),
+                zonelist,
+                kswapd: KswapdBox::default(),
+                kcompactd: KcompactdBox::default(),
+            });
+        }
+        let kinds = map.nodes().iter().flat_map(|node| &node.zones).map(|zone| zone.kind);
+        let has_dma32 = kinds.into_iter().any(|kind| kind == ZoneKind::Dma32);
+        Ok(PageAllocator {
+            frames,
+            zones,
+            nodes,
+            cpu_nodes: cpu_nodes(map)?,
+            has_dma32,
+            policy: config.policy,
+            role: config.role,
+            settings: Settings {
+                min_free: config.min_free,
+                watermark_scale_factor: config.watermark_scale_factor,
+                lowmem_reserve_ratio: config.lowmem_reserve_ratio,
+            },
+            counters: PageCounters::default(),
+            events,
+        })
+    }
+
+    /// Keeps so much free from now on (`min_free_kbytes`). The marks are computed anew.
+    pub fn set_min_free(&mut self, min_free: MinFree) {
+        self.settings.min_free = min_free;
+        self.recompute_marks();
+    }
+
+    /// Sets the distance between watermarks, in 1/10000 of a zone. The marks are computed anew.
+    ///
+    /// # Errors
+    /// [`PageConfigError::WatermarkScaleFactor`] outside 1 to 3000.
+    pub fn set_watermark_scale_factor(&mut self, factor: u32) -> Result<(), PageConfigError> {
+        check_scale(factor)?;
+        self.settings.watermark_scale_factor = factor;
+        self.recompute_marks();
+        Ok(())
+    }
+
+    /// Sets the most that marks rise after blocks were mixed, in 1/10000 of a zone's high mark; 0 is never
+    /// (`watermark_boost_factor`). What is boosted already stays so until kswapd is done.
+    ///
+    /// # Errors
+    /// [`PageConfigError::NoBoost`] if the policy has none.
+    pub fn set_boost_factor(&mut self, factor: u32) -> Result<(), PageConfigError> {
+        let boost = self.policy.boost.as_mut().ok_or(PageConfigError::NoBoost)?;
+        *boost = Boost { factor };
+        Ok(())
+    }
+
+    /// Sets what low zones keep from requests that could use higher ones, by zone kind; 0 keeps nothing.
+    pub fn set_lowmem_reserve_ratio(&mut self, ratio: [u32; ZoneKind::COUNT]) {
+        self.settings.lowmem_reserve_ratio = ratio;
+        self.recompute_reserves();
+    }
+
+    /// Pages that no process can count on (`totalreserve_pages`).
+    #[must_use]
+    pub fn total_reserve(&self) -> PageCount {
+        PageCount(self.zones.iter().map(Zone::total_reserve).sum())
+    }
+
+    fn recompute_reserves(&mut self) {
+        for node in 0..self.nodes.len() {
+            let node = self.nodes[node].id;
+            let mut managed = [0; ZoneKind::COUNT];
+            for zone in self.zones.iter().filter(|zone| zone.node == node) {
+                managed[zone.kind.index()] = zone.managed.get();
+            }
+            let reserve = watermark::lowmem_reserve(managed, self.settings.lowmem_reserve_ratio);
+            for zone in self.zones.iter_mut().filter(|zone| zone.node == node) {
+                zone.reserve = reserve[zone.kind.index()];
+            }
+        }
+    }
+
+    /// Makes all marks from the settings. Boosts end with it; without the fix for B-9 they are taken for a part of the
+    /// minimum before, and all marks above it stay too high for good.
+    fn recompute_marks(&mut self) {
+        let lowmem = self.lowmem();
+        let reserve = self.min_free_pages(lowmem);
+        let scale = self.settings.watermark_scale_factor;
+        for zone in &mut self.zones {
+            let boost = core::mem::take(&mut zone.boost);
+            let mut marks = watermark::marks(zone.kind, zone.managed.get(), reserve, lowmem, scale);
+            if !self.policy.fixes.has(Fixes::BOOST_ZEROED) {
+                marks.low += boost;
+                marks.high += boost;
+                marks.promo += boost;
+            }
+            zone.marks = marks;
+        }
+    }
+
+    /// Pages that the kernel itself can use.
+    fn lowmem(&self) -> u64 {
+        let low = self.zones.iter().filter(|zone| watermark::is_low(zone.kind));
+        low.map(|zone| zone.managed.get()).sum()
+    }
+
+    /// The reserve of the whole machine; never more than low memory.
+    fn min_free_pages(&self, lowmem: u64) -> u64 {
+        let formula = watermark::formula_pages(lowmem, u64::from(self.policy.min_free_limit_kib));
+        let pages = match self.settings.min_free {
+            MinFree::Formula => formula,
+            MinFree::HugePages => {
+                let low = |zone: &&Zone| watermark::is_low(zone.kind) && zone.managed.get() > 0;
+                let zones = self.zones.iter().filter(low).count() as u64;
+                formula.max(watermark::huge_page_reserve(zones, lowmem))
+            }
+            MinFree::Pages(pages) => pages,
+        };
+        pages.min(lowmem)
+    }
+
+    /// Groups pages by type if there is a pageblock for every type beyond the high marks.
+    fn decide_grouping(&mut self) {
+        let beyond = |zone: &Zone| zone.managed.get().saturating_sub(zone.marks.high);
+        let pages: u64 = self.zones.iter().map(beyond).sum();
+        let grouping = pages >= Order::PAGEBLOCK.pages() * Migratetype::COUNT as u64;
+        for zone in &mut self.zones {
+            zone.grouping = grouping;
+        }
+    }
+}
+
+fn check_scale(factor: u32) -> Result<(), PageConfigError> {
+    if (1..=3000).contains(&factor) {
+        Ok(())
+    } else {
+        Err(PageConfigError::WatermarkScaleFactor(factor))
+    }
+}
+
+/// All zones, by node and then lowest first, with their memory on their lists.
+fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReserveError> {
+    let map = &config.map;
+    let mut zones = Vec::new();
+    for (number, node) in map.nodes().iter().enumerate() {
+        for zone in &node.zones {
+            let id = ZoneId(zones.len() as u16);
+            zones.try_reserve(1)?;
+            let mut zone = empty_zone(id, NodeId(number as u8), zone, frames);
+            zone.per_cpu.try_reserve_exact(map.cpus().len())?;
+            zone.per_cpu.resize_with(map.cpus().len(), PerCpuPages::default);
+            if config.policy.choice == Choice::FullestBlock {
+                zone.lists.choose_by_fullness(zone.start, zone.end)?;
+            }
+            zones.push(zone);
+        }
+    }
+    for (zone, map) in zones.iter_mut().zip(map.nodes().iter().flat_map(|node| &node.zones)) {
+        for range in map.managed() {
+            fill(zone, frames, range);
+        }
+    }
+    Ok(zones)
+}
+
+fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone {
+    let sum = |ranges: &[PfnRange]| ranges.iter().map(|range| range.pages.get()).sum::<u64>();
+    let present = map.span.pages.get() - sum(&map.holes);
+    let start = frames.index(map.span.start).unwrap_or(0); // without frames, anywhere
+    Zone {
+        id,
+        node,
+        kind: map.kind,
+        start,
+        end: start + map.span.pages.get() as FrameIndex,
+        present: PageCount(present),
+        managed: PageCount(present - sum(&map.reserved)),
+        lists: FreeLists::new(),
+        marks: Watermarks::default(),
+        boost: 0,
+        wake_for_boost: false,
+        reserve: [0; ZoneKind::COUNT],
+        reserved_high_atomic: 0,
+        grouping: true,
+        per_cpu: Vec::new(),
+        compaction: ZoneCompaction::default(),
+    }
+}
+
+/// Frees a range of frames between which and the rest of the zone's memory there is a gap, or nothing.
+fn fill(zone: &mut Zone, frames: &mut Frames, range: PfnRange) {
+    let start = frames.index(range.start).expect("a zone's frames are known");
+    let end = start + range.pages.get() as FrameIndex;
+    frames.set_inside(start, end);
+    let mut frame = start;
+    while frame < end {
+        let order = largest_order(frame, end);
+        zone.lists.insert(frames, frame, order, Migratetype::Movable, Relist::Tail);
+        frame += order.pages() as FrameIndex;
+    }
+}
+
+/// The largest block that may begin at `frame` and ends at `end` or before.
+fn largest_order(frame: FrameIndex, end: FrameIndex) -> Order {
+    let aligned = frame.trailing_zeros();
+    let fits = (end - frame).ilog2();
+    let order = aligned.min(fits).min(u32::from(Order::MAX.get()));
+    Order::new(order as u8).expect("it is at most the largest")
+}
+
+/// The node of each CPU, by rank.
+fn cpu_nodes(map: &MemoryMap) -> Result<Vec<NodeId>, TryReserveError> {
+    let mut nodes = Vec::new();
+    nodes.try_reserve_exact(map.cpus().len())?;
+    nodes.resize(map.cpus().len(), NodeId(0));
+    for (number, node) in map.nodes().iter().enumerate() {
+        for &cpu in &node.cpus {
+            let cpu = map.cpus().get(cpu).expect("the set is the nodes'");
+            nodes[cpu.rank()] = NodeId(number as u8);
+        }
+    }
+    Ok(nodes)
+}

@@ -1,0 +1,112 @@
+//! Maps of common machines.
+
+use alloc::vec::Vec;
+
+use super::map::{MapError, MemoryMap, NodeMap, PfnRange, ZoneKind, ZoneMap};
+use crate::units::{Order, PageCount, Pfn};
+
+/// Frames that 24 address bits reach.
+const DMA_END: u64 = 0x1000;
+/// Frames of video memory and firmware below 1 MiB.
+const LEGACY: PfnRange = PfnRange { start: Pfn(0x9f), pages: PageCount(0x61) };
+/// Where memory ends below 4 GiB; devices are behind it.
+const GAP_START: u64 = 0xc_0000;
+/// Frames that 32 address bits reach.
+const DMA32_END: u64 = 0x10_0000;
+
+impl MemoryMap {
+    /// An x86-64 machine with one node and `pages` pages of memory, laid out as firmware does it: without frame 0 and
+    /// those below 1 MiB that belong to video memory, DMA up to 16 MiB, DMA32 up to 3 GiB with devices from there to
+    /// 4 GiB, and what is left in Normal behind them. CPUs are 0 to `cpus` - 1.
+    ///
+    /// # Errors
+    /// [`MapError::TooLarge`], [`MapError::OutOfMetadata`].
+    pub fn pc(pages: PageCount, cpus: u32) -> Result<MemoryMap, MapError> {
+        let below = pages.get().min(GAP_START);
+        let above = pages.get() - below;
+        let mut zones = Vec::new();
+        zones.try_reserve_exact(3)?;
+        let end = below.clamp(1, DMA_END);
+        let mut dma = ZoneMap::new(ZoneKind::Dma, Pfn(1), PageCount(end - 1));
+        let legacy = PfnRange::between(LEGACY.start, Pfn(LEGACY.end().0.min(end)));
+        push(&mut dma.holes, legacy)?;
+        zones.push(dma);
+        let end = if above > 0 { DMA32_END } else { below.max(DMA_END) };
+        let span = PfnRange::between(Pfn(DMA_END), Pfn(end));
+        let mut dma32 = ZoneMap::new(ZoneKind::Dma32, span.start, span.pages);
+        if above > 0 {
+            push(&mut dma32.holes, PfnRange::between(Pfn(GAP_START), Pfn(DMA32_END)))?;
+        }
+        zones.push(dma32);
+        zones.push(ZoneMap::new(ZoneKind::Normal, Pfn(DMA32_END), PageCount(above)));
+        one_node(zones, cpus)
+    }
+
+    /// One node of `pages` pages without holes, of which `dma32` thousandths, rounded down to blocks of the largest
+    /// order, are in DMA32 and the rest in Normal: the machine of the count model, spec/pages.md §9.1. CPUs are 0 to
+    /// `cpus` - 1.
+    ///
+    /// # Errors
+    /// [`MapError::TooLarge`], [`MapError::OutOfMetadata`].
+    pub fn uma(pages: PageCount, dma32: u32, cpus: u32) -> Result<MemoryMap, MapError> {
+        one_node(two_zones(pages, dma32)?, cpus)
+    }
+
+    /// `nodes` nodes of `pages` pages each, one behind the other and without holes. Node 0 is divided into DMA32 and
+    /// Normal as that of [`uma`](Self::uma); the others have Normal alone. Each node has `cpus` CPUs, numbered node by
+    /// node. All nodes are equally far from each other.
+    ///
+    /// # Errors
+    /// [`MapError::NodeCount`], [`MapError::TooLarge`], [`MapError::OutOfMetadata`].
+    pub fn numa(
+        nodes: usize,
+        pages: PageCount,
+        dma32: u32,
+        cpus: u32,
+    ) -> Result<MemoryMap, MapError> {
+        let mut list = Vec::new();
+        for number in 0..nodes.min(super::map::MAX_NODES + 1) as u32 {
+            let zones = if number == 0 {
+                two_zones(pages, dma32)?
+            } else {
+                let start = pages.get().checked_mul(u64::from(number)).ok_or(MapError::TooLarge)?;
+                let mut zones = Vec::new();
+                push(&mut zones, ZoneMap::new(ZoneKind::Normal, Pfn(start), pages))?;
+                zones
+            };
+            let first = number.checked_mul(cpus).ok_or(MapError::TooLarge)?;
+            push(&mut list, node(zones, first, cpus)?)?;
+        }
+        MemoryMap::new(list, &[])
+    }
+}
+
+fn two_zones(pages: PageCount, dma32: u32) -> Result<Vec<ZoneMap>, MapError> {
+    let share = u128::from(pages.get()) * u128::from(dma32.min(1000)) / 1000;
+    let low = share as u64 & !(Order::MAX.pages() - 1);
+    let mut zones = Vec::new();
+    zones.try_reserve_exact(2)?;
+    zones.push(ZoneMap::new(ZoneKind::Dma32, Pfn(0), PageCount(low)));
+    zones.push(ZoneMap::new(ZoneKind::Normal, Pfn(low), PageCount(pages.get() - low)));
+    Ok(zones)
+}
+
+fn one_node(zones: Vec<ZoneMap>, cpus: u32) -> Result<MemoryMap, MapError> {
+    let mut nodes = Vec::new();
+    push(&mut nodes, node(zones, 0, cpus)?)?;
+    MemoryMap::new(nodes, &[])
+}
+
+fn node(zones: Vec<ZoneMap>, first: u32, count: u32) -> Result<NodeMap, MapError> {
+    let end = first.checked_add(count).ok_or(MapError::TooLarge)?;
+    let mut cpus = Vec::new();
+    cpus.try_reserve_exact(count as usize)?;
+    cpus.extend(first..end);
+    Ok(NodeMap { cpus, zones })
+}
+
+fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), MapError> {
+    list.try_reserve(1)?;
+    list.push(item);
+    Ok(())
+}
