@@ -7,14 +7,15 @@ use super::attempt::Attempt;
 use super::boost::KernelRole;
 use super::build::Settings;
 use super::event::{PageCounters, PageEvent};
-use super::frames::{Frames, Kind, Tag};
+use super::frames::{FrameIndex, Frames, Kind, Tag};
 use super::kcompactd::KcompactdBox;
 use super::kswapd::KswapdBox;
 use super::map::{MapError, MemoryMap, NodeId, ZoneKind};
 use super::migratetype::Migratetype;
+use super::per_cpu::Slot;
 use super::policy::FragmentationPolicy;
-use super::request::PageRequest;
-use super::walk::{AllocFlags, Mark, Walk};
+use super::request::{PageRequest, RequestFlags};
+use super::walk::{AllocFlags, Mark, Path, Walk};
 use super::zone::{Watermarks, Zone, ZoneId};
 use super::zonelist::Zonelist;
 use crate::cpu::CpuId;
@@ -182,7 +183,7 @@ impl<E: EventSink> PageAllocator<E> {
     /// # Errors
     /// The [`Attempt`], when no zone has what is asked for above its low watermark.
     pub fn alloc(&mut self, _now: Nanos, cpu: CpuId, request: PageRequest) -> Result<Pfn, Attempt> {
-        let flags = AllocFlags::at(Mark::Low);
+        let flags = self.fast_flags(cpu, &request);
         let Walk::Page(pfn) = self.walk(cpu, &request, flags) else {
             return Err(Attempt { cpu, request });
         };
@@ -190,10 +191,23 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(pfn)
     }
 
+    fn fast_flags(&self, cpu: CpuId, request: &PageRequest) -> AllocFlags {
+        let flags = AllocFlags::at(Mark::Low);
+        let flags = match self.preferred_zone(cpu, request) {
+            Some(zone) => flags.with(self.fragment_flags(zone, request, Path::Fast)),
+            None => flags,
+        };
+        match request.flags.has(RequestFlags::CMA) {
+            true => flags.with(AllocFlags::CMA),
+            false => flags,
+        }
+    }
+
     /// Takes note of a block that leaves the allocator.
-    fn handed_out(&mut self, pfn: Pfn, request: &PageRequest) {
+    pub(super) fn handed_out(&mut self, pfn: Pfn, request: &PageRequest) {
         let PageRequest { order, migratetype, .. } = *request;
         self.counters.allocations[migratetype.index()] += 1;
+        self.count_mistyped(pfn, migratetype);
         self.events.record(Event::Page(PageEvent::Allocated { pfn, order, migratetype }));
     }
 
@@ -201,19 +215,70 @@ impl<E: EventSink> PageAllocator<E> {
     ///
     /// # Errors
     /// [`FreeError`]; nothing has changed then.
-    pub fn free(&mut self, _cpu: CpuId, pfn: Pfn) -> Result<(), FreeError> {
+    pub fn free(&mut self, cpu: CpuId, pfn: Pfn) -> Result<(), FreeError> {
+        let (frame, tag) = self.in_use(pfn)?;
+        let order = tag.order();
+        if tag.is_movable() {
+            self.frames.each_block(frame, order, |block, pages| block.movable -= pages);
+        }
+        if tag.kind() == Kind::Leaving {
+            self.frames.set_tag(frame, Tag::new(Kind::Left, order));
+        } else {
+            self.give(cpu, frame, order);
+        }
+        self.counters.frees += 1;
+        self.events.record(Event::Page(PageEvent::Freed { pfn, order }));
+        Ok(())
+    }
+
+    /// Puts a block that nobody uses any more where it can be taken again. Its pageblock's type says where: what comes
+    /// from a reserve goes to the movable pages, as far as CPUs keep it.
+    pub(super) fn give(&mut self, cpu: CpuId, frame: FrameIndex, order: Order) {
+        let id = self.zone_of(frame);
+        let migratetype = match self.frames.block(frame).migratetype {
+            Migratetype::HighAtomic | Migratetype::Cma => Migratetype::Movable,
+            other => other,
+        };
+        match Slot::of(order, migratetype, self.policy.per_cpu) {
+            Some(slot) => self.give_cached(cpu, id, frame, slot),
+            None => {
+                let zone = &mut self.zones[id.index()];
+                zone.free_block(&mut self.frames, frame, order, self.policy.fallback);
+            }
+        }
+    }
+
+    /// The zone of a frame that is not absent. O(zones).
+    pub(super) fn zone_of(&self, frame: FrameIndex) -> ZoneId {
+        let zone = self.zones.iter().find(|zone| zone.has(frame));
+        zone.expect("a frame with memory lies in a zone").id
+    }
+
+    /// The head of the block in use at `pfn`.
+    fn in_use(&self, pfn: Pfn) -> Result<(FrameIndex, Tag), FreeError> {
         let frame = self.frames.index(pfn).ok_or(FreeError::Unknown(pfn))?;
         let tag = self.frames.tag(frame);
         match tag.kind() {
-            Kind::Used => {}
-            Kind::Absent => return Err(FreeError::Unknown(pfn)),
-            _ => return Err(FreeError::DoubleFree(pfn)),
+            Kind::Used | Kind::Leaving => Ok((frame, tag)),
+            Kind::Absent => Err(FreeError::Unknown(pfn)),
+            Kind::Free | Kind::PerCpu | Kind::Target | Kind::Left => {
+                Err(FreeError::DoubleFree(pfn))
+            }
+            Kind::Inside => Err(self.inside(pfn, frame)),
         }
-        let zone = self.zones.iter_mut().find(|zone| zone.has(frame)).expect("it was handed out");
-        zone.free_block(&mut self.frames, frame, tag.order());
-        self.counters.frees += 1;
-        self.events.record(Event::Page(PageEvent::Freed { pfn, order: tag.order() }));
-        Ok(())
+    }
+
+    /// Why a frame in the middle of a block cannot be given back.
+    fn inside(&self, pfn: Pfn, frame: FrameIndex) -> FreeError {
+        let heads = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
+        let is_head = |&head: &FrameIndex| {
+            !matches!(self.frames.tag(head).kind(), Kind::Inside | Kind::Absent)
+        };
+        let head = heads.into_iter().find(is_head).expect("a block begins before the frame");
+        match self.frames.tag(head).kind() {
+            Kind::Used | Kind::Leaving => FreeError::NotAHead { head: self.frames.pfn(head) },
+            _ => FreeError::DoubleFree(pfn),
+        }
     }
 
     /// Says whether the content of the block in use at `pfn` may be moved. It may not until the owner says so: a page
@@ -222,12 +287,17 @@ impl<E: EventSink> PageAllocator<E> {
     /// # Errors
     /// [`FreeError`] when no block in use begins there.
     pub fn set_movable(&mut self, pfn: Pfn, movable: bool) -> Result<(), FreeError> {
-        let frame = self.frames.index(pfn).ok_or(FreeError::Unknown(pfn))?;
-        let tag = self.frames.tag(frame);
-        if tag.kind() != Kind::Used {
-            return Err(FreeError::DoubleFree(pfn));
+        let (frame, tag) = self.in_use(pfn)?;
+        if tag.is_movable() != movable {
+            let order = tag.order();
+            match movable {
+                true => self.frames.each_block(frame, order, |block, pages| block.movable += pages),
+                false => {
+                    self.frames.each_block(frame, order, |block, pages| block.movable -= pages)
+                }
+            }
+            self.frames.set_tag(frame, tag.with_movable(movable));
         }
-        self.frames.set_tag(frame, Tag::with_movable(tag, movable));
         Ok(())
     }
 

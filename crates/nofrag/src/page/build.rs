@@ -9,13 +9,14 @@ use alloc::vec::Vec;
 use super::allocator::{MinFree, Node, PageAllocator, PageConfig, PageConfigError};
 use super::compaction::ZoneCompaction;
 use super::event::PageCounters;
+use super::fallback::Grouping;
 use super::frames::{FrameIndex, Frames};
 use super::free_lists::FreeLists;
 use super::kcompactd::KcompactdBox;
 use super::kswapd::KswapdBox;
 use super::map::{MemoryMap, NodeId, PfnRange, ZoneKind, ZoneMap};
 use super::migratetype::Migratetype;
-use super::per_cpu::PerCpuPages;
+use super::per_cpu::{Bounds, PerCpuPages};
 use super::policy::{Boost, Choice, Fixes, Relist};
 use super::watermark;
 use super::zone::{Watermarks, Zone, ZoneId};
@@ -188,7 +189,8 @@ impl<E: EventSink> PageAllocator<E> {
     fn decide_grouping(&mut self) {
         let beyond = |zone: &Zone| zone.managed.get().saturating_sub(zone.marks.high);
         let pages: u64 = self.zones.iter().map(beyond).sum();
-        let grouping = pages >= Order::PAGEBLOCK.pages() * Migratetype::COUNT as u64;
+        let enough = pages >= Order::PAGEBLOCK.pages() * Migratetype::COUNT as u64;
+        let grouping = if enough { Grouping::ByType } else { Grouping::Off };
         for zone in &mut self.zones {
             zone.grouping = grouping;
         }
@@ -212,8 +214,8 @@ fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReser
             let id = ZoneId(zones.len() as u16);
             zones.try_reserve(1)?;
             let mut zone = empty_zone(id, NodeId(number as u8), zone, frames);
-            zone.per_cpu.try_reserve_exact(map.cpus().len())?;
-            zone.per_cpu.resize_with(map.cpus().len(), PerCpuPages::default);
+            zone.per_cpu = PerCpuPages::of(map.cpus().len())?;
+            zone.per_cpu_bounds = Bounds::of(zone.managed, config.policy.per_cpu);
             if config.policy.choice == Choice::FullestBlock {
                 zone.lists.choose_by_fullness(zone.start, zone.end)?;
             }
@@ -246,8 +248,9 @@ fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone 
         wake_for_boost: false,
         reserve: [0; ZoneKind::COUNT],
         reserved_high_atomic: 0,
-        grouping: true,
+        grouping: Grouping::ByType,
         per_cpu: Vec::new(),
+        per_cpu_bounds: Bounds::default(),
         compaction: ZoneCompaction::default(),
     }
 }

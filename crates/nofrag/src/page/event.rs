@@ -157,12 +157,22 @@ pub struct PageCounters {
     pub compact_failures: u64,
     /// Requests that failed, by order.
     pub failures: [u64; Order::COUNT],
-    /// Times that the free lists were visited for a refill, and single blocks taken from them: the work under the
+    /// Searches of the free lists, those that found nothing included, and drains of per-CPU lists: the work under the
     /// zone lock.
     pub list_visits: u64,
 }
 
 impl PageCounters {
+    pub(super) fn count_extfrag(&mut self, event: &ExtFrag) {
+        let (to, from) = (event.alloc_migratetype.index(), event.fallback_migratetype.index());
+        if event.fragmenting() {
+            self.extfrag[to][from] += 1;
+            self.serious[to] += u64::from(event.serious());
+        } else {
+            self.conversions += 1;
+        }
+    }
+
     /// External fragmentation events as the document counts them: free blocks below a pageblock.
     #[must_use]
     pub fn events(&self) -> u64 {

@@ -2,17 +2,75 @@
 
 use alloc::collections::TryReserveError;
 
+use super::fallback::Supply;
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use super::fullness::Fullness;
 use super::migratetype::Migratetype;
 use super::policy::Relist;
 use crate::units::Order;
 
+/// Free blocks of one kind, doubly linked through the frames where they begin.
 #[derive(Clone, Copy, Debug)]
-struct List {
+pub(super) struct List {
     head: FrameIndex,
     tail: FrameIndex,
     len: u32,
+}
+
+impl List {
+    pub(super) const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+
+    /// How many blocks.
+    pub(super) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The block that is taken first.
+    pub(super) fn first(&self) -> Option<FrameIndex> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// The block that has waited longest, if all came to the head.
+    pub(super) fn last(&self) -> Option<FrameIndex> {
+        (self.tail != NONE).then_some(self.tail)
+    }
+
+    /// Puts a block that is on no list at an end.
+    pub(super) fn push(&mut self, frames: &mut Frames, frame: FrameIndex, end: Relist) {
+        self.len += 1;
+        let (links, next) = match end {
+            Relist::Head => ([NONE, self.head], &mut self.head),
+            Relist::Tail => ([self.tail, NONE], &mut self.tail),
+        };
+        let neighbour = core::mem::replace(next, frame);
+        *frames.links_mut(frame) = links;
+        match (neighbour, end) {
+            (NONE, Relist::Head) => self.tail = frame,
+            (NONE, Relist::Tail) => self.head = frame,
+            (_, Relist::Head) => frames.links_mut(neighbour)[0] = frame,
+            (_, Relist::Tail) => frames.links_mut(neighbour)[1] = frame,
+        }
+    }
+
+    /// Takes a block off the list.
+    pub(super) fn unlink(&mut self, frames: &mut Frames, frame: FrameIndex) {
+        self.len -= 1;
+        let [before, behind] = frames.links(frame);
+        if before == NONE {
+            self.head = behind;
+        } else {
+            frames.links_mut(before)[1] = behind;
+        }
+        if behind == NONE {
+            self.tail = before;
+        } else {
+            frames.links_mut(behind)[0] = before;
+        }
+    }
 }
 
 /// Free blocks by order and type.
@@ -21,19 +79,21 @@ pub(super) struct FreeLists {
     lists: [[List; Migratetype::COUNT]; Order::COUNT],
     /// Free pages on the lists of each type.
     pages: [u64; Migratetype::COUNT],
-    /// For each type a bit per order whose list is not empty.
-    orders: [u16; Migratetype::COUNT],
+    /// Those that requests can have: all but isolated ones.
+    available: u64,
+    /// Which lists are not empty.
+    supply: Supply,
     /// Where the policy chooses by fullness.
     fullness: Option<Fullness>,
 }
 
 impl FreeLists {
     pub(super) const fn new() -> FreeLists {
-        const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
         FreeLists {
-            lists: [[EMPTY; Migratetype::COUNT]; Order::COUNT],
+            lists: [[List::EMPTY; Migratetype::COUNT]; Order::COUNT],
             pages: [0; Migratetype::COUNT],
-            orders: [0; Migratetype::COUNT],
+            available: 0,
+            supply: Supply([0; Migratetype::COUNT]),
             fullness: None,
         }
     }
@@ -69,9 +129,14 @@ impl FreeLists {
         })
     }
 
-    /// Pages on all lists.
+    /// Pages on all lists but those of isolated blocks, which nobody can have.
     pub(super) fn total(&self) -> u64 {
-        self.pages.iter().sum()
+        self.available
+    }
+
+    /// Which lists are not empty.
+    pub(super) fn supply(&self) -> Supply {
+        self.supply
     }
 
     /// Pages on the lists of a type.
@@ -91,13 +156,12 @@ impl FreeLists {
 
     /// The first block of a list.
     pub(super) fn first(&self, order: Order, migratetype: Migratetype) -> Option<FrameIndex> {
-        let head = self.lists[order.index()][migratetype.index()].head;
-        (head != NONE).then_some(head)
+        self.lists[order.index()][migratetype.index()].first()
     }
 
     /// The orders from `least` up of which the type has a free block, as a set of bits.
     pub(super) fn orders(&self, migratetype: Migratetype, least: Order) -> u16 {
-        self.orders[migratetype.index()] & (u16::MAX << least.get())
+        self.supply.0[migratetype.index()] & (u16::MAX << least.get())
     }
 
     /// The smallest order from `least` up of which the type has a free block.
@@ -118,32 +182,14 @@ impl FreeLists {
         frames.set_listed(frame, migratetype);
         frames.count_free(frame, order);
         self.pages[migratetype.index()] += order.pages();
-        self.orders[migratetype.index()] |= 1 << order.get();
         if let Some(fullness) = &mut self.fullness {
             fullness.listed(frame, order, migratetype);
         }
-        let list = &mut self.lists[order.index()][migratetype.index()];
-        list.len += 1;
-        match end {
-            Relist::Head => {
-                *frames.links_mut(frame) = [NONE, list.head];
-                if list.head == NONE {
-                    list.tail = frame;
-                } else {
-                    frames.links_mut(list.head)[0] = frame;
-                }
-                list.head = frame;
-            }
-            Relist::Tail => {
-                *frames.links_mut(frame) = [list.tail, NONE];
-                if list.tail == NONE {
-                    list.head = frame;
-                } else {
-                    frames.links_mut(list.tail)[1] = frame;
-                }
-                list.tail = frame;
-            }
+        if migratetype != Migratetype::Isolate {
+            self.available += order.pages();
         }
+        self.supply.0[migratetype.index()] |= 1 << order.get();
+        self.lists[order.index()][migratetype.index()].push(frames, frame, end);
     }
 
     /// Takes the free block at `frame` off its list. Its tag is the caller's to change.
@@ -160,21 +206,13 @@ impl FreeLists {
         if let Some(fullness) = &mut self.fullness {
             fullness.unlisted(frame, order, migratetype);
         }
-        let [before, behind] = frames.links(frame);
+        if migratetype != Migratetype::Isolate {
+            self.available -= order.pages();
+        }
         let list = &mut self.lists[order.index()][migratetype.index()];
-        list.len -= 1;
-        if list.len == 0 {
-            self.orders[migratetype.index()] &= !(1 << order.get());
-        }
-        if before == NONE {
-            list.head = behind;
-        } else {
-            frames.links_mut(before)[1] = behind;
-        }
-        if behind == NONE {
-            list.tail = before;
-        } else {
-            frames.links_mut(behind)[0] = before;
+        list.unlink(frames, frame);
+        if list.is_empty() {
+            self.supply.0[migratetype.index()] &= !(1 << order.get());
         }
         (order, migratetype)
     }

@@ -10,9 +10,10 @@
 //!
 //! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
 //! `policy` (every difference between kernels), `event` (what is traced and counted), `frames` (what is known of each
-//! frame), `free_lists` and `fullness` (which of their blocks), `per_cpu`, `zone` (buddies), `boost`, `watermark` and
-//! `zonelist` (which zones may serve), `walk` (one pass over the zonelist), `allocator` (the face), `build` (how it is
-//! made), `attempt` (the slow path), `owner` (what the owner of the pages does), `kswapd`, `compaction`, `kcompactd`.
+//! frame), `free_lists` and `fullness` (which of their blocks), `zone` (buddies), `fallback` (what a request may take
+//! from other types), `steal` (taking it), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve),
+//! `walk` (one pass over the zonelist), `allocator` (the face), `build` (how it is made), `attempt` (the slow path),
+//! `owner` (what the owner of the pages does), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
@@ -20,6 +21,7 @@ mod boost;
 mod build;
 mod compaction;
 mod event;
+mod fallback;
 mod frames;
 mod free_lists;
 mod fullness;
@@ -32,6 +34,7 @@ mod owner;
 mod per_cpu;
 mod policy;
 mod request;
+mod steal;
 mod walk;
 mod watermark;
 mod zone;

@@ -1,11 +1,17 @@
 //! One pass over a request's zonelist (`get_page_from_freelist`), under flags that say what it may do.
 
 use super::allocator::PageAllocator;
-use super::request::PageRequest;
-use super::zone::ZoneId;
+use super::frames::FrameIndex;
+use super::map::{NodeId, ZoneKind};
+use super::migratetype::Migratetype;
+use super::per_cpu::Slot;
+use super::policy::{Fixes, KswapdFlag, Spread};
+use super::request::{PageRequest, RequestFlags};
+use super::steal::{Rung, Taken, Wanted};
+use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
 use crate::event::EventSink;
-use crate::units::Pfn;
+use crate::units::{Order, Pfn};
 
 /// What a pass may do: Linux's `ALLOC_*` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +50,9 @@ impl AllocFlags {
     /// May take from CMA blocks.
     pub(super) const CMA: u16 = 1 << 7;
 
+    /// No watermark holds.
+    pub(super) const NO_WATERMARKS: AllocFlags = AllocFlags { mark: None, bits: 0 };
+
     pub(super) const fn at(mark: Mark) -> AllocFlags {
         AllocFlags { mark: Some(mark), bits: 0 }
     }
@@ -61,38 +70,155 @@ impl AllocFlags {
     }
 }
 
-/// How a pass ended.
+/// Which path of the allocator a pass is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    /// The first pass.
+    Fast,
+    /// Those that follow reclaim, compaction and waiting.
+    Slow,
+}
+
+/// How the passes over a zonelist ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walk {
     /// With a block.
     Page(Pfn),
     /// No zone had it.
     Exhausted,
-    /// This zone had it, but a small block of another type was spared (patch 5).
+    /// No zone had it, and the request shall wait for kswapd before it mixes types (patch 5): on this zone, its first.
     Spared(ZoneId),
     /// No zone may serve the request.
     NoZone,
 }
 
+/// How one pass ended.
+enum Pass {
+    Block(FrameIndex),
+    Exhausted,
+    /// At a zone of another node than the first one's.
+    LeftNode,
+    NoZone,
+}
+
 impl<E: EventSink> PageAllocator<E> {
-    /// Goes over the zonelist once, or twice when `NO_FRAGMENT` has to be given up.
+    /// The node that a request begins with.
+    pub(super) fn home(&self, cpu: CpuId, request: &PageRequest) -> NodeId {
+        request.node.unwrap_or_else(|| self.cpu_nodes[cpu.rank()])
+    }
+
+    /// The first zone of the request's zonelist (`preferred_zoneref`).
+    pub(super) fn preferred_zone(&self, cpu: CpuId, request: &PageRequest) -> Option<ZoneId> {
+        let node = self.nodes.get(self.home(cpu, request).index())?;
+        let is_allowed = |id: &ZoneId| self.zones[id.index()].is_allowed(request);
+        node.zonelist.of(request).iter().copied().find(is_allowed)
+    }
+
+    /// What patches 1 and 3 add to the flags of a pass: not to mix types, and whether kswapd may be woken
+    /// (`alloc_flags_nofragment`). `path` says for which pass.
+    pub(super) fn fragment_flags(
+        &self,
+        preferred: ZoneId,
+        request: &PageRequest,
+        path: Path,
+    ) -> u16 {
+        let fixed = self.policy.fixes.has(Fixes::FLAGS_WITHOUT_DMA32);
+        let layout = fixed || self.has_dma32;
+        let carried = self.policy.kswapd_flag == KswapdFlag::Carried
+            && request.flags.has(RequestFlags::KSWAPD_RECLAIM);
+        let kswapd = carried && (layout || path == Path::Slow);
+        let spread = layout
+            && match self.policy.spread {
+                Spread::Off | Spread::Lost => false,
+                Spread::FastPath => path == Path::Fast && self.can_spread(preferred),
+                Spread::EveryRequest => true,
+            };
+        let flag = |set: bool, flag: u16| if set { flag } else { 0 };
+        flag(kswapd, AllocFlags::KSWAPD) | flag(spread, AllocFlags::NO_FRAGMENT)
+    }
+
+    /// Whether a request should rather use the zone below its first one than mix types: from Normal to DMA32. Pressure
+    /// on lower memory is worse than fragmentation, and DMA is too small to help.
+    fn can_spread(&self, preferred: ZoneId) -> bool {
+        let zone = &self.zones[preferred.index()];
+        let below = |other: &Zone| {
+            other.node == zone.node && other.kind == ZoneKind::Dma32 && other.managed.0 > 0
+        };
+        zone.kind == ZoneKind::Normal && (self.nodes.len() == 1 || self.zones.iter().any(below))
+    }
+
+    /// Goes over the zonelist, and again when `NO_FRAGMENT` has to be given up: because the walk would leave the node,
+    /// and locality is worth more, or because no zone can keep it. `EveryRequest` keeps it; only the slow path gives it
+    /// up.
     pub(super) fn walk(&mut self, cpu: CpuId, request: &PageRequest, flags: AllocFlags) -> Walk {
-        let node = request.node.unwrap_or_else(|| self.cpu_nodes[cpu.rank()]);
-        let _ = flags.without(AllocFlags::CMA).has(AllocFlags::KSWAPD);
-        for index in 0..self.nodes[node.index()].zonelist.of(request).len() {
-            let id = self.nodes[node.index()].zonelist.of(request)[index];
-            let zone = &mut self.zones[id.index()];
+        let mut flags = flags;
+        loop {
+            let ended = self.pass(cpu, request, flags);
+            match ended {
+                Pass::Block(frame) => return Walk::Page(self.frames.pfn(frame)),
+                Pass::NoZone => return Walk::NoZone,
+                Pass::Exhausted | Pass::LeftNode if flags.has(AllocFlags::FRAGMENT_STALL) => {
+                    let first = self.preferred_zone(cpu, request);
+                    return first.map_or(Walk::NoZone, Walk::Spared);
+                }
+                Pass::Exhausted if !self.may_give_up_spread(flags) => return Walk::Exhausted,
+                Pass::Exhausted | Pass::LeftNode => {
+                    flags = flags.without(AllocFlags::NO_FRAGMENT);
+                    self.counters.spread_given_up += 1;
+                }
+            }
+        }
+    }
+
+    fn may_give_up_spread(&self, flags: AllocFlags) -> bool {
+        flags.has(AllocFlags::NO_FRAGMENT) && self.policy.spread != Spread::EveryRequest
+    }
+
+    fn pass(&mut self, cpu: CpuId, request: &PageRequest, flags: AllocFlags) -> Pass {
+        let home = self.home(cpu, request).index();
+        let stays = self.may_give_up_spread(flags) || flags.has(AllocFlags::FRAGMENT_STALL);
+        let mut first = None;
+        for index in 0..self.nodes.get(home).map_or(0, |node| node.zonelist.of(request).len()) {
+            let id = self.nodes[home].zonelist.of(request)[index];
+            let zone = &self.zones[id.index()];
             if !zone.is_allowed(request) {
                 continue;
+            }
+            if *first.get_or_insert(zone.node) != zone.node && stays {
+                return Pass::LeftNode;
             }
             if !zone.admits(request.order, request.zone, flags, self.policy.fixes) {
                 continue;
             }
-            let found = zone.take_smallest(&mut self.frames, request.order, request.migratetype);
-            if let Some(frame) = found {
-                return Walk::Page(self.frames.pfn(frame));
+            let PageRequest { order, migratetype, .. } = *request;
+            let wanted = Wanted { zone: id, order, migratetype, flags };
+            let taken = self.take(cpu, wanted);
+            self.wake_boosted(id);
+            if let Taken::Block(frame) = taken {
+                return Pass::Block(frame);
             }
         }
-        Walk::Exhausted
+        if first.is_some() { Pass::Exhausted } else { Pass::NoZone }
+    }
+
+    /// Takes a block from a zone: from the CPU's lists if they hold such blocks, else from the zone's (`rmqueue`).
+    fn take(&mut self, cpu: CpuId, wanted: Wanted) -> Taken {
+        let reserve = wanted.flags.has(AllocFlags::HIGH_ATOMIC) && wanted.order > Order::ZERO;
+        if !reserve
+            && let Some(slot) = Slot::of(wanted.order, wanted.migratetype, self.policy.per_cpu)
+        {
+            return self.take_cached(cpu, wanted, slot);
+        }
+        if reserve && let Some(frame) = self.take_from(wanted, Migratetype::HighAtomic) {
+            return Taken::Block(frame);
+        }
+        let taken = self.take_block(wanted, &mut Rung::default());
+        match taken {
+            Taken::Nothing if wanted.flags.has(AllocFlags::OOM) => {
+                let kept = self.take_from(wanted, Migratetype::HighAtomic);
+                kept.map_or(taken, Taken::Block)
+            }
+            _ => taken,
+        }
     }
 }

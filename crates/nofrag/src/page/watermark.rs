@@ -113,7 +113,7 @@ fn usable(lists: &FreeLists, flags: AllocFlags) -> u64 {
     let may_dig = flags.has(AllocFlags::HIGH_ATOMIC) || rights.iter().any(|&bit| flags.has(bit));
     let kept = if may_dig { 0 } else { lists.pages(Migratetype::HighAtomic) };
     let lent = if flags.has(AllocFlags::CMA) { 0 } else { lists.pages(Migratetype::Cma) };
-    lists.total() - lists.pages(Migratetype::Isolate) - kept - lent
+    lists.total() - kept - lent
 }
 
 /// How far down the flags may go.

@@ -2,11 +2,13 @@
 
 use alloc::vec::Vec;
 
+use super::fallback::{Extent, Grouping, Surroundings};
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag, buddy};
 use super::free_lists::FreeLists;
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
-use super::policy::Relist;
+use super::per_cpu::{Bounds, PerCpuPages};
+use super::policy::{FallbackRules, Relist};
 use crate::units::{Order, PageCount};
 
 /// A zone among all zones of the machine: by node, then lowest kind first.
@@ -57,9 +59,11 @@ pub(super) struct Zone {
     /// Pages in HIGHATOMIC blocks.
     pub(super) reserved_high_atomic: u64,
     /// Whether pages are grouped by type at all.
-    pub(super) grouping: bool,
+    pub(super) grouping: Grouping,
     /// By CPU rank.
-    pub(super) per_cpu: Vec<super::per_cpu::PerCpuPages>,
+    pub(super) per_cpu: Vec<PerCpuPages>,
+    /// How many blocks the per-CPU lists exchange with the free lists at once, and how many they hold at most.
+    pub(super) per_cpu_bounds: Bounds,
     pub(super) compaction: super::compaction::ZoneCompaction,
 }
 
@@ -69,22 +73,88 @@ impl Zone {
         self.start <= frame && frame < self.end
     }
 
-    /// Frees a block into the lists, merging it with its buddies.
-    pub(super) fn free_block(&mut self, frames: &mut Frames, frame: FrameIndex, order: Order) {
+    /// Frees a block into the lists, merging it with its buddies. Under strict lists a block of several pageblocks is
+    /// freed by pageblock, because their types may differ.
+    pub(super) fn free_block(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+        order: Order,
+        rules: FallbackRules,
+    ) {
+        if order <= Order::PAGEBLOCK || rules == FallbackRules::Loose {
+            return self.free_merging(frames, frame, order, rules);
+        }
+        for part in 0..order.pages() / Order::PAGEBLOCK.pages() {
+            let start = frame + (part * Order::PAGEBLOCK.pages()) as FrameIndex;
+            self.free_merging(frames, start, Order::PAGEBLOCK, rules);
+        }
+    }
+
+    fn free_merging(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+        order: Order,
+        rules: FallbackRules,
+    ) {
         let migratetype = frames.block(frame).migratetype;
         let (mut frame, mut order) = (frame, order);
+        frames.set_tag(frame, Tag::INSIDE);
         while let Some(larger) = order.larger() {
             let other = buddy(frame, order);
-            let tag = if self.has(other) { frames.tag(other) } else { Tag::ABSENT };
-            if tag.kind() != Kind::Free || tag.order() != order {
+            if !self.is_free_at(frames, other, order) {
+                break;
+            }
+            if order >= Order::PAGEBLOCK
+                && !self.join_types(frames, other, order, migratetype, rules)
+            {
                 break;
             }
             self.lists.remove(frames, other);
-            frames.set_tag(frame.max(other), Tag::INSIDE);
+            frames.set_tag(other, Tag::INSIDE);
             frame = frame.min(other);
             order = larger;
         }
-        self.lists.insert(frames, frame, order, migratetype, Relist::Head);
+        let end = self.end_for(frames, frame, order);
+        self.lists.insert(frames, frame, order, migratetype, end);
+    }
+
+    /// Whether a free block of this order begins at the frame, in this zone.
+    pub(super) fn is_free_at(&self, frames: &Frames, frame: FrameIndex, order: Order) -> bool {
+        self.has(frame) && frames.tag(frame) == Tag::new(Kind::Free, order)
+    }
+
+    /// Whether a block of pageblocks may merge with its free buddy at `other`. Where types differ, strict lists give
+    /// the buddy the freed block's type.
+    fn join_types(
+        &mut self,
+        frames: &mut Frames,
+        other: FrameIndex,
+        order: Order,
+        migratetype: Migratetype,
+        rules: FallbackRules,
+    ) -> bool {
+        let theirs = frames.block(other).migratetype;
+        if theirs == migratetype {
+            return true;
+        }
+        let may = theirs.is_mobility() && migratetype.is_mobility();
+        if may && rules != FallbackRules::Loose {
+            frames.each_block(other, order, |block, _| block.migratetype = migratetype);
+        }
+        may
+    }
+
+    /// Where a freed block goes: behind all others if the block of the next order is likely to become free soon, so
+    /// that it is not broken into before.
+    fn end_for(&self, frames: &Frames, frame: FrameIndex, order: Order) -> Relist {
+        let Some(larger) = order.larger().filter(|_| order < Order::PAGEBLOCK) else {
+            return Relist::Head;
+        };
+        let parent = frame.min(buddy(frame, order));
+        let likely = self.is_free_at(frames, buddy(parent, larger), larger);
+        if likely { Relist::Tail } else { Relist::Head }
     }
 
     /// Takes the block of the type that the policy chooses, and splits it.
@@ -118,5 +188,49 @@ impl Zone {
             self.lists.insert(frames, upper, order, migratetype, Relist::Head);
         }
         debug_assert!(frame != NONE, "a block begins at a frame");
+    }
+
+    /// What a fallback asks of the pageblock of a frame.
+    pub(super) fn surroundings(&self, frames: &Frames, frame: FrameIndex) -> Surroundings {
+        let block = frames.block(frame);
+        let start = frame & !(Order::PAGEBLOCK.pages() as FrameIndex - 1);
+        let last = start + (Order::PAGEBLOCK.pages() as FrameIndex - 1);
+        Surroundings {
+            migratetype: block.migratetype,
+            free: u64::from(block.free),
+            movable: u64::from(block.movable),
+            extent: if self.has(start) && self.has(last) {
+                Extent::Whole
+            } else {
+                Extent::Straddles
+            },
+        }
+    }
+
+    /// Puts all free blocks of the pageblock at `frame` on the lists of a type. Returns their pages. O(heads).
+    pub(super) fn move_all(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+        migratetype: Migratetype,
+        end: Relist,
+    ) -> u64 {
+        let mut at = frame & !(Order::PAGEBLOCK.pages() as FrameIndex - 1);
+        let behind = at + Order::PAGEBLOCK.pages() as FrameIndex;
+        let mut pages = 0;
+        while at < behind {
+            let tag = frames.tag(at);
+            match tag.kind() {
+                Kind::Absent | Kind::Inside => at += 1,
+                kind => {
+                    if kind == Kind::Free {
+                        self.lists.relist(frames, at, migratetype, end);
+                        pages += tag.order().pages();
+                    }
+                    at += tag.order().pages() as FrameIndex;
+                }
+            }
+        }
+        pages
     }
 }
