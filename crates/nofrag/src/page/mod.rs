@@ -9,11 +9,12 @@
 //! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
 //!
 //! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
-//! `policy` (every difference between kernels), `event` (what is traced and counted), `frames` (what is known of each
-//! frame), `free_lists` and `fullness` (which of their blocks), `zone` (buddies), `fallback` (what a request may take
-//! from other types), `steal` (taking it), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve),
-//! `walk` (one pass over the zonelist), `allocator` (the face), `build` (how it is made), `attempt` (the slow path),
-//! `owner` (what the owner of the pages does), `kswapd`, `compaction`, `kcompactd`.
+//! `policy` with `presets` (every difference between kernels), `event` (what is traced and counted), `frames` (what is
+//! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
+//! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `per_cpu`, `boost`,
+//! `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the zonelist), `allocator` (the face),
+//! `build` (how it is made), `attempt` (the slow path), `owner` (what the owner of the pages does), `kswapd`,
+//! `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
@@ -25,6 +26,7 @@ mod fallback;
 mod frames;
 mod free_lists;
 mod fullness;
+mod index;
 mod kcompactd;
 mod kswapd;
 mod machines;
@@ -33,6 +35,7 @@ mod migratetype;
 mod owner;
 mod per_cpu;
 mod policy;
+mod presets;
 mod request;
 mod steal;
 mod walk;
@@ -44,6 +47,7 @@ pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigErr
 pub use attempt::{Attempt, FailureReason, FailureReport, Next, Outcome};
 pub use boost::KernelRole;
 pub use event::{ExtFrag, PageCounters, PageEvent};
+pub use index::FragmentationIndices;
 pub use kcompactd::Kcompactd;
 pub use kswapd::{Kswapd, PageBudget, PageProgress};
 pub use map::{
@@ -55,7 +59,8 @@ pub use owner::{
 };
 pub use policy::{
     Boost, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap, KswapdFlag,
-    PerCpuRules, PolicyPreset, ProactiveMarks, Relist, Spread, Stall, UnknownPolicy,
+    PerCpuRules, ProactiveMarks, Relist, Spread, Stall,
 };
+pub use presets::{PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};
 pub use zone::{Watermarks, ZoneId};

@@ -1,6 +1,4 @@
-//! Every difference between kernels as a value, and the presets that name sets of values.
-
-use core::fmt;
+//! Every difference between kernels as a value. `presets` names sets of values.
 
 use crate::units::{Nanos, Order};
 
@@ -171,8 +169,8 @@ impl Fixes {
     pub const KDUMP_EXEMPT: Fixes = Fixes(1 << 10);
     /// `one-node-overreclaim` (B-25): the fast path skips nodes whose kswapd is awake.
     pub const SKIP_AWAKE_NODES: Fixes = Fixes(1 << 11);
-    /// `dead-defrag-mode` (B-16) and `kswapd-flag-lost` (B-15): the flags exist without a DMA32 zone too.
-    pub const FLAGS_WITHOUT_DMA32: Fixes = Fixes(1 << 12);
+    /// `dead-defrag-mode` (B-16): zones are spread, and pages grouped by `vm.defrag_mode`, without a DMA32 zone too.
+    pub const SPREAD_WITHOUT_DMA32: Fixes = Fixes(1 << 12);
     /// `defrag-atomic` (B-17): a caller that cannot reclaim may mix at last.
     pub const DEFRAG_ATOMIC: Fixes = Fixes(1 << 13);
     /// `wake-under-lock` (B-4): the wake follows the unlock.
@@ -181,8 +179,10 @@ impl Fixes {
     pub const NO_ZONE_FAILS: Fixes = Fixes(1 << 15);
     /// `refill-rescan` (B-18): under strict lists the pages of a refill do not all repeat the searches that failed.
     pub const STICKY_REFILL: Fixes = Fixes(1 << 16);
+    /// `kswapd-flag-lost` (B-15): the fast path may wake kswapd without a DMA32 zone too.
+    pub const KSWAPD_WITHOUT_DMA32: Fixes = Fixes(1 << 17);
     /// All of them.
-    pub const ALL: Fixes = Fixes((1 << 17) - 1);
+    pub const ALL: Fixes = Fixes((1 << 18) - 1);
 
     /// Both sets together.
     #[must_use]
@@ -200,96 +200,6 @@ impl Fixes {
     #[must_use]
     pub const fn has(self, other: Fixes) -> bool {
         self.0 & other.0 == other.0
-    }
-}
-
-/// A name for a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PolicyPreset {
-    /// The name it resolved to.
-    pub name: &'static str,
-    /// What it stands for.
-    pub policy: FragmentationPolicy,
-}
-
-/// There is no preset of this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownPolicy;
-
-impl fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no such preset; the presets are")?;
-        FragmentationPolicy::PRESETS.iter().try_for_each(|preset| write!(f, " {}", preset.name))
-    }
-}
-
-impl core::error::Error for UnknownPolicy {}
-
-const COMPACTION: CompactionPolicy = CompactionPolicy {
-    gap: Gap::TwiceRequest,
-    proactiveness: None,
-    marks: ProactiveMarks::Until6_12,
-    extfrag_threshold: 500,
-};
-
-/// What v5 of the series had right from the start.
-const V5_FIXES: Fixes = Fixes::NO_ZONE_FAILS;
-
-impl FragmentationPolicy {
-    /// Linux 4.20, before the series ("vanilla").
-    pub const LINUX_4_20: FragmentationPolicy = FragmentationPolicy {
-        fallback: FallbackRules::Loose,
-        relist: Relist::Head,
-        spread: Spread::Off,
-        kswapd_flag: KswapdFlag::Absent,
-        boost: None,
-        stall: None,
-        min_free_limit_kib: 65_536,
-        per_cpu: PerCpuRules::Single,
-        compaction: COMPACTION,
-        choice: Choice::Recent,
-        fixes: V5_FIXES,
-    };
-    /// Patch 1 as designed: spread over zones.
-    pub const PATCH_1: FragmentationPolicy =
-        FragmentationPolicy { spread: Spread::FastPath, ..FragmentationPolicy::LINUX_4_20 };
-    /// Patches 1 to 3 as designed: kswapd may be woken from deep code.
-    pub const PATCHES_1_3: FragmentationPolicy =
-        FragmentationPolicy { kswapd_flag: KswapdFlag::Carried, ..FragmentationPolicy::PATCH_1 };
-    /// Patches 1 to 4 as designed: boost.
-    pub const PATCHES_1_4: FragmentationPolicy = FragmentationPolicy {
-        boost: Some(Boost { factor: 15_000 }),
-        ..FragmentationPolicy::PATCHES_1_3
-    };
-    /// Patches 1 to 5 as designed: stall.
-    pub const PATCHES_1_5: FragmentationPolicy = FragmentationPolicy {
-        stall: Some(Stall { order: 4, bound: Nanos(20_000_000) }),
-        ..FragmentationPolicy::PATCHES_1_4
-    };
-    /// Linux 5.0 as shipped: patch 3 had switched patch 1 off.
-    pub const LINUX_5_0: FragmentationPolicy =
-        FragmentationPolicy { spread: Spread::Lost, ..FragmentationPolicy::PATCHES_1_4 };
-
-    /// Every preset, oldest first.
-    pub const PRESETS: &'static [PolicyPreset] = &[
-        PolicyPreset { name: "linux-4.20", policy: FragmentationPolicy::LINUX_4_20 },
-        PolicyPreset { name: "linux-4.20+patch1", policy: FragmentationPolicy::PATCH_1 },
-        PolicyPreset { name: "linux-4.20+patch4", policy: FragmentationPolicy::PATCHES_1_4 },
-        PolicyPreset { name: "linux-4.20+patch5", policy: FragmentationPolicy::PATCHES_1_5 },
-        PolicyPreset { name: "linux-5.0", policy: FragmentationPolicy::LINUX_5_0 },
-    ];
-
-    /// The preset of this name. `linux-X.Y` means the newest rule set that is not newer; `+patchN` alone means
-    /// `linux-4.20+patchN`.
-    ///
-    /// # Errors
-    /// [`UnknownPolicy`].
-    pub fn preset(name: &str) -> Result<PolicyPreset, UnknownPolicy> {
-        FragmentationPolicy::PRESETS
-            .iter()
-            .find(|preset| preset.name == name)
-            .copied()
-            .ok_or(UnknownPolicy)
     }
 }
 

@@ -122,19 +122,18 @@ impl<E: EventSink> PageAllocator<E> {
         request: &PageRequest,
         path: Path,
     ) -> u16 {
-        let fixed = self.policy.fixes.has(Fixes::FLAGS_WITHOUT_DMA32);
-        let layout = fixed || self.has_dma32;
+        let exists = |fix| self.has_dma32 || self.policy.fixes.has(fix);
         let carried = self.policy.kswapd_flag == KswapdFlag::Carried
             && request.flags.has(RequestFlags::KSWAPD_RECLAIM);
-        let kswapd = carried && (layout || path == Path::Slow);
-        let spread = layout
+        let exists_here = path == Path::Slow || exists(Fixes::KSWAPD_WITHOUT_DMA32);
+        let spread = exists(Fixes::SPREAD_WITHOUT_DMA32)
             && match self.policy.spread {
                 Spread::Off | Spread::Lost => false,
                 Spread::FastPath => path == Path::Fast && self.can_spread(preferred),
                 Spread::EveryRequest => true,
             };
         let flag = |set: bool, flag: u16| if set { flag } else { 0 };
-        flag(kswapd, AllocFlags::KSWAPD) | flag(spread, AllocFlags::NO_FRAGMENT)
+        flag(carried && exists_here, AllocFlags::KSWAPD) | flag(spread, AllocFlags::NO_FRAGMENT)
     }
 
     /// Whether a request should rather use the zone below its first one than mix types: from Normal to DMA32. Pressure

@@ -1,0 +1,133 @@
+//! How fragmented free memory is, in three numbers.
+//!
+//! All three compare the free pages with the blocks of an order that could be carved from them. The *fragmentation
+//! index* asks why a request would fail: for lack of memory, or because what is free is in pieces? The *unusable* index
+//! and `extfrag` ask which share of the free memory cannot serve the order; they differ in their unit, and in what they
+//! say of a zone without free pages.
+//!
+//! Source: spec/pages.md §4.1 (debugfs `extfrag_index` and `unusable_index`; `extfrag_for_order`).
+
+use super::allocator::PageAllocator;
+use super::free_lists::FreeLists;
+use super::zone::ZoneId;
+use crate::event::EventSink;
+use crate::units::Order;
+
+/// How fragmented the free memory of a zone is for blocks of one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentationIndices {
+    /// Why a request of the order would fail, in 1/1000: near 0 for lack of memory, near 1000 because what is free is
+    /// in pieces; slightly negative with a single block. `None` if it would not fail (the kernel writes -1000).
+    pub fragmentation: Option<i64>,
+    /// The share of free memory that cannot serve the order, in 1/1000; 1000 if nothing is free.
+    pub unusable: u64,
+    /// The same in 1/100; 0 if nothing is free.
+    pub extfrag: u64,
+}
+
+/// What the indices are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FreeShape {
+    order: Order,
+    /// Free pages, in so many blocks.
+    pages: u64,
+    blocks: u64,
+    /// Blocks of the order that they could be cut into.
+    suitable: u64,
+}
+
+impl FreeShape {
+    /// The free memory of `lists`, seen by a request of `order`. O(orders times types).
+    pub(super) fn of(lists: &FreeLists, order: Order) -> FreeShape {
+        let mut shape = FreeShape { order, pages: 0, blocks: 0, suitable: 0 };
+        for each in Order::all() {
+            let blocks = lists.blocks(each);
+            shape.blocks += blocks;
+            shape.pages += blocks << each.get();
+            if each >= order {
+                shape.suitable += blocks << (each.get() - order.get());
+            }
+        }
+        shape
+    }
+
+    /// [`FragmentationIndices::fragmentation`].
+    pub(super) fn fragmentation(self) -> Option<i64> {
+        if self.blocks == 0 {
+            return Some(0);
+        }
+        if self.suitable > 0 {
+            return None;
+        }
+        let requests = 1000 * self.pages / self.order.pages();
+        Some(1000 - ((1000 + requests) / self.blocks) as i64)
+    }
+
+    /// [`FragmentationIndices::unusable`].
+    pub(super) fn unusable(self) -> u64 {
+        self.share_in_pieces(1000).unwrap_or(1000)
+    }
+
+    /// [`FragmentationIndices::extfrag`].
+    pub(super) fn extfrag(self) -> u64 {
+        self.share_in_pieces(100).unwrap_or(0)
+    }
+
+    /// The share of free memory that cannot serve the order; `None` without free memory.
+    fn share_in_pieces(self, unit: u64) -> Option<u64> {
+        let in_pieces = self.pages - (self.suitable << self.order.get());
+        (unit * in_pieces).checked_div(self.pages)
+    }
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// How fragmented a zone's free memory is for blocks of an order, per-CPU lists not included; `None` if there is no
+    /// such zone. O(orders times types).
+    #[must_use]
+    pub fn indices(&self, zone: ZoneId, order: Order) -> Option<FragmentationIndices> {
+        let shape = FreeShape::of(&self.zones.get(zone.index())?.lists, order);
+        Some(FragmentationIndices {
+            fragmentation: shape.fragmentation(),
+            unusable: shape.unusable(),
+            extfrag: shape.extfrag(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::frames::Frames;
+    use crate::page::map::MemoryMap;
+    use crate::page::migratetype::Migratetype;
+    use crate::page::policy::Relist;
+    use crate::units::PageCount;
+
+    /// Free blocks as pairs of order and number, largest first; what the kernel would show for order 9.
+    fn check_indices(free: &[(u8, u64)], shown: (i64, u64, u64)) {
+        let map = MemoryMap::uma(PageCount(4096), 0, 1).expect("a small map");
+        let (mut frames, mut lists) = (Frames::new(&map).expect("small"), FreeLists::new());
+        let mut frame = 0;
+        for &(order, count) in free {
+            for _ in 0..count {
+                let migratetype = Migratetype::MOBILITY[frame as usize / 512 % 3];
+                let order = Order::new(order).expect("an order of the test");
+                lists.insert(&mut frames, frame, order, migratetype, Relist::Head);
+                frame += 1 << order.get();
+            }
+        }
+        let shape = FreeShape::of(&lists, Order::PAGEBLOCK);
+        let fragmentation = shape.fragmentation().unwrap_or(-1000);
+        assert_eq!((fragmentation, shape.unusable(), shape.extfrag()), shown, "{free:?}");
+    }
+
+    #[test]
+    fn o_15_indices() {
+        check_indices(&[(0, 1024)], (998, 1000, 100));
+        check_indices(&[(10, 1)], (-1000, 0, 0));
+        check_indices(&[(8, 2)], (0, 1000, 100));
+        check_indices(&[(0, 1)], (-1, 1000, 100));
+        check_indices(&[], (0, 1000, 0));
+        check_indices(&[(9, 1), (0, 512)], (-1000, 500, 50));
+    }
+}
