@@ -13,7 +13,7 @@ use super::kswapd::KswapdBox;
 use super::map::{MapError, MemoryMap, NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
-use super::policy::FragmentationPolicy;
+use super::policy::{Fixes, FragmentationPolicy};
 use super::request::{PageRequest, RequestFlags};
 use super::walk::{AllocFlags, Mark, Path, Walk};
 use super::zone::{Watermarks, Zone, ZoneId};
@@ -197,10 +197,12 @@ impl<E: EventSink> PageAllocator<E> {
             Some(zone) => flags.with(self.fragment_flags(zone, request, Path::Fast)),
             None => flags,
         };
-        match request.flags.has(RequestFlags::CMA) {
-            true => flags.with(AllocFlags::CMA),
-            false => flags,
-        }
+        let skips = self.policy.fixes.has(Fixes::SKIP_AWAKE_NODES) && self.nodes.len() > 1;
+        let bits = [
+            (request.flags.has(RequestFlags::CMA), AllocFlags::CMA),
+            (skips, AllocFlags::SKIP_AWAKE),
+        ];
+        bits.into_iter().fold(flags, |flags, (set, bit)| if set { flags.with(bit) } else { flags })
     }
 
     /// Takes note of a block that leaves the allocator.
@@ -243,7 +245,7 @@ impl<E: EventSink> PageAllocator<E> {
             Some(slot) => self.give_cached(cpu, id, frame, slot),
             None => {
                 let zone = &mut self.zones[id.index()];
-                zone.free_block(&mut self.frames, frame, order, self.policy.fallback);
+                zone.free_block(&mut self.frames, frame, order);
             }
         }
     }

@@ -17,7 +17,7 @@ use super::kswapd::KswapdBox;
 use super::map::{MemoryMap, NodeId, PfnRange, ZoneKind, ZoneMap};
 use super::migratetype::Migratetype;
 use super::per_cpu::{Bounds, PerCpuPages};
-use super::policy::{Boost, Choice, Fixes, Relist};
+use super::policy::{Boost, Choice, FallbackRules, Fixes, Relist};
 use super::watermark;
 use super::zone::{Watermarks, Zone, ZoneId};
 use super::zonelist::zonelists;
@@ -162,6 +162,7 @@ impl<E: EventSink> PageAllocator<E> {
             }
             zone.marks = marks;
         }
+        self.recompute_per_cpu();
     }
 
     /// Pages that the kernel itself can use.
@@ -214,8 +215,8 @@ fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReser
             let id = ZoneId(zones.len() as u16);
             zones.try_reserve(1)?;
             let mut zone = empty_zone(id, NodeId(number as u8), zone, frames);
+            zone.rules = config.policy.fallback;
             zone.per_cpu = PerCpuPages::of(map.cpus().len())?;
-            zone.per_cpu_bounds = Bounds::of(zone.managed, config.policy.per_cpu);
             if config.policy.choice == Choice::FullestBlock {
                 zone.lists.choose_by_fullness(zone.start, zone.end)?;
             }
@@ -249,6 +250,7 @@ fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone 
         reserve: [0; ZoneKind::COUNT],
         reserved_high_atomic: 0,
         grouping: Grouping::ByType,
+        rules: FallbackRules::Loose,
         per_cpu: Vec::new(),
         per_cpu_bounds: Bounds::default(),
         compaction: ZoneCompaction::default(),

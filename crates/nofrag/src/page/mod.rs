@@ -11,10 +11,10 @@
 //! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
 //! `policy` with `presets` (every difference between kernels), `event` (what is traced and counted), `frames` (what is
 //! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
-//! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `per_cpu`, `boost`,
-//! `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the zonelist), `allocator` (the face),
-//! `build` (how it is made), `attempt` (the slow path), `owner` (what the owner of the pages does), `kswapd`,
-//! `compaction`, `kcompactd`.
+//! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
+//! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
+//! zonelist), `allocator` (the face), `build` (how it is made), `attempt` (the slow path), `owner` (what the owner of
+//! the pages does), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
@@ -37,6 +37,7 @@ mod per_cpu;
 mod policy;
 mod presets;
 mod request;
+mod reserve;
 mod steal;
 mod walk;
 mod watermark;
@@ -63,4 +64,5 @@ pub use policy::{
 };
 pub use presets::{PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};
+pub use reserve::BlockTypeError;
 pub use zone::{Watermarks, ZoneId};

@@ -4,6 +4,11 @@
 //! list of its type, and a block that comes back goes to the list of its pageblock's type *now*. A refill takes a batch
 //! under one lock hold with the flags of the request that caused it, so one empty list can cause as many fragmentation
 //! events as a batch has pages.
+//!
+//! How many pages the lists of a CPU may hold is fixed with [`PerCpuRules::Single`]. With [`PerCpuRules::Orders`] it
+//! follows the load between two bounds: each refill raises it by a batch, and refills that follow each other without a
+//! free double their size; where pages are short it falls by a batch with each free that finds the lists full, and
+//! [`PageAllocator::age_per_cpu`] lets it decay. What a drain takes grows with the pages freed in a row.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -14,6 +19,7 @@ use super::free_lists::List;
 use super::migratetype::Migratetype;
 use super::policy::{PerCpuRules, Relist};
 use super::steal::{Rung, Taken, Wanted};
+use super::walk::Mark;
 use super::zone::ZoneId;
 use crate::cpu::CpuId;
 use crate::event::EventSink;
@@ -29,34 +35,70 @@ pub(super) struct PerCpuPages {
     lists: [List; LISTS],
     /// Pages on them.
     pages: u32,
+    /// With so many pages the lists are drained.
+    high: u32,
+    /// Pages that came since the last that went, up to the most that the lists may hold.
+    came: u32,
+    /// Refills since the last page that came: the next takes so many times twice a batch.
+    doublings: u8,
     /// The list that the last drain took from: lists are drained in turn.
     turn: u8,
 }
 
-/// How many pages lists exchange with the zone, and how many they hold.
+/// How many pages the lists of a CPU in a zone exchange with it, and how many they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// Pages of a refill or a drain.
     pub(super) batch: u32,
-    /// With so many pages the lists are drained by a batch.
-    pub(super) high: u32,
+    /// The least number of pages with which the lists are drained.
+    pub(super) least: u32,
+    /// The most.
+    pub(super) most: u32,
+}
+
+/// What the bounds of a zone's lists follow from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub(super) managed: PageCount,
+    /// Its low watermark.
+    pub(super) low: u64,
+    /// CPUs of its node.
+    pub(super) local_cpus: u64,
+    /// CPUs of the machine.
+    pub(super) cpus: u64,
 }
 
 impl Bounds {
-    /// Those of a zone of so many pages.
-    pub(super) fn of(managed: PageCount, rules: PerCpuRules) -> Bounds {
+    /// Those of a zone.
+    pub(super) fn of(share: Share, rules: PerCpuRules) -> Bounds {
         let base = match rules {
-            PerCpuRules::Single => (managed.0 / 1024).min(256) / 4,
-            PerCpuRules::Orders => (managed.0 / 4096).min(64),
+            PerCpuRules::Single => (share.managed.0 / 1024).min(256) / 4,
+            PerCpuRules::Orders => (share.managed.0 / 4096).min(64),
         };
         let base = base.max(1) as u32;
         let batch = ((1 << (base + base / 2).ilog2()) - 1).max(1);
-        Bounds { batch, high: 6 * batch }
+        if rules == PerCpuRules::Single {
+            return Bounds { batch, least: 6 * batch, most: 6 * batch };
+        }
+        let pages = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        let least = pages(share.low / share.local_cpus.max(1)).max(4 * batch);
+        let most = pages(share.managed.0 / 8 / share.cpus.max(1)).max(least);
+        Bounds { batch, least, most }
     }
 }
 
+/// A refill takes at most so many times twice a batch.
+const MAX_DOUBLINGS: u8 = 5;
+
 impl PerCpuPages {
-    const EMPTY: PerCpuPages = PerCpuPages { lists: [List::EMPTY; LISTS], pages: 0, turn: 0 };
+    const EMPTY: PerCpuPages = PerCpuPages {
+        lists: [List::EMPTY; LISTS],
+        pages: 0,
+        high: 0,
+        came: 0,
+        doublings: 0,
+        turn: 0,
+    };
 
     /// Empty lists for each of so many CPUs.
     pub(super) fn of(cpus: usize) -> Result<Vec<PerCpuPages>, TryReserveError> {
@@ -132,7 +174,9 @@ impl<E: EventSink> PageAllocator<E> {
     /// Takes a block from a list of the CPU, which is refilled if it is empty.
     pub(super) fn take_cached(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
         let zone = &mut self.zones[wanted.zone.index()];
-        if let Some(frame) = zone.per_cpu[cpu.rank()].take(&mut self.frames, slot) {
+        let lists = &mut zone.per_cpu[cpu.rank()];
+        lists.came /= 2;
+        if let Some(frame) = lists.take(&mut self.frames, slot) {
             return Taken::Block(frame);
         }
         let missed = self.refill(cpu, wanted, slot);
@@ -143,11 +187,11 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Takes a batch; says what ended it.
+    /// Fills a list; says what ended it.
     fn refill(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
-        let batch = self.zones[wanted.zone.index()].per_cpu_bounds.batch;
+        let blocks = self.refill_size(cpu, wanted.zone, slot.order);
         let mut rung = Rung::default();
-        for _ in 0..(batch >> slot.order.get()).max(1) {
+        for _ in 0..blocks {
             let frame = match self.take_block(wanted, &mut rung) {
                 Taken::Block(frame) => frame,
                 missed => return missed,
@@ -158,27 +202,78 @@ impl<E: EventSink> PageAllocator<E> {
         Taken::Nothing
     }
 
-    /// Puts a block on a list of the CPU, and drains a batch if there are too many pages.
+    /// How many blocks a refill takes.
+    fn refill_size(&mut self, cpu: CpuId, id: ZoneId, order: Order) -> u32 {
+        let zone = &mut self.zones[id.index()];
+        let (lists, bounds) = (&mut zone.per_cpu[cpu.rank()], zone.per_cpu_bounds);
+        let mut pages = bounds.batch;
+        if self.policy.per_cpu == PerCpuRules::Orders {
+            lists.high = (lists.high.max(bounds.least) + bounds.batch).min(bounds.most);
+            let room = lists.high.saturating_sub(lists.pages);
+            pages = (pages << lists.doublings).min(room).max(bounds.batch);
+            lists.doublings = (lists.doublings + 1).min(MAX_DOUBLINGS);
+        }
+        (pages >> order.get()).max(1)
+    }
+
+    /// Puts a block on a list of the CPU, and drains some if there are too many pages.
     pub(super) fn give_cached(&mut self, cpu: CpuId, id: ZoneId, frame: FrameIndex, slot: Slot) {
         let zone = &mut self.zones[id.index()];
-        let lists = &mut zone.per_cpu[cpu.rank()];
+        let (lists, bounds) = (&mut zone.per_cpu[cpu.rank()], zone.per_cpu_bounds);
         lists.put(&mut self.frames, slot, frame, Relist::Head);
-        let Bounds { batch, high } = zone.per_cpu_bounds;
-        if lists.pages >= high {
-            self.drain_some(cpu, id, batch);
+        lists.doublings /= 2;
+        lists.came = (lists.came + slot.order.pages() as u32).min(bounds.most);
+        if lists.pages >= lists.high.max(bounds.least) {
+            let pages = self.drain_size(cpu, id);
+            self.drain_some(cpu, id, pages);
         }
+    }
+
+    /// How many pages full lists give back.
+    fn drain_size(&mut self, cpu: CpuId, id: ZoneId) -> u32 {
+        let zone = &mut self.zones[id.index()];
+        let short = self.nodes[zone.node.index()].kswapd.awake
+            || zone.lists.total() < zone.mark(Mark::High);
+        let (lists, bounds) = (&mut zone.per_cpu[cpu.rank()], zone.per_cpu_bounds);
+        if self.policy.per_cpu == PerCpuRules::Single {
+            return bounds.batch;
+        }
+        if short {
+            lists.high = lists.high.saturating_sub(bounds.batch).max(bounds.least);
+        }
+        lists.came.max(bounds.batch)
     }
 
     fn drain_some(&mut self, cpu: CpuId, id: ZoneId, pages: u32) {
         self.counters.list_visits += 1;
-        let rules = self.policy.fallback;
         let zone = &mut self.zones[id.index()];
         let mut left = pages;
         while left > 0 {
             let oldest = zone.per_cpu[cpu.rank()].take_oldest(&mut self.frames);
             let Some((frame, order)) = oldest else { break };
-            zone.free_block(&mut self.frames, frame, order, rules);
+            zone.free_block(&mut self.frames, frame, order);
             left = left.saturating_sub(order.pages() as u32);
+        }
+    }
+
+    /// Computes anew how many pages the lists exchange and hold. O(zones and CPUs).
+    pub(super) fn recompute_per_cpu(&mut self) {
+        let cpus = self.cpu_nodes.len() as u64;
+        for zone in &mut self.zones {
+            let local_cpus = self.cpu_nodes.iter().filter(|&&node| node == zone.node).count();
+            let (managed, low) = (zone.managed, zone.marks.low);
+            let share = Share { managed, low, local_cpus: local_cpus as u64, cpus };
+            zone.per_cpu_bounds = Bounds::of(share, self.policy.per_cpu);
+        }
+    }
+
+    /// Lets what CPUs may keep on their lists decay by an eighth, as Linux's tick of statistics does about once a
+    /// second. Nothing happens with lists of fixed size. O(zones and CPUs).
+    pub fn age_per_cpu(&mut self) {
+        for zone in &mut self.zones {
+            for lists in &mut zone.per_cpu {
+                lists.high = (lists.high - lists.high / 8).max(zone.per_cpu_bounds.least);
+            }
         }
     }
 
@@ -199,10 +294,9 @@ impl<E: EventSink> PageAllocator<E> {
     /// Gives all blocks on the per-CPU lists of a zone back to it.
     pub(super) fn drain_zone(&mut self, id: ZoneId) {
         for rank in 0..self.zones[id.index()].per_cpu.len() {
-            let rules = self.policy.fallback;
             let zone = &mut self.zones[id.index()];
             while let Some((frame, order)) = zone.per_cpu[rank].take_oldest(&mut self.frames) {
-                zone.free_block(&mut self.frames, frame, order, rules);
+                zone.free_block(&mut self.frames, frame, order);
             }
         }
     }
@@ -212,13 +306,23 @@ impl<E: EventSink> PageAllocator<E> {
 mod tests {
     use super::*;
 
+    fn share(pages: u64) -> Share {
+        Share { managed: PageCount(pages), low: 13_200, local_cpus: 8, cpus: 16 }
+    }
+
     #[test]
     fn batches_follow_the_size_of_the_zone() {
-        let of = |pages| Bounds::of(PageCount(pages), PerCpuRules::Single);
-        assert_eq!(of(262_144), Bounds { batch: 63, high: 378 });
-        assert_eq!(of(1 << 30), Bounds { batch: 63, high: 378 });
-        assert_eq!(of(131_072), Bounds { batch: 31, high: 186 });
-        assert_eq!(of(0), Bounds { batch: 1, high: 6 });
+        let of = |pages| Bounds::of(share(pages), PerCpuRules::Single);
+        let fixed = |batch| Bounds { batch, least: 6 * batch, most: 6 * batch };
+        assert_eq!([1 << 30, 262_144, 131_072, 0].map(of), [63, 63, 31, 1].map(fixed));
+    }
+
+    #[test]
+    fn with_orders_the_bounds_follow_the_watermark_and_the_cpus() {
+        let of = |share| Bounds::of(share, PerCpuRules::Orders);
+        assert_eq!(of(share(5 << 18)), Bounds { batch: 63, least: 1650, most: 10_240 });
+        assert_eq!(of(share(131_072)), Bounds { batch: 31, least: 1650, most: 1650 });
+        assert_eq!(of(Share { low: 0, ..share(0) }), Bounds { batch: 1, least: 4, most: 4 });
     }
 
     #[test]

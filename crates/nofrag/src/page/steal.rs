@@ -239,6 +239,7 @@ impl<E: EventSink> PageAllocator<E> {
 mod tests {
     use super::super::allocator::{MinFree, PageConfig};
     use super::super::map::{MemoryMap, NodeMap, ZoneKind, ZoneMap};
+    use super::super::per_cpu::Bounds;
     use super::super::policy::FragmentationPolicy;
     use super::super::request::PageRequest;
     use super::super::walk::Walk;
@@ -325,7 +326,7 @@ mod tests {
     #[track_caller]
     fn check_refill(policy: FragmentationPolicy, size: u8, events: u64) {
         let mut pages = holes(policy, Reclaimable, size, 2);
-        pages.zones[0].per_cpu_bounds = super::super::per_cpu::Bounds { batch: 63, high: 378 };
+        pages.zones[0].per_cpu_bounds = Bounds { batch: 63, least: 378, most: 378 };
         for _ in 0..63 {
             take(&mut pages, 0, Movable).expect("there are enough holes");
         }
@@ -346,7 +347,7 @@ mod tests {
     fn a_refill_that_is_sticky_searches_once_for_what_there_is_not() {
         let visits = |fixes| {
             let mut pages = holes(FragmentationPolicy { fixes, ..STRICT }, Reclaimable, 3, 2);
-            pages.zones[0].per_cpu_bounds = super::super::per_cpu::Bounds { batch: 63, high: 378 };
+            pages.zones[0].per_cpu_bounds = Bounds { batch: 63, least: 378, most: 378 };
             take(&mut pages, 0, Movable).expect("there are holes");
             pages.counters.list_visits
         };

@@ -50,6 +50,9 @@ impl AllocFlags {
     /// May take from CMA blocks.
     pub(super) const CMA: u16 = 1 << 7;
 
+    /// Nodes whose kswapd is awake come last (B-25).
+    pub(super) const SKIP_AWAKE: u16 = 1 << 8;
+
     /// No watermark holds.
     pub(super) const NO_WATERMARKS: AllocFlags = AllocFlags { mark: None, bits: 0 };
 
@@ -156,6 +159,9 @@ impl<E: EventSink> PageAllocator<E> {
             match ended {
                 Pass::Block(frame) => return Walk::Page(self.frames.pfn(frame)),
                 Pass::NoZone => return Walk::NoZone,
+                Pass::Exhausted if flags.has(AllocFlags::SKIP_AWAKE) => {
+                    flags = flags.without(AllocFlags::SKIP_AWAKE);
+                }
                 Pass::Exhausted | Pass::LeftNode if flags.has(AllocFlags::FRAGMENT_STALL) => {
                     let first = self.preferred_zone(cpu, request);
                     return first.map_or(Walk::NoZone, Walk::Spared);
@@ -181,6 +187,10 @@ impl<E: EventSink> PageAllocator<E> {
             let id = self.nodes[home].zonelist.of(request)[index];
             let zone = &self.zones[id.index()];
             if !zone.is_allowed(request) {
+                continue;
+            }
+            if flags.has(AllocFlags::SKIP_AWAKE) && self.nodes[zone.node.index()].kswapd.awake {
+                first.get_or_insert(zone.node);
                 continue;
             }
             if *first.get_or_insert(zone.node) != zone.node && stays {
@@ -213,6 +223,10 @@ impl<E: EventSink> PageAllocator<E> {
         }
         let taken = self.take_block(wanted, &mut Rung::default());
         match taken {
+            Taken::Block(frame) if reserve => {
+                self.reserve_high_atomic(wanted.zone, frame);
+                taken
+            }
             Taken::Nothing if wanted.flags.has(AllocFlags::OOM) => {
                 let kept = self.take_from(wanted, Migratetype::HighAtomic);
                 kept.map_or(taken, Taken::Block)

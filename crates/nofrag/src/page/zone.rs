@@ -60,6 +60,8 @@ pub(super) struct Zone {
     pub(super) reserved_high_atomic: u64,
     /// Whether pages are grouped by type at all.
     pub(super) grouping: Grouping,
+    /// Whether lists are strict.
+    pub(super) rules: FallbackRules,
     /// By CPU rank.
     pub(super) per_cpu: Vec<PerCpuPages>,
     /// How many blocks the per-CPU lists exchange with the free lists at once, and how many they hold at most.
@@ -75,44 +77,28 @@ impl Zone {
 
     /// Frees a block into the lists, merging it with its buddies. Under strict lists a block of several pageblocks is
     /// freed by pageblock, because their types may differ.
-    pub(super) fn free_block(
-        &mut self,
-        frames: &mut Frames,
-        frame: FrameIndex,
-        order: Order,
-        rules: FallbackRules,
-    ) {
-        if order <= Order::PAGEBLOCK || rules == FallbackRules::Loose {
-            return self.free_merging(frames, frame, order, rules);
+    pub(super) fn free_block(&mut self, frames: &mut Frames, frame: FrameIndex, order: Order) {
+        if order <= Order::PAGEBLOCK || self.rules == FallbackRules::Loose {
+            return self.free_merging(frames, frame, order);
         }
-        for part in 0..order.pages() / Order::PAGEBLOCK.pages() {
-            let start = frame + (part * Order::PAGEBLOCK.pages()) as FrameIndex;
-            self.free_merging(frames, start, Order::PAGEBLOCK, rules);
+        let halves = [frame, buddy(frame, Order::PAGEBLOCK)];
+        for half in halves {
+            self.free_merging(frames, half, Order::PAGEBLOCK);
         }
     }
 
-    fn free_merging(
-        &mut self,
-        frames: &mut Frames,
-        frame: FrameIndex,
-        order: Order,
-        rules: FallbackRules,
-    ) {
+    fn free_merging(&mut self, frames: &mut Frames, frame: FrameIndex, order: Order) {
         let migratetype = frames.block(frame).migratetype;
         let (mut frame, mut order) = (frame, order);
-        frames.set_tag(frame, Tag::INSIDE);
         while let Some(larger) = order.larger() {
             let other = buddy(frame, order);
-            if !self.is_free_at(frames, other, order) {
-                break;
-            }
-            if order >= Order::PAGEBLOCK
-                && !self.join_types(frames, other, order, migratetype, rules)
+            if !self.is_free_at(frames, other, order)
+                || order >= Order::PAGEBLOCK && !self.join_types(frames, other, order, migratetype)
             {
                 break;
             }
             self.lists.remove(frames, other);
-            frames.set_tag(other, Tag::INSIDE);
+            frames.set_tag(frame.max(other), Tag::INSIDE);
             frame = frame.min(other);
             order = larger;
         }
@@ -133,14 +119,13 @@ impl Zone {
         other: FrameIndex,
         order: Order,
         migratetype: Migratetype,
-        rules: FallbackRules,
     ) -> bool {
         let theirs = frames.block(other).migratetype;
         if theirs == migratetype {
             return true;
         }
         let may = theirs.is_mobility() && migratetype.is_mobility();
-        if may && rules != FallbackRules::Loose {
+        if may && self.rules != FallbackRules::Loose {
             frames.each_block(other, order, |block, _| block.migratetype = migratetype);
         }
         may

@@ -1,0 +1,152 @@
+//! Pageblocks with a purpose: the reserve for requests that may not wait (`HIGHATOMIC`), contiguous memory of devices,
+//! and blocks that are being emptied. They change their type whole, free pages and all.
+
+use core::fmt;
+
+use super::allocator::PageAllocator;
+use super::fallback::Extent;
+use super::frames::{FrameIndex, Frames};
+use super::migratetype::Migratetype;
+use super::policy::Relist;
+use super::request::PageRequest;
+use super::zone::{Zone, ZoneId};
+use crate::cpu::CpuId;
+use crate::event::EventSink;
+use crate::units::{Order, Pfn};
+
+/// Pages of a pageblock.
+const BLOCK: u64 = Order::PAGEBLOCK.pages();
+
+/// How many pageblocks of a reserve stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Least {
+    /// One in each zone.
+    One,
+    /// None: the next step would be to kill something.
+    None,
+}
+
+/// Why a pageblock keeps its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockTypeError {
+    /// No memory of the map.
+    Unknown(Pfn),
+    /// A part of the pageblock belongs to another zone or to none, so it has no type of its own.
+    Straddles(Pfn),
+}
+
+impl fmt::Display for BlockTypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockTypeError::Unknown(pfn) => write!(f, "frame {pfn} is not managed"),
+            BlockTypeError::Straddles(pfn) => write!(f, "the pageblock of frame {pfn} is shared"),
+        }
+    }
+}
+
+impl core::error::Error for BlockTypeError {}
+
+impl Zone {
+    /// Gives a pageblock of the zone a type, and its free pages with it. O(heads).
+    pub(super) fn retype_block(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+        to: Migratetype,
+        end: Relist,
+    ) {
+        let start = frame & !(BLOCK as FrameIndex - 1);
+        let from = core::mem::replace(&mut frames.block_mut(start).migratetype, to);
+        if from == Migratetype::HighAtomic {
+            self.reserved_high_atomic -= BLOCK;
+        }
+        if to == Migratetype::HighAtomic {
+            self.reserved_high_atomic += BLOCK;
+        }
+        self.cut_out(frames, start);
+        if self.is_free_at(frames, start, Order::PAGEBLOCK) {
+            // The buddy may be of a type that it can merge with now.
+            self.lists.remove(frames, start);
+            self.free_block(frames, start, Order::PAGEBLOCK);
+        } else {
+            self.move_all(frames, start, to, end);
+        }
+    }
+
+    /// Halves the free block of two pageblocks to which this one belongs, if it does.
+    fn cut_out(&mut self, frames: &mut Frames, start: FrameIndex) {
+        let head = start & !(Order::MAX.pages() as FrameIndex - 1);
+        if self.is_free_at(frames, head, Order::MAX) {
+            let (_, listed) = self.lists.remove(frames, head);
+            for half in [head, super::frames::buddy(head, Order::PAGEBLOCK)] {
+                self.lists.insert(frames, half, Order::PAGEBLOCK, listed, Relist::Tail);
+            }
+        }
+    }
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// Gives the pageblock of a frame a type. What is free in it goes with it, what is on per-CPU lists of its zone
+    /// included; what is in use stays, and follows when it is given back. O(heads), and the blocks on per-CPU lists.
+    ///
+    /// # Errors
+    /// [`BlockTypeError`]; nothing has changed then.
+    pub fn set_block_type(&mut self, pfn: Pfn, to: Migratetype) -> Result<(), BlockTypeError> {
+        let frame = self.frames.index(pfn).ok_or(BlockTypeError::Unknown(pfn))?;
+        let zone = self.zones.iter().find(|zone| zone.has(frame));
+        let zone = zone.ok_or(BlockTypeError::Unknown(pfn))?;
+        if zone.surroundings(&self.frames, frame).extent == Extent::Straddles {
+            return Err(BlockTypeError::Straddles(pfn));
+        }
+        let id = zone.id;
+        self.drain_zone(id);
+        let zone = &mut self.zones[id.index()];
+        zone.retype_block(&mut self.frames, frame, to, self.policy.relist);
+        Ok(())
+    }
+
+    /// The type of the pageblock of a frame; `None` outside the map. O(1).
+    #[must_use]
+    pub fn block_type(&self, pfn: Pfn) -> Option<Migratetype> {
+        Some(self.frames.block(self.frames.index(pfn)?).migratetype)
+    }
+
+    /// Sets the pageblock of a block that was just taken aside for requests that may not wait: about a hundredth of a
+    /// zone at most, and nothing where that is less than a pageblock.
+    pub(super) fn reserve_high_atomic(&mut self, id: ZoneId, frame: FrameIndex) {
+        let zone = &mut self.zones[id.index()];
+        let most = zone.managed.0 / 100;
+        let around = zone.surroundings(&self.frames, frame);
+        let ordinary = around.migratetype.is_mobility() && around.extent == Extent::Whole;
+        if ordinary && most >= BLOCK && zone.reserved_high_atomic < most {
+            zone.retype_block(&mut self.frames, frame, Migratetype::HighAtomic, self.policy.relist);
+        }
+    }
+
+    /// Gives one pageblock of the reserve to requests like this one, which reclaim could not help. Says whether there
+    /// was one with free pages.
+    pub(super) fn release_high_atomic(
+        &mut self,
+        cpu: CpuId,
+        request: &PageRequest,
+        least: Least,
+    ) -> bool {
+        let home = self.home(cpu, request).index();
+        for index in 0..self.nodes.get(home).map_or(0, |node| node.zonelist.of(request).len()) {
+            let id = self.nodes[home].zonelist.of(request)[index];
+            let zone = &mut self.zones[id.index()];
+            let kept = if least == Least::One { BLOCK } else { 0 };
+            if !zone.is_allowed(request) || zone.reserved_high_atomic <= kept {
+                continue;
+            }
+            let lists = &zone.lists;
+            let free = |order| lists.first(order, Migratetype::HighAtomic);
+            if let Some(frame) = Order::all().find_map(free) {
+                let (to, end) = (request.migratetype, self.policy.relist);
+                zone.retype_block(&mut self.frames, frame, to, end);
+                return true;
+            }
+        }
+        false
+    }
+}
