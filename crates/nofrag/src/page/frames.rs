@@ -70,6 +70,11 @@ impl Tag {
         Order::new(self.0 >> 3 & 15).expect("a tag is made from an order")
     }
 
+    /// The same block as another kind.
+    pub(super) fn with_kind(self, kind: Kind) -> Tag {
+        Tag(self.0 & !7 | kind as u8)
+    }
+
     /// Whether the block's content may be moved.
     pub(super) fn is_movable(self) -> bool {
         self.0 & Tag::MOVABLE != 0

@@ -47,6 +47,7 @@ mod zonelist;
 pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigError, ZoneInfo};
 pub use attempt::{Attempt, FailureReason, FailureReport, Next, Outcome};
 pub use boost::KernelRole;
+pub use compaction::{Compaction, CompactionResult, CompactionStep, Landed};
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use index::FragmentationIndices;
 pub use kcompactd::Kcompactd;
@@ -60,7 +61,7 @@ pub use owner::{
 };
 pub use policy::{
     Boost, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap, KswapdFlag,
-    PerCpuRules, ProactiveMarks, Relist, Spread, Stall,
+    PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
 };
 pub use presets::{PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};

@@ -108,6 +108,17 @@ pub struct CompactionPolicy {
     pub marks: ProactiveMarks,
     /// `extfrag_threshold`, in 1/1000.
     pub extfrag_threshold: u16,
+    /// Which pageblocks are emptied.
+    pub sources: SourceRules,
+}
+
+/// Which pageblocks compaction empties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceRules {
+    /// For a caller that does not wait those of its own type (movable ones with CMA), for others all.
+    Until6_12,
+    /// The same, but huge pages count as movable, and CMA blocks are emptied for those alone that can use them.
+    Since7_2,
 }
 
 /// How much must be free beyond the watermark for compaction to begin.

@@ -10,7 +10,7 @@ use core::fmt;
 
 use super::policy::{
     Boost, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap, KswapdFlag,
-    PerCpuRules, ProactiveMarks, Relist, Spread, Stall,
+    PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
 };
 use crate::units::Nanos;
 
@@ -42,6 +42,7 @@ const COMPACTION: CompactionPolicy = CompactionPolicy {
     proactiveness: None,
     marks: ProactiveMarks::Until6_12,
     extfrag_threshold: 500, // §4.2
+    sources: SourceRules::Until6_12,
 };
 
 /// `compaction_proactiveness` by default (§4.5).
@@ -151,12 +152,13 @@ impl FragmentationPolicy {
         fixes: FIXES_6_12,
         ..FragmentationPolicy::LINUX_6_1
     };
-    /// Linux 7.2: a gap of at most 32 pages and other marks for compaction (§4.2, §4.5).
+    /// Linux 7.2: a gap of at most 32 pages, other sources and other marks for compaction (§4.2, §4.3, §4.5).
     pub const LINUX_7_2: FragmentationPolicy = FragmentationPolicy {
         compaction: CompactionPolicy {
             gap: Gap::Capped,
             proactiveness: PROACTIVENESS,
             marks: ProactiveMarks::Since7_2,
+            sources: SourceRules::Since7_2,
             ..COMPACTION
         },
         fixes: FIXES_7_2,

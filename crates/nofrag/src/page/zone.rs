@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::compaction::{Kept, ZoneCompaction};
 use super::fallback::{Extent, Grouping, Surroundings};
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag, buddy};
 use super::free_lists::FreeLists;
@@ -66,7 +67,7 @@ pub(super) struct Zone {
     pub(super) per_cpu: Vec<PerCpuPages>,
     /// How many blocks the per-CPU lists exchange with the free lists at once, and how many they hold at most.
     pub(super) per_cpu_bounds: Bounds,
-    pub(super) compaction: super::compaction::ZoneCompaction,
+    pub(super) compaction: ZoneCompaction,
 }
 
 impl Zone {
@@ -91,6 +92,11 @@ impl Zone {
         let migratetype = frames.block(frame).migratetype;
         let (mut frame, mut order) = (frame, order);
         while let Some(larger) = order.larger() {
+            if let Some(capture) = &mut self.compaction.capture
+                && capture.keep(frame, order, migratetype) == Kept::Yes
+            {
+                return;
+            }
             let other = buddy(frame, order);
             if !self.is_free_at(frames, other, order)
                 || order >= Order::PAGEBLOCK && !self.join_types(frames, other, order, migratetype)

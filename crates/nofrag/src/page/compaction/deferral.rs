@@ -1,0 +1,112 @@
+//! After a failure a zone is left alone for a while: twice as many attempts each time, up to 64.
+
+use crate::units::Order;
+
+/// The largest exponent: at most 64 attempts are counted before one is made (`COMPACT_MAX_DEFER_SHIFT`).
+pub(in crate::page) const MAX_SHIFT: u8 = 6;
+
+/// What keeps a zone from being compacted in vain again and again.
+///
+/// Always true: `considered` is at most 2 to the power of `shift`, and `shift` at most [`MAX_SHIFT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) struct Deferral {
+    /// Attempts since the last failure.
+    considered: u8,
+    shift: u8,
+    /// The smallest order that failed; none below it is deferred. One above the largest order after no failure.
+    failed: u8,
+}
+
+impl Default for Deferral {
+    fn default() -> Deferral {
+        Deferral { considered: 0, shift: 0, failed: Order::COUNT as u8 }
+    }
+}
+
+/// What to do with an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) enum Verdict {
+    /// Make it.
+    Go,
+    /// Make it, and forget every hint: it comes after the longest wait.
+    Restart,
+    /// Leave it.
+    Skip,
+}
+
+impl Deferral {
+    fn limit(self) -> u8 {
+        1 << self.shift
+    }
+
+    /// Considers an attempt at `order`, which counts.
+    pub(in crate::page) fn consider(&mut self, order: Order) -> Verdict {
+        if order.get() < self.failed {
+            return Verdict::Go;
+        }
+        self.considered = self.limit().min(self.considered + 1);
+        if self.considered < self.limit() { Verdict::Skip } else { self.passed(order) }
+    }
+
+    /// The same for who does not care for deferral: nothing counts, and nothing is skipped.
+    pub(in crate::page) fn passed(self, order: Order) -> Verdict {
+        let waited = self.shift == MAX_SHIFT && self.considered == self.limit();
+        if order.get() >= self.failed && waited { Verdict::Restart } else { Verdict::Go }
+    }
+
+    /// A run at `order` found nothing though it looked everywhere.
+    pub(in crate::page) fn failed(&mut self, order: Order) {
+        self.considered = 0;
+        self.shift = MAX_SHIFT.min(self.shift + 1);
+        self.failed = self.failed.min(order.get());
+    }
+
+    /// There is a block now.
+    pub(in crate::page) fn succeeded(&mut self) {
+        self.considered = 0;
+        self.shift = 0;
+    }
+
+    /// Somebody even got it: `order` is not deferred any more, whatever failed before.
+    pub(in crate::page) fn served(&mut self, order: Order) {
+        self.succeeded();
+        self.failed = self.failed.max(order.get() + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Attempts at `order` that are skipped before the next one is made.
+    fn skipped(deferral: &mut Deferral, order: Order) -> u32 {
+        (0..).find(|_| deferral.consider(order) != Verdict::Skip).expect("it ends at 64")
+    }
+
+    #[test]
+    fn each_failure_doubles_the_wait_up_to_64_attempts() {
+        let order = Order::PAGEBLOCK;
+        let smaller = order.smaller().expect("9 is not the smallest");
+        let mut deferral = Deferral::default();
+        assert_eq!(skipped(&mut deferral, order), 0);
+        for expected in [1, 3, 7, 15, 31, 63, 63] {
+            deferral.failed(order);
+            assert_eq!(skipped(&mut deferral, smaller), 0, "a smaller order never waits");
+            assert_eq!(skipped(&mut deferral, order), expected);
+        }
+        assert_eq!(deferral.passed(order), Verdict::Restart);
+        deferral.succeeded();
+        assert_eq!(deferral.consider(order), Verdict::Go);
+    }
+
+    #[test]
+    fn an_order_that_was_served_waits_no_more() {
+        let order = Order::PAGEBLOCK;
+        let mut deferral = Deferral::default();
+        deferral.failed(Order::COSTLY);
+        deferral.served(order);
+        deferral.failed(Order::MAX);
+        assert_eq!(deferral.consider(order), Verdict::Go);
+        assert_eq!(deferral.consider(Order::MAX), Verdict::Skip);
+    }
+}

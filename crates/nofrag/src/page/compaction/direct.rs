@@ -1,0 +1,218 @@
+//! Compaction by a caller that needs a block: over the zones that its request may use, one after the other.
+
+use super::suitable::{Suitability, Wish, suitability};
+use super::{Cma, Compaction, CompactionResult, CompactionStep, Goal, Job, Mode, Verdict};
+use crate::event::EventSink;
+use crate::page::allocator::PageAllocator;
+use crate::page::kswapd::PageBudget;
+use crate::page::map::NodeId;
+use crate::page::owner::{MoveResults, Moves};
+use crate::page::request::PageRequest;
+use crate::page::walk::AllocFlags;
+use crate::page::zone::ZoneId;
+use crate::units::Pfn;
+
+/// How hard a caller tries, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::page) enum Priority {
+    /// Without waiting (`COMPACT_PRIO_ASYNC`).
+    Async,
+    /// The default.
+    SyncLight,
+    /// Deferral, hints and positions do not count.
+    SyncFull,
+}
+
+impl Priority {
+    /// The next that tries harder.
+    pub(in crate::page) const fn harder(self) -> Option<Priority> {
+        match self {
+            Priority::Async => Some(Priority::SyncLight),
+            Priority::SyncLight => Some(Priority::SyncFull),
+            Priority::SyncFull => None,
+        }
+    }
+
+    const fn mode(self) -> Mode {
+        match self {
+            Priority::Async => Mode::Async,
+            Priority::SyncLight => Mode::SyncLight,
+            Priority::SyncFull => Mode::SyncFull,
+        }
+    }
+}
+
+/// How direct compaction ended, in the order in which one zone's end outranks another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::page) enum Compacted {
+    /// No zone was suitable: too little is free.
+    Skipped,
+    /// A suitable zone failed lately.
+    Deferred,
+    /// A part of a zone was looked at, in vain.
+    Partial,
+    /// All of it was, in vain.
+    Complete,
+    /// There should be a block now; a pass will tell.
+    Success,
+    /// This block was kept as it became free, and is in use now.
+    Captured(Pfn),
+}
+
+/// What the caller shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) enum DirectStep {
+    /// Move these, then report with [`DirectCompaction::migrated`].
+    Migrate(Moves),
+    /// It has ended. A pass follows, and [`DirectCompaction::settle`].
+    Done(Compacted),
+}
+
+/// Compaction by a caller that needs a block.
+#[derive(Debug)]
+pub(in crate::page) struct DirectCompaction {
+    priority: Priority,
+    flags: AllocFlags,
+    /// The next of the request's zones.
+    next: usize,
+    run: Option<Compaction>,
+    best: Compacted,
+}
+
+impl DirectCompaction {
+    /// To be made at this priority by a caller whose passes have these flags.
+    pub(in crate::page) const fn new(priority: Priority, flags: AllocFlags) -> DirectCompaction {
+        DirectCompaction { priority, flags, next: 0, run: None, best: Compacted::Skipped }
+    }
+
+    /// Goes on to where something is to be moved, or to the end. `node` is the one whose zonelist the request uses, and
+    /// the request is the same each time.
+    pub(in crate::page) fn step<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        request: &PageRequest,
+        node: NodeId,
+    ) -> DirectStep {
+        loop {
+            if let Some(run) = &mut self.run {
+                match run.step(pages, PageBudget { pages: u64::MAX }) {
+                    CompactionStep::Migrate(moves) => return DirectStep::Migrate(moves),
+                    CompactionStep::Continue => {}
+                    CompactionStep::Done(result) => {
+                        let zone = run.zone;
+                        self.run = None;
+                        self.best = self.best.max(self.note(pages, zone, request, result));
+                    }
+                }
+            } else if self.best >= Compacted::Success {
+                return DirectStep::Done(self.best);
+            } else {
+                let zones = pages.nodes[node.index()].zonelist.of(request);
+                let Some(&zone) = zones.get(self.next) else {
+                    return DirectStep::Done(self.best);
+                };
+                self.next += 1;
+                self.enter(pages, request, zone);
+            }
+        }
+    }
+
+    /// Begins with a zone, if that can help.
+    fn enter<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        request: &PageRequest,
+        id: ZoneId,
+    ) {
+        let (order, mode) = (request.order, self.priority.mode());
+        let zone = &mut pages.zones[id.index()];
+        if !zone.is_allowed(request) {
+            return;
+        }
+        let deferral = &mut zone.compaction.deferral;
+        let verdict = match self.priority {
+            Priority::SyncFull => deferral.passed(order),
+            Priority::Async | Priority::SyncLight => deferral.consider(order),
+        };
+        if verdict == Verdict::Skip {
+            self.best = self.best.max(Compacted::Deferred);
+            return;
+        }
+        let wish = Wish { order, highest: request.zone, flags: self.flags, mode };
+        match suitability(zone, &pages.policy.compaction, &wish) {
+            Suitability::Satisfied => self.best = self.best.max(Compacted::Success),
+            Suitability::Hopeless => {}
+            Suitability::Suitable => {
+                if verdict == Verdict::Restart {
+                    pages.wipe_marks(id);
+                }
+                let cma = if self.flags.has(AllocFlags::CMA) { Cma::Usable } else { Cma::Useless };
+                let goal = Goal::Block(order, request.migratetype);
+                self.run = Some(Compaction::new(pages, id, Job { goal, mode, cma }));
+            }
+        }
+    }
+
+    /// Takes note of how a zone ended. Runs that do not wait leave too much out to count as failures.
+    fn note<E: EventSink>(
+        &self,
+        pages: &mut PageAllocator<E>,
+        zone: ZoneId,
+        request: &PageRequest,
+        result: CompactionResult,
+    ) -> Compacted {
+        let deferral = &mut pages.zones[zone.index()].compaction.deferral;
+        let compacted = match result {
+            CompactionResult::Partial => Compacted::Partial,
+            CompactionResult::Complete => Compacted::Complete,
+            CompactionResult::Success => Compacted::Success,
+            CompactionResult::Captured(pfn) => Compacted::Captured(pfn),
+        };
+        if compacted >= Compacted::Success {
+            deferral.succeeded();
+        } else if self.priority != Priority::Async {
+            deferral.failed(request.order);
+        }
+        compacted
+    }
+
+    /// Takes note of what came of the moves.
+    pub(in crate::page) fn migrated<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        results: MoveResults,
+    ) {
+        if let Some(run) = &mut self.run {
+            run.migrated(pages, results);
+        }
+    }
+
+    /// After [`DirectStep::Done`]: counts the whole, and lets the zone from which the request was `served` be compacted
+    /// for this order again at once. A caller whose zones were all left alone does not count as one that compacted.
+    pub(in crate::page) fn settle<E: EventSink>(
+        self,
+        pages: &mut PageAllocator<E>,
+        request: &PageRequest,
+        served: Option<Pfn>,
+    ) {
+        if self.best > Compacted::Deferred {
+            pages.counters.compact_stalls += 1;
+            match served {
+                Some(_) => pages.counters.compact_successes += 1,
+                None => pages.counters.compact_failures += 1,
+            }
+        }
+        if let Some(frame) = served.and_then(|pfn| pages.frames.index(pfn)) {
+            let zone = pages.zones.iter_mut().find(|zone| zone.has(frame));
+            let zone = zone.expect("a block lies in a zone");
+            zone.compaction.deferral.served(request.order);
+        }
+    }
+
+    /// Gives up in the middle; nothing stays set aside.
+    pub(in crate::page) fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
+        if let Some(run) = self.run {
+            run.abandon(pages);
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Compaction: moving pages together so that large blocks become free.
+//!
+//! Two scanners go towards each other. The *source* scanner goes up from the bottom of a zone and finds blocks in use
+//! whose content may be moved; the *target* scanner comes down from the top and finds free pages for them. Where they
+//! meet, everything that could be moved lies above, and below it is free what could be freed. Both go by pageblocks.
+//!
+//! Most runs want one free block and end as soon as there is one. So that the next run does not look at the same
+//! pageblocks again, a zone keeps where the scanners were, and a mark on each pageblock that was looked at from end to
+//! end. The marks are wiped when compaction restarts after its longest pause, and when kswapd sleeps after a run that
+//! went through a whole zone ([`PageAllocator::forget_scans`]). After a failure a zone is left alone for twice as many
+//! attempts each time (`deferral`), and none is made where it could not help (`suitable`).
+//!
+//! A run is a machine, [`Compaction`]: it sets targets aside and names at most 32 pages to be moved; the owner moves
+//! them and says which moves succeeded. Between the two a source is `Leaving` and its target `Target`. The owner may
+//! free a source meanwhile, and others may allocate and free as they like. Who gives a run up in the middle calls
+//! [`Compaction::abandon`]; if the machine is dropped instead, its sources can be freed by their owner but never moved
+//! again, and its targets stay out of use. The laws of the allocator count them.
+//!
+//! Files, bottom up: `deferral`, `suitable`, `flight` (moves that were not reported yet), `target` and `source` (the
+//! scanners), and `direct` (over the zones of a request that waits).
+//!
+//! Source: spec/pages.md §4.
+
+mod deferral;
+mod direct;
+mod flight;
+mod source;
+mod suitable;
+mod target;
+
+pub(super) use deferral::{Deferral, Verdict};
+pub(super) use direct::{Compacted, DirectCompaction, DirectStep, Priority};
+pub use flight::Landed;
+pub(super) use suitable::{ProactiveBounds, Suitability, Wish, proactive_bounds};
+
+use self::flight::Flight;
+use self::source::{Entered, Sources, Visited};
+use self::target::Targets;
+use super::allocator::PageAllocator;
+use super::event::{PageCounters, PageEvent};
+use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
+use super::kswapd::PageBudget;
+use super::migratetype::Migratetype;
+use super::owner::{Migrate, MoveResults, Moves};
+use super::policy::FragmentationPolicy;
+use super::zone::{Zone, ZoneId};
+use crate::event::{Event, EventSink};
+use crate::units::{Order, Pfn};
+
+/// What compaction remembers of a zone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ZoneCompaction {
+    /// Where the source scanner goes on: of any run, and of those that wait. At the zone's start without.
+    sources: [Option<FrameIndex>; 2],
+    /// Below which frame the target scanner goes on; at the zone's end without.
+    targets: Option<FrameIndex>,
+    pub(super) deferral: Deferral,
+    /// A run of a waiting caller has gone through the zone since the marks on pageblocks were wiped.
+    went_through: bool,
+    /// What the run whose sources are being freed right now would like to keep.
+    pub(super) capture: Option<Capture>,
+    /// Pages set aside for moves that were not reported yet.
+    pub(super) in_flight: u64,
+}
+
+/// A wish to keep a block that becomes free: the path that frees one puts it here instead of on a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capture {
+    order: Order,
+    migratetype: Migratetype,
+    frame: FrameIndex,
+}
+
+impl Capture {
+    /// Keeps the free block at `frame`, which is on no list, if it is what is wished for: of the very order, and not
+    /// one that would mix types, or that others need. The caller must not list it then.
+    pub(super) fn keep(&mut self, frame: FrameIndex, order: Order, block: Migratetype) -> Kept {
+        let others = matches!(block, Migratetype::Cma | Migratetype::Isolate);
+        let mixes = order < Order::PAGEBLOCK
+            && block == Migratetype::Movable
+            && self.migratetype != Migratetype::Movable;
+        if self.frame != NONE || order != self.order || others || mixes {
+            return Kept::No;
+        }
+        self.frame = frame;
+        Kept::Yes
+    }
+}
+
+/// Whether a block was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// It was.
+    Yes,
+    /// It is to be listed.
+    No,
+}
+
+/// What a run is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// A free block of this order that a request of this type can use.
+    Block(Order, Migratetype),
+    /// Free pages in whole pageblocks up to the high watermark (`vm.defrag_mode` in the background).
+    WholeBlocks,
+    /// A share of free pages outside whole pageblocks of at most so many percent (proactive).
+    Score(u64),
+    /// Everything that there is (`/proc/sys/vm/compact_memory`).
+    Everything,
+}
+
+impl Goal {
+    /// The order that blocks shall get.
+    fn order(self) -> Order {
+        match self {
+            Goal::Block(order, _) => order,
+            _ => Order::PAGEBLOCK,
+        }
+    }
+
+    fn migratetype(self) -> Migratetype {
+        match self {
+            Goal::Block(_, migratetype) => migratetype,
+            _ => Migratetype::Movable,
+        }
+    }
+}
+
+/// How much a run may do for its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// For a caller that does not wait: pageblocks of its own type, and only where all of a block can be moved.
+    Async,
+    /// For a caller that waits.
+    SyncLight,
+    /// The same, through the whole zone, whatever earlier runs have seen.
+    SyncFull,
+    /// For nobody in particular.
+    Background,
+}
+
+/// What a run is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) goal: Goal,
+    pub(super) mode: Mode,
+    /// Whether the caller can use CMA blocks.
+    pub(super) cma: Cma,
+}
+
+/// Who can use CMA blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cma {
+    /// The caller can.
+    Usable,
+    /// It cannot.
+    Useless,
+}
+
+/// How far a run over one zone came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionResult {
+    /// A part of the zone was looked at, and the goal was not reached.
+    Partial,
+    /// All of it was, and the goal was not reached.
+    Complete,
+    /// The goal is reached.
+    Success,
+    /// Here is the block: it was kept as it became free, and is in use now.
+    Captured(Pfn),
+}
+
+/// What a machine wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionStep {
+    /// Move these, then report with [`Compaction::migrated`].
+    Migrate(Moves),
+    /// The budget is spent; call again.
+    Continue,
+    /// It has ended.
+    Done(CompactionResult),
+}
+
+/// How a scanner came to a pageblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FoundBy {
+    /// By going from one to the next.
+    Order,
+    /// Through a free list.
+    List,
+}
+
+/// A pageblock under work: the next frame, and the one behind the last.
+#[derive(Clone, Copy, Debug)]
+struct Visit {
+    next: FrameIndex,
+    end: FrameIndex,
+    found: FoundBy,
+}
+
+/// What a run has before it.
+struct Ground<'a> {
+    zone: &'a mut Zone,
+    frames: &'a mut Frames,
+    counters: &'a mut PageCounters,
+    policy: &'a FragmentationPolicy,
+}
+
+impl<'a> Ground<'a> {
+    fn of<E: EventSink>(pages: &'a mut PageAllocator<E>, zone: ZoneId) -> Ground<'a> {
+        let PageAllocator { zones, frames, counters, policy, .. } = pages;
+        Ground { zone: &mut zones[zone.index()], frames, counters, policy }
+    }
+
+    /// The frame behind the block to which `frame` belongs.
+    fn behind(&self, frame: FrameIndex) -> FrameIndex {
+        let tag = self.frames.tag(frame);
+        match tag.kind() {
+            Kind::Absent => frame + 1,
+            Kind::Inside => {
+                let starts = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
+                let head = { starts }.find(|&start| self.frames.tag(start) != Tag::INSIDE);
+                let head = head.expect("a frame inside a block has a head");
+                head + self.frames.tag(head).order().pages() as FrameIndex
+            }
+            _ => frame + tag.order().pages() as FrameIndex,
+        }
+    }
+}
+
+const fn block_start(frame: FrameIndex) -> FrameIndex {
+    frame & !(Order::PAGEBLOCK.pages() as FrameIndex - 1)
+}
+
+const fn block_end(frame: FrameIndex) -> FrameIndex {
+    block_start(frame) + Order::PAGEBLOCK.pages() as FrameIndex
+}
+
+/// A run of compaction over one zone, as a machine that is stepped.
+///
+/// Cost: O(1) for each frame or pageblock that is looked at and each page that is moved. Pageblocks in which nothing is
+/// movable, or nothing free, are passed by at a glance.
+#[derive(Debug)]
+#[must_use = "a run that is dropped keeps what it has set aside; abandon it"]
+pub struct Compaction {
+    zone: ZoneId,
+    goal: Goal,
+    mode: Mode,
+    cma: Cma,
+    /// Where the source scanner began.
+    began: FrameIndex,
+    sources: Sources,
+    targets: Targets,
+    flight: Flight,
+    captured: FrameIndex,
+    ended: Option<CompactionResult>,
+}
+
+impl Compaction {
+    /// A run that compacts the whole zone, as writing to `/proc/sys/vm/compact_memory` does; `None` if there is no such
+    /// zone.
+    pub fn of_zone<E: EventSink>(pages: &mut PageAllocator<E>, zone: ZoneId) -> Option<Compaction> {
+        pages.zones.get(zone.index())?;
+        let job = Job { goal: Goal::Everything, mode: Mode::Background, cma: Cma::Usable };
+        Some(Compaction::new(pages, zone, job))
+    }
+
+    /// A run over a zone.
+    pub(super) fn new<E: EventSink>(
+        pages: &mut PageAllocator<E>,
+        zone: ZoneId,
+        job: Job,
+    ) -> Compaction {
+        let Job { goal, mode, cma } = job;
+        let Zone { start, end, compaction, .. } = &pages.zones[zone.index()];
+        let (start, end) = (*start, *end);
+        let heeds = heeds_hints(goal, mode);
+        let [any, waiting] = compaction.sources;
+        let cached = if mode == Mode::Async { any } else { waiting };
+        let began = cached.filter(|_| heeds).unwrap_or(start).clamp(start, end);
+        let above = compaction.targets.filter(|_| heeds).unwrap_or(end).clamp(start, end);
+        Compaction {
+            zone,
+            goal,
+            mode,
+            cma,
+            began,
+            sources: Sources::new(began),
+            targets: Targets::new(above, goal.order()),
+            flight: Flight::none(),
+            captured: NONE,
+            ended: None,
+        }
+    }
+
+    /// Whether marks on pageblocks and positions of earlier runs count.
+    fn heeds_hints(&self) -> bool {
+        heeds_hints(self.goal, self.mode)
+    }
+
+    /// Whether free lists are searched for pageblocks.
+    fn searches_lists(&self) -> bool {
+        self.heeds_hints() && matches!(self.goal, Goal::Block(..) | Goal::WholeBlocks)
+    }
+
+    fn may_use_cma(&self) -> bool {
+        self.cma == Cma::Usable
+    }
+
+    /// Looks at about as many frames as the budget says, and says what to do. Asked again before a report, it names the
+    /// same moves.
+    pub fn step<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        budget: PageBudget,
+    ) -> CompactionStep {
+        if !self.flight.is_empty() {
+            return CompactionStep::Migrate(self.flight.moves(&pages.frames));
+        }
+        let mut left = budget.pages.max(1);
+        let ended = self.ended;
+        let mut ground = Ground::of(pages, self.zone);
+        let result = match ended {
+            Some(result) => result,
+            None => match self.go_on(&mut ground, &mut left) {
+                Some(result) => result,
+                None if self.flight.is_empty() => return CompactionStep::Continue,
+                None => return CompactionStep::Migrate(self.flight.moves(ground.frames)),
+            },
+        };
+        if ended.is_none() {
+            self.end(pages, result);
+        }
+        CompactionStep::Done(result)
+    }
+
+    /// Scans until there is something to move, the budget is spent, or, with a result, the run has ended.
+    fn go_on(&mut self, ground: &mut Ground<'_>, left: &mut u64) -> Option<CompactionResult> {
+        loop {
+            if self.captured != NONE {
+                return Some(CompactionResult::Captured(ground.frames.pfn(self.captured)));
+            }
+            if self.sources.visit.is_none() {
+                // Only between pageblocks: what is left of one that was begun is worth finishing.
+                if self.is_reached(ground) {
+                    return Some(CompactionResult::Success);
+                }
+                match self.enter_source_block(ground, left) {
+                    Entered::Block => {}
+                    Entered::Paused => return None,
+                    Entered::Met => return Some(self.met(ground)),
+                }
+            }
+            let visited = self.visit_sources(ground, left);
+            match visited {
+                _ if !self.flight.is_empty() => return None,
+                Visited::Enough => {}
+                Visited::Paused => return None,
+                Visited::NoTarget => return Some(self.without_targets(ground)),
+            }
+        }
+    }
+
+    /// The scanners have met: the next run begins at the ends again.
+    fn met(&mut self, ground: &mut Ground<'_>) -> CompactionResult {
+        let all = self.began == ground.zone.start;
+        let state = &mut ground.zone.compaction;
+        state.sources = [None; 2];
+        state.targets = None;
+        state.went_through |= self.mode != Mode::Background;
+        if all { CompactionResult::Complete } else { CompactionResult::Partial }
+    }
+
+    fn without_targets(&mut self, ground: &mut Ground<'_>) -> CompactionResult {
+        match self.is_reached(ground) {
+            true => CompactionResult::Success,
+            false => self.met(ground),
+        }
+    }
+
+    fn end<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, result: CompactionResult) {
+        self.ended = Some(result);
+        self.captured = NONE;
+        let success = matches!(result, CompactionResult::Success | CompactionResult::Captured(_));
+        let (zone, order) = (self.zone, self.goal.order());
+        pages.events.record(Event::Page(PageEvent::Compacted { zone, order, success }));
+    }
+
+    /// Takes note of what came of the moves that [`step`](Self::step) named, and says how many pages were moved and how
+    /// many not. Without such moves nothing happens.
+    pub fn migrated<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        results: MoveResults,
+    ) -> Landed {
+        let wish = match (self.goal, self.mode) {
+            (_, Mode::Background) => None,
+            (Goal::Block(order, migratetype), _) => {
+                Some(Capture { order, migratetype, frame: NONE })
+            }
+            _ => None,
+        };
+        let mut ground = Ground::of(pages, self.zone);
+        ground.zone.compaction.capture = wish;
+        let landed = self.flight.land(&mut ground, results);
+        if let Some(Capture { order, frame, .. }) = ground.zone.compaction.capture.take()
+            && frame != NONE
+        {
+            ground.frames.set_tag(frame, Tag::new(Kind::Used, order));
+            self.captured = frame;
+        }
+        ground.counters.moved += landed.moved;
+        ground.counters.not_moved += landed.stayed;
+        landed
+    }
+
+    /// Gives the run up: moves that were not reported count as refused, and what was set aside is free again.
+    pub fn abandon<E: EventSink>(mut self, pages: &mut PageAllocator<E>) {
+        let mut ground = Ground::of(pages, self.zone);
+        self.flight.land(&mut ground, MoveResults::default());
+        if self.captured != NONE {
+            let order = self.goal.order();
+            let rules = ground.policy.fallback;
+            ground.zone.free_block(ground.frames, self.captured, order, rules);
+        }
+    }
+
+    /// Whether the goal is reached.
+    fn is_reached(&self, ground: &Ground<'_>) -> bool {
+        let zone = &*ground.zone;
+        match self.goal {
+            Goal::Block(order, migratetype) => {
+                suitable::has_usable(zone, order, migratetype, self.cma)
+            }
+            Goal::WholeBlocks => suitable::whole_block_pages(zone) >= zone.marks.high + zone.boost,
+            Goal::Score(low) => suitable::score(zone) <= low,
+            Goal::Everything => false,
+        }
+    }
+}
+
+fn heeds_hints(goal: Goal, mode: Mode) -> bool {
+    mode != Mode::SyncFull && matches!(goal, Goal::Block(..) | Goal::WholeBlocks)
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// Compacts a whole zone with `owner`, and says what became of the pages; `None` if there is no such zone. O(frames
+    /// of the zone).
+    pub fn compact(&mut self, zone: ZoneId, owner: &mut impl Migrate) -> Option<Landed> {
+        let mut run = Compaction::of_zone(self, zone)?;
+        let mut all = Landed::default();
+        loop {
+            match run.step(self, PageBudget { pages: u64::MAX }) {
+                CompactionStep::Migrate(moves) => {
+                    let landed = run.migrated(self, moves.carry_out(owner));
+                    all.moved += landed.moved;
+                    all.stayed += landed.stayed;
+                }
+                CompactionStep::Continue => {}
+                CompactionStep::Done(_) => return Some(all),
+            }
+        }
+    }
+
+    /// Wipes the marks on a zone's pageblocks: they are worth looking at again.
+    fn wipe_marks(&mut self, zone: ZoneId) {
+        let Ground { zone, frames, .. } = Ground::of(self, zone);
+        let mut block = zone.start;
+        while block < zone.end {
+            frames.block_mut(block).skip = false;
+            block = block_end(block);
+        }
+        zone.compaction.sources = [None; 2];
+        zone.compaction.targets = None;
+        zone.compaction.went_through = false;
+    }
+
+    /// kswapd of the node goes to sleep: forgets what was scanned in zones that a caller's compaction has gone through
+    /// since (`reset_isolation_suitable`).
+    pub(super) fn forget_scans(&mut self, node: super::map::NodeId) {
+        for index in 0..self.zones.len() {
+            let zone = &self.zones[index];
+            if zone.node == node && zone.compaction.went_through {
+                let id = zone.id;
+                self.wipe_marks(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Whether compaction can help, whether it has, and how badly a zone or node needs it. Counts alone decide.
+
+use super::{Cma, Mode};
+use crate::page::allocator::PageAllocator;
+use crate::page::fallback::can_steal;
+use crate::page::index::FreeShape;
+use crate::page::map::{NodeId, ZoneKind};
+use crate::page::migratetype::Migratetype;
+use crate::page::policy::{CompactionPolicy, Gap, ProactiveMarks};
+use crate::page::walk::{AllocFlags, Mark};
+use crate::page::zone::Zone;
+use crate::units::Order;
+
+/// What somebody would like to compact a zone for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::page) struct Wish {
+    pub(in crate::page) order: Order,
+    /// The highest zone that it can use.
+    pub(in crate::page) highest: ZoneKind,
+    /// The mark that its passes keep, and what they may do.
+    pub(in crate::page) flags: AllocFlags,
+    pub(in crate::page) mode: Mode,
+}
+
+/// Whether compaction can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) enum Suitability {
+    /// There is such a block already.
+    Satisfied,
+    /// It can.
+    Suitable,
+    /// Too little is free for it, or lack of memory is what is wrong.
+    Hopeless,
+}
+
+/// Free pages that compaction needs beyond the mark, as it takes targets before it frees sources.
+pub(in crate::page) fn gap(policy: &CompactionPolicy, order: Order) -> u64 {
+    match policy.gap {
+        Gap::TwiceRequest => 2 * order.pages(),
+        Gap::Capped => (2 * order.pages()).min(32),
+    }
+}
+
+/// Whether compacting `zone` can help.
+pub(in crate::page) fn suitability(
+    zone: &Zone,
+    policy: &CompactionPolicy,
+    wish: &Wish,
+) -> Suitability {
+    let Wish { order, highest, flags, mode } = *wish;
+    let Some(mark) = flags.mark else { return Suitability::Satisfied };
+    if zone.keeps(zone.mark(mark), order, highest, flags) {
+        return Suitability::Satisfied;
+    }
+    let costly = order > Order::COSTLY;
+    let gap = gap(policy, order);
+    let single = |mark, flags| zone.keeps(mark, Order::ZERO, highest, flags);
+    let outside = AllocFlags::at(mark);
+    if mode == Mode::Async && costly && !flags.has(AllocFlags::CMA) {
+        // Room in CMA blocks is no use to a caller that cannot take pages from there, and it will not wait.
+        if !single(zone.mark(mark) + gap, outside) {
+            return Suitability::Hopeless;
+        }
+    }
+    let base = match policy.gap {
+        Gap::TwiceRequest if costly => zone.mark(Mark::Low),
+        Gap::Capped if costly => zone.mark(mark) + zone.marks.low - zone.marks.min,
+        Gap::TwiceRequest | Gap::Capped => zone.mark(mark),
+    };
+    if !single(base + gap, outside.with(AllocFlags::CMA)) {
+        return Suitability::Hopeless;
+    }
+    let lacks_memory = |index: i64| (0..=i64::from(policy.extfrag_threshold)).contains(&index);
+    if costly && FreeShape::of(&zone.lists, order).fragmentation().is_some_and(lacks_memory) {
+        return Suitability::Hopeless;
+    }
+    Suitability::Suitable
+}
+
+/// Whether the zone has a free block that a request of the type can use without mixing: of its own type, or of one
+/// whose pageblock could be claimed whole.
+pub(super) fn has_usable(zone: &Zone, order: Order, start: Migratetype, cma: Cma) -> bool {
+    let orders = |from| zone.lists.orders(from, order);
+    let borrows = start == Migratetype::Movable && cma == Cma::Usable;
+    let claims = |&from: &Migratetype| {
+        let largest = u16::BITS.checked_sub(1 + orders(from).leading_zeros());
+        let largest = largest.and_then(|largest| Order::new(largest as u8));
+        largest.is_some_and(|largest| can_steal(largest, start, zone.grouping))
+    };
+    orders(start) != 0
+        || borrows && orders(Migratetype::Cma) != 0
+        || start.fallbacks().iter().any(claims)
+}
+
+/// Free pages in whole pageblocks (`nr_free_pages_blocks`).
+pub(in crate::page) fn whole_block_pages(zone: &Zone) -> u64 {
+    let orders = Order::PAGEBLOCK.and_larger();
+    orders.map(|order| zone.lists.blocks(order) << order.get()).sum()
+}
+
+/// How much of what is free lies outside whole pageblocks, in percent.
+pub(super) fn score(zone: &Zone) -> u64 {
+    FreeShape::of(&zone.lists, Order::PAGEBLOCK).extfrag()
+}
+
+/// The score of a node of `present` pages, whose zones have these pages and scores.
+pub(in crate::page) fn node_score(present: u64, zones: impl Iterator<Item = (u64, u64)>) -> u64 {
+    zones.map(|(pages, score)| pages * score / (present + 1)).sum()
+}
+
+/// Between which scores proactive compaction works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) struct ProactiveBounds {
+    /// A zone that has come down to it is done.
+    pub(in crate::page) low: u64,
+    /// A node above it is compacted.
+    pub(in crate::page) high: u64,
+}
+
+/// The bounds that follow from `compaction_proactiveness`.
+pub(in crate::page) fn proactive_bounds(
+    marks: ProactiveMarks,
+    proactiveness: u8,
+) -> ProactiveBounds {
+    let rest = 100 - u64::from(proactiveness.min(100));
+    let (low, above) = match marks {
+        ProactiveMarks::Until6_12 => (rest.max(5), 10),
+        ProactiveMarks::Since7_2 => (rest, (rest / 2).min(10)),
+    };
+    ProactiveBounds { low, high: (low + above).min(100) }
+}
+
+impl<E> PageAllocator<E>
+where
+    E: crate::event::EventSink,
+{
+    /// How fragmented a node is, in percent.
+    pub(in crate::page) fn node_score(&self, node: NodeId) -> u64 {
+        let zones = self.zones.iter().filter(|zone| zone.node == node);
+        let present = zones.clone().map(|zone| zone.present.get()).sum();
+        node_score(present, zones.map(|zone| (zone.present.get(), score(zone))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::policy::FragmentationPolicy;
+
+    #[test]
+    fn gaps_before_and_since_they_were_capped() {
+        let orders = [0, 3, 4, 9].map(|order| Order::new(order).expect("an order"));
+        let of = |gap| CompactionPolicy { gap, ..FragmentationPolicy::LINUX_4_20.compaction };
+        let gaps = |kind| orders.map(|order| gap(&of(kind), order));
+        assert_eq!(gaps(Gap::Capped), [2, 16, 32, 32]);
+        assert_eq!(gaps(Gap::TwiceRequest), [2, 16, 32, 1024]);
+    }
+
+    #[test]
+    fn bounds_of_proactive_compaction() {
+        let check = |marks, p, low, high| {
+            assert_eq!(proactive_bounds(marks, p), ProactiveBounds { low, high }, "{p}");
+        };
+        check(ProactiveMarks::Since7_2, 20, 80, 90);
+        check(ProactiveMarks::Since7_2, 50, 50, 60);
+        check(ProactiveMarks::Since7_2, 90, 10, 15);
+        check(ProactiveMarks::Since7_2, 100, 0, 0);
+        check(ProactiveMarks::Until6_12, 100, 5, 15);
+        check(ProactiveMarks::Until6_12, 20, 80, 90);
+        check(ProactiveMarks::Until6_12, 0, 100, 100);
+    }
+
+    #[test]
+    fn a_nodes_score_weighs_its_zones() {
+        assert_eq!(node_score(4000, [(1000, 80), (3000, 40)].into_iter()), 48);
+    }
+}

@@ -1,0 +1,233 @@
+//! The target scanner: free pages that others can move to, from the top of the zone down.
+
+use super::{Compaction, FoundBy, Ground, Visit, block_end, block_start};
+use crate::page::frames::{FrameIndex, Kind, NONE, Tag};
+use crate::page::migratetype::Migratetype;
+use crate::page::owner::Moves;
+use crate::page::policy::FallbackRules;
+use crate::units::Order;
+
+/// Where the scanner is.
+#[derive(Debug)]
+pub(super) struct Targets {
+    visit: Option<Visit>,
+    /// Behind the highest pageblock that was not visited in order.
+    pub(super) linear: FrameIndex,
+    /// The order with which the next search of lists begins: the one that worked last.
+    order: u8,
+    /// Searches of lists that found nothing.
+    fails: u8,
+}
+
+/// A place to move to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Here.
+    At(FrameIndex),
+    /// None of this size is at hand.
+    NoFit,
+    /// The scanner has come down to where pages come from, or no more may be taken.
+    Exhausted,
+    /// As many frames were looked at as allowed.
+    Paused,
+}
+
+/// Breaking into a free block of this order or more makes its pageblock movable.
+const RETYPES: u8 = Order::PAGEBLOCK.get() - 1;
+
+/// How many entries of lists are looked at after so many searches in vain.
+pub(super) const fn list_limit(fails: u8) -> usize {
+    if fails > 6 { 0 } else { (Moves::MAX + 1) >> fails }
+}
+
+impl Targets {
+    /// To begin below `linear`, for a run that wants a block of `order`.
+    pub(super) const fn new(linear: FrameIndex, order: Order) -> Targets {
+        Targets { visit: None, linear, order: order.get().saturating_sub(1), fails: 0 }
+    }
+}
+
+impl Compaction {
+    /// Sets a place of `order` aside, above `floor`, which is the end of a pageblock.
+    pub(super) fn target(
+        &mut self,
+        ground: &mut Ground<'_>,
+        order: Order,
+        floor: FrameIndex,
+        left: &mut u64,
+    ) -> Place {
+        if ground.usable_free() <= ground.zone.marks.min + order.pages() {
+            return Place::Exhausted;
+        }
+        if order > Order::ZERO {
+            return self.large_target(ground, order, floor);
+        }
+        if self.targets.visit.as_ref().is_some_and(|visit| visit.end <= floor) {
+            self.targets.visit = None;
+        }
+        loop {
+            if let Some(place) = self.visit_targets(ground, left) {
+                return place;
+            }
+            if !self.list_of_targets(ground, floor) && !self.next_target_block(ground, floor, left)
+            {
+                return if *left == 0 { Place::Paused } else { Place::Exhausted };
+            }
+        }
+    }
+
+    /// Goes on in the pageblock under work; `None` if there is none, or no more in it.
+    fn visit_targets(&mut self, ground: &mut Ground<'_>, left: &mut u64) -> Option<Place> {
+        let visit = self.targets.visit.as_mut()?;
+        while visit.next < visit.end {
+            if *left == 0 {
+                return Some(Place::Paused);
+            }
+            *left -= 1;
+            ground.counters.free_scanned += 1;
+            let frame = visit.next;
+            let tag = ground.frames.tag(frame);
+            if tag.kind() == Kind::Free {
+                ground.set_aside(frame, tag, Order::ZERO);
+                visit.next += 1;
+                return Some(Place::At(frame));
+            }
+            visit.next = ground.behind(frame);
+        }
+        let start = block_start(visit.end - 1);
+        ground.frames.block_mut(start).skip = true;
+        if visit.found == FoundBy::Order {
+            let below = &mut ground.zone.compaction.targets;
+            *below = Some(below.map_or(start, |below| below.min(start)));
+        }
+        self.targets.visit = None;
+        None
+    }
+
+    /// Enters the next pageblock downwards that has something to offer.
+    fn next_target_block(
+        &mut self,
+        ground: &Ground<'_>,
+        floor: FrameIndex,
+        left: &mut u64,
+    ) -> bool {
+        while self.targets.linear > floor && *left > 0 {
+            *left -= 1;
+            let end = self.targets.linear;
+            let next = block_start(end - 1).max(ground.zone.start);
+            self.targets.linear = next;
+            if self.is_target_block(ground, next) {
+                self.targets.visit = Some(Visit { next, end, found: FoundBy::Order });
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether pages may be moved to the pageblock that begins at `first`: it is meant for movable ones, and it is not
+    /// itself what is looked for.
+    fn is_target_block(&self, ground: &Ground<'_>, first: FrameIndex) -> bool {
+        let block = ground.frames.block(first);
+        let tag = ground.frames.tag(first);
+        let whole = tag.kind() == Kind::Free && tag.order() >= self.goal.order();
+        let full = u64::from(block.free) == Order::PAGEBLOCK.pages();
+        let meant = matches!(block.migratetype, Migratetype::Movable | Migratetype::Cma);
+        let passed = block.skip && self.heeds_hints();
+        block.free > 0 && meant && !whole && !passed && !(full && tag == Tag::INSIDE)
+    }
+
+    /// Enters a pageblock that the free lists name: in the top quarter of what is left, else the highest seen in its
+    /// upper half.
+    fn list_of_targets(&mut self, ground: &Ground<'_>, floor: FrameIndex) -> bool {
+        let limit = list_limit(self.targets.fails);
+        if !self.searches_lists() || limit == 0 || self.targets.linear <= floor {
+            return false;
+        }
+        let range = self.targets.linear - floor;
+        let (quarter, half) = (self.targets.linear - range / 4, self.targets.linear - range / 2);
+        let orders = (0..=self.targets.order).rev();
+        for order in orders.filter_map(Order::new) {
+            let mut best = None;
+            for frame in ground.listed(order).take(limit) {
+                if frame < half.max(best.unwrap_or(0)) || frame >= self.targets.linear {
+                    continue;
+                }
+                if !self.may_break(ground, frame, order) {
+                    continue;
+                }
+                best = Some(frame);
+                if frame >= quarter {
+                    break;
+                }
+            }
+            if let Some(frame) = best {
+                let next = block_start(frame).max(ground.zone.start);
+                let end = block_end(frame).min(ground.zone.end);
+                self.targets.visit = Some(Visit { next, end, found: FoundBy::List });
+                self.targets.order = order.get();
+                return true;
+            }
+        }
+        self.targets.fails += 1;
+        self.targets.order = self.goal.order().get().saturating_sub(1);
+        false
+    }
+
+    /// Whether pages may be moved into the pageblock of a free block on a list of movable ones. With loose lists it may
+    /// be meant for others; from half a pageblock on it is made movable.
+    fn may_break(&self, ground: &Ground<'_>, frame: FrameIndex, order: Order) -> bool {
+        let first = block_start(frame).max(ground.zone.start);
+        let strays = order.get() >= RETYPES && ground.policy.fallback == FallbackRules::Loose;
+        self.is_target_block(ground, first)
+            || strays && ground.frames.block(frame).migratetype.is_mobility()
+    }
+
+    /// A place for more than one page: by the lists alone, as pageblocks are walked through once only, and mostly for
+    /// single pages.
+    fn large_target(&mut self, ground: &mut Ground<'_>, order: Order, floor: FrameIndex) -> Place {
+        let below = self.goal.order();
+        for size in order.and_larger().take_while(|&size| size < below) {
+            let fits = |frame: &FrameIndex| *frame >= floor && self.may_break(ground, *frame, size);
+            let found = ground.listed(size).take(Moves::MAX + 1).find(fits);
+            if let Some(frame) = found {
+                ground.counters.free_scanned += 1;
+                let tag = ground.frames.tag(frame);
+                ground.set_aside(frame, tag, order);
+                return Place::At(frame);
+            }
+        }
+        Place::NoFit
+    }
+}
+
+impl Ground<'_> {
+    /// Free pages that ordinary requests may count on.
+    fn usable_free(&self) -> u64 {
+        let lists = &self.zone.lists;
+        let kept = [Migratetype::HighAtomic, Migratetype::Isolate];
+        lists.total() - kept.iter().map(|&each| lists.pages(each)).sum::<u64>()
+    }
+
+    /// The free blocks on a list of movable ones, first to be taken first.
+    pub(super) fn listed(&self, order: Order) -> impl Iterator<Item = FrameIndex> + '_ {
+        let next = |&frame: &FrameIndex| {
+            let [_, behind] = self.frames.links(frame);
+            (behind != NONE).then_some(behind)
+        };
+        core::iter::successors(self.zone.lists.first(order, Migratetype::Movable), next)
+    }
+
+    /// Takes `order` from the front of the free block at `frame` and sets it aside.
+    fn set_aside(&mut self, frame: FrameIndex, tag: Tag, order: Order) {
+        let (have, listed) = self.zone.lists.remove(self.frames, frame);
+        self.zone.split(self.frames, frame, have, order, listed);
+        self.frames.set_tag(frame, Tag::new(Kind::Target, order));
+        if tag.order().get() >= RETYPES {
+            self.frames.each_block(frame, tag.order(), |block, _| {
+                if block.migratetype.is_mobility() {
+                    block.migratetype = Migratetype::Movable;
+                }
+            });
+        }
+    }
+}
