@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::machine::Origin;
 use nofrag_lab::record::{self, Saved};
 use nofrag_lab::render::{self, Claims};
-use nofrag_lab::scenario::Extent;
+use nofrag_lab::scenario::{Extent, ThpTouch};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
 
@@ -54,6 +54,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
+    /// Memory of the simulated machine in GiB; several sizes, comma-separated, are compared
+    #[arg(long, value_name = "GIB", value_delimiter = ',')]
+    memory: Vec<u64>,
+
+    /// How much of a node the threads for huge pages touch, in percent: 37.5 (as the document's program does) or 75
+    /// (as its words say)
+    #[arg(long, value_name = "PERCENT")]
+    thp_touch: Option<ThpTouch>,
+
     /// Run everything, not only what ends in seconds
     #[arg(long)]
     full: bool,
@@ -83,6 +92,8 @@ impl Args {
             pages: self.pages,
             threads: self.threads,
             seed: self.seed,
+            memory: self.memory.clone(),
+            thp_touch: self.thp_touch,
         }
     }
 }
@@ -181,8 +192,9 @@ impl Default for Bar {
 
 impl Progress for Bar {
     fn begin(&self, steps: u64) {
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}")
-            .expect("the template is well-formed");
+        let style =
+            ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}, {eta} left {wide_msg}")
+                .expect("the template is well-formed");
         self.0.set_style(style);
         self.0.set_length(steps);
         self.0.set_position(0);
@@ -192,6 +204,11 @@ impl Progress for Bar {
     fn step(&self, what: &str) {
         self.0.set_message(what.to_owned());
         self.0.inc(1);
+    }
+
+    fn steps(&self, steps: u64, what: &str) {
+        self.0.set_message(what.to_owned());
+        self.0.inc(steps);
     }
 
     fn end(&self) {

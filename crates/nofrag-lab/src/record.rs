@@ -110,14 +110,17 @@ fn readme(origin: &Origin, results: &[Saved]) -> String {
     for result in results {
         let Report { scenario, document, settings, oracles, elapsed_s, .. } = &result.report;
         let broken = result.report.broken().count();
+        let driven = if settings.conditions.is_empty() {
+            format!("{} repetitions of {} loops", settings.repeats, settings.loops)
+        } else {
+            settings.conditions.join("; ")
+        };
         text.push_str(&format!(
-            "\n## {scenario}\n\n{document}. Mode {}, seed {}, {} repetitions of {} loops, {} threads; \
+            "\n## {scenario}\n\n{document}. Mode {}, seed {}, {driven}, {} threads; \
              designs {}; {:.0} s.\n\
              {} claims were judged, {broken} exact ones broken.\n",
             settings.mode,
             settings.seed,
-            settings.repeats,
-            settings.loops,
             settings.threads,
             settings.designs.join(", "),
             elapsed_s,

@@ -9,7 +9,7 @@ use comfy_table::{
 use crate::figures::RatioRange;
 use crate::machine::Origin;
 use crate::oracle::{Kind, Oracle};
-use crate::report::{Measurement, Report};
+use crate::report::{Measurement, Report, Settings};
 use crate::scenario::Scenario;
 use crate::stats::Spread;
 
@@ -37,7 +37,8 @@ pub enum Section {
         /// At most three names with their values, the first at the back; all at the same distances.
         layers: Vec<(String, Vec<f64>)>,
     },
-    /// How full the parts of a space are, at several times, under several designs.
+    /// How full the parts of a space are, or how contiguous what is free in them, at several times, under several
+    /// designs.
     Occupancy {
         /// What is drawn.
         title: String,
@@ -45,6 +46,8 @@ pub enum Section {
         caption: String,
         /// What stands below the left and the right end.
         ends: [String; 2],
+        /// What the shares of the maps are, and so how they are painted.
+        paint: Paint,
         /// One map for each design.
         maps: Vec<OccupancyMap>,
     },
@@ -70,12 +73,21 @@ pub enum Section {
     },
 }
 
+/// What the shares of an occupancy map are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paint {
+    /// Of a part, what is in use: shades.
+    InUse,
+    /// Of the largest order, that of the largest free block in a part: bars.
+    FreeOrder,
+}
+
 /// How full the parts of a space were under one design.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OccupancyMap {
     /// Whose space, and what became of it.
     pub name: String,
-    /// When it was looked at, and the share of each part that was in use, from 0 to 1, from the lowest address on.
+    /// When it was looked at, and a share for each part, from 0 to 1, from the lowest address on.
     pub rows: Vec<(String, Vec<f64>)>,
 }
 
@@ -113,19 +125,10 @@ pub fn summary(
     }
     push(&mut out, format_args!("  {processor}, {cpus} CPUs; {kernel}"));
     push(&mut out, format_args!("  {rustc}, profile {profile}; nofrag {revision}"));
-    let settings = &report.settings;
-    push(
-        &mut out,
-        format_args!(
-            "  mode {}, seed {}, {} repetitions of up to {} loops, {} threads; {} in all\n",
-            settings.mode,
-            settings.seed,
-            settings.repeats,
-            thousands(settings.loops as i64),
-            settings.threads,
-            duration(report.elapsed_s)
-        ),
-    );
+    for line in wrapped(&conditions(report), COLUMNS as usize - 2) {
+        push(&mut out, format_args!("  {line}"));
+    }
+    out.push('\n');
     let mut sections = scenario.present(report);
     sections.push(Section::Lines { title: "Notes".to_owned(), lines: report.notes.clone() });
     sections.push(match claims {
@@ -133,6 +136,20 @@ pub fn summary(
         Claims::Listed => oracles(&report.oracles),
     });
     out + &text(&sections)
+}
+
+/// How a report was made, and how long that took.
+fn conditions(report: &Report) -> String {
+    let Settings { mode, seed, repeats, loops, threads, conditions, .. } = &report.settings;
+    let took = duration(report.elapsed_s);
+    if conditions.is_empty() {
+        let loops = thousands(*loops as i64);
+        return format!(
+            "mode {mode}, seed {seed}, {repeats} repetitions of up to {loops} loops, {threads} threads; {took} in all"
+        );
+    }
+    let conditions = conditions.join("; ");
+    format!("mode {mode}; {conditions}; {threads} threads; {took} in all")
 }
 
 /// How many claims held, and those that did not.
@@ -174,9 +191,9 @@ pub fn text(sections: &[Section]) -> String {
                 heading(&mut out, title, caption);
                 chart(&mut out, ends, layers);
             }
-            Section::Occupancy { title, caption, ends, maps } => {
+            Section::Occupancy { title, caption, ends, paint, maps } => {
                 heading(&mut out, title, caption);
-                occupancy(&mut out, ends, maps);
+                occupancy(&mut out, ends, *paint, maps);
             }
             Section::Table { title, caption, texts, header, rows } => {
                 heading(&mut out, title, caption);
@@ -220,13 +237,15 @@ const CHART_COLUMNS: usize = 72;
 /// What the layers are painted with, from the back to the front.
 const PAINTS: [char; 3] = ['░', '▒', '█'];
 
+/// Bars below the full one.
+const EIGHTHS_UP: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
+
 /// A cell that one layer fills: its top row to an eighth if it is the front one.
 fn cell(value: f64, row: usize, paint: char) -> Option<char> {
-    const EIGHTHS: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
     let eighths = 8.0 * (value - row as f64);
     match eighths.ceil() {
         filled if filled <= 0.0 => None,
-        filled if filled < 8.0 && paint == PAINTS[2] => Some(EIGHTHS[filled as usize - 1]),
+        filled if filled < 8.0 && paint == PAINTS[2] => Some(EIGHTHS_UP[filled as usize - 1]),
         _ => Some(paint),
     }
 }
@@ -278,21 +297,48 @@ fn shade(share: f64) -> char {
     }
 }
 
-fn occupancy(out: &mut String, ends: &[String; 2], maps: &[OccupancyMap]) {
+/// How high a bar is that stands for this share. A full one is so to a thousandth.
+fn bar_of_share(share: f64) -> char {
+    match share {
+        _ if share < 0.001 => ' ',
+        _ if share < 0.999 => EIGHTHS_UP[((8.0 * share).ceil() as usize).clamp(1, 7) - 1],
+        _ => '█',
+    }
+}
+
+impl Paint {
+    fn of(self, share: f64) -> char {
+        match self {
+            Paint::InUse => shade(share),
+            Paint::FreeOrder => bar_of_share(share),
+        }
+    }
+
+    fn legend(self) -> &'static str {
+        match self {
+            Paint::InUse => "in use: █ all, ▓ most, ▒ half, ░ little, blank nothing",
+            Paint::FreeOrder => {
+                "largest free block: █ a whole pageblock, ▄ some pages of it, ▁ a single page, blank none"
+            }
+        }
+    }
+}
+
+fn occupancy(out: &mut String, ends: &[String; 2], paint: Paint, maps: &[OccupancyMap]) {
     let rows = || maps.iter().flat_map(|map| &map.rows);
     let width = rows().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let parts = rows().map(|(_, shares)| shares.len()).max().unwrap_or(0);
     for map in maps {
         push(out, format_args!("  {}", map.name));
         for (label, shares) in &map.rows {
-            let painted: String = shares.iter().map(|share| shade(*share)).collect();
+            let painted: String = shares.iter().map(|share| paint.of(*share)).collect();
             push(out, format_args!("  {label:>width$} │{painted}│"));
         }
     }
     let [left, right] = ends;
     let gap = parts.saturating_sub(left.chars().count());
     push(out, format_args!("  {:width$}  {left}{right:>gap$}", ""));
-    push(out, format_args!("  in use: █ all, ▓ most, ▒ half, ░ little, blank nothing"));
+    push(out, format_args!("  {}", paint.legend()));
 }
 
 /// A bar of so many columns, to an eighth of one.
@@ -602,8 +648,15 @@ mod tests {
         let maps = vec![OccupancyMap { name: "first fit".to_owned(), rows }];
         let ends = ["0", "9"].map(str::to_owned);
         let (title, caption) = ("space".to_owned(), String::new());
-        let text = text(&[Section::Occupancy { title, caption, ends, maps }]);
+        let paint = Paint::InUse;
+        let text = text(&[Section::Occupancy { title, caption, ends, paint, maps }]);
         assert!(text.contains("  1 │ ░▒▓█│\n     0   9\n"), "{text}");
+    }
+
+    #[test]
+    fn a_bar_is_full_for_a_whole_block_only() {
+        let painted = [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(|share| Paint::FreeOrder.of(share));
+        assert_eq!(painted, [' ', '▁', '▄', '▇', '▇', '█']);
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub struct Settings {
     pub threads: usize,
     /// The designs compared, oldest first.
     pub designs: Vec<String>,
+    /// What else was chosen, in words, for scenarios whose runs have no loops.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<String>,
 }
 
 /// One program under one design.
@@ -88,6 +91,10 @@ pub struct Measurement {
     /// Counts by name in their course over the run, at even distances, for programs that have a picture.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub series: BTreeMap<String, Vec<f64>>,
+    /// Counts by name over the repetitions, for programs whose repetitions draw other chances; `counts` holds their
+    /// medians.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spreads: BTreeMap<String, Spread>,
 }
 
 impl Measurement {
@@ -254,13 +261,23 @@ pub(crate) mod tests {
             counts: BTreeMap::from([("steps per search".to_owned(), 1.5)]),
             functions: BTreeMap::new(),
             series: BTreeMap::new(),
+            spreads: BTreeMap::new(),
         }
     }
 
     pub(crate) fn report() -> Report {
         let designs = ["old", "new"].map(str::to_owned).to_vec();
         let (mode, seed, repeats) = ("compare".to_owned(), 1, 5);
-        let settings = Settings { mode, seed, repeats, loops: 10, pages: 1, threads: 2, designs };
+        let settings = Settings {
+            mode,
+            seed,
+            repeats,
+            loops: 10,
+            pages: 1,
+            threads: 2,
+            designs,
+            conditions: Vec::new(),
+        };
         Report {
             scenario: "sample".to_owned(),
             document: "Somebody, 2019".to_owned(),

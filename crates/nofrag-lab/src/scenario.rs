@@ -145,6 +145,46 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Where all chance begins.
     pub seed: Option<u64>,
+    /// All of the simulated machine's memory in GiB; several are compared.
+    pub memory: Vec<u64>,
+    /// How much of what is mapped the threads for huge pages touch.
+    pub thp_touch: Option<ThpTouch>,
+}
+
+/// How much of their mapping, which is 75 % of a node, the threads for huge pages touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThpTouch {
+    /// Every second unit, 37.5 % of a node: what the document's program does.
+    #[default]
+    HalfOfUnits,
+    /// Every unit, 75 %: what the document's words say.
+    AllUnits,
+}
+
+impl ThpTouch {
+    /// Both with their names.
+    pub const ALL: [(&'static str, ThpTouch); 2] =
+        [("37.5", ThpTouch::HalfOfUnits), ("75", ThpTouch::AllUnits)];
+
+    /// The share of a node in percent, as the command line takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ThpTouch::HalfOfUnits => "37.5",
+            ThpTouch::AllUnits => "75",
+        }
+    }
+}
+
+impl FromStr for ThpTouch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ThpTouch, String> {
+        let found = ThpTouch::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, touch)| *touch).ok_or_else(|| {
+            format!("{text:?} is neither 37.5 nor 75, the percent of a node that the threads touch")
+        })
+    }
 }
 
 /// Why a scenario gave no report.
@@ -192,6 +232,10 @@ pub trait Progress {
     fn begin(&self, steps: u64);
     /// The step that starts now.
     fn step(&self, what: &str);
+    /// So many steps are done at once.
+    fn steps(&self, steps: u64, what: &str) {
+        (0..steps).for_each(|_| self.step(what));
+    }
     /// The run is over.
     fn end(&self);
 }

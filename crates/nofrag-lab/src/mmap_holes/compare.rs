@@ -138,6 +138,7 @@ fn gather(plan: &Plan, job: &Job, ran: Ran, times: Vec<f64>) -> Option<Measureme
         counts: ran.counts,
         functions: BTreeMap::new(),
         series: ran.series,
+        spreads: BTreeMap::new(),
     })
 }
 

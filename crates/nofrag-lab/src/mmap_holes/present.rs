@@ -9,7 +9,7 @@ use super::names;
 use super::survival::Grid;
 use crate::figures::{self, EndAndPeak, Ends, RatioRange, Wander2005};
 use crate::render::{
-    OccupancyMap, Section, by_design, count, duration, median_and_range, number, ratio,
+    OccupancyMap, Paint, Section, by_design, count, duration, median_and_range, number, ratio,
     ratio_range, table_of,
 };
 use crate::report::{Comparison, Measurement, Report};
@@ -191,7 +191,13 @@ fn picture(
     };
     let maps: Vec<OccupancyMap> = rows.iter().filter_map(map).collect();
     let (title, caption, ends) = (title.to_owned(), caption.to_owned(), ends.map(str::to_owned));
-    (!maps.is_empty()).then_some(Section::Occupancy { title, caption, ends, maps })
+    (!maps.is_empty()).then_some(Section::Occupancy {
+        title,
+        caption,
+        ends,
+        paint: Paint::InUse,
+        maps,
+    })
 }
 
 /// Lines of the map of leakme, as it was published.

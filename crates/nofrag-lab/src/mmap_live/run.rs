@@ -106,6 +106,7 @@ fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Re
             counts: counts.clone().into(),
             functions: Default::default(),
             series: Default::default(),
+            spreads: Default::default(),
         });
     }
     Ok(())
@@ -250,6 +251,7 @@ fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
         counts: counts.map(|(name, count)| (name.to_owned(), count)).into(),
         functions: Default::default(),
         series: Default::default(),
+        spreads: Default::default(),
     });
     // Published: 40,054 lines for 20,000 threads, give or take 20; those of the process itself are among them, and how
     // many it has depends on what it did before. So what came with the threads is judged.

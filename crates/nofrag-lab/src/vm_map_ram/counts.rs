@@ -116,6 +116,7 @@ pub(super) fn measurement(
         counts,
         functions: BTreeMap::new(),
         series: BTreeMap::new(),
+        spreads: BTreeMap::new(),
     })
 }
 

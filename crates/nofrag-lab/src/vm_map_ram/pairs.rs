@@ -165,6 +165,7 @@ impl Row {
             counts: self.counts,
             functions,
             series,
+            spreads: BTreeMap::new(),
         })
     }
 }

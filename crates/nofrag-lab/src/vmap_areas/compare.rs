@@ -124,6 +124,7 @@ impl Row {
             counts,
             functions: BTreeMap::new(),
             series: BTreeMap::new(),
+            spreads: BTreeMap::new(),
         })
     }
 }

@@ -289,6 +289,7 @@ fn test_row(
         counts: outcomes.map(|(name, count)| (name.to_owned(), count as f64)).into(),
         functions: BTreeMap::new(),
         series: BTreeMap::new(),
+        spreads: BTreeMap::new(),
     })
 }
 
@@ -318,6 +319,7 @@ fn total_row(
         counts,
         functions: BTreeMap::new(),
         series: BTreeMap::new(),
+        spreads: BTreeMap::new(),
     })
 }
 

@@ -143,6 +143,7 @@ fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measuremen
                 counts,
                 functions: BTreeMap::new(),
                 series: BTreeMap::new(),
+                spreads: BTreeMap::new(),
             });
         }
     }
