@@ -123,7 +123,7 @@ impl Ground<'_> {
         if tag.is_movable() {
             self.frames.each_block(from, tag.order(), |block, pages| block.movable -= pages);
         }
-        self.zone.free_block(self.frames, from, tag.order(), self.policy.fallback);
+        self.zone.free_block(self.frames, from, tag.order());
     }
 
     /// Gives back a target that was not used. The next run shall find it again.
@@ -132,6 +132,6 @@ impl Ground<'_> {
         if let Some(next) = &mut self.zone.compaction.targets {
             *next = end.max(*next);
         }
-        self.zone.free_block(self.frames, to, order, self.policy.fallback);
+        self.zone.free_block(self.frames, to, order);
     }
 }

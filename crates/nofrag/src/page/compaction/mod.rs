@@ -420,8 +420,7 @@ impl Compaction {
         self.flight.land(&mut ground, MoveResults::default());
         if self.captured != NONE {
             let order = self.goal.order();
-            let rules = ground.policy.fallback;
-            ground.zone.free_block(ground.frames, self.captured, order, rules);
+            ground.zone.free_block(ground.frames, self.captured, order);
         }
     }
 
