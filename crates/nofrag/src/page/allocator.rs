@@ -173,6 +173,8 @@ pub struct PageAllocator<E: EventSink = ()> {
     pub(super) policy: FragmentationPolicy,
     pub(super) role: KernelRole,
     pub(super) settings: Settings,
+    /// When a request was last said to take long.
+    pub(super) warned: Option<Nanos>,
     pub(super) counters: PageCounters,
     pub(super) events: E,
 }
@@ -182,10 +184,14 @@ impl<E: EventSink> PageAllocator<E> {
     ///
     /// # Errors
     /// The [`Attempt`], when no zone has what is asked for above its low watermark.
-    pub fn alloc(&mut self, _now: Nanos, cpu: CpuId, request: PageRequest) -> Result<Pfn, Attempt> {
+    #[expect(
+        clippy::result_large_err,
+        reason = "misses are rare, and without an allocation no box"
+    )]
+    pub fn alloc(&mut self, now: Nanos, cpu: CpuId, request: PageRequest) -> Result<Pfn, Attempt> {
         let flags = self.fast_flags(cpu, &request);
         let Walk::Page(pfn) = self.walk(cpu, &request, flags) else {
-            return Err(Attempt { cpu, request });
+            return Err(Attempt::new(self, now, cpu, request));
         };
         self.handed_out(pfn, &request);
         Ok(pfn)

@@ -1,19 +1,55 @@
 //! The slow path: what a request may still try, decided step by step. The caller acts.
+//!
+//! [`Attempt::advance`] makes every pass itself and comes back with what only the owner of the pages can do: reclaim,
+//! move, wait. It returns in a bounded number of steps, whatever it is told; `slow_path` decides, and says why.
+//!
+//! Patch 5. A movable request that may wait first looks only where it need not break into small blocks of other types.
+//! If there is nothing, the zone that it prefers is boosted, kswapd is woken, and the request waits until kswapd has
+//! got somewhere ([`Attempt::may_resume`]) or the bound has passed. Waits are counted only if time has passed.
 
 use super::allocator::PageAllocator;
-use super::owner::{MoveResults, Moves, ReclaimRequest, Reclaimed};
-use super::request::PageRequest;
+use super::compaction::{Compacted, DirectCompaction, DirectStep};
+use super::event::PageEvent;
+use super::failure::{FailureReason, FailureReport};
+use super::kswapd::{Waker, Wanted};
+use super::map::NodeId;
+use super::owner::{Migrate, MoveResults, Moves, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed};
+use super::policy::Spread;
+use super::request::{PageRequest, RequestFlags};
+use super::reserve::Least;
+use super::slow_path::{BATCH, Ended, FIRST_PRIORITY, Seen, SlowPath, Try};
+use super::walk::{AllocFlags, Path, Walk};
+use super::zone::ZoneId;
 use crate::cpu::CpuId;
-use crate::event::EventSink;
-use crate::units::{Nanos, Pfn};
+use crate::event::{Event, EventSink};
+use crate::units::{Nanos, Order, Pfn};
+
+/// A request that has taken longer than this is warned of, and no more often than this are warnings given.
+const LONG: Nanos = Nanos(10_000_000_000);
 
 /// A request that the fast path could not serve. Ask it with [`advance`](Self::advance) what to do next, do it, and
 /// report; it holds no pages between calls but those that are being moved.
 #[derive(Debug)]
 #[must_use = "the request has neither failed nor been served yet"]
 pub struct Attempt {
-    pub(super) cpu: CpuId,
-    pub(super) request: PageRequest,
+    cpu: CpuId,
+    request: PageRequest,
+    began: Nanos,
+    plan: SlowPath,
+    awaits: Awaits,
+}
+
+/// What the caller was asked for.
+#[derive(Debug)]
+enum Awaits {
+    /// Nothing.
+    Nothing,
+    /// Pages: of this place in the zonelist; so many were reclaimed elsewhere.
+    Reclaim { place: usize, priority: u8, freed: u64 },
+    /// Moves, so that there is a block of this order; then a pass follows.
+    Moves { compaction: DirectCompaction, order: Order, flags: AllocFlags },
+    /// The end of a wait on a node that began then, when the node had released waiters so often.
+    Wait { node: NodeId, since: Nanos, releases: u64 },
 }
 
 /// What the caller has done since the last call.
@@ -47,37 +83,363 @@ pub enum Next {
     Fail(FailureReport),
 }
 
-/// Why a request was not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailureReport {
-    /// The request.
-    pub request: PageRequest,
-    /// What was the matter.
-    pub reason: FailureReason,
-}
-
-/// What was the matter with a request that was not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureReason {
-    /// No zone may serve it.
-    NoZone,
-    /// It must not reclaim, and there was nothing at hand.
-    MayNotReclaim,
-    /// The limits on retries were reached.
-    GaveUp,
-    /// Nothing can be reclaimed or moved any more: time to kill something.
-    OutOfMemory,
+/// How a part of the slow path ended.
+enum Acted {
+    /// Inside.
+    Seen(Seen),
+    /// The caller has to act, or the attempt is over.
+    Asks(Next),
 }
 
 impl Attempt {
-    /// Goes on from what the caller did.
+    /// The request after a fast pass without success.
+    pub(super) fn new<E: EventSink>(
+        pages: &PageAllocator<E>,
+        now: Nanos,
+        cpu: CpuId,
+        request: PageRequest,
+    ) -> Attempt {
+        let managed = pages.zones.iter().map(|zone| zone.managed.0).sum();
+        let keeps = pages.policy.spread == Spread::EveryRequest
+            && pages.preferred_zone(cpu, &request).is_some_and(|zone| {
+                let bits = pages.fragment_flags(zone, &request, Path::Slow);
+                bits & AllocFlags::NO_FRAGMENT != 0
+            });
+        let plan = SlowPath::new(request, &pages.policy, managed, keeps);
+        Attempt { cpu, request, began: now, plan, awaits: Awaits::Nothing }
+    }
+
+    /// The request.
+    #[must_use]
+    pub fn request(&self) -> &PageRequest {
+        &self.request
+    }
+
+    /// Whether a wait may end before its time: kswapd has come as far as waiters need it to.
+    #[must_use]
+    pub fn may_resume<E: EventSink>(&self, pages: &PageAllocator<E>) -> bool {
+        match self.awaits {
+            Awaits::Wait { node, releases, .. } => {
+                pages.nodes[node.index()].kswapd.releases != releases
+            }
+            _ => true,
+        }
+    }
+
+    /// Goes on from what the caller did, up to what it shall do next.
+    ///
+    /// An outcome that does not fit what was asked counts as failure to do it. After [`Next::Done`] and [`Next::Fail`]
+    /// the attempt is over: it fails whenever it is asked again. O(zones) for each pass, besides what compaction looks
+    /// at.
     pub fn advance<E: EventSink>(
         &mut self,
         pages: &mut PageAllocator<E>,
-        _now: Nanos,
-        _outcome: Outcome,
+        now: Nanos,
+        outcome: Outcome,
     ) -> Next {
-        let _ = (self.cpu, &pages);
-        Next::Fail(FailureReport { request: self.request, reason: FailureReason::GaveUp })
+        if self.plan.is_over() {
+            let over = FailureReason::Over;
+            return Next::Fail(FailureReport::new(pages, self.cpu, &self.request, over));
+        }
+        let mut acted = self.report(pages, now, outcome);
+        loop {
+            let seen = match acted {
+                Acted::Seen(seen) => seen,
+                Acted::Asks(next) => return next,
+            };
+            let next = self.plan.next(seen);
+            acted = self.act(pages, now, next);
+        }
+    }
+
+    /// Ends the attempt before it is served, as when its caller is killed. Moves that were asked for count as not done.
+    pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
+        if let Awaits::Moves { compaction, .. } = self.awaits {
+            compaction.abandon(pages);
+        }
+    }
+
+    fn report<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        now: Nanos,
+        outcome: Outcome,
+    ) -> Acted {
+        match core::mem::replace(&mut self.awaits, Awaits::Nothing) {
+            Awaits::Nothing => Acted::Seen(Seen::Begin),
+            Awaits::Reclaim { place, priority, freed } => {
+                let came = if let Outcome::Reclaimed(came) = outcome { came.pages } else { 0 };
+                pages.note_direct_reclaim(self.cpu, &self.request, place, came);
+                self.reclaim(pages, place + 1, priority, freed.saturating_add(came))
+            }
+            Awaits::Moves { mut compaction, order, flags } => {
+                let results = match outcome {
+                    Outcome::Migrated(results) => results,
+                    _ => MoveResults::default(),
+                };
+                compaction.migrated(pages, results);
+                self.compact(pages, compaction, order, flags)
+            }
+            Awaits::Wait { node, since, .. } => {
+                pages.note_stall(node, Nanos(now.0.saturating_sub(since.0)));
+                Acted::Seen(Seen::Waited)
+            }
+        }
+    }
+
+    fn act<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, now: Nanos, next: Try) -> Acted {
+        match next {
+            Try::Pass(flags) => self.pass(pages, flags),
+            Try::WakeAndPass(flags) => {
+                pages.warn_of_long(now, self.began, &self.request);
+                pages.wake_all_kswapds(self.cpu, &self.request);
+                self.pass(pages, flags)
+            }
+            Try::Stall => self.stall(pages, now),
+            Try::Compact(order, priority, flags) => {
+                self.compact(pages, DirectCompaction::new(priority, flags), order, flags)
+            }
+            Try::Reclaim(priority) => {
+                if priority == FIRST_PRIORITY {
+                    pages.counters.direct_reclaims += 1;
+                }
+                self.reclaim(pages, 0, priority, 0)
+            }
+            Try::Drain => {
+                pages.release_high_atomic(self.cpu, &self.request, Least::One);
+                pages.drain_all();
+                Acted::Seen(Seen::Drained)
+            }
+            Try::ReleaseReserve => {
+                let released = pages.release_high_atomic(self.cpu, &self.request, Least::None);
+                Acted::Seen(Seen::Released(released))
+            }
+            Try::Fail(why) => self.fail(pages, reason(why)),
+        }
+    }
+
+    fn pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, flags: AllocFlags) -> Acted {
+        match pages.walk(self.cpu, &self.request, flags) {
+            Walk::Page(pfn) => self.done(pages, pfn),
+            Walk::Exhausted => Acted::Seen(Seen::Nothing),
+            Walk::Spared(_) => Acted::Seen(Seen::Spared),
+            Walk::NoZone => self.fail(pages, FailureReason::NoZone),
+        }
+    }
+
+    fn done<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, pfn: Pfn) -> Acted {
+        self.plan.finish();
+        pages.handed_out(pfn, &self.request);
+        Acted::Asks(Next::Done(pfn))
+    }
+
+    fn fail<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, reason: FailureReason) -> Acted {
+        self.plan.finish();
+        pages.counters.failures[self.request.order.index()] += 1;
+        Acted::Asks(Next::Fail(FailureReport::new(pages, self.cpu, &self.request, reason)))
+    }
+
+    /// Waits for kswapd on the zone that the request prefers, whose boost rises fast.
+    fn stall<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, now: Nanos) -> Acted {
+        let bound = pages.policy.stall.map(|stall| stall.bound);
+        let zone = pages.preferred_zone(self.cpu, &self.request);
+        let (Some(bound), Some(zone)) = (bound, zone) else { return Acted::Seen(Seen::Waited) };
+        pages.boost_fast(zone);
+        if self.request.flags.has(RequestFlags::KSWAPD_RECLAIM) {
+            pages.wake_kswapd(zone, Order::ZERO);
+        }
+        let node = pages.zones[zone.index()].node;
+        let releases = pages.nodes[node.index()].kswapd.releases;
+        self.awaits = Awaits::Wait { node, since: now, releases };
+        Acted::Asks(Next::Stall { until: Nanos(now.0.saturating_add(bound.0)) })
+    }
+
+    fn compact<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        mut compaction: DirectCompaction,
+        order: Order,
+        flags: AllocFlags,
+    ) -> Acted {
+        let request = PageRequest { order, ..self.request };
+        let home = pages.home(self.cpu, &request);
+        let compacted = match compaction.step(pages, &request, home) {
+            DirectStep::Migrate(moves) => {
+                self.awaits = Awaits::Moves { compaction, order, flags };
+                return Acted::Asks(Next::Migrate(moves));
+            }
+            DirectStep::Done(compacted) => compacted,
+        };
+        let served = match compacted {
+            Compacted::Captured(pfn) if order == self.request.order => Some(pfn),
+            Compacted::Captured(pfn) => {
+                // It was made so that nothing need be mixed: what the request leaves of it stays together.
+                let frame = pages.frames.index(pfn).expect("it was just captured");
+                pages.give(self.cpu, frame, order);
+                self.served_by_pass(pages, flags)
+            }
+            Compacted::Skipped | Compacted::Deferred => None,
+            Compacted::Partial | Compacted::Complete | Compacted::Success => {
+                self.served_by_pass(pages, flags)
+            }
+        };
+        compaction.settle(pages, &request, served);
+        match served {
+            Some(pfn) => self.done(pages, pfn),
+            None => Acted::Seen(Seen::Compacted(compacted)),
+        }
+    }
+
+    fn served_by_pass<E: EventSink>(
+        &self,
+        pages: &mut PageAllocator<E>,
+        flags: AllocFlags,
+    ) -> Option<Pfn> {
+        match pages.walk(self.cpu, &self.request, flags) {
+            Walk::Page(pfn) => Some(pfn),
+            Walk::Exhausted | Walk::Spared(_) | Walk::NoZone => None,
+        }
+    }
+
+    /// Asks for a batch from the next node of the zonelist at or behind `place`.
+    fn reclaim<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        place: usize,
+        priority: u8,
+        freed: u64,
+    ) -> Acted {
+        let Some((place, highest)) = pages.next_node(self.cpu, &self.request, place) else {
+            return Acted::Seen(Seen::Reclaimed(freed));
+        };
+        self.awaits = Awaits::Reclaim { place, priority, freed };
+        let node = pages.zones[highest.index()].node;
+        let may = ReclaimScope::ALL;
+        Acted::Asks(Next::Reclaim(ReclaimRequest { node, highest, pages: BATCH, priority, may }))
+    }
+}
+
+const fn reason(why: Ended) -> FailureReason {
+    match why {
+        Ended::MayNotReclaim => FailureReason::MayNotReclaim,
+        Ended::GaveUp => FailureReason::GaveUp,
+        Ended::OutOfMemory => FailureReason::OutOfMemory,
+    }
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// Takes a block, and does with `owner` whatever that takes. A wait is taken to last until its bound; who can run
+    /// others meanwhile drives an [`Attempt`] instead.
+    ///
+    /// # Errors
+    /// [`FailureReport`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "failures are rare, and without an allocation no box"
+    )]
+    pub fn serve<O: Reclaim<E> + Migrate>(
+        &mut self,
+        now: Nanos,
+        cpu: CpuId,
+        request: PageRequest,
+        owner: &mut O,
+    ) -> Result<Pfn, FailureReport> {
+        let mut attempt = match self.alloc(now, cpu, request) {
+            Ok(pfn) => return Ok(pfn),
+            Err(attempt) => attempt,
+        };
+        let (mut now, mut outcome) = (now, Outcome::Begin);
+        loop {
+            outcome = match attempt.advance(self, now, outcome) {
+                Next::Done(pfn) => return Ok(pfn),
+                Next::Fail(report) => return Err(report),
+                Next::Reclaim(wanted) => Outcome::Reclaimed(owner.reclaim(self, wanted)),
+                Next::Migrate(moves) => Outcome::Migrated(moves.carry_out(owner)),
+                Next::Stall { until } => {
+                    now = until;
+                    Outcome::Waited
+                }
+            };
+        }
+    }
+
+    /// The zones that a request may use, best first.
+    pub(super) fn zones_for(
+        &self,
+        cpu: CpuId,
+        request: &PageRequest,
+    ) -> impl Iterator<Item = ZoneId> + '_ {
+        let request = *request;
+        let node = self.nodes.get(self.home(cpu, &request).index());
+        let list = node.map_or(&[][..], |node| node.zonelist.of(&request));
+        let allowed = move |id: &ZoneId| self.zones[id.index()].is_allowed(&request);
+        list.iter().copied().filter(allowed)
+    }
+
+    /// The highest usable zone of the `place`th node of the zonelist.
+    fn next_node(
+        &self,
+        cpu: CpuId,
+        request: &PageRequest,
+        place: usize,
+    ) -> Option<(usize, ZoneId)> {
+        let mut before = None;
+        let mut firsts = self.zones_for(cpu, request).filter(|id| {
+            let node = self.zones[id.index()].node;
+            before.replace(node) != Some(node)
+        });
+        firsts.nth(place).map(|zone| (place, zone))
+    }
+
+    /// Wakes the kswapd of every node that could help. Defrag mode asks for whole pageblocks.
+    fn wake_all_kswapds(&mut self, cpu: CpuId, request: &PageRequest) {
+        if !request.flags.has(RequestFlags::KSWAPD_RECLAIM) {
+            return;
+        }
+        let least = match self.policy.spread {
+            Spread::EveryRequest => Order::PAGEBLOCK,
+            _ => Order::ZERO,
+        };
+        let order = request.order.max(least);
+        let reclaims = request.flags.has(RequestFlags::DIRECT_RECLAIM);
+        let waker = if reclaims { Waker::Reclaims } else { Waker::CannotReclaim };
+        let mut place = 0;
+        while let Some((at, zone)) = self.next_node(cpu, request, place) {
+            let wanted = Wanted { order, highest: request.zone };
+            self.wake_kswapd_for(zone, wanted, waker);
+            place = at + 1;
+        }
+    }
+
+    fn note_direct_reclaim(&mut self, cpu: CpuId, request: &PageRequest, place: usize, came: u64) {
+        self.counters.reclaimed_direct = self.counters.reclaimed_direct.saturating_add(came);
+        if came > 0
+            && let Some((_, zone)) = self.next_node(cpu, request, place)
+        {
+            let node = self.zones[zone.index()].node;
+            self.nodes[node.index()].kswapd.failures = 0;
+        }
+    }
+
+    fn note_stall(&mut self, node: NodeId, waited: Nanos) {
+        if waited == Nanos(0) {
+            return;
+        }
+        self.counters.stalls += 1;
+        self.counters.stalled = Nanos(self.counters.stalled.0.saturating_add(waited.0));
+        self.events.record(Event::Page(PageEvent::FragmentationStall { node, waited }));
+    }
+
+    /// Says, at most once in ten seconds, that a request takes longer than that (7.2).
+    fn warn_of_long(&mut self, now: Nanos, began: Nanos, request: &PageRequest) {
+        let since = |then: Nanos| now.0.saturating_sub(then.0);
+        let lately = self.warned.is_some_and(|then| since(then) < LONG.0);
+        if since(began) < LONG.0 || lately {
+            return;
+        }
+        self.warned = Some(now);
+        let PageRequest { order, migratetype, .. } = *request;
+        let waited = Nanos(since(began));
+        self.events.record(Event::Page(PageEvent::AllocationStall { order, migratetype, waited }));
     }
 }

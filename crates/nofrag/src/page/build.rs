@@ -87,6 +87,7 @@ impl<E: EventSink> PageAllocator<E> {
                 watermark_scale_factor: config.watermark_scale_factor,
                 lowmem_reserve_ratio: config.lowmem_reserve_ratio,
             },
+            warned: None,
             counters: PageCounters::default(),
             events,
         })

@@ -61,6 +61,15 @@ pub enum PageEvent {
         /// Whether there is one now.
         success: bool,
     },
+    /// "page allocation stall" in the log: a request has taken ten seconds or more and is not served yet.
+    AllocationStall {
+        /// Its size.
+        order: Order,
+        /// Its type.
+        migratetype: Migratetype,
+        /// How long it has taken so far.
+        waited: Nanos,
+    },
     /// `mm_fragmentation_stall` (patch 5): a caller waited.
     FragmentationStall {
         /// The node.

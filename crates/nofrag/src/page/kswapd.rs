@@ -1,10 +1,33 @@
-//! kswapd: reclaims in the background until a node's watermarks are met.
+//! kswapd: reclaims in the background until a node's watermarks are met (`balance_pgdat`).
+//!
+//! A *run* is made of passes. Each pass asks the owner for pages at one priority; the lower the number, the larger the
+//! part of memory that may be looked at. A run ends when some zone that its waker can use stands above its high mark
+//! with a block of the wanted size, or when the lowest priority has been used up. What was asked for is forgotten once
+//! a compaction's worth of pages has been reclaimed: then single pages do, and kcompactd makes blocks of them.
+//!
+//! A *boosted* run (patch 4) starts when zones stand at raised marks. It notes the boosts, reclaims as many pages, and
+//! takes the noted boosts away when it ends, so that those added meanwhile stay for the next run. As long as the node
+//! is balanced otherwise, it must not hurt: it neither writes nor swaps, looks at 1/1024 of memory at most a pass, and
+//! ends when a pass brings nothing. If the node is not balanced, the run goes on as an ordinary one.
+//!
+//! A node whose runs brought nothing sixteen times in a row is *hopeless*: it is left to callers until one of them
+//! reclaims something.
+//!
+//! One pass of Linux is one call here only if the budget of the step allows it; otherwise it is cut into several. A
+//! pass asks for no more than the share of memory that its priority may look at, so that an owner that ignores the
+//! priority does not reclaim the whole distance to the marks at once.
+//!
+//! Source: spec/pages.md §3.4, §3.5, §5.2, §13.
 
 use super::allocator::PageAllocator;
+use super::compaction::{gap, whole_block_pages};
 use super::event::PageEvent;
 use super::map::{NodeId, ZoneKind};
-use super::owner::Reclaim;
-use super::zone::ZoneId;
+use super::owner::{Reclaim, ReclaimRequest, ReclaimScope, Reclaimed};
+use super::policy::{Fixes, Spread};
+use super::slow_path::{BATCH, FIRST_PRIORITY};
+use super::walk::{AllocFlags, Mark};
+use super::zone::{Zone, ZoneId};
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order};
 
@@ -26,6 +49,15 @@ pub struct PageProgress {
     pub wake_at: Option<Nanos>,
 }
 
+/// Runs in a row without a page after which a node is hopeless (`MAX_RECLAIM_RETRIES`).
+const HOPELESS: u8 = 16;
+
+/// A boosted run looks no harder than this: at 1/1024 of memory.
+const BOOST_PRIORITY: u8 = FIRST_PRIORITY - 2;
+
+/// The lowest priority of kswapd. At 0 it would look at all of memory; that is left to callers.
+const LAST_PRIORITY: u8 = 1;
+
 /// What a node's kswapd was asked for, and what others may know of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KswapdBox {
@@ -33,6 +65,10 @@ pub(super) struct KswapdBox {
     pub(super) wanted: Option<Wanted>,
     /// Whether it is at work, or about to be.
     pub(super) awake: bool,
+    /// Runs in a row that brought nothing (`kswapd_failures`).
+    pub(super) failures: u8,
+    /// How often it has let waiters go on (patch 5).
+    pub(super) releases: u64,
 }
 
 /// What kswapd was woken for.
@@ -44,18 +80,133 @@ pub(super) struct Wanted {
     pub(super) highest: ZoneKind,
 }
 
+impl Wanted {
+    fn and(self, other: Option<Wanted>) -> Wanted {
+        let other = other.unwrap_or(self);
+        Wanted { order: self.order.max(other.order), highest: self.highest.max(other.highest) }
+    }
+}
+
+/// What else can help whoever wakes kswapd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waker {
+    /// It reclaims and compacts itself.
+    Reclaims,
+    /// It cannot.
+    CannotReclaim,
+}
+
+/// What is known of a node's kswapd from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KswapdInfo {
+    /// Whether it is at work, or about to be: [`Kswapd::step`] has something to do.
+    pub awake: bool,
+    /// Runs in a row that brought nothing; from 16 on it is no longer woken.
+    pub failures: u8,
+}
+
 impl<E: EventSink> PageAllocator<E> {
-    /// Asks the kswapd of a zone's node for a block of this size (`wakeup_kswapd`).
+    /// What a node's kswapd does; `None` if there is no such node.
+    #[must_use]
+    pub fn kswapd(&self, node: NodeId) -> Option<KswapdInfo> {
+        let mail = &self.nodes.get(node.index())?.kswapd;
+        Some(KswapdInfo { awake: mail.awake, failures: mail.failures })
+    }
+
+    /// Asks the kswapd of a zone's node for a block of this size in this zone or below it.
     pub(super) fn wake_kswapd(&mut self, zone: ZoneId, order: Order) {
-        let zone = &self.zones[zone.index()];
-        let (node, highest) = (zone.node, zone.kind);
+        let highest = self.zones[zone.index()].kind;
+        self.wake_kswapd_for(zone, Wanted { order, highest }, Waker::CannotReclaim);
+    }
+
+    /// Asks the kswapd of a zone's node (`wakeup_kswapd`). If that has nothing to do, or nothing that it could do, and
+    /// the waker cannot help itself, then memory is free but fragmented, and kcompactd is asked instead.
+    pub(super) fn wake_kswapd_for(&mut self, zone: ZoneId, wanted: Wanted, waker: Waker) {
+        let node = self.zones[zone.index()].node;
+        let mail = &self.nodes[node.index()].kswapd;
+        let idle = self.is_balanced(node, wanted) && self.boosts(node, wanted.highest).is_empty();
+        if mail.failures >= HOPELESS || idle {
+            if waker == Waker::CannotReclaim {
+                self.wake_kcompactd(node, wanted.order);
+            }
+            return;
+        }
         let mail = &mut self.nodes[node.index()].kswapd;
-        let before = mail.wanted.unwrap_or(Wanted { order, highest });
-        mail.wanted =
-            Some(Wanted { order: order.max(before.order), highest: highest.max(before.highest) });
+        mail.wanted = Some(wanted.and(mail.wanted));
+        if mail.awake {
+            return;
+        }
         mail.awake = true;
         self.counters.kswapd_wakes += 1;
+        let order = wanted.order;
         self.events.record(Event::Page(PageEvent::KswapdWoken { node, order }));
+    }
+
+    /// The zones of a node with memory, up to a kind.
+    fn zones_of(&self, node: NodeId, highest: ZoneKind) -> impl Iterator<Item = &Zone> {
+        let usable =
+            move |zone: &&Zone| zone.node == node && zone.kind <= highest && zone.managed.0 > 0;
+        self.zones.iter().filter(usable)
+    }
+
+    /// Whether some zone of the node stands above its high mark, boost included, with a block of the wanted size
+    /// (`pgdat_balanced`). A node without such zones is.
+    fn is_balanced(&self, node: NodeId, wanted: Wanted) -> bool {
+        let mut none = true;
+        let defrag = self.policy.spread == Spread::EveryRequest;
+        let meets = |zone: &Zone| {
+            let mark = zone.mark(Mark::High);
+            let Wanted { order, highest } = wanted;
+            if defrag && order >= Order::PAGEBLOCK {
+                return whole_block_pages(zone) >= mark.max(1) + zone.reserve[highest.index()];
+            }
+            zone.keeps(mark, order, highest, AllocFlags::at(Mark::High))
+        };
+        self.zones_of(node, wanted.highest).inspect(|_| none = false).any(meets) || none
+    }
+
+    /// The boosts of a node's zones.
+    fn boosts(&self, node: NodeId, highest: ZoneKind) -> Boosts {
+        let mut boosts = Boosts::default();
+        for zone in self.zones_of(node, highest) {
+            boosts.0[zone.kind.index()] = zone.boost;
+        }
+        boosts
+    }
+
+    /// Takes away what a run has noted; what was added since stays.
+    fn settle_boosts(&mut self, node: NodeId, noted: &Boosts) {
+        for zone in self.zones.iter_mut().filter(|zone| zone.node == node) {
+            zone.boost -= zone.boost.min(noted.0[zone.kind.index()]);
+        }
+    }
+
+    /// Whether callers may reclaim themselves without taking the last pages from those that free some
+    /// (`allow_direct_reclaim`).
+    fn allows_direct_reclaim(&self, node: NodeId) -> bool {
+        let sum = |of: fn(&Zone) -> u64| self.zones_of(node, ZoneKind::Normal).map(of).sum::<u64>();
+        let reserve = sum(|zone| zone.mark(Mark::Min));
+        let hopeless = self.nodes[node.index()].kswapd.failures >= HOPELESS;
+        hopeless || reserve == 0 || sum(|zone| zone.lists.total()) > reserve / 2
+    }
+
+    /// What a pass is to bring: the distance from nothing to all high marks.
+    fn pass_target(&self, node: NodeId, highest: ZoneKind) -> u64 {
+        self.zones_of(node, highest).map(|zone| zone.mark(Mark::High).max(BATCH)).sum()
+    }
+}
+
+/// Boosts of a node's zones, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Boosts([u64; ZoneKind::COUNT]);
+
+impl Boosts {
+    fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sum() == 0
     }
 }
 
@@ -63,24 +214,242 @@ impl<E: EventSink> PageAllocator<E> {
 #[derive(Debug)]
 pub struct Kswapd {
     node: NodeId,
+    run: Option<Run>,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// What it was woken for.
+    wanted: Wanted,
+    /// For what it still reclaims.
+    order: Order,
+    /// The boosts that it found.
+    noted: Boosts,
+    /// How many pages it is still to reclaim for them.
+    boost: u64,
+    priority: u8,
+    reclaimed: u64,
+    pass: Option<Pass>,
+}
+
+/// One pass of a run.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// After so many pages looked at, looking harder would not bring more.
+    target: u64,
+    /// Still to be asked for.
+    left: u64,
+    came: Reclaimed,
+}
+
+/// What a run does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// A pass.
+    Pass,
+    /// From the first priority on, as an ordinary run.
+    StartOrdinary,
+    /// It ends.
+    End,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The node is balanced, and boosts are worked off.
+    Balanced,
+    /// A boosted pass brought nothing, or the last priority is used up.
+    Exhausted,
+}
+
+impl Run {
+    fn new(wanted: Wanted, noted: Boosts) -> Run {
+        let (boost, order) = (noted.sum(), wanted.order);
+        let (priority, reclaimed, pass) = (FIRST_PRIORITY, 0, None);
+        Run { wanted, order, noted, boost, priority, reclaimed, pass }
+    }
+
+    /// What to do before a pass, on a node that is balanced or not.
+    fn turn(&self, balanced: bool) -> Turn {
+        match (balanced, self.boost > 0) {
+            (false, true) => Turn::StartOrdinary,
+            (true, false) => Turn::End,
+            (true, true) | (false, false) => Turn::Pass,
+        }
+    }
+
+    /// What may be done for a pass.
+    fn scope(&self, fixes: Fixes) -> ReclaimScope {
+        let ordinary = self.boost == 0;
+        let slab = ordinary || fixes.has(Fixes::SLAB_SHRINKS);
+        ReclaimScope { write: ordinary, swap: ordinary, slab }
+    }
+
+    /// Takes note of a whole pass; says how the run ends if it does.
+    fn after(&mut self, pass: &Pass, gap: u64) -> Option<Ended> {
+        let came = pass.came.pages;
+        let boosted = self.boost > 0;
+        // A boosted run looks no harder; others do not where that would not bring more.
+        let limited = boosted && self.priority == BOOST_PRIORITY;
+        let enough = pass.came.scanned.max(came) >= pass.target;
+        self.boost -= self.boost.min(came);
+        self.reclaimed = self.reclaimed.saturating_add(came);
+        if boosted && came == 0 {
+            return Some(Ended::Exhausted);
+        }
+        if self.order > Order::ZERO && self.reclaimed >= gap {
+            self.order = Order::ZERO;
+        }
+        if came == 0 || !limited && !enough {
+            self.priority -= 1;
+        }
+        (self.priority < LAST_PRIORITY).then_some(Ended::Exhausted)
+    }
 }
 
 impl Kswapd {
     /// The machine of a node.
     #[must_use]
     pub const fn new(node: NodeId) -> Kswapd {
-        Kswapd { node }
+        Kswapd { node, run: None }
     }
 
-    /// Does some work, if there is any.
+    /// Does some work, if there is any: asks the owner for at most `budget` pages in all. It has something to do while
+    /// [`KswapdInfo::awake`]. Nothing happens on a node that does not exist.
     pub fn step<E: EventSink>(
         &mut self,
         _now: Nanos,
         pages: &mut PageAllocator<E>,
-        _owner: &mut impl Reclaim<E>,
-        _budget: PageBudget,
+        owner: &mut impl Reclaim<E>,
+        budget: PageBudget,
     ) -> PageProgress {
-        let _ = (self.node, pages);
-        PageProgress::default()
+        let mut progress = PageProgress::default();
+        let mut left = budget.pages;
+        while let Some(run) = self.current(pages) {
+            let Some(mut pass) = run.pass.or_else(|| self.next_pass(pages)) else { continue };
+            let run = self.run.as_mut().expect("a pass belongs to a run");
+            let share = pass.left.min(left);
+            if share == 0 {
+                run.pass = Some(pass);
+                return PageProgress { more: true, ..progress };
+            }
+            let came = reclaim(self.node, run, pages, owner, share);
+            left -= share;
+            pass.left -= share;
+            pass.came.pages = pass.came.pages.saturating_add(came.pages);
+            pass.came.scanned = pass.came.scanned.saturating_add(came.scanned);
+            progress.pages = progress.pages.saturating_add(came.pages);
+            run.pass = Some(pass);
+            // An owner that gave less than it was asked for has looked as hard as the priority allows.
+            if pass.left == 0 || came.pages < share {
+                self.end_pass(pages);
+            }
+        }
+        progress
     }
+
+    /// The run that is under way, or one for what was asked.
+    fn current<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) -> Option<Run> {
+        if self.run.is_none() {
+            let wanted = pages.nodes.get_mut(self.node.index())?.kswapd.wanted.take()?;
+            let noted = pages.boosts(self.node, wanted.highest);
+            self.run = Some(Run::new(wanted, noted));
+        }
+        self.run
+    }
+
+    /// Begins a pass, or ends the run if there is nothing left to do.
+    fn next_pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) -> Option<Pass> {
+        let run = self.run.as_mut().expect("passes belong to a run");
+        let highest = run.wanted.highest;
+        match run.turn(pages.is_balanced(self.node, Wanted { order: run.order, highest })) {
+            Turn::StartOrdinary => {
+                (run.boost, run.priority) = (0, FIRST_PRIORITY);
+                None
+            }
+            Turn::End => {
+                self.end_run(pages, Ended::Balanced);
+                None
+            }
+            Turn::Pass => {
+                let target = pages.pass_target(self.node, highest);
+                let managed: u64 =
+                    pages.zones_of(self.node, highest).map(|zone| zone.managed.0).sum();
+                let share = (managed >> run.priority).max(BATCH);
+                Some(Pass { target, left: target.min(share), came: Reclaimed::default() })
+            }
+        }
+    }
+
+    fn end_pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) {
+        let run = self.run.as_mut().expect("passes belong to a run");
+        let pass = run.pass.take().expect("a pass has ended");
+        let limited = run.boost > 0 && run.priority == BOOST_PRIORITY;
+        let gap = gap(&pages.policy.compaction, run.order);
+        let ended = run.after(&pass, gap);
+        if limited || pages.allows_direct_reclaim(self.node) {
+            pages.nodes[self.node.index()].kswapd.releases += 1;
+        }
+        if let Some(ended) = ended {
+            self.end_run(pages, ended);
+        }
+    }
+
+    /// Settles what the run leaves behind, and sleeps or goes on.
+    fn end_run<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, ended: Ended) {
+        let run = self.run.take().expect("a run has ended");
+        let boosted = !run.noted.is_empty();
+        if boosted {
+            pages.settle_boosts(self.node, &run.noted);
+            pages.wake_kcompactd(self.node, Order::PAGEBLOCK);
+        }
+        let counts = !boosted || !pages.policy.fixes.has(Fixes::BOOST_NOT_COUNTED);
+        let mail = &mut pages.nodes[self.node.index()].kswapd;
+        if ended == Ended::Exhausted && run.reclaimed == 0 && counts {
+            mail.failures = mail.failures.saturating_add(1);
+        }
+        let hopeless = mail.failures >= HOPELESS;
+        let highest = run.wanted.highest;
+        if hopeless || pages.is_balanced(self.node, Wanted { order: run.order, highest }) {
+            self.sleep(pages, run.wanted.order);
+        } else {
+            let mail = &mut pages.nodes[self.node.index()].kswapd;
+            mail.wanted = Some(run.wanted.and(mail.wanted));
+        }
+    }
+
+    /// Hands over to kcompactd what reclaim cannot make: a block of the wanted size. Whoever waits goes on.
+    fn sleep<E: EventSink>(&self, pages: &mut PageAllocator<E>, order: Order) {
+        pages.forget_scans(self.node);
+        pages.wake_kcompactd(self.node, order);
+        let mail = &mut pages.nodes[self.node.index()].kswapd;
+        mail.releases += 1;
+        mail.awake = mail.wanted.is_some();
+        if !mail.awake {
+            pages.events.record(Event::Page(PageEvent::KswapdSleeps { node: self.node }));
+        }
+    }
+}
+
+/// Asks the owner for a part of a pass.
+fn reclaim<E: EventSink>(
+    node: NodeId,
+    run: &Run,
+    pages: &mut PageAllocator<E>,
+    owner: &mut impl Reclaim<E>,
+    share: u64,
+) -> Reclaimed {
+    let zones = pages.zones_of(node, run.wanted.highest);
+    let highest = zones.map(|zone| (zone.kind, zone.id)).max();
+    let Some((_, highest)) = highest else { return Reclaimed::default() };
+    let may = run.scope(pages.policy.fixes);
+    let priority = run.priority;
+    let wanted = ReclaimRequest { node, highest, pages: share, priority, may };
+    let came = owner.reclaim(pages, wanted);
+    pages.counters.reclaimed_kswapd = pages.counters.reclaimed_kswapd.saturating_add(came.pages);
+    if came.pages > 0 {
+        pages.nodes[node.index()].kswapd.failures = 0;
+    }
+    came
 }

@@ -13,8 +13,9 @@
 //! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
 //! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
 //! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
-//! zonelist), `allocator` (the face), `build` (how it is made), `attempt` (the slow path), `owner` (what the owner of
-//! the pages does), `kswapd`, `compaction`, `kcompactd`.
+//! zonelist), `allocator` (the face), `build` (how it is made), `slow_path` and `attempt` (what else a request may
+//! try), `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`, `compaction`,
+//! `kcompactd`.
 
 mod allocator;
 mod attempt;
@@ -22,6 +23,7 @@ mod boost;
 mod build;
 mod compaction;
 mod event;
+mod failure;
 mod fallback;
 mod frames;
 mod free_lists;
@@ -38,6 +40,7 @@ mod policy;
 mod presets;
 mod request;
 mod reserve;
+mod slow_path;
 mod steal;
 mod walk;
 mod watermark;
@@ -45,13 +48,14 @@ mod zone;
 mod zonelist;
 
 pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigError, ZoneInfo};
-pub use attempt::{Attempt, FailureReason, FailureReport, Next, Outcome};
+pub use attempt::{Attempt, Next, Outcome};
 pub use boost::KernelRole;
 pub use compaction::{Compaction, CompactionResult, CompactionStep, Landed};
 pub use event::{ExtFrag, PageCounters, PageEvent};
+pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
 pub use index::FragmentationIndices;
 pub use kcompactd::Kcompactd;
-pub use kswapd::{Kswapd, PageBudget, PageProgress};
+pub use kswapd::{Kswapd, KswapdInfo, PageBudget, PageProgress};
 pub use map::{
     MAX_NODES, MapError, MemoryMap, NodeId, NodeMap, NodeMask, PfnRange, ZoneKind, ZoneMap,
 };

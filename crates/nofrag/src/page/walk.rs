@@ -68,6 +68,11 @@ impl AllocFlags {
         AllocFlags { bits: self.bits & !bits, ..self }
     }
 
+    /// No mark holds (`ALLOC_NO_WATERMARKS`).
+    pub(super) const fn without_mark(self) -> AllocFlags {
+        AllocFlags { mark: None, ..self }
+    }
+
     pub(super) const fn has(self, bits: u16) -> bool {
         self.bits & bits == bits
     }

@@ -108,7 +108,7 @@ impl Test {
 }
 
 /// Free pages that the flags may count on.
-fn usable(lists: &FreeLists, flags: AllocFlags) -> u64 {
+pub(super) fn usable(lists: &FreeLists, flags: AllocFlags) -> u64 {
     let rights = [AllocFlags::MIN_RESERVE, AllocFlags::NON_BLOCK, AllocFlags::OOM];
     let may_dig = flags.has(AllocFlags::HIGH_ATOMIC) || rights.iter().any(|&bit| flags.has(bit));
     let kept = if may_dig { 0 } else { lists.pages(Migratetype::HighAtomic) };
@@ -117,7 +117,7 @@ fn usable(lists: &FreeLists, flags: AllocFlags) -> u64 {
 }
 
 /// How far down the flags may go.
-fn threshold(mark: u64, flags: AllocFlags) -> u64 {
+pub(super) fn threshold(mark: u64, flags: AllocFlags) -> u64 {
     let mut least = mark;
     if flags.has(AllocFlags::MIN_RESERVE) {
         least -= least / 2;

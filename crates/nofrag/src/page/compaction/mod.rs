@@ -31,7 +31,9 @@ mod target;
 pub(super) use deferral::{Deferral, Verdict};
 pub(super) use direct::{Compacted, DirectCompaction, DirectStep, Priority};
 pub use flight::Landed;
-pub(super) use suitable::{ProactiveBounds, Suitability, Wish, proactive_bounds};
+pub(super) use suitable::{
+    ProactiveBounds, Suitability, Wish, gap, proactive_bounds, whole_block_pages,
+};
 
 use self::flight::Flight;
 use self::source::{Entered, Sources, Visited};
