@@ -57,7 +57,8 @@ pub use index::FragmentationIndices;
 pub use kcompactd::Kcompactd;
 pub use kswapd::{Kswapd, KswapdInfo, PageBudget, PageProgress};
 pub use map::{
-    MAX_NODES, MapError, MemoryMap, NodeId, NodeMap, NodeMask, PfnRange, ZoneKind, ZoneMap,
+    MAX_CPUS, MAX_NODES, MapError, MemoryMap, NodeId, NodeMap, NodeMask, PfnRange, ZoneKind,
+    ZoneMap,
 };
 pub use migratetype::Migratetype;
 pub use owner::{
