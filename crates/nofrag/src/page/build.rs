@@ -27,6 +27,8 @@ use crate::units::{Order, PageCount};
 /// What the marks of all zones are made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
+    /// The boost with the largest factor that was ever set.
+    pub(super) largest_boost: Option<Boost>,
     min_free: MinFree,
     watermark_scale_factor: u32,
     lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
@@ -83,6 +85,7 @@ impl<E: EventSink> PageAllocator<E> {
             policy: config.policy,
             role: config.role,
             settings: Settings {
+                largest_boost: config.policy.boost,
                 min_free: config.min_free,
                 watermark_scale_factor: config.watermark_scale_factor,
                 lowmem_reserve_ratio: config.lowmem_reserve_ratio,
@@ -118,6 +121,8 @@ impl<E: EventSink> PageAllocator<E> {
     pub fn set_boost_factor(&mut self, factor: u32) -> Result<(), PageConfigError> {
         let boost = self.policy.boost.as_mut().ok_or(PageConfigError::NoBoost)?;
         *boost = Boost { factor };
+        let largest = self.settings.largest_boost.map_or(0, |boost| boost.factor);
+        self.settings.largest_boost = Some(Boost { factor: factor.max(largest) });
         Ok(())
     }
 
