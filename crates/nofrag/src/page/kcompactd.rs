@@ -1,10 +1,28 @@
 //! kcompactd: compacts in the background.
+//!
+//! It has two kinds of work. Asked for a block of some size, by kswapd when it ends or sleeps, by a boost that ends, or
+//! by a request that found enough memory in pieces, it goes once over the zones of its node. And with
+//! `compaction_proactiveness` above 0 it looks every 500 ms whether too much of what is free lies outside whole
+//! pageblocks, and then works ahead of anybody's asking, unless kswapd is at work. If that does not help, the next look
+//! follows after 32 s.
+//!
+//! Under `vm.defrag_mode` it does not stop at the first block: it works until the free pages in whole pageblocks alone
+//! meet the high watermark.
+//!
+//! Source: spec/pages.md §4.5 and §5.2.
 
 use super::allocator::PageAllocator;
+use super::compaction::{
+    self, Advance, Cma, Compaction, CompactionResult, Goal, Job, Mode, Suitability, Verdict, Wish,
+};
 use super::event::PageEvent;
 use super::kswapd::{PageBudget, PageProgress};
 use super::map::NodeId;
+use super::migratetype::Migratetype;
 use super::owner::Migrate;
+use super::policy::Spread;
+use super::walk::{AllocFlags, Mark};
+use super::zone::ZoneId;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order};
 
@@ -28,28 +46,213 @@ impl<E: EventSink> PageAllocator<E> {
     }
 }
 
+/// Time between two looks at the score (`HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
+const INTERVAL: Nanos = Nanos(500_000_000);
+
+/// Time to the next look when the last work was in vain: 64 times as long.
+const LONG_INTERVAL: Nanos = Nanos(INTERVAL.0 << compaction::MAX_SHIFT);
+
 /// The compaction thread of a node, as a machine that is stepped.
+///
+/// A step looks at about as many frames as its budget says and may end in the middle of a zone; the next one goes on.
 #[derive(Debug)]
 pub struct Kcompactd {
     node: NodeId,
+    work: Option<Work>,
+    /// When to look at the score again.
+    look_at: Option<Nanos>,
+}
+
+/// What it is doing.
+#[derive(Debug)]
+struct Work {
+    why: Why,
+    /// The next zone, among those of the whole machine.
+    next: usize,
+    run: Option<Compaction>,
+}
+
+/// Why it compacts.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// A block of this order was asked for.
+    Wanted(Order),
+    /// The node's score was this, which is too much; each zone shall come down to `low`.
+    Proactive { score: u64, low: u64 },
 }
 
 impl Kcompactd {
-    /// The machine of a node.
+    /// The machine of a node. A node that the allocator does not know has no work.
     #[must_use]
     pub const fn new(node: NodeId) -> Kcompactd {
-        Kcompactd { node }
+        Kcompactd { node, work: None, look_at: None }
     }
 
-    /// Does some work, if there is any.
+    /// Does some work, if there is any. The pages of the budget are frames to look at, those of the progress are pages
+    /// moved.
     pub fn step<E: EventSink>(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         pages: &mut PageAllocator<E>,
-        _owner: &mut impl Migrate,
-        _budget: PageBudget,
+        owner: &mut impl Migrate,
+        budget: PageBudget,
     ) -> PageProgress {
-        let _ = (self.node, pages);
-        PageProgress::default()
+        let mut left = budget.pages;
+        let mut moved = 0;
+        while self.begin(now, pages) {
+            if left == 0 {
+                return PageProgress { pages: moved, more: true, wake_at: self.look_at };
+            }
+            moved += self.go_on(now, pages, owner, &mut left);
+        }
+        PageProgress { pages: moved, more: false, wake_at: self.look_at }
+    }
+
+    /// Whether there is something to do; takes up what was asked for.
+    fn begin<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) -> bool {
+        if self.work.is_some() {
+            return true;
+        }
+        let Some(node) = pages.nodes.get_mut(self.node.index()) else { return false };
+        let why = match node.kcompactd.wanted.take() {
+            Some(order) => Some(Why::Wanted(order)),
+            None => self.proactive(now, pages),
+        };
+        self.work = why.map(|why| Work { why, next: 0, run: None });
+        self.work.is_some()
+    }
+
+    /// Whether to work ahead, if it is time to ask.
+    fn proactive<E: EventSink>(&mut self, now: Nanos, pages: &PageAllocator<E>) -> Option<Why> {
+        let policy = &pages.policy.compaction;
+        let proactiveness = policy.proactiveness.filter(|&p| p > 0)?;
+        let look_at = *self.look_at.get_or_insert(later(now, INTERVAL));
+        if now < look_at {
+            return None;
+        }
+        self.look_at = Some(later(now, INTERVAL));
+        let bounds = compaction::proactive_bounds(policy.marks, proactiveness);
+        let score = pages.node_score(self.node);
+        let idle = !pages.nodes[self.node.index()].kswapd.awake;
+        (idle && score > bounds.high).then_some(Why::Proactive { score, low: bounds.low })
+    }
+
+    /// Goes on with a zone, or to the next one.
+    fn go_on<E: EventSink>(
+        &mut self,
+        now: Nanos,
+        pages: &mut PageAllocator<E>,
+        owner: &mut impl Migrate,
+        left: &mut u64,
+    ) -> u64 {
+        let node = self.node;
+        let work = self.work.as_mut().expect("there is something to do");
+        if matches!(work.why, Why::Proactive { .. }) && pages.nodes[node.index()].kswapd.awake {
+            self.stop(now, pages);
+            return 0;
+        }
+        if let Some(run) = &mut work.run {
+            match run.advance(pages, left) {
+                Advance::Migrate(moves) => {
+                    return run.migrated(pages, moves.carry_out(owner)).moved;
+                }
+                Advance::Paused => *left = 0,
+                Advance::Done(result) => {
+                    let zone = run.zone();
+                    work.run = None;
+                    pages.background_ended(zone, work.why, result);
+                }
+            }
+            return 0;
+        }
+        *left -= 1;
+        let zones = pages.zones.iter().skip(work.next);
+        match { zones }.find(|zone| zone.node == node && zone.managed.get() > 0) {
+            Some(zone) => {
+                let id = zone.id;
+                work.next = id.index() + 1;
+                work.run = pages.background_run(id, work.why);
+            }
+            None => self.stop(now, pages),
+        }
+        0
+    }
+
+    /// Ends the work. If it was proactive and did not help, it is left alone for longer.
+    fn stop<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) {
+        let Some(work) = self.work.take() else { return };
+        if let Some(run) = work.run {
+            run.abandon(pages);
+        }
+        if let Why::Proactive { score, .. } = work.why {
+            let helped = pages.node_score(self.node) < score;
+            self.look_at = Some(later(now, if helped { INTERVAL } else { LONG_INTERVAL }));
+        }
+    }
+
+    /// Gives up what it is doing, with nothing set aside any more.
+    pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
+        if let Some(run) = self.work.and_then(|work| work.run) {
+            run.abandon(pages);
+        }
+    }
+}
+
+fn later(now: Nanos, by: Nanos) -> Nanos {
+    Nanos(now.0.saturating_add(by.0))
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// A run over a zone in the background, if it can help.
+    fn background_run(&mut self, id: ZoneId, why: Why) -> Option<Compaction> {
+        let goal = match why {
+            Why::Proactive { low, .. } => Goal::Score(low),
+            Why::Wanted(_) if self.policy.spread == Spread::EveryRequest => Goal::WholeBlocks,
+            // An unmovable request can use every block that compaction makes, whatever its type.
+            Why::Wanted(order) => Goal::Block(order, Migratetype::Unmovable),
+        };
+        if let Why::Wanted(order) = why {
+            let verdict = self.zones[id.index()].compaction.deferral.consider(order);
+            if verdict == Verdict::Skip || !self.background_helps(id, order, goal) {
+                return None;
+            }
+            if verdict == Verdict::Restart {
+                self.wipe_marks(id);
+            }
+        }
+        let cma = if matches!(goal, Goal::Score(_)) { Cma::Usable } else { Cma::Useless };
+        Some(Compaction::new(self, id, Job { goal, mode: Mode::Background, cma }))
+    }
+
+    /// Whether a run in the background is worth beginning.
+    fn background_helps(&self, id: ZoneId, order: Order, goal: Goal) -> bool {
+        let zone = &self.zones[id.index()];
+        let of_node = self.zones.iter().filter(|other| other.node == zone.node);
+        let populated = of_node.filter(|other| other.managed.get() > 0);
+        let highest = populated.map(|zone| zone.kind).max().unwrap_or(zone.kind);
+        let flags = AllocFlags::at(Mark::Min);
+        let wish = Wish { order, highest, flags, mode: Mode::Background };
+        match compaction::suitability(zone, &self.policy.compaction, &wish) {
+            Suitability::Suitable => true,
+            // One block is not enough where all of the high watermark is to be whole blocks.
+            Suitability::Satisfied => {
+                goal == Goal::WholeBlocks && !compaction::is_reached(zone, goal, Cma::Useless)
+            }
+            Suitability::Hopeless => false,
+        }
+    }
+
+    /// Takes note of how a zone ended. What per-CPU lists hold may be what was missing.
+    fn background_ended(&mut self, id: ZoneId, why: Why, result: CompactionResult) {
+        let Why::Wanted(order) = why else { return };
+        match result {
+            CompactionResult::Success | CompactionResult::Captured(_) => {
+                self.zones[id.index()].compaction.deferral.succeeded();
+            }
+            CompactionResult::Partial | CompactionResult::Complete => {
+                self.drain_zone(id);
+                self.zones[id.index()].compaction.deferral.failed(order);
+            }
+        }
     }
 }

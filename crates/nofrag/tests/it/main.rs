@@ -25,7 +25,6 @@ mod mmap_pair;
 mod mmap_regressions;
 mod mmap_support;
 mod model;
-mod page_maps;
 mod placement_regressions;
 mod regressions;
 mod relocation;

@@ -27,12 +27,14 @@ mod flight;
 mod source;
 mod suitable;
 mod target;
+#[cfg(test)]
+mod tests;
 
-pub(super) use deferral::{Deferral, Verdict};
+pub(super) use deferral::{Deferral, MAX_SHIFT, Verdict};
 pub(super) use direct::{Compacted, DirectCompaction, DirectStep, Priority};
 pub use flight::Landed;
 pub(super) use suitable::{
-    ProactiveBounds, Suitability, Wish, gap, proactive_bounds, whole_block_pages,
+    Suitability, Wish, gap, is_reached, proactive_bounds, suitability, whole_block_pages,
 };
 
 use self::flight::Flight;
@@ -183,6 +185,15 @@ pub enum CompactionStep {
     Done(CompactionResult),
 }
 
+/// The same for machines that share a budget.
+#[derive(Debug)]
+pub(super) enum Advance {
+    Migrate(Moves),
+    /// Nothing is left.
+    Paused,
+    Done(CompactionResult),
+}
+
 /// How a scanner came to a pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FoundBy {
@@ -309,6 +320,11 @@ impl Compaction {
         self.cma == Cma::Usable
     }
 
+    /// The zone.
+    pub(super) fn zone(&self) -> ZoneId {
+        self.zone
+    }
+
     /// Looks at about as many frames as the budget says, and says what to do. Asked again before a report, it names the
     /// same moves.
     pub fn step<E: EventSink>(
@@ -316,24 +332,33 @@ impl Compaction {
         pages: &mut PageAllocator<E>,
         budget: PageBudget,
     ) -> CompactionStep {
-        if !self.flight.is_empty() {
-            return CompactionStep::Migrate(self.flight.moves(&pages.frames));
-        }
         let mut left = budget.pages.max(1);
-        let ended = self.ended;
-        let mut ground = Ground::of(pages, self.zone);
-        let result = match ended {
-            Some(result) => result,
-            None => match self.go_on(&mut ground, &mut left) {
-                Some(result) => result,
-                None if self.flight.is_empty() => return CompactionStep::Continue,
-                None => return CompactionStep::Migrate(self.flight.moves(ground.frames)),
-            },
-        };
-        if ended.is_none() {
-            self.end(pages, result);
+        match self.advance(pages, &mut left) {
+            Advance::Migrate(moves) => CompactionStep::Migrate(moves),
+            Advance::Paused => CompactionStep::Continue,
+            Advance::Done(result) => CompactionStep::Done(result),
         }
-        CompactionStep::Done(result)
+    }
+
+    /// Goes on to where something is to be moved, to the end, or until as many frames as are `left` were looked at.
+    pub(super) fn advance<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        left: &mut u64,
+    ) -> Advance {
+        if let Some(result) = self.ended {
+            return Advance::Done(result);
+        }
+        if self.flight.is_empty() {
+            if let Some(result) = self.go_on(&mut Ground::of(pages, self.zone), left) {
+                self.end(pages, result);
+                return Advance::Done(result);
+            }
+            if self.flight.is_empty() {
+                return Advance::Paused;
+            }
+        }
+        Advance::Migrate(self.flight.moves(&pages.frames))
     }
 
     /// Scans until there is something to move, the budget is spent, or, with a result, the run has ended.
@@ -344,7 +369,7 @@ impl Compaction {
             }
             if self.sources.visit.is_none() {
                 // Only between pageblocks: what is left of one that was begun is worth finishing.
-                if self.is_reached(ground) {
+                if suitable::is_reached(ground.zone, self.goal, self.cma) {
                     return Some(CompactionResult::Success);
                 }
                 match self.enter_source_block(ground, left) {
@@ -374,7 +399,7 @@ impl Compaction {
     }
 
     fn without_targets(&mut self, ground: &mut Ground<'_>) -> CompactionResult {
-        match self.is_reached(ground) {
+        match suitable::is_reached(ground.zone, self.goal, self.cma) {
             true => CompactionResult::Success,
             false => self.met(ground),
         }
@@ -425,19 +450,6 @@ impl Compaction {
             ground.zone.free_block(ground.frames, self.captured, order);
         }
     }
-
-    /// Whether the goal is reached.
-    fn is_reached(&self, ground: &Ground<'_>) -> bool {
-        let zone = &*ground.zone;
-        match self.goal {
-            Goal::Block(order, migratetype) => {
-                suitable::has_usable(zone, order, migratetype, self.cma)
-            }
-            Goal::WholeBlocks => suitable::whole_block_pages(zone) >= zone.marks.high + zone.boost,
-            Goal::Score(low) => suitable::score(zone) <= low,
-            Goal::Everything => false,
-        }
-    }
 }
 
 fn heeds_hints(goal: Goal, mode: Mode) -> bool {
@@ -464,7 +476,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Wipes the marks on a zone's pageblocks: they are worth looking at again.
-    fn wipe_marks(&mut self, zone: ZoneId) {
+    pub(super) fn wipe_marks(&mut self, zone: ZoneId) {
         let Ground { zone, frames, .. } = Ground::of(self, zone);
         let mut block = zone.start;
         while block < zone.end {

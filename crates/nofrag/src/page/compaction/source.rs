@@ -60,7 +60,7 @@ impl Compaction {
         ground: &mut Ground<'_>,
         left: &mut u64,
     ) -> Entered {
-        let limit = block_start(self.targets.linear.saturating_sub(1));
+        let limit = self.targets.block();
         if self.sources.linear < limit && self.list_of_sources(ground) {
             return Entered::Block;
         }

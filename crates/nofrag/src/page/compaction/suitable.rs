@@ -1,6 +1,7 @@
 //! Whether compaction can help, whether it has, and how badly a zone or node needs it. Counts alone decide.
 
-use super::{Cma, Mode};
+use super::{Cma, Goal, Mode};
+use crate::event::EventSink;
 use crate::page::allocator::PageAllocator;
 use crate::page::fallback::can_steal;
 use crate::page::index::FreeShape;
@@ -77,9 +78,19 @@ pub(in crate::page) fn suitability(
     Suitability::Suitable
 }
 
+/// Whether the goal of a run is reached. O(orders times types).
+pub(in crate::page) fn is_reached(zone: &Zone, goal: Goal, cma: Cma) -> bool {
+    match goal {
+        Goal::Block(order, migratetype) => has_usable(zone, order, migratetype, cma),
+        Goal::WholeBlocks => whole_block_pages(zone) >= zone.mark(Mark::High),
+        Goal::Score(low) => score(zone) <= low,
+        Goal::Everything => false,
+    }
+}
+
 /// Whether the zone has a free block that a request of the type can use without mixing: of its own type, or of one
 /// whose pageblock could be claimed whole.
-pub(super) fn has_usable(zone: &Zone, order: Order, start: Migratetype, cma: Cma) -> bool {
+fn has_usable(zone: &Zone, order: Order, start: Migratetype, cma: Cma) -> bool {
     let orders = |from| zone.lists.orders(from, order);
     let borrows = start == Migratetype::Movable && cma == Cma::Usable;
     let claims = |&from: &Migratetype| {
@@ -99,12 +110,12 @@ pub(in crate::page) fn whole_block_pages(zone: &Zone) -> u64 {
 }
 
 /// How much of what is free lies outside whole pageblocks, in percent.
-pub(super) fn score(zone: &Zone) -> u64 {
+fn score(zone: &Zone) -> u64 {
     FreeShape::of(&zone.lists, Order::PAGEBLOCK).extfrag()
 }
 
 /// The score of a node of `present` pages, whose zones have these pages and scores.
-pub(in crate::page) fn node_score(present: u64, zones: impl Iterator<Item = (u64, u64)>) -> u64 {
+fn node_score(present: u64, zones: impl Iterator<Item = (u64, u64)>) -> u64 {
     zones.map(|(pages, score)| pages * score / (present + 1)).sum()
 }
 
@@ -130,10 +141,7 @@ pub(in crate::page) fn proactive_bounds(
     ProactiveBounds { low, high: (low + above).min(100) }
 }
 
-impl<E> PageAllocator<E>
-where
-    E: crate::event::EventSink,
-{
+impl<E: EventSink> PageAllocator<E> {
     /// How fragmented a node is, in percent.
     pub(in crate::page) fn node_score(&self, node: NodeId) -> u64 {
         let zones = self.zones.iter().filter(|zone| zone.node == node);

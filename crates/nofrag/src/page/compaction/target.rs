@@ -45,6 +45,14 @@ impl Targets {
     pub(super) const fn new(linear: FrameIndex, order: Order) -> Targets {
         Targets { visit: None, linear, order: order.get().saturating_sub(1), fails: 0 }
     }
+
+    /// Where the pageblock begins in which the scanner is, or which it will enter next.
+    pub(super) fn block(&self) -> FrameIndex {
+        match self.visit {
+            Some(Visit { found: FoundBy::Order, .. }) => self.linear,
+            _ => block_start(self.linear.saturating_sub(1)),
+        }
+    }
 }
 
 impl Compaction {
