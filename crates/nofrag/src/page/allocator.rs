@@ -158,9 +158,22 @@ pub(super) struct Node {
 /// The page frames of a machine.
 ///
 /// Always true:
-/// 1. A free page belongs to one free block, the largest that its free neighbours allow.
-/// 2. Blocks are aligned to their size and lie in one zone.
-/// 3. With strict lists a free block is on the list of its pageblock's type.
+/// 1. Every managed frame belongs to one block, which begins at a multiple of its size.
+/// 2. A block lies in one zone.
+/// 3. Two free buddies whose types may mix are one block. (Whole pageblocks of a reserve or of isolated memory stay
+///    apart from others.)
+/// 4. Under strict lists a free block is on the list of its pageblocks' type. Under the loose rules of 4.20 to 6.9 it
+///    may be on any.
+/// 5. A list links its blocks forwards and backwards, and counts them.
+/// 6. A zone knows the free pages of each type, and which lists are empty.
+/// 7. A pageblock counts its free pages, and those in use that may be moved.
+/// 8. Per-CPU lists hold free blocks of their order, and count their pages.
+/// 9. Managed pages are free, on per-CPU lists, on their way, or in use.
+/// 10. A boost stays below its bound, and exempt zones have none.
+/// 11. The reserve for requests that may not wait is counted in pageblocks.
+/// 12. What a zone keeps from others grows with the zone that they could have used.
+///
+/// [`check`](crate::check::Check::check) verifies all of them in O(frames).
 #[derive(Debug)]
 pub struct PageAllocator<E: EventSink = ()> {
     pub(super) frames: Frames,
@@ -197,7 +210,7 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(pfn)
     }
 
-    fn fast_flags(&self, cpu: CpuId, request: &PageRequest) -> AllocFlags {
+    pub(super) fn fast_flags(&self, cpu: CpuId, request: &PageRequest) -> AllocFlags {
         let flags = AllocFlags::at(Mark::Low);
         let flags = match self.preferred_zone(cpu, request) {
             Some(zone) => flags.with(self.fragment_flags(zone, request, Path::Fast)),
@@ -278,12 +291,8 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Why a frame in the middle of a block cannot be given back.
     fn inside(&self, pfn: Pfn, frame: FrameIndex) -> FreeError {
-        let heads = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
-        let is_head = |&head: &FrameIndex| {
-            !matches!(self.frames.tag(head).kind(), Kind::Inside | Kind::Absent)
-        };
-        let head = heads.into_iter().find(is_head).expect("a block begins before the frame");
-        match self.frames.tag(head).kind() {
+        let (head, tag) = self.frames.head_of(frame).expect("a block begins before the frame");
+        match tag.kind() {
             Kind::Used | Kind::Leaving => FreeError::NotAHead { head: self.frames.pfn(head) },
             _ => FreeError::DoubleFree(pfn),
         }
@@ -334,12 +343,6 @@ impl<E: EventSink> PageAllocator<E> {
             boost: PageCount(zone.boost),
             lowmem_reserve: zone.reserve,
         })
-    }
-
-    /// Free blocks of an order and type in a zone.
-    #[must_use]
-    pub fn free_blocks(&self, zone: ZoneId, order: Order, migratetype: Migratetype) -> u64 {
-        self.zones.get(zone.index()).map_or(0, |zone| zone.lists.len(order, migratetype))
     }
 
     /// Bytes of metadata per frame, everything included.

@@ -27,6 +27,8 @@ use crate::units::{Order, PageCount};
 /// What the marks of all zones are made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
+    /// The boost with the largest factor that was ever set.
+    pub(super) largest_boost: Option<Boost>,
     min_free: MinFree,
     watermark_scale_factor: u32,
     lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
@@ -83,6 +85,7 @@ impl<E: EventSink> PageAllocator<E> {
             policy: config.policy,
             role: config.role,
             settings: Settings {
+                largest_boost: config.policy.boost,
                 min_free: config.min_free,
                 watermark_scale_factor: config.watermark_scale_factor,
                 lowmem_reserve_ratio: config.lowmem_reserve_ratio,
@@ -118,6 +121,8 @@ impl<E: EventSink> PageAllocator<E> {
     pub fn set_boost_factor(&mut self, factor: u32) -> Result<(), PageConfigError> {
         let boost = self.policy.boost.as_mut().ok_or(PageConfigError::NoBoost)?;
         *boost = Boost { factor };
+        let largest = self.settings.largest_boost.map_or(0, |boost| boost.factor);
+        self.settings.largest_boost = Some(Boost { factor: factor.max(largest) });
         Ok(())
     }
 
@@ -291,4 +296,75 @@ fn cpu_nodes(map: &MemoryMap) -> Result<Vec<NodeId>, TryReserveError> {
         }
     }
     Ok(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::policy::FragmentationPolicy;
+
+    const GIB: u64 = 1 << 18;
+
+    fn allocator(policy: FragmentationPolicy) -> PageAllocator {
+        let map = MemoryMap::uma(PageCount(8 * GIB), 375, 2).expect("a map");
+        let config = PageConfig { min_free: MinFree::Pages(16896), ..PageConfig::new(map, policy) };
+        PageAllocator::new(&config).expect("an allocator")
+    }
+
+    /// Writes a setting while Normal is boosted by 512 pages, and looks at its marks.
+    fn check_after_setting(policy: FragmentationPolicy, marks: Watermarks) {
+        let mut pages = allocator(policy);
+        pages.zones[1].boost = 512;
+        pages.set_min_free(MinFree::Pages(16896));
+        assert_eq!((pages.zones[1].marks, pages.zones[1].boost), (marks, 0));
+        pages.set_min_free(MinFree::Pages(16896));
+        assert_eq!(
+            pages.zones[1].marks,
+            Watermarks { min: 10560, low: 13200, high: 15840, promo: 18480 }
+        );
+    }
+
+    #[test]
+    fn b_9_a_setting_zeroes_the_boost_first() {
+        let plain = Watermarks { min: 10560, low: 13200, high: 15840, promo: 18480 };
+        check_after_setting(FragmentationPolicy::LINUX_6_1, plain);
+        let inflated = Watermarks { min: 10560, low: 13712, high: 16352, promo: 18992 };
+        check_after_setting(FragmentationPolicy::LINUX_5_3, inflated);
+    }
+
+    #[test]
+    fn other_settings_leave_the_boost_alone() {
+        let mut pages = allocator(FragmentationPolicy::LINUX_6_1);
+        pages.zones[1].boost = 512;
+        pages.set_lowmem_reserve_ratio([256, 32, 32, 0, 0]);
+        pages.set_boost_factor(0).expect("the policy boosts");
+        assert_eq!(pages.zones[1].boost, 512);
+        assert_eq!(pages.zones[0].reserve, [0, 0, 5 * GIB / 32, 5 * GIB / 32, 5 * GIB / 32]);
+    }
+
+    #[test]
+    fn the_reserve_never_exceeds_memory() {
+        let mut pages = allocator(FragmentationPolicy::LINUX_6_1);
+        pages.set_min_free(MinFree::Pages(u64::MAX));
+        let min: u64 = pages.zones.iter().map(|zone| zone.marks.min).sum();
+        assert_eq!(min, 8 * GIB);
+        assert_eq!(pages.total_reserve(), PageCount(8 * GIB));
+        pages.set_min_free(MinFree::Formula);
+        assert_eq!(pages.zones[1].marks.min, 11585 / 4 * 5 / 8);
+        pages.set_min_free(MinFree::HugePages);
+        assert_eq!(pages.zones[1].marks.min, 11264 * 5 / 8, "two zones");
+        let kept = pages.zones.iter().map(|zone| zone.marks.high).sum::<u64>() + 5120;
+        assert_eq!(pages.total_reserve(), PageCount(kept));
+    }
+
+    #[test]
+    fn small_machines_do_not_group_by_type() {
+        let grouping = |pages| {
+            let map = MemoryMap::uma(PageCount(pages), 0, 1).expect("a map");
+            let config = PageConfig::new(map, FragmentationPolicy::LINUX_6_1);
+            let config = PageConfig { min_free: MinFree::Pages(0), ..config };
+            PageAllocator::new(&config).expect("an allocator").zones[1].grouping
+        };
+        assert_eq!([3072 + 3, 3072 + 8].map(grouping), [Grouping::Off, Grouping::ByType]);
+    }
 }

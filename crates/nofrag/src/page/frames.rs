@@ -181,6 +181,13 @@ impl Frames {
         &self.tags[frame as usize..][..count]
     }
 
+    /// Where the block of a frame begins, and what it is; `None` where there is no memory. O(orders).
+    pub(super) fn head_of(&self, frame: FrameIndex) -> Option<(FrameIndex, Tag)> {
+        let mut heads = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
+        let head = heads.find(|&head| self.tag(head) != Tag::INSIDE)?;
+        Some((head, self.tag(head))).filter(|(_, tag)| tag.kind() != Kind::Absent)
+    }
+
     /// The type of the list on which the free head at `frame` is.
     pub(super) fn listed(&self, frame: FrameIndex) -> Migratetype {
         Migratetype::ALL[usize::from(self.listed[frame as usize])]

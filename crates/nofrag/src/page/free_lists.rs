@@ -154,6 +154,11 @@ impl FreeLists {
         self.lists[order.index()].iter().map(|list| u64::from(list.len)).sum()
     }
 
+    /// One list.
+    pub(super) fn list(&self, order: Order, migratetype: Migratetype) -> &List {
+        &self.lists[order.index()][migratetype.index()]
+    }
+
     /// The first block of a list.
     pub(super) fn first(&self, order: Order, migratetype: Migratetype) -> Option<FrameIndex> {
         self.lists[order.index()][migratetype.index()].first()

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::map::{MapError, MemoryMap, NodeMap, PfnRange, ZoneKind, ZoneMap};
+use super::map::{MAX_CPUS, MAX_NODES, MapError, MemoryMap, NodeMap, PfnRange, ZoneKind, ZoneMap};
 use crate::units::{Order, PageCount, Pfn};
 
 /// Frames that 24 address bits reach.
@@ -65,7 +65,7 @@ impl MemoryMap {
         cpus: u32,
     ) -> Result<MemoryMap, MapError> {
         let mut list = Vec::new();
-        for number in 0..nodes.min(super::map::MAX_NODES + 1) as u32 {
+        for number in 0..nodes.min(MAX_NODES + 1) as u32 {
             let zones = if number == 0 {
                 two_zones(pages, dma32)?
             } else {
@@ -74,8 +74,7 @@ impl MemoryMap {
                 push(&mut zones, ZoneMap::new(ZoneKind::Normal, Pfn(start), pages))?;
                 zones
             };
-            let first = number.checked_mul(cpus).ok_or(MapError::TooLarge)?;
-            push(&mut list, node(zones, first, cpus)?)?;
+            push(&mut list, node(zones, number.saturating_mul(cpus), cpus)?)?;
         }
         MemoryMap::new(list, &[])
     }
@@ -98,7 +97,10 @@ fn one_node(zones: Vec<ZoneMap>, cpus: u32) -> Result<MemoryMap, MapError> {
 }
 
 fn node(zones: Vec<ZoneMap>, first: u32, count: u32) -> Result<NodeMap, MapError> {
-    let end = first.checked_add(count).ok_or(MapError::TooLarge)?;
+    let end = first.saturating_add(count);
+    if end as usize > MAX_CPUS {
+        return Err(MapError::TooLarge);
+    }
     let mut cpus = Vec::new();
     cpus.try_reserve_exact(count as usize)?;
     cpus.extend(first..end);

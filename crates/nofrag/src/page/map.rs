@@ -43,6 +43,9 @@ impl NodeMask {
 /// More nodes than this are refused.
 pub const MAX_NODES: usize = 64;
 
+/// More CPUs than this are refused: each has lists in each zone.
+pub const MAX_CPUS: usize = 8192;
+
 /// A node's distance to itself, and what its distance to others is when the firmware has no table.
 const LOCAL_DISTANCE: u8 = 10;
 const REMOTE_DISTANCE: u8 = 20;
@@ -201,7 +204,7 @@ pub enum MapError {
     OutsideZone(Pfn),
     /// A CPU belongs to two nodes.
     CpuTwice(u32),
-    /// More frames than 32-bit links can number, or frame numbers at the end of 64 bits.
+    /// More frames than 32-bit links can number, frame numbers at the end of 64 bits, or more CPUs than [`MAX_CPUS`].
     TooLarge,
     /// No memory for the lists.
     OutOfMetadata,
@@ -327,6 +330,9 @@ fn all_cpus(nodes: &[NodeMap]) -> Result<CpuSet, MapError> {
     let mut ids = Vec::new();
     ids.try_reserve_exact(nodes.iter().map(|node| node.cpus.len()).sum())?;
     ids.extend(nodes.iter().flat_map(|node| node.cpus.iter().copied()));
+    if ids.len() > MAX_CPUS {
+        return Err(MapError::TooLarge);
+    }
     ids.sort_unstable();
     if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(MapError::CpuTwice(pair[0]));
@@ -370,7 +376,7 @@ impl fmt::Display for MapError {
                 write!(f, "frame {pfn} is outside the zone that it is cut from")
             }
             MapError::CpuTwice(cpu) => write!(f, "CPU {cpu} belongs to two nodes"),
-            MapError::TooLarge => f.write_str("more frames than can be numbered"),
+            MapError::TooLarge => f.write_str("more frames or CPUs than can be numbered"),
             MapError::OutOfMetadata => f.write_str("no memory for the map"),
         }
     }

@@ -19,16 +19,19 @@
 
 mod allocator;
 mod attempt;
+mod audit;
 mod boost;
 mod build;
 mod compaction;
 mod event;
+mod exact;
 mod failure;
 mod fallback;
 mod frames;
 mod free_lists;
 mod fullness;
 mod index;
+mod inspect;
 mod kcompactd;
 mod kswapd;
 mod machines;
@@ -52,12 +55,15 @@ pub use attempt::{Attempt, Next, Outcome};
 pub use boost::KernelRole;
 pub use compaction::{Compaction, CompactionResult, CompactionStep, Landed};
 pub use event::{ExtFrag, PageCounters, PageEvent};
+pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
 pub use index::FragmentationIndices;
+pub use inspect::{FrameState, PageblockInfo};
 pub use kcompactd::Kcompactd;
 pub use kswapd::{Kswapd, KswapdInfo, PageBudget, PageProgress};
 pub use map::{
-    MAX_NODES, MapError, MemoryMap, NodeId, NodeMap, NodeMask, PfnRange, ZoneKind, ZoneMap,
+    MAX_CPUS, MAX_NODES, MapError, MemoryMap, NodeId, NodeMap, NodeMask, PfnRange, ZoneKind,
+    ZoneMap,
 };
 pub use migratetype::Migratetype;
 pub use owner::{

@@ -113,6 +113,11 @@ impl PerCpuPages {
         self.pages
     }
 
+    /// One list.
+    pub(super) fn list(&self, slot: Slot) -> &List {
+        &self.lists[slot.index()]
+    }
+
     fn put(&mut self, frames: &mut Frames, slot: Slot, frame: FrameIndex, end: Relist) {
         frames.set_tag(frame, Tag::new(Kind::PerCpu, slot.order));
         self.lists[slot.index()].push(frames, frame, end);
@@ -157,6 +162,10 @@ impl Slot {
         let listed = match rules {
             PerCpuRules::Single => order == Order::ZERO,
             PerCpuRules::Orders => order <= Order::COSTLY || order == Order::PAGEBLOCK,
+        };
+        let migratetype = match migratetype {
+            Migratetype::Reclaimable if order > Order::COSTLY => Migratetype::Unmovable,
+            other => other,
         };
         (listed && migratetype.is_mobility()).then_some(Slot { order, migratetype })
     }

@@ -88,15 +88,21 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The fallback of 4.20 to 6.10: one candidate.
+    /// The fallback of 4.20 to 6.10: one candidate. It comes to a second one only for a request above a pageblock under
+    /// the flag, before B-3 was repaired: all whole blocks of other types are converted, and none is large enough.
     fn fall_back(&mut self, wanted: Wanted) -> Taken {
-        self.counters.list_visits += 1;
         let Wanted { zone, order, migratetype, .. } = wanted;
-        let state = &self.zones[zone.index()];
-        let (supply, grouping) = (state.lists.supply(), state.grouping);
-        match supply.largest_first(migratetype, order, self.least(wanted), grouping) {
-            Some(found) => self.break_into(wanted, found).unwrap_or(Taken::Nothing),
-            None => Taken::Nothing,
+        loop {
+            self.counters.list_visits += 1;
+            let state = &self.zones[zone.index()];
+            let (supply, grouping) = (state.lists.supply(), state.grouping);
+            let least = self.least(wanted);
+            let Some(found) = supply.largest_first(migratetype, order, least, grouping) else {
+                return Taken::Nothing;
+            };
+            if let Some(taken) = self.break_into(wanted, found) {
+                return taken;
+            }
         }
     }
 
@@ -138,7 +144,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Uses a free block of another type as the rules say; `None` if they pass it by.
+    /// Uses a free block of another type as the rules say; `None` if they pass it by, or if it was too small.
     fn break_into(&mut self, wanted: Wanted, found: Found) -> Option<Taken> {
         let zone = &self.zones[wanted.zone.index()];
         let frame = zone.lists.first(found.order, found.from).expect("its list is not empty");
@@ -163,8 +169,7 @@ impl<E: EventSink> PageAllocator<E> {
             Action::MoveOne => self.move_one(wanted, frame),
         }
         self.record_extfrag(wanted, found, frame);
-        let taken = self.take_from(wanted, wanted.migratetype);
-        Some(Taken::Block(taken.expect("a block that fits was just moved to the type's lists")))
+        self.take_from(wanted, wanted.migratetype).map(Taken::Block)
     }
 
     /// Patch 5: whether the request shall wait for kswapd rather than break into the block.

@@ -104,3 +104,109 @@ fn cost(map: &MemoryMap, local: NodeId, node: NodeId, load: u64) -> u64 {
     let value = u64::from(map.distance(local, node)) + wraps + penalty;
     value * MAX_NODES as u64 + load
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+
+    use super::*;
+    use crate::page::allocator::{PageAllocator, PageConfig};
+    use crate::page::map::{NodeMap, ZoneKind, ZoneMap};
+    use crate::page::policy::FragmentationPolicy;
+    use crate::units::{Order, PageCount, Pfn};
+
+    /// A node with one CPU for each 1 in `cpus`, and a zone for each kind.
+    fn node(number: u64, cpus: &[u32], kinds: &[(ZoneKind, u64)]) -> NodeMap {
+        let mut zones = Vec::new();
+        for (place, &(kind, pages)) in kinds.iter().enumerate() {
+            let start = Pfn((number * 8 + place as u64) << 12);
+            zones.push(ZoneMap::new(kind, start, PageCount(pages)));
+        }
+        NodeMap { cpus: cpus.to_vec(), zones }
+    }
+
+    fn allocator(nodes: Vec<NodeMap>, distances: &[&[u8]]) -> PageAllocator {
+        let map = MemoryMap::new(nodes, distances).expect("a map");
+        let config = PageConfig::new(map, FragmentationPolicy::LINUX_4_20);
+        PageAllocator::new(&config).expect("an allocator")
+    }
+
+    /// The zonelist of a node for a request, as pairs of node and first letter of the kind.
+    fn check_list(pages: &PageAllocator, node: usize, request: PageRequest, list: &str) {
+        let mut shown = String::new();
+        for &id in pages.nodes[node].zonelist.of(&request) {
+            let zone = &pages.zones[id.index()];
+            if zone.is_allowed(&request) {
+                shown.push(char::from(b'0' + zone.node.0));
+                shown.push_str(&zone.kind.name()[..1]);
+                shown.push(' ');
+            }
+        }
+        assert_eq!(shown.trim_end(), list, "node {node}");
+    }
+
+    const USER: PageRequest = PageRequest::user(Order::ZERO);
+
+    #[test]
+    fn equal_nodes_take_turns() {
+        let normal = [(ZoneKind::Normal, 4096)];
+        let nodes = (0..4).map(|number| node(number, &[number as u32], &normal)).collect();
+        let pages = allocator(nodes, &[]);
+        check_list(&pages, 0, USER, "0N 1N 2N 3N");
+        check_list(&pages, 1, USER, "1N 2N 3N 0N");
+        check_list(&pages, 2, USER, "2N 3N 0N 1N");
+        check_list(&pages, 3, USER, "3N 0N 1N 2N");
+    }
+
+    #[test]
+    fn nodes_that_were_first_for_others_come_later() {
+        // Nodes 2 and 3 are equally far from 0 and from 1, and nearer to them than these are to each other.
+        let distances: [&[u8]; 4] =
+            [&[10, 40, 20, 20], &[40, 10, 20, 20], &[20, 20, 10, 40], &[20, 20, 40, 10]];
+        let normal = [(ZoneKind::Normal, 4096)];
+        let nodes = (0..4).map(|number| node(number, &[number as u32], &normal)).collect();
+        let pages = allocator(nodes, &distances);
+        check_list(&pages, 0, USER, "0N 2N 3N 1N");
+        check_list(&pages, 1, USER, "1N 3N 2N 0N");
+    }
+
+    #[test]
+    fn distance_first_then_nodes_without_cpus() {
+        let normal = [(ZoneKind::Normal, 4096)];
+        let nodes = || {
+            let cpus: [&[u32]; 4] = [&[0], &[1], &[], &[3]];
+            (0..4).map(|number| node(number, cpus[number as usize], &normal)).collect()
+        };
+        check_list(&allocator(nodes(), &[]), 0, USER, "0N 2N 1N 3N");
+        let distances: [&[u8]; 4] =
+            [&[10, 20, 30, 12], &[20, 10, 20, 20], &[30, 20, 10, 20], &[12, 20, 20, 10]];
+        check_list(&allocator(nodes(), &distances), 0, USER, "0N 3N 1N 2N");
+    }
+
+    #[test]
+    fn zones_from_the_highest_down_without_empty_ones() {
+        use ZoneKind::{Dma, Dma32, Movable, Normal};
+        let low = [(Dma, 1), (Dma32, 4096), (Normal, 0), (Movable, 4096)];
+        let nodes = Vec::from([node(0, &[0], &low), node(1, &[], &[(Normal, 1), (Movable, 1)])]);
+        let pages = allocator(nodes, &[]);
+        let kernel = PageRequest { zone: ZoneKind::Normal, ..USER };
+        check_list(&pages, 0, USER, "0M 0D 0D 1M 1N");
+        check_list(&pages, 0, kernel, "0D 0D 1N");
+        check_list(&pages, 1, kernel, "1N 0D 0D");
+        check_list(&pages, 0, PageRequest { zone: ZoneKind::Dma, ..USER }, "0D");
+        check_list(&pages, 0, kernel.flags(RequestFlags::THIS_NODE), "0D 0D");
+        let elsewhere =
+            PageRequest { nodes: super::super::map::NodeMask::only(NodeId(1)), ..kernel };
+        check_list(&pages, 0, elsewhere, "1N");
+        check_list(&pages, 0, elsewhere.flags(RequestFlags::THIS_NODE), "");
+    }
+
+    #[test]
+    fn a_node_without_memory_begins_with_its_nearest() {
+        let normal = [(ZoneKind::Normal, 4096)];
+        let nodes = Vec::from([node(0, &[0], &normal), node(1, &[1], &[]), node(2, &[2], &normal)]);
+        let pages = allocator(nodes, &[&[10, 20, 20], &[30, 10, 20], &[20, 20, 10]]);
+        check_list(&pages, 1, USER, "2N 0N");
+        check_list(&pages, 1, USER.flags(RequestFlags::THIS_NODE), "");
+    }
+}

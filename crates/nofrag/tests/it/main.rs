@@ -25,6 +25,7 @@ mod mmap_pair;
 mod mmap_regressions;
 mod mmap_support;
 mod model;
+mod page_maps;
 mod placement_regressions;
 mod regressions;
 mod relocation;

@@ -1,0 +1,136 @@
+//! What can be seen of the memory from outside: `/proc/buddyinfo`, `/proc/pagetypeinfo`, and more.
+
+use super::allocator::PageAllocator;
+use super::frames::{FrameIndex, Kind};
+use super::map::PfnRange;
+use super::migratetype::Migratetype;
+use super::zone::{Zone, ZoneId};
+use crate::event::EventSink;
+use crate::units::{Order, PageCount, Pfn};
+
+/// What is known of a pageblock, or of the part of one that lies in a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageblockInfo {
+    /// Its zone.
+    pub zone: ZoneId,
+    /// Its frames in that zone.
+    pub frames: PfnRange,
+    /// What its pages are meant for.
+    pub migratetype: Migratetype,
+    /// Its free pages, those on per-CPU lists not included.
+    pub free: PageCount,
+    /// Its pages in use that may be moved.
+    pub movable: PageCount,
+    /// The order of the largest free block in it; at most [`Order::PAGEBLOCK`], also where it belongs to a larger one.
+    pub largest_free: Option<Order>,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameState {
+    /// It belongs to a free block, on a list of its zone.
+    Free,
+    /// It belongs to a free block on a per-CPU list.
+    PerCpu,
+    /// It belongs to a block in use whose content stays.
+    Used,
+    /// It belongs to a block in use whose content may be moved.
+    Movable,
+    /// Compaction has set it aside, or moves what it holds.
+    Moving,
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// All pageblocks, by zone and then ascending. O(frames) for all of them.
+    pub fn pageblocks(&self) -> impl Iterator<Item = PageblockInfo> + '_ {
+        let whole = Order::PAGEBLOCK.pages() as FrameIndex;
+        self.zones.iter().flat_map(move |zone| {
+            let first = zone.start & !(whole - 1);
+            (first..zone.end).step_by(whole as usize).map(move |at| self.pageblock(zone, at))
+        })
+    }
+
+    fn pageblock(&self, zone: &Zone, at: FrameIndex) -> PageblockInfo {
+        let end = zone.end.min(at + Order::PAGEBLOCK.pages() as FrameIndex);
+        let start = at.max(zone.start);
+        let block = self.frames.block(at);
+        let pages = PageCount(u64::from(end - start));
+        PageblockInfo {
+            zone: zone.id,
+            frames: PfnRange { start: self.frames.pfn(start), pages },
+            migratetype: block.migratetype,
+            free: PageCount(u64::from(block.free)),
+            movable: PageCount(u64::from(block.movable)),
+            largest_free: self.largest_free_in(start, end),
+        }
+    }
+
+    fn largest_free_in(&self, start: FrameIndex, end: FrameIndex) -> Option<Order> {
+        let block = self.frames.block(start);
+        if u64::from(block.free) == Order::PAGEBLOCK.pages() {
+            return Some(Order::PAGEBLOCK);
+        }
+        if block.free == 0 {
+            return None;
+        }
+        let tags = self.frames.tags(start, (end - start) as usize).iter();
+        tags.filter(|tag| tag.kind() == Kind::Free).map(|tag| tag.order()).max()
+    }
+
+    /// What becomes of a frame, and where its block begins; `None` where there is no memory. O(orders).
+    #[must_use]
+    pub fn frame(&self, pfn: Pfn) -> Option<(FrameState, Pfn, Order)> {
+        let (head, tag) = self.frames.head_of(self.frames.index(pfn)?)?;
+        let state = match tag.kind() {
+            Kind::Free => FrameState::Free,
+            Kind::PerCpu => FrameState::PerCpu,
+            Kind::Used if tag.is_movable() => FrameState::Movable,
+            Kind::Used => FrameState::Used,
+            _ => FrameState::Moving,
+        };
+        Some((state, self.frames.pfn(head), tag.order()))
+    }
+
+    /// Free blocks of an order and type in a zone, those on per-CPU lists not included. O(1).
+    #[must_use]
+    pub fn free_blocks(&self, zone: ZoneId, order: Order, migratetype: Migratetype) -> u64 {
+        self.zones.get(zone.index()).map_or(0, |zone| zone.lists.len(order, migratetype))
+    }
+
+    /// Free pages on a zone's lists of a type. O(1).
+    #[must_use]
+    pub fn free_pages(&self, zone: ZoneId, migratetype: Migratetype) -> PageCount {
+        let pages = self.zones.get(zone.index()).map_or(0, |zone| zone.lists.pages(migratetype));
+        PageCount(pages)
+    }
+
+    /// The order of the largest free block of a zone that requests can have; `None` if nothing is free. O(types).
+    #[must_use]
+    pub fn largest_free(&self, zone: ZoneId) -> Option<Order> {
+        let lists = &self.zones.get(zone.index())?.lists;
+        let types = Migratetype::ALL.into_iter().filter(|&kind| kind != Migratetype::Isolate);
+        let orders = types.fold(0, |set, kind| set | lists.orders(kind, Order::ZERO));
+        Order::new(u16::BITS.checked_sub(1 + orders.leading_zeros())? as u8)
+    }
+
+    /// Free pages on the per-CPU lists of a zone. O(CPUs).
+    #[must_use]
+    pub fn per_cpu_pages(&self, zone: ZoneId) -> PageCount {
+        let lists = self.zones.get(zone.index()).map_or(&[][..], |zone| &zone.per_cpu);
+        PageCount(lists.iter().map(|lists| u64::from(lists.pages())).sum())
+    }
+
+    /// Free pages that lie on a list of another type than their pageblock's: the mismatches that strict lists rule out.
+    /// O(frames).
+    #[must_use]
+    pub fn list_mismatches(&self) -> PageCount {
+        let frames = &self.frames;
+        let pages = (0..frames.len() as FrameIndex).map(|frame| {
+            let tag = frames.tag(frame);
+            let mismatched =
+                tag.kind() == Kind::Free && frames.listed(frame) != frames.block(frame).migratetype;
+            if mismatched { tag.order().pages() } else { 0 }
+        });
+        PageCount(pages.sum())
+    }
+}
