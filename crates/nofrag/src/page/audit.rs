@@ -26,6 +26,8 @@ const BOOST: &str = "10. a boost stays below its bound, and exempt zones have no
 const RESERVE: &str = "11. the reserve for requests that may not wait is counted in pageblocks";
 const LOWMEM: &str =
     "12. what a zone keeps from others grows with the zone that they could have used";
+const FLIGHT: &str =
+    "13. compaction has set aside as many pages as it waits for, and keeps none for itself";
 
 impl<E: EventSink> Check for PageAllocator<E> {
     fn check(&self) -> Result<(), Violation> {
@@ -35,6 +37,7 @@ impl<E: EventSink> Check for PageAllocator<E> {
             audit.free_lists()?;
             audit.per_cpu()?;
             audit.reserves()?;
+            audit.flight()?;
         }
         self.check_pageblocks()
     }
@@ -160,6 +163,16 @@ impl<E: EventSink> Audit<'_, E> {
         let Zone { start, end, .. } = *self.zone;
         let tags = self.pages.frames.tags(start, (end - start) as usize).iter();
         tags.filter(|tag| tag.kind() == kind).map(|tag| tag.order().pages()).sum()
+    }
+
+    /// Law 13.
+    fn flight(&self) -> Result<(), Violation> {
+        let (set_aside, at) = (self.pages_of(Kind::Target), self.zone.id.index() as u64);
+        let leaving = self.pages_of(Kind::Leaving) + self.pages_of(Kind::Left);
+        let state = &self.zone.compaction;
+        Violation::unless_equal(FLIGHT, at, state.in_flight, set_aside)?;
+        Violation::unless_equal(FLIGHT, at, state.in_flight, leaving)?;
+        Violation::unless(FLIGHT, at, state.capture.is_none())
     }
 
     /// Laws 10, 11 and 12.
@@ -361,6 +374,7 @@ mod tests {
         check_broken(LINKS, |pages| pages.frames.links_mut(2048)[0] = 4);
         check_broken(BLOCKS, |pages| pages.frames.block_mut(2048).movable += 1);
         check_broken(MANAGED, |pages| pages.zones[1].managed.0 += 1);
+        check_broken(FLIGHT, |pages| pages.zones[1].compaction.in_flight += 1);
         check_broken(BOOST, |pages| pages.zones[1].boost = 1 << 40);
         check_broken(RESERVE, |pages| pages.zones[1].reserved_high_atomic += 512);
         check_broken(LOWMEM, |pages| pages.zones[0].reserve[0] = 1 << 40);

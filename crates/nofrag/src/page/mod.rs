@@ -70,8 +70,8 @@ pub use owner::{
     Migrate, Move, MoveResults, Moves, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed,
 };
 pub use policy::{
-    Boost, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap, KswapdFlag,
-    PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
+    Boost, CaptureTrace, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap,
+    KswapdFlag, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
 };
 pub use presets::{PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};

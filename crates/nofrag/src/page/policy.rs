@@ -110,6 +110,17 @@ pub struct CompactionPolicy {
     pub extfrag_threshold: u16,
     /// Which pageblocks are emptied.
     pub sources: SourceRules,
+    /// Whether a caller that keeps a block of another type as it becomes free counts as a fallback.
+    pub capture: CaptureTrace,
+}
+
+/// Whether a caller that keeps a block of another type as it becomes free counts as a fallback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CaptureTrace {
+    /// It goes unnoticed (up to 6.12).
+    Silent,
+    /// It is an external fragmentation event (7.2).
+    Event,
 }
 
 /// Which pageblocks compaction empties.

@@ -9,8 +9,8 @@
 use core::fmt;
 
 use super::policy::{
-    Boost, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap, KswapdFlag,
-    PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
+    Boost, CaptureTrace, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap,
+    KswapdFlag, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
 };
 use crate::units::Nanos;
 
@@ -43,6 +43,7 @@ const COMPACTION: CompactionPolicy = CompactionPolicy {
     marks: ProactiveMarks::Until6_12,
     extfrag_threshold: 500, // §4.2
     sources: SourceRules::Until6_12,
+    capture: CaptureTrace::Silent,
 };
 
 /// `compaction_proactiveness` by default (§4.5).
@@ -159,6 +160,7 @@ impl FragmentationPolicy {
             proactiveness: PROACTIVENESS,
             marks: ProactiveMarks::Since7_2,
             sources: SourceRules::Since7_2,
+            capture: CaptureTrace::Event,
             ..COMPACTION
         },
         fixes: FIXES_7_2,

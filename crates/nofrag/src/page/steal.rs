@@ -216,7 +216,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    fn record_extfrag(&mut self, wanted: Wanted, found: Found, frame: FrameIndex) {
+    pub(super) fn record_extfrag(&mut self, wanted: Wanted, found: Found, frame: FrameIndex) {
         let event = ExtFrag {
             pfn: self.frames.pfn(frame),
             zone: wanted.zone,

@@ -42,11 +42,14 @@ use self::source::{Entered, Sources, Visited};
 use self::target::Targets;
 use super::allocator::PageAllocator;
 use super::event::{PageCounters, PageEvent};
+use super::fallback::{Found, Share};
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use super::kswapd::PageBudget;
 use super::migratetype::Migratetype;
 use super::owner::{Migrate, MoveResults, Moves};
-use super::policy::FragmentationPolicy;
+use super::policy::{CaptureTrace, FragmentationPolicy};
+use super::steal::Wanted;
+use super::walk::AllocFlags;
 use super::zone::{Zone, ZoneId};
 use crate::event::{Event, EventSink};
 use crate::units::{Order, Pfn};
@@ -430,14 +433,14 @@ impl Compaction {
         let mut ground = Ground::of(pages, self.zone);
         ground.zone.compaction.capture = wish;
         let landed = self.flight.land(&mut ground, results);
-        if let Some(Capture { order, frame, .. }) = ground.zone.compaction.capture.take()
-            && frame != NONE
-        {
-            ground.frames.set_tag(frame, Tag::new(Kind::Used, order));
-            self.captured = frame;
-        }
         ground.counters.moved += landed.moved;
         ground.counters.not_moved += landed.stayed;
+        let capture = ground.zone.compaction.capture.take();
+        if let Some(capture) = capture.filter(|capture| capture.frame != NONE) {
+            pages.frames.set_tag(capture.frame, Tag::new(Kind::Used, capture.order));
+            self.captured = capture.frame;
+            pages.trace_capture(self.zone, capture);
+        }
         landed
     }
 
@@ -472,6 +475,16 @@ impl<E: EventSink> PageAllocator<E> {
                 CompactionStep::Continue => {}
                 CompactionStep::Done(_) => return Some(all),
             }
+        }
+    }
+
+    /// Says that a block was kept of whose pageblock the type is another, if the policy takes that for a fallback.
+    fn trace_capture(&mut self, zone: ZoneId, capture: Capture) {
+        let Capture { order, migratetype, frame } = capture;
+        let from = self.frames.block(frame).migratetype;
+        if from != migratetype && self.policy.compaction.capture == CaptureTrace::Event {
+            let wanted = Wanted { zone, order, migratetype, flags: AllocFlags::NO_WATERMARKS };
+            self.record_extfrag(wanted, Found { order, from, share: Share::Single }, frame);
         }
     }
 

@@ -1,16 +1,18 @@
 //! Zones as strings of cells, eight to a pageblock: `m` movable pages, `h` the same with every second one free, `u`
 //! pages that must not move, `M` one movable block of 64 pages, `.` free pages.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::cpu::CpuId;
+use crate::check::Check;
+use crate::cpu::{CpuId, CpuSet};
 use crate::page::allocator::{MinFree, PageConfig};
 use crate::page::map::{MemoryMap, NodeMap, ZoneKind, ZoneMap};
 use crate::page::request::PageRequest;
-use crate::page::walk::{AllocFlags, Mark, Walk};
+use crate::page::walk::{AllocFlags, Walk};
 use crate::units::PageCount;
 
 /// Pages of a cell.
@@ -28,13 +30,8 @@ impl Migrate for Willing {
     }
 }
 
-fn cpu(pages: &PageAllocator) -> CpuId {
-    let _ = pages;
-    CPUS.with(|cpus| cpus.iter().next().expect("there is one"))
-}
-
-std::thread_local! {
-    static CPUS: crate::cpu::CpuSet = crate::cpu::CpuSet::new([0]).expect("one number");
+fn cpu() -> CpuId {
+    CpuSet::first(1).expect("there is memory").by_rank(0).expect("it has one CPU")
 }
 
 fn config(pages: u64, policy: FragmentationPolicy) -> PageConfig {
@@ -45,9 +42,7 @@ fn config(pages: u64, policy: FragmentationPolicy) -> PageConfig {
 
 /// Takes a block whatever the marks say.
 fn take(pages: &mut PageAllocator, order: Order) -> Option<Pfn> {
-    let mut flags = AllocFlags::at(Mark::Min);
-    flags.mark = None;
-    match pages.walk(cpu(pages), &PageRequest::user(order), flags) {
+    match pages.walk(cpu(), &PageRequest::user(order), AllocFlags::NO_WATERMARKS) {
         Walk::Page(pfn) => Some(pfn),
         _ => None,
     }
@@ -74,12 +69,12 @@ fn draw(picture: &str, policy: FragmentationPolicy) -> PageAllocator {
                 _ => {}
             }
             if cell == '.' && frame == first || cell == 'h' && frame % 2 == 1 {
-                pages.free(cpu(&pages), Pfn(frame)).expect("in use");
+                pages.free(cpu(), Pfn(frame)).expect("in use");
             }
         }
     }
     pages.drain_all();
-    sound(&pages);
+    pages.check().expect("sound");
     pages
 }
 
@@ -115,22 +110,6 @@ fn picture(pages: &PageAllocator) -> String {
     drawn
 }
 
-fn sound(pages: &PageAllocator) {
-    let (mut frame, mut free, mut targets) = (0, 0, 0);
-    while frame < pages.zones[0].end {
-        let tag = pages.frames.tag(frame);
-        assert_ne!(tag, Tag::INSIDE, "frame {frame} belongs to no block");
-        match tag.kind() {
-            Kind::Free => free += tag.order().pages(),
-            Kind::Target => targets += tag.order().pages(),
-            _ => {}
-        }
-        frame += tag.order().pages() as FrameIndex;
-    }
-    let zone = &pages.zones[0];
-    assert_eq!((free, targets), (zone.lists.total(), zone.compaction.in_flight));
-}
-
 /// The block to which a frame belongs.
 fn head(frames: &Frames, frame: FrameIndex) -> (FrameIndex, Tag) {
     let starts = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
@@ -144,7 +123,7 @@ fn finish(pages: &mut PageAllocator, job: Job) -> CompactionResult {
         match run.step(pages, ALL) {
             CompactionStep::Migrate(moves) => {
                 run.migrated(pages, moves.carry_out(&mut Willing));
-                sound(pages);
+                pages.check().expect("sound");
             }
             CompactionStep::Continue => {}
             CompactionStep::Done(result) => return result,
@@ -206,6 +185,143 @@ fn a_run_for_one_block_ends_when_there_is_one() {
     let cells = picture(&pages);
     assert_eq!(cells.split(' ').nth(pfn.0 as usize / 512), Some("uuuuuuuu"), "{cells}");
     assert_eq!(pages.counters.moved, 256, "no more than one pageblock was emptied");
-    pages.free(cpu(&pages), pfn).expect("it is in use");
-    sound(&pages);
+    pages.free(cpu(), pfn).expect("it is in use");
+    pages.check().expect("sound");
+}
+
+/// Random numbers.
+#[derive(Clone, Copy)]
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 32) % bound
+    }
+}
+
+/// Runs under random interference: the owner allocates, frees, pins and refuses between a step and its report.
+struct World {
+    pages: PageAllocator,
+    /// Blocks in use.
+    live: BTreeMap<u64, Order>,
+    chance: Chance,
+    run: Option<Compaction>,
+}
+
+impl World {
+    fn anybody(&mut self) -> Option<(u64, Order)> {
+        let from = self.chance.below(self.pages.zones[0].end.into());
+        self.live.range(from..).next().map(|(&pfn, &order)| (pfn, order))
+    }
+
+    fn act(&mut self) {
+        if self.chance.below(8) < 5 { self.interfere() } else { self.compact() }
+    }
+
+    /// Anything but compaction.
+    fn interfere(&mut self) {
+        match self.chance.below(5) {
+            0 | 1 => {
+                let order = Order::new(self.chance.below(4) as u8).expect("it is small");
+                if let Some(pfn) = take(&mut self.pages, order) {
+                    assert_eq!(self.live.insert(pfn.0, order), None, "handed out twice");
+                    let movable = self.chance.below(5) > 0;
+                    self.pages.set_movable(pfn, movable).expect("it is in use");
+                }
+            }
+            2 | 3 => {
+                if let Some((pfn, _)) = self.anybody() {
+                    self.pages.free(cpu(), Pfn(pfn)).expect("it is in use");
+                    self.live.remove(&pfn);
+                }
+                let any = Pfn(self.chance.below(self.pages.zones[0].end.into()));
+                let live = self.live.contains_key(&any.0);
+                assert!(live || self.pages.free(cpu(), any).is_err(), "nobody has {any}");
+            }
+            _ => {
+                if let Some((pfn, _)) = self.anybody() {
+                    let movable = self.chance.below(5) > 0;
+                    self.pages.set_movable(Pfn(pfn), movable).expect("it is in use");
+                }
+            }
+        }
+    }
+
+    fn compact(&mut self) {
+        let Some(mut run) = self.run.take() else {
+            let goals = [
+                Goal::Everything,
+                Goal::Block(Order::PAGEBLOCK, Migratetype::Movable),
+                Goal::Block(Order::COSTLY, Migratetype::Unmovable),
+                Goal::WholeBlocks,
+            ];
+            let goal = goals[self.chance.below(4) as usize];
+            let modes = [Mode::Async, Mode::SyncLight, Mode::SyncFull, Mode::Background];
+            let mode = modes[self.chance.below(4) as usize];
+            let job = Job { goal, mode, cma: Cma::Useless };
+            self.run = Some(Compaction::new(&mut self.pages, ZONE, job));
+            return;
+        };
+        if self.chance.below(20) == 0 {
+            return run.abandon(&mut self.pages);
+        }
+        let budget = PageBudget { pages: 1 + self.chance.below(300) };
+        match run.step(&mut self.pages, budget) {
+            CompactionStep::Continue => {}
+            CompactionStep::Migrate(moves) => {
+                for _ in 0..self.chance.below(4) {
+                    self.interfere();
+                }
+                let results = MoveResults(self.chance.below(1 << 32) as u32);
+                for (index, pair) in moves.pairs().iter().enumerate() {
+                    assert_eq!(self.pages.frames.tag(pair.to.0 as u32).kind(), Kind::Target);
+                    if results.moved(index) && self.live.remove(&pair.from.0).is_some() {
+                        assert_eq!(self.live.insert(pair.to.0, pair.order), None);
+                    }
+                }
+                run.migrated(&mut self.pages, results);
+            }
+            CompactionStep::Done(result) => {
+                if let CompactionResult::Captured(pfn) = result {
+                    let order = self.pages.frames.tag(pfn.0 as FrameIndex).order();
+                    assert_eq!(self.live.insert(pfn.0, order), None, "captured twice");
+                }
+                return;
+            }
+        }
+        self.run = Some(run);
+    }
+}
+
+#[test]
+fn no_page_is_lost_or_handed_out_twice_whatever_happens_during_a_move() {
+    for policy in [FragmentationPolicy::LINUX_4_20, FragmentationPolicy::LINUX_7_2] {
+        for seed in 0..20 {
+            let mut pages = draw("hhhhhhhh m.m.u.m. hhhuhhhh MMMM.... hhhhhhhh", policy);
+            let live = (0..u64::from(pages.zones[0].end)).filter_map(|pfn| {
+                let tag = pages.frames.tag(pfn as FrameIndex);
+                (tag.kind() == Kind::Used).then(|| (pfn, tag.order()))
+            });
+            let live = live.collect();
+            pages.check().expect("sound");
+            let mut world = World { pages, live, chance: Chance(seed), run: None };
+            for step in 0..2_000 {
+                world.act();
+                if let Err(law) = world.pages.check() {
+                    panic!("seed {seed} step {step}: {law}");
+                }
+            }
+            if let Some(run) = world.run.take() {
+                run.abandon(&mut world.pages);
+            }
+            assert_eq!(world.pages.zones[0].compaction.in_flight, 0);
+            for &pfn in world.live.keys() {
+                world.pages.free(cpu(), Pfn(pfn)).expect("it is in use");
+            }
+            world.pages.drain_all();
+            world.pages.check().expect("sound");
+            assert_eq!(world.pages.zones[0].lists.total(), 5 * 512, "seed {seed}");
+        }
+    }
 }
