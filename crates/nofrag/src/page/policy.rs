@@ -95,6 +95,8 @@ pub enum PerCpuRules {
     Single,
     /// Orders 0 to 3 and huge pages, with bounds that follow the load (5.13 and later).
     Orders,
+    /// Orders 0 to 3, at most two batches: a page that waits for a CPU keeps its pageblock from becoming whole (ours).
+    Few,
 }
 
 /// How compaction judges and works.

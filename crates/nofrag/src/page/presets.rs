@@ -175,7 +175,16 @@ impl FragmentationPolicy {
         ..FragmentationPolicy::LINUX_7_2_DEFRAG_SHIPPED
     };
 
-    /// Every preset, oldest first.
+    /// Ours: the newest kernel's defrag mode, which keeps types apart on every request and produces whole blocks in
+    /// advance, with all repairs, taking small blocks where memory is fullest, and keeping few of them for each CPU.
+    pub const NOFRAG: FragmentationPolicy = FragmentationPolicy {
+        choice: Choice::FullestBlock,
+        per_cpu: PerCpuRules::Few,
+        fixes: Fixes::ALL,
+        ..FragmentationPolicy::LINUX_7_2_DEFRAG
+    };
+
+    /// Every preset, oldest first, ours last.
     pub const PRESETS: &'static [PolicyPreset] = &[
         named("linux-4.20", FragmentationPolicy::LINUX_4_20),
         named("linux-4.20+patch1", FragmentationPolicy::PATCH_1),
@@ -191,6 +200,7 @@ impl FragmentationPolicy {
         named("linux-7.2", FragmentationPolicy::LINUX_7_2),
         named("linux-7.2-defrag-shipped", FragmentationPolicy::LINUX_7_2_DEFRAG_SHIPPED),
         named("linux-7.2-defrag", FragmentationPolicy::LINUX_7_2_DEFRAG),
+        named("nofrag", FragmentationPolicy::NOFRAG),
     ];
 
     /// The preset of this name. `linux-X.Y` means the newest rule set that is not newer; `+patchN` alone means
@@ -276,7 +286,7 @@ mod tests {
             check_resolves(name, None);
         }
         let text = UnknownPolicy.to_string();
-        assert!(text.ends_with("linux-7.2-defrag-shipped linux-7.2-defrag"), "{text}");
+        assert!(text.ends_with("linux-7.2-defrag-shipped linux-7.2-defrag nofrag"), "{text}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod mmap_regressions;
 mod mmap_support;
 mod model;
 mod page_maps;
+mod page_ours;
 mod placement_regressions;
 mod regressions;
 mod relocation;
