@@ -1,5 +1,6 @@
 //! Side by side: nofrag's range allocator against published crates and the standard library, its small mappings against
-//! Linux's rules for them, and its address spaces against Linux's design and what others write, in one run.
+//! Linux's rules for them, its address spaces against Linux's design and what others write, and its page frames against
+//! published crates, in one run.
 //!
 //! What makes the comparison fair, and where it is read:
 //!
@@ -12,6 +13,7 @@
 //! * [`speed`], [`low_holes`], [`latency`], [`footprint`], [`packing`], [`oracle`]: one file per table.
 //! * [`blocks`]: the same for small mappings, with contestants of their own.
 //! * [`areas`]: the same for address spaces, with contestants of their own.
+//! * [`pages`]: the same for page frames, with contestants of their own.
 //! * [`targets`]: what nofrag set itself, what it reached, met or missed.
 //!
 //! One operation is one allocation or one free. Times are of the measuring thread on its CPU, except those of single
@@ -26,6 +28,7 @@ pub mod low_holes;
 pub mod oracle;
 pub mod origin;
 pub mod packing;
+pub mod pages;
 pub mod peers;
 pub mod record;
 pub mod report;

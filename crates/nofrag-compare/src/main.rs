@@ -1,5 +1,6 @@
 //! Side by side: nofrag's range allocator against published crates and the standard library, its small mappings against
-//! Linux's rules for them, and its address spaces against Linux's design and what others write, in one run.
+//! Linux's rules for them, its address spaces against Linux's design and what others write, and its page frames against
+//! published crates, in one run.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -9,14 +10,16 @@ use nofrag_compare::origin::Origin;
 use nofrag_compare::record::{Group, Records};
 use nofrag_compare::report::Report;
 use nofrag_compare::{
-    areas, blocks, footprint, latency, low_holes, oracle, packing, roster, speed, targets, verify,
+    areas, blocks, footprint, latency, low_holes, oracle, packing, pages, roster, speed, targets,
+    verify,
 };
 use std::path::PathBuf;
 use std::thread;
 
 /// Compares nofrag's range allocator with published crates and the standard library, its small mappings with Linux's
 /// rules for them (--only blocks), and its address spaces with Linux's design of 3.8 to 6.0 in this language, with the
-/// same job done by two structures, and with published crates (--only areas).
+/// same job done by two structures, and with published crates (--only areas), and its page frames with its own image of
+/// Linux's rules and with published crates (--only pages).
 ///
 /// Everyone performs the same operations in interleaved rounds, pinned to one CPU where that is allowed. Exit status: 0
 /// when the run is complete, whatever the figures; 1 when it could not be carried out.
@@ -30,7 +33,7 @@ struct Options {
     #[arg(long, value_name = "GROUP", value_enum)]
     only: Vec<Group>,
     /// Only contestants whose name contains this text (can be given several times); offset-allocator always takes part,
-    /// and so does everyone in blocks and areas.
+    /// and so does everyone in blocks, areas and pages.
     #[arg(long, value_name = "TEXT")]
     contestant: Vec<String>,
     /// Print one JSON object in place of tables.
@@ -93,8 +96,8 @@ fn measure(options: &Options, effort: &Effort, cpus: &[usize]) -> Records {
     let mut records = Records::default();
     let bar = progress_bar();
     let is_wanted = |group| options.only.is_empty() || options.only.contains(&group);
-    // Small mappings and address spaces have contestants of their own.
-    let has_own = |group| matches!(group, Group::Blocks | Group::Areas);
+    // Small mappings, address spaces and page frames have contestants of their own.
+    let has_own = |group| matches!(group, Group::Blocks | Group::Areas | Group::Pages);
     if Group::ALL.into_iter().any(|group| !has_own(group) && is_wanted(group)) {
         verify::run_all(&mut records, &contestants, effort, options.seed, &|name| {
             bar.set_message(format!("verify: {name}"));
@@ -118,6 +121,7 @@ fn measure(options: &Options, effort: &Effort, cpus: &[usize]) -> Records {
                 blocks::run(records, &blocks::contestants(), effort, seed, cpus, &progress);
             }
             Group::Areas => areas::run(records, effort, seed, &progress),
+            Group::Pages => pages::run(records, effort, seed, &progress),
         }
     }
     bar.finish_and_clear();

@@ -26,11 +26,13 @@ pub enum Group {
     Blocks,
     /// Areas in an address space: erase, gap search, store.
     Areas,
+    /// Page frames in blocks of powers of two.
+    Pages,
 }
 
 impl Group {
     /// All groups, in the order of the report.
-    pub const ALL: [Group; 10] = [
+    pub const ALL: [Group; 11] = [
         Group::Verify,
         Group::Speed,
         Group::LowHoles,
@@ -41,6 +43,7 @@ impl Group {
         Group::Oracle,
         Group::Blocks,
         Group::Areas,
+        Group::Pages,
     ];
 
     /// The heading in the report.
@@ -57,6 +60,7 @@ impl Group {
             Group::Oracle => "Lowest at 90 % against a linear scan",
             Group::Blocks => "Small mappings: map_ram and unmap_ram",
             Group::Areas => "Address spaces: erase, gap search and store",
+            Group::Pages => "Page frames: time, whole pageblocks, records",
         }
     }
 }
@@ -171,6 +175,32 @@ pub enum Measure {
     Locks,
     /// Microseconds of the call.
     UsPerCall,
+    /// Nanoseconds to allocate one block.
+    AllocNs,
+    /// Nanoseconds to free one block.
+    FreeNs,
+    /// Time over that of nofrag's own page policy in the same round.
+    OverPages,
+    /// The same of allocations.
+    AllocOverPages,
+    /// The same of frees.
+    FreeOverPages,
+    /// Pageblocks without a page in use, in a hundred, at step 50 of the frag test.
+    WholeMiddle,
+    /// The same at its end.
+    WholeEnd,
+    /// Pageblocks that can be allocated at its end, in a hundred of all.
+    HadPercent,
+    /// Pages that must move until free pages fill whole pageblocks, before the steps.
+    MovesBefore,
+    /// The same at the end.
+    MovesEnd,
+    /// KiB of records for each GiB when all is free.
+    KibPerGibFresh,
+    /// The same with pages in use at random.
+    KibPerGib,
+    /// The contestant's own account of that.
+    OwnKibPerGib,
 }
 
 impl Measure {
@@ -231,6 +261,19 @@ impl Measure {
             Measure::MostPerHold => "most per hold",
             Measure::Locks => "locks",
             Measure::UsPerCall => "us",
+            Measure::AllocNs => "alloc ns",
+            Measure::FreeNs => "free ns",
+            Measure::OverPages => "x nofrag",
+            Measure::AllocOverPages => "alloc x nofrag",
+            Measure::FreeOverPages => "free x nofrag",
+            Measure::WholeMiddle => "whole %, step 50",
+            Measure::WholeEnd => "whole %, step 99",
+            Measure::HadPercent => "to be had %",
+            Measure::MovesBefore => "moves, step 0",
+            Measure::MovesEnd => "moves, step 99",
+            Measure::KibPerGibFresh => "KiB/GiB, free",
+            Measure::KibPerGib => "KiB/GiB, used",
+            Measure::OwnKibPerGib => "own account",
         }
     }
 
@@ -250,6 +293,12 @@ impl Measure {
             | Measure::PagesPerLive
             | Measure::FirstFailurePercent
             | Measure::OccupancyPercent
+            | Measure::OverPages
+            | Measure::AllocOverPages
+            | Measure::FreeOverPages
+            | Measure::WholeMiddle
+            | Measure::WholeEnd
+            | Measure::HadPercent
             | Measure::HeapCallsPerOp => 2,
             Measure::LargestOverFree
             | Measure::SpanOverLiveBefore
@@ -271,6 +320,8 @@ impl Measure {
             | Measure::NsAlone
             | Measure::NsBeside
             | Measure::UsPerCall
+            | Measure::AllocNs
+            | Measure::FreeNs
             | Measure::BytesPerHole
             | Measure::OwnBytesPerHole
             | Measure::LowestPercent => 1,

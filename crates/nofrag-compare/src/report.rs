@@ -161,8 +161,9 @@ impl Report {
     fn readme(&self) -> String {
         let mut text = String::from(
             "# Side by side\n\nnofrag's range allocator against published crates and the standard library, its small \
-             mappings against Linux's rules for them, and its address spaces against Linux's design and what others \
-             write, in one run: interleaved rounds, the same operations for all, median (lowest..highest). \
+             mappings against Linux's rules for them, its address spaces against Linux's design and what others \
+             write, and its page frames against published crates, in one run: interleaved rounds, the same \
+             operations for all, median (lowest..highest). \
              Contestants that fail or are too slow keep their row, with the reason.\n\n",
         );
         for (name, value) in self.origin.facts() {

@@ -7,6 +7,8 @@ use crate::blocks::programs::Program;
 use crate::blocks::turns::ALIAS_DIRTY;
 use crate::contest::BOTH_SIZES;
 use crate::packing::{Refill, packing_workload, shrink_workload};
+use crate::pages;
+use crate::pages::plan::Blocks;
 use crate::record::{Group, Measure, Records, Summary, ratios};
 use crate::roster::{BEST, BEST_FIT, DYNAMIC, FIRST_FIT, LOWEST};
 use crate::trace::Sizes;
@@ -139,6 +141,7 @@ pub fn all(records: &Records) -> Vec<Target> {
     rows.extend(block_rows(records));
     rows.extend(cycle_rows(records));
     rows.extend(area_rows(records));
+    rows.extend(page_rows(records));
     rows
 }
 
@@ -435,6 +438,39 @@ fn area_rows(records: &Records) -> Vec<Target> {
         let samples = records.samples(&workload, name, Measure::StepsPerSearch);
         let what = format!("{workload}: {name}, steps per call");
         rows.push(judged(what, Bound::AtMost(20.0), "", 1, samples));
+    }
+    rows
+}
+
+/// Whole pageblocks after the frag test, five million operations a second, and twelve bytes per frame.
+fn page_rows(records: &Records) -> Vec<Target> {
+    let of = |workload: &str, name, measure| records.samples(workload, name, measure).to_vec();
+    let frag = |name, measure| of(pages::FRAG, name, measure);
+    let what = |name: &str, what: &str| format!("frag test, step 99: {name}, {what}");
+    let whole = |name| frag(name, Measure::WholeEnd);
+    let (own, vanilla) = (whole(pages::OURS), whole(pages::VANILLA));
+    let moves =
+        ratios(&frag(pages::OURS, Measure::MovesEnd), &frag(pages::VANILLA, Measure::MovesEnd));
+    let mut rows = vec![
+        judged(what(pages::OURS, "whole pageblocks"), Bound::AtLeast(45.0), " %", 2, &own),
+        judged(what(pages::VANILLA, "whole pageblocks"), Bound::AtMost(0.5), " %", 2, &vanilla),
+        judged(
+            what(pages::OURS, "moves over those of linux-4.20"),
+            Bound::AtMost(0.05),
+            "x",
+            4,
+            &moves,
+        ),
+    ];
+    for name in [pages::OURS, pages::VANILLA, pages::NEWEST, pages::DEFRAG] {
+        for workload in [pages::REPEAT, &pages::random_workload(Blocks::Pages)] {
+            let samples = of(workload, name, Measure::NsPerOp);
+            let row = format!("{workload}: {name}, per operation");
+            rows.push(judged(row, Bound::AtMost(200.0), " ns", 1, &samples));
+        }
+        let samples = of(pages::FOOTPRINT, name, Measure::KibPerGib);
+        let row = format!("records, 12 bytes per frame: {name}");
+        rows.push(judged(row, Bound::AtMost(3072.0), " KiB/GiB", 0, &samples));
     }
     rows
 }

@@ -3,5 +3,6 @@
 mod areas;
 mod blocks;
 mod disjointness;
+mod pages;
 mod targets;
 mod traces;

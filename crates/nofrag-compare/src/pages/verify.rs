@@ -1,0 +1,105 @@
+//! Before anything is timed: every block lies in memory, at a multiple of its size, and overlaps no other.
+
+use super::plan::{Blocks, Plan};
+use super::sources::PageSource;
+use super::turns::Samples;
+use crate::contest::{Effort, Outcome};
+use crate::record::Measure;
+use nofrag::units::Order;
+
+/// The name of the workload.
+pub const WORKLOAD: &str =
+    "page frames of 64 MiB: three quarters taken, half freed, replaced, all freed; untimed";
+
+/// Frames of the check.
+const FRAMES: u32 = 1 << 14;
+
+/// Which frames are taken.
+struct Map {
+    taken: Vec<bool>,
+}
+
+impl Map {
+    fn take(&mut self, start: u64, order: Order) -> Result<(), String> {
+        let size = order.pages();
+        if !start.is_multiple_of(size) {
+            return Err(format!("wrong: {size} frames at {start} are not aligned"));
+        }
+        match self.taken.get_mut(start as usize..(start + size) as usize) {
+            None => Err(format!("wrong: {size} frames at {start} lie outside memory")),
+            Some(frames) if frames.contains(&true) => {
+                Err(format!("wrong: {size} frames at {start} overlap others"))
+            }
+            Some(frames) => {
+                frames.fill(true);
+                Ok(())
+            }
+        }
+    }
+
+    fn give(&mut self, start: u64, order: Order) {
+        self.taken[start as usize..(start + order.pages()) as usize].fill(false);
+    }
+}
+
+/// A contestant under observation. A slot is empty when there was no block of the size.
+struct Observed<S: PageSource> {
+    source: S,
+    map: Map,
+    live: Vec<Option<(S::Block, Order)>>,
+}
+
+impl<S: PageSource> Observed<S> {
+    fn alloc(&mut self, order: Order) -> Result<Option<(S::Block, Order)>, String> {
+        let Some(block) = self.source.alloc(order) else {
+            let refused = "wrong: refuses a page although there are plenty".to_owned();
+            return if order == Order::ZERO { Err(refused) } else { Ok(None) };
+        };
+        self.map.take(self.source.start(&block), order).map(|()| Some((block, order)))
+    }
+
+    fn free(&mut self, slot: usize) -> Result<(), String> {
+        let Some((block, order)) = self.live[slot].take() else { return Ok(()) };
+        self.map.give(self.source.start(&block), order);
+        self.source.free(block).then_some(()).ok_or("wrong: refuses to free".to_owned())
+    }
+
+    fn run(&mut self, plan: &Plan) -> Result<(), String> {
+        for &order in &plan.bulk {
+            let block = self.alloc(order)?;
+            self.live.push(block);
+        }
+        for &slot in &plan.order[plan.order.len() / 2..] {
+            self.free(slot as usize)?;
+        }
+        for &(slot, order) in &plan.replacements {
+            self.free(slot as usize)?;
+            self.live[slot as usize] = self.alloc(order)?;
+        }
+        (0..self.live.len()).try_for_each(|slot| self.free(slot))?;
+        self.live.clear();
+        Ok(())
+    }
+}
+
+/// Observes one contestant.
+pub fn run<S: PageSource>(make: &impl Fn(u32) -> S, seed: u64) -> Outcome<Samples> {
+    let map = Map { taken: vec![false; FRAMES as usize] };
+    let mut observed = Observed { source: make(FRAMES), map, live: Vec::new() };
+    let effort = Effort { replacements: 20_000, ..Effort::quick() };
+    for blocks in Blocks::ALL {
+        if let Err(fault) = observed.run(&Plan::new(seed, blocks, FRAMES, &effort)) {
+            return Outcome::Nothing(fault);
+        }
+    }
+    observed.source.settle();
+    let whole = Order::MAX;
+    let wholes =
+        (0..FRAMES / whole.pages() as u32).filter(|_| observed.source.alloc(whole).is_some());
+    let is_whole = wholes.count() as f64 >= f64::from(FRAMES / whole.pages() as u32 - 2);
+    Outcome::Whole(vec![
+        (Measure::Disjoint, 1.0),
+        (Measure::Aligns, 1.0),
+        (Measure::WholeAgain, f64::from(u8::from(is_whole))),
+    ])
+}
