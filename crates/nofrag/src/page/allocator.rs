@@ -212,10 +212,7 @@ impl<E: EventSink> PageAllocator<E> {
 
     pub(super) fn fast_flags(&self, cpu: CpuId, request: &PageRequest) -> AllocFlags {
         let flags = AllocFlags::at(Mark::Low);
-        let flags = match self.preferred_zone(cpu, request) {
-            Some(zone) => flags.with(self.fragment_flags(zone, request, Path::Fast)),
-            None => flags,
-        };
+        let flags = flags.with(self.fragment_flags(cpu, request, Path::Fast));
         let skips = self.policy.fixes.has(Fixes::SKIP_AWAKE_NODES) && self.nodes.len() > 1;
         let bits = [
             (request.flags.has(RequestFlags::CMA), AllocFlags::CMA),
@@ -269,10 +266,19 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// The zone of a frame that is not absent. O(zones).
+    /// The zone of a frame; `None` between zones. O(1), but O(zones) in pageblocks that zones share.
+    pub(super) fn zone_at(&self, frame: FrameIndex) -> Option<ZoneId> {
+        let zone = self.zones.get(usize::from(self.frames.block(frame).zone));
+        let found = match zone {
+            Some(zone) if zone.has(frame) => Some(zone),
+            _ => self.zones.iter().find(|zone| zone.has(frame)),
+        };
+        found.map(|zone| zone.id)
+    }
+
+    /// The zone of a frame with memory.
     pub(super) fn zone_of(&self, frame: FrameIndex) -> ZoneId {
-        let zone = self.zones.iter().find(|zone| zone.has(frame));
-        zone.expect("a frame with memory lies in a zone").id
+        self.zone_at(frame).expect("a frame with memory lies in a zone")
     }
 
     /// The head of the block in use at `pfn`.

@@ -101,10 +101,7 @@ impl Attempt {
     ) -> Attempt {
         let managed = pages.zones.iter().map(|zone| zone.managed.0).sum();
         let keeps = pages.policy.spread == Spread::EveryRequest
-            && pages.preferred_zone(cpu, &request).is_some_and(|zone| {
-                let bits = pages.fragment_flags(zone, &request, Path::Slow);
-                bits & AllocFlags::NO_FRAGMENT != 0
-            });
+            && pages.fragment_flags(cpu, &request, Path::Slow) & AllocFlags::NO_FRAGMENT != 0;
         let plan = SlowPath::new(request, &pages.policy, managed, keeps);
         Attempt { cpu, request, began: now, plan, awaits: Awaits::Nothing }
     }

@@ -229,12 +229,26 @@ fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReser
             zones.push(zone);
         }
     }
+    for id in 0..zones.len() {
+        zones[id].spreads = can_spread(&zones[id], &zones, map.nodes().len());
+        frames.set_zone(zones[id].start, zones[id].end, id as u16);
+    }
     for (zone, map) in zones.iter_mut().zip(map.nodes().iter().flat_map(|node| &node.zones)) {
         for range in map.managed() {
             fill(zone, frames, range);
         }
     }
     Ok(zones)
+}
+
+/// Whether requests that prefer the zone should rather use the one below than mix types: from Normal to DMA32. Pressure
+/// on lower memory is worse than fragmentation, and DMA is too small to help. On a machine of one node nothing is lost
+/// by trying, whatever there is.
+fn can_spread(zone: &Zone, zones: &[Zone], nodes: usize) -> bool {
+    let is_below = |other: &Zone| {
+        other.node == zone.node && other.kind == ZoneKind::Dma32 && other.managed.get() > 0
+    };
+    zone.kind == ZoneKind::Normal && (nodes == 1 || zones.iter().any(is_below))
 }
 
 fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone {
@@ -256,6 +270,7 @@ fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone 
         reserve: [0; ZoneKind::COUNT],
         reserved_high_atomic: 0,
         grouping: Grouping::ByType,
+        spreads: false,
         rules: FallbackRules::Loose,
         per_cpu: Vec::new(),
         per_cpu_bounds: Bounds::default(),

@@ -62,11 +62,10 @@ impl<E: EventSink> PageAllocator<E> {
     /// [`AllocAtError`]; nothing is taken then.
     pub fn alloc_at(&mut self, _cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
         let frame = self.frames.index(pfn).ok_or(AllocAtError::Unknown(pfn))?;
-        if pfn.0 % order.pages() != 0 {
+        if !pfn.0.is_multiple_of(order.pages()) {
             return Err(AllocAtError::Misaligned(pfn));
         }
-        let zone = self.zones.iter().find(|zone| zone.has(frame));
-        let id = zone.ok_or(AllocAtError::Unknown(pfn))?.id;
+        let id = self.zone_at(frame).ok_or(AllocAtError::Unknown(pfn))?;
         if self.frames.tag(frame).kind() == Kind::Absent {
             return Err(AllocAtError::Unknown(pfn));
         }

@@ -90,6 +90,8 @@ impl Tag {
 pub(super) struct Block {
     /// The type that its pages are meant for.
     pub(super) migratetype: Migratetype,
+    /// The zone of its first managed frame that has one, as an index.
+    pub(super) zone: u16,
     /// Whether the scanners of compaction pass it by.
     pub(super) skip: bool,
     /// Its pages on the free lists of its zone.
@@ -129,7 +131,8 @@ impl Frames {
             blocks: Vec::new(),
         };
         let count = count as usize;
-        let block = Block { migratetype: Migratetype::Movable, skip: false, free: 0, movable: 0 };
+        let block =
+            Block { migratetype: Migratetype::Movable, zone: 0, skip: false, free: 0, movable: 0 };
         fill(&mut frames.tags, count, Tag::ABSENT)?;
         fill(&mut frames.listed, count, 0)?;
         fill(&mut frames.links, count, [NONE; 2])?;
@@ -214,6 +217,13 @@ impl Frames {
         &mut self.blocks[(frame >> Order::PAGEBLOCK.get()) as usize]
     }
 
+    /// Notes the zone of the pageblocks from `start` to before `end`.
+    pub(super) fn set_zone(&mut self, start: FrameIndex, end: FrameIndex, zone: u16) {
+        for frame in (start..end).step_by(Order::PAGEBLOCK.pages() as usize) {
+            self.block_mut(frame).zone = zone;
+        }
+    }
+
     /// Counts `order`'s pages at `frame` as free in their pageblocks.
     pub(super) fn count_free(&mut self, frame: FrameIndex, order: Order) {
         self.each_block(frame, order, |block, pages| block.free += pages);
@@ -231,11 +241,13 @@ impl Frames {
         order: Order,
         act: impl Fn(&mut Block, u16),
     ) {
+        if order <= Order::PAGEBLOCK {
+            return act(self.block_mut(frame), order.pages() as u16);
+        }
         let first = (frame >> Order::PAGEBLOCK.get()) as usize;
-        let whole = order.get().saturating_sub(Order::PAGEBLOCK.get());
-        let pages = order.min(Order::PAGEBLOCK).pages() as u16;
-        for block in &mut self.blocks[first..first + (1 << whole)] {
-            act(block, pages);
+        let blocks = 1 << (order.get() - Order::PAGEBLOCK.get());
+        for block in &mut self.blocks[first..first + blocks] {
+            act(block, Order::PAGEBLOCK.pages() as u16);
         }
     }
 }

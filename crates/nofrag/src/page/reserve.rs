@@ -93,12 +93,11 @@ impl<E: EventSink> PageAllocator<E> {
     /// [`BlockTypeError`]; nothing has changed then.
     pub fn set_block_type(&mut self, pfn: Pfn, to: Migratetype) -> Result<(), BlockTypeError> {
         let frame = self.frames.index(pfn).ok_or(BlockTypeError::Unknown(pfn))?;
-        let zone = self.zones.iter().find(|zone| zone.has(frame));
-        let zone = zone.ok_or(BlockTypeError::Unknown(pfn))?;
+        let id = self.zone_at(frame).ok_or(BlockTypeError::Unknown(pfn))?;
+        let zone = &self.zones[id.index()];
         if zone.surroundings(&self.frames, frame).extent == Extent::Straddles {
             return Err(BlockTypeError::Straddles(pfn));
         }
-        let id = zone.id;
         self.drain_zone(id);
         let zone = &mut self.zones[id.index()];
         zone.retype_block(&mut self.frames, frame, to, self.policy.relist);

@@ -124,12 +124,7 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// What patches 1 and 3 add to the flags of a pass: not to mix types, and whether kswapd may be woken
     /// (`alloc_flags_nofragment`). `path` says for which pass.
-    pub(super) fn fragment_flags(
-        &self,
-        preferred: ZoneId,
-        request: &PageRequest,
-        path: Path,
-    ) -> u16 {
+    pub(super) fn fragment_flags(&self, cpu: CpuId, request: &PageRequest, path: Path) -> u16 {
         let exists = |fix| self.has_dma32 || self.policy.fixes.has(fix);
         let carried = self.policy.kswapd_flag == KswapdFlag::Carried
             && request.flags.has(RequestFlags::KSWAPD_RECLAIM);
@@ -137,21 +132,16 @@ impl<E: EventSink> PageAllocator<E> {
         let spread = exists(Fixes::SPREAD_WITHOUT_DMA32)
             && match self.policy.spread {
                 Spread::Off | Spread::Lost => false,
-                Spread::FastPath => path == Path::Fast && self.can_spread(preferred),
+                Spread::FastPath => path == Path::Fast && self.can_spread(cpu, request),
                 Spread::EveryRequest => true,
             };
         let flag = |set: bool, flag: u16| if set { flag } else { 0 };
         flag(carried && exists_here, AllocFlags::KSWAPD) | flag(spread, AllocFlags::NO_FRAGMENT)
     }
 
-    /// Whether a request should rather use the zone below its first one than mix types: from Normal to DMA32. Pressure
-    /// on lower memory is worse than fragmentation, and DMA is too small to help.
-    fn can_spread(&self, preferred: ZoneId) -> bool {
-        let zone = &self.zones[preferred.index()];
-        let below = |other: &Zone| {
-            other.node == zone.node && other.kind == ZoneKind::Dma32 && other.managed.0 > 0
-        };
-        zone.kind == ZoneKind::Normal && (self.nodes.len() == 1 || self.zones.iter().any(below))
+    /// Whether the zone that the request prefers spreads.
+    fn can_spread(&self, cpu: CpuId, request: &PageRequest) -> bool {
+        self.preferred_zone(cpu, request).is_some_and(|zone| self.zones[zone.index()].spreads)
     }
 
     /// Goes over the zonelist, and again when `NO_FRAGMENT` has to be given up: because the walk would leave the node,

@@ -61,6 +61,8 @@ pub(super) struct Zone {
     pub(super) reserved_high_atomic: u64,
     /// Whether pages are grouped by type at all.
     pub(super) grouping: Grouping,
+    /// Whether requests that prefer the zone may look in the one below before they mix types.
+    pub(super) spreads: bool,
     /// Whether lists are strict.
     pub(super) rules: FallbackRules,
     /// By CPU rank.

@@ -212,8 +212,7 @@ impl Ground<'_> {
     /// Free pages that ordinary requests may count on.
     fn usable_free(&self) -> u64 {
         let lists = &self.zone.lists;
-        let kept = [Migratetype::HighAtomic, Migratetype::Isolate];
-        lists.total() - kept.iter().map(|&each| lists.pages(each)).sum::<u64>()
+        lists.total() - lists.pages(Migratetype::HighAtomic)
     }
 
     /// The free blocks on a list of movable ones, first to be taken first.
