@@ -13,6 +13,7 @@
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::frames::{FrameIndex, Frames, Kind, Tag};
 use super::migratetype::Migratetype;
@@ -57,6 +58,8 @@ impl Entry {
 /// Free blocks below a pageblock, by the pageblock that they lie in.
 #[derive(Debug, Default)]
 pub(super) struct Fullness {
+    /// The zone's frames. It may share its first and last pageblock with others.
+    frames: Range<FrameIndex>,
     /// The pageblock of the first entries.
     first: usize,
     /// By pageblock and type.
@@ -72,7 +75,8 @@ impl Fullness {
     pub(super) fn new(start: FrameIndex, end: FrameIndex) -> Result<Fullness, TryReserveError> {
         let first = start >> Order::PAGEBLOCK.get();
         let blocks = end.div_ceil(Order::PAGEBLOCK.pages() as u32).saturating_sub(first) as usize;
-        let mut fullness = Fullness { first: first as usize, ..Fullness::default() };
+        let mut fullness =
+            Fullness { frames: start..end, first: first as usize, ..Fullness::default() };
         let entries = blocks * Migratetype::COUNT;
         fullness.entries.try_reserve_exact(entries)?;
         fullness.entries.resize(entries, Entry::EMPTY);
@@ -123,7 +127,9 @@ impl Fullness {
         let smallest = self.entries[entry].orders(order).next()?;
         let block = self.first + entry / Migratetype::COUNT;
         let start = (block << Order::PAGEBLOCK.get()) as FrameIndex;
-        find(frames, start, Order::new(smallest as u8)?, migratetype)
+        let end = start + Order::PAGEBLOCK.pages() as FrameIndex;
+        let ours = start.max(self.frames.start)..end.min(self.frames.end);
+        find(frames, ours, Order::new(smallest as u8)?, migratetype)
     }
 
     fn entry(&self, frame: FrameIndex, migratetype: Migratetype) -> usize {
@@ -187,18 +193,18 @@ fn ring(migratetype: Migratetype, largest: usize, step: usize) -> u32 {
     ((migratetype.index() * ORDERS + largest) * STEPS + step) as u32
 }
 
-/// The first free block of `order` on a list of `migratetype` in the pageblock that begins at `start`.
+/// The first free block of `order` on a list of `migratetype` among these frames.
 fn find(
     frames: &Frames,
-    start: FrameIndex,
+    range: Range<FrameIndex>,
     order: Order,
     migratetype: Migratetype,
 ) -> Option<FrameIndex> {
     /// Few enough tags to compare at once.
     const AT_ONCE: usize = 32;
     let wanted = Tag::new(Kind::Free, order);
-    let tags = frames.tags(start, Order::PAGEBLOCK.pages() as usize);
-    for (at, part) in (start..).step_by(AT_ONCE).zip(tags.chunks(AT_ONCE)) {
+    let tags = frames.tags(range.start, range.len());
+    for (at, part) in (range.start..).step_by(AT_ONCE).zip(tags.chunks(AT_ONCE)) {
         // Without an early end the comparison of a part is one of vectors.
         if part.iter().fold(false, |any, tag| any | (*tag == wanted)) {
             let is_it = |&(frame, tag): &(FrameIndex, &Tag)| {

@@ -2,13 +2,13 @@
 
 use super::allocator::PageAllocator;
 use super::frames::FrameIndex;
-use super::map::{NodeId, ZoneKind};
+use super::map::NodeId;
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
 use super::policy::{Fixes, KswapdFlag, Spread};
 use super::request::{PageRequest, RequestFlags};
 use super::steal::{Rung, Taken, Wanted};
-use super::zone::{Zone, ZoneId};
+use super::zone::ZoneId;
 use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::units::{Order, Pfn};
