@@ -205,13 +205,18 @@ impl<E: EventSink> PageAllocator<E> {
     fn refill(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
         let blocks = self.refill_size(cpu, wanted.zone, slot.order);
         let mut rung = Rung::default();
-        for _ in 0..blocks {
+        for number in 0..blocks {
             let frame = match self.take_block(wanted, &mut rung) {
                 Taken::Block(frame) => frame,
                 missed => return missed,
             };
             let zone = &mut self.zones[wanted.zone.index()];
-            zone.per_cpu[cpu.rank()].put(&mut self.frames, slot, frame, Relist::Tail);
+            let lists = &mut zone.per_cpu[cpu.rank()];
+            lists.put(&mut self.frames, slot, frame, Relist::Tail);
+            if number == 0 {
+                // One that brought nothing, as it must not mix types, is no refill.
+                lists.doublings = (lists.doublings + 1).min(MAX_DOUBLINGS);
+            }
         }
         Taken::Nothing
     }
@@ -225,7 +230,6 @@ impl<E: EventSink> PageAllocator<E> {
             lists.high = (lists.high.max(bounds.least) + bounds.batch).min(bounds.most);
             let room = lists.high.saturating_sub(lists.pages);
             pages = (pages << lists.doublings).min(room).max(bounds.batch);
-            lists.doublings = (lists.doublings + 1).min(MAX_DOUBLINGS);
         }
         (pages >> order.get()).max(1)
     }

@@ -1,0 +1,550 @@
+//! Gorman 2018, "Fragmentation avoidance improvements": the exact oracles of spec/pages.md §13.1, through the public
+//! face.
+//!
+//! Formulas that nothing outside can see alone are tested where they stand: the watermark check with each right and
+//! `min_free_kbytes` up to 8 TiB (O-1, O-2, O-5: `watermark`), what may be claimed (O-8: `fallback`), gaps and marks of
+//! compaction (O-16, O-18: `compaction::suitable`), deferral (O-17: `compaction::deferral`), bounds of boosts (O-7:
+//! `boost`). O-19 and O-20 are about the workload and the published figures; the lab has them.
+
+use crate::page_bench::{Bench, GIB, LARGEST, order};
+use Migratetype::{Movable, Reclaimable, Unmovable};
+use nofrag::check::Check;
+use nofrag::event::{Event, EventSink};
+use nofrag::page::{
+    FragmentationIndices, FragmentationPolicy, Kswapd, MemoryMap, Migratetype, MinFree, Next,
+    NodeId, Outcome, PageAllocator, PageBudget, PageConfig, PageCounters, PageEvent, PageRequest,
+    Reclaim, ReclaimRequest, Reclaimed, RequestFlags, Watermarks, ZoneKind,
+};
+use nofrag::units::{Nanos, Order, PageCount, Pfn};
+use rand::prelude::*;
+use std::cell::RefCell;
+
+type Policy = FragmentationPolicy;
+
+/// DMA32 of 3 GiB and Normal of 5 GiB, with so much kept free.
+fn document_machine(min_free: MinFree, policy: Policy) -> PageConfig {
+    let map = MemoryMap::uma(PageCount(8 * GIB), 375, 1).unwrap();
+    PageConfig { min_free, ..PageConfig::new(map, policy) }
+}
+
+#[test]
+fn o_1_min_free_by_the_formula() {
+    let kib = |map, policy| {
+        let config = PageConfig { min_free: MinFree::Formula, ..PageConfig::new(map, policy) };
+        Bench::of(&config).pages.zones().map(|zone| zone.watermarks.min * 4).sum::<u64>()
+    };
+    let of = |pages| kib(MemoryMap::uma(PageCount(pages), 0, 1).unwrap(), Policy::LINUX_7_2);
+    assert_eq!(of(128), 128);
+    assert_eq!(of(GIB), 4096);
+    assert_eq!(of(8 * GIB), 11584, "11585 in whole pages");
+    assert_eq!(of(16 * GIB), 16384);
+}
+
+#[test]
+fn o_2_min_free_for_huge_pages() {
+    let reserve = |config: PageConfig| {
+        Bench::of(&config).pages.zones().map(|zone| zone.watermarks.min).sum::<u64>()
+    };
+    let pages = |map| reserve(PageConfig::new(map, Policy::LINUX_4_20));
+    assert_eq!(pages(MemoryMap::uma(PageCount(8 * GIB), 0, 1).unwrap()), 5632);
+    assert_eq!(pages(MemoryMap::uma(PageCount(8 * GIB), 375, 1).unwrap()), 11264);
+    let three = pages(MemoryMap::pc(PageCount(8 * GIB), 1).unwrap());
+    assert!((16894..=16896).contains(&three), "each zone rounds its share down: {three}");
+    let capped = pages(MemoryMap::uma(PageCount(GIB), 500, 1).unwrap());
+    assert!((11262..=11264).contains(&capped), "{capped}");
+    let capped = pages(MemoryMap::uma(PageCount(GIB / 2), 500, 1).unwrap());
+    assert!((6551..=6553).contains(&capped), "a twentieth of half a GiB: {capped}");
+}
+
+#[test]
+fn o_3_watermarks() {
+    let bench = Bench::of(&document_machine(MinFree::Pages(16896), Policy::LINUX_7_2));
+    let dma32 = Watermarks { min: 6336, low: 7920, high: 9504, promo: 11088 };
+    let normal = Watermarks { min: 10560, low: 13200, high: 15840, promo: 18480 };
+    assert_eq!([0, 1].map(|place| bench.zone(place).watermarks), [dma32, normal]);
+}
+
+#[test]
+fn o_4_lowmem_reserve() {
+    let bench = Bench::of(&document_machine(MinFree::HugePages, Policy::LINUX_7_2));
+    assert_eq!(bench.zone(0).lowmem_reserve[ZoneKind::Normal.index()], 5120);
+    let pc = MemoryMap::pc(PageCount(8 * GIB), 1).unwrap();
+    let bench = Bench::of(&PageConfig::new(pc, Policy::LINUX_7_2));
+    let of = |place: usize, kind: ZoneKind| bench.zone(place).lowmem_reserve[kind.index()];
+    assert_eq!(of(1, ZoneKind::Normal), 5120);
+    assert_eq!(of(0, ZoneKind::Dma32), 3072 - 16, "DMA32 begins behind the 4096 pages of DMA");
+    assert_eq!(of(0, ZoneKind::Normal), 8192 - 16);
+    for zone in bench.pages.zones() {
+        assert!(zone.lowmem_reserve.is_sorted(), "it grows with the highest zone");
+    }
+}
+
+/// Whether the fast path gives a block of `size` when `free` pages are free in holes of `holes`, and `low` is 100.
+fn passes(free: u64, holes: u8, size: u8) -> bool {
+    let map = MemoryMap::uma(PageCount(GIB), 0, 1).unwrap();
+    let config =
+        PageConfig { min_free: MinFree::Pages(74), ..PageConfig::new(map, Policy::LINUX_4_20) };
+    let mut bench = Bench::of(&PageConfig { watermark_scale_factor: 1, ..config });
+    assert_eq!(bench.zone(1).watermarks.low, 100);
+    bench.take_all(0, GIB);
+    bench.free_holes(0, holes, free >> holes, Movable);
+    bench.free_holes(8 * LARGEST, 0, free % (1 << holes), Movable);
+    assert_eq!(bench.zone(1).free, PageCount(free));
+    bench.alloc(PageRequest::new(order(size), Movable)).is_ok()
+}
+
+#[test]
+fn o_5_watermark_check() {
+    assert!(!passes(100, 0, 0) && passes(101, 0, 0));
+    assert!(!passes(107, 3, 3) && passes(108, 3, 3));
+    assert!(!passes(108, 2, 3), "no block of the order");
+}
+
+#[test]
+fn o_6_batches() {
+    let batch = |pages| {
+        let mut bench = Bench::normal(pages, Policy::LINUX_4_20);
+        bench.take(0, Movable);
+        pages - bench.zone(1).free.0
+    };
+    assert_eq!([2 * GIB, GIB, GIB / 2, 4096].map(batch), [63, 63, 31, 1]);
+}
+
+/// A machine of O-3 whose Normal zone has free pages only in holes of reclaimable blocks, far above all marks.
+fn boosting() -> Bench {
+    boosting_with(())
+}
+
+fn boosting_with<E: EventSink>(events: E) -> Bench<E> {
+    let config = document_machine(MinFree::Pages(16896), Policy::PATCHES_1_4);
+    let mut bench = Bench::with_events(&config, events);
+    bench.take_all(0, 8 * GIB);
+    bench.free_holes(3 * GIB, 3, 6000, Reclaimable);
+    bench
+}
+
+#[test]
+fn o_7_boost() {
+    let mut bench = boosting();
+    let mut boosts = Vec::new();
+    for event in 1..=48 {
+        bench.take(3, Movable);
+        assert_eq!(bench.events(), event);
+        boosts.push(bench.zone(1).boost.0);
+    }
+    assert_eq!((boosts[0], boosts[45], boosts[46], boosts[47]), (512, 23552, 23760, 23760));
+    assert_eq!(bench.pages.counters().boosts, 47, "the last one changed nothing");
+    bench.pages.set_boost_factor(0).unwrap();
+    let mut bench = boosting();
+    bench.pages.set_boost_factor(0).unwrap();
+    bench.take(3, Movable);
+    assert_eq!((bench.events(), bench.zone(1).boost.0), (1, 0));
+}
+
+/// The boost after one fallback into a block of a zone of so many pages, under the repairs of 6.1.
+fn boost_of(pages: u64, min_free: u64) -> u64 {
+    let policy = Policy { fixes: Policy::LINUX_6_1.fixes, ..Policy::PATCHES_1_4 };
+    let map = MemoryMap::uma(PageCount(pages), 0, 1).unwrap();
+    let config = PageConfig { min_free: MinFree::Pages(min_free), ..PageConfig::new(map, policy) };
+    let mut bench = Bench::of(&PageConfig { watermark_scale_factor: 1, ..config });
+    bench.pages.alloc_at(bench.cpu, Pfn(0), Order::PAGEBLOCK).unwrap();
+    let rest: Vec<Pfn> = (512..1024).step_by(8).map(Pfn).collect();
+    for &pfn in &rest {
+        bench.pages.alloc_at(bench.cpu, pfn, order(3)).unwrap();
+    }
+    bench.pages.alloc_at(bench.cpu, Pfn(1024), Order::PAGEBLOCK).unwrap();
+    for start in 1536..pages {
+        bench.pages.alloc_at(bench.cpu, Pfn(start), Order::ZERO).unwrap();
+    }
+    rest.iter().step_by(2).for_each(|&pfn| bench.pages.free(bench.cpu, pfn).unwrap());
+    bench.take(1, Unmovable);
+    assert_eq!(bench.events(), 1);
+    bench.zone(1).boost.0
+}
+
+#[test]
+fn o_7_small_zones() {
+    assert_eq!(boost_of(2048, 68), 512, "a high mark of 102 allows one pageblock");
+    assert_eq!(boost_of(2047, 68), 0, "four pageblocks do not fit");
+    assert_eq!(boost_of(2048, 0), 0, "the high mark is 0");
+}
+
+/// What one movable request finds when all free memory is one block of `size` in a reclaimable pageblock of which so
+/// many more pages are free, and so many movable.
+fn claims(policy: Policy, size: u8, singles: u64, movable: u64) -> bool {
+    let mut bench = Bench::normal(8 * LARGEST, policy);
+    bench.take_all(0, 8 * LARGEST);
+    bench.pages.free(bench.cpu, Pfn(0)).unwrap();
+    bench.pages.set_block_type(Pfn(0), Reclaimable).unwrap();
+    bench.pages.alloc_at(bench.cpu, Pfn(512), Order::PAGEBLOCK).unwrap();
+    let inside: Vec<Pfn> = (1 << size..512).map(Pfn).collect();
+    for &pfn in &inside {
+        bench.pages.alloc_at(bench.cpu, pfn, Order::ZERO).unwrap();
+    }
+    let (freed, used) = inside.split_at(singles as usize);
+    freed.iter().for_each(|&pfn| bench.pages.free(bench.cpu, pfn).unwrap());
+    let moving = used.iter().take(movable as usize);
+    moving.for_each(|&pfn| bench.pages.set_movable(pfn, true).unwrap());
+    bench.pages.drain_all();
+    assert_eq!(bench.zone(1).free.0, singles + (1 << size));
+    bench.take(4, Movable);
+    bench.pages.check().unwrap();
+    assert_eq!(bench.events(), 1);
+    bench.pages.block_type(Pfn(0)) == Some(Movable)
+}
+
+#[test]
+fn o_9_what_is_claimed_for_movable_pages() {
+    for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
+        assert!(claims(policy, 6, 36, 156), "100 free and 156 movable");
+        assert!(!claims(policy, 6, 36, 155), "100 free and 155 movable");
+    }
+}
+
+/// Whether an unmovable request makes a pageblock its own that has so many free and so many movable pages.
+fn claims_unmovable(policy: Policy, kind: Migratetype, free: u64, movable: u64) -> bool {
+    let mut bench = Bench::normal(8 * LARGEST, policy);
+    bench.take_all(0, 8 * LARGEST);
+    bench.pages.free(bench.cpu, Pfn(0)).unwrap();
+    bench.pages.set_block_type(Pfn(0), kind).unwrap();
+    bench.pages.alloc_at(bench.cpu, Pfn(512), Order::PAGEBLOCK).unwrap();
+    let inside: Vec<Pfn> = (0..512).map(Pfn).collect();
+    for &pfn in &inside {
+        bench.pages.alloc_at(bench.cpu, pfn, Order::ZERO).unwrap();
+    }
+    let (freed, used) = inside.split_at(free as usize);
+    freed.iter().for_each(|&pfn| bench.pages.free(bench.cpu, pfn).unwrap());
+    let moving = used.iter().take(movable as usize);
+    moving.for_each(|&pfn| bench.pages.set_movable(pfn, true).unwrap());
+    bench.pages.drain_all();
+    bench.take(1, Unmovable);
+    assert_eq!(bench.events(), 1);
+    bench.pages.block_type(Pfn(0)) == Some(Unmovable)
+}
+
+#[test]
+fn o_9_what_is_claimed_for_unmovable_pages() {
+    for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
+        assert!(claims_unmovable(policy, Movable, 100, 256));
+        assert!(!claims_unmovable(policy, Movable, 100, 257));
+        assert!(claims_unmovable(policy, Reclaimable, 256, 0));
+        assert!(!claims_unmovable(policy, Reclaimable, 255, 257));
+    }
+}
+
+/// Events and mistyped pages of one refill of movable pages, when all that is free lies in holes of reclaimable blocks.
+#[track_caller]
+fn check_refill(policy: Policy, holes: u8, count: u64, events: u64) {
+    let mut bench = Bench::normal(GIB, policy);
+    bench.take_all(0, GIB);
+    bench.free_holes(0, holes, count, Reclaimable);
+    let before = bench.zone(1).free.0;
+    for _ in 0..63 {
+        bench.take(0, Movable);
+    }
+    bench.pages.check().unwrap();
+    assert_eq!(before - bench.zone(1).free.0, 63, "one refill");
+    let counted = bench.pages.counters();
+    assert_eq!((counted.events(), counted.mistyped[Movable.index()]), (events, 63));
+}
+
+#[test]
+fn o_10_events_of_a_refill() {
+    check_refill(Policy::LINUX_4_20, 3, 16, 8);
+    check_refill(Policy::LINUX_7_2, 3, 64, 63);
+    check_refill(Policy::LINUX_4_20, 0, 128, 63);
+    check_refill(Policy::LINUX_7_2, 0, 128, 63);
+}
+
+/// A node with DMA32 and Normal of a GiB each, Normal as in O-10.
+fn two_zones(map: MemoryMap, policy: Policy) -> Bench {
+    let mut bench = Bench::new(map, policy);
+    bench.take_all(GIB, 2 * GIB);
+    bench.free_holes(GIB, 3, 64, Reclaimable);
+    bench
+}
+
+/// Events, passes that gave the flag up, and the zone of the page, of a movable request.
+fn spread(bench: &mut Bench) -> (u64, u64, ZoneKind) {
+    let free = [0, 1].map(|place| bench.zone(place).free);
+    let pfn = bench.alloc(PageRequest::user(Order::ZERO)).expect("there is enough");
+    let changed = (0..2).find(|&place| bench.zone(place).free != free[place]);
+    assert!(pfn < Pfn(2 * GIB), "it stays on its node");
+    let kind = bench.zone(changed.expect("it is one of the two")).kind;
+    (bench.events(), bench.pages.counters().spread_given_up, kind)
+}
+
+#[test]
+fn o_11_spread_over_zones() {
+    use ZoneKind::{Dma32, Normal};
+    let map = || MemoryMap::uma(PageCount(2 * GIB), 500, 1).unwrap();
+    let free = |policy| spread(&mut two_zones(map(), policy));
+    for policy in [Policy::PATCH_1, Policy::PATCHES_1_2, Policy::PATCHES_1_4, Policy::LINUX_5_3] {
+        assert_eq!(free(policy), (0, 0, Dma32));
+    }
+    assert_eq!(free(Policy::LINUX_4_20), (8, 0, Normal));
+    assert_eq!(free(Policy::LINUX_5_0), (8, 0, Normal), "the flag is lost (B-1)");
+    let full = |policy| {
+        let mut bench = two_zones(map(), policy);
+        bench.take_all(0, GIB);
+        spread(&mut bench)
+    };
+    assert_eq!(full(Policy::PATCH_1), (8, 1, Normal));
+    assert_eq!(full(Policy::LINUX_4_20), (8, 0, Normal));
+}
+
+#[test]
+fn o_11_a_remote_node_clears_the_flag() {
+    let map = MemoryMap::numa(2, PageCount(2 * GIB), 500, 1).unwrap();
+    let mut bench = two_zones(map, Policy::PATCH_1);
+    bench.take_all(0, GIB);
+    assert_eq!(spread(&mut bench), (8, 1, ZoneKind::Normal));
+    assert_eq!(bench.zone(2).free.0, 2 * GIB, "the other node is left alone");
+}
+
+/// Reclaims by giving back what it holds, and mixes types meanwhile.
+#[derive(Default)]
+struct Owner {
+    held: Vec<Pfn>,
+    /// Requests for blocks that it makes during its first call.
+    meanwhile: u64,
+    asked: Vec<ReclaimRequest>,
+}
+
+impl<E: EventSink> Reclaim<E> for Owner {
+    fn reclaim(&mut self, pages: &mut PageAllocator<E>, wanted: ReclaimRequest) -> Reclaimed {
+        self.asked.push(wanted);
+        let map = MemoryMap::uma(PageCount(1), 0, 1).unwrap();
+        let cpu = map.cpus().by_rank(0).unwrap();
+        for _ in 0..std::mem::take(&mut self.meanwhile) {
+            pages.alloc(Nanos(0), cpu, PageRequest::new(order(3), Movable)).unwrap();
+        }
+        let count = self.held.len().min(wanted.pages as usize);
+        for pfn in self.held.drain(..count) {
+            pages.free(cpu, pfn).unwrap();
+        }
+        Reclaimed { pages: count as u64, scanned: count as u64 }
+    }
+}
+
+/// For what kcompactd was woken.
+#[derive(Default)]
+struct Wakes(RefCell<Vec<Order>>);
+
+impl EventSink for Wakes {
+    fn record(&self, event: Event) {
+        if let Event::Page(PageEvent::KcompactdWoken { order, .. }) = event {
+            self.0.borrow_mut().push(order);
+        }
+    }
+}
+
+/// Lets kswapd work off two boosts, while `meanwhile` more come. The boost and the number of wakes of kcompactd,
+/// whenever the boost changed; then what was asked for.
+fn hand_over(meanwhile: u64) -> (Vec<(u64, usize)>, Owner) {
+    let wakes = Wakes::default();
+    let mut bench = boosting_with(&wakes);
+    bench.take(3, Movable);
+    bench.take(3, Movable);
+    let start = 4 * GIB;
+    bench.free_holes(start, 0, 1, Reclaimable);
+    let held = (start + 1..start + LARGEST).map(Pfn).collect();
+    let mut owner = Owner { held, meanwhile, asked: Vec::new() };
+    let mut kswapd = Kswapd::new(NodeId(0));
+    let mut seen = vec![(bench.zone(1).boost.0, 0)];
+    while kswapd.step(Nanos(0), &mut bench.pages, &mut owner, PageBudget { pages: 32 }).more {
+        let now = (bench.zone(1).boost.0, wakes.0.borrow().len());
+        if now.0 != seen[seen.len() - 1].0 {
+            seen.push(now);
+        }
+        assert!(owner.asked.len() < 1000, "the run ends");
+    }
+    seen.push((bench.zone(1).boost.0, wakes.0.borrow().len()));
+    assert!(wakes.0.borrow().iter().all(|&order| order == Order::PAGEBLOCK));
+    (seen, owner)
+}
+
+#[test]
+fn o_12_what_is_boosted_during_a_run_survives_it() {
+    assert_eq!(hand_over(0).0, [(1024, 0), (0, 1)]);
+    // What survives is worked off by the next run.
+    assert_eq!(hand_over(1).0, [(1024, 0), (1536, 0), (512, 1), (0, 2)]);
+}
+
+#[test]
+fn o_13_boosted_reclaim_is_gentle() {
+    let mut bench = boosting();
+    bench.take(3, Movable);
+    let mut owner = Owner::default();
+    let mut kswapd = Kswapd::new(NodeId(0));
+    let budget = PageBudget { pages: u64::MAX };
+    let progress = kswapd.step(Nanos(0), &mut bench.pages, &mut owner, budget);
+    assert!(!progress.more, "one pass that brings nothing ends the run");
+    assert_eq!(owner.asked.len(), 1);
+    let info = bench.pages.kswapd(NodeId(0)).unwrap();
+    assert!(!info.awake);
+    assert_eq!(bench.zone(1).boost.0, 0);
+    let (_, worked) = hand_over(0);
+    for asked in owner.asked.iter().chain(&worked.asked) {
+        assert!(!asked.may.write && !asked.may.swap);
+        assert!(asked.priority >= 10, "{}", asked.priority);
+    }
+}
+
+/// A zone between its minimum and its low mark with holes of `size`, under patch 5.
+fn stalling(size: u8) -> Bench {
+    let map = MemoryMap::uma(PageCount(GIB), 0, 1).unwrap();
+    let config = PageConfig::new(map, Policy::PATCHES_1_5);
+    let config = PageConfig { min_free: MinFree::Pages(0), ..config };
+    let mut bench = Bench::of(&PageConfig { watermark_scale_factor: 200, ..config });
+    bench.take_all(0, GIB);
+    bench.free_holes(0, size, 4800 >> size, Reclaimable);
+    assert!(bench.zone(1).free.0 < bench.zone(1).watermarks.low);
+    bench
+}
+
+/// What a request is told that the fast path cannot serve.
+fn first_step(bench: &mut Bench, request: PageRequest) -> Next {
+    let mut attempt = bench.alloc(request).expect_err("less than the low mark is free");
+    attempt.advance(&mut bench.pages, Nanos(7), Outcome::Begin)
+}
+
+#[test]
+fn o_14_stall() {
+    let mut bench = stalling(3);
+    let user = PageRequest::user(order(1));
+    let mut attempt = bench.alloc(user).expect_err("less than the low mark is free");
+    let next = attempt.advance(&mut bench.pages, Nanos(7), Outcome::Begin);
+    assert_eq!(next, Next::Stall { until: Nanos(20_000_007) });
+    assert_eq!(bench.zone(1).boost.0, 512 + 3584, "of the refusal, and of the wait");
+    let counted = bench.pages.counters();
+    assert_eq!((counted.events(), counted.stall_refusals, counted.stalls), (0, 1, 0));
+    let next = attempt.advance(&mut bench.pages, Nanos(15_000_007), Outcome::Waited);
+    assert!(matches!(next, Next::Done(_)));
+    let counted = bench.pages.counters();
+    assert_eq!((counted.events(), counted.stalls, counted.stalled), (1, 1, Nanos(15_000_000)));
+}
+
+#[test]
+fn o_14_who_never_stalls() {
+    let served = |bench: &mut Bench, request| {
+        let next = first_step(bench, request);
+        assert!(matches!(next, Next::Done(_)), "{next:?}");
+        assert_eq!((bench.events(), bench.pages.counters().stall_refusals), (1, 0));
+    };
+    let user = PageRequest::user(order(1));
+    served(&mut stalling(4), user);
+    served(&mut stalling(3), PageRequest::new(order(1), Unmovable));
+    served(&mut stalling(3), user.flags(RequestFlags::KSWAPD_RECLAIM));
+}
+
+/// The indices for huge pages of a zone whose free memory is these holes, as pairs of order and number.
+fn indices(free: &[(u8, u64)]) -> FragmentationIndices {
+    let mut bench = Bench::normal(16 * LARGEST, Policy::LINUX_4_20);
+    bench.take_all(0, 16 * LARGEST);
+    for (place, &(size, count)) in free.iter().enumerate() {
+        let start = place as u64 * 8 * LARGEST;
+        if size == Order::MAX.get() {
+            bench.pages.free(bench.cpu, Pfn(start)).unwrap();
+        } else {
+            bench.free_holes(start, size, count, Movable);
+        }
+    }
+    bench.pages.indices(bench.zone(1).id, Order::PAGEBLOCK).unwrap()
+}
+
+#[test]
+fn o_15_indices() {
+    let of = |fragmentation, unusable, extfrag| FragmentationIndices {
+        fragmentation,
+        unusable,
+        extfrag,
+    };
+    assert_eq!(indices(&[(0, 1024)]), of(Some(998), 1000, 100));
+    assert_eq!(indices(&[(10, 1)]), of(None, 0, 0));
+    assert_eq!(indices(&[(8, 2)]), of(Some(0), 1000, 100));
+    assert_eq!(indices(&[(0, 1)]), of(Some(-1), 1000, 100));
+    assert_eq!(indices(&[]), of(Some(0), 1000, 0));
+    assert_eq!(indices(&[(9, 1), (0, 512)]), of(None, 500, 50));
+}
+
+#[test]
+fn o_21_metadata() {
+    let bench = Bench::normal(GIB, Policy::LINUX_7_2);
+    let ours = bench.pages.metadata_bytes();
+    let linux = 4_194_304 + 32_768 + 256;
+    assert!(ours <= 12 << 18, "{ours} bytes for a GiB");
+    assert!(ours < linux, "Linux keeps links in {linux} bytes of the same GiB");
+}
+
+/// A few thousand random operations.
+fn random_run(policy: Policy, seed: u64) -> (PageCounters, Vec<Pfn>) {
+    let mut chance = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+    let mut bench = Bench::normal(16 * LARGEST, policy);
+    let mut live = Vec::new();
+    for _ in 0..20_000 {
+        if chance.random_ratio(3, 5) {
+            let size = chance.random_range(0..4) * chance.random_range(0..3);
+            let kind = Migratetype::MOBILITY[chance.random_range(0..3)];
+            live.extend(bench.alloc(PageRequest::new(order(size), kind)).ok());
+        } else if !live.is_empty() {
+            let place = chance.random_range(0..live.len());
+            bench.pages.free(bench.cpu, live.swap_remove(place)).unwrap();
+        }
+    }
+    (bench.pages.counters().clone(), live)
+}
+
+#[test]
+fn o_22_the_same_inputs_give_the_same_counters() {
+    for preset in FragmentationPolicy::PRESETS {
+        assert_eq!(random_run(preset.policy, 5), random_run(preset.policy, 5), "{}", preset.name);
+    }
+    assert_ne!(random_run(Policy::LINUX_4_20, 5).1, random_run(Policy::LINUX_4_20, 6).1);
+}
+
+#[test]
+fn o_22_patch_2_changes_nothing() {
+    assert_eq!(random_run(Policy::PATCHES_1_2, 9), random_run(Policy::PATCH_1, 9));
+}
+
+#[test]
+fn o_23_split_and_merge() {
+    for (seed, preset) in FragmentationPolicy::PRESETS.iter().enumerate() {
+        let mut bench = Bench::normal(4 * LARGEST, preset.policy);
+        bench.take_all(0, 4 * LARGEST);
+        bench.pages.free(bench.cpu, Pfn(LARGEST)).unwrap();
+        let mut range: Vec<Pfn> = (LARGEST..2 * LARGEST).map(Pfn).collect();
+        let id = bench.zone(1).id;
+        bench.pages.alloc_at(bench.cpu, range[400], Order::ZERO).unwrap();
+        let blocks = |bench: &Bench, size| bench.pages.free_blocks(id, size, Movable);
+        for size in Order::all() {
+            assert_eq!(blocks(&bench, size), u64::from(size < Order::MAX), "{size}");
+        }
+        for &pfn in range.iter().filter(|pfn| pfn.0 != LARGEST + 400) {
+            bench.pages.alloc_at(bench.cpu, pfn, Order::ZERO).unwrap();
+        }
+        range.shuffle(&mut rand_pcg::Pcg64Mcg::seed_from_u64(seed as u64));
+        for &pfn in &range {
+            bench.pages.free(bench.cpu, pfn).unwrap();
+        }
+        bench.pages.drain_all();
+        assert_eq!(blocks(&bench, Order::MAX), 1);
+        assert_eq!(bench.zone(1).free.0, LARGEST);
+        bench.pages.check().unwrap();
+    }
+}
+
+#[test]
+fn o_24_a_block_of_order_10_changes_two_types() {
+    for preset in FragmentationPolicy::PRESETS {
+        let mut bench = Bench::normal(8 * LARGEST, preset.policy);
+        bench.take(1, Unmovable);
+        let starts = (0..8 * LARGEST).step_by(512);
+        let unmovable = |&start: &u64| bench.pages.block_type(Pfn(start)) == Some(Unmovable);
+        assert_eq!(starts.filter(unmovable).count(), 2, "{}", preset.name);
+        let counted = bench.pages.counters();
+        assert_eq!((counted.events(), counted.conversions, counted.boosts), (0, 1, 0));
+        assert_eq!(bench.zone(1).boost.0, 0);
+    }
+}
