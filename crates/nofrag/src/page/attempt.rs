@@ -7,6 +7,8 @@
 //! If there is nothing, the zone that it prefers is boosted, kswapd is woken, and the request waits until kswapd has
 //! got somewhere ([`Attempt::may_resume`]) or the bound has passed. Waits are counted only if time has passed.
 
+use core::ops::ControlFlow;
+
 use super::allocator::PageAllocator;
 use super::compaction::{Compacted, DirectCompaction, DirectStep};
 use super::event::PageEvent;
@@ -67,6 +69,7 @@ pub enum Outcome {
 
 /// What the caller shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub enum Next {
     /// Nothing: here is the block.
     Done(Pfn),
@@ -83,13 +86,8 @@ pub enum Next {
     Fail(FailureReport),
 }
 
-/// How a part of the slow path ended.
-enum Acted {
-    /// Inside.
-    Seen(Seen),
-    /// The caller has to act, or the attempt is over.
-    Asks(Next),
-}
+/// How a part of the slow path ended: with something seen, or with what the caller has to do.
+type Acted = ControlFlow<Next, Seen>;
 
 impl Attempt {
     /// The request after a fast pass without success.
@@ -141,8 +139,8 @@ impl Attempt {
         let mut acted = self.report(pages, now, outcome);
         loop {
             let seen = match acted {
-                Acted::Seen(seen) => seen,
-                Acted::Asks(next) => return next,
+                Acted::Continue(seen) => seen,
+                Acted::Break(next) => return next,
             };
             let next = self.plan.next(seen);
             acted = self.act(pages, now, next);
@@ -163,7 +161,7 @@ impl Attempt {
         outcome: Outcome,
     ) -> Acted {
         match core::mem::replace(&mut self.awaits, Awaits::Nothing) {
-            Awaits::Nothing => Acted::Seen(Seen::Begin),
+            Awaits::Nothing => Acted::Continue(Seen::Begin),
             Awaits::Reclaim { place, priority, freed } => {
                 let came = if let Outcome::Reclaimed(came) = outcome { came.pages } else { 0 };
                 pages.note_direct_reclaim(self.cpu, &self.request, place, came);
@@ -179,7 +177,7 @@ impl Attempt {
             }
             Awaits::Wait { node, since, .. } => {
                 pages.note_stall(node, Nanos(now.0.saturating_sub(since.0)));
-                Acted::Seen(Seen::Waited)
+                Acted::Continue(Seen::Waited)
             }
         }
     }
@@ -205,11 +203,11 @@ impl Attempt {
             Try::Drain => {
                 pages.release_high_atomic(self.cpu, &self.request, Least::One);
                 pages.drain_all();
-                Acted::Seen(Seen::Drained)
+                Acted::Continue(Seen::Drained)
             }
             Try::ReleaseReserve => {
                 let released = pages.release_high_atomic(self.cpu, &self.request, Least::None);
-                Acted::Seen(Seen::Released(released))
+                Acted::Continue(Seen::Released(released))
             }
             Try::Fail(why) => self.fail(pages, reason(why)),
         }
@@ -218,8 +216,8 @@ impl Attempt {
     fn pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, flags: AllocFlags) -> Acted {
         match pages.walk(self.cpu, &self.request, flags) {
             Walk::Page(pfn) => self.done(pages, pfn),
-            Walk::Exhausted => Acted::Seen(Seen::Nothing),
-            Walk::Spared(_) => Acted::Seen(Seen::Spared),
+            Walk::Exhausted => Acted::Continue(Seen::Nothing),
+            Walk::Spared(_) => Acted::Continue(Seen::Spared),
             Walk::NoZone => self.fail(pages, FailureReason::NoZone),
         }
     }
@@ -227,20 +225,20 @@ impl Attempt {
     fn done<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, pfn: Pfn) -> Acted {
         self.plan.finish();
         pages.handed_out(pfn, &self.request);
-        Acted::Asks(Next::Done(pfn))
+        Acted::Break(Next::Done(pfn))
     }
 
     fn fail<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, reason: FailureReason) -> Acted {
         self.plan.finish();
         pages.counters.failures[self.request.order.index()] += 1;
-        Acted::Asks(Next::Fail(FailureReport::new(pages, self.cpu, &self.request, reason)))
+        Acted::Break(Next::Fail(FailureReport::new(pages, self.cpu, &self.request, reason)))
     }
 
     /// Waits for kswapd on the zone that the request prefers, whose boost rises fast.
     fn stall<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, now: Nanos) -> Acted {
         let bound = pages.policy.stall.map(|stall| stall.bound);
         let zone = pages.preferred_zone(self.cpu, &self.request);
-        let (Some(bound), Some(zone)) = (bound, zone) else { return Acted::Seen(Seen::Waited) };
+        let (Some(bound), Some(zone)) = (bound, zone) else { return Acted::Continue(Seen::Waited) };
         pages.boost_fast(zone);
         if self.request.flags.has(RequestFlags::KSWAPD_RECLAIM) {
             pages.wake_kswapd(zone, Order::ZERO);
@@ -248,7 +246,7 @@ impl Attempt {
         let node = pages.zones[zone.index()].node;
         let releases = pages.nodes[node.index()].kswapd.releases;
         self.awaits = Awaits::Wait { node, since: now, releases };
-        Acted::Asks(Next::Stall { until: Nanos(now.0.saturating_add(bound.0)) })
+        Acted::Break(Next::Stall { until: Nanos(now.0.saturating_add(bound.0)) })
     }
 
     fn compact<E: EventSink>(
@@ -263,7 +261,7 @@ impl Attempt {
         let compacted = match compaction.step(pages, &request, home) {
             DirectStep::Migrate(moves) => {
                 self.awaits = Awaits::Moves { compaction, order, flags };
-                return Acted::Asks(Next::Migrate(moves));
+                return Acted::Break(Next::Migrate(moves));
             }
             DirectStep::Done(compacted) => compacted,
         };
@@ -283,7 +281,7 @@ impl Attempt {
         compaction.settle(pages, &request, served);
         match served {
             Some(pfn) => self.done(pages, pfn),
-            None => Acted::Seen(Seen::Compacted(compacted)),
+            None => Acted::Continue(Seen::Compacted(compacted)),
         }
     }
 
@@ -307,12 +305,12 @@ impl Attempt {
         freed: u64,
     ) -> Acted {
         let Some((place, highest)) = pages.next_node(self.cpu, &self.request, place) else {
-            return Acted::Seen(Seen::Reclaimed(freed));
+            return Acted::Continue(Seen::Reclaimed(freed));
         };
         self.awaits = Awaits::Reclaim { place, priority, freed };
         let node = pages.zones[highest.index()].node;
         let may = ReclaimScope::ALL;
-        Acted::Asks(Next::Reclaim(ReclaimRequest { node, highest, pages: BATCH, priority, may }))
+        Acted::Break(Next::Reclaim(ReclaimRequest { node, highest, pages: BATCH, priority, may }))
     }
 }
 

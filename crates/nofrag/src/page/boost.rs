@@ -5,9 +5,11 @@
 //! known whether the whole block can be claimed. The bound is a share of the *unboosted* high watermark, at least one
 //! pageblock. kswapd takes away what it saw when it started, so boosts that came meanwhile survive ([`Kswapd`]).
 //!
-//! How kswapd learns of it changed thrice. Upstream first woke it under the zone's lock, which can deadlock with the
-//! scheduler (B-4); then a zone flag, set under the lock, was tested after the unlock, by anybody and even though
-//! nothing had been boosted (B-12, B-13). Here each of the three is a fix of its own.
+//! How kswapd learns of it changed thrice. The series wakes it under the zone's lock, if patch 3's flag allows it,
+//! which can deadlock with the scheduler (B-4). Then a zone flag, set under the lock, was tested after the unlock, by
+//! anybody whether allowed to wake or not (B-12), and even though nothing had been boosted (B-13). Here each of the
+//! three is a fix of its own. A zone has one owner here, so the request that finds the flag is always the one that has
+//! set it: without the fix of B-12 it wakes kswapd whatever it is allowed.
 //!
 //! [`Kswapd`]: super::Kswapd
 
@@ -80,7 +82,8 @@ fn wakes(done: Boosted, flags: AllocFlags, policy: &FragmentationPolicy) -> bool
     let boosted = done != Boosted::Exempt;
     // Before patch 3 nobody down here can tell whether waking is allowed.
     let told = policy.kswapd_flag == KswapdFlag::Carried;
-    let asks = told && policy.fixes.has(Fixes::WAKE_PERMISSION);
+    let direct = !policy.fixes.has(Fixes::WAKE_AFTER_UNLOCK);
+    let asks = told && (direct || policy.fixes.has(Fixes::WAKE_PERMISSION));
     policy.boost.is_some()
         && (boosted || !policy.fixes.has(Fixes::WAKE_IF_BOOSTED))
         && (!asks || flags.has(AllocFlags::KSWAPD))
@@ -213,6 +216,8 @@ mod tests {
         check(Boosted::Exempt, may, Fixes::ALL.without(Fixes::WAKE_IF_BOOSTED), true);
         check(Boosted::To(512), none, Fixes::ALL, false);
         check(Boosted::To(512), none, Fixes::ALL.without(Fixes::WAKE_PERMISSION), true);
+        check(Boosted::To(512), none, Fixes::NONE, false);
+        check(Boosted::To(512), may, Fixes::NONE, true);
         let absent =
             FragmentationPolicy { kswapd_flag: KswapdFlag::Absent, ..policy(15_000, Fixes::ALL) };
         assert!(wakes(Boosted::To(512), none, &absent), "there is no flag to ask");

@@ -29,6 +29,7 @@ mod model;
 mod page_bench;
 mod page_maps;
 mod page_ours;
+mod page_slow;
 mod placement_regressions;
 mod regressions;
 mod relocation;
