@@ -256,3 +256,173 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Check;
+    use crate::page::FragmentationPolicy;
+    use crate::page::allocator::MinFree;
+    use crate::page::compaction::tests::{Willing, ZONE, draw, picture};
+    use crate::units::Pfn;
+
+    const NODE: NodeId = NodeId(0);
+    const ALL: PageBudget = PageBudget { pages: u64::MAX };
+    const HOLES: &str = "hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh";
+
+    struct Refusing;
+
+    impl Migrate for Refusing {
+        fn migrate(&mut self, _: Pfn, _: Pfn, _: Order) -> bool {
+            false
+        }
+    }
+
+    fn ms(milliseconds: u64) -> Nanos {
+        Nanos(milliseconds * 1_000_000)
+    }
+
+    fn whole_blocks(pages: &PageAllocator) -> u64 {
+        compaction::whole_block_pages(&pages.zones[0]) / Order::PAGEBLOCK.pages()
+    }
+
+    #[test]
+    fn it_makes_the_block_that_was_asked_for_and_sleeps() {
+        let mut pages = draw(HOLES, FragmentationPolicy::PATCHES_1_4);
+        let mut daemon = Kcompactd::new(NODE);
+        let idle = daemon.step(ms(0), &mut pages, &mut Willing, ALL);
+        assert_eq!(idle, PageProgress::default());
+        pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+        let done = daemon.step(ms(0), &mut pages, &mut Willing, ALL);
+        assert_eq!(done, PageProgress { pages: 256, more: false, wake_at: None });
+        assert_eq!(whole_blocks(&pages), 1, "one is enough: {}", picture(&pages));
+        assert_eq!(pages.counters.kcompactd_wakes, 1);
+        pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+        let done = daemon.step(ms(0), &mut pages, &mut Willing, ALL);
+        assert_eq!(done.pages, 0, "there is one");
+    }
+
+    #[test]
+    fn a_small_budget_takes_longer_and_comes_to_the_same() {
+        let run = |budget| {
+            let mut pages = draw(HOLES, FragmentationPolicy::PATCHES_1_4);
+            let mut daemon = Kcompactd::new(NODE);
+            pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+            let mut steps = 0;
+            loop {
+                let scanned = |pages: &PageAllocator| {
+                    pages.counters.migrate_scanned + pages.counters.free_scanned
+                };
+                let before = scanned(&pages);
+                let done =
+                    daemon.step(ms(0), &mut pages, &mut Willing, PageBudget { pages: budget });
+                pages.check().expect("sound between steps");
+                assert!(scanned(&pages) - before <= budget.saturating_add(1));
+                steps += 1;
+                if !done.more {
+                    return (picture(&pages), pages.counters.moved, steps);
+                }
+            }
+        };
+        let (cells, moved, steps) = run(u64::MAX);
+        assert_eq!(steps, 1);
+        for budget in [1, 10, 100] {
+            let (small, same, steps) = run(budget);
+            assert_eq!((&small, same), (&cells, moved));
+            assert!(steps > 512 / (budget + 1), "{steps} steps of {budget}");
+        }
+    }
+
+    #[test]
+    fn in_vain_it_drains_the_lists_of_cpus_and_waits_for_twice_as_many_calls() {
+        let mut pages = draw(HOLES, FragmentationPolicy::PATCHES_1_4);
+        let mut daemon = Kcompactd::new(NODE);
+        let mut runs = 0;
+        for _ in 0..1 + 2 + 4 + 8 {
+            let before = pages.counters.not_moved;
+            pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+            daemon.step(ms(0), &mut pages, &mut Refusing, ALL);
+            runs += u64::from(pages.counters.not_moved > before);
+            pages.forget_scans(NODE);
+            pages.wipe_marks(ZONE);
+        }
+        assert_eq!(runs, 4);
+        assert_eq!(pages.counters.moved, 0);
+    }
+
+    #[test]
+    fn it_works_ahead_every_half_second_while_too_much_is_in_pieces() {
+        let mut pages = draw(HOLES, FragmentationPolicy::LINUX_7_2);
+        let mut daemon = Kcompactd::new(NODE);
+        let mut step = |pages: &mut PageAllocator, now| {
+            let done = daemon.step(ms(now), pages, &mut Willing, ALL);
+            (done.pages, done.wake_at)
+        };
+        assert_eq!(step(&mut pages, 0), (0, Some(ms(500))));
+        assert_eq!(step(&mut pages, 499), (0, Some(ms(500))));
+        pages.nodes[0].kswapd.awake = true;
+        assert_eq!(step(&mut pages, 500), (0, Some(ms(1000))), "kswapd is at work");
+        pages.nodes[0].kswapd.awake = false;
+        let (moved, next) = step(&mut pages, 1000);
+        assert!(moved > 0);
+        assert_eq!(next, Some(ms(1500)));
+        let score = pages.node_score(NODE);
+        assert!((25..=80).contains(&score), "down to the low mark, not to 0: {score}");
+        assert_eq!(step(&mut pages, 1500), (0, Some(ms(2000))), "below the high mark");
+    }
+
+    #[test]
+    fn where_working_ahead_does_not_help_it_looks_again_after_32_seconds() {
+        let mut pages = draw(HOLES, FragmentationPolicy::LINUX_7_2);
+        let mut daemon = Kcompactd::new(NODE);
+        daemon.step(ms(0), &mut pages, &mut Refusing, ALL);
+        let done = daemon.step(ms(500), &mut pages, &mut Refusing, ALL);
+        assert_eq!((done.pages, done.wake_at), (0, Some(ms(32_500))));
+        let refused = pages.counters.not_moved;
+        assert!(refused > 0);
+        daemon.step(ms(32_499), &mut pages, &mut Refusing, ALL);
+        assert_eq!(pages.counters.not_moved, refused);
+        pages.wipe_marks(ZONE);
+        pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+        let done = daemon.step(ms(600), &mut pages, &mut Willing, ALL);
+        assert!(done.pages > 0, "who asks is served meanwhile");
+    }
+
+    #[test]
+    fn before_5_9_it_never_works_ahead() {
+        let mut pages = draw(HOLES, FragmentationPolicy::LINUX_5_3);
+        let mut daemon = Kcompactd::new(NODE);
+        for now in [0, 500, 100_000] {
+            let done = daemon.step(ms(now), &mut pages, &mut Willing, ALL);
+            assert_eq!(done, PageProgress::default());
+        }
+    }
+
+    #[test]
+    fn in_defrag_mode_whole_blocks_alone_meet_the_high_mark() {
+        for (policy, blocks) in
+            [(FragmentationPolicy::LINUX_7_2_DEFRAG, 2), (FragmentationPolicy::LINUX_7_2, 1)]
+        {
+            let mut pages = draw("hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh", policy);
+            pages.set_min_free(MinFree::Pages(500));
+            assert!((513..=1024).contains(&pages.zones[0].marks.high));
+            pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+            Kcompactd::new(NODE).step(ms(0), &mut pages, &mut Willing, ALL);
+            assert_eq!(whole_blocks(&pages), blocks, "{}", picture(&pages));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_given_up_keeps_nothing() {
+        let mut pages = draw(HOLES, FragmentationPolicy::PATCHES_1_4);
+        let mut daemon = Kcompactd::new(NODE);
+        pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+        assert!(daemon.step(ms(0), &mut pages, &mut Willing, PageBudget { pages: 300 }).more);
+        daemon.abandon(&mut pages);
+        pages.check().expect("sound");
+        assert_eq!(pages.zones[0].compaction.in_flight, 0);
+        let mut nobody = Kcompactd::new(NodeId(7));
+        let done = nobody.step(ms(0), &mut pages, &mut Willing, ALL);
+        assert_eq!(done, PageProgress::default(), "there is no such node");
+    }
+}

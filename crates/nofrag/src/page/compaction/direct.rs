@@ -216,3 +216,109 @@ impl DirectCompaction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Check;
+    use crate::page::FragmentationPolicy;
+    use crate::page::compaction::tests::{Willing, ZONE, draw};
+    use crate::page::frames::Kind;
+    use crate::page::walk::Mark;
+    use crate::units::Order;
+
+    const NODE: NodeId = NodeId(0);
+    const HUGE: PageRequest = PageRequest::user(Order::PAGEBLOCK);
+
+    fn run(pages: &mut PageAllocator, request: &PageRequest, priority: Priority) -> Compacted {
+        let mut compaction = DirectCompaction::new(priority, AllocFlags::at(Mark::Min));
+        loop {
+            match compaction.step(pages, request, NODE) {
+                DirectStep::Migrate(moves) => {
+                    compaction.migrated(pages, moves.carry_out(&mut Willing));
+                    pages.check().expect("sound after moves");
+                }
+                DirectStep::Done(result) => {
+                    let served = match result {
+                        Compacted::Captured(pfn) => Some(pfn),
+                        _ => None,
+                    };
+                    compaction.settle(pages, request, served);
+                    return result;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_failure_doubles_how_many_calls_are_put_off() {
+        let mut pages = draw("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+        let light = Priority::SyncLight;
+        assert_eq!(run(&mut pages, &HUGE, light), Compacted::Complete);
+        for expected in [1, 3, 7, 15, 31, 63, 63] {
+            let mut put_off = 0;
+            while run(&mut pages, &HUGE, light) == Compacted::Deferred {
+                put_off += 1;
+            }
+            assert_eq!(put_off, expected);
+        }
+        let smaller = PageRequest::user(Order::new(8).expect("an order"));
+        assert!(run(&mut pages, &smaller, light) > Compacted::Deferred, "it has not failed");
+        assert!(run(&mut pages, &HUGE, Priority::SyncFull) > Compacted::Deferred, "never put off");
+        assert_eq!(pages.counters.compact_failures, pages.counters.compact_stalls);
+    }
+
+    #[test]
+    fn runs_that_do_not_wait_do_not_count_as_failures() {
+        let mut pages = draw("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+        for _ in 0..3 {
+            assert_eq!(run(&mut pages, &HUGE, Priority::Async), Compacted::Complete);
+        }
+    }
+
+    #[test]
+    fn the_block_is_kept_for_who_made_it() {
+        let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+        let Compacted::Captured(pfn) = run(&mut pages, &HUGE, Priority::Async) else {
+            panic!("all of it can be moved");
+        };
+        assert_eq!(pages.counters.compact_stalls, 1);
+        assert_eq!(pages.counters.compact_successes, 1);
+        let tag = pages.frames.tag(pages.frames.index(pfn).expect("it is managed"));
+        assert_eq!((tag.kind(), tag.order()), (Kind::Used, Order::PAGEBLOCK));
+    }
+
+    #[test]
+    fn zones_that_cannot_be_helped_are_left_alone() {
+        let check = |picture: &str, policy: FragmentationPolicy, min, result| {
+            let mut pages = draw(picture, policy);
+            pages.zones[0].marks.min = min;
+            pages.zones[0].marks.low = min + 10;
+            assert_eq!(run(&mut pages, &HUGE, Priority::SyncLight), result, "{picture} min {min}");
+            pages
+        };
+        let (old, new) = (FragmentationPolicy::LINUX_6_12, FragmentationPolicy::LINUX_7_2);
+        let little = "uuuuuuuu uuuuuuhh uuuuuuuu hhhhhhhh";
+        let some = "uhuhuhuh uhuhuhuh uhuhuhuh uhuhuhuh";
+        let none = check(little, old, 0, Compacted::Skipped);
+        assert_eq!(none.counters.compact_stalls, 0, "nothing was done");
+        check(little, new, 0, Compacted::Complete);
+        // 512 free pages: the capped gap of 32 and the distance of the marks, 10, must fit under them.
+        check(some, new, 512 - 32 - 10 - 1, Compacted::Complete);
+        check(some, new, 512 - 32 - 10, Compacted::Skipped);
+        check("........ hhhhhhhh", new, 0, Compacted::Success);
+        check("uuuuuuuu uuuu.... uuuu....", new, 0, Compacted::Skipped);
+    }
+
+    #[test]
+    fn giving_up_in_the_middle_leaves_nothing_set_aside() {
+        let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+        let flags = AllocFlags::at(Mark::Min);
+        let mut compaction = DirectCompaction::new(Priority::SyncLight, flags);
+        let step = compaction.step(&mut pages, &HUGE, NODE);
+        assert!(matches!(step, DirectStep::Migrate(_)));
+        compaction.abandon(&mut pages);
+        pages.check().expect("sound");
+        assert_eq!(pages.zones[ZONE.index()].compaction.in_flight, 0);
+    }
+}

@@ -28,7 +28,7 @@ mod source;
 mod suitable;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use deferral::{Deferral, MAX_SHIFT, Verdict};
 pub(super) use direct::{Compacted, DirectCompaction, DirectStep, Priority};

@@ -91,7 +91,7 @@ impl Compaction {
     }
 
     /// Whether pageblocks of the type are emptied. Callers that do not wait empty blocks of their own type alone.
-    fn sources_allowed(&self, ground: &Ground<'_>, block: Migratetype) -> bool {
+    pub(super) fn sources_allowed(&self, ground: &Ground<'_>, block: Migratetype) -> bool {
         let rules = ground.policy.compaction.sources;
         if block == Migratetype::Cma && rules == SourceRules::Since7_2 && !self.may_use_cma() {
             return false;
@@ -151,6 +151,8 @@ impl Compaction {
                 if let Some(window) = self.spoilt_window(ground, next) {
                     behind = window;
                 } else {
+                    // However little is left, the search for a target must come further than last time.
+                    *left = (*left).max(1);
                     match self.target(ground, tag.order(), end, left) {
                         Place::At(to) => self.flight.push(ground, next, to),
                         Place::NoFit => {}

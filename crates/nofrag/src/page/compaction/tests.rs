@@ -10,7 +10,8 @@ use super::*;
 use crate::check::Check;
 use crate::cpu::{CpuId, CpuSet};
 use crate::page::allocator::{MinFree, PageConfig};
-use crate::page::map::{MemoryMap, NodeMap, ZoneKind, ZoneMap};
+use crate::page::map::{MemoryMap, NodeId, NodeMap, ZoneKind, ZoneMap};
+use crate::page::owner::Move;
 use crate::page::request::PageRequest;
 use crate::page::walk::{AllocFlags, Walk};
 use crate::units::PageCount;
@@ -18,11 +19,11 @@ use crate::units::PageCount;
 /// Pages of a cell.
 const CELL: u64 = 64;
 const CELL_ORDER: Order = Order::new(6).expect("64 pages are a block");
-const ZONE: ZoneId = ZoneId(0);
-const ALL: PageBudget = PageBudget { pages: u64::MAX };
+pub(in crate::page) const ZONE: ZoneId = ZoneId(0);
+pub(in crate::page) const ALL: PageBudget = PageBudget { pages: u64::MAX };
 
 /// An owner that moves what it is asked to.
-struct Willing;
+pub(in crate::page) struct Willing;
 
 impl Migrate for Willing {
     fn migrate(&mut self, _: Pfn, _: Pfn, _: Order) -> bool {
@@ -30,7 +31,7 @@ impl Migrate for Willing {
     }
 }
 
-fn cpu() -> CpuId {
+pub(in crate::page) fn cpu() -> CpuId {
     CpuSet::first(1).expect("there is memory").by_rank(0).expect("it has one CPU")
 }
 
@@ -49,7 +50,7 @@ fn take(pages: &mut PageAllocator, order: Order) -> Option<Pfn> {
 }
 
 /// The zone of a picture.
-fn draw(picture: &str, policy: FragmentationPolicy) -> PageAllocator {
+pub(in crate::page) fn draw(picture: &str, policy: FragmentationPolicy) -> PageAllocator {
     let cells: Vec<char> = picture.chars().filter(|c| !c.is_whitespace()).collect();
     assert_eq!(cells.len() % 8, 0, "whole pageblocks");
     let mut pages = PageAllocator::new(&config(cells.len() as u64 * CELL, policy)).expect("small");
@@ -79,7 +80,7 @@ fn draw(picture: &str, policy: FragmentationPolicy) -> PageAllocator {
 }
 
 /// The picture of a zone; `?` for cells that no picture begins with.
-fn picture(pages: &PageAllocator) -> String {
+pub(in crate::page) fn picture(pages: &PageAllocator) -> String {
     let mut drawn = String::new();
     for first in (0..u64::from(pages.zones[0].end)).step_by(CELL as usize) {
         if first > 0 && first % Order::PAGEBLOCK.pages() == 0 {
@@ -297,8 +298,8 @@ impl World {
 #[test]
 fn no_page_is_lost_or_handed_out_twice_whatever_happens_during_a_move() {
     for policy in [FragmentationPolicy::LINUX_4_20, FragmentationPolicy::LINUX_7_2] {
-        for seed in 0..20 {
-            let mut pages = draw("hhhhhhhh m.m.u.m. hhhuhhhh MMMM.... hhhhhhhh", policy);
+        for seed in 0..5 {
+            let pages = draw("hhhhhhhh m.m.u.m. hhhuhhhh MMMM.... hhhhhhhh", policy);
             let live = (0..u64::from(pages.zones[0].end)).filter_map(|pfn| {
                 let tag = pages.frames.tag(pfn as FrameIndex);
                 (tag.kind() == Kind::Used).then(|| (pfn, tag.order()))
@@ -324,4 +325,175 @@ fn no_page_is_lost_or_handed_out_twice_whatever_happens_during_a_move() {
             assert_eq!(world.pages.zones[0].lists.total(), 5 * 512, "seed {seed}");
         }
     }
+}
+
+fn moved(picture: &str, job: Job) -> u64 {
+    let mut pages = draw(picture, FragmentationPolicy::LINUX_7_2);
+    finish(&mut pages, job);
+    pages.counters.moved
+}
+
+#[test]
+fn who_does_not_wait_leaves_windows_alone_that_cannot_become_whole() {
+    let mixed = "huhhhuhu huhuhuhu huhuhuhu";
+    assert_eq!(moved(mixed, block(7, Migratetype::Movable, Mode::Async)), 64, "one window");
+    assert!(moved(mixed, block(7, Migratetype::Movable, Mode::SyncLight)) > 64);
+    let spoilt = "hhhhhhhu hhhhhhhh hhhhhhhh hhhhhhhh";
+    assert_eq!(moved(spoilt, block(9, Migratetype::Movable, Mode::Async)), 256, "one pageblock");
+    assert!(moved(spoilt, block(9, Migratetype::Movable, Mode::SyncLight)) > 256);
+}
+
+#[test]
+fn which_pageblocks_are_emptied_for_whom() {
+    use Migratetype::{Movable, Reclaimable, Unmovable};
+    let check = |policy, order, start, mode, cma, expected: &[Migratetype]| {
+        let mut pages = draw("........", policy);
+        let run = Compaction::new(&mut pages, ZONE, Job { cma, ..block(order, start, mode) });
+        let ground = Ground::of(&mut pages, ZONE);
+        let types = [Unmovable, Movable, Reclaimable, Migratetype::Cma].into_iter();
+        let allowed: Vec<_> = types.filter(|&each| run.sources_allowed(&ground, each)).collect();
+        assert_eq!(allowed, expected, "order {order} {start} {mode:?} {cma:?}");
+        run.abandon(&mut pages);
+    };
+    let all = [Unmovable, Movable, Reclaimable, Migratetype::Cma];
+    let (old, new) = (FragmentationPolicy::LINUX_6_12, FragmentationPolicy::LINUX_7_2);
+    for start in [Unmovable, Reclaimable] {
+        check(old, 9, start, Mode::Async, Cma::Useless, &[start]);
+        check(new, 8, start, Mode::Async, Cma::Useless, &[start]);
+        check(new, 9, start, Mode::Async, Cma::Useless, &[Movable]);
+    }
+    check(old, 3, Movable, Mode::Async, Cma::Useless, &[Movable, Migratetype::Cma]);
+    check(new, 3, Movable, Mode::Async, Cma::Useless, &[Movable]);
+    check(new, 3, Movable, Mode::Async, Cma::Usable, &[Movable, Migratetype::Cma]);
+    check(old, 3, Movable, Mode::SyncLight, Cma::Useless, &all);
+    check(new, 3, Movable, Mode::SyncFull, Cma::Useless, &[Unmovable, Movable, Reclaimable]);
+}
+
+#[test]
+fn what_was_seen_is_not_looked_at_again_until_kswapd_sleeps() {
+    let mut pages = draw("hhhhhhhh uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+    let job = block(10, Migratetype::Movable, Mode::SyncLight);
+    let scanned = |pages: &mut PageAllocator, job| {
+        let before = pages.counters.migrate_scanned;
+        assert_eq!(finish(pages, job), CompactionResult::Complete);
+        pages.counters.migrate_scanned - before
+    };
+    assert!(scanned(&mut pages, job) >= 512);
+    assert_eq!(scanned(&mut pages, job), 0, "all is marked");
+    // The first run has moved everything into the last pageblock, where it cannot move on.
+    pages.free(cpu(), Pfn(1024)).expect("it is in use");
+    let refill = take(&mut pages, Order::ZERO).expect("it was free");
+    pages.set_movable(refill, true).expect("it is in use");
+    pages.forget_scans(NodeId(0));
+    assert!(!pages.frames.block(0).skip);
+    assert!(!pages.zones[0].compaction.went_through, "once is enough");
+}
+
+#[test]
+fn a_full_run_looks_at_what_others_have_marked() {
+    let mut pages = draw("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+    for block in 0..4 {
+        pages.frames.block_mut(block * 512).skip = true;
+    }
+    finish(&mut pages, block(10, Migratetype::Movable, Mode::SyncLight));
+    assert_eq!(pages.counters.moved, 0);
+    finish(&mut pages, block(10, Migratetype::Movable, Mode::SyncFull));
+    assert_eq!(pages.counters.moved, 256);
+}
+
+#[test]
+fn positions_are_kept_between_runs() {
+    let mut pages = draw("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+    let job = block(9, Migratetype::Movable, Mode::SyncLight);
+    let mut run = Compaction::new(&mut pages, ZONE, job);
+    while pages.zones[0].compaction.sources[1].is_none() {
+        match run.step(&mut pages, PageBudget { pages: 64 }) {
+            CompactionStep::Migrate(moves) => {
+                run.migrated(&mut pages, moves.carry_out(&mut Willing));
+            }
+            CompactionStep::Continue => {}
+            CompactionStep::Done(result) => panic!("{result:?}"),
+        }
+    }
+    run.abandon(&mut pages);
+    let run = Compaction::new(&mut pages, ZONE, job);
+    assert_eq!(run.began, 512);
+    run.abandon(&mut pages);
+    assert_eq!(finish(&mut pages, job), CompactionResult::Partial);
+    assert_eq!(pages.zones[0].compaction.sources, [None; 2], "the next begins at the ends");
+}
+
+#[test]
+fn what_is_kept_as_it_becomes_free() {
+    let wish = |order, migratetype| Capture {
+        order: Order::new(order).expect("an order"),
+        migratetype,
+        frame: NONE,
+    };
+    let check = |wanted: (u8, Migratetype), freed: (u8, Migratetype), kept| {
+        let order = Order::new(freed.0).expect("an order");
+        let found = wish(wanted.0, wanted.1).keep(8, order, freed.1);
+        assert_eq!(found, kept, "{wanted:?} of {freed:?}");
+    };
+    use Migratetype::{Isolate, Movable, Reclaimable, Unmovable};
+    check((3, Movable), (3, Movable), Kept::Yes);
+    check((3, Movable), (3, Unmovable), Kept::Yes);
+    check((3, Unmovable), (3, Reclaimable), Kept::Yes);
+    check((9, Unmovable), (9, Movable), Kept::Yes);
+    check((3, Unmovable), (3, Movable), Kept::No);
+    check((3, Movable), (2, Movable), Kept::No);
+    check((3, Movable), (4, Movable), Kept::No);
+    check((3, Movable), (3, Migratetype::Cma), Kept::No);
+    check((3, Movable), (3, Isolate), Kept::No);
+    let mut twice = wish(3, Movable);
+    assert_eq!(twice.keep(8, Order::COSTLY, Movable), Kept::Yes);
+    assert_eq!(twice.keep(16, Order::COSTLY, Movable), Kept::No, "one is enough");
+}
+
+#[test]
+fn a_kept_block_of_another_type_is_an_event_since_7_2() {
+    for (policy, events) in
+        [(FragmentationPolicy::LINUX_7_2, 1), (FragmentationPolicy::LINUX_6_12, 0)]
+    {
+        let mut pages = draw("huhuhuhu huhuhuhu", policy);
+        pages.set_block_type(Pfn(0), Migratetype::Reclaimable).expect("there is one");
+        let job = block(6, Migratetype::Movable, Mode::SyncLight);
+        assert!(matches!(finish(&mut pages, job), CompactionResult::Captured(_)));
+        assert_eq!(pages.counters.events_of(Migratetype::Movable), events);
+    }
+}
+
+#[test]
+fn moving_into_half_a_pageblock_makes_it_movable() {
+    let mut pages = draw("hhhhhhhh uuuuuuuu uuuu....", FragmentationPolicy::LINUX_4_20);
+    pages.frames.block_mut(1024).migratetype = Migratetype::Unmovable;
+    let job = block(9, Migratetype::Movable, Mode::SyncLight);
+    assert_eq!(finish(&mut pages, job), CompactionResult::Captured(Pfn(0)));
+    assert_eq!(pages.frames.block(1024).migratetype, Migratetype::Movable);
+}
+
+#[test]
+fn targets_are_taken_above_the_minimum_alone() {
+    let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+    pages.zones[0].marks.min = 512;
+    finish(&mut pages, EVERYTHING);
+    assert_eq!(pages.counters.moved, 0);
+    pages.zones[0].marks.min = 510;
+    finish(&mut pages, EVERYTHING);
+    assert!(pages.counters.moved > 0);
+}
+
+#[test]
+fn a_dropped_run_is_seen_as_pages_under_way() {
+    let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+    let mut run = Compaction::new(&mut pages, ZONE, EVERYTHING);
+    let CompactionStep::Migrate(moves) = run.step(&mut pages, ALL) else { panic!("pages move") };
+    assert_eq!(run.step(&mut pages, ALL), CompactionStep::Migrate(moves), "the same again");
+    drop(run);
+    assert_eq!(pages.zones[0].compaction.in_flight, 32);
+    pages.check().expect("nothing is lost");
+    let Move { from, to, .. } = moves.pairs()[0];
+    assert!(pages.free(cpu(), to).is_err());
+    pages.free(cpu(), from).expect("it is the owner's");
+    pages.check().expect("nothing is lost");
 }
