@@ -174,6 +174,32 @@ pub(super) struct Node {
 /// 12. What a zone keeps from others grows with the zone that they could have used.
 ///
 /// [`check`](crate::check::Check::check) verifies all of them in O(frames).
+///
+/// ```
+/// use nofrag::page::{
+///     FragmentationPolicy, MemoryMap, Migratetype, PageAllocator, PageConfig, PageRequest,
+/// };
+/// use nofrag::units::{Nanos, Order, PageCount};
+///
+/// let map = MemoryMap::pc(PageCount(1 << 18), 4)?; // 1 GiB, four CPUs
+/// let cpu = map.cpus().get(0).ok_or("there is no CPU 0")?;
+/// let policy = FragmentationPolicy::preset("linux-7.2-defrag")?.policy;
+/// let mut pages = PageAllocator::new(&PageConfig::new(map, policy))?;
+///
+/// let request = PageRequest::new(Order::ZERO, Migratetype::Unmovable);
+/// let Ok(pfn) = pages.alloc(Nanos(0), cpu, request) else {
+///     panic!("all memory is free");
+/// };
+/// // A page of another kind does not come from the same pageblock.
+/// let Ok(other) = pages.alloc(Nanos(0), cpu, PageRequest::user(Order::ZERO)) else {
+///     panic!("there is still memory");
+/// };
+/// assert_ne!(pfn.0 >> 9, other.0 >> 9);
+/// pages.free(cpu, pfn)?;
+/// pages.free(cpu, other)?;
+/// assert_eq!(pages.counters().events(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct PageAllocator<E: EventSink = ()> {
     pub(super) frames: Frames,
