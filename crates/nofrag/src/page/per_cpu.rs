@@ -234,32 +234,30 @@ impl<E: EventSink> PageAllocator<E> {
         (pages >> order.get()).max(1)
     }
 
-    /// Puts a block on a list of the CPU, and drains some if there are too many pages.
+    /// Puts a block on a list of the CPU, and drains some if there are too many pages. Where pages are short, fewer are
+    /// too many: what reclaim frees would stay on the list of the CPU that frees it.
     pub(super) fn give_cached(&mut self, cpu: CpuId, id: ZoneId, frame: FrameIndex, slot: Slot) {
+        let follows_load = self.policy.per_cpu == PerCpuRules::Orders;
+        let short = follows_load && self.is_short(id);
         let zone = &mut self.zones[id.index()];
         let (lists, bounds) = (&mut zone.per_cpu[cpu.rank()], zone.per_cpu_bounds);
         lists.put(&mut self.frames, slot, frame, Relist::Head);
         lists.doublings /= 2;
         lists.came = (lists.came + slot.order.pages() as u32).min(bounds.most);
+        if short {
+            lists.high = lists.high.saturating_sub(bounds.batch);
+        }
         if lists.pages >= lists.high.max(bounds.least) {
-            let pages = self.drain_size(cpu, id);
+            let pages = if follows_load { lists.came.max(bounds.batch) } else { bounds.batch };
             self.drain_some(cpu, id, pages);
         }
     }
 
-    /// How many pages full lists give back.
-    fn drain_size(&mut self, cpu: CpuId, id: ZoneId) -> u32 {
-        let zone = &mut self.zones[id.index()];
-        let short = self.nodes[zone.node.index()].kswapd.awake
-            || zone.lists.total() < zone.mark(Mark::High);
-        let (lists, bounds) = (&mut zone.per_cpu[cpu.rank()], zone.per_cpu_bounds);
-        if self.policy.per_cpu != PerCpuRules::Orders {
-            return bounds.batch;
-        }
-        if short {
-            lists.high = lists.high.saturating_sub(bounds.batch).max(bounds.least);
-        }
-        lists.came.max(bounds.batch)
+    /// Whether the zone is below its high watermark, or its node reclaims.
+    fn is_short(&self, id: ZoneId) -> bool {
+        let zone = &self.zones[id.index()];
+        let awake = self.nodes[zone.node.index()].kswapd.awake;
+        awake || zone.lists.total() < zone.mark(Mark::High)
     }
 
     fn drain_some(&mut self, cpu: CpuId, id: ZoneId, pages: u32) {
@@ -323,6 +321,11 @@ impl<E: EventSink> PageAllocator<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::allocator::PageConfig;
+    use crate::page::map::MemoryMap;
+    use crate::page::policy::FragmentationPolicy;
+    use crate::page::request::PageRequest;
+    use crate::units::Nanos;
 
     fn share(pages: u64) -> Share {
         Share { managed: PageCount(pages), low: 13_200, local_cpus: 8, cpus: 16 }
@@ -354,5 +357,22 @@ mod tests {
             }
         }
         assert_eq!(seen, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1], "the first of two is shared");
+    }
+
+    #[test]
+    fn what_is_freed_where_pages_are_short_does_not_stay_on_the_cpu() {
+        let map = MemoryMap::uma(PageCount(1 << 18), 0, 16).expect("a small machine");
+        let cpu = map.cpus().by_rank(0).expect("it has CPUs");
+        let config = PageConfig::new(map, FragmentationPolicy::LINUX_7_2);
+        let mut pages = PageAllocator::new(&config).expect("there is memory");
+        let mut taken = Vec::new();
+        while let Ok(pfn) = pages.alloc(Nanos(0), cpu, PageRequest::user(Order::ZERO)) {
+            taken.push(pfn);
+        }
+        let zone = &pages.zones[1];
+        assert_eq!(zone.per_cpu_bounds, Bounds { batch: 63, least: 440, most: 2048 });
+        assert_eq!(zone.per_cpu[0].high, 2048);
+        taken.iter().take(1000).for_each(|&pfn| pages.free(cpu, pfn).expect("it is in use"));
+        assert!(pages.zones[1].per_cpu[0].pages <= 440, "{}", pages.zones[1].per_cpu[0].pages);
     }
 }
