@@ -8,6 +8,7 @@ pub mod blocks;
 pub mod canary;
 pub mod mmap;
 pub mod model;
+pub mod pages;
 pub mod proc_maps;
 pub mod ranges;
 pub mod vmallocinfo;

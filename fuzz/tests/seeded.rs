@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{blocks, canary, mmap, proc_maps, ranges, vmallocinfo, vmap};
+use nofrag_fuzz::{blocks, canary, mmap, pages, proc_maps, ranges, vmallocinfo, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -71,6 +71,11 @@ fn blocks_hold() {
 #[test]
 fn address_spaces_hold() {
     drive(mmap::run, noise, 3_000);
+}
+
+#[test]
+fn page_frames_hold() {
+    drive(pages::run, noise, 3_000);
 }
 
 #[test]

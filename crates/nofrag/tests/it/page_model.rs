@@ -1,0 +1,126 @@
+//! Every rule set of the page allocator against the naive model, on small machines of every shape: the frame handed
+//! out, the events, every free list's length, the boosts and the laws are compared after each step.
+
+use super::page_pair::{KINDS, Pair, Step, machines, modelled};
+use super::vmap_support::Random;
+use nofrag::page::{
+    Boost, FallbackRules, Fixes, FragmentationPolicy, MemoryMap, PolicyPreset, Relist, Spread,
+};
+use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Steps of every kind changed something so often, and so many events were seen.
+#[derive(Default)]
+struct Reach {
+    changes: [u64; KINDS],
+    events: u64,
+    mistyped: u64,
+    boosts: u64,
+    spread_given_up: u64,
+}
+
+/// Runs `steps` random steps; a failure names what to repeat.
+fn check_run(
+    name: &str,
+    map: &MemoryMap,
+    policy: FragmentationPolicy,
+    seed: u64,
+    steps: u64,
+    reach: &mut Reach,
+) {
+    let mut random = Random::new(seed);
+    // From no reserve at all to one that small machines feel.
+    let min_pages = [0, 40, 200][seed as usize % 3];
+    let mut step = 0;
+    let mut run = || {
+        let mut pair = Pair::new(map, modelled(policy), min_pages);
+        while step < steps {
+            let mut bytes = [0; Step::BYTES];
+            bytes.fill_with(|| random.below(256) as u8);
+            pair.step(Step::from_bytes(bytes));
+            step += 1;
+        }
+        pair
+    };
+    let Ok(pair) = catch_unwind(AssertUnwindSafe(&mut run)) else {
+        panic!("seed {seed}, step {step} on {name} of {policy:?} fails");
+    };
+    reach.changes.iter_mut().zip(pair.changes).for_each(|(all, more)| *all += more);
+    reach.events += pair.seen;
+    reach.mistyped += pair.naive.counts.mistyped;
+    reach.boosts += pair.naive.counts.boosts;
+    reach.spread_given_up += pair.naive.counts.spread_given_up;
+}
+
+#[test]
+fn every_preset_agrees_with_the_naive_model() {
+    let mut reach = Reach::default();
+    for (nth, PolicyPreset { name, policy }) in FragmentationPolicy::PRESETS.iter().enumerate() {
+        for (shape, (machine, map)) in machines().iter().enumerate() {
+            let name = format!("{name}, {machine}");
+            check_run(&name, map, *policy, (100 * nth + shape) as u64, 250, &mut reach);
+        }
+    }
+    // A test that is always refused proves little.
+    assert!(reach.changes.iter().all(|&count| count >= 1_000), "{:?}", reach.changes);
+    let Reach { events, mistyped, boosts, spread_given_up, .. } = reach;
+    let rare = events.min(mistyped).min(spread_given_up);
+    assert!(rare >= 1_000 && boosts >= 50, "{events} {mistyped} {spread_given_up} {boosts}");
+}
+
+#[test]
+fn every_combination_of_rules_agrees() {
+    let mut reach = Reach::default();
+    let fixes = [Fixes::NONE, Fixes::ALL, Fixes::ORDER_GUARD, Fixes::SMALL_ZONE];
+    let mut seed = 10_000;
+    for fallback in [FallbackRules::Loose, FallbackRules::StrictFirst, FallbackRules::Strict] {
+        for relist in [Relist::Head, Relist::Tail] {
+            for spread in [Spread::Off, Spread::FastPath, Spread::EveryRequest] {
+                for (nth, (machine, map)) in machines().iter().enumerate() {
+                    seed += 1;
+                    let policy = FragmentationPolicy {
+                        fallback,
+                        relist,
+                        spread,
+                        boost: [None, Some(Boost { factor: 15_000 })][seed as usize % 2],
+                        fixes: fixes[nth % fixes.len()],
+                        ..FragmentationPolicy::LINUX_4_20
+                    };
+                    check_run(machine, map, policy, seed, 60, &mut reach);
+                }
+            }
+        }
+    }
+    assert!(reach.changes.iter().all(|&count| count >= 1_000), "{:?}", reach.changes);
+}
+
+#[test]
+#[ignore = "minutes; run it by name"]
+fn a_million_steps_agree() {
+    let mut reach = Reach::default();
+    for seed in 0..100 {
+        for PolicyPreset { name, policy } in FragmentationPolicy::PRESETS {
+            for (machine, map) in machines() {
+                let name = format!("{name}, {machine}");
+                check_run(&name, &map, *policy, 1_000_000 + seed, 100, &mut reach);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// The same with steps that proptest makes, which it shrinks to the fewest when they fail.
+    #[test]
+    fn chosen_steps_agree(
+        preset in 0..FragmentationPolicy::PRESETS.len(),
+        shape in 0..machines().len(),
+        min_pages in 0..300_u64,
+        steps in proptest::collection::vec(any::<[u8; Step::BYTES]>(), 0..60),
+    ) {
+        let policy = modelled(FragmentationPolicy::PRESETS[preset].policy);
+        let mut pair = Pair::new(&machines()[shape].1, policy, min_pages);
+        steps.into_iter().for_each(|bytes| pair.step(Step::from_bytes(bytes)));
+    }
+}
