@@ -1,0 +1,297 @@
+//! The threads of the workload, each on a CPU of its own: a writer, a reader, or one that touches huge pages.
+//!
+//! An actor moves in small steps: a piece of its own work, a request, or one step of a request's slow path. What it
+//! does takes virtual time by [`Costs`](super::costs::Costs); between two steps others may move. A request that has to
+//! wait (patch 5) puts its actor to sleep, and nobody else.
+
+use nofrag::cpu::CpuId;
+use nofrag::page::{Attempt, FailureReport, Next, Outcome, PageRequest};
+use nofrag::units::{Nanos, Pfn};
+
+use super::cache::FILE_PAGES;
+use super::owner::Want;
+use super::world::World;
+use crate::random::Random;
+
+/// What an actor is for.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Writes its pages in order.
+    Writer { next: u32, end: u32 },
+    /// Reads its files at random, sixteen times a file, until it shall stop.
+    Reader { files: std::ops::Range<u32>, open: Option<u32>, left: u32 },
+    /// Touches units of 2 MiB.
+    Huge(HugeTask),
+}
+
+/// A thread of the huge-page program.
+#[derive(Debug)]
+pub(super) struct HugeTask {
+    pub(super) request: PageRequest,
+    /// Units still to be touched.
+    pub(super) units: u64,
+    /// Small pages still to be faulted in for the present unit.
+    pub(super) small: u64,
+    /// Allocator work of each huge fault, and of each unit of small ones.
+    pub(super) huge_work: Vec<Nanos>,
+    pub(super) base_work: Vec<Nanos>,
+}
+
+/// Pages of a unit: 2 MiB.
+const UNIT_PAGES: u64 = 512;
+
+/// Whether an actor can move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Ready,
+    /// It waits for kswapd since then, and at most until its clock.
+    Stalled {
+        since: u64,
+    },
+    Done,
+}
+
+/// A request that has not been served yet.
+#[derive(Debug)]
+struct Pending {
+    attempt: Attempt,
+    want: Want,
+    next: Next,
+}
+
+/// A thread.
+#[derive(Debug)]
+pub(super) struct Actor {
+    cpu: CpuId,
+    pub(super) clock: u64,
+    pub(super) state: State,
+    pub(super) task: Task,
+    /// What the present access needs first, the last one first.
+    wants: Vec<Want>,
+    pending: Option<Pending>,
+    /// What the allocator took for the present unit.
+    work: u64,
+    /// The waits of its requests.
+    pub(super) stalls: Vec<Nanos>,
+    random: Random,
+}
+
+/// Memory was needed that could not be had.
+#[derive(Clone, Debug)]
+pub(super) struct OutOfMemory {
+    pub(super) want: Want,
+    pub(super) report: Box<FailureReport>,
+}
+
+impl Actor {
+    pub(super) fn new(cpu: CpuId, clock: u64, task: Task, random: Random) -> Actor {
+        Actor {
+            cpu,
+            clock,
+            state: State::Ready,
+            task,
+            wants: Vec::new(),
+            pending: None,
+            work: 0,
+            stalls: Vec::new(),
+            random,
+        }
+    }
+
+    /// The clock at which it can move next.
+    pub(super) fn ready_at(&self) -> Option<u64> {
+        (self.state != State::Done).then_some(self.clock)
+    }
+
+    /// Moves once.
+    pub(super) fn step(&mut self, world: &mut World) -> Result<(), OutOfMemory> {
+        world.owner.turn(self.cpu, self.clock);
+        if let Some(pending) = self.pending.take() {
+            return self.go_on(world, pending);
+        }
+        if let Some(want) = self.wants.pop() {
+            return self.ask(world, want);
+        }
+        match &mut self.task {
+            Task::Writer { next, end } if *next < *end => {
+                let page = *next;
+                *next += 1;
+                self.write(world, page);
+            }
+            Task::Reader { .. } => self.read(world),
+            Task::Huge(task) if task.small > 0 => {
+                task.small -= 1;
+                self.wants.push(Want::Base);
+            }
+            Task::Huge(task) if task.units > 0 => {
+                task.units -= 1;
+                self.work = 0;
+                self.wants.push(Want::Huge(task.request));
+            }
+            Task::Writer { .. } | Task::Huge(_) => self.state = State::Done,
+        }
+        Ok(())
+    }
+
+    /// Ends its wait if kswapd has come far enough by `now`.
+    pub(super) fn wake(&mut self, world: &World, now: u64) {
+        let State::Stalled { since } = self.state else { return };
+        let pending = self.pending.as_ref().expect("who waits has a request");
+        if pending.attempt.may_resume(&world.pages) {
+            self.clock = self.clock.min(now.max(since));
+        }
+    }
+
+    fn write(&mut self, world: &mut World, page: u32) {
+        if let Some(until) = world.owner.written_at(world.dirty_limit) {
+            // Comes back for the same page.
+            let Task::Writer { next, .. } = &mut self.task else { unreachable!("it writes") };
+            *next = page;
+            self.clock = self.clock.max(until);
+            return;
+        }
+        let file = page / FILE_PAGES;
+        if page.is_multiple_of(FILE_PAGES) && world.owner.open(file) {
+            self.user_work(world, world.costs.create_file);
+        }
+        world.owner.wants(page, &world.mix, &mut self.random, &mut self.wants);
+        if page.is_multiple_of(FILE_PAGES) {
+            world.owner.wants_of_open(file, &mut self.random, &mut self.wants);
+        }
+        self.user_work(world, world.costs.write_page);
+    }
+
+    fn read(&mut self, world: &mut World) {
+        let Task::Reader { files, open, left } = &mut self.task else { unreachable!("it reads") };
+        if *left == 0 || world.stopping {
+            if let Some(file) = open.take() {
+                world.owner.close(&mut world.pages, file);
+                self.clock += world.bill();
+                return;
+            }
+            if world.stopping {
+                self.state = State::Done;
+                return;
+            }
+            let file = files.start + self.random.index(files.len()) as u32;
+            (*open, *left) = (Some(file), FILE_PAGES);
+            world.owner.open(file);
+            world.owner.wants_of_open(file, &mut self.random, &mut self.wants);
+            self.user_work(world, world.costs.open_file);
+            return;
+        }
+        *left -= 1;
+        let file = open.expect("a file is open while reads are left");
+        let page = file * FILE_PAGES + self.random.index(FILE_PAGES as usize) as u32;
+        world.owner.wants(page, &world.mix, &mut self.random, &mut self.wants);
+        self.user_work(world, world.costs.read_page);
+    }
+
+    /// The thread works for itself, sometimes faster and sometimes slower.
+    fn user_work(&mut self, world: &World, ns: u64) {
+        let range = ns * world.costs.jitter_percent / 100;
+        self.clock += self.random.between(ns - range, ns + range);
+    }
+
+    fn ask(&mut self, world: &mut World, want: Want) -> Result<(), OutOfMemory> {
+        if world.owner.at_hand(want) {
+            self.charge(world, 0);
+            return Ok(());
+        }
+        let request = world.owner.request(want);
+        match world.pages.alloc(Nanos(self.clock), self.cpu, request) {
+            Ok(pfn) => {
+                let huge = matches!(want, Want::Huge(_));
+                self.charge(world, if huge { world.costs.alloc_huge } else { world.costs.alloc });
+                self.got(world, want, pfn);
+                Ok(())
+            }
+            Err(mut attempt) => {
+                let next = attempt.advance(&mut world.pages, Nanos(self.clock), Outcome::Begin);
+                self.decide(world, Pending { attempt, want, next })
+            }
+        }
+    }
+
+    /// Does what the slow path asked for, and asks it again.
+    fn go_on(&mut self, world: &mut World, mut pending: Pending) -> Result<(), OutOfMemory> {
+        use nofrag::page::Reclaim;
+        let outcome = match &pending.next {
+            Next::Reclaim(wanted) => {
+                Outcome::Reclaimed(world.owner.reclaim(&mut world.pages, *wanted))
+            }
+            Next::Migrate(moves) => Outcome::Migrated(moves.carry_out(&mut world.owner)),
+            Next::Stall { .. } => {
+                if let State::Stalled { since } = self.state {
+                    self.stalls.push(Nanos(self.clock - since));
+                    self.work += self.clock - since;
+                }
+                self.state = State::Ready;
+                Outcome::Waited
+            }
+            Next::Done(_) | Next::Fail(_) => unreachable!("the request had ended"),
+        };
+        self.charge(world, 0);
+        pending.next = pending.attempt.advance(&mut world.pages, Nanos(self.clock), outcome);
+        self.decide(world, pending)
+    }
+
+    fn decide(&mut self, world: &mut World, pending: Pending) -> Result<(), OutOfMemory> {
+        self.charge(world, 0);
+        match pending.next {
+            Next::Done(pfn) => self.got(world, pending.want, pfn),
+            Next::Fail(report) => return self.failed(pending.want, report),
+            Next::Stall { until } => {
+                self.state = State::Stalled { since: self.clock };
+                self.clock = self.clock.max(until.0);
+                self.pending = Some(pending);
+            }
+            Next::Reclaim(_) | Next::Migrate(_) => self.pending = Some(pending),
+        }
+        Ok(())
+    }
+
+    /// Takes the block, and does what the thread wanted it for.
+    fn got(&mut self, world: &mut World, want: Want, pfn: Pfn) {
+        world.owner.fulfil(&mut world.pages, want, pfn);
+        self.charge(world, 0);
+        let costs = world.costs;
+        match (want, &mut self.task) {
+            (Want::Page(page), Task::Writer { .. }) => {
+                world.owner.dirty(page, self.clock);
+                if page % FILE_PAGES == FILE_PAGES - 1 {
+                    world.owner.close(&mut world.pages, page / FILE_PAGES);
+                }
+            }
+            (Want::Page(_), Task::Reader { .. }) => self.user_work(world, costs.disk_read),
+            (Want::Huge(_), Task::Huge(task)) => {
+                task.huge_work.push(Nanos(self.work));
+                self.clock += costs.fault + costs.clear_huge;
+            }
+            (Want::Base, Task::Huge(task)) => {
+                if task.small == 0 {
+                    task.base_work.push(Nanos(self.work));
+                }
+                self.clock += costs.fault + costs.clear_huge / UNIT_PAGES;
+            }
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self, want: Want, report: FailureReport) -> Result<(), OutOfMemory> {
+        match (want, &mut self.task) {
+            (Want::Huge(_), Task::Huge(task)) => {
+                task.small = UNIT_PAGES;
+                Ok(())
+            }
+            _ => Err(OutOfMemory { want, report: Box::new(report) }),
+        }
+    }
+
+    /// Charges what the allocator and the owner did for this thread, and `ns` more.
+    fn charge(&mut self, world: &mut World, ns: u64) {
+        let spent = world.bill() + ns;
+        self.work += spent;
+        self.clock += spent;
+    }
+}

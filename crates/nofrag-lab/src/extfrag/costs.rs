@@ -1,0 +1,114 @@
+//! Virtual costs: one table, in `costs.toml`, each with its source.
+
+use serde::Deserialize;
+
+const TEXT: &str = include_str!("costs.toml");
+
+/// What things cost in virtual nanoseconds, and what the machine around the allocator is like; `costs.toml` describes
+/// each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Costs {
+    pub(super) alloc: u64,
+    pub(super) list_visit: u64,
+    pub(super) alloc_huge: u64,
+    pub(super) free: u64,
+    pub(super) object: u64,
+    pub(super) reclaim_scan: u64,
+    pub(super) reclaim_page: u64,
+    pub(super) shrink_object: u64,
+    pub(super) compact_scan: u64,
+    pub(super) migrate_page: u64,
+    pub(super) fault: u64,
+    pub(super) clear_huge: u64,
+    pub(super) create_file: u64,
+    pub(super) open_file: u64,
+    pub(super) write_page: u64,
+    pub(super) read_page: u64,
+    pub(super) disk_write: u64,
+    pub(super) disk_read: u64,
+    pub(super) delete_page: u64,
+    pub(super) dirty_percent: u64,
+    pub(super) jitter_percent: u64,
+    pub(super) kswapd_step_pages: u64,
+    pub(super) kcompactd_step_frames: u64,
+}
+
+/// A row of the table as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CostRow {
+    /// Its name in [`Costs`].
+    pub(super) id: String,
+    /// In nanoseconds; a parameter's plain number.
+    #[serde(alias = "ns")]
+    pub(super) value: u64,
+    /// What it is the cost of.
+    pub(super) what: String,
+    /// Where the figure stands, or that it is an assumption.
+    pub(super) source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    cost: Vec<CostRow>,
+    parameter: Vec<CostRow>,
+}
+
+/// Every row, costs first.
+pub(super) fn cost_rows() -> Vec<CostRow> {
+    let table: Table = toml::from_str(TEXT).expect("a test reads the table that is built in");
+    table.cost.into_iter().chain(table.parameter).collect()
+}
+
+impl Costs {
+    /// The table that is built in.
+    pub(super) fn built_in() -> Costs {
+        let rows = cost_rows();
+        let of = |id: &str| {
+            let row = rows.iter().find(|row| row.id == id);
+            row.unwrap_or_else(|| panic!("costs.toml has a row {id:?}")).value
+        };
+        Costs {
+            alloc: of("alloc"),
+            list_visit: of("list_visit"),
+            alloc_huge: of("alloc_huge"),
+            free: of("free"),
+            object: of("object"),
+            reclaim_scan: of("reclaim_scan"),
+            reclaim_page: of("reclaim_page"),
+            shrink_object: of("shrink_object"),
+            compact_scan: of("compact_scan"),
+            migrate_page: of("migrate_page"),
+            fault: of("fault"),
+            clear_huge: of("clear_huge"),
+            create_file: of("create_file"),
+            open_file: of("open_file"),
+            write_page: of("write_page"),
+            read_page: of("read_page"),
+            disk_write: of("disk_write"),
+            disk_read: of("disk_read"),
+            delete_page: of("delete_page"),
+            dirty_percent: of("dirty_percent"),
+            jitter_percent: of("jitter_percent"),
+            kswapd_step_pages: of("kswapd_step_pages"),
+            kcompactd_step_frames: of("kcompactd_step_frames"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_read_and_says_where_it_is_from() {
+        let rows = cost_rows();
+        let costs = format!("{:?}", Costs::built_in());
+        for row in &rows {
+            assert!(costs.contains(&format!("{}: {}", row.id, row.value)), "{} is unused", row.id);
+            assert!(row.value > 0 && !row.what.is_empty() && !row.source.is_empty(), "{}", row.id);
+        }
+        assert_eq!(rows.len(), costs.matches(": ").count());
+    }
+}

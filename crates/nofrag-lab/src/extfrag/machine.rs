@@ -1,0 +1,121 @@
+//! The machines of the document, scaled to some memory.
+
+use nofrag::page::MemoryMap;
+use nofrag::units::{Order, PageCount};
+
+use super::spec::{Machine, Mix};
+
+/// fio's threads, writers first and readers later.
+pub(super) const FIO_THREADS: u32 = 4;
+
+/// CPUs of the machine with one node, and of each node of the one with two.
+const ONE_NODE_CPUS: u32 = 8;
+const TWO_NODES_CPUS: u32 = 24;
+
+/// Where everything runs and how much memory there is.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) map: MemoryMap,
+    /// The CPU of each of fio's threads.
+    pub(super) fio: [u32; FIO_THREADS as usize],
+    /// The CPU of each huge-page thread.
+    pub(super) huge: Vec<u32>,
+    /// The CPUs of each node's kswapd and kcompactd.
+    pub(super) daemons: Vec<[u32; 2]>,
+    /// Pages of node 0, by which the huge-page program sizes its mapping.
+    pub(super) node_0_pages: u64,
+    /// All pages.
+    pub(super) pages: u64,
+}
+
+/// How many huge-page threads the workload starts: a node's CPUs less fio's four, divided by four. It refuses to run
+/// without any.
+pub(super) const fn thp_threads(cpus: u32, nodes: u32) -> Option<u32> {
+    if nodes == 0 {
+        return None;
+    }
+    match (cpus / nodes).saturating_sub(FIO_THREADS) / 4 {
+        0 => None,
+        threads => Some(threads),
+    }
+}
+
+/// Units of 2 MiB that one of `threads` touches: `size / threads / 2 MiB / 2`, where size is three quarters of node 0.
+/// The mapping itself is rounded up, but what is not touched takes no memory.
+pub(super) const fn units_per_thread(node_0_pages: u64, threads: u32) -> u64 {
+    let bytes = node_0_pages * 4096 / 4 * 3;
+    bytes / threads as u64 / (2 << 20) / 2
+}
+
+impl Layout {
+    /// The machine with `pages` pages, rounded down to whole blocks in each node. The mix says how much of node 0 is
+    /// DMA32.
+    pub(super) fn new(machine: Machine, mix: &Mix, pages: u64) -> Layout {
+        let (nodes, node_cpus) = match machine {
+            Machine::OneNode => (1, ONE_NODE_CPUS),
+            Machine::TwoNodes { .. } => (2, TWO_NODES_CPUS),
+        };
+        let node_pages = pages / u64::from(nodes) / Order::MAX.pages() * Order::MAX.pages();
+        let map =
+            MemoryMap::numa(nodes as usize, PageCount(node_pages), mix.dma32 as u32, node_cpus)
+                .expect("zones follow each other");
+        let threads = thp_threads(node_cpus * nodes, nodes).expect("there are CPUs enough");
+        let start = match machine {
+            Machine::OneNode => 0,
+            Machine::TwoNodes { start, .. } => u32::from(start) * node_cpus,
+        };
+        let behind = FIO_THREADS + threads;
+        Layout {
+            map,
+            fio: std::array::from_fn(|thread| {
+                // fio's threads are spread over the nodes, as a scheduler that balances load does.
+                let thread = thread as u32;
+                thread % nodes * node_cpus + thread / nodes
+            }),
+            huge: (0..threads).map(|thread| start + FIO_THREADS + thread).collect(),
+            daemons: (0..nodes)
+                .map(|node| [0, 1].map(|daemon| node * node_cpus + behind + daemon))
+                .collect(),
+            node_0_pages: node_pages,
+            pages: node_pages * u64::from(nodes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mixes::mixes;
+    use super::*;
+
+    #[test]
+    fn the_workload_needs_eight_cpus_a_node() {
+        let threads = |cpus| thp_threads(cpus, 1);
+        assert_eq!([3, 7, 8, 11, 12].map(threads), [None, None, Some(1), Some(1), Some(2)]);
+        assert_eq!([24, 27].map(threads), [Some(5); 2]);
+        assert_eq!([thp_threads(15, 2), thp_threads(48, 2)], [None, Some(5)]);
+        assert_eq!(thp_threads(8, 0), None);
+    }
+
+    #[test]
+    fn every_second_unit_of_three_quarters_of_a_node_is_touched() {
+        let gib = 1 << 18;
+        assert_eq!(units_per_thread(16 * gib, 1), 3072);
+        assert_eq!(units_per_thread(4 * gib, 1), 768);
+        assert_eq!(units_per_thread(16 * gib, 5), 614);
+    }
+
+    #[test]
+    fn every_thread_has_a_cpu_of_its_own() {
+        for machine in [Machine::OneNode, Machine::TwoNodes { this_node: true, start: 1 }] {
+            let layout = Layout::new(machine, &mixes()[0], 1 << 18);
+            let mut cpus: Vec<u32> = layout.fio.to_vec();
+            cpus.extend(&layout.huge);
+            cpus.extend(layout.daemons.iter().flatten());
+            let count = cpus.len();
+            cpus.sort_unstable();
+            cpus.dedup();
+            assert_eq!(cpus.len(), count);
+            assert!(cpus.iter().all(|&cpu| layout.map.cpus().get(cpu).is_some()));
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Who owns the pages: page cache, slab caches, a stream of short-lived blocks, and the memory of processes. It takes
+//! pages back ([`Reclaim`]) and lets them be moved ([`Migrate`]) when the allocator asks.
+//!
+//! What can go: pages of files, and inodes of files without pages, with their directory entries. Misc objects are
+//! never freed, short-lived blocks by themselves alone, and process memory not at all, as the machine has no swap. What
+//! can move: pages of files, dirty or not (XFS has an operation for it), and small pages of processes.
+//!
+//! A page just written is dirty until the disk has written it, one after the other in the order of writing. Reclaim
+//! that may not write passes dirty pages by; else it writes them at the disk's cost. As writers wait for the disk at
+//! 20 % of memory, and the LRU list is in the same order, dirty pages are seldom at its end.
+
+use std::collections::VecDeque;
+
+use nofrag::cpu::CpuId;
+use nofrag::page::{
+    Migrate, Migratetype, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed,
+};
+use nofrag::units::{Order, Pfn};
+
+use super::cache::{FILE_PAGES, FilePart, Files};
+use super::costs::Costs;
+use super::lru::{FrameNumber, Holds, Lru, LruZone};
+use super::slab::{SlabId, SlabKind, Slabs};
+use super::spec::Mix;
+use crate::random::Random;
+
+/// Something that a user needs memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// A slab object for a file.
+    Part(u32, FilePart),
+    /// A slab object that is never freed.
+    Misc,
+    /// A directory entry without a file.
+    SpareDentry,
+    /// A page of a file.
+    Page(u32),
+    /// A short-lived block.
+    Transient(Order),
+    /// A small page of a process.
+    Base,
+    /// A huge page of a process.
+    Huge(PageRequest),
+}
+
+impl Want {
+    fn slab(self) -> Option<SlabKind> {
+        match self {
+            Want::Part(_, FilePart::Inode) => Some(SlabKind::Inode),
+            Want::Part(_, FilePart::Dentry) | Want::SpareDentry => Some(SlabKind::Dentry),
+            Want::Part(_, FilePart::RadixNode) => Some(SlabKind::RadixNode),
+            Want::Misc => Some(SlabKind::Misc),
+            _ => None,
+        }
+    }
+}
+
+/// Least pages that reclaim looks at, however low the share: Linux's `SWAP_CLUSTER_MAX`.
+const LEAST_SCAN: u64 = 32;
+
+/// All owners of pages together.
+///
+/// Always true:
+/// 1. A page of a file in memory is in one frame, which holds that page, is on one LRU list once, and may be moved.
+/// 2. A file with pages in memory has an inode, a directory entry and a radix node.
+/// 3. A file with an inode is on the list of inodes once.
+#[derive(Debug)]
+pub(super) struct Owner {
+    lru: Lru,
+    files: Files,
+    slabs: Slabs,
+    /// Files with inodes, in no order.
+    inodes: Vec<u32>,
+    spare_dentries: Vec<SlabId>,
+    transients: VecDeque<FrameNumber>,
+    most_transients: usize,
+    /// Heads of the pages of processes.
+    process: Vec<FrameNumber>,
+    disk: Disk,
+    burst: u64,
+    /// Pages reclaimed since the shrinker ran.
+    owed: u64,
+    random: Random,
+    costs: Costs,
+    /// Who works now; its lists get what is freed.
+    cpu: CpuId,
+    /// Virtual time spent since it was last asked for.
+    spent: u64,
+}
+
+/// What waits to be written.
+#[derive(Debug)]
+struct Disk {
+    dirty: VecDeque<u32>,
+    /// When the first of them is done; when the last one was, if there are none.
+    done: u64,
+}
+
+impl Owner {
+    pub(super) fn new(
+        zones: &[LruZone],
+        files: u32,
+        mix: &Mix,
+        costs: Costs,
+        cpu: CpuId,
+        random: Random,
+    ) -> Owner {
+        Owner {
+            lru: Lru::new(zones),
+            files: Files::new(files),
+            slabs: Slabs::new(mix.slab_orders),
+            inodes: Vec::new(),
+            spare_dentries: Vec::new(),
+            transients: VecDeque::with_capacity(mix.transients + 1),
+            most_transients: mix.transients,
+            process: Vec::new(),
+            disk: Disk { dirty: VecDeque::new(), done: 0 },
+            burst: mix.burst,
+            owed: 0,
+            random,
+            costs,
+            cpu,
+            spent: 0,
+        }
+    }
+
+    /// From now on `cpu` works, and it is `now` there.
+    pub(super) fn turn(&mut self, cpu: CpuId, now: u64) {
+        self.cpu = cpu;
+        while self.disk.done <= now {
+            let Some(page) = self.disk.dirty.pop_front() else { break };
+            if let Some(frame) = self.files.frame(page) {
+                self.lru.set_clean(frame);
+            }
+            if !self.disk.dirty.is_empty() {
+                self.disk.done += self.costs.disk_write;
+            }
+        }
+    }
+
+    /// Virtual time spent since the last call.
+    pub(super) fn take_spent(&mut self) -> u64 {
+        std::mem::take(&mut self.spent)
+    }
+
+    /// When no more than `limit` pages will be dirty, if that is not so now.
+    pub(super) fn written_at(&self, limit: u64) -> Option<u64> {
+        let dirty = self.disk.dirty.len() as u64;
+        let more = dirty.checked_sub(limit + 1)?;
+        Some(self.disk.done + more * self.costs.disk_write)
+    }
+
+    /// Somebody begins to work with a file. Whether it is new on disk.
+    pub(super) fn open(&mut self, file: u32) -> bool {
+        let file = self.files.file_mut(file);
+        file.users += 1;
+        !std::mem::replace(&mut file.exists, true)
+    }
+
+    /// Somebody has finished with a file.
+    pub(super) fn close(&mut self, pages: &mut PageAllocator, file: u32) {
+        self.files.file_mut(file).users -= 1;
+        self.drop_unused_radix_node(pages, file);
+    }
+
+    /// What an access to a page of a file needs first; nothing if the page is in memory. The last one is needed first.
+    pub(super) fn wants(
+        &mut self,
+        page: u32,
+        mix: &Mix,
+        random: &mut Random,
+        wants: &mut Vec<Want>,
+    ) {
+        let file = page / FILE_PAGES;
+        if let Some(frame) = self.files.frame(page) {
+            self.lru.set_referenced(frame);
+            return;
+        }
+        if random.between(1, 1000) <= mix.transient_chance {
+            wants.push(Want::Transient(transient_order(random)));
+        }
+        let more = u64::from(random.between(1, 1000) <= mix.extra_slab % 1000);
+        for _ in 0..mix.extra_slab / 1000 + more {
+            wants.push(Want::SpareDentry);
+        }
+        wants.push(Want::Page(page));
+        if !self.files.file(file).has(FilePart::RadixNode) {
+            wants.push(Want::Part(file, FilePart::RadixNode));
+        }
+    }
+
+    /// What opening a file needs first, the last one first.
+    pub(super) fn wants_of_open(&self, file: u32, random: &mut Random, wants: &mut Vec<Want>) {
+        if self.files.file(file).has(FilePart::Inode) {
+            return;
+        }
+        if random.between(1, 6) == 1 {
+            wants.push(Want::Misc);
+        }
+        wants.push(Want::Part(file, FilePart::Dentry));
+        wants.push(Want::Part(file, FilePart::Inode));
+    }
+
+    /// Serves what needs no pages.
+    pub(super) fn at_hand(&mut self, want: Want) -> bool {
+        let Some(slab) = want.slab().and_then(|kind| self.slabs.take(kind)) else { return false };
+        self.spent += self.costs.object;
+        self.give_object(want, slab);
+        true
+    }
+
+    /// What to ask the allocator for.
+    pub(super) fn request(&self, want: Want) -> PageRequest {
+        if let Some(kind) = want.slab() {
+            return PageRequest::new(self.slabs.order(kind), kind.migratetype());
+        }
+        match want {
+            Want::Transient(order) => PageRequest::new(order, Migratetype::Unmovable),
+            Want::Huge(request) => request,
+            _ => PageRequest::user(Order::ZERO),
+        }
+    }
+
+    /// Takes the block that was asked for.
+    pub(super) fn fulfil(&mut self, pages: &mut PageAllocator, want: Want, pfn: Pfn) {
+        let frame = pfn.0 as FrameNumber;
+        debug_assert_eq!(self.lru.holds(frame), Holds::Nothing, "the frame was free");
+        if let Some(kind) = want.slab() {
+            let slab = self.slabs.add(kind, frame);
+            self.lru.set(frame, Holds::Slab(slab.0));
+            self.give_object(want, slab);
+            return;
+        }
+        match want {
+            Want::Page(page) => {
+                self.files.insert(page, frame);
+                self.lru.add(frame, page);
+                pages.set_movable(pfn, true).expect("it was just handed out");
+            }
+            Want::Transient(_) => {
+                self.lru.set(frame, Holds::Transient);
+                self.transients.push_back(frame);
+                if self.transients.len() > self.most_transients {
+                    let oldest = self.transients.pop_front().expect("one was put in");
+                    self.release(pages, oldest);
+                }
+            }
+            Want::Base | Want::Huge(_) => {
+                self.lru.set(frame, Holds::Process(self.process.len() as u32));
+                self.process.push(frame);
+                // A huge page stays: compaction does not take folios of its target's size apart.
+                if want == Want::Base {
+                    pages.set_movable(pfn, true).expect("it was just handed out");
+                }
+            }
+            _ => unreachable!("slab objects were dealt with"),
+        }
+    }
+
+    /// A page in memory was written to.
+    pub(super) fn dirty(&mut self, page: u32, now: u64) {
+        let frame = self.files.frame(page).expect("a page is in memory while it is written to");
+        if self.lru.is_dirty(frame) {
+            return;
+        }
+        self.lru.set_dirty(frame);
+        if self.disk.dirty.is_empty() {
+            self.disk.done = self.disk.done.max(now) + self.costs.disk_write;
+        }
+        self.disk.dirty.push_back(page);
+    }
+
+    /// Processes end: their memory is given back.
+    pub(super) fn end_processes(&mut self, pages: &mut PageAllocator) {
+        for frame in std::mem::take(&mut self.process) {
+            self.release(pages, frame);
+        }
+    }
+
+    /// The last short-lived blocks are given back.
+    pub(super) fn end_transients(&mut self, pages: &mut PageAllocator) {
+        for frame in std::mem::take(&mut self.transients) {
+            self.release(pages, frame);
+        }
+    }
+
+    /// Every file is deleted, and what the caches held besides is dropped. Misc objects stay.
+    pub(super) fn delete_files(&mut self, pages: &mut PageAllocator) {
+        for page in 0..self.files.len() * FILE_PAGES {
+            if let Some(frame) = self.files.frame(page) {
+                self.spent += self.costs.delete_page;
+                self.drop_page(pages, frame, page);
+            }
+        }
+        for file in std::mem::take(&mut self.inodes) {
+            self.drop_inode(pages, file);
+        }
+        for dentry in std::mem::take(&mut self.spare_dentries) {
+            self.give_back(pages, dentry);
+        }
+    }
+
+    fn give_object(&mut self, want: Want, slab: SlabId) {
+        match want {
+            Want::Part(file, part) => {
+                self.files.file_mut(file).put(part, slab);
+                if part == FilePart::Inode {
+                    self.inodes.push(file);
+                }
+            }
+            Want::SpareDentry => self.spare_dentries.push(slab),
+            // Nobody frees what the document's machines kept for ever.
+            _ => {}
+        }
+    }
+
+    fn release(&mut self, pages: &mut PageAllocator, frame: FrameNumber) {
+        self.lru.set(frame, Holds::Nothing);
+        self.spent += self.costs.free;
+        pages.free(self.cpu, Pfn(u64::from(frame))).expect("the owner frees what it was given");
+    }
+
+    /// Gives an object back. Pages that were freed.
+    fn give_back(&mut self, pages: &mut PageAllocator, object: SlabId) -> u64 {
+        self.spent += self.costs.object;
+        let Some((frame, order)) = self.slabs.give_back(object) else { return 0 };
+        self.release(pages, frame);
+        order.pages()
+    }
+
+    fn drop_page(&mut self, pages: &mut PageAllocator, frame: FrameNumber, page: u32) {
+        self.lru.remove(frame);
+        self.files.remove(page);
+        self.release(pages, frame);
+        self.drop_unused_radix_node(pages, page / FILE_PAGES);
+    }
+
+    fn drop_unused_radix_node(&mut self, pages: &mut PageAllocator, number: u32) {
+        let file = self.files.file_mut(number);
+        let unused = file.cached == 0 && file.users == 0;
+        if unused && let Some(node) = file.take(FilePart::RadixNode) {
+            self.give_back(pages, node);
+        }
+    }
+
+    /// Frees the inode and the directory entry of a file that is off the list of inodes. Pages that were freed.
+    fn drop_inode(&mut self, pages: &mut PageAllocator, number: u32) -> u64 {
+        let parts = [FilePart::Inode, FilePart::Dentry];
+        let objects = parts.map(|part| self.files.file_mut(number).take(part));
+        objects.into_iter().flatten().map(|object| self.give_back(pages, object)).sum()
+    }
+
+    /// Looks at some inodes and directory entries at random, and frees those that nobody needs. Pages that were freed.
+    fn shrink(&mut self, pages: &mut PageAllocator) -> u64 {
+        let mut freed = 0;
+        for _ in 0..(self.burst / 3).max(1) {
+            let objects = self.inodes.len() + self.spare_dentries.len();
+            if objects == 0 {
+                break;
+            }
+            self.spent += self.costs.shrink_object;
+            let index = self.random.index(objects);
+            if let Some(spare) = index.checked_sub(self.inodes.len()) {
+                let dentry = self.spare_dentries.swap_remove(spare);
+                freed += self.give_back(pages, dentry);
+                continue;
+            }
+            let file = self.files.file(self.inodes[index]);
+            if file.cached == 0 && file.users == 0 {
+                let file = self.inodes.swap_remove(index);
+                freed += self.drop_inode(pages, file);
+            }
+        }
+        freed
+    }
+}
+
+impl Reclaim for Owner {
+    fn reclaim(&mut self, pages: &mut PageAllocator, wanted: ReclaimRequest) -> Reclaimed {
+        let node = wanted.node.0;
+        let share = self.lru.len(node, wanted.highest) >> wanted.priority.min(12);
+        let most = share.max(LEAST_SCAN);
+        let mut done = Reclaimed::default();
+        while done.scanned < most && done.pages < wanted.pages {
+            let Some(frame) = self.lru.oldest(node, wanted.highest) else { break };
+            let Holds::Cache(page) = self.lru.holds(frame) else {
+                unreachable!("only pages of files are on the LRU lists");
+            };
+            done.scanned += 1;
+            self.spent += self.costs.reclaim_scan;
+            let dirty = self.lru.is_dirty(frame);
+            if self.lru.is_referenced(frame) || dirty && !wanted.may.write {
+                self.lru.rotate(frame);
+                continue;
+            }
+            self.spent += self.costs.reclaim_page + if dirty { self.costs.disk_write } else { 0 };
+            self.drop_page(pages, frame, page);
+            done.pages += 1;
+        }
+        if wanted.may.slab {
+            self.owed += done.pages;
+            while self.owed >= self.burst {
+                self.owed -= self.burst;
+                done.pages += self.shrink(pages);
+            }
+        }
+        done
+    }
+}
+
+impl Migrate for Owner {
+    fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool {
+        let (from, to) = (from.0 as FrameNumber, to.0 as FrameNumber);
+        if order != Order::ZERO {
+            return false;
+        }
+        match self.lru.holds(from) {
+            Holds::Cache(page) => {
+                self.lru.relocate(from, to);
+                self.files.relocate(page, to);
+            }
+            Holds::Process(place) => {
+                self.lru.set(from, Holds::Nothing);
+                self.lru.set(to, Holds::Process(place));
+                self.process[place as usize] = to;
+            }
+            Holds::Nothing | Holds::Slab(_) | Holds::Transient => return false,
+        }
+        self.spent += self.costs.migrate_page;
+        true
+    }
+}
+
+/// Five of eight short-lived blocks are single pages; orders 1 to 3 share the rest.
+fn transient_order(random: &mut Random) -> Order {
+    let order = [0, 0, 0, 0, 0, 1, 2, 3][random.index(8)];
+    Order::new(order).expect("it is below 10")
+}
+
+#[cfg(test)]
+impl Owner {
+    /// Verifies every law; panics with the number of the broken one.
+    pub(super) fn check(&self, allocator: &PageAllocator) {
+        let listed = self.lru.listed();
+        let mut times = vec![0u8; self.lru.frame_count()];
+        listed.iter().for_each(|&frame| times[frame as usize] += 1);
+        let mut cached = 0;
+        for page in 0..self.files.len() * FILE_PAGES {
+            let Some(frame) = self.files.frame(page) else { continue };
+            cached += 1;
+            assert_eq!(self.lru.holds(frame), Holds::Cache(page), "law 1");
+            assert_eq!(times[frame as usize], 1, "law 1: page {page}");
+            let file = self.files.file(page / FILE_PAGES);
+            let parts = [FilePart::Inode, FilePart::Dentry, FilePart::RadixNode];
+            assert!(parts.iter().all(|&part| file.has(part)), "law 2: page {page}");
+        }
+        assert_eq!(listed.len(), cached, "law 1");
+        let mut inodes = self.inodes.clone();
+        inodes.sort_unstable();
+        let with_inode =
+            (0..self.files.len()).filter(|&file| self.files.file(file).has(FilePart::Inode));
+        assert!(with_inode.eq(inodes), "law 3");
+        let held: u64 = SlabKind::ALL.iter().map(|&kind| self.slabs.pages(kind)).sum();
+        let free: u64 = allocator.zones().map(|zone| zone.free.0).sum();
+        let managed: u64 = allocator.zones().map(|zone| zone.managed.0).sum();
+        assert!(free + held + cached as u64 <= managed, "no page is held twice");
+    }
+
+    /// Pages of objects that stay when all files are deleted.
+    pub(super) fn misc_pages(&self) -> u64 {
+        self.slabs.pages(SlabKind::Misc)
+    }
+}

@@ -1,0 +1,218 @@
+//! Slab caches: small objects that share pages.
+//!
+//! A cache cuts blocks of one order into objects of one size. Slabs with room form a stack; the top one gives the next
+//! object. A slab that has lost all its objects gives its block back at once. There are no slabs of single CPUs, and
+//! none are kept empty: the count model (spec/pages.md §9.4) has neither.
+
+use nofrag::page::Migratetype;
+use nofrag::units::Order;
+
+use super::lru::FrameNumber;
+
+const NONE: u32 = u32::MAX;
+const PAGE_BYTES: u64 = 4096;
+
+/// What the objects of a cache are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum SlabKind {
+    /// Inodes of the file system: 17 in 16 KiB.
+    Inode,
+    /// Directory entries: 21 in a page.
+    Dentry,
+    /// Nodes of the trees that find pages of files: 7 in a page.
+    RadixNode,
+    /// What is never freed: 8 in a page.
+    Misc,
+}
+
+impl SlabKind {
+    pub(super) const ALL: [SlabKind; 4] =
+        [SlabKind::Inode, SlabKind::Dentry, SlabKind::RadixNode, SlabKind::Misc];
+
+    /// The size at which as many objects fit as the count model says.
+    const fn object_bytes(self) -> u64 {
+        match self {
+            SlabKind::Inode => 960,
+            SlabKind::Dentry => 192,
+            SlabKind::RadixNode => 576,
+            SlabKind::Misc => 512,
+        }
+    }
+
+    /// How many objects a slab of `order` has.
+    const fn objects(self, order: Order) -> u32 {
+        ((PAGE_BYTES << order.get()) / self.object_bytes()) as u32
+    }
+
+    pub(super) const fn migratetype(self) -> Migratetype {
+        match self {
+            SlabKind::Misc => Migratetype::Unmovable,
+            _ => Migratetype::Reclaimable,
+        }
+    }
+}
+
+/// A slab, by its number; objects are known by their slab alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlabId(pub(super) u32);
+
+#[derive(Clone, Copy, Debug)]
+struct Slab {
+    frame: FrameNumber,
+    kind: SlabKind,
+    used: u32,
+    /// Neighbours in the stack of slabs with room.
+    above: u32,
+    below: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cache {
+    order: Order,
+    /// The top of the stack.
+    top: u32,
+    objects: u32,
+}
+
+/// All caches.
+#[derive(Debug)]
+pub(super) struct Slabs {
+    caches: [Cache; SlabKind::ALL.len()],
+    slabs: Vec<Slab>,
+    /// Numbers of slabs that are gone.
+    unused: Vec<u32>,
+}
+
+impl Slabs {
+    /// Caches whose slabs have these orders, in the order of [`SlabKind::ALL`].
+    pub(super) fn new(orders: [u8; SlabKind::ALL.len()]) -> Slabs {
+        let cache = |kind: SlabKind| {
+            let order = Order::new(orders[kind as usize]).expect("mixes name orders up to 10");
+            Cache { order, top: NONE, objects: kind.objects(order) }
+        };
+        Slabs { caches: SlabKind::ALL.map(cache), slabs: Vec::new(), unused: Vec::new() }
+    }
+
+    pub(super) fn order(&self, kind: SlabKind) -> Order {
+        self.caches[kind as usize].order
+    }
+
+    /// An object of a slab that has room.
+    pub(super) fn take(&mut self, kind: SlabKind) -> Option<SlabId> {
+        let top = self.caches[kind as usize].top;
+        if top == NONE {
+            return None;
+        }
+        self.slabs[top as usize].used += 1;
+        if self.slabs[top as usize].used == self.caches[kind as usize].objects {
+            self.unstack(top);
+        }
+        Some(SlabId(top))
+    }
+
+    /// A new slab, with one object in use: that which is returned.
+    pub(super) fn add(&mut self, kind: SlabKind, frame: FrameNumber) -> SlabId {
+        let slab = Slab { frame, kind, used: 1, above: NONE, below: NONE };
+        let id = if let Some(id) = self.unused.pop() {
+            self.slabs[id as usize] = slab;
+            id
+        } else {
+            self.slabs.push(slab);
+            (self.slabs.len() - 1) as u32
+        };
+        if self.caches[kind as usize].objects > 1 {
+            self.stack(id);
+        }
+        SlabId(id)
+    }
+
+    /// Takes an object back. The block of its slab, if that is to be freed.
+    pub(super) fn give_back(&mut self, SlabId(id): SlabId) -> Option<(FrameNumber, Order)> {
+        let slab = &mut self.slabs[id as usize];
+        debug_assert!(slab.used > 0, "an object is given back once");
+        slab.used -= 1;
+        let (left, objects) = (slab.used, self.caches[slab.kind as usize].objects);
+        if left + 1 == objects && left > 0 {
+            self.stack(id);
+        }
+        if left > 0 {
+            return None;
+        }
+        if objects > 1 {
+            self.unstack(id);
+        }
+        self.unused.push(id);
+        let Slab { frame, kind, .. } = self.slabs[id as usize];
+        Some((frame, self.order(kind)))
+    }
+
+    fn stack(&mut self, id: u32) {
+        let cache = &mut self.caches[self.slabs[id as usize].kind as usize];
+        let below = std::mem::replace(&mut cache.top, id);
+        if below != NONE {
+            self.slabs[below as usize].above = id;
+        }
+        let slab = &mut self.slabs[id as usize];
+        (slab.above, slab.below) = (NONE, below);
+    }
+
+    fn unstack(&mut self, id: u32) {
+        let Slab { kind, above, below, .. } = self.slabs[id as usize];
+        if above == NONE {
+            self.caches[kind as usize].top = below;
+        } else {
+            self.slabs[above as usize].below = below;
+        }
+        if below != NONE {
+            self.slabs[below as usize].above = above;
+        }
+    }
+
+    /// Pages that all slabs of a kind take.
+    #[cfg(test)]
+    pub(super) fn pages(&self, kind: SlabKind) -> u64 {
+        let of_kind = self.slabs.iter().filter(|slab| slab.kind == kind && slab.used > 0);
+        of_kind.count() as u64 * self.order(kind).pages()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_hold_as_many_objects_as_the_count_model_says() {
+        let slabs = Slabs::new([2, 0, 0, 0]);
+        assert_eq!(slabs.caches.map(|cache| cache.objects), [17, 21, 7, 8]);
+    }
+
+    #[test]
+    fn the_slab_that_got_room_last_gives_next_and_an_empty_one_goes() {
+        let mut slabs = Slabs::new([2, 0, 0, 0]);
+        let kind = SlabKind::RadixNode;
+        let mut objects = Vec::new();
+        for frame in [70, 80] {
+            let slab = slabs.add(kind, frame);
+            objects.push(slab);
+            objects.extend((0..6).map(|_| slabs.take(kind).expect("seven fit")));
+        }
+        assert_eq!(slabs.take(kind), None);
+        assert_eq!(slabs.give_back(objects[7]), None);
+        assert_eq!(slabs.give_back(objects[0]), None);
+        assert_eq!(slabs.take(kind), Some(objects[0]));
+        let freed: Vec<_> = objects[..7].iter().filter_map(|&slab| slabs.give_back(slab)).collect();
+        assert_eq!(freed, [(70, Order::ZERO)]);
+        assert_eq!(slabs.take(kind), Some(objects[7]));
+        assert_eq!(slabs.pages(kind), 1);
+    }
+
+    #[test]
+    fn slabs_of_one_object_come_and_go() {
+        let mut slabs = Slabs::new([0, 0, 0, 0]);
+        slabs.caches[SlabKind::Inode as usize].objects = 1;
+        let slab = slabs.add(SlabKind::Inode, 5);
+        assert_eq!(slabs.take(SlabKind::Inode), None);
+        assert_eq!(slabs.give_back(slab), Some((5, Order::ZERO)));
+    }
+}
