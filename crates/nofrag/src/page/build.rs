@@ -269,6 +269,7 @@ fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone 
         wake_for_boost: false,
         reserve: [0; ZoneKind::COUNT],
         reserved_high_atomic: 0,
+        cma_blocks: 0,
         grouping: Grouping::ByType,
         spreads: false,
         rules: FallbackRules::Loose,

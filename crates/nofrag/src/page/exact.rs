@@ -138,3 +138,83 @@ impl<E: EventSink> PageAllocator<E> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::policy::FragmentationPolicy;
+    use super::super::testing::{cpu, free_blocks, free_pages, full_zone, order, take, zone};
+    use super::*;
+    use crate::page::Migratetype::Movable;
+
+    const POLICY: FragmentationPolicy = FragmentationPolicy::LINUX_7_2;
+
+    #[test]
+    fn one_block_is_cut_out_of_a_larger_one() {
+        let mut pages = zone(2, POLICY);
+        assert_eq!(pages.alloc_at(cpu(), Pfn(12), order(2)), Ok(()));
+        assert_eq!(free_blocks(&pages), "0M3 8M2 16M4 32M5 64M6 128M7 256M8 512M9");
+        assert_eq!(pages.alloc_at(cpu(), Pfn(8), order(3)), Err(AllocAtError::InUse(Pfn(8))));
+        assert_eq!(
+            pages.alloc_at(cpu(), Pfn(10), order(2)),
+            Err(AllocAtError::Misaligned(Pfn(10)))
+        );
+        let beyond = Pfn(1024);
+        assert_eq!(pages.alloc_at(cpu(), beyond, order(0)), Err(AllocAtError::Unknown(beyond)));
+        assert_eq!(pages.free(cpu(), Pfn(12)), Ok(()));
+        pages.drain_all();
+        assert_eq!(free_blocks(&pages), "0M10");
+    }
+
+    #[test]
+    fn a_page_on_a_per_cpu_list_is_found() {
+        let mut pages = full_zone(2, POLICY);
+        for frame in [7, 9] {
+            pages.free(cpu(), Pfn(frame)).expect("it is in use");
+        }
+        assert_eq!(free_blocks(&pages), "", "the CPU keeps them");
+        assert_eq!(pages.alloc_at(cpu(), Pfn(7), Order::ZERO), Ok(()));
+        assert_eq!(free_blocks(&pages), "9M0");
+    }
+
+    #[test]
+    fn what_cannot_be_freed_is_said() {
+        let mut pages = full_zone(2, POLICY);
+        free_pages(&mut pages, 512..768);
+        take(&mut pages, 3, Movable).expect("there is room");
+        let (head, free) = (Pfn(512), Pfn(700));
+        let mut check = |pfn, result| assert_eq!(pages.free(cpu(), pfn), result, "{pfn}");
+        check(Pfn(517), Err(FreeError::NotAHead { head }));
+        check(free, Err(FreeError::DoubleFree(free)));
+        check(Pfn(1024), Err(FreeError::Unknown(Pfn(1024))));
+        check(Pfn(1), Ok(()));
+        check(Pfn(1), Err(FreeError::DoubleFree(Pfn(1))));
+        check(head, Ok(()));
+        check(head, Err(FreeError::DoubleFree(head)));
+        assert_eq!(pages.counters().frees, 256 + 2);
+    }
+
+    #[test]
+    fn a_block_on_its_way_is_freed_once() {
+        let mut pages = full_zone(2, POLICY);
+        pages.set_movable(Pfn(3), true).expect("it is in use");
+        let tag = pages.frames.tag(3);
+        pages
+            .frames
+            .set_tag(3, Tag::new(Kind::Leaving, Order::ZERO).with_movable(tag.is_movable()));
+        assert_eq!(pages.free(cpu(), Pfn(3)), Ok(()));
+        assert_eq!(pages.frames.tag(3).kind(), Kind::Left, "whoever moves it ends it");
+        assert_eq!(pages.free(cpu(), Pfn(3)), Err(FreeError::DoubleFree(Pfn(3))));
+    }
+
+    #[test]
+    fn bulks_end_where_the_slow_path_would_begin() {
+        let mut pages = zone(1, POLICY);
+        let (request, mut out) = (PageRequest::user(order(3)), [Pfn(0); 70]);
+        let got = pages.alloc_bulk(Nanos(0), cpu(), request, &mut out);
+        assert!((1..=64).contains(&got), "{got}");
+        out[got - 1] = out[0];
+        let error = FreeError::DoubleFree(out[0]);
+        let refused = Err(FreeBulkError { freed: got - 1, error });
+        assert_eq!(pages.free_bulk(cpu(), &out[..got]), refused);
+    }
+}

@@ -45,6 +45,8 @@ mod request;
 mod reserve;
 mod slow_path;
 mod steal;
+#[cfg(test)]
+mod testing;
 mod walk;
 mod watermark;
 mod zone;

@@ -320,12 +320,14 @@ impl<E: EventSink> PageAllocator<E> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::policy::FragmentationPolicy;
+    use super::super::testing::{self, cpu, free_pages, full_zone, take};
     use super::*;
     use crate::page::allocator::PageConfig;
     use crate::page::map::MemoryMap;
-    use crate::page::policy::FragmentationPolicy;
     use crate::page::request::PageRequest;
-    use crate::units::Nanos;
+    use crate::units::{Nanos, Pfn};
+    use Migratetype::Movable;
 
     fn share(pages: u64) -> Share {
         Share { managed: PageCount(pages), low: 13_200, local_cpus: 8, cpus: 16 }
@@ -374,5 +376,73 @@ mod tests {
         assert_eq!(zone.per_cpu[0].high, 2048);
         taken.iter().take(1000).for_each(|&pfn| pages.free(cpu, pfn).expect("it is in use"));
         assert!(pages.zones[1].per_cpu[0].pages <= 440, "{}", pages.zones[1].per_cpu[0].pages);
+    }
+
+    /// A zone whose CPU exchanges 4 pages and keeps fewer than 12.
+    fn small() -> PageAllocator {
+        let mut pages = full_zone(2, FragmentationPolicy::LINUX_4_20);
+        pages.zones[0].per_cpu_bounds = Bounds { batch: 4, least: 12, most: 12 };
+        pages
+    }
+
+    #[test]
+    fn pages_come_back_in_the_order_in_which_they_were_removed_and_the_last_freed_first() {
+        let mut pages = small();
+        free_pages(&mut pages, [0, 2, 4, 6, 8, 10]);
+        let taken = [(); 3].map(|()| take(&mut pages, 0, Movable));
+        assert_eq!(taken, [10, 8, 6].map(|frame| Some(Pfn(frame))));
+        pages.free(cpu(), Pfn(100)).expect("it is in use");
+        let taken = [(); 2].map(|()| take(&mut pages, 0, Movable));
+        assert_eq!(taken, [100, 4].map(|frame| Some(Pfn(frame))));
+        assert_eq!(testing::free_blocks(&pages), "0M0 2M0", "the batch is used up");
+    }
+
+    #[test]
+    fn full_lists_give_back_what_is_oldest_in_turn() {
+        let mut pages = small();
+        pages.set_block_type(Pfn(512), Migratetype::Unmovable).expect("it is whole");
+        for frame in [0, 2, 4, 6, 8, 10, 12, 14, 512, 514, 516] {
+            pages.free(cpu(), Pfn(frame)).expect("it is in use");
+        }
+        assert_eq!(testing::free_blocks(&pages), "");
+        pages.free(cpu(), Pfn(518)).expect("it is in use");
+        assert_eq!(testing::free_blocks(&pages), "0M0 2M0 512U0 514U0");
+    }
+
+    #[test]
+    fn a_page_goes_to_the_list_of_its_pageblocks_type_now() {
+        let mut pages = small();
+        pages.set_block_type(Pfn(0), Migratetype::Reclaimable).expect("it is whole");
+        pages.free(cpu(), Pfn(7)).expect("it is in use");
+        assert_eq!(take(&mut pages, 0, Movable), None);
+        assert_eq!(take(&mut pages, 0, Migratetype::Reclaimable), Some(Pfn(7)));
+    }
+
+    #[test]
+    fn what_a_cpu_may_keep_follows_the_load() {
+        let mut pages = testing::zone(64, FragmentationPolicy::LINUX_7_2);
+        let bounds = Bounds { batch: 4, least: 16, most: 64 };
+        pages.zones[0].per_cpu_bounds = bounds;
+        let kept = |pages: &PageAllocator| pages.zones[0].per_cpu[0].high;
+        let refills: Vec<u32> = (0..6)
+            .map(|_| {
+                let before = pages.per_cpu_pages(ZoneId(0)).0;
+                while pages.per_cpu_pages(ZoneId(0)).0 > 0 {
+                    take(&mut pages, 0, Movable).expect("there is room");
+                }
+                take(&mut pages, 0, Movable).expect("there is room");
+                assert!(before < 64);
+                pages.per_cpu_pages(ZoneId(0)).0 as u32 + 1
+            })
+            .collect();
+        assert_eq!(refills, [4, 8, 16, 32, 36, 40], "twice as many, as far as there is room");
+        assert_eq!(kept(&pages), 40);
+        pages.age_per_cpu();
+        assert_eq!(kept(&pages), 35);
+        pages.nodes[0].kswapd.awake = true;
+        for frame in 0..200 {
+            let _ = pages.free(cpu(), Pfn(frame));
+        }
+        assert!(kept(&pages) <= 16, "where pages are short it falls");
     }
 }

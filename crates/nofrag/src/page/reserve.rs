@@ -57,11 +57,15 @@ impl Zone {
     ) {
         let start = frame & !(BLOCK as FrameIndex - 1);
         let from = core::mem::replace(&mut frames.block_mut(start).migratetype, to);
-        if from == Migratetype::HighAtomic {
-            self.reserved_high_atomic -= BLOCK;
+        match from {
+            Migratetype::HighAtomic => self.reserved_high_atomic -= BLOCK,
+            Migratetype::Cma => self.cma_blocks -= 1,
+            _ => {}
         }
-        if to == Migratetype::HighAtomic {
-            self.reserved_high_atomic += BLOCK;
+        match to {
+            Migratetype::HighAtomic => self.reserved_high_atomic += BLOCK,
+            Migratetype::Cma => self.cma_blocks += 1,
+            _ => {}
         }
         self.cut_out(frames, start);
         if self.is_free_at(frames, start, Order::PAGEBLOCK) {
@@ -147,5 +151,89 @@ impl<E: EventSink> PageAllocator<E> {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::policy::FragmentationPolicy;
+    use super::super::testing::{cpu, free_blocks, free_pages, full_zone, take, take_under, zone};
+    use super::super::walk::AllocFlags;
+    use super::*;
+    use crate::check::Check;
+    use Migratetype::{HighAtomic, Isolate, Movable, Unmovable};
+    use alloc::vec::Vec;
+
+    const STRICT: FragmentationPolicy = FragmentationPolicy::LINUX_6_12;
+    const ATOMIC: u16 = AllocFlags::HIGH_ATOMIC;
+
+    fn reserved(pages: &PageAllocator) -> u64 {
+        pages.zones[0].reserved_high_atomic / BLOCK
+    }
+
+    /// Takes order-1 blocks for requests that may not wait.
+    fn take_atomic(pages: &mut PageAllocator, count: u64) {
+        for _ in 0..count {
+            take_under(pages, 1, Unmovable, ATOMIC).expect("there is enough");
+        }
+        pages.check().expect("the laws hold");
+    }
+
+    #[test]
+    fn a_request_that_may_not_wait_sets_its_pageblock_aside_and_is_served_from_it() {
+        let mut pages = zone(128, STRICT);
+        take_atomic(&mut pages, 1);
+        assert_eq!((reserved(&pages), pages.free_pages(ZoneId(0), HighAtomic).0), (1, 510));
+        take_atomic(&mut pages, 255);
+        assert_eq!((reserved(&pages), pages.free_pages(ZoneId(0), HighAtomic).0), (1, 0));
+        take_atomic(&mut pages, 1);
+        assert_eq!(reserved(&pages), 2);
+    }
+
+    #[test]
+    fn about_a_hundredth_is_set_aside_and_nothing_in_small_zones() {
+        let most = |blocks| {
+            let mut pages = zone(blocks, STRICT);
+            take_atomic(&mut pages, blocks * 200);
+            reserved(&pages)
+        };
+        assert_eq!([64, 99, 100, 128, 256].map(most), [0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn pageblocks_of_the_reserve_are_released_one_by_one() {
+        let mut pages = zone(256, STRICT);
+        take_atomic(&mut pages, 3 * 256);
+        let request = PageRequest::new(Order::ZERO, Movable);
+        let release =
+            |pages: &mut PageAllocator, least| pages.release_high_atomic(cpu(), &request, least);
+        assert!(!release(&mut pages, Least::None), "nothing in it is free");
+        let blocks = pages.pageblocks().filter(|block| block.migratetype == HighAtomic);
+        let starts: Vec<Pfn> = blocks.map(|block| block.frames.start).collect();
+        for start in starts {
+            pages.free(cpu(), start).expect("it is in use");
+        }
+        pages.drain_all();
+        assert!(release(&mut pages, Least::One) && release(&mut pages, Least::One));
+        assert!(!release(&mut pages, Least::One) && release(&mut pages, Least::None));
+        assert_eq!((reserved(&pages), pages.free_pages(ZoneId(0), HighAtomic).0), (0, 0));
+        pages.check().expect("the laws hold");
+    }
+
+    #[test]
+    fn what_is_free_goes_with_its_pageblock_and_comes_back() {
+        let mut pages = full_zone(4, STRICT);
+        free_pages(&mut pages, (0..1024).chain([1024, 1030]));
+        pages.set_block_type(Pfn(600), Isolate).expect("it is whole");
+        assert_eq!(free_blocks(&pages), "0M9 512I9 1024M0 1030M0");
+        assert_eq!(pages.zones().next().map(|zone| zone.free.0), Some(514));
+        assert_eq!(pages.block_type(Pfn(1023)), Some(Isolate));
+        assert_eq!(take(&mut pages, 9, Movable), Some(Pfn(0)));
+        assert_eq!(take(&mut pages, 9, Movable), None, "nobody has isolated memory");
+        pages.free(cpu(), Pfn(0)).expect("it is in use");
+        pages.drain_all();
+        pages.set_block_type(Pfn(600), Movable).expect("it is whole");
+        assert_eq!(free_blocks(&pages), "0M10 1024M0 1030M0");
+        pages.check().expect("the laws hold");
     }
 }

@@ -198,10 +198,13 @@ impl<E: EventSink> PageAllocator<E> {
         zone.lists.relist(&mut self.frames, frame, wanted.migratetype, self.policy.relist);
     }
 
-    /// Gives whole pageblocks the type.
+    /// Gives whole pageblocks the type, but for those of a reserve, which loose lists may hide in the second half.
     fn convert(&mut self, wanted: Wanted, frame: FrameIndex, order: Order) {
-        let to = wanted.migratetype;
-        self.frames.each_block(frame, order, |block, _| block.migratetype = to);
+        self.frames.each_block(frame, order, |block, _| {
+            if block.migratetype.is_mobility() {
+                block.migratetype = wanted.migratetype;
+            }
+        });
         self.move_one(wanted, frame);
     }
 
@@ -242,17 +245,14 @@ impl<E: EventSink> PageAllocator<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::allocator::{MinFree, PageConfig};
-    use super::super::map::{MemoryMap, NodeMap, ZoneKind, ZoneMap};
     use super::super::per_cpu::Bounds;
     use super::super::policy::FragmentationPolicy;
     use super::super::request::PageRequest;
+    use super::super::testing::{cpu, order, take, zone_with};
     use super::super::walk::Walk;
     use super::*;
-    use crate::cpu::{CpuId, CpuSet};
     use crate::units::PageCount;
     use Migratetype::{Movable, Reclaimable, Unmovable};
-    use alloc::vec;
     use alloc::vec::Vec;
     use core::cell::RefCell;
 
@@ -276,36 +276,8 @@ mod tests {
         }
     }
 
-    fn cpu() -> CpuId {
-        CpuSet::first(1).expect("there is memory").by_rank(0).expect("it has one CPU")
-    }
-
-    fn order(number: u8) -> Order {
-        Order::new(number).expect("a test names orders")
-    }
-
-    /// One zone of so many pageblocks, all free, that groups pages by type however small it is.
     fn zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocator<Log> {
-        let zones = vec![ZoneMap::new(ZoneKind::Normal, Pfn(0), PageCount(blocks * 512))];
-        let map = MemoryMap::new(vec![NodeMap { cpus: vec![0], zones }], &[]);
-        let map = map.expect("one zone is a machine");
-        let config = PageConfig { min_free: MinFree::Pages(0), ..PageConfig::new(map, policy) };
-        let mut pages = PageAllocator::with_events(&config, Log::default());
-        let zone = &mut pages.as_mut().expect("there is memory").zones[0];
-        zone.grouping = fallback::Grouping::ByType;
-        pages.expect("there is memory")
-    }
-
-    /// Takes a block whatever the watermarks say.
-    fn take(pages: &mut PageAllocator<Log>, number: u8, migratetype: Migratetype) -> Option<Pfn> {
-        let request = PageRequest::new(order(number), migratetype);
-        match pages.walk(cpu(), &request, AllocFlags::NO_WATERMARKS) {
-            Walk::Page(pfn) => {
-                pages.handed_out(pfn, &request);
-                Some(pfn)
-            }
-            _ => None,
-        }
+        zone_with(blocks, policy, Log::default())
     }
 
     /// Two pageblocks in use by `kind`, the second all in blocks of order `size`, of which each `nth` is then freed.

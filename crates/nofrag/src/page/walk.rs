@@ -96,7 +96,7 @@ pub(super) enum Walk {
     Exhausted,
     /// No zone had it, and the request shall wait for kswapd before it mixes types (patch 5): on this zone, its first.
     Spared(ZoneId),
-    /// No zone may serve the request.
+    /// No zone may serve the request, or it names a type that only pageblocks have.
     NoZone,
 }
 
@@ -148,6 +148,9 @@ impl<E: EventSink> PageAllocator<E> {
     /// and locality is worth more, or because no zone can keep it. `EveryRequest` keeps it; only the slow path gives it
     /// up.
     pub(super) fn walk(&mut self, cpu: CpuId, request: &PageRequest, flags: AllocFlags) -> Walk {
+        if !request.migratetype.is_mobility() {
+            return Walk::NoZone;
+        }
         let mut flags = flags;
         loop {
             let ended = self.pass(cpu, request, flags);
@@ -177,7 +180,7 @@ impl<E: EventSink> PageAllocator<E> {
     fn pass(&mut self, cpu: CpuId, request: &PageRequest, flags: AllocFlags) -> Pass {
         let home = self.home(cpu, request).index();
         let stays = self.may_give_up_spread(flags) || flags.has(AllocFlags::FRAGMENT_STALL);
-        let mut first = None;
+        let (mut first, mut left) = (None, false);
         for index in 0..self.nodes.get(home).map_or(0, |node| node.zonelist.of(request).len()) {
             let id = self.nodes[home].zonelist.of(request)[index];
             let zone = &self.zones[id.index()];
@@ -185,10 +188,10 @@ impl<E: EventSink> PageAllocator<E> {
                 continue;
             }
             if flags.has(AllocFlags::SKIP_AWAKE) && self.nodes[zone.node.index()].kswapd.awake {
-                first.get_or_insert(zone.node);
+                left = true;
                 continue;
             }
-            if *first.get_or_insert(zone.node) != zone.node && stays {
+            if *first.get_or_insert(zone.node) != zone.node && stays && !left {
                 return Pass::LeftNode;
             }
             if !zone.admits(request.order, request.zone, flags, self.policy.fixes) {
@@ -202,13 +205,21 @@ impl<E: EventSink> PageAllocator<E> {
                 return Pass::Block(frame);
             }
         }
-        if first.is_some() { Pass::Exhausted } else { Pass::NoZone }
+        if first.is_some() || left { Pass::Exhausted } else { Pass::NoZone }
+    }
+
+    /// Whether the CPU's list may hold blocks of CMA, which the request must not have: they lie among the movable ones.
+    fn may_meet_cma(&self, wanted: Wanted) -> bool {
+        self.zones[wanted.zone.index()].cma_blocks > 0
+            && wanted.migratetype == Migratetype::Movable
+            && !wanted.flags.has(AllocFlags::CMA)
     }
 
     /// Takes a block from a zone: from the CPU's lists if they hold such blocks, else from the zone's (`rmqueue`).
     fn take(&mut self, cpu: CpuId, wanted: Wanted) -> Taken {
         let reserve = wanted.flags.has(AllocFlags::HIGH_ATOMIC) && wanted.order > Order::ZERO;
         if !reserve
+            && !self.may_meet_cma(wanted)
             && let Some(slot) = Slot::of(wanted.order, wanted.migratetype, self.policy.per_cpu)
         {
             return self.take_cached(cpu, wanted, slot);
@@ -228,5 +239,118 @@ impl<E: EventSink> PageAllocator<E> {
             }
             _ => taken,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::{MemoryMap, NodeMap, ZoneMap};
+    use super::super::policy::FragmentationPolicy;
+    use super::super::testing::{self, cpu};
+    use super::super::{MinFree, PageConfig, ZoneKind};
+    use super::*;
+    use crate::units::PageCount;
+    use Migratetype::{Movable, Reclaimable};
+    use alloc::vec;
+
+    /// A node with DMA32 of 16 pageblocks and Normal of 8, and another with Normal of 8. In node 0's Normal only pages
+    /// of reclaimable pageblocks are free.
+    fn machine(policy: FragmentationPolicy, nodes: usize) -> PageAllocator {
+        let zone = |kind, start: u64, blocks: u64| {
+            ZoneMap::new(kind, Pfn(start * 512), PageCount(blocks * 512))
+        };
+        let near = vec![zone(ZoneKind::Dma32, 0, 16), zone(ZoneKind::Normal, 16, 8)];
+        let far = vec![zone(ZoneKind::Normal, 24, 8)];
+        let map = [(vec![0], near), (vec![1], far)].map(|(cpus, zones)| NodeMap { cpus, zones });
+        let map = MemoryMap::new(map.into_iter().take(nodes).collect(), &[]).expect("a machine");
+        let config = PageConfig { min_free: MinFree::Pages(0), ..PageConfig::new(map, policy) };
+        let mut pages = PageAllocator::new(&config).expect("there is memory");
+        for zone in &mut pages.zones {
+            zone.reserve = [0; ZoneKind::COUNT];
+            zone.grouping = super::super::fallback::Grouping::ByType;
+        }
+        for frame in 16 * 512..24 * 512 {
+            pages.alloc_at(cpu(), Pfn(frame), Order::ZERO).expect("all is free");
+        }
+        for block in 16..24 {
+            pages.set_block_type(Pfn(block * 512), Reclaimable).expect("it is whole");
+            for frame in (0..512).step_by(2) {
+                pages.free(cpu(), Pfn(block * 512 + frame)).expect("it is in use");
+            }
+        }
+        pages.drain_all();
+        pages
+    }
+
+    /// Where a movable page comes from: the zone's number, events, and passes without the flag.
+    fn served(pages: &mut PageAllocator) -> (usize, u64, u64) {
+        let request = PageRequest::user(Order::ZERO);
+        let pfn = pages.alloc(crate::units::Nanos(0), cpu(), request).expect("there is memory");
+        let frame = pages.frames.index(pfn).expect("it was handed out");
+        let counted = pages.counters();
+        (pages.zone_of(frame).index(), counted.events(), counted.spread_given_up)
+    }
+
+    /// The batch of a refill, each of whose pages is an event.
+    const BATCH: u64 = 1;
+
+    #[test]
+    fn a_request_looks_in_the_zone_below_before_it_mixes_types() {
+        let check = |policy, is| assert_eq!(served(&mut machine(policy, 1)), is);
+        check(FragmentationPolicy::LINUX_4_20, (1, BATCH, 0));
+        check(FragmentationPolicy::PATCH_1, (0, 0, 0));
+        check(FragmentationPolicy::PATCHES_1_5, (0, 0, 0));
+        check(FragmentationPolicy::LINUX_5_0, (1, BATCH, 0));
+        check(FragmentationPolicy::LINUX_5_3, (0, 0, 0));
+    }
+
+    #[test]
+    fn where_the_zone_below_has_too_little_the_flag_is_given_up_once() {
+        let mut pages = machine(FragmentationPolicy::PATCH_1, 1);
+        pages.zones[0].marks.low = 1 << 30;
+        assert_eq!(served(&mut pages), (1, BATCH, 1));
+    }
+
+    #[test]
+    fn locality_is_worth_more_than_unmixed_types() {
+        let mut pages = machine(FragmentationPolicy::PATCH_1, 2);
+        assert_eq!(served(&mut pages), (0, 0, 0));
+        pages.zones[0].marks.low = 1 << 30;
+        assert_eq!(served(&mut pages), (1, BATCH, 1));
+        let mut pages = machine(FragmentationPolicy::LINUX_7_2_DEFRAG, 2);
+        pages.zones[0].marks.low = 1 << 30;
+        assert_eq!(served(&mut pages), (2, 0, 0), "in defrag mode it is not");
+    }
+
+    #[test]
+    fn nodes_that_reclaim_come_last() {
+        let mut pages = machine(FragmentationPolicy::LINUX_7_2, 2);
+        let take = |pages: &mut PageAllocator| served(pages).0;
+        assert_eq!(take(&mut pages), 0);
+        pages.nodes[0].kswapd.awake = true;
+        assert_eq!(take(&mut pages), 2);
+        pages.zones[2].marks.low = 1 << 30;
+        assert_eq!(take(&mut pages), 0, "if nobody else has any");
+    }
+
+    #[test]
+    fn who_must_not_borrow_gets_no_page_of_cma() {
+        let mut pages = testing::full_zone(2, FragmentationPolicy::LINUX_7_2);
+        pages.set_block_type(Pfn(0), Migratetype::Cma).expect("it is whole");
+        pages.free(cpu(), Pfn(3)).expect("it is in use");
+        let mut take = |bits| testing::take_under(&mut pages, 0, Movable, bits);
+        assert_eq!([take(0), take(AllocFlags::CMA)], [None, Some(Pfn(3))]);
+        pages.free(cpu(), Pfn(3)).expect("it is in use");
+        pages.drain_all();
+        let mut take = |bits| testing::take_under(&mut pages, 0, Movable, bits);
+        assert_eq!([take(0), take(AllocFlags::CMA)], [None, Some(Pfn(3))]);
+        assert_eq!(pages.counters().mistyped, [0; Migratetype::COUNT]);
+    }
+
+    #[test]
+    fn types_that_only_pageblocks_have_cannot_be_asked_for() {
+        let mut pages = testing::zone(2, FragmentationPolicy::LINUX_7_2);
+        pages.set_block_type(Pfn(0), Migratetype::Isolate).expect("it is whole");
+        assert_eq!(testing::take(&mut pages, 0, Migratetype::Isolate), None);
     }
 }

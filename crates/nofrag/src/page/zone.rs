@@ -59,6 +59,8 @@ pub(super) struct Zone {
     pub(super) reserve: [u64; ZoneKind::COUNT],
     /// Pages in HIGHATOMIC blocks.
     pub(super) reserved_high_atomic: u64,
+    /// Pageblocks of contiguous device memory.
+    pub(super) cma_blocks: u32,
     /// Whether pages are grouped by type at all.
     pub(super) grouping: Grouping,
     /// Whether requests that prefer the zone may look in the one below before they mix types.
@@ -225,5 +227,103 @@ impl Zone {
             }
         }
         pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::allocator::PageAllocator;
+    use super::super::policy::FragmentationPolicy;
+    use super::super::testing::{cpu, free_blocks, free_pages, full_zone, take, zone};
+    use super::*;
+    use crate::check::Check;
+    use crate::units::Pfn;
+    use Migratetype::{HighAtomic, Movable, Reclaimable, Unmovable};
+
+    const LOOSE: FragmentationPolicy = FragmentationPolicy::LINUX_4_20;
+    const STRICT: FragmentationPolicy = FragmentationPolicy::LINUX_6_12;
+
+    #[test]
+    fn an_order_10_range_freed_in_any_order_is_one_block() {
+        for step in [1, 3, 511, 1023] {
+            let mut pages = full_zone(2, LOOSE);
+            free_pages(&mut pages, (0..1024).map(|nth| nth * step % 1024));
+            assert_eq!(free_blocks(&pages), "0M10", "step {step}");
+        }
+    }
+
+    #[test]
+    fn one_page_of_a_block_leaves_one_of_each_order() {
+        let mut pages = zone(2, STRICT);
+        pages.zones[0].per_cpu_bounds.batch = 1;
+        assert_eq!(take(&mut pages, 0, Movable), Some(Pfn(0)));
+        let left = "1M0 2M1 4M2 8M3 16M4 32M5 64M6 128M7 256M8 512M9";
+        assert_eq!(free_blocks(&pages), left);
+    }
+
+    /// Frees single pages, and says in which order they would be taken.
+    #[track_caller]
+    fn check_order(frames: &[u64], taken: &[u64]) {
+        let mut pages = full_zone(2, LOOSE);
+        free_pages(&mut pages, frames.iter().copied());
+        pages.zones[0].per_cpu_bounds.batch = 1;
+        for &frame in taken {
+            assert_eq!(take(&mut pages, 0, Movable), Some(Pfn(frame)), "{frames:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_whose_block_may_soon_be_whole_is_taken_last() {
+        check_order(&[8, 4], &[4, 8]);
+        check_order(&[8, 2, 3, 4, 0], &[4, 8, 0]); // 2 and 3 are free, so 0 waits for 1
+        check_order(&[8, 2, 4, 0], &[0, 4, 2]);
+    }
+
+    /// Two pageblocks of these types; the second is freed after the first.
+    fn freed(policy: FragmentationPolicy, types: [Migratetype; 2]) -> PageAllocator {
+        let mut pages = zone(2, policy);
+        for (half, kind) in [0, 512].map(Pfn).into_iter().zip(types) {
+            pages.alloc_at(cpu(), half, Order::PAGEBLOCK).expect("all is free");
+            pages.set_block_type(half, kind).expect("it is whole");
+        }
+        for half in [0, 512].map(Pfn) {
+            pages.free(cpu(), half).expect("it is in use");
+        }
+        pages.drain_all();
+        pages
+    }
+
+    #[test]
+    fn pageblocks_of_different_types_merge_and_strict_lists_give_them_one() {
+        let types = [Unmovable, Reclaimable];
+        let after = |policy| {
+            let pages = freed(policy, types);
+            pages.check().expect("the laws hold");
+            (free_blocks(&pages), [0, 512].map(|at| pages.frames.block(at).migratetype))
+        };
+        assert_eq!(after(LOOSE), ("0R10".into(), types));
+        let (free, types) = after(STRICT);
+        assert!(types[0] == types[1], "one type for both: {types:?}");
+        assert_eq!(free, alloc::format!("0{}10", &types[0].name()[..1]));
+    }
+
+    #[test]
+    fn a_reserve_stays_apart() {
+        for policy in [LOOSE, STRICT] {
+            assert_eq!(free_blocks(&freed(policy, [HighAtomic, Movable])), "0H9 512M9");
+        }
+    }
+
+    #[test]
+    fn a_block_of_two_pageblocks_is_freed_by_pageblock_under_strict_lists() {
+        let after = |policy| {
+            let mut pages = zone(2, policy);
+            pages.alloc_at(cpu(), Pfn(0), Order::MAX).expect("all is free");
+            pages.set_block_type(Pfn(512), HighAtomic).expect("it is whole");
+            pages.free(cpu(), Pfn(0)).expect("it is in use");
+            free_blocks(&pages)
+        };
+        assert_eq!(after(STRICT), "0M9 512H9");
+        assert_eq!(after(LOOSE), "0M10", "the first pageblock decides");
     }
 }
