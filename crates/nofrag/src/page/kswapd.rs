@@ -13,11 +13,16 @@
 //! A node whose runs brought nothing sixteen times in a row is *hopeless*: it is left to callers until one of them
 //! reclaims something.
 //!
-//! One pass of Linux is one call here only if the budget of the step allows it; otherwise it is cut into several. A
-//! pass asks for no more than the share of memory that its priority may look at, so that an owner that ignores the
-//! priority does not reclaim the whole distance to the marks at once.
+//! Source: spec/pages.md §3.4, §3.5, §5.2, §13. Where this differs from it, or says more than it:
 //!
-//! Source: spec/pages.md §3.4, §3.5, §5.2, §13.
+//! * A pass is cut into as many calls of the owner as the budget of the steps makes of it. It asks for no more than the
+//!   share of memory that its priority may look at, so that an owner that ignores the priority does not reclaim the
+//!   whole distance to the marks at once. It ends early when the owner gives less than it was asked for.
+//! * The marks are compared as for a request: free pages less what is kept from the highest zone must be above the
+//!   mark, not equal to it.
+//! * It sleeps at once. Linux dozes for a tenth of a second first, and looks again.
+//! * Waiters of patch 5 also go on when it falls asleep, as there is nothing left to wait for.
+//! * What makes a hopeless node hopeful again is a page reclaimed by anybody.
 
 use super::allocator::PageAllocator;
 use super::compaction::{gap, whole_block_pages};
@@ -452,4 +457,82 @@ fn reclaim<E: EventSink>(
         pages.nodes[node.index()].kswapd.failures = 0;
     }
     came
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted = Wanted { order: Order::PAGEBLOCK, highest: ZoneKind::Normal };
+
+    fn run(boost: u64) -> Run {
+        let mut noted = Boosts::default();
+        noted.0[ZoneKind::Normal.index()] = boost;
+        Run::new(WANTED, noted)
+    }
+
+    /// How a run stands after passes that brought so many pages each: what is left of the boost, the priority, the
+    /// order, and whether it has ended.
+    fn after(mut run: Run, passes: &[u64]) -> (u64, u8, u8, bool) {
+        let mut ended = None;
+        for &pages in passes {
+            assert_eq!(ended, None, "a run that has ended makes no passes");
+            let came = Reclaimed { pages, scanned: pages };
+            ended = run.after(&Pass { target: 1_000, left: 0, came }, 1_024);
+        }
+        (run.boost, run.priority, run.order.get(), ended.is_some())
+    }
+
+    #[test]
+    fn a_run_ends_when_the_node_is_balanced_and_nothing_is_left_of_the_boost() {
+        assert_eq!(run(0).turn(true), Turn::End);
+        assert_eq!(run(0).turn(false), Turn::Pass);
+        assert_eq!(run(512).turn(true), Turn::Pass);
+        assert_eq!(run(512).turn(false), Turn::StartOrdinary);
+    }
+
+    #[test]
+    fn each_pass_works_off_a_part_of_the_boost() {
+        assert_eq!(after(run(1_024), &[500]), (524, 11, 9, false));
+        assert_eq!(after(run(1_024), &[500, 500]), (24, 10, 9, false));
+        assert_eq!(after(run(1_024), &[500, 600]), (0, 10, 0, false));
+    }
+
+    #[test]
+    fn a_boosted_run_looks_no_harder_than_priority_10() {
+        assert_eq!(after(run(1_024), &[1, 1, 1, 1, 1]), (1_019, 10, 9, false));
+        assert_eq!(after(run(0), &[1, 1, 1, 1, 1]), (0, 7, 9, false));
+    }
+
+    #[test]
+    fn a_boosted_pass_that_brings_nothing_ends_the_run() {
+        assert_eq!(after(run(1_024), &[0]), (1_024, 12, 9, true));
+        assert_eq!(after(run(1_024), &[100, 0]), (924, 11, 9, true));
+    }
+
+    #[test]
+    fn an_ordinary_run_ends_below_priority_1() {
+        assert_eq!(after(run(0), &[0; 11]), (0, 1, 9, false));
+        assert_eq!(after(run(0), &[0; 12]), (0, 0, 9, true));
+    }
+
+    #[test]
+    fn who_has_looked_at_enough_need_not_look_harder() {
+        assert_eq!(after(run(0), &[1_000]), (0, 12, 9, false));
+    }
+
+    #[test]
+    fn single_pages_do_once_a_compaction_can_begin() {
+        assert_eq!(after(run(0), &[1_000, 23]), (0, 11, 9, false));
+        assert_eq!(after(run(0), &[1_000, 24]), (0, 11, 0, false));
+    }
+
+    #[test]
+    fn a_boosted_run_must_not_write_or_swap() {
+        let scope = |run: Run, fixes| run.scope(fixes);
+        assert_eq!(scope(run(0), Fixes::NONE), ReclaimScope::ALL);
+        let careful = ReclaimScope { write: false, swap: false, slab: false };
+        assert_eq!(scope(run(1), Fixes::NONE), careful);
+        assert_eq!(scope(run(1), Fixes::SLAB_SHRINKS), ReclaimScope { slab: true, ..careful });
+    }
 }

@@ -14,7 +14,18 @@
 //! because others may be taking what it freed. Here the owner may also be wrong, so a request ends when what it was
 //! told has been reclaimed for it amounts to all memory twice.
 //!
-//! Source: spec/pages.md §2.11, §3.5, §5.2.
+//! Where this differs from its source, spec/pages.md §2.11, §3.5 and §5.2, or says more than it:
+//!
+//! * The kernel guesses, from what could be reclaimed, whether another round can help. The allocator does not know what
+//!   could be, so rounds without progress decide alone.
+//! * Per-CPU lists are drained, and a HIGHATOMIC block is given back, only after a batch was reclaimed and did not
+//!   help; without progress the reserve goes at the end, block by block.
+//! * Defrag mode mixes types "before OOM": for requests that would have something killed, or have asked to be spared
+//!   that by `RETRY_MAYFAIL` or `THIS_NODE`. Requests that end earlier, because they are costly or are not to be
+//!   retried, fail without mixing.
+//! * Nothing is killed: [`Ended::OutOfMemory`] is an answer. Requests that Linux kills nobody for end as
+//!   [`Ended::GaveUp`].
+//! * A huge page that may come from other nodes (`NO_RETRY` alone) gets one round of reclaim after its compaction.
 
 use super::compaction::{Compacted, Priority};
 use super::migratetype::Migratetype;
