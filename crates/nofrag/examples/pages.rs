@@ -17,7 +17,7 @@ use nofrag::cpu::CpuId;
 use nofrag::page::{
     FragmentationPolicy, Kcompactd, Kswapd, MemoryMap, Migrate, Migratetype, NodeId, PageAllocator,
     PageBudget, PageConfig, PageCounters, PageRequest, Reclaim, ReclaimRequest, Reclaimed,
-    RequestFlags, ZoneKind,
+    RequestFlags,
 };
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 use std::collections::VecDeque;

@@ -254,13 +254,15 @@ fn can_spread(zone: &Zone, zones: &[Zone], nodes: usize) -> bool {
 fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone {
     let sum = |ranges: &[PfnRange]| ranges.iter().map(|range| range.pages.get()).sum::<u64>();
     let present = map.span.pages.get() - sum(&map.holes);
-    let start = frames.index(map.span.start).unwrap_or(0); // without frames, anywhere
+    let index = |pfn| frames.index(pfn).expect("frames with memory are known");
+    let start = map.present().next().map_or(0, |first| index(first.start));
+    let end = map.present().last().map_or(0, |last| index(last.start) + last.pages.get() as u32);
     Zone {
         id,
         node,
         kind: map.kind,
         start,
-        end: start + map.span.pages.get() as FrameIndex,
+        end,
         present: PageCount(present),
         managed: PageCount(present - sum(&map.reserved)),
         lists: FreeLists::new(),

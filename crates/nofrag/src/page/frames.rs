@@ -119,7 +119,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// The frames of `map`, all absent. Spans are rounded outwards to blocks of the largest order.
+    /// The frames of `map`, all absent.
     pub(super) fn new(map: &MemoryMap) -> Result<Frames, TryReserveError> {
         let spans = rounded_spans(map)?;
         let count: u64 = spans.iter().map(|span| span.range.pages.0).sum();
@@ -153,7 +153,7 @@ impl Frames {
         self.tags.len()
     }
 
-    /// The index of a frame; `None` outside every span. O(spans), which are few.
+    /// The index of a frame; `None` outside every span. O(spans), which are few: one for each large hole.
     pub(super) fn index(&self, pfn: Pfn) -> Option<FrameIndex> {
         let span = self.spans.iter().find(|span| span.range.has(pfn))?;
         Some(span.first + (pfn.0 - span.range.start.0) as FrameIndex)
@@ -264,14 +264,15 @@ fn fill<T: Clone>(list: &mut Vec<T>, count: usize, value: T) -> Result<(), TryRe
     Ok(())
 }
 
-/// The spans of all zones, rounded outwards to the largest order, in ascending order and joined where they meet.
+/// Where there is memory, rounded outwards to the largest order, in ascending order and joined where that meets. Holes
+/// that are larger cost nothing.
 fn rounded_spans(map: &MemoryMap) -> Result<Vec<FrameSpan>, TryReserveError> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for zone in map.nodes().iter().flat_map(|node| &node.zones) {
-        if zone.span.pages.0 > 0 {
+        for run in zone.present() {
             let mask = Order::MAX.pages() - 1;
             ranges.try_reserve(1)?;
-            ranges.push((zone.span.start.0 & !mask, (zone.span.end().0 + mask) & !mask));
+            ranges.push((run.start.0 & !mask, (run.end().0 + mask) & !mask));
         }
     }
     ranges.sort_unstable();

@@ -150,8 +150,20 @@ impl ZoneMap {
     /// The runs of frames that the allocator hands out, in ascending order, as far apart as they can be. Holes and
     /// reservations must be in order, as those of a [`MemoryMap`] are.
     pub(super) fn managed(&self) -> impl Iterator<Item = PfnRange> + '_ {
+        self.runs(&self.holes, &self.reserved)
+    }
+
+    /// The same with the reserved ones: where there is memory.
+    pub(super) fn present(&self) -> impl Iterator<Item = PfnRange> + '_ {
+        self.runs(&self.holes, &[])
+    }
+
+    fn runs<'a>(
+        &'a self,
+        mut holes: &'a [PfnRange],
+        mut reserved: &'a [PfnRange],
+    ) -> impl Iterator<Item = PfnRange> + 'a {
         let mut at = self.span.start;
-        let (mut holes, mut reserved) = (self.holes.as_slice(), self.reserved.as_slice());
         core::iter::from_fn(move || {
             while at < self.span.end() {
                 let cut = match (holes.first(), reserved.first()) {
@@ -307,8 +319,10 @@ fn check_spans(nodes: &[NodeMap]) -> Result<(), MapError> {
         if pages.get() > 0 {
             spans.try_reserve(1)?;
             spans.push(zone.span);
-            // A span is rounded outwards to blocks, so that it may need up to two more of them.
-            frames = frames.saturating_add(pages.get()).saturating_add(2 * block);
+        }
+        // Runs of memory are rounded outwards to blocks, so that each may need up to two more of them.
+        for run in zone.present() {
+            frames = frames.saturating_add(run.pages.get()).saturating_add(2 * block);
         }
     }
     if frames > u64::from(u32::MAX) {

@@ -75,7 +75,7 @@ pub(super) struct Zone {
 }
 
 impl Zone {
-    /// Whether the frame lies in the zone's span.
+    /// Whether the frame lies between the zone's first and its last.
     pub(super) fn has(&self, frame: FrameIndex) -> bool {
         self.start <= frame && frame < self.end
     }

@@ -75,6 +75,7 @@ impl<E: EventSink> Bench<E> {
         self.pages.drain_all();
     }
 
+    #[expect(clippy::result_large_err, reason = "as the function that it calls")]
     pub(crate) fn alloc(&mut self, request: PageRequest) -> Result<Pfn, Attempt> {
         self.pages.alloc(Nanos(0), self.cpu, request)
     }

@@ -269,3 +269,21 @@ fn settings_that_are_refused() {
     pages.set_watermark_scale_factor(10).unwrap();
     assert_ne!(marks(&pages), before);
 }
+
+#[test]
+fn large_holes_cost_nothing() {
+    let holes = vec![range(100, 3000), range(5000, 1 << 40)];
+    let plain = zone(ZoneKind::Normal, 100, (1 << 40) + 6900);
+    let map = MemoryMap::new(vec![node(&[0], &[ZoneMap { holes, ..plain }])], &[]).unwrap();
+    let cpus: Vec<_> = map.cpus().iter().collect();
+    let mut pages = check_zones(map, &[(ZoneKind::Normal, 3900, 3900)]);
+    assert!(pages.metadata_bytes() < 1 << 17, "{}", pages.metadata_bytes());
+    let state = |frame| pages.frame(Pfn(frame)).is_some();
+    let edges = [3099, 3100, 4999, 5000, (1 << 40) + 4999, (1 << 40) + 5000, (1 << 40) + 6999];
+    assert_eq!(edges.map(state), [false, true, true, false, false, true, true]);
+    assert!(check_round(&mut pages, &cpus) > 3000);
+
+    let pc = MemoryMap::pc(PageCount(4 * GIB), 8).unwrap();
+    let per_frame = allocator(pc).metadata_bytes() as f64 / (4 * GIB) as f64;
+    assert!(per_frame < 12.0, "{per_frame}");
+}
