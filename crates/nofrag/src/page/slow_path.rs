@@ -372,7 +372,8 @@ impl SlowPath {
             self.left = self.left.saturating_sub(self.freed.max(BATCH));
         }
         // Single pages do not help a costly request, so they are no progress for it.
-        self.barren = if progress && !self.is_costly() { 0 } else { self.barren + 1 };
+        let barren = self.barren.saturating_add(1);
+        self.barren = if progress && !self.is_costly() { 0 } else { barren };
         if self.barren > BARREN_ROUNDS || self.left == 0 {
             return false;
         }
@@ -671,6 +672,26 @@ mod tests {
         policy.fixes = Fixes::ALL.without(Fixes::DEFRAG_ATOMIC);
         check(atomic, &policy, 0, "wwN");
         check(atomic.flags(RequestFlags::HIGH), &defrag(), 0, "wwN");
+    }
+
+    #[test]
+    fn a_large_reserve_is_given_back_block_by_block() {
+        let mut path = SlowPath::new(PageRequest::user(Order::ZERO), &VANILLA, 1 << 20, false);
+        let mut released = 0;
+        loop {
+            let seen = match path.next(Seen::Begin) {
+                Try::ReleaseReserve => Seen::Released(true),
+                Try::Fail(_) => break,
+                _ => continue,
+            };
+            released += 1;
+            path.next(seen);
+        }
+        assert_eq!(
+            released,
+            (2 << 20) / 512 + 1,
+            "the bound on rounds; the last answer is not used"
+        );
     }
 
     #[test]
