@@ -75,7 +75,7 @@ fn address_spaces_hold() {
 
 #[test]
 fn page_frames_hold() {
-    drive(pages::run, noise, 3_000);
+    drive(pages::run, noise, 1_500);
 }
 
 #[test]

@@ -1,0 +1,516 @@
+//! Random requests for page frames on small machines, under each preset, with an owner that fails in every way that it
+//! may: it frees nothing, or frees pages that it was not asked for, refuses to move, gives pages back while they are
+//! being moved, and reports what nobody asked it about. kswapd and kcompactd run in between.
+//!
+//! The book of what is held is a map; two blocks never share a frame, only what may be moved is asked to move, and in
+//! the end all that is managed is free.
+
+use std::collections::BTreeMap;
+
+use nofrag::check::Check;
+use nofrag::cpu::CpuId;
+use nofrag::page::{
+    Attempt, FailureReason, FragmentationPolicy, FreeError, Kcompactd, Kswapd, MemoryMap, Migrate,
+    Migratetype, MinFree, MoveResults, Moves, Next, NodeId, NodeMap, NodeMask, Outcome,
+    PageAllocator, PageBudget, PageConfig, PageRequest, PfnRange, Reclaim, ReclaimRequest,
+    Reclaimed, RequestFlags, ZoneKind, ZoneMap,
+};
+use nofrag::units::{Nanos, Order, PageCount, Pfn};
+
+/// So many steps of one input are run.
+const MOST_STEPS: usize = 300;
+
+/// An attempt that is asked so often, by an owner that has become honest and has nothing to give, has to end.
+const MOST_ADVANCES: usize = 3_000;
+
+/// Runs the requests in `data` on the preset and the machine that its first bytes choose; panics when a promise is
+/// broken.
+pub fn run(data: &[u8]) {
+    let [preset, shape, min_free, rest @ ..] = data else { return };
+    let presets = FragmentationPolicy::PRESETS;
+    let policy = presets[usize::from(*preset) % presets.len()].policy;
+    let map = machine(*shape);
+    let config = PageConfig {
+        min_free: MinFree::Pages(u64::from(*min_free)),
+        ..PageConfig::new(map.clone(), policy)
+    };
+    let pages = PageAllocator::new(&config).expect("the map is sound");
+    let mut world = World::new(map, pages, rest);
+    for _ in 0..MOST_STEPS {
+        let Some(kind) = world.owner.bytes.next() else { break };
+        world.step(kind);
+        world.check();
+    }
+    world.end();
+}
+
+fn zone(kind: ZoneKind, start: u64, pages: u64) -> ZoneMap {
+    ZoneMap::new(kind, Pfn(start), PageCount(pages))
+}
+
+fn machine(shape: u8) -> MemoryMap {
+    use ZoneKind::{Dma32, Movable, Normal};
+    let range = |start, pages| PfnRange { start: Pfn(start), pages: PageCount(pages) };
+    let holed = ZoneMap {
+        holes: vec![range(1700, 300), range(2900, 7)],
+        reserved: vec![range(1024, 3), range(4000, 96)],
+        ..zone(Normal, 1024, 3900)
+    };
+    let node =
+        |cpus: &[u32], zones: &[ZoneMap]| NodeMap { cpus: cpus.to_vec(), zones: zones.to_vec() };
+    let nodes = match shape % 6 {
+        0 => vec![node(&[0, 1], &[zone(Normal, 0, 4096)])],
+        1 => vec![node(&[0, 1], &[zone(Dma32, 1024, 2048), zone(Normal, 3072, 2048)])],
+        2 => vec![
+            node(&[0], &[zone(Dma32, 0, 1024), zone(Normal, 1024, 1536)]),
+            node(&[7], &[zone(Normal, 2560, 1536)]),
+        ],
+        3 => vec![node(&[3], &[holed])],
+        4 => vec![node(&[0, 2], &[zone(Normal, 300, 1100), zone(Movable, 1400, 1900)])],
+        _ => vec![
+            node(&[0], &[]),
+            node(&[], &[zone(Normal, 5, 700)]),
+            node(&[1], &[zone(Normal, 705, 3000)]),
+        ],
+    };
+    MemoryMap::new(nodes, &[]).expect("the map is sound")
+}
+
+/// A block that the owner holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    order: Order,
+    movable: bool,
+}
+
+/// The rest of the input; zeros behind its end where something must be decided.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next().unwrap_or(0)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (usize::from(self.byte()) | usize::from(self.byte()) << 8) % bound.max(1)
+    }
+}
+
+struct Owner<'a> {
+    held: BTreeMap<u64, Held>,
+    /// First frames of blocks on their way, by the frames that they leave.
+    leaving: BTreeMap<u64, u64>,
+    cpus: Vec<CpuId>,
+    bytes: Bytes<'a>,
+    /// From now on it does what it is asked for, as well as it can.
+    honest: bool,
+}
+
+impl Owner<'_> {
+    fn hold(&mut self, pfn: Pfn, held: Held) {
+        let end = pfn.0 + held.order.pages();
+        let before = self.held.range(..end).next_back();
+        let free = before.is_none_or(|(start, held)| start + held.order.pages() <= pfn.0);
+        assert!(free, "{pfn:?} was handed out while {before:?} is held");
+        assert!(pfn.0.is_multiple_of(held.order.pages()), "{pfn:?} of {held:?} is not aligned");
+        self.held.insert(pfn.0, held);
+    }
+
+    fn any(&mut self) -> Option<u64> {
+        let which = self.bytes.below(self.held.len());
+        self.held.keys().copied().nth(which)
+    }
+
+    fn cpu(&mut self) -> CpuId {
+        self.cpus[usize::from(self.bytes.byte()) % self.cpus.len()]
+    }
+
+    fn free(&mut self, pages: &mut PageAllocator, pfn: u64) {
+        let cpu = self.cpu();
+        let held = self.held.remove(&pfn).expect("it is held");
+        self.leaving.remove(&pfn);
+        assert_eq!(pages.free(cpu, Pfn(pfn)), Ok(()), "{held:?}");
+    }
+
+    /// Whether a block may be moved now, and what it becomes.
+    fn relocate(&mut self, from: Pfn, to: Pfn) {
+        let held = self.held.remove(&from.0).expect("what moves is held");
+        self.hold(to, held);
+    }
+
+    fn check_move(&self, from: Pfn, to: Pfn, order: Order) {
+        let held = self.held.get(&from.0);
+        let held = held.unwrap_or_else(|| panic!("{from:?} shall move and is not held"));
+        assert!(held.movable && held.order == order, "{held:?} shall move as {order}");
+        let end = to.0 + order.pages();
+        let before = self.held.range(..end).next_back();
+        let free = before.is_none_or(|(start, held)| start + held.order.pages() <= to.0);
+        assert!(free, "{from:?} shall move to {to:?}, where {before:?} is");
+    }
+}
+
+impl Reclaim for Owner<'_> {
+    fn reclaim(&mut self, pages: &mut PageAllocator, wanted: ReclaimRequest) -> Reclaimed {
+        assert!(wanted.priority <= 12, "{wanted:?}");
+        let mood = if self.honest { 0 } else { self.bytes.byte() };
+        let most = match mood % 4 {
+            _ if self.honest => 0,
+            0 => 0,
+            1 => wanted.pages.min(40),
+            _ => u64::from(mood % 9),
+        };
+        let mut freed = 0;
+        while freed < most {
+            let Some(pfn) = self.any() else { break };
+            let held = self.held[&pfn];
+            freed += held.order.pages();
+            self.free(pages, pfn);
+        }
+        match mood {
+            250.. if !self.honest => Reclaimed { pages: u64::MAX, scanned: 0 },
+            240..250 if !self.honest => Reclaimed { pages: 0, scanned: u64::MAX },
+            _ => Reclaimed { pages: freed, scanned: freed * 2 },
+        }
+    }
+}
+
+impl Migrate for Owner<'_> {
+    fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool {
+        self.check_move(from, to, order);
+        let moves = self.honest || !self.bytes.byte().is_multiple_of(4);
+        if moves {
+            self.relocate(from, to);
+        }
+        moves
+    }
+}
+
+/// An attempt that has not ended, and what it asked for last.
+struct Pending {
+    attempt: Attempt,
+    request: PageRequest,
+    next: Option<Next>,
+}
+
+struct World<'a> {
+    pages: PageAllocator,
+    owner: Owner<'a>,
+    pending: Vec<Pending>,
+    kswapds: Vec<Kswapd>,
+    kcompactds: Vec<Kcompactd>,
+    now: u64,
+    nodes: usize,
+    managed: u64,
+}
+
+impl<'a> World<'a> {
+    fn new(map: MemoryMap, pages: PageAllocator, rest: &'a [u8]) -> World<'a> {
+        let nodes = map.nodes().len();
+        let ids = || (0..nodes).map(|node| NodeId(node as u8));
+        let owner = Owner {
+            held: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            cpus: map.cpus().iter().collect(),
+            bytes: Bytes(rest),
+            honest: false,
+        };
+        World {
+            managed: pages.zones().map(|zone| zone.managed.0).sum(),
+            pages,
+            owner,
+            pending: Vec::new(),
+            kswapds: ids().map(Kswapd::new).collect(),
+            kcompactds: ids().map(Kcompactd::new).collect(),
+            now: 0,
+            nodes,
+        }
+    }
+
+    fn request(&mut self) -> PageRequest {
+        const ORDERS: [u8; 16] = [0, 0, 0, 0, 0, 0, 1, 2, 3, 3, 4, 5, 7, 9, 9, 10];
+        let [size, mobility, bits, place] = [(); 4].map(|()| self.owner.bytes.byte());
+        let order = Order::new(ORDERS[usize::from(size) % 16]).expect("it is one");
+        let migratetype = Migratetype::MOBILITY[usize::from(mobility) % 3];
+        // Every combination of flags, sensible or not.
+        let flags = RequestFlags(u16::from(bits) | u16::from(mobility & 0x80) << 1);
+        let request = PageRequest::new(order, migratetype);
+        PageRequest {
+            flags: if mobility & 0x40 == 0 { request.flags } else { flags },
+            zone: [ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Dma32][usize::from(place) % 3],
+            node: (place & 0x10 != 0).then(|| NodeId((usize::from(place) % self.nodes) as u8)),
+            nodes: if place & 0xe0 == 0xe0 { NodeMask(u64::from(bits)) } else { NodeMask::ALL },
+            ..request
+        }
+    }
+
+    fn took(&mut self, pfn: Pfn, request: &PageRequest) {
+        let PageRequest { order, migratetype, .. } = *request;
+        self.owner.hold(pfn, Held { order, movable: false });
+        if migratetype == Migratetype::Movable && !self.owner.bytes.byte().is_multiple_of(8) {
+            self.set_movable(pfn.0, true);
+        }
+    }
+
+    fn set_movable(&mut self, pfn: u64, movable: bool) {
+        if !self.owner.leaving.contains_key(&pfn) {
+            self.pages.set_movable(Pfn(pfn), movable).expect("it is held");
+            self.owner.held.get_mut(&pfn).expect("it is held").movable = movable;
+        }
+    }
+
+    fn step(&mut self, kind: u8) {
+        self.now += u64::from(kind) * 100_000;
+        match kind % 16 {
+            0..3 => self.alloc(1),
+            3 => {
+                let count = usize::from(self.owner.bytes.byte());
+                self.alloc(count);
+            }
+            4 | 5 => self.advance(),
+            6 => self.free(),
+            7 => (0..self.owner.bytes.byte()).for_each(|_| self.free()),
+            8 => {
+                let movable = !self.owner.bytes.byte().is_multiple_of(3);
+                if let Some(pfn) = self.owner.any() {
+                    self.set_movable(pfn, movable);
+                }
+            }
+            9 | 10 => self.background(),
+            11 => {
+                let cpu = self.owner.cpu();
+                self.pages.drain(cpu);
+            }
+            12 => self.free_wrongly(),
+            13 => self.serve(),
+            14 => self.take_at(),
+            _ => self.change_settings(),
+        }
+    }
+
+    fn alloc(&mut self, count: usize) {
+        let request = self.request();
+        for _ in 0..count {
+            let cpu = self.owner.cpu();
+            match self.pages.alloc(Nanos(self.now), cpu, request) {
+                Ok(pfn) => self.took(pfn, &request),
+                Err(attempt) => {
+                    if self.pending.len() < 3 {
+                        self.pending.push(Pending { attempt, request, next: None });
+                    } else {
+                        self.finish(Pending { attempt, request, next: None });
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self) {
+        let request = self.request();
+        let cpu = self.owner.cpu();
+        let honest = std::mem::replace(&mut self.owner.honest, true);
+        let served = self.pages.serve(Nanos(self.now), cpu, request, &mut self.owner);
+        self.owner.honest = honest;
+        if let Ok(pfn) = served {
+            self.took(pfn, &request);
+        }
+    }
+
+    /// Takes a block by its place.
+    fn take_at(&mut self) {
+        let cpu = self.owner.cpu();
+        let order = Order::new(self.owner.bytes.byte() % 11).expect("it is one");
+        let pfn =
+            Pfn(self.owner.bytes.below(6000) as u64 & !(u64::from(order > Order::COSTLY) * 15));
+        if self.pages.alloc_at(cpu, pfn, order).is_ok() {
+            let request = PageRequest::new(order, Migratetype::Movable);
+            self.took(pfn, &request);
+        }
+    }
+
+    fn change_settings(&mut self) {
+        let [what, low, high] = [(); 3].map(|()| self.owner.bytes.byte());
+        let value = u32::from(low) | u32::from(high) << 8;
+        // What is refused changes nothing.
+        match what % 8 {
+            0 => {
+                let _ = self.pages.set_watermark_scale_factor(value % 4000);
+            }
+            1 => {
+                let _ = self.pages.set_boost_factor(value);
+            }
+            2 => self.pages.set_lowmem_reserve_ratio([value % 300; ZoneKind::COUNT]),
+            3..6 => {
+                let to = Migratetype::ALL[usize::from(what / 8) % Migratetype::COUNT];
+                let _ = self.pages.set_block_type(Pfn(u64::from(value % 6000)), to);
+            }
+            _ => self.pages.age_per_cpu(),
+        }
+    }
+
+    /// Does what the oldest attempt has asked for, more or less, and asks it again.
+    fn advance(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let mut pending = self.pending.remove(0);
+        if !self.ask(&mut pending) {
+            self.pending.push(pending);
+        }
+    }
+
+    /// Whether the attempt has ended.
+    fn ask(&mut self, pending: &mut Pending) -> bool {
+        let mood = if self.owner.honest { 0 } else { self.owner.bytes.byte() };
+        let outcome = match pending.next.take() {
+            None => Outcome::Begin,
+            // It has done nothing, and says something else.
+            Some(Next::Migrate(moves)) if mood >= 240 => {
+                for pair in moves.pairs() {
+                    self.owner.leaving.remove(&pair.from.0);
+                }
+                [Outcome::Begin, Outcome::Waited][usize::from(mood & 1)]
+            }
+            Some(Next::Reclaim(_)) if mood >= 240 => Outcome::Migrated(MoveResults(u32::MAX)),
+            Some(Next::Stall { .. }) if mood >= 240 => Outcome::Begin,
+            Some(Next::Reclaim(wanted)) => {
+                Outcome::Reclaimed(self.owner.reclaim(&mut self.pages, wanted))
+            }
+            Some(Next::Migrate(moves)) => Outcome::Migrated(self.carry_out(&moves)),
+            Some(Next::Stall { until }) => {
+                self.now = self.now.max(until.0);
+                Outcome::Waited
+            }
+            Some(Next::Done(_) | Next::Fail(_)) => unreachable!("it has ended"),
+        };
+        let next = pending.attempt.advance(&mut self.pages, Nanos(self.now), outcome);
+        self.pages.check().unwrap_or_else(|violation| panic!("{violation}"));
+        match next {
+            Next::Done(pfn) => self.took(pfn, &pending.request),
+            Next::Fail(report) => assert_eq!(report.request, pending.request),
+            Next::Migrate(moves) => {
+                for pair in moves.pairs() {
+                    self.owner.check_move(pair.from, pair.to, pair.order);
+                    let before = self.owner.leaving.insert(pair.from.0, pair.to.0);
+                    assert_eq!(before, None, "{pair:?} is on its way already");
+                }
+                pending.next = Some(next);
+            }
+            Next::Stall { until } => {
+                let wait = until.0.checked_sub(self.now).expect("a wait lies ahead");
+                assert!(wait <= 20_000_000, "a wait of {wait} ns");
+                pending.next = Some(next);
+            }
+            Next::Reclaim(_) => pending.next = Some(next),
+        }
+        let ended = matches!(next, Next::Done(_) | Next::Fail(_));
+        if ended {
+            let again = pending.attempt.advance(&mut self.pages, Nanos(self.now), Outcome::Begin);
+            let over = FailureReason::Over;
+            assert!(matches!(again, Next::Fail(report) if report.reason == over), "{again:?}");
+        }
+        ended
+    }
+
+    /// Moves what it likes to move. Some blocks are given back meanwhile; of those it says what it likes.
+    fn carry_out(&mut self, moves: &Moves) -> MoveResults {
+        let mut results = MoveResults::default();
+        for (index, pair) in moves.pairs().iter().enumerate() {
+            let mood = if self.owner.honest { 1 } else { self.owner.bytes.byte() };
+            let gone = !self.owner.leaving.contains_key(&pair.from.0);
+            if !gone && mood % 8 == 0 {
+                self.owner.free(&mut self.pages, pair.from.0);
+                results.0 |= u32::from(mood & 8) >> 3 << index;
+            } else if !gone && mood % 4 != 2 {
+                self.owner.leaving.remove(&pair.from.0);
+                self.owner.relocate(pair.from, pair.to);
+                results.0 |= 1 << index;
+            } else if gone {
+                results.0 |= u32::from(mood & 1) << index;
+            }
+            self.owner.leaving.remove(&pair.from.0);
+        }
+        if moves.pairs().len() < Moves::MAX && !self.owner.honest {
+            // Bits that no pair has mean nothing.
+            results.0 |= u32::from(self.owner.bytes.byte() & 1) << 31;
+        }
+        results
+    }
+
+    fn free(&mut self) {
+        if let Some(pfn) = self.owner.any() {
+            self.owner.free(&mut self.pages, pfn);
+        }
+    }
+
+    fn free_wrongly(&mut self) {
+        let cpu = self.owner.cpu();
+        let pfn = self.owner.bytes.below(6000) as u64;
+        if self.owner.held.contains_key(&pfn) {
+            return;
+        }
+        let before = self.owner.held.range(..pfn).next_back();
+        let inside = before.filter(|(start, held)| pfn < *start + held.order.pages());
+        let answer = self.pages.free(cpu, Pfn(pfn));
+        match inside {
+            Some((&head, _)) => {
+                assert_eq!(answer, Err(FreeError::NotAHead { head: Pfn(head) }));
+            }
+            None => {
+                let wrong = [FreeError::Unknown(Pfn(pfn)), FreeError::DoubleFree(Pfn(pfn))];
+                assert!(answer.is_err_and(|error| wrong.contains(&error)), "{pfn}: {answer:?}");
+            }
+        }
+    }
+
+    fn background(&mut self) {
+        let budget = PageBudget { pages: 1 + u64::from(self.owner.bytes.byte()) };
+        let node = self.owner.bytes.below(self.nodes);
+        let now = Nanos(self.now);
+        if self.owner.bytes.byte() & 1 == 0 {
+            self.kswapds[node].step(now, &mut self.pages, &mut self.owner, budget);
+        } else {
+            self.kcompactds[node].step(now, &mut self.pages, &mut self.owner, budget);
+        }
+    }
+
+    fn check(&self) {
+        self.pages.check().unwrap_or_else(|violation| panic!("{violation}"));
+        let free: u64 = self.pages.zones().map(|zone| zone.free.0).sum();
+        let held: u64 = self.owner.held.values().map(|held| held.order.pages()).sum();
+        assert!(free + held <= self.managed, "{free} free, {held} held, {} managed", self.managed);
+    }
+
+    /// Drives an attempt until it ends, with an owner that has nothing to give.
+    fn finish(&mut self, mut pending: Pending) {
+        let honest = std::mem::replace(&mut self.owner.honest, true);
+        let mut left = MOST_ADVANCES;
+        while !self.ask(&mut pending) {
+            left -= 1;
+            assert!(left > 0, "the attempt for {:?} does not end", pending.request);
+        }
+        self.owner.honest = honest;
+    }
+
+    /// Ends all attempts and gives everything back: then all is free.
+    fn end(mut self) {
+        for pending in std::mem::take(&mut self.pending) {
+            self.finish(pending);
+        }
+        let held: Vec<u64> = self.owner.held.keys().copied().collect();
+        held.into_iter().for_each(|pfn| self.owner.free(&mut self.pages, pfn));
+        for pfn in (0..6144).step_by(512) {
+            let _ = self.pages.set_block_type(Pfn(pfn), Migratetype::Movable);
+        }
+        self.pages.drain_all();
+        self.check();
+        let free: u64 = self.pages.zones().map(|zone| zone.free.0).sum();
+        assert_eq!(free, self.managed, "pages are lost");
+    }
+}
