@@ -27,6 +27,7 @@ mod mmap_regressions;
 mod mmap_support;
 mod model;
 mod page_bench;
+mod page_compaction;
 mod page_faults;
 mod page_maps;
 mod page_model;

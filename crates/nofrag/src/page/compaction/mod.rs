@@ -234,10 +234,9 @@ impl<'a> Ground<'a> {
         match tag.kind() {
             Kind::Absent => frame + 1,
             Kind::Inside => {
-                let starts = Order::all().map(|order| frame & !(order.pages() as FrameIndex - 1));
-                let head = { starts }.find(|&start| self.frames.tag(start) != Tag::INSIDE);
-                let head = head.expect("a frame inside a block has a head");
-                head + self.frames.tag(head).order().pages() as FrameIndex
+                let found = self.frames.head_of(frame);
+                let (head, tag) = found.expect("a frame inside a block has a head");
+                head + tag.order().pages() as FrameIndex
             }
             _ => frame + tag.order().pages() as FrameIndex,
         }
