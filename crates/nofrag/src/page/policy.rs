@@ -199,14 +199,12 @@ impl Fixes {
     pub const DEFRAG_ATOMIC: Fixes = Fixes(1 << 13);
     /// `wake-under-lock` (B-4): the wake follows the unlock.
     pub const WAKE_AFTER_UNLOCK: Fixes = Fixes(1 << 14);
-    /// `null-preferred-zone` (B-2): a request that no zone may serve fails like any other.
-    pub const NO_ZONE_FAILS: Fixes = Fixes(1 << 15);
     /// `refill-rescan` (B-18): under strict lists the pages of a refill do not all repeat the searches that failed.
-    pub const STICKY_REFILL: Fixes = Fixes(1 << 16);
+    pub const STICKY_REFILL: Fixes = Fixes(1 << 15);
     /// `kswapd-flag-lost` (B-15): the fast path may wake kswapd without a DMA32 zone too.
-    pub const KSWAPD_WITHOUT_DMA32: Fixes = Fixes(1 << 17);
+    pub const KSWAPD_WITHOUT_DMA32: Fixes = Fixes(1 << 16);
     /// All of them.
-    pub const ALL: Fixes = Fixes((1 << 18) - 1);
+    pub const ALL: Fixes = Fixes((1 << 17) - 1);
 
     /// Both sets together.
     #[must_use]

@@ -3,7 +3,8 @@
 //! A preset is what that kernel does, with its mistakes. Where the source has no date for a repair, the preset before
 //! the first kernel that is known to have it lacks it. Sections are those of spec/pages.md.
 //!
-//! What it cannot name is left out: kernels for machines with discontiguous memory but one node had a boost factor of 0
+//! Crashes are not kept: a request that no zone may serve fails everywhere (§13.4, B-2, which is of 5.0). And what a
+//! policy cannot name is left out: kernels for machines with discontiguous memory but one node had a boost factor of 0
 //! (§13.4, B-7), which is [`PageAllocator::set_boost_factor`](super::PageAllocator::set_boost_factor).
 
 use core::fmt;
@@ -53,9 +54,8 @@ const PROACTIVENESS: Option<u8> = Some(20);
 const MIN_FREE_LIMIT_4_20: u32 = 65_536;
 const MIN_FREE_LIMIT: u32 = 262_144;
 
-/// 5.3: the crash without a zone (B-2, stable 5.0) and the protected slab (B-8) are repaired; patch 1 works again (B-1,
-/// April 2019), which is [`Spread::FastPath`].
-const FIXES_5_3: Fixes = Fixes::NO_ZONE_FAILS.with(Fixes::SLAB_SHRINKS);
+/// 5.3: slabs shrink in boosted runs (B-8); patch 1 works again (B-1, April 2019), which is [`Spread::FastPath`].
+const FIXES_5_3: Fixes = Fixes::SLAB_SHRINKS;
 
 /// 6.1: all of §13.4 (§0.3), but for what is said to be later below. Order-0 requests are tested again if they may not
 /// wait (§2.3).
@@ -100,7 +100,7 @@ impl FragmentationPolicy {
         per_cpu: PerCpuRules::Single,
         compaction: COMPACTION,
         choice: Choice::Recent,
-        fixes: Fixes::NO_ZONE_FAILS,
+        fixes: Fixes::NONE,
     };
     /// Patch 1 as designed: spread over zones (§3.1).
     pub const PATCH_1: FragmentationPolicy =
