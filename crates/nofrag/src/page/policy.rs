@@ -132,6 +132,9 @@ pub enum SourceRules {
     Until6_12,
     /// The same, but huge pages count as movable, and CMA blocks are emptied for those alone that can use them.
     Since7_2,
+    /// As since 7.2, but for a pageblock or more nobody empties one in which something must stay (ours): it would not
+    /// become free, and the moves would be in vain.
+    Emptiable,
 }
 
 /// How much must be free beyond the watermark for compaction to begin.

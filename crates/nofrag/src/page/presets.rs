@@ -176,10 +176,15 @@ impl FragmentationPolicy {
     };
 
     /// Ours: the newest kernel's defrag mode, which keeps types apart on every request and produces whole blocks in
-    /// advance, with all repairs, taking small blocks where memory is fullest, and keeping few of them for each CPU.
+    /// advance, with all repairs, taking small blocks where memory is fullest, keeping few of them for each CPU,
+    /// and moving nothing out of pageblocks that cannot become whole.
     pub const NOFRAG: FragmentationPolicy = FragmentationPolicy {
         choice: Choice::FullestBlock,
         per_cpu: PerCpuRules::Few,
+        compaction: CompactionPolicy {
+            sources: SourceRules::Emptiable,
+            ..FragmentationPolicy::LINUX_7_2.compaction
+        },
         fixes: Fixes::ALL,
         ..FragmentationPolicy::LINUX_7_2_DEFRAG
     };

@@ -61,6 +61,7 @@ pub(in crate::page) enum Compacted {
 
 /// What the caller shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
 pub(in crate::page) enum DirectStep {
     /// Move these, then report with [`DirectCompaction::migrated`].
     Migrate(Moves),

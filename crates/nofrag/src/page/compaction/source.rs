@@ -85,21 +85,22 @@ impl Compaction {
         let block = ground.frames.block(first);
         let passed = block.skip && self.heeds_hints();
         let rest = Order::PAGEBLOCK.pages() - u64::from(block.free) - u64::from(block.movable);
-        let hopeless =
-            self.mode == Mode::Async && self.goal.order() >= Order::PAGEBLOCK && rest > 0;
+        let picky =
+            self.mode == Mode::Async || ground.policy.compaction.sources == SourceRules::Emptiable;
+        let hopeless = picky && self.goal.order() >= Order::PAGEBLOCK && rest > 0;
         block.movable > 0 && !passed && !hopeless && self.sources_allowed(ground, block.migratetype)
     }
 
     /// Whether pageblocks of the type are emptied. Callers that do not wait empty blocks of their own type alone.
     pub(super) fn sources_allowed(&self, ground: &Ground<'_>, block: Migratetype) -> bool {
         let rules = ground.policy.compaction.sources;
-        if block == Migratetype::Cma && rules == SourceRules::Since7_2 && !self.may_use_cma() {
+        if block == Migratetype::Cma && rules != SourceRules::Until6_12 && !self.may_use_cma() {
             return false;
         }
         if self.mode != Mode::Async {
             return true;
         }
-        let huge = rules == SourceRules::Since7_2 && self.goal.order() >= Order::PAGEBLOCK;
+        let huge = rules != SourceRules::Until6_12 && self.goal.order() >= Order::PAGEBLOCK;
         let wanted = if huge { Migratetype::Movable } else { self.goal.migratetype() };
         block == wanted || wanted == Migratetype::Movable && block == Migratetype::Cma
     }

@@ -344,6 +344,22 @@ fn who_does_not_wait_leaves_windows_alone_that_cannot_become_whole() {
 }
 
 #[test]
+fn ours_moves_nothing_out_of_pageblocks_that_cannot_become_whole() {
+    let picture = "hhhhhhhu hhhhuhhh hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh";
+    let job = Job { goal: Goal::WholeBlocks, mode: Mode::Background, cma: Cma::Useless };
+    let run = |policy| {
+        let mut pages = draw(picture, policy);
+        pages.zones[0].marks.high = 1024;
+        (finish(&mut pages, job), pages.counters.moved)
+    };
+    let ours = run(FragmentationPolicy::NOFRAG);
+    assert_eq!(ours, (CompactionResult::Success, 512), "two pageblocks of 256 pages");
+    let (result, moved) = run(FragmentationPolicy::LINUX_7_2_DEFRAG);
+    assert_eq!(result, CompactionResult::Complete, "where to move to was used up in vain");
+    assert!(moved > 512);
+}
+
+#[test]
 fn which_pageblocks_are_emptied_for_whom() {
     use Migratetype::{Movable, Reclaimable, Unmovable};
     let check = |policy, order, start, mode, cma, expected: &[Migratetype]| {
