@@ -33,6 +33,7 @@ mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;
 
+pub use extfrag::ExtFrag2018;
 pub use mmap_holes::MmapHoles2005;
 pub use mmap_live::MmapLive;
 pub use report::Report;

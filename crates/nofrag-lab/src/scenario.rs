@@ -48,6 +48,7 @@ pub fn scenarios() -> &'static [&'static dyn Scenario] {
         &crate::VmMapRam2015,
         &crate::VmapAreas2019,
         &crate::VmapBlocks2023,
+        &crate::ExtFrag2018,
         &crate::MmapLive,
     ]
 }

@@ -114,11 +114,12 @@ fn all_leaves_out_scenarios_that_lack_the_mode() {
 
 #[test]
 fn all_runs_every_scenario() {
-    let output = nofrag(&["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1"]);
+    let output =
+        nofrag(&["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1", "--memory", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let shown = |name: &str| text.lines().any(|line| line.starts_with(name));
-    assert!(shown(SCENARIO) && shown("vm-map-ram-2015"), "{text}");
+    assert!(shown(SCENARIO) && shown("vm-map-ram-2015") && shown("extfrag-2018"), "{text}");
 }
 
 /// The scenario of blocks: few loops of his first two workloads.

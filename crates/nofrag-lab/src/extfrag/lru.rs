@@ -88,6 +88,7 @@ impl Lru {
     }
 
     /// How many frames there are.
+    #[cfg(test)]
     pub(super) fn frame_count(&self) -> usize {
         self.frames.len()
     }

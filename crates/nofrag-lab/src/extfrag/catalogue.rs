@@ -1,0 +1,376 @@
+//! Which programs and designs there are, which of them meet, and how often.
+//!
+//! A *case* is what a run's result depends on besides design and seed: machine, huge-page mode, mix, memory. A program
+//! is a group of cases that is chosen together. Crossing everything would take days; what is crossed is decided in
+//! [`seeds_of`]: all mixes with all designs on one node, all machines with all designs on the calibrated mix.
+
+use std::fmt;
+
+use nofrag::page::{FallbackRules, FragmentationPolicy, PolicyPreset, Stall};
+use nofrag::units::Nanos;
+
+use super::mixes::mixes;
+use super::spec::{HugeMode, Machine, Mix};
+use crate::figures::Column;
+use crate::scenario::{Extent, ProgramInfo};
+
+/// What all others are compared with.
+pub(super) const VANILLA: &str = Column::Vanilla.design();
+/// The first patch.
+pub(super) const PATCH_1: &str = Column::Patch1.design();
+/// What was merged, as designed.
+pub(super) const MERGED: &str = Column::Patches14.design();
+/// All five.
+pub(super) const ALL_FIVE: &str = Column::Patches15.design();
+/// What was merged, as shipped: patch 3 had switched patch 1 off.
+pub(super) const SHIPPED: &str = "linux-5.0";
+/// The last kernel here with the fallback of the document's time.
+pub(super) const LAST_LOOSE: &str = "linux-6.1";
+/// The first here with lists that agree with their blocks.
+pub(super) const FIRST_STRICT: &str = "linux-6.10";
+pub(super) const NEWEST: &str = "linux-7.2";
+/// The newest with `vm.defrag_mode`.
+pub(super) const DEFRAG_MODE: &str = "linux-7.2-defrag";
+pub(super) const OURS: &str = "nofrag";
+
+const PRESETS: &[PolicyPreset] = FragmentationPolicy::PRESETS;
+
+/// All designs, oldest first.
+pub(super) const DESIGNS: [&str; PRESETS.len()] = {
+    let mut names = [""; PRESETS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = PRESETS[at].name;
+        at += 1;
+    }
+    names
+};
+
+/// Designs that change nothing here, each with the one that it must agree with: accessors; a flag that only later
+/// patches read; and a mistake that shows on machines without DMA32 only.
+const SILENT: [(&str, &str); 3] = [
+    ("linux-4.20+patch2", PATCH_1),
+    ("linux-4.20+patch3", PATCH_1),
+    ("linux-7.2-defrag-shipped", DEFRAG_MODE),
+];
+
+/// The design with which one that changes nothing must agree.
+pub(super) fn silent_beside(design: &str) -> Option<&'static str> {
+    SILENT.iter().find(|(silent, _)| *silent == design).map(|(_, beside)| *beside)
+}
+
+/// Whether the lists of a design agree with the types of their blocks, as from 6.10 on: then every stolen page is an
+/// event, and counts of events compare with those of the older rules only beside mistyped allocations.
+pub(super) fn is_strict(design: &str) -> bool {
+    FragmentationPolicy::preset(design)
+        .is_ok_and(|preset| preset.policy.fallback != FallbackRules::Loose)
+}
+
+/// A group of cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    SDefault,
+    SDefrag,
+    SMadvise,
+    HDefault,
+    HDefrag,
+    HMadvise,
+    MixesDefault,
+    MixesMadvise,
+    BoostCurve,
+    StallCurve,
+    StrictLists,
+}
+
+const fn spec(program: Program, name: &'static str, body: &'static str) -> (Program, ProgramInfo) {
+    (program, ProgramInfo { name, bit: 1 << program as u64, body })
+}
+
+/// All programs.
+pub(super) const SPECS: [(Program, ProgramInfo); 11] = [
+    spec(Program::SDefault, "s-default", "one node, 1 huge-page thread, huge pages if at hand"),
+    spec(Program::SDefrag, "s-defrag", "the same, transparent_hugepage/defrag = always"),
+    spec(Program::SMadvise, "s-madv", "the same, the program asks by MADV_HUGEPAGE"),
+    spec(
+        Program::HDefault,
+        "h-default",
+        "two nodes, 5 threads; local only or not, from node 0 or 1",
+    ),
+    spec(Program::HDefrag, "h-defrag", "the same, defrag = always"),
+    spec(Program::HMadvise, "h-madv", "the same, MADV_HUGEPAGE"),
+    spec(
+        Program::MixesDefault,
+        "mixes-default",
+        "one node, other mixes of slab and files, default",
+    ),
+    spec(Program::MixesMadvise, "mixes-madv", "the same, MADV_HUGEPAGE"),
+    spec(Program::BoostCurve, "boost-curve", "patches 1-4, boost factor 0, 5000, 15000, 30000"),
+    spec(Program::StallCurve, "stall-curve", "patches 1-5, stall order 0..10, bound 5, 20, 100 ms"),
+    spec(Program::StrictLists, "strict-lists", "the lists of 6.10, without and with patches 1-4"),
+];
+
+/// What a run depends on besides design and seed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Case {
+    pub(super) machine: Machine,
+    pub(super) huge: HugeMode,
+    pub(super) mix: Mix,
+    pub(super) memory_gib: u64,
+}
+
+impl Case {
+    /// The document's name of machine and mode, such as `s-default`.
+    pub(super) fn configuration(&self) -> &'static str {
+        match (self.machine, self.huge) {
+            (Machine::OneNode, HugeMode::Default) => "s-default",
+            (Machine::OneNode, HugeMode::DefragAlways) => "s-defrag",
+            (Machine::OneNode, HugeMode::Madvise) => "s-madv",
+            (Machine::TwoNodes { .. }, HugeMode::Default) => "h-default",
+            (Machine::TwoNodes { .. }, HugeMode::DefragAlways) => "h-defrag",
+            (Machine::TwoNodes { .. }, HugeMode::Madvise) => "h-madv",
+        }
+    }
+
+    /// Which nodes the huge-page threads use, on a machine that has two.
+    pub(super) fn nodes(&self) -> Option<String> {
+        match self.machine {
+            Machine::OneNode => None,
+            Machine::TwoNodes { this_node, start } => {
+                let reach = if this_node { "local" } else { "any" };
+                Some(format!("{reach} {start}"))
+            }
+        }
+    }
+
+    pub(super) fn is_calibrated(&self) -> bool {
+        self.mix.name == mixes()[0].name
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.configuration())?;
+        if let Some(nodes) = self.nodes() {
+            write!(f, " {nodes}")?;
+        }
+        write!(f, ", {}, {} GiB", self.mix.name, self.memory_gib)
+    }
+}
+
+/// The machines on which a program runs.
+fn machines(program: Program) -> Vec<Machine> {
+    match program {
+        Program::HDefault | Program::HDefrag | Program::HMadvise => {
+            let variants = [(true, 0), (true, 1), (false, 0), (false, 1)];
+            variants.map(|(this_node, start)| Machine::TwoNodes { this_node, start }).to_vec()
+        }
+        _ => vec![Machine::OneNode],
+    }
+}
+
+fn huge_modes(program: Program) -> &'static [HugeMode] {
+    match program {
+        Program::SDefault | Program::HDefault | Program::MixesDefault => &[HugeMode::Default],
+        Program::SDefrag | Program::HDefrag => &[HugeMode::DefragAlways],
+        Program::SMadvise | Program::HMadvise | Program::MixesMadvise => &[HugeMode::Madvise],
+        Program::BoostCurve | Program::StallCurve | Program::StrictLists => {
+            &[HugeMode::Default, HugeMode::Madvise]
+        }
+    }
+}
+
+impl Program {
+    pub(super) fn name(self) -> &'static str {
+        SPECS[self as usize].1.name
+    }
+
+    /// All programs.
+    pub(super) fn all() -> impl Iterator<Item = Program> {
+        SPECS.iter().map(|(program, _)| *program)
+    }
+
+    /// Its cases with this much memory.
+    pub(super) fn cases(self, memory_gib: u64) -> Vec<Case> {
+        let other_mixes = matches!(self, Program::MixesDefault | Program::MixesMadvise);
+        let mixes = if other_mixes { &mixes()[1..] } else { &mixes()[..1] };
+        let mut cases = Vec::new();
+        for machine in machines(self) {
+            for huge in huge_modes(self) {
+                for mix in mixes {
+                    cases.push(Case { machine, huge: *huge, mix: *mix, memory_gib });
+                }
+            }
+        }
+        cases
+    }
+
+    /// Whether it varies a setting, and not the design.
+    pub(super) fn is_curve(self) -> bool {
+        matches!(self, Program::BoostCurve | Program::StallCurve | Program::StrictLists)
+    }
+}
+
+/// The points of a curve: the setting's name in tables, and the policy with it.
+pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
+    match program {
+        Program::BoostCurve => BOOST_FACTORS.map(boost_point).to_vec(),
+        Program::StallCurve => {
+            let points = STALL_BOUNDS_MS
+                .into_iter()
+                .flat_map(|bound| STALL_ORDERS.map(move |order| stall_point(order, bound)));
+            points.collect()
+        }
+        Program::StrictLists => vec![
+            strict_point(STRICT_ONLY, FragmentationPolicy::LINUX_4_20),
+            strict_point(STRICT_MERGED, FragmentationPolicy::PATCHES_1_4),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// `watermark_boost_factor`, in 1/10000.
+pub(super) const BOOST_FACTORS: [u32; 4] = [0, 5_000, 15_000, 30_000];
+/// `fragment_stall_order`.
+pub(super) const STALL_ORDERS: std::ops::RangeInclusive<u8> = 0..=10;
+/// The longest wait of patch 5.
+pub(super) const STALL_BOUNDS_MS: [u64; 3] = [5, 20, 100];
+
+pub(super) fn boost_name(factor: u32) -> String {
+    format!("factor {factor}")
+}
+
+pub(super) fn stall_name(order: u8, bound_ms: u64) -> String {
+    format!("order {order}, {bound_ms} ms")
+}
+
+/// Lists that agree with their blocks, and nothing else of later kernels.
+pub(super) const STRICT_ONLY: &str = "strict lists only";
+/// The same with what was merged.
+pub(super) const STRICT_MERGED: &str = "strict lists, patches 1 to 4";
+
+fn strict_point(name: &str, policy: FragmentationPolicy) -> (String, FragmentationPolicy) {
+    let fallback = FallbackRules::StrictFirst;
+    (name.to_owned(), FragmentationPolicy { fallback, ..policy })
+}
+
+fn boost_point(factor: u32) -> (String, FragmentationPolicy) {
+    let boost = Some(nofrag::page::Boost { factor });
+    (boost_name(factor), FragmentationPolicy { boost, ..FragmentationPolicy::PATCHES_1_4 })
+}
+
+fn stall_point(order: u8, bound_ms: u64) -> (String, FragmentationPolicy) {
+    let stall = Some(Stall { order, bound: Nanos(bound_ms * 1_000_000) });
+    let policy = FragmentationPolicy { stall, ..FragmentationPolicy::PATCHES_1_5 };
+    (stall_name(order, bound_ms), policy)
+}
+
+/// With how many seeds a design runs a case of a program; `wanted` of them unless there is a reason for fewer.
+/// `size` counts the sizes of memory that are compared, from 0.
+pub(super) fn seeds_of(
+    (program, case): (Program, &Case),
+    design: &str,
+    (size, crossing): (usize, Extent),
+    wanted: usize,
+) -> usize {
+    match crossing {
+        // They are counted only to see that nothing changes.
+        Extent::Full if silent_beside(design).is_some() => {
+            usize::from(program == Program::SDefault && size == 0)
+        }
+        Extent::Full => full_seeds(program, design, size, wanted),
+        Extent::Subset => subset_seeds(program, case, design, wanted),
+    }
+}
+
+/// What runs with `--full`, or when a program is named.
+fn full_seeds(program: Program, design: &str, size: usize, wanted: usize) -> usize {
+    let is_first = size == 0;
+    match program {
+        Program::SDefault | Program::SMadvise => wanted,
+        Program::MixesDefault if MIX_DESIGNS.contains(&design) => wanted,
+        Program::MixesMadvise if is_first && MIX_DESIGNS.contains(&design) => wanted,
+        Program::MixesDefault | Program::MixesMadvise => 0,
+        Program::BoostCurve | Program::StallCurve if is_first => wanted.min(CURVE_SEEDS),
+        _ if is_first => wanted,
+        _ => 0,
+    }
+}
+
+/// The designs that run on every mix: those that differ from the one before in what the document is about.
+pub(super) const MIX_DESIGNS: [&str; 10] = [
+    VANILLA,
+    PATCH_1,
+    MERGED,
+    ALL_FIVE,
+    SHIPPED,
+    LAST_LOOSE,
+    "linux-6.12",
+    NEWEST,
+    DEFRAG_MODE,
+    OURS,
+];
+
+/// Points of curves are many, and their differences large.
+pub(super) const CURVE_SEEDS: usize = 3;
+
+/// What ends within half a minute: the calibrated mix on one node, and one seed of the mixes that differ most.
+fn subset_seeds(program: Program, case: &Case, design: &str, wanted: usize) -> usize {
+    let tells_most = [VANILLA, MERGED, OURS].contains(&design);
+    let is_between = [SHIPPED, LAST_LOOSE].contains(&design);
+    match program {
+        Program::SDefault if SUBSET_DESIGNS.contains(&design) => wanted,
+        Program::SMadvise if SUBSET_DESIGNS.contains(&design) && !is_between => 1,
+        Program::MixesDefault if tells_most && SUBSET_MIXES.contains(&case.mix.name) => 1,
+        _ => 0,
+    }
+}
+
+/// The designs of a default run.
+const SUBSET_DESIGNS: [&str; 9] =
+    [VANILLA, PATCH_1, MERGED, ALL_FIVE, SHIPPED, LAST_LOOSE, "linux-6.12", DEFRAG_MODE, OURS];
+
+/// The two mixes on which the count model reduces least.
+const SUBSET_MIXES: [&str; 2] = ["S2", "S3"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_has_a_bit_and_cases_of_its_own() {
+        let mut names = Vec::new();
+        for (at, (program, info)) in SPECS.iter().enumerate() {
+            assert_eq!((info.bit, *program as usize), (1 << at, at));
+            let cases = program.cases(4);
+            assert!(!cases.is_empty(), "{}", info.name);
+            if !program.is_curve() {
+                names.extend(cases.iter().map(Case::to_string));
+            }
+        }
+        let mut distinct = names.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), names.len());
+        assert!(names.contains(&"h-madv any 1, calibrated, 4 GiB".to_owned()));
+    }
+
+    #[test]
+    fn the_document_s_columns_are_designs() {
+        for column in Column::ALL {
+            assert!(DESIGNS.contains(&column.design()), "{}", column.design());
+        }
+        assert!(DESIGNS.contains(&SHIPPED));
+    }
+
+    #[test]
+    fn curves_change_one_setting_each() {
+        let stalls = curve(Program::StallCurve);
+        assert_eq!((curve(Program::BoostCurve).len(), stalls.len()), (4, 33));
+        let merged = FragmentationPolicy::PATCHES_1_4;
+        let usual = curve(Program::BoostCurve).into_iter().find(|(name, _)| name == "factor 15000");
+        assert_eq!(usual.unwrap().1, merged);
+        let (name, policy) = &stalls[15];
+        assert_eq!(name, "order 4, 20 ms");
+        assert_eq!(*policy, FragmentationPolicy::PATCHES_1_5);
+    }
+}

@@ -1,0 +1,374 @@
+//! Runs cases under designs, seed by seed, several runs at a time, and gathers what they gave.
+//!
+//! Each run is simulated alone and depends on its spec only, so results do not depend on how many go at a time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use nofrag::page::{FragmentationPolicy, Migratetype, PageCounters, PolicyPreset};
+use nofrag::units::Nanos;
+
+use super::catalogue::{Case, Program, curve, seeds_of};
+use super::names;
+use super::spec::{HugeMode, RunResult, RunSpec, Touch};
+use crate::report::Measurement;
+use crate::scenario::{Extent, Progress, RunError};
+use crate::stats::Spread;
+
+/// How much is compared.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) designs: Vec<PolicyPreset>,
+    pub(super) programs: Vec<Program>,
+    /// How the programs are crossed with designs and sizes.
+    pub(super) crossing: Extent,
+    /// The first seed; the others follow it.
+    pub(super) seed: u64,
+    pub(super) seeds: usize,
+    pub(super) memory: Vec<u64>,
+    pub(super) touch: Touch,
+    /// Runs at a time.
+    pub(super) threads: usize,
+}
+
+/// What simulates one run.
+pub(super) type Simulate = fn(&RunSpec) -> Result<RunResult, RunError>;
+
+/// A case under a design: a row of the report.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) program: Program,
+    pub(super) case: Case,
+    pub(super) design: String,
+    policy: FragmentationPolicy,
+    seeds: usize,
+}
+
+/// The name under which a case of a program stands in the report.
+pub(super) fn title(program: Program, case: &Case) -> String {
+    if program.is_curve() { format!("{}: {case}", program.name()) } else { case.to_string() }
+}
+
+impl Plan {
+    /// Everything that is run.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for program in &self.programs {
+            for (size, memory) in self.memory.iter().enumerate() {
+                for case in program.cases(*memory) {
+                    for (design, policy) in self.designs_of(*program) {
+                        let at = (*program, &case);
+                        let crossed = (size, self.crossing);
+                        let seeds = seeds_of(at, &design, crossed, self.seeds);
+                        let row = Row { program: *program, case, design, policy, seeds };
+                        rows.extend((row.seeds > 0).then_some(row));
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    /// The designs of a program by name; of a curve, its points.
+    fn designs_of(&self, program: Program) -> Vec<(String, FragmentationPolicy)> {
+        let chosen = self.designs.iter().map(|preset| (preset.name.to_owned(), preset.policy));
+        if program.is_curve() { curve(program) } else { chosen.collect() }
+    }
+
+    fn spec(&self, row: &Row, repetition: usize) -> RunSpec {
+        let Case { machine, huge, mix, memory_gib } = row.case;
+        RunSpec {
+            design: row.design.clone(),
+            policy: row.policy,
+            machine,
+            huge,
+            mix,
+            memory_gib,
+            touch: self.touch,
+            seed: self.seed + repetition as u64,
+        }
+    }
+}
+
+/// What a plan gave.
+#[derive(Debug)]
+pub(super) struct Compared {
+    pub(super) measurements: Vec<Measurement>,
+    /// Whether a run gave the same when it was made again, after the others and beside them.
+    pub(super) repeats: bool,
+}
+
+/// A run of a row.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    row: usize,
+    repetition: usize,
+}
+
+/// Runs the plan.
+pub(super) fn compare(
+    plan: &Plan,
+    simulate: Simulate,
+    progress: &dyn Progress,
+) -> Result<Compared, RunError> {
+    let rows = plan.rows();
+    let jobs = jobs(&rows);
+    progress.begin(jobs.iter().map(|job| rows[job.row].case.memory_gib).sum());
+    let mut results = run_all(plan, simulate, (&rows, &jobs), progress)?;
+    progress.end();
+    // The last job is the first one again.
+    let again = results.pop();
+    let repeats = results.first() == again.as_ref();
+    let mut by_row: Vec<Vec<RunResult>> = rows.iter().map(|_| Vec::new()).collect();
+    for (job, result) in jobs.iter().zip(results) {
+        by_row[job.row].push(result);
+    }
+    let gathered = rows.iter().zip(by_row).filter_map(|(row, runs)| gather(row, &runs));
+    Ok(Compared { measurements: gathered.collect(), repeats })
+}
+
+/// Every run of every row, and the first one a second time.
+fn jobs(rows: &[Row]) -> Vec<Job> {
+    let of_row = |(row, of): (usize, &Row)| {
+        (0..of.seeds).map(move |repetition| Job { row, repetition }).collect::<Vec<_>>()
+    };
+    let mut jobs: Vec<Job> = rows.iter().enumerate().flat_map(of_row).collect();
+    jobs.extend(jobs.first().copied());
+    jobs
+}
+
+/// Runs all jobs, `plan.threads` at a time, and returns what they gave in their order.
+fn run_all(
+    plan: &Plan,
+    simulate: Simulate,
+    (rows, jobs): (&[Row], &[Job]),
+    progress: &dyn Progress,
+) -> Result<Vec<RunResult>, RunError> {
+    let order = longest_first(rows, jobs);
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    let mut results: Vec<Option<RunResult>> = jobs.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        for _ in 0..plan.threads {
+            let (sender, next, order) = (sender.clone(), &next, &order);
+            scope.spawn(move || {
+                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let Job { row, repetition } = jobs[*at];
+                    let spec = plan.spec(&rows[row], repetition);
+                    // Nobody listens any more once a run has failed.
+                    if sender.send((*at, simulate(&spec))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (at, result) in receiver {
+            let row = &rows[jobs[at].row];
+            let what = format!("{} under {}", title(row.program, &row.case), row.design);
+            progress.steps(row.case.memory_gib, &what);
+            results[at] = Some(result?);
+        }
+        Ok(())
+    })?;
+    Ok(results.into_iter().flatten().collect())
+}
+
+/// The jobs by falling expected length, so that no long one is left when the others are done.
+fn longest_first(rows: &[Row], jobs: &[Job]) -> Vec<usize> {
+    let length = |job: &Job| {
+        let Row { case, .. } = &rows[job.row];
+        // Callers that reclaim and compact work more for each huge page.
+        case.memory_gib * if case.huge == HugeMode::Default { 2 } else { 3 }
+    };
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(length(&jobs[*at])));
+    order
+}
+
+fn gather(row: &Row, runs: &[RunResult]) -> Option<Measurement> {
+    let counted: Vec<BTreeMap<String, f64>> = runs.iter().map(counts).collect();
+    let all_names = counted.iter().flat_map(BTreeMap::keys);
+    let spreads: BTreeMap<String, Spread> = all_names
+        .filter_map(|name| {
+            let samples = counted.iter().filter_map(|counts| counts.get(name)).copied();
+            Some((name.clone(), Spread::of(samples.collect())?))
+        })
+        .collect();
+    let medians = spreads.iter().map(|(name, spread)| (name.clone(), spread.median));
+    Some(Measurement {
+        program: title(row.program, &row.case),
+        design: row.design.clone(),
+        loops: 1,
+        unit: names::EVENTS.to_owned(),
+        time: spreads.get(names::EVENTS)?.clone(),
+        tail: None,
+        counts: medians.collect(),
+        functions: BTreeMap::new(),
+        series: runs.first().map(courses).unwrap_or_default(),
+        spreads,
+    })
+}
+
+fn mean_us(work: &[Nanos]) -> Option<f64> {
+    let sum: u64 = work.iter().map(|ns| ns.0).sum();
+    (!work.is_empty()).then(|| sum as f64 / work.len() as f64 / 1e3)
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// Everything that is counted of one run; what has no sample has no entry.
+fn counts(run: &RunResult) -> BTreeMap<String, f64> {
+    let mut counts = BTreeMap::new();
+    let mut set = |name: &str, value: f64| {
+        counts.insert(name.to_owned(), value);
+    };
+    let nothing = PageCounters::default();
+    let all = run.phases.last().map_or(&nothing, |(_, counters)| counters);
+    allocator_counts(all, &mut set);
+    let mut before = 0;
+    for (phase, counters) in &run.phases {
+        set(&format!("{}{phase}", names::EVENTS_IN), (counters.events() - before) as f64);
+        before = counters.events();
+    }
+    set(names::STALLS, run.stalls.len() as f64);
+    set(names::STALLED_MS, milliseconds(run.stalls.iter().map(|ns| ns.0).sum()));
+    let longest = run.stalls.iter().map(|ns| ns.0).max();
+    set(names::LONGEST_STALL_MS, milliseconds(longest.unwrap_or(0)));
+    set(names::HUGE, run.huge as f64);
+    set(names::BASE, run.base as f64);
+    if run.huge + run.base > 0 {
+        set(names::HUGE_PERCENT, 100.0 * run.huge as f64 / (run.huge + run.base) as f64);
+    }
+    let [huge_us, base_us] = [mean_us(&run.huge_work), mean_us(&run.base_work)];
+    if let Some(us) = huge_us {
+        set(names::HUGE_WORK_US, us);
+    }
+    if let Some(us) = base_us {
+        set(names::BASE_WORK_US, us);
+    }
+    if let Some((huge, base)) = huge_us.zip(base_us) {
+        set(names::WORK_RATIO, huge / base);
+    }
+    let work = run.huge_work.iter().chain(&run.base_work);
+    set(names::ALL_WORK_MS, milliseconds(work.map(|ns| ns.0).sum()));
+    set(names::PEAK_BOOST, run.boost.iter().copied().fold(0.0, f64::max));
+    set(names::ELAPSED_S, run.elapsed.0 as f64 / 1e9);
+    set(names::OPERATIONS, run.operations as f64);
+    set(names::BLOCKS, run.blocks as f64);
+    set(names::FREE_BLOCKS, run.free_blocks as f64);
+    counts
+}
+
+fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
+    let sum = |by_type: &[u64]| by_type.iter().sum::<u64>();
+    let events_of = |migratetype| all.events_of(migratetype);
+    let counted = [
+        (names::EVENTS, all.events()),
+        (names::UNMOVABLE, events_of(Migratetype::Unmovable)),
+        (names::MOVABLE, events_of(Migratetype::Movable)),
+        (names::RECLAIMABLE, events_of(Migratetype::Reclaimable)),
+        (names::SERIOUS, sum(&all.serious)),
+        (names::CONVERSIONS, all.conversions),
+        (names::MISTYPED, sum(&all.mistyped)),
+        (names::CLAIMS, all.claims),
+        (names::SPREAD_GIVEN_UP, all.spread_given_up),
+        (names::MOVED, all.moved),
+        (names::RECLAIMED, all.reclaimed_direct + all.reclaimed_kswapd),
+        (names::RECLAIMED_BY_KSWAPD, all.reclaimed_kswapd),
+        (names::DIRECT_RECLAIMS, all.direct_reclaims),
+        (names::KSWAPD_WAKES, all.kswapd_wakes),
+        (names::COMPACT_STALLS, all.compact_stalls),
+        (names::COMPACT_FAILURES, all.compact_failures),
+        (names::MIGRATE_SCANNED, all.migrate_scanned),
+        (names::FREE_SCANNED, all.free_scanned),
+        (names::BOOSTS, all.boosts),
+        (names::SPARED, all.stall_refusals),
+    ];
+    for (name, count) in counted {
+        set(name, count as f64);
+    }
+}
+
+/// Columns of the picture of contiguity.
+pub(super) const PARTS: usize = 72;
+
+/// What a run has of pictures: boost over time, and contiguity at each moment that was looked at.
+fn courses(run: &RunResult) -> BTreeMap<String, Vec<f64>> {
+    let mut courses = BTreeMap::new();
+    if run.boost.iter().any(|pages| *pages > 0.0) {
+        courses.insert(names::BOOST.to_owned(), thinned(&run.boost));
+    }
+    for (at, (moment, blocks)) in run.contiguity.iter().enumerate() {
+        courses.insert(format!("{}{at:02} {moment}", names::CONTIGUITY), parts(blocks));
+    }
+    courses
+}
+
+/// Points of a course that are kept.
+const POINTS: usize = 72;
+
+/// At most [`POINTS`] values: the largest of each stretch, since a boost is gone soon.
+fn thinned(values: &[f64]) -> Vec<f64> {
+    let stretch = values.len().div_ceil(POINTS).max(1);
+    values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
+}
+
+/// The largest free order in each of [`PARTS`] stretches of equally many pageblocks, but for one.
+fn parts(blocks: &[f64]) -> Vec<f64> {
+    let bound = |part: usize| part * blocks.len() / PARTS;
+    let largest = |part: usize| {
+        let stretch = &blocks[bound(part)..bound(part + 1)];
+        // A thousandth is finer than any bar.
+        (stretch.iter().copied().fold(0.0, f64::max) * 1e3).round() / 1e3
+    };
+    (0..PARTS).map(largest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_without_faults_has_no_mean() {
+        let run = RunResult {
+            base: 2,
+            base_work: vec![Nanos(1_000), Nanos(3_000)],
+            ..Default::default()
+        };
+        let counts = counts(&run);
+        assert_eq!(counts.get(names::BASE_WORK_US), Some(&2.0));
+        assert_eq!(counts.get(names::HUGE_WORK_US), None);
+        assert_eq!(counts.get(names::WORK_RATIO), None);
+        assert_eq!(counts.get(names::HUGE_PERCENT), Some(&0.0));
+    }
+
+    #[test]
+    fn events_fall_into_the_phase_in_which_they_were_counted() {
+        let counters = |events| {
+            let mut counters = PageCounters::default();
+            counters.extfrag[1][0] = events;
+            counters
+        };
+        let phases = vec![("writing", counters(3)), ("huge pages", counters(10))];
+        let counts = counts(&RunResult { phases, ..Default::default() });
+        assert_eq!(counts.get(names::EVENTS), Some(&10.0));
+        assert_eq!(counts.get("events while huge pages"), Some(&7.0));
+        assert_eq!(counts.get(names::MOVABLE), Some(&10.0));
+    }
+
+    #[test]
+    fn thinning_keeps_peaks_and_parts_keep_the_largest() {
+        let mut values = vec![0.0; 1000];
+        values[501] = 9.0;
+        let thinned = thinned(&values);
+        assert!(thinned.len() <= POINTS && thinned.contains(&9.0));
+        let parts = parts(&values);
+        assert_eq!((parts.len(), parts.iter().filter(|part| **part > 0.0).count()), (PARTS, 1));
+        assert_eq!(super::parts(&[]), vec![0.0; PARTS]);
+    }
+}

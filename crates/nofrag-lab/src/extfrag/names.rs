@@ -1,0 +1,55 @@
+//! The names of this scenario's units and counts, as its JSON and its tables have them.
+
+/// What a row's repetitions are spread over.
+pub(super) const EVENTS: &str = "events below order 9";
+
+pub(super) const UNMOVABLE: &str = "events, unmovable asked for";
+pub(super) const MOVABLE: &str = "events, movable asked for";
+pub(super) const RECLAIMABLE: &str = "events, reclaimable asked for";
+
+/// By the phase in which they fell.
+pub(super) const EVENTS_IN: &str = "events while ";
+
+/// What patch 5 calls serious.
+pub(super) const SERIOUS: &str = "events below order 4";
+pub(super) const CONVERSIONS: &str = "events with whole pageblocks";
+pub(super) const MISTYPED: &str = "mistyped allocations";
+pub(super) const CLAIMS: &str = "pageblocks claimed";
+pub(super) const SPREAD_GIVEN_UP: &str = "passes repeated without spreading";
+
+pub(super) const MOVED: &str = "pages moved";
+pub(super) const RECLAIMED: &str = "pages reclaimed";
+pub(super) const RECLAIMED_BY_KSWAPD: &str = "pages reclaimed by kswapd";
+pub(super) const DIRECT_RECLAIMS: &str = "direct reclaims";
+pub(super) const KSWAPD_WAKES: &str = "wakes of kswapd";
+pub(super) const COMPACT_STALLS: &str = "direct compactions";
+pub(super) const COMPACT_FAILURES: &str = "direct compactions that failed";
+pub(super) const MIGRATE_SCANNED: &str = "pages that the migration scanner looked at";
+pub(super) const FREE_SCANNED: &str = "pages that the free scanner looked at";
+pub(super) const BOOSTS: &str = "boosts";
+pub(super) const PEAK_BOOST: &str = "most pages of boost at once";
+
+pub(super) const STALLS: &str = "stalls";
+pub(super) const STALLED_MS: &str = "virtual ms stalled in all";
+pub(super) const LONGEST_STALL_MS: &str = "virtual ms of the longest stall";
+pub(super) const SPARED: &str = "free blocks spared for a stall";
+
+pub(super) const HUGE: &str = "units that got a huge page";
+pub(super) const BASE: &str = "units that got single pages";
+pub(super) const HUGE_PERCENT: &str = "percent huge";
+/// Missing where there was no such fault.
+pub(super) const BASE_WORK_US: &str = "virtual us of allocator work per unit of single pages";
+pub(super) const HUGE_WORK_US: &str = "virtual us of allocator work per huge fault";
+pub(super) const ALL_WORK_MS: &str = "virtual ms of allocator work of all faults";
+/// Missing unless there were both.
+pub(super) const WORK_RATIO: &str = "allocator work, huge over base";
+
+pub(super) const ELAPSED_S: &str = "virtual s of the run";
+pub(super) const OPERATIONS: &str = "allocations and frees";
+pub(super) const BLOCKS: &str = "pageblocks";
+pub(super) const FREE_BLOCKS: &str = "pageblocks that could serve as a huge page at the end";
+
+/// Courses: boost of all zones in pages, and the largest free order of the parts of memory at a moment. The first
+/// seed's.
+pub(super) const BOOST: &str = "boost";
+pub(super) const CONTIGUITY: &str = "contiguity ";

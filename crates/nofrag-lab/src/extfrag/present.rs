@@ -1,0 +1,960 @@
+//! Tables and pictures of this scenario, in the document's order. Events leave it as reductions only: the counts of
+//! the document belong to machines whose memory and disks nobody published.
+
+use super::catalogue::{
+    ALL_FIVE, BOOST_FACTORS, CURVE_SEEDS, Case, DEFRAG_MODE, FIRST_STRICT, LAST_LOOSE, MERGED,
+    MIX_DESIGNS, NEWEST, OURS, PATCH_1, Program, SHIPPED, STALL_BOUNDS_MS, STALL_ORDERS, VANILLA,
+    boost_name, is_strict, silent_beside, stall_name,
+};
+use super::compare::{PARTS, Plan};
+use super::names;
+use super::view::{Beside, OtherRules, View, differing};
+use crate::figures::{self, Column, Exactness, Gorman2018, Quantity, Sample, reduction};
+use crate::render::{
+    OccupancyMap, Paint, Section, by_design, count, duration, median_and_range, number, table_of,
+};
+use crate::report::{Measurement, Report};
+use crate::scenario::Extent;
+use crate::stats::Spread;
+
+/// All sections of a report.
+pub(super) fn sections(report: &Report) -> Vec<Section> {
+    let (view, figures) = (View { report }, figures::gorman_2018());
+    let mut sections = Vec::new();
+    for program in [Program::SDefault, Program::SDefrag, Program::SMadvise] {
+        for case in view.cases(program) {
+            sections.extend(events(view, &figures, &case));
+        }
+    }
+    for program in [Program::HDefault, Program::HDefrag, Program::HMadvise] {
+        sections.extend(two_nodes(view, &figures, program));
+    }
+    sections.extend(requesters(view, &figures));
+    for program in [Program::MixesDefault, Program::MixesMadvise] {
+        sections.extend(mixes(view, &figures, program));
+        sections.extend(mixes_under_strict_lists(view, program));
+    }
+    sections.extend(huge_pages(view, &figures));
+    sections.extend(work(view, &figures));
+    sections.extend(price(view));
+    sections.extend(shipped(view));
+    sections.extend(silent(view));
+    sections.extend(stalls(view, &figures));
+    sections.extend(boost_curve(view));
+    sections.extend(stall_curve(view));
+    sections.extend(boost(view));
+    sections.extend(contiguity(view));
+    sections.extend(later(view, &figures));
+    sections.extend(model(view, &figures));
+    sections.extend(worse(view, &figures));
+    sections
+}
+
+/// A design's name in a table: without what all have in common, and marked where an event means something else.
+fn short(design: &str) -> String {
+    let name = design.strip_prefix("linux-").unwrap_or(design);
+    let name =
+        name.strip_prefix("4.20+").map_or_else(|| name.to_owned(), |patch| format!("+{patch}"));
+    if is_strict(design) { format!("{name} †") } else { name }
+}
+
+/// The designs of tables: those that change nothing have one of their own.
+fn tabled(view: View<'_>) -> impl Iterator<Item = &String> {
+    view.designs().iter().filter(|design| silent_beside(design).is_none())
+}
+
+/// What the mark says.
+const MARK: &str = "† lists agree with their blocks, as from 6.10: each stolen page is an event, so that events \
+                    compare with the others only beside mistyped allocations.";
+
+/// A table with a row for each design that has any cell.
+fn designs_table(
+    view: View<'_>,
+    title: &str,
+    caption: &str,
+    columns: &[&str],
+    cells: impl Fn(&str) -> Vec<Option<String>>,
+) -> Option<Section> {
+    let rows = by_design(tabled(view), cells).into_iter();
+    let rows = rows.map(|(design, cells)| [vec![short(&design)], cells].concat()).collect();
+    table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
+}
+
+/// A percentage with one digit.
+fn percent(value: f64) -> String {
+    match value.abs() {
+        // A negative nothing is nothing.
+        magnitude if magnitude < 0.05 => "0.0".to_owned(),
+        magnitude if magnitude > 100.0 => count(value),
+        _ => format!("{value:.1}"),
+    }
+}
+
+/// Median and range of percentages.
+fn percents(spread: &Spread) -> String {
+    let [median, low, high] = [spread.median, spread.min, spread.max].map(percent);
+    if spread.samples.len() < 2 || low == high {
+        return median;
+    }
+    format!("{median} ({low}..{high})")
+}
+
+/// A median, and the least of all seeds.
+fn median_and_least(spread: &Spread) -> String {
+    let [median, least] = [spread.median, spread.min].map(percent);
+    if spread.samples.len() < 2 { median } else { format!("{median}/{least}") }
+}
+
+/// A count of which two digits matter.
+fn compact(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude < 1e3 => count(value),
+        magnitude if magnitude < 9.95e3 => format!("{:.1}k", value / 1e3),
+        magnitude if magnitude < 999.5e3 => format!("{:.0}k", value / 1e3),
+        _ => format!("{:.1}M", value / 1e6),
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn spread<'a>(row: &'a Measurement, name: &str) -> Option<&'a Spread> {
+    row.spreads.get(name)
+}
+
+fn median(row: &Measurement, name: &str) -> Option<String> {
+    Some(count(row.count(name)?))
+}
+
+/// The document's reduction of events.
+fn published(figures: &Gorman2018, configuration: &str, design: &str) -> Option<String> {
+    let column = Column::of_design(design)?;
+    figures.reduction(configuration, column).map(percent)
+}
+
+/// Events of one case, as the document's first table, and what must be read beside them.
+fn events(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> {
+    let cells = |design: &str| {
+        let Some(row) = view.row(case, design) else { return Vec::new() };
+        let fewer = view.fewer_events(case, design, Beside::Mistyped).ok().flatten();
+        let mistyped = view.fewer(case, (VANILLA, design), names::MISTYPED);
+        let mistyped = mistyped.filter(|_| design != VANILLA);
+        vec![
+            Some(median_and_range(&row.time)),
+            fewer.as_ref().map(percents),
+            published(figures, case.configuration(), design),
+            row.count(names::SERIOUS).map(compact),
+            row.count(names::MISTYPED).map(compact),
+            mistyped.map(|it| percent(it.median)),
+        ]
+    };
+    designs_table(
+        view,
+        &format!("External fragmentation events: {case}"),
+        &format!(
+            "A row is one design: medians over seeds, ± half the range. Events: free blocks below order 9 that served \
+             another type; fewer than linux-4.20 in percent, seed by seed: median (least..most); there: the same from \
+             the document's counts. Serious: below order 4. Mistyped: allocations from blocks of another type, fewer \
+             in percent. {MARK}"
+        ),
+        &["events", "fewer", "there", "serious", "mistyped", "fewer"],
+        cells,
+    )
+}
+
+/// The machine with two nodes: where its threads start, and whether they may leave.
+fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Section> {
+    let cases = view.cases(program);
+    let cells = |design: &str| {
+        let counts = |case: &Case| {
+            let row = view.row(case, design)?;
+            let [events, mistyped] = [names::EVENTS, names::MISTYPED].map(|name| row.count(name));
+            Some(format!("{}/{}", compact(events?), compact(mistyped?)))
+        };
+        let fewer = |case: &Case| {
+            let fewer = view.fewer_events(case, design, Beside::Mistyped).ok().flatten()?;
+            Some(percent(fewer.median))
+        };
+        let pairs = cases.iter().flat_map(|case| [counts(case), fewer(case)]);
+        let cells: Vec<Option<String>> = pairs.collect();
+        if cells.iter().all(Option::is_none) {
+            return Vec::new();
+        }
+        [cells, vec![published(figures, program.name(), design)]].concat()
+    };
+    let nodes: Vec<String> = cases.iter().filter_map(Case::nodes).collect();
+    let columns = nodes.iter().flat_map(|nodes| [nodes.as_str(), "%"]);
+    designs_table(
+        view,
+        &format!(
+            "Two nodes, five huge-page threads, {}: events/mistyped, fewer events",
+            program.name()
+        ),
+        &format!(
+            "A row is one design: medians over seeds; fewer events than linux-4.20 in percent. Huge-page requests stay \
+             on their node (local: THISNODE) or not (any), and their threads start on node 0 or 1: the document names \
+             both as causes of its small reduction by patch 1. {MARK}"
+        ),
+        &columns.chain(["there"]).collect::<Vec<_>>(),
+        cells,
+    )
+}
+
+/// Events by the type that was asked for.
+fn requesters(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
+    let case = view.cases(Program::SDefault).into_iter().next()?;
+    let types = [names::UNMOVABLE, names::MOVABLE, names::RECLAIMABLE];
+    let cells = |design: &str| {
+        let Some(row) = view.row(&case, design) else { return Vec::new() };
+        let counts = types.map(|name| row.count(name).unwrap_or(0.0));
+        let all: f64 = counts.iter().sum();
+        let share = |count: f64| (all > 0.0).then(|| percent(100.0 * count / all));
+        let there = figures.requesters.iter().find(|it| it.column.design() == design);
+        let there = there.map(figures::Requesters::shares);
+        let pairs = counts.iter().enumerate().flat_map(|(at, here)| {
+            [Some(count(*here)), share(*here), there.map(|shares| percent(shares[at]))]
+        });
+        pairs.collect()
+    };
+    designs_table(
+        view,
+        &format!("Events by the type that was asked for: {case}"),
+        &format!(
+            "A row is one design: medians over seeds; shares in percent, here and in the document. {MARK}"
+        ),
+        &["unmovable", "%", "there", "movable", "%", "there", "reclaimable", "%", "there"],
+        cells,
+    )
+}
+
+/// Designs of the older rules, whose events compare.
+fn loose_designs(view: View<'_>) -> Vec<&'static str> {
+    let compared = |design: &&str| !is_strict(design) && *design != VANILLA;
+    MIX_DESIGNS.into_iter().filter(|design| view.has(design)).filter(compared).collect()
+}
+
+/// The other mixes under the older rules.
+fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Section> {
+    let designs = loose_designs(view);
+    let cases = with_calibrated(view, program);
+    let row = |case: &Case| {
+        let vanilla = view.row(case, VANILLA)?;
+        let fewer = |design: &&str| match view.fewer_events(case, design, Beside::Nothing) {
+            Ok(spread) => spread.as_ref().map_or_else(dash, median_and_least),
+            Err(OtherRules) => "other rules".to_owned(),
+        };
+        let model = figures.model_mixes.iter().find(|it| {
+            it.mix.eq_ignore_ascii_case(case.mix.name)
+                && it.memory_gib == case.memory_gib
+                && program == Program::MixesDefault
+        });
+        let mut cells = vec![case_name(case), compact(vanilla.time.median)];
+        cells.extend(designs.iter().map(fewer));
+        cells.push(model.map_or_else(dash, |it| percent(it.patches_1_4)));
+        Some(cells)
+    };
+    let names: Vec<String> = designs.iter().map(|design| short(design)).collect();
+    let names = names.iter().map(String::as_str);
+    let header: Vec<&str> =
+        ["mix, GiB", "events"].into_iter().chain(names).chain(["model +patch4"]).collect();
+    table_of(
+        &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.name()),
+        "A row is one mix of files and slab with its size of memory: events of linux-4.20, and by how many percent \
+         each design has fewer: median/least over seeds. The model is the count-only one of the specification, a \
+         cross-check; nobody has published other mixes.",
+        1,
+        &header,
+        if cases.len() > 1 { cases.iter().filter_map(row).collect() } else { Vec::new() },
+    )
+}
+
+/// The mixes of a program, after the calibrated ones of the same mode.
+fn with_calibrated(view: View<'_>, program: Program) -> Vec<Case> {
+    let calibrated = match program {
+        Program::MixesMadvise => Program::SMadvise,
+        _ => Program::SDefault,
+    };
+    let others = view.cases(program);
+    if others.is_empty() { others } else { [view.cases(calibrated), others].concat() }
+}
+
+fn case_name(case: &Case) -> String {
+    format!("{}, {}", case.mix.name, case.memory_gib)
+}
+
+/// The other mixes under both rules: events are read beside mistyped allocations.
+fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section> {
+    let wanted = |design: &&str| {
+        view.has(design) && (is_strict(design) || [VANILLA, MERGED, LAST_LOOSE].contains(design))
+    };
+    let designs: Vec<&str> = MIX_DESIGNS.into_iter().filter(wanted).collect();
+    let row = |case: &Case| {
+        let of_design = |design: &&str| {
+            let counts = [names::EVENTS, names::MISTYPED].map(|it| view.count(case, design, it));
+            match counts {
+                [Some(events), Some(mistyped)] => {
+                    format!("{}/{}", compact(events), compact(mistyped))
+                }
+                _ => dash(),
+            }
+        };
+        let cells: Vec<String> = designs.iter().map(of_design).collect();
+        let any = cells.iter().any(|cell| cell != "-");
+        any.then(|| [vec![case_name(case)], cells].concat())
+    };
+    let names: Vec<String> =
+        designs.iter().map(|design| short(design).replace("7.2-", "")).collect();
+    let header: Vec<&str> =
+        ["mix, GiB"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    table_of(
+        &format!("Other mixes, {}: events/mistyped allocations", program.name()),
+        &format!(
+            "A row is one mix with its size of memory: medians over seeds; defrag is 7.2-defrag. {MARK}"
+        ),
+        1,
+        &header,
+        with_calibrated(view, program).iter().filter_map(row).collect(),
+    )
+}
+
+/// The calibrated cases of the document's configurations with the first size of memory, each once.
+fn configurations(view: View<'_>, machine: char) -> Vec<Case> {
+    let sizes = view.sizes();
+    let Some(first) = sizes.first() else { return Vec::new() };
+    let cases = view.all_cases().into_iter().map(|(_, case)| case);
+    let wanted = |case: &Case| {
+        let of_machine = case.configuration().starts_with(machine);
+        of_machine && case.is_calibrated() && case.memory_gib == *first
+    };
+    cases.filter(wanted).collect()
+}
+
+/// Units that got a huge page.
+fn huge_pages(view: View<'_>, figures: &Gorman2018) -> Vec<Section> {
+    let one = huge_pages_of(view, figures, &configurations(view, 's'), "one node");
+    let programs = [Program::HDefault, Program::HDefrag, Program::HMadvise];
+    let two = programs.into_iter().filter_map(|program| {
+        let cases = view.cases(program);
+        huge_pages_of(view, figures, &cases, &format!("two nodes, {}", program.name()))
+    });
+    one.into_iter().chain(two).collect()
+}
+
+fn huge_pages_of(
+    view: View<'_>,
+    figures: &Gorman2018,
+    cases: &[Case],
+    machine: &str,
+) -> Option<Section> {
+    let has_figures = |at: usize| {
+        let what = Quantity::PercentageHuge;
+        let last_of_its_kind =
+            cases.get(at + 1).is_none_or(|next| next.configuration() != cases[at].configuration());
+        last_of_its_kind && figures.result(cases[at].configuration(), what).is_some()
+    };
+    let cells = |design: &str| {
+        let mut cells = Vec::new();
+        for (at, case) in cases.iter().enumerate() {
+            let here = view.row(case, design).and_then(|row| spread(row, names::HUGE_PERCENT));
+            cells.push(here.map(percents));
+            if has_figures(at) {
+                let there = published_sample(figures, case, Quantity::PercentageHuge, design);
+                let there = there.filter(|_| here.is_some()).and_then(Sample::value);
+                cells.push(there.map(|percent| format!("{percent:.2}")));
+            }
+        }
+        if cells.iter().all(Option::is_none) { Vec::new() } else { cells }
+    };
+    let mut columns = Vec::new();
+    for (at, case) in cases.iter().enumerate() {
+        columns.push(case.nodes().unwrap_or_else(|| case.configuration().to_owned()));
+        columns.extend(has_figures(at).then(|| "there".to_owned()));
+    }
+    designs_table(
+        view,
+        &format!("Units that got a huge page, in percent: {machine}"),
+        "A row is one design: median (least..most) over seeds, calibrated mix, and the document's, which has none for \
+         defrag = always. The document calls these rates dependent on the exact state of the system: signs compare, \
+         sizes do not.",
+        &columns.iter().map(String::as_str).collect::<Vec<_>>(),
+        cells,
+    )
+}
+
+fn published_sample(
+    figures: &Gorman2018,
+    case: &Case,
+    what: Quantity,
+    design: &str,
+) -> Option<Sample> {
+    Some(figures.result(case.configuration(), what)?.column(Column::of_design(design)?))
+}
+
+/// A time, or the words for none.
+fn or_no_sample(value: Option<f64>) -> String {
+    value.map_or_else(|| "no sample".to_owned(), |us| duration(us * 1e-6))
+}
+
+/// Allocator work of faults: of one node, and of the first variant of two.
+fn work(view: View<'_>, figures: &Gorman2018) -> Vec<Section> {
+    let mut shown: Vec<&str> = Vec::new();
+    let cases = [configurations(view, 's'), configurations(view, 'h')].concat();
+    let mut sections = Vec::new();
+    for case in &cases {
+        if !shown.contains(&case.configuration()) {
+            shown.push(case.configuration());
+            sections.extend(work_of(view, figures, case));
+        }
+    }
+    sections
+}
+
+fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> {
+    let change_there = |what: Quantity, design: &str| {
+        let value = |design| published_sample(figures, case, what, design)?.value();
+        let fewer = reduction(value(VANILLA)?, value(design)?).filter(|_| design != VANILLA);
+        fewer.map(|fewer| signed(-fewer))
+    };
+    let cells = |design: &str| {
+        let Some(row) = view.row(case, design) else { return Vec::new() };
+        let change = |name: &str| {
+            let fewer = view.fewer(case, (VANILLA, design), name).filter(|_| design != VANILLA);
+            fewer.map(|fewer| signed(-fewer.median))
+        };
+        let there = [Quantity::HugeLatency, Quantity::BaseLatency]
+            .map(|what| published_sample(figures, case, what, design)?.value());
+        let ratio_there = match there {
+            [Some(huge), Some(base)] => Some(format!("{:.2}", huge / base)),
+            _ => None,
+        };
+        vec![
+            Some(or_no_sample(row.count(names::BASE_WORK_US))),
+            change(names::BASE_WORK_US),
+            change_there(Quantity::BaseLatency, design),
+            Some(or_no_sample(row.count(names::HUGE_WORK_US))),
+            change(names::HUGE_WORK_US),
+            change_there(Quantity::HugeLatency, design),
+            row.count(names::WORK_RATIO).map(number),
+            ratio_there,
+        ]
+    };
+    designs_table(
+        view,
+        &format!("Allocator work of a unit, 512 base faults or one huge one: {case}"),
+        "A row is one design: means in virtual time, medians over seeds: allocation, reclaim, compaction and waiting, \
+         by a table of costs; change against linux-4.20 in percent; huge over base. No sample: no such fault. There: \
+         changes and quotients of the document's latencies, wall times that hold zeroing and a memset besides.",
+        &["base", "change", "there", "huge", "change", "there", "huge/base", "there"],
+        cells,
+    )
+}
+
+/// What events were avoided with.
+fn price(view: View<'_>) -> Vec<Section> {
+    let programs = [Program::SDefault, Program::SMadvise];
+    let cases = programs.into_iter().filter_map(|it| view.cases(it).into_iter().next());
+    cases.filter_map(|case| price_of(view, &case)).collect()
+}
+
+fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
+    let cells = |design: &str| {
+        let Some(row) = view.row(case, design) else { return Vec::new() };
+        let shown = [
+            names::RECLAIMED,
+            names::DIRECT_RECLAIMS,
+            names::MOVED,
+            names::COMPACT_STALLS,
+            names::KSWAPD_WAKES,
+            names::BOOSTS,
+            names::CLAIMS,
+            names::CONVERSIONS,
+            names::FREE_BLOCKS,
+        ];
+        let compacted = |name: &str| row.count(name).map(compact);
+        let mut cells: Vec<Option<String>> = shown.map(compacted).to_vec();
+        cells.push(row.count(names::ELAPSED_S).map(duration));
+        cells
+    };
+    designs_table(
+        view,
+        &format!("What it costs: {case}"),
+        "A row is one design: medians over seeds. Pages reclaimed, by whomever, and calls that reclaimed themselves; \
+         pages moved, and calls that compacted; wakes of kswapd; boosts; blocks claimed because most of their pages \
+         fitted; events with whole blocks, which mix nothing; blocks that could serve as a huge page at the end; \
+         virtual time.",
+        &[
+            "reclaimed",
+            "calls",
+            "moved",
+            "calls",
+            "kswapd",
+            "boosts",
+            "claims",
+            "whole",
+            "free",
+            "time",
+        ],
+        cells,
+    )
+}
+
+/// Linux 5.0 as shipped beside the series as designed.
+fn shipped(view: View<'_>) -> Option<Section> {
+    let row = |(_, case): &(Program, Case)| {
+        let [as_shipped, designed] = [view.row(case, SHIPPED)?, view.row(case, MERGED)?];
+        let fewer = view.fewer(case, (SHIPPED, MERGED), names::EVENTS);
+        let both = |name: &str, shown: fn(f64) -> String| {
+            let [one, other] =
+                [as_shipped, designed].map(|row| row.count(name).map_or_else(dash, shown));
+            format!("{one}/{other}")
+        };
+        Some(vec![
+            case.to_string(),
+            both(names::EVENTS, compact),
+            fewer.as_ref().map_or_else(dash, percents),
+            both(names::SERIOUS, compact),
+            both(names::MISTYPED, compact),
+            both(names::HUGE_PERCENT, percent),
+        ])
+    };
+    table_of(
+        "linux-5.0 as shipped, where patch 3 had switched patch 1 off, over patches 1 to 4 as designed",
+        "A row is one case: shipped/designed, medians over seeds; fewer: events as designed against as shipped in \
+         percent, seed by seed, median (least..most). If the measured tree was the posted one, the published figures \
+         for patches 1 to 4 lack patch 1.",
+        1,
+        &["case", "events", "fewer", "serious", "mistyped", "huge %"],
+        view.all_cases().iter().filter_map(row).collect(),
+    )
+}
+
+/// Patches and settings that change nothing here, beside what they change nothing of.
+fn silent(view: View<'_>) -> Option<Section> {
+    let case = view.cases(Program::SDefault).into_iter().next()?;
+    let rows = view.designs().iter().filter_map(|design| {
+        let beside = silent_beside(design)?;
+        let (silent, plain) = (view.row(&case, design)?, view.row(&case, beside)?);
+        let first = |name: &str| silent.spreads.get(name).map(|it| count(it.samples[0]));
+        Some(vec![
+            design.clone(),
+            beside.to_owned(),
+            silent.spreads.len().to_string(),
+            differing(plain, silent).to_string(),
+            first(names::EVENTS)?,
+            first(names::MISTYPED)?,
+            first(names::HUGE)?,
+        ])
+    });
+    table_of(
+        "What changes nothing here",
+        "A row is one design and the one with which it must agree in every count (a claim): one run of each, first \
+         seed. Patch 2 adds accessors; patch 3 sets a flag that patch 4 reads; defrag_mode as shipped lacks its \
+         allocator half only without a DMA32 zone.",
+        2,
+        &["design", "agrees with", "counts", "differ", "events", "mistyped", "huge"],
+        rows.collect(),
+    )
+}
+
+/// Waits of patch 5.
+fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
+    let row = |(_, case): &(Program, Case)| {
+        let row = view.row(case, ALL_FIVE)?;
+        let there = figures
+            .stalls
+            .iter()
+            .find(|it| it.configuration == case.configuration() && case.is_calibrated());
+        let there = there.map(|it| {
+            let about = if it.total_is == Exactness::About { "about " } else { "" };
+            let total = duration(it.total_us * 1e-6);
+            format!("{}, {about}{total}", it.stalls)
+        });
+        let ms = |name: &str| row.count(name).map(|ms| duration(ms * 1e-3));
+        Some(vec![
+            case.to_string(),
+            median(row, names::STALLS)?,
+            ms(names::STALLED_MS)?,
+            ms(names::LONGEST_STALL_MS)?,
+            row.count(names::SPARED).map(compact)?,
+            row.count(names::ELAPSED_S).map(duration)?,
+            there.unwrap_or_else(|| "-".to_owned()),
+        ])
+    };
+    table_of(
+        "Waits of patch 5",
+        "A row is one case under linux-4.20+patch5: medians over seeds. Spared: free blocks below the stall order that \
+         were left alone; a wait is at most 20 ms; of: virtual time of the run. \
+         There: the document's, in 16 minutes of s and 68 of h.",
+        1,
+        &["case", "stalls", "in all", "longest", "spared", "of", "there"],
+        view.all_cases().iter().filter_map(row).collect(),
+    )
+}
+
+fn boost_curve(view: View<'_>) -> Option<Section> {
+    let program = Program::BoostCurve;
+    let rows = view.cases(program).into_iter().flat_map(|case| {
+        BOOST_FACTORS.into_iter().filter_map(move |factor| {
+            let row = view.point(program, &case, &boost_name(factor))?;
+            let mut cells = vec![case.configuration().to_owned(), factor.to_string()];
+            cells.extend(curve_cells(row));
+            cells.push(median(row, names::RECLAIMED)?);
+            cells.push(row.count(names::PEAK_BOOST).map(count)?);
+            Some(cells)
+        })
+    });
+    table_of(
+        "Tuning: watermark_boost_factor, with patches 1 to 4",
+        "A row is one factor in 1/10000 of the high watermark, on the calibrated mix: medians over seeds, ± half the \
+         range. Work: allocator time of all faults.",
+        1,
+        &[
+            "",
+            "factor",
+            "events",
+            "serious",
+            "huge %",
+            "work",
+            "stalled",
+            "reclaimed",
+            "peak pages",
+        ],
+        rows.collect(),
+    )
+}
+
+/// Events, serious ones, huge pages, allocator work, stall time.
+fn curve_cells(row: &Measurement) -> Vec<String> {
+    let ms = |name: &str| row.count(name).map_or_else(|| "-".to_owned(), |ms| duration(ms * 1e-3));
+    vec![
+        median_and_range(&row.time),
+        median(row, names::SERIOUS).unwrap_or_default(),
+        row.count(names::HUGE_PERCENT).map_or_else(|| "-".to_owned(), percent),
+        ms(names::ALL_WORK_MS),
+        ms(names::STALLED_MS),
+    ]
+}
+
+fn stall_curve(view: View<'_>) -> Vec<Section> {
+    let program = Program::StallCurve;
+    let of_case = |case: Case| {
+        let rows = STALL_BOUNDS_MS.into_iter().flat_map(move |bound| {
+            STALL_ORDERS.filter_map(move |order| {
+                let row = view.point(program, &case, &stall_name(order, bound))?;
+                let mut cells = vec![bound.to_string(), order.to_string()];
+                cells.extend(curve_cells(row));
+                cells.push(median(row, names::STALLS)?);
+                cells.push(median(row, names::SPARED)?);
+                Some(cells)
+            })
+        });
+        table_of(
+            &format!(
+                "Tuning: fragment_stall_order and its bound, with patches 1 to 5, {}",
+                case.configuration()
+            ),
+            "A row is one bound in ms and one order below which free blocks of another type are spared until a wait, \
+             on the calibrated mix: medians over seeds, ± half the range.",
+            0,
+            &[
+                "bound", "order", "events", "serious", "huge %", "work", "stalled", "stalls",
+                "spared",
+            ],
+            rows.collect(),
+        )
+    };
+    view.cases(program).into_iter().filter_map(of_case).collect()
+}
+
+/// The boost of watermarks over a run.
+fn boost(view: View<'_>) -> Option<Section> {
+    let case = view.cases(Program::SDefault).into_iter().next()?;
+    let layer = |design: &&str| {
+        let values = view.row(&case, design)?.series.get(names::BOOST)?;
+        Some((short(design), values.clone()))
+    };
+    let layers: Vec<_> = [SHIPPED, FIRST_STRICT, MERGED].iter().filter_map(layer).collect();
+    (!layers.is_empty()).then(|| Section::Chart {
+        title: format!("Boost of all watermarks in pages: {case}"),
+        caption: "From the first write to the last huge page, in virtual time, first seed; a column shows its highest \
+                  value. kswapd takes back what was boosted, and events boost again."
+            .to_owned(),
+        ends: ["start".to_owned(), "end".to_owned()],
+        layers,
+    })
+}
+
+/// How contiguous free memory is, over memory and time.
+fn contiguity(view: View<'_>) -> Vec<Section> {
+    let programs = [Program::SDefault, Program::SMadvise];
+    let cases = programs.into_iter().filter_map(|it| view.cases(it).into_iter().next());
+    cases.filter_map(|case| contiguity_of(view, &case)).collect()
+}
+
+fn contiguity_of(view: View<'_>, case: &Case) -> Option<Section> {
+    let map = |design: &&str| {
+        let row = view.row(case, design)?;
+        let moments = row.series.range(names::CONTIGUITY.to_owned()..);
+        let moments = moments.take_while(|(name, _)| name.starts_with(names::CONTIGUITY));
+        // Behind the prefix stand the moment's number, which sorts it, and its name.
+        let label = |name: &str| {
+            name[names::CONTIGUITY.len()..].split_once(' ').map(|(_, it)| it.to_owned())
+        };
+        let rows: Vec<(String, Vec<f64>)> =
+            moments.filter_map(|(name, parts)| Some((label(name)?, parts.clone()))).collect();
+        let [free, blocks] = [names::FREE_BLOCKS, names::BLOCKS].map(|name| row.count(name));
+        let name =
+            format!("{design}: {} of {} blocks whole at the end", count(free?), count(blocks?));
+        (!rows.is_empty()).then_some(OccupancyMap { name, rows })
+    };
+    let shown = [VANILLA, MERGED, DEFRAG_MODE, OURS];
+    let maps: Vec<OccupancyMap> = shown.iter().filter_map(map).collect();
+    let blocks = view.count(case, view.designs().first()?, names::BLOCKS).unwrap_or(0.0);
+    let blocks = blocks / PARTS as f64;
+    (!maps.is_empty()).then(|| Section::Occupancy {
+        title: format!("Contiguity of free memory: {case}"),
+        caption: format!(
+            "A line is one moment of a run, the first seed's; a column is about {} pageblocks, lowest address first: \
+             the order of the largest free block among them. Who holds the rest is not shown.",
+            count(blocks)
+        ),
+        ends: ["lowest".to_owned(), "highest".to_owned()],
+        paint: Paint::FreeOrder,
+        maps,
+    })
+}
+
+/// What a later series changed there and here, in percent.
+fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
+    let toggles = [("hygiene", LAST_LOOSE, FIRST_STRICT), ("defrag_mode", NEWEST, DEFRAG_MODE)];
+    let measures = [
+        ("huge-page allocation time", names::HUGE_WORK_US),
+        ("huge-page faults", names::HUGE),
+        ("huge-page fallbacks", names::BASE),
+        ("fallback events", names::MISTYPED),
+        ("direct-compaction stalls", names::COMPACT_STALLS),
+        ("direct-compaction failures", names::COMPACT_FAILURES),
+        ("migrate scanning", names::MIGRATE_SCANNED),
+        ("free scanning", names::FREE_SCANNED),
+        ("allocation stalls", names::DIRECT_RECLAIMS),
+    ];
+    let cases = configurations(view, 's');
+    let mut rows = Vec::new();
+    for (series, old, new) in toggles {
+        for figure in figures.later.iter().filter(|it| it.series == series) {
+            let Some((_, name)) = measures.iter().find(|(what, _)| *what == figure.what) else {
+                continue;
+            };
+            let of_case = |case: &Case| {
+                let fewer = view.fewer(case, (old, new), name)?;
+                Some(signed(-fewer.median))
+            };
+            let cells: Vec<Option<String>> = cases.iter().map(of_case).collect();
+            if cells.iter().any(Option::is_some) {
+                let toggled = format!("{old} to {new}");
+                let what = if *name == names::MISTYPED {
+                    "events there, mistyped here"
+                } else {
+                    &figure.what
+                };
+                let texts = vec![toggled, what.to_owned(), signed(figure.change)];
+                let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+                rows.push(texts.into_iter().chain(cells).collect());
+            }
+        }
+    }
+    let header: Vec<&str> = ["toggle", "measure", "there"]
+        .into_iter()
+        .chain(cases.iter().map(Case::configuration))
+        .collect();
+    table_of(
+        "What came later: change in percent, there and here",
+        "A row is one measure of a later series on its own load (kernel builds) beside the same toggle here, on the \
+         calibrated mix: medians over seeds. Signs compare. The first strict lists, those of 6.10, took single pages \
+         from the largest block.",
+        2,
+        &header,
+        rows,
+    )
+}
+
+fn signed(change: f64) -> String {
+    // A negative nothing is nothing.
+    if change.abs() < 0.05 { "0.0".to_owned() } else { format!("{change:+.1}") }
+}
+
+/// The count-only model beside the simulation.
+fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
+    let at_4 = |program| view.cases(program).into_iter().find(|case: &Case| case.memory_gib == 4);
+    let [default, madvise] = [Program::SDefault, Program::SMadvise].map(at_4);
+    let vanilla = figures.models.iter().find(|it| it.design == VANILLA)?;
+    let cells = |design: &str| {
+        let Some(there) = figures.models.iter().find(|it| it.design == design) else {
+            return Vec::new();
+        };
+        let of_case = |case: &Option<Case>, [before, after]: [f64; 2], [low, high]: [f64; 2]| {
+            let Some(case) = case else { return vec![None; 4] };
+            let Some(row) = view.row(case, design) else { return vec![None; 4] };
+            let fewer = view.fewer_events(case, design, Beside::Nothing).ok().flatten();
+            let comparable = !is_strict(design) && design != VANILLA;
+            let reduced = reduction(before, after).filter(|_| comparable);
+            let huge = if low == high {
+                percent(low)
+            } else {
+                format!("{}..{}", percent(low), percent(high))
+            };
+            vec![
+                reduced.map(percent),
+                fewer.map(|it| percent(it.median)),
+                Some(huge),
+                row.count(names::HUGE_PERCENT).map(percent),
+            ]
+        };
+        let of_default = of_case(&default, [vanilla.events, there.events], there.huge);
+        let of_madvise =
+            of_case(&madvise, [vanilla.madv_events, there.madv_events], [there.madv_huge; 2]);
+        [of_default, of_madvise].concat()
+    };
+    designs_table(
+        view,
+        "A cross-check, not published: the specification's count-only model, calibrated mix, 4 GiB",
+        &format!(
+            "A row is one design: events fewer than linux-4.20's, and units that got a huge page, in percent; the \
+             model's beside ours. The model has no time, no concurrency and no writeback. {MARK}"
+        ),
+        &["fewer: model", "here", "huge: model", "here", "madv fewer", "here", "madv huge", "here"],
+        cells,
+    )
+}
+
+/// Where a patch or a design of ours made something worse.
+fn worse(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
+    let against = [
+        (PATCH_1, VANILLA),
+        (MERGED, VANILLA),
+        (ALL_FIVE, MERGED),
+        (FIRST_STRICT, LAST_LOOSE),
+        (DEFRAG_MODE, NEWEST),
+        (OURS, VANILLA),
+        (OURS, DEFRAG_MODE),
+    ];
+    let mut lines: Vec<String> =
+        against.into_iter().flat_map(|(new, old)| worse_than(view, new, old)).collect();
+    if !lines.is_empty() {
+        lines.push(published_worse(figures));
+    }
+    (!lines.is_empty()).then(|| Section::Lines {
+        title: "Negative results: where the later design is worse, beyond the ranges over seeds"
+            .to_owned(),
+        lines,
+    })
+}
+
+/// What more of is worse, and what less of.
+const WORSE_IF_MORE: [&str; 5] =
+    [names::EVENTS, names::SERIOUS, names::MISTYPED, names::BASE_WORK_US, names::HUGE_WORK_US];
+const WORSE_IF_LESS: [&str; 1] = [names::HUGE_PERCENT];
+
+fn worse_than(view: View<'_>, new: &str, old: &str) -> Vec<String> {
+    let same_rules = is_strict(new) == is_strict(old);
+    let comparable = |name: &&str| same_rules || ![names::EVENTS, names::SERIOUS].contains(name);
+    let measures = WORSE_IF_MORE.iter().chain(&WORSE_IF_LESS).filter(|name| comparable(name));
+    let lines = measures.filter_map(|name| {
+        let found = view.all_cases().into_iter().filter_map(|(_, case)| {
+            let [old, new] = [old, new].map(|design| spread(view.row(&case, design)?, name));
+            let (old, new) = (old?, new?);
+            let is_worse =
+                if WORSE_IF_LESS.contains(name) { new.max < old.min } else { new.min > old.max };
+            let values = format!("{} -> {}", number(old.median), number(new.median));
+            is_worse.then(|| format!("{case} ({values})"))
+        });
+        let found: Vec<String> = found.collect();
+        (!found.is_empty()).then(|| format!("{new} against {old}: {name}: {}", found.join("; ")))
+    });
+    lines.collect()
+}
+
+/// The document's own.
+fn published_worse(figures: &Gorman2018) -> String {
+    let mut found = Vec::new();
+    for row in &figures.results {
+        for (old, new) in
+            [(Column::Vanilla, Column::Patches14), (Column::Patches14, Column::Patches15)]
+        {
+            let Some((before, after)) = row.column(old).value().zip(row.column(new).value()) else {
+                continue;
+            };
+            let is_worse = match row.what {
+                Quantity::PercentageHuge => after < before,
+                Quantity::Events | Quantity::BaseLatency | Quantity::HugeLatency => after > before,
+            };
+            if is_worse {
+                let change = signed(100.0 * (after - before) / before);
+                let what = match row.what {
+                    Quantity::Events => "events",
+                    Quantity::BaseLatency => "base latency",
+                    Quantity::HugeLatency => "huge latency",
+                    Quantity::PercentageHuge => "percentage huge",
+                };
+                found.push(format!(
+                    "{} {what} {change} % with {}",
+                    row.configuration,
+                    short(new.design())
+                ));
+            }
+        }
+    }
+    format!(
+        "the document's own, +patch4 against vanilla and +patch5 against +patch4: {}",
+        found.join("; ")
+    )
+}
+
+/// Notes what weakens or explains the result.
+pub(super) fn take_notes(plan: &Plan, extent: Extent, report: &mut Report) {
+    let notes = &mut report.notes;
+    notes.push(
+        "simulated in virtual time: the allocator is the engine, and files, slab, reclaim, threads and costs around it \
+         are a model. Counts of events follow from memory, disks and mix, which the document does not give: published \
+         counts stand beside ours as reductions only"
+            .to_owned(),
+    );
+    notes.push(
+        "events before and after Linux 6.10 count different things: before, one may re-list all free pages of a block; \
+         after, each stolen page is one. Counts of both stand in one table only beside mistyped allocations, which \
+         mean the same"
+            .to_owned(),
+    );
+    notes.push(
+        "tables leave out the beginning of names: +patch1 is linux-4.20+patch1, which is patch 1 alone, +patch4 is \
+         patches 1 to 4, 7.2-defrag is linux-7.2 with vm.defrag_mode"
+            .to_owned(),
+    );
+    notes.push(match (plan.crossing, extent) {
+        (Extent::Subset, _) => {
+            "a default run: one size of memory, the calibrated mix on one node, one seed of MADV_HUGEPAGE and of two \
+             mixes under three designs. --full runs two sizes, all mixes, both machines, five seeds and the curves; a \
+             program that --mask names runs whole"
+                .to_owned()
+        }
+        (Extent::Full, _) => format!(
+            "crossed: every design with the calibrated mix on every machine; the designs of the tables with every \
+             other mix on one node; machines with two nodes, defrag = always and curves with the first size of \
+             memory only; \
+             curves with {CURVE_SEEDS} seeds at most"
+        ),
+    });
+    if plan.seeds < 5 {
+        let seeds = plan.seeds;
+        notes.push(format!(
+            "few seeds: {seeds} a row at most; a median of fewer than 5 says little"
+        ));
+    }
+    if plan.threads > 1 {
+        notes.push(format!(
+            "{} runs at a time; results do not depend on that, since each run is simulated alone",
+            plan.threads
+        ));
+    }
+}

@@ -1,0 +1,125 @@
+//! How tables and claims look into a report: by case and design, and as reductions seed by seed.
+
+use std::collections::BTreeSet;
+
+use super::catalogue::{Case, Program, VANILLA, is_strict};
+use super::compare::title;
+use super::names;
+use crate::figures::reduction;
+use crate::report::{Measurement, Report};
+use crate::stats::Spread;
+
+/// A report of this scenario.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) report: &'a Report,
+}
+
+/// What a reader sees beside a reduction of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// How many allocations were mistyped, which means the same under all rules.
+    Mistyped,
+    Nothing,
+}
+
+/// Events were counted under rules of which one counts a block and the other each of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OtherRules;
+
+impl<'a> View<'a> {
+    /// The sizes of memory that were compared.
+    pub(super) fn sizes(self) -> Vec<u64> {
+        let mut sizes: Vec<u64> = Vec::new();
+        for program in self.report.programs() {
+            let words = program.strip_suffix(" GiB").and_then(|rest| rest.rsplit(' ').next());
+            if let Some(size) = words.and_then(|word| word.parse().ok())
+                && !sizes.contains(&size)
+            {
+                sizes.push(size);
+            }
+        }
+        sizes
+    }
+
+    /// The cases of a program that were run, smallest memory first.
+    pub(super) fn cases(self, program: Program) -> Vec<Case> {
+        let mut sizes = self.sizes();
+        sizes.sort_unstable();
+        let cases = sizes.into_iter().flat_map(|size| program.cases(size));
+        let programs = self.report.programs();
+        cases.filter(|case| programs.contains(&title(program, case).as_str())).collect()
+    }
+
+    /// Every case that was run and is no point of a curve, with its program.
+    pub(super) fn all_cases(self) -> Vec<(Program, Case)> {
+        let programs = Program::all().filter(|program| !program.is_curve());
+        let cases = programs
+            .flat_map(|program| self.cases(program).into_iter().map(move |case| (program, case)));
+        cases.collect()
+    }
+
+    /// A case under a design.
+    pub(super) fn row(self, case: &Case, design: &str) -> Option<&'a Measurement> {
+        self.report.measurement(&case.to_string(), design)
+    }
+
+    /// A case of a curve at one of its points.
+    pub(super) fn point(
+        self,
+        program: Program,
+        case: &Case,
+        name: &str,
+    ) -> Option<&'a Measurement> {
+        self.report.measurement(&title(program, case), name)
+    }
+
+    pub(super) fn count(self, case: &Case, design: &str, name: &str) -> Option<f64> {
+        self.row(case, design)?.count(name)
+    }
+
+    /// By how many percent a design has fewer of `name` than another one, seed by seed.
+    pub(super) fn fewer(self, case: &Case, (old, new): (&str, &str), name: &str) -> Option<Spread> {
+        let [old, new] = [self.row(case, old)?, self.row(case, new)?];
+        let [old, new] = [old.spreads.get(name)?, new.spreads.get(name)?];
+        let pairs = old.samples.iter().zip(&new.samples);
+        Spread::of(pairs.filter_map(|(old, new)| reduction(*old, *new)).collect())
+    }
+
+    /// By how many percent a design has fewer events than vanilla, seed by seed.
+    ///
+    /// # Errors
+    /// [`OtherRules`] where the two count differently and no mistyped allocations stand beside.
+    pub(super) fn fewer_events(
+        self,
+        case: &Case,
+        design: &str,
+        beside: Beside,
+    ) -> Result<Option<Spread>, OtherRules> {
+        if is_strict(design) != is_strict(VANILLA) && beside == Beside::Nothing {
+            return Err(OtherRules);
+        }
+        if design == VANILLA {
+            return Ok(None);
+        }
+        Ok(self.fewer(case, (VANILLA, design), names::EVENTS))
+    }
+
+    /// The designs of the report.
+    pub(super) fn designs(self) -> &'a [String] {
+        &self.report.settings.designs
+    }
+
+    pub(super) fn has(self, design: &str) -> bool {
+        self.designs().iter().any(|it| it == design)
+    }
+}
+
+/// How many counts of the first seed differ between two rows.
+pub(super) fn differing(one: &Measurement, other: &Measurement) -> usize {
+    let first = |row: &Measurement, name: &str| Some(row.spreads.get(name)?.samples[0]);
+    let names = one.spreads.keys().chain(other.spreads.keys());
+    let differ: BTreeSet<&String> =
+        names.filter(|name| first(one, name) != first(other, name)).collect();
+    differ.len()
+}
