@@ -350,6 +350,11 @@ impl<'a> World<'a> {
                 let to = Migratetype::ALL[usize::from(what / 8) % Migratetype::COUNT];
                 let _ = self.pages.set_block_type(Pfn(u64::from(value % 6000)), to);
             }
+            6 => {
+                let zones: Vec<_> = self.pages.zones().map(|zone| zone.id).collect();
+                let zone = zones[value as usize % zones.len()];
+                self.pages.compact(zone, &mut self.owner);
+            }
             _ => self.pages.age_per_cpu(),
         }
     }
@@ -360,7 +365,15 @@ impl<'a> World<'a> {
             return;
         }
         let mut pending = self.pending.remove(0);
-        if !self.ask(&mut pending) {
+        if self.owner.bytes.byte() >= 248 {
+            // It gives up, whatever it was asked to move.
+            if let Some(Next::Migrate(moves)) = pending.next {
+                for pair in moves.pairs() {
+                    self.owner.leaving.remove(&pair.from.0);
+                }
+            }
+            pending.attempt.abandon(&mut self.pages);
+        } else if !self.ask(&mut pending) {
             self.pending.push(pending);
         }
     }

@@ -34,6 +34,7 @@ mod page_model;
 mod page_naive;
 mod page_ours;
 mod page_pair;
+mod page_presets;
 mod page_regressions;
 mod page_slow;
 mod placement_regressions;

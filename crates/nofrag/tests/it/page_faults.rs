@@ -5,8 +5,8 @@ use super::page_pair::{machine, machines, node, range, zone};
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Fixes, FragmentationPolicy, FreeError, MAX_NODES, MapError, MemoryMap, Migratetype, MinFree,
-    NodeId, NodeMap, NodeMask, PageAllocator, PageConfig, PageConfigError, PageCounters,
+    Fixes, FragmentationPolicy, FreeError, MAX_NODES, MapError, MemoryMap, Migrate, Migratetype,
+    MinFree, NodeId, NodeMap, NodeMask, PageAllocator, PageConfig, PageConfigError, PageCounters,
     PageRequest, RequestFlags, ZoneInfo, ZoneKind, ZoneMap,
 };
 use nofrag::units::{Nanos, Order, Pfn};
@@ -75,6 +75,46 @@ fn a_block_is_given_back_once() {
         let error = FreeError::DoubleFree(page);
         check_refused(&mut pages, error, |pages| pages.set_movable(page, true));
     }
+}
+
+/// Moves everything, and remembers where it was.
+#[derive(Default)]
+struct Mover(Vec<(Pfn, Pfn)>);
+
+impl Migrate for Mover {
+    fn migrate(&mut self, from: Pfn, to: Pfn, _order: Order) -> bool {
+        self.0.push((from, to));
+        true
+    }
+}
+
+#[test]
+fn a_block_that_moved_is_where_it_went() {
+    let (map, cpu) = plain();
+    let mut pages = allocator(map);
+    let request = PageRequest::new(Order::ZERO, Migratetype::Movable);
+    let taken: Vec<Pfn> = std::iter::from_fn(|| pages.alloc(Nanos(0), cpu, request).ok()).collect();
+    for &page in &taken {
+        if page.0 % 4 == 0 {
+            pages.set_movable(page, true).expect("it is in use");
+        } else {
+            pages.free(cpu, page).expect("it is in use");
+        }
+    }
+    pages.drain(cpu);
+    let mut owner = Mover::default();
+    let zone = pages.zones().next().expect("there is a zone").id;
+    pages.compact(zone, &mut owner).expect("there is such a zone");
+    pages.check().expect("the laws hold");
+    assert!(owner.0.len() > 100, "{} moves", owner.0.len());
+    let now: BTreeSet<Pfn> = owner.0.iter().map(|&(_, to)| to).collect();
+    for &(from, _) in owner.0.iter().filter(|(from, _)| !now.contains(from)) {
+        let gone = FreeError::DoubleFree(from);
+        check_refused(&mut pages, gone, |pages| pages.free(cpu, from));
+        check_refused(&mut pages, gone, |pages| pages.set_movable(from, false));
+    }
+    now.into_iter().for_each(|to| pages.free(cpu, to).expect("it is in use"));
+    pages.check().expect("the laws hold");
 }
 
 #[test]

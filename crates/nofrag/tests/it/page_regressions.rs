@@ -6,12 +6,13 @@ use super::page_pair::{Log, machine, node, zone};
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::page::{
-    ExtFrag, FailureReason, Fixes, FragmentationPolicy, KernelRole, Kswapd, MemoryMap, Migratetype,
-    MinFree, Next, NodeId, NodeMask, Outcome, PageAllocator, PageBudget, PageConfig, PageEvent,
-    PageRequest, PerCpuRules, PolicyPreset, Reclaim, ReclaimRequest, Reclaimed, RequestFlags,
-    Spread, ZoneKind,
+    ExtFrag, FailureReason, Fixes, FragmentationPolicy, KernelRole, Kswapd, MemoryMap, Migrate,
+    Migratetype, MinFree, Next, NodeId, NodeMask, Outcome, PageAllocator, PageBudget, PageConfig,
+    PageEvent, PageRequest, PerCpuRules, PolicyPreset, Reclaim, ReclaimRequest, Reclaimed,
+    RequestFlags, Spread, ZoneKind,
 };
 use nofrag::units::{Nanos, Order, Pfn};
+use std::collections::BTreeMap;
 
 /// An allocator that tells what it does, and what it holds.
 struct Bench {
@@ -358,6 +359,56 @@ fn b_19_list_mismatch() {
     for policy in [FragmentationPolicy::LINUX_6_10, FragmentationPolicy::LINUX_6_12] {
         assert_eq!(mismatched(policy), 0);
     }
+}
+
+/// An owner that moves what it has published, and does not know of the rest.
+struct Publisher {
+    published: BTreeMap<u64, u64>,
+    stray: usize,
+}
+
+impl Migrate for Publisher {
+    fn migrate(&mut self, from: Pfn, to: Pfn, _order: Order) -> bool {
+        // Its content can be copied all the same; who holds the frame is not told.
+        match self.published.values_mut().find(|frame| **frame == from.0) {
+            Some(frame) => *frame = to.0,
+            None => self.stray += 1,
+        }
+        true
+    }
+}
+
+#[test]
+fn b_21_use_after_migrate() {
+    // Every second page has been published; `early` pages were said to be movable before.
+    let stray = |early: bool| {
+        let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_6_1, 0);
+        let pages = bench.take_all(movable_page().flags(RequestFlags::NONE));
+        let (kept, freed): (Vec<Pfn>, Vec<Pfn>) = pages.iter().partition(|pfn| pfn.0 % 3 == 0);
+        freed.into_iter().for_each(|pfn| bench.pages.free(bench.cpu, pfn).expect("it is in use"));
+        bench.pages.drain_all();
+        let mut owner = Publisher { published: BTreeMap::new(), stray: 0 };
+        for (number, pfn) in kept.iter().enumerate() {
+            let published = number % 2 == 0;
+            bench.pages.set_movable(*pfn, published || early).expect("it is in use");
+            if published {
+                owner.published.insert(number as u64, pfn.0);
+            }
+        }
+        let zone = bench.pages.zones().last().expect("there is a zone").id;
+        let landed = bench.pages.compact(zone, &mut owner).expect("there is such a zone");
+        bench.pages.check().expect("the laws hold");
+        assert!(landed.moved > 500, "{landed:?}");
+        // Everybody gives back what he thinks is his.
+        let unpublished = kept.iter().enumerate().filter(|(number, _)| number % 2 == 1);
+        let unpublished: Vec<Pfn> = unpublished.map(|(_, pfn)| *pfn).collect();
+        let frames = owner.published.values().map(|&pfn| Pfn(pfn)).chain(unpublished);
+        let refused = frames.filter(|&pfn| bench.pages.free(bench.cpu, pfn).is_err()).count();
+        bench.pages.check().expect("the laws hold");
+        (owner.stray > 0, refused > 0)
+    };
+    assert_eq!(stray(true), (true, true), "pages moved that nobody had published");
+    assert_eq!(stray(false), (false, false));
 }
 
 #[test]
