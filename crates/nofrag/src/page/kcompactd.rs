@@ -263,7 +263,7 @@ mod tests {
     use crate::check::Check;
     use crate::page::FragmentationPolicy;
     use crate::page::allocator::MinFree;
-    use crate::page::compaction::tests::{Willing, ZONE, draw, picture};
+    use crate::page::compaction::tests::{Willing, ZONE, cpu, draw, picture};
     use crate::units::Pfn;
 
     const NODE: NodeId = NodeId(0);
@@ -337,6 +337,8 @@ mod tests {
     fn in_vain_it_drains_the_lists_of_cpus_and_waits_for_twice_as_many_calls() {
         let mut pages = draw(HOLES, FragmentationPolicy::PATCHES_1_4);
         let mut daemon = Kcompactd::new(NODE);
+        pages.free(cpu(), Pfn(0)).expect("it is in use");
+        assert_eq!(pages.per_cpu_pages(ZONE).0, 1);
         let mut runs = 0;
         for _ in 0..1 + 2 + 4 + 8 {
             let before = pages.counters.not_moved;
@@ -347,6 +349,7 @@ mod tests {
             pages.wipe_marks(ZONE);
         }
         assert_eq!(runs, 4);
+        assert_eq!(pages.per_cpu_pages(ZONE).0, 0, "the first failure has drained them");
         assert_eq!(pages.counters.moved, 0);
     }
 

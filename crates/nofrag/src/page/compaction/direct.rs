@@ -308,6 +308,14 @@ mod tests {
         check(some, new, 512 - 32 - 10 - 1, Compacted::Complete);
         check(some, new, 512 - 32 - 10, Compacted::Skipped);
         check("........ hhhhhhhh", new, 0, Compacted::Success);
+        // Until 6.12 the low mark and twice the request must fit under what is free.
+        let half = "hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh";
+        check(half, old, 1280 - 1024 - 10, Compacted::Skipped);
+        let mut pages = draw(half, old);
+        pages.zones[0].marks.min = 1280 - 1024 - 10 - 1;
+        pages.zones[0].marks.low = pages.zones[0].marks.min + 10;
+        let found = run(&mut pages, &HUGE, Priority::SyncLight);
+        assert!(matches!(found, Compacted::Captured(_)));
         check("uuuuuuuu uuuu.... uuuu....", new, 0, Compacted::Skipped);
     }
 

@@ -396,6 +396,7 @@ fn what_was_seen_is_not_looked_at_again_until_kswapd_sleeps() {
     };
     assert!(scanned(&mut pages, job) >= 512);
     assert_eq!(scanned(&mut pages, job), 0, "all is marked");
+    assert!(pages.frames.block(0).skip);
     // The first run has moved everything into the last pageblock, where it cannot move on.
     pages.free(cpu(), Pfn(1024)).expect("it is in use");
     let refill = take(&mut pages, Order::ZERO).expect("it was free");
