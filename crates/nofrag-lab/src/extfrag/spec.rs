@@ -41,7 +41,7 @@ pub(super) enum Machine {
 /// Who asks for huge pages, and how hard: the three configurations of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HugeMode {
-    /// The kernel's default: huge pages that are at hand, kswapd woken otherwise.
+    /// The kernel's default: huge pages that are at hand; nobody is woken for others.
     Default,
     /// `transparent_hugepage/defrag` is `always`: callers reclaim and compact.
     DefragAlways,

@@ -1,5 +1,6 @@
 //! Small runs: the laws of the owner, the same result twice, and memory that comes back.
 
+use nofrag::check::Check;
 use nofrag::page::{
     FragmentationPolicy, NodeId, PageAllocator, PageConfig, PolicyPreset, Reclaim, ReclaimRequest,
     ReclaimScope,
@@ -130,6 +131,7 @@ fn check_run(spec: &RunSpec) {
     let world = &mut run.world;
     world.owner.check(&world.pages);
     world.pages.drain_all();
+    world.pages.check().unwrap_or_else(|broken| panic!("{}: {broken}", spec.design));
     let held: u64 = world.pages.zones().map(|zone| zone.managed.0 - zone.free.0).sum();
     assert_eq!(held, world.owner.misc_pages(), "{}: all else comes back", spec.design);
     let result = run.finish();
