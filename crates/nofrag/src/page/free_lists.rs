@@ -129,6 +129,33 @@ impl FreeLists {
         })
     }
 
+    /// The emptiest pageblock with free pages of the type that `suits`; `None` also where the policy keeps no account
+    /// of fullness.
+    pub(super) fn emptiest(
+        &self,
+        migratetype: Migratetype,
+        suits: impl Fn(FrameIndex) -> bool,
+    ) -> Option<FrameIndex> {
+        self.fullness.as_ref()?.emptiest(migratetype, suits)
+    }
+
+    /// The smallest free block of `order` or larger in the fullest pageblock that is neither whole nor that of
+    /// `spared`; `None` also where the policy keeps no account of fullness.
+    pub(super) fn choose_beside(
+        &self,
+        frames: &Frames,
+        order: Order,
+        migratetype: Migratetype,
+        spared: FrameIndex,
+    ) -> Option<FrameIndex> {
+        self.fullness.as_ref()?.choose_beside(frames, order, migratetype, spared)
+    }
+
+    /// Whether pageblocks are chosen by fullness.
+    pub(super) fn by_fullness(&self) -> bool {
+        self.fullness.is_some()
+    }
+
     /// Pages on all lists but those of isolated blocks, which nobody can have.
     pub(super) fn total(&self) -> u64 {
         self.available

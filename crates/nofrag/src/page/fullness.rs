@@ -34,11 +34,13 @@ const NONE: u32 = u32::MAX;
 /// The free blocks of a type in a pageblock.
 ///
 /// Always true:
-/// 1. `pages` is the sum of `counts`, each times the pages of its order.
+/// 1. `orders` has the bits of the counts that are not 0; `pages` is their sum, each times the pages of its order.
 /// 2. An entry with pages hangs in the ring of its type, largest order and fullness; one without hangs nowhere.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     counts: [u16; ORDERS],
+    /// A bit per order with a count.
+    orders: u16,
     pages: u16,
     ring: u32,
     before: u32,
@@ -47,11 +49,30 @@ struct Entry {
 
 impl Entry {
     const EMPTY: Entry =
-        Entry { counts: [0; ORDERS], pages: 0, ring: NONE, before: NONE, behind: NONE };
+        Entry { counts: [0; ORDERS], orders: 0, pages: 0, ring: NONE, before: NONE, behind: NONE };
 
-    /// The orders from `least` up of which there is a free block.
-    fn orders(&self, least: Order) -> impl DoubleEndedIterator<Item = usize> {
-        (least.index()..ORDERS).filter(|&order| self.counts[order] > 0)
+    fn add(&mut self, order: Order) {
+        self.counts[order.index()] += 1;
+        self.orders |= 1 << order.get();
+        self.pages += order.pages() as u16;
+    }
+
+    fn take(&mut self, order: Order) {
+        self.counts[order.index()] -= 1;
+        if self.counts[order.index()] == 0 {
+            self.orders &= !(1 << order.get());
+        }
+        self.pages -= order.pages() as u16;
+    }
+
+    /// The smallest order from `least` up of which there is a free block.
+    fn smallest(&self, least: Order) -> Option<Order> {
+        Order::new((self.orders & u16::MAX << least.get()).trailing_zeros() as u8)
+    }
+
+    /// The largest order of which there is one.
+    fn largest(&self) -> Option<usize> {
+        self.orders.checked_ilog2().map(|order| order as usize)
     }
 }
 
@@ -95,8 +116,7 @@ impl Fullness {
     pub(super) fn listed(&mut self, frame: FrameIndex, order: Order, migratetype: Migratetype) {
         if order < Order::PAGEBLOCK {
             let entry = self.entry(frame, migratetype);
-            self.entries[entry].counts[order.index()] += 1;
-            self.entries[entry].pages += order.pages() as u16;
+            self.entries[entry].add(order);
             self.settle(entry as u32, migratetype);
         }
     }
@@ -105,8 +125,7 @@ impl Fullness {
     pub(super) fn unlisted(&mut self, frame: FrameIndex, order: Order, migratetype: Migratetype) {
         if order < Order::PAGEBLOCK {
             let entry = self.entry(frame, migratetype);
-            self.entries[entry].counts[order.index()] -= 1;
-            self.entries[entry].pages -= order.pages() as u16;
+            self.entries[entry].take(order);
             self.settle(entry as u32, migratetype);
         }
     }
@@ -124,12 +143,69 @@ impl Fullness {
         let (step, largest) = (order.index()..ORDERS).map(|largest| fullest(&largest)).min()?;
         let ring = ring(migratetype, largest, step as usize);
         let entry = (steps[largest] != 0).then(|| self.rings[ring as usize] as usize)?;
-        let smallest = self.entries[entry].orders(order).next()?;
+        self.smallest(frames, entry, order, migratetype)
+    }
+
+    /// The same, but not in the pageblock of `spared`, which is being emptied.
+    pub(super) fn choose_beside(
+        &self,
+        frames: &Frames,
+        order: Order,
+        migratetype: Migratetype,
+        spared: FrameIndex,
+    ) -> Option<FrameIndex> {
+        let steps = &self.steps[migratetype.index()];
+        let any = steps[order.index().min(ORDERS)..].iter().fold(0, |any, steps| any | steps);
+        let fullest = (0..STEPS).filter(|step| any >> step & 1 == 1).flat_map(|step| {
+            let rings = (order.index()..ORDERS).filter(move |&at| steps[at] >> step & 1 == 1);
+            rings.flat_map(move |largest| self.hanging(ring(migratetype, largest, step)))
+        });
+        let spared = self.entry(spared, migratetype);
+        let entry = { fullest }.find(|&entry| entry != spared)?;
+        self.smallest(frames, entry, order, migratetype)
+    }
+
+    /// The smallest free block of `order` or larger that an entry counts.
+    fn smallest(
+        &self,
+        frames: &Frames,
+        entry: usize,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Option<FrameIndex> {
+        let smallest = self.entries[entry].smallest(order)?;
         let block = self.first + entry / Migratetype::COUNT;
         let start = (block << Order::PAGEBLOCK.get()) as FrameIndex;
         let end = start + Order::PAGEBLOCK.pages() as FrameIndex;
         let ours = start.max(self.frames.start)..end.min(self.frames.end);
-        find(frames, ours, Order::new(smallest as u8)?, migratetype)
+        find(frames, ours, smallest, migratetype)
+    }
+
+    /// The first frame of the emptiest pageblock with free pages of `migratetype` that `suits`; few are asked. Not one
+    /// that is whole.
+    pub(super) fn emptiest(
+        &self,
+        migratetype: Migratetype,
+        suits: impl Fn(FrameIndex) -> bool,
+    ) -> Option<FrameIndex> {
+        /// So many pageblocks are asked.
+        const LOOKS: usize = 64;
+        let steps = &self.steps[migratetype.index()];
+        let hanging = (0..STEPS).rev().flat_map(|step| {
+            let rings = (0..ORDERS).filter(move |&largest| steps[largest] >> step & 1 == 1);
+            rings.flat_map(move |largest| self.hanging(ring(migratetype, largest, step)))
+        });
+        let frame = |number: usize| {
+            ((self.first + number / Migratetype::COUNT) << Order::PAGEBLOCK.get()) as FrameIndex
+        };
+        hanging.take(LOOKS).map(frame).find(|&first| suits(first))
+    }
+
+    /// The entries of a ring.
+    fn hanging(&self, ring: u32) -> impl Iterator<Item = usize> + '_ {
+        let known = |number: u32| (number != NONE).then_some(number as usize);
+        let first = known(self.rings[ring as usize]);
+        core::iter::successors(first, move |&number| known(self.entries[number].behind))
     }
 
     fn entry(&self, frame: FrameIndex, migratetype: Migratetype) -> usize {
@@ -140,9 +216,8 @@ impl Fullness {
     /// Hangs an entry where it belongs now.
     fn settle(&mut self, number: u32, migratetype: Migratetype) {
         let entry = &self.entries[number as usize];
-        let largest = entry.orders(Order::ZERO).next_back();
         let step = usize::from(entry.pages / STEP_PAGES);
-        let wanted = largest.map_or(NONE, |largest| ring(migratetype, largest, step));
+        let wanted = entry.largest().map_or(NONE, |largest| ring(migratetype, largest, step));
         if wanted != entry.ring {
             self.unhang(number);
             self.hang(number, wanted);

@@ -20,7 +20,7 @@ use super::kswapd::{PageBudget, PageProgress};
 use super::map::NodeId;
 use super::migratetype::Migratetype;
 use super::owner::Migrate;
-use super::policy::Spread;
+use super::policy::{SourceRules, Spread};
 use super::walk::{AllocFlags, Mark};
 use super::zone::ZoneId;
 use crate::event::{Event, EventSink};
@@ -211,7 +211,14 @@ impl<E: EventSink> PageAllocator<E> {
             // An unmovable request can use every block that compaction makes, whatever its type.
             Why::Wanted(order) => Goal::Block(order, Migratetype::Unmovable),
         };
-        if let Why::Wanted(order) = why {
+        let emptiest = self.policy.compaction.sources == SourceRules::EmptiestBlock;
+        if goal == Goal::WholeBlocks && emptiest {
+            // Whether there is a pageblock to empty is quickly seen; there is nothing to wait for.
+            let zone = &self.zones[id.index()];
+            if compaction::is_reached(zone, goal, Cma::Useless) {
+                return None;
+            }
+        } else if let Why::Wanted(order) = why {
             let verdict = self.zones[id.index()].compaction.deferral.consider(order);
             if verdict == Verdict::Skip || !self.background_helps(id, order, goal) {
                 return None;

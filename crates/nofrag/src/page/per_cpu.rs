@@ -5,7 +5,7 @@
 //! under one lock hold with the flags of the request that caused it, so one empty list can cause as many fragmentation
 //! events as a batch has pages.
 //!
-//! How many pages the lists of a CPU may hold is fixed with [`PerCpuRules::Single`] and [`PerCpuRules::Few`]. With
+//! How many pages the lists of a CPU may hold is fixed with [`PerCpuRules::Single`]. With
 //! [`PerCpuRules::Orders`] it follows the load between two bounds: each refill raises it by a batch, and refills that
 //! follow each other without a free double their size; where pages are short it falls by a batch with each free that
 //! finds the lists full, and [`PageAllocator::age_per_cpu`] lets it decay. What a drain takes grows with the pages
@@ -73,16 +73,13 @@ impl Bounds {
     /// Those of a zone.
     pub(super) fn of(share: Share, rules: PerCpuRules) -> Bounds {
         let base = match rules {
-            PerCpuRules::Single | PerCpuRules::Few => (share.managed.0 / 1024).min(256) / 4,
+            PerCpuRules::Single => (share.managed.0 / 1024).min(256) / 4,
             PerCpuRules::Orders => (share.managed.0 / 4096).min(64),
         };
         let base = base.max(1) as u32;
         let batch = ((1 << (base + base / 2).ilog2()) - 1).max(1);
-        let fixed = |pages| Bounds { batch, least: pages, most: pages };
-        match rules {
-            PerCpuRules::Single => return fixed(6 * batch),
-            PerCpuRules::Few => return fixed(2 * batch),
-            PerCpuRules::Orders => {}
+        if rules == PerCpuRules::Single {
+            return Bounds { batch, least: 6 * batch, most: 6 * batch };
         }
         let pages = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
         let least = pages(share.low / share.local_cpus.max(1)).max(4 * batch);
@@ -165,7 +162,6 @@ impl Slot {
     pub(super) fn of(order: Order, migratetype: Migratetype, rules: PerCpuRules) -> Option<Slot> {
         let listed = match rules {
             PerCpuRules::Single => order == Order::ZERO,
-            PerCpuRules::Few => order <= Order::COSTLY,
             PerCpuRules::Orders => order <= Order::COSTLY || order == Order::PAGEBLOCK,
         };
         let migratetype = match migratetype {

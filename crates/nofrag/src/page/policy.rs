@@ -95,8 +95,6 @@ pub enum PerCpuRules {
     Single,
     /// Orders 0 to 3 and huge pages, with bounds that follow the load (5.13 and later).
     Orders,
-    /// Orders 0 to 3, at most two batches: a page that waits for a CPU keeps its pageblock from becoming whole (ours).
-    Few,
 }
 
 /// How compaction judges and works.
@@ -132,9 +130,10 @@ pub enum SourceRules {
     Until6_12,
     /// The same, but huge pages count as movable, and CMA blocks are emptied for those alone that can use them.
     Since7_2,
-    /// As since 7.2, but for a pageblock or more nobody empties one in which something must stay (ours): it would not
-    /// become free, and the moves would be in vain.
-    Emptiable,
+    /// As since 7.2, but for a pageblock or more nobody empties one in which something must stay: it would not become
+    /// free, and the moves would be in vain. With [`Choice::FullestBlock`] the pageblock with the most free pages is
+    /// emptied next, wherever it lies, into the fullest others, and only if they have room for all of it (ours).
+    EmptiestBlock,
 }
 
 /// How much must be free beyond the watermark for compaction to begin.

@@ -176,13 +176,15 @@ impl FragmentationPolicy {
     };
 
     /// Ours: the newest kernel's defrag mode, which keeps types apart on every request and produces whole blocks in
-    /// advance, with all repairs, taking small blocks where memory is fullest, keeping few of them for each CPU,
-    /// and moving nothing out of pageblocks that cannot become whole.
+    /// advance, with all repairs. Small blocks are taken where memory is fullest, whole ones made where it is emptiest;
+    /// CPUs keep little on their lists, and kswapd reclaims room for two huge pages before it leaves the rest to
+    /// kcompactd (docs/decisions/0015).
     pub const NOFRAG: FragmentationPolicy = FragmentationPolicy {
         choice: Choice::FullestBlock,
-        per_cpu: PerCpuRules::Few,
+        per_cpu: PerCpuRules::Single,
         compaction: CompactionPolicy {
-            sources: SourceRules::Emptiable,
+            gap: Gap::TwiceRequest,
+            sources: SourceRules::EmptiestBlock,
             ..FragmentationPolicy::LINUX_7_2.compaction
         },
         fixes: Fixes::ALL,

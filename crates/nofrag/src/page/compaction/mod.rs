@@ -62,7 +62,7 @@ use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use super::kswapd::PageBudget;
 use super::migratetype::Migratetype;
 use super::owner::{Migrate, MoveResults, Moves};
-use super::policy::{CaptureTrace, FragmentationPolicy};
+use super::policy::{CaptureTrace, FragmentationPolicy, SourceRules};
 use super::steal::Wanted;
 use super::walk::AllocFlags;
 use super::zone::{Zone, ZoneId};
@@ -304,6 +304,10 @@ impl Compaction {
         job: Job,
     ) -> Compaction {
         let Job { goal, mode, cma } = job;
+        if pages.policy.compaction.sources == SourceRules::EmptiestBlock {
+            // Marks say which pageblocks this run has tried.
+            pages.wipe_marks(zone);
+        }
         let Zone { start, end, compaction, .. } = &pages.zones[zone.index()];
         let (start, end) = (*start, *end);
         let heeds = heeds_hints(goal, mode);

@@ -60,6 +60,9 @@ impl Compaction {
         ground: &mut Ground<'_>,
         left: &mut u64,
     ) -> Entered {
+        if self.empties_the_emptiest(ground) {
+            return self.enter_emptiest_block(ground);
+        }
         let limit = self.targets.block();
         if self.sources.linear < limit && self.list_of_sources(ground) {
             return Entered::Block;
@@ -80,13 +83,45 @@ impl Compaction {
         Entered::Met
     }
 
+    /// Whether the run makes whole pageblocks of the emptiest ones.
+    pub(super) fn empties_the_emptiest(&self, ground: &Ground<'_>) -> bool {
+        ground.policy.compaction.sources == SourceRules::EmptiestBlock
+            && ground.zone.lists.by_fullness()
+            && self.heeds_hints()
+            && self.goal.order() >= Order::PAGEBLOCK
+    }
+
+    /// Enters the emptiest pageblock that the others can take in.
+    fn enter_emptiest_block(&mut self, ground: &Ground<'_>) -> Entered {
+        let lists = &ground.zone.lists;
+        let whole: u64 = Order::PAGEBLOCK
+            .and_larger()
+            .map(|order| lists.len(order, Migratetype::Movable) * order.pages())
+            .sum();
+        let room = lists.pages(Migratetype::Movable) - whole;
+        let suits = |first: FrameIndex| {
+            let block = ground.frames.block(first);
+            let (free, movable) = (u64::from(block.free), u64::from(block.movable));
+            let fits = free + movable == Order::PAGEBLOCK.pages() && free + movable <= room;
+            fits && movable > 0 && !block.skip
+        };
+        match lists.emptiest(Migratetype::Movable, suits) {
+            Some(next) => {
+                let end = block_end(next);
+                self.sources.visit = Some(Visit { next, end, found: FoundBy::List });
+                Entered::Block
+            }
+            None => Entered::Met,
+        }
+    }
+
     /// Whether the pageblock that begins at `first` is looked at.
     fn is_source_block(&self, ground: &Ground<'_>, first: FrameIndex) -> bool {
         let block = ground.frames.block(first);
         let passed = block.skip && self.heeds_hints();
         let rest = Order::PAGEBLOCK.pages() - u64::from(block.free) - u64::from(block.movable);
-        let picky =
-            self.mode == Mode::Async || ground.policy.compaction.sources == SourceRules::Emptiable;
+        let picky = self.mode == Mode::Async
+            || ground.policy.compaction.sources == SourceRules::EmptiestBlock;
         let hopeless = picky && self.goal.order() >= Order::PAGEBLOCK && rest > 0;
         block.movable > 0 && !passed && !hopeless && self.sources_allowed(ground, block.migratetype)
     }

@@ -67,6 +67,9 @@ impl Compaction {
         if ground.usable_free() <= ground.zone.marks.min + order.pages() {
             return Place::Exhausted;
         }
+        if self.empties_the_emptiest(ground) {
+            return self.fullest_target(ground, order);
+        }
         if order > Order::ZERO {
             return self.large_target(ground, order, floor);
         }
@@ -81,6 +84,23 @@ impl Compaction {
             {
                 return if *left == 0 { Place::Paused } else { Place::Exhausted };
             }
+        }
+    }
+
+    /// A place in the fullest pageblock, but neither in the one that is being emptied nor in a whole one.
+    fn fullest_target(&self, ground: &mut Ground<'_>, order: Order) -> Place {
+        ground.counters.free_scanned += 1;
+        let Some(source) = self.sources.visit.map(|visit| visit.end - 1) else {
+            return Place::NoFit;
+        };
+        let lists = &ground.zone.lists;
+        match lists.choose_beside(ground.frames, order, Migratetype::Movable, source) {
+            Some(frame) => {
+                ground.set_aside(frame, ground.frames.tag(frame), order);
+                Place::At(frame)
+            }
+            None if order == Order::ZERO => Place::Exhausted,
+            None => Place::NoFit,
         }
     }
 

@@ -165,6 +165,31 @@ fn what_must_not_move_stays() {
 }
 
 #[test]
+fn the_emptiest_pageblock_that_can_be_emptied_moves_into_the_fullest() {
+    let job = block(9, Migratetype::Movable, Mode::SyncLight);
+    let check = |before: &str, after: &str, result| {
+        let mut pages = draw(before, FragmentationPolicy::NOFRAG);
+        assert_eq!(finish(&mut pages, job), result, "{before}");
+        assert_eq!(picture(&pages), after, "from {before}");
+    };
+    let (success, complete) = (CompactionResult::Success, CompactionResult::Complete);
+    let in_turn = |result| matches!(result, CompactionResult::Captured(_));
+    check("uuuuuuu. uuuuuuu. u.......", "uuuuuuu. uuuuuuu. u.......", complete);
+    check("m.mmmmmm m.mmmmmm", "m.mmmmmm m.mmmmmm", complete);
+    check("........ m.......", "........ m.......", success);
+    for (before, after) in [
+        ("mmmmmmm. m.m.m... mm.mm.mm", "mmmmmmmm uuuuuuuu mmmmmmmm"),
+        ("mmmmmmm. u....... m.m.m... mm.mm.mm", "mmmmmmmm u....... uuuuuuuu mmmmmmmm"),
+        ("mmmmmmmm u....... m.m.m...", "mmmmmmmm ummm.... uuuuuuuu"),
+    ] {
+        let mut pages = draw(before, FragmentationPolicy::NOFRAG);
+        assert!(in_turn(finish(&mut pages, job)), "from {before}");
+        assert_eq!(picture(&pages), after, "from {before}: the block was kept for the caller");
+        assert_eq!(pages.counters.moved, 192);
+    }
+}
+
+#[test]
 fn one_pageblock_is_not_moved_within_itself() {
     check_run("m.m.m.m.", EVERYTHING, "m.m.m.m.", CompactionResult::Complete);
 }
