@@ -1,6 +1,6 @@
 //! What went wrong in kernels around external fragmentation, one test each, named as in the document of the page
-//! allocator (B-1 and so on): the broken form shows the bug, the fixed one does not. B-14, B-24 and B-26 to B-29 are
-//! about programs that read the kernel's numbers, and stand with those.
+//! allocator (B-1 and so on): the broken form shows the bug, the fixed one does not. B-24, B-26, B-27 and B-29 are
+//! about programs that show numbers of kernels or of runs, and stand with those as far as there are any.
 
 use super::page_pair::{Log, machine, node, zone};
 use nofrag::check::Check;
@@ -298,6 +298,19 @@ fn b_13_wake_without_boost() {
     assert_eq!(wakes_of_an_event(broken, RequestFlags::RECLAIM, 0), 1);
     assert_eq!(wakes_of_an_event(policy, RequestFlags::RECLAIM, 0), 0);
     assert_eq!(wakes_of_an_event(policy, RequestFlags::RECLAIM, 15_000), 1);
+}
+
+#[test]
+fn b_14_stale_types() {
+    // MOVABLE is 1 and RECLAIMABLE 2; a parser that takes 2 for MOVABLE counts the wrong events.
+    let numbered = Migratetype::ALL.map(Migratetype::index);
+    assert_eq!(numbered, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(Migratetype::from_index(1), Some(Migratetype::Movable));
+    assert_eq!(Migratetype::from_index(2), Some(Migratetype::Reclaimable));
+    let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_4_20, 0);
+    bench.leave_reclaimable(3, 8);
+    bench.alloc(movable_page()).expect("there are free pages");
+    assert_eq!(bench.pages.counters().extfrag[1][2], 1, "a movable page from a reclaimable block");
 }
 
 #[test]
@@ -633,4 +646,17 @@ fn b_25_one_node_overreclaim() {
     let policy = FragmentationPolicy { spread: Spread::Off, ..policy };
     assert_eq!(node_of(without(policy, Fixes::SKIP_AWAKE_NODES)), 0);
     assert_eq!(node_of(policy), 1);
+}
+
+#[test]
+fn b_28_one_serious_counter() {
+    // Free blocks of order 3 and of order 4: both are events, and only the first is what patch 5 calls serious.
+    for (size, serious) in [(3, 1), (4, 0)] {
+        let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_4_20, 0);
+        bench.leave_reclaimable(size, 8);
+        bench.alloc(movable_page()).expect("there are free pages");
+        let counters = bench.pages.counters();
+        assert_eq!(counters.events(), 1, "order {size}");
+        assert_eq!(counters.serious.iter().sum::<u64>(), serious, "order {size}");
+    }
 }
