@@ -14,12 +14,12 @@
 //!
 //! What that taught:
 //!
-//! * The signs and sizes of the count model come back: vanilla steals single pages by the batch whenever the free memory
-//!   that satisfies the watermark lies in pageblocks of slabs, and every patch does what it did there.
+//! * The signs and sizes of the count model come back: vanilla steals single pages by the batch whenever the free
+//!   memory that satisfies the watermark lies in pageblocks of slabs, and every patch does what it did there.
 //! * Who wakes kswapd for a huge page that is not there decides about vanilla ([`huge_request`]).
-//! * Under `vm.defrag_mode` free pages in unmovable pageblocks satisfy the total watermark and nothing is free in movable
-//!   ones, so that compaction has no place to move to: no fragmentation, and hardly a huge page. The count model hid that,
-//!   as it made whole blocks by a rule of its own.
+//! * Under `vm.defrag_mode` free pages in unmovable pageblocks satisfy the total watermark and nothing is free in
+//!   movable ones, so that compaction has no place to move to: no fragmentation, and hardly a huge page. The count
+//!   model hid that, as it made whole blocks by a rule of its own.
 //!
 //! What is left out: page tables, swap, readahead, larger folios of the page cache, journals, slabs kept by single
 //! CPUs.

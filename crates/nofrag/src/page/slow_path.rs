@@ -9,10 +9,11 @@
 //! ```
 //!
 //! What bounds the rounds. Sixteen rounds in a row without a page reclaimed end the request; with progress, so does
-//! compaction that has failed at its highest priority, or sixteen times at each. Requests above [`Order::COSTLY`] get
-//! one round unless they ask for more. A kernel tries for a single page for ever while reclaim reports progress,
-//! because others may be taking what it freed. Here the owner may also be wrong, so a request ends when what it was
-//! told has been reclaimed for it amounts to all memory twice.
+//! compaction that has failed at its highest priority, or sixteen times at each; one that could not begin, as too
+//! little was free, has not failed. Requests above [`Order::COSTLY`] get one round unless they ask for more. A kernel
+//! tries for a single page for ever while reclaim reports progress, because others may be taking what it freed. Here
+//! the owner may also be wrong, so a request ends when what it was told has been reclaimed for it amounts to all memory
+//! twice.
 //!
 //! Where this differs from its source, spec/pages.md §2.11, §3.5 and §5.2, or says more than it:
 //!
@@ -381,6 +382,11 @@ impl SlowPath {
     }
 
     fn is_worth_compacting(&mut self) -> bool {
+        // Nothing was tried, as too little was free: what has been reclaimed since may be what was missing. It is not
+        // when the marks stand boosted above what is free, but then kswapd is about to lower them.
+        if self.compacted == Some(Compacted::Skipped) {
+            return true;
+        }
         let most = if self.is_costly() { COSTLY_COMPACTIONS } else { COMPACTIONS };
         if self.compacted != Some(Compacted::Complete) && self.compactions < most {
             self.compactions += 1;
@@ -561,6 +567,13 @@ mod tests {
     fn with_progress_compaction_is_tried_sixteen_times_at_each_priority() {
         let rounds = "wrpdpc".repeat(17 + 17);
         check(PageRequest::user(order(3)), &VANILLA, 32, &format!("w{rounds}hO"));
+    }
+
+    #[test]
+    fn with_progress_nothing_is_killed_while_compaction_has_too_little_to_begin_with() {
+        let rounds = picture(&tries(PageRequest::user(order(3)), &VANILLA, 32, Compacted::Skipped));
+        let all_memory_twice = (2 * MANAGED / BATCH) as usize;
+        assert_eq!(rounds.matches('r').count(), all_memory_twice, "{rounds}");
     }
 
     #[test]
