@@ -102,22 +102,24 @@ impl Args {
 fn help() -> String {
     let examples = [
         ("run all --check", "every scenario, in what ends soon, and its claims"),
-        ("run extfrag-2018", "pages: 4 GiB, two seeds, the designs that tell most; 30 s"),
-        ("run extfrag-2018 --full --save results", "4 and 8 GiB, five seeds, all of the below"),
+        ("run extfrag-2018", "pages: 4 GiB, two seeds, the designs that tell most; half a minute"),
+        (
+            "run extfrag-2018 --full --save results",
+            "4 and 8 GiB, five seeds, all that stands below",
+        ),
         ("run extfrag-2018 --mask s-madv --memory 8 --thp-touch 75", "one program, whole"),
         ("run extfrag-2018 --mask stall-curve --repeat 1", "settings of patch 5, one seed"),
     ];
-    let width = examples.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
-    let lines = examples.map(|(command, what)| format!("  nofrag {command:width$}  {what}\n"));
+    let lines = examples.map(|(command, what)| format!("  nofrag {command}\n      {what}\n"));
     format!("Examples:\n{}\n{EXTFRAG_HELP}\n\n{}", lines.concat(), crate::EXIT_STATUS_HELP)
 }
 
 /// What a full run of the widest scenario crosses.
 const EXTFRAG_HELP: &str = "\
 extfrag-2018: --memory lists sizes, --repeat is the number of seeds from --seed on, --threads how
-many runs go at a time. With --full, or named by --mask: every design with the calibrated mix on
-every machine; ten designs with every other mix on one node; curves with at most three seeds; two
-nodes, defrag = always, curves and mixes-madv with the first size only.";
+many runs go at a time. With --full, or named by --mask: every design with the calibrated mix on one
+node; ten designs on two nodes, and with every other mix on one; curves with at most three seeds;
+two nodes, defrag = always, curves and mixes-madv with the first size only.";
 
 /// What `--json` writes.
 #[derive(Serialize)]

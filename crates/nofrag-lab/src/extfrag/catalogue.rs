@@ -2,7 +2,8 @@
 //!
 //! A *case* is what a run's result depends on besides design and seed: machine, huge-page mode, mix, memory. A program
 //! is a group of cases that is chosen together. Crossing everything would take days; what is crossed is decided in
-//! [`seeds_of`]: all mixes with all designs on one node, all machines with all designs on the calibrated mix.
+//! [`seeds_of`]: all designs with the calibrated mix on one node; those that tell most with all mixes there, and with
+//! the calibrated one on two nodes.
 
 use std::fmt;
 
@@ -290,13 +291,20 @@ fn full_seeds(program: Program, design: &str, size: usize, wanted: usize) -> usi
         Program::MixesDefault if MIX_DESIGNS.contains(&design) => wanted,
         Program::MixesMadvise if is_first && MIX_DESIGNS.contains(&design) => wanted,
         Program::MixesDefault | Program::MixesMadvise => 0,
+        Program::HDefault | Program::HDefrag | Program::HMadvise
+            if is_first && MIX_DESIGNS.contains(&design) =>
+        {
+            wanted
+        }
+        Program::HDefault | Program::HDefrag | Program::HMadvise => 0,
         Program::BoostCurve | Program::StallCurve if is_first => wanted.min(CURVE_SEEDS),
         _ if is_first => wanted,
         _ => 0,
     }
 }
 
-/// The designs that run on every mix: those that differ from the one before in what the document is about.
+/// The designs that run on every mix and on two nodes: those that differ from the one before in what the document is
+/// about.
 pub(super) const MIX_DESIGNS: [&str; 10] = [
     VANILLA,
     PATCH_1,

@@ -939,9 +939,8 @@ pub(super) fn take_notes(plan: &Plan, extent: Extent, report: &mut Report) {
                 .to_owned()
         }
         (Extent::Full, _) => format!(
-            "crossed: every design with the calibrated mix on every machine; the designs of the tables with every \
-             other mix on one node; machines with two nodes, defrag = always and curves with the first size of \
-             memory only; \
+            "crossed: every design with the calibrated mix on one node; ten designs on two nodes, and with every \
+             other mix on one; two nodes, defrag = always, curves and mixes-madv with the first size of memory; \
              curves with {CURVE_SEEDS} seeds at most"
         ),
     });
