@@ -566,7 +566,7 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             .iter()
             .find(|it| it.configuration == case.configuration() && case.is_calibrated());
         let there = there.map(|it| {
-            let about = if it.total_is == Exactness::About { "about " } else { "" };
+            let about = if it.total_is == Exactness::About { "~" } else { "" };
             let total = duration(it.total_us * 1e-6);
             format!("{}, {about}{total}", it.stalls)
         });
