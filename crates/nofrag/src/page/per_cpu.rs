@@ -289,14 +289,22 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Gives all blocks on the lists of a CPU back to their zones.
+    /// Whether the CPU belongs to the map.
+    pub(super) fn has_lists(&self, cpu: CpuId) -> bool {
+        cpu.rank() < self.cpu_nodes.len()
+    }
+
+    /// Gives all blocks on the lists of a CPU back to their zones. O(zones and blocks).
     pub fn drain(&mut self, cpu: CpuId) {
+        if !self.has_lists(cpu) {
+            return;
+        }
         for index in 0..self.zones.len() {
             self.drain_some(cpu, ZoneId(index as u16), u32::MAX);
         }
     }
 
-    /// Gives all blocks on the lists of all CPUs back to their zones.
+    /// Gives all blocks on the lists of all CPUs back to their zones. O(zones, CPUs and blocks).
     pub fn drain_all(&mut self) {
         for index in 0..self.zones.len() {
             self.drain_zone(ZoneId(index as u16));

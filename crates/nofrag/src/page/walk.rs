@@ -112,7 +112,8 @@ enum Pass {
 impl<E: EventSink> PageAllocator<E> {
     /// The node that a request begins with.
     pub(super) fn home(&self, cpu: CpuId, request: &PageRequest) -> NodeId {
-        request.node.unwrap_or_else(|| self.cpu_nodes[cpu.rank()])
+        let of_cpu = || self.cpu_nodes.get(cpu.rank()).copied().unwrap_or_default();
+        request.node.unwrap_or_else(of_cpu)
     }
 
     /// The first zone of the request's zonelist (`preferred_zoneref`).
@@ -220,6 +221,7 @@ impl<E: EventSink> PageAllocator<E> {
         let reserve = wanted.flags.has(AllocFlags::HIGH_ATOMIC) && wanted.order > Order::ZERO;
         if !reserve
             && !self.may_meet_cma(wanted)
+            && self.has_lists(cpu)
             && let Some(slot) = Slot::of(wanted.order, wanted.migratetype, self.policy.per_cpu)
         {
             return self.take_cached(cpu, wanted, slot);
