@@ -99,11 +99,14 @@ impl Compaction {
             .map(|order| lists.len(order, Migratetype::Movable) * order.pages())
             .sum();
         let room = lists.pages(Migratetype::Movable) - whole;
+        let zone = &ground.zone;
         let suits = |first: FrameIndex| {
+            // Part of a shared pageblock is not ours to empty.
+            let ours = zone.has(first) && zone.has(block_end(first) - 1);
             let block = ground.frames.block(first);
             let (free, movable) = (u64::from(block.free), u64::from(block.movable));
             let fits = free + movable == Order::PAGEBLOCK.pages() && free + movable <= room;
-            fits && movable > 0 && !block.skip
+            ours && fits && movable > 0 && !block.skip
         };
         match lists.emptiest(Migratetype::Movable, suits) {
             Some(next) => {
