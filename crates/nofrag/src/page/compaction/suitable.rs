@@ -103,10 +103,10 @@ fn has_usable(zone: &Zone, order: Order, start: Migratetype, cma: Cma) -> bool {
         || start.fallbacks().iter().any(claims)
 }
 
-/// Free pages in whole pageblocks (`nr_free_pages_blocks`).
+/// Free pages in whole pageblocks that requests can have (`nr_free_pages_blocks`).
 pub(in crate::page) fn whole_block_pages(zone: &Zone) -> u64 {
-    let orders = Order::PAGEBLOCK.and_larger();
-    orders.map(|order| zone.lists.blocks(order) << order.get()).sum()
+    let had = |order| zone.lists.blocks(order) - zone.lists.len(order, Migratetype::Isolate);
+    Order::PAGEBLOCK.and_larger().map(|order| had(order) << order.get()).sum()
 }
 
 /// How much of what is free lies outside whole pageblocks, in percent.
