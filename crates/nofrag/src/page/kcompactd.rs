@@ -127,7 +127,8 @@ impl Kcompactd {
         let policy = &pages.policy.compaction;
         let proactiveness = policy.proactiveness.filter(|&p| p > 0)?;
         let look_at = *self.look_at.get_or_insert(later(now, INTERVAL));
-        if now < look_at {
+        // At the end of time no later look can be set, and there would be no end to the looks.
+        if now < look_at || now == Nanos(u64::MAX) {
             return None;
         }
         self.look_at = Some(later(now, INTERVAL));

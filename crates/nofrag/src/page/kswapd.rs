@@ -195,6 +195,14 @@ impl<E: EventSink> PageAllocator<E> {
         hopeless || reserve == 0 || sum(|zone| zone.lists.total()) > reserve / 2
     }
 
+    /// The most that a step asks for: twice what it takes to find a node hopeless. An owner may say that it reclaims
+    /// and never balance the node, and a step has to end.
+    fn most_of_step(&self, node: NodeId) -> u64 {
+        let managed: u64 = self.zones_of(node, ZoneKind::Movable).map(|zone| zone.managed.0).sum();
+        let least = BATCH * u64::from(FIRST_PRIORITY);
+        2 * u64::from(HOPELESS) * (managed + least)
+    }
+
     /// What a pass is to bring: the distance from nothing to all high marks.
     fn pass_target(&self, node: NodeId, highest: ZoneKind) -> u64 {
         self.zones_of(node, highest).map(|zone| zone.mark(Mark::High).max(BATCH)).sum()
@@ -320,8 +328,9 @@ impl Kswapd {
         Kswapd { node, run: None }
     }
 
-    /// Does some work, if there is any: asks the owner for at most `budget` pages in all. It has something to do while
-    /// [`KswapdInfo::awake`]. Nothing happens on a node that does not exist.
+    /// Does some work, if there is any: asks the owner for at most `budget` pages in all, and however large that is, for no
+    /// more than the node's memory some dozens of times over. It has something to do while [`KswapdInfo::awake`].
+    /// Nothing happens on a node that does not exist.
     pub fn step<E: EventSink>(
         &mut self,
         _now: Nanos,
@@ -330,7 +339,7 @@ impl Kswapd {
         budget: PageBudget,
     ) -> PageProgress {
         let mut progress = PageProgress::default();
-        let mut left = budget.pages;
+        let mut left = budget.pages.min(pages.most_of_step(self.node));
         while let Some(run) = self.current(pages) {
             let Some(mut pass) = run.pass.or_else(|| self.next_pass(pages)) else { continue };
             let run = self.run.as_mut().expect("a pass belongs to a run");
