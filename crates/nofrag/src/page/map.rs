@@ -27,10 +27,10 @@ impl NodeMask {
     /// Every node.
     pub const ALL: NodeMask = NodeMask(u64::MAX);
 
-    /// The set of this node alone.
+    /// The set of this node alone; the empty set if no map can have such a node.
     #[must_use]
     pub const fn only(node: NodeId) -> NodeMask {
-        NodeMask(1 << (node.0 as u32 % u64::BITS))
+        NodeMask(if node.index() < MAX_NODES { 1 << node.0 } else { 0 })
     }
 
     /// Whether the node belongs to the set.

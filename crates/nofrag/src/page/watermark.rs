@@ -24,7 +24,7 @@ const PAGE_KIB: u64 = 4;
 
 /// `min_free_kbytes` by the kernel's formula, in KiB, for so many KiB of low memory.
 pub(super) fn formula_kib(lowmem_kib: u64, limit_kib: u64) -> u64 {
-    lowmem_kib.saturating_mul(16).isqrt().clamp(128, limit_kib)
+    lowmem_kib.saturating_mul(16).isqrt().max(128).min(limit_kib)
 }
 
 /// The same in pages.
@@ -222,6 +222,7 @@ mod tests {
         assert_eq!(kib(16 << 20), 16384);
         assert_eq!(kib(8 << 30), 262_144);
         assert_eq!(formula_kib(8 << 30, 65_536), 65_536, "before the limit was raised");
+        assert_eq!([0, 127].map(|limit| formula_kib(8 << 30, limit)), [0, 127], "the limit wins");
         assert_eq!(formula_pages(GIB, 262_144), 1024);
     }
 
