@@ -1,15 +1,16 @@
 //! What went wrong in kernels around external fragmentation, one test each, named as in the document of the page
 //! allocator (B-1 and so on): the broken form shows the bug, the fixed one does not. B-24, B-26, B-27 and B-29 are
-//! about programs that show numbers of kernels or of runs, and stand with those as far as there are any.
+//! about programs that show numbers of kernels or of runs, and stand with those as far as there are any. Behind them stands
+//! what went wrong here.
 
 use super::page_pair::{Log, machine, node, zone};
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::page::{
-    ExtFrag, FailureReason, Fixes, FragmentationPolicy, KernelRole, Kswapd, MemoryMap, Migrate,
-    Migratetype, MinFree, Next, NodeId, NodeMask, Outcome, PageAllocator, PageBudget, PageConfig,
-    PageEvent, PageRequest, PerCpuRules, PolicyPreset, Reclaim, ReclaimRequest, Reclaimed,
-    RequestFlags, Spread, ZoneKind,
+    ExtFrag, FailureReason, Fixes, FragmentationPolicy, Kcompactd, KernelRole, Kswapd, MemoryMap,
+    Migrate, Migratetype, MinFree, Next, NodeId, NodeMask, Outcome, PageAllocator, PageBudget,
+    PageConfig, PageEvent, PageRequest, PerCpuRules, PolicyPreset, Reclaim, ReclaimRequest,
+    Reclaimed, RequestFlags, Spread, ZoneKind,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 use std::collections::BTreeMap;
@@ -659,4 +660,139 @@ fn b_28_one_serious_counter() {
         assert_eq!(counters.events(), 1, "order {size}");
         assert_eq!(counters.serious.iter().sum::<u64>(), serious, "order {size}");
     }
+}
+
+/// Says that it reclaims, and frees nothing.
+struct Liar;
+
+impl Reclaim<Log> for Liar {
+    fn reclaim(&mut self, _: &mut PageAllocator<Log>, wanted: ReclaimRequest) -> Reclaimed {
+        Reclaimed { pages: wanted.pages, scanned: u64::MAX }
+    }
+}
+
+#[test]
+fn a_step_of_kswapd_ends_whatever_the_owner_claims() {
+    for preset in FragmentationPolicy::PRESETS {
+        let mut bench = Bench::new(one_zone(), preset.policy, 64);
+        while bench.pages.alloc(Nanos(0), bench.cpu, PageRequest::user(Order::ZERO)).is_ok() {}
+        let attempt = bench.pages.alloc(Nanos(0), bench.cpu, PageRequest::user(Order::ZERO));
+        let mut attempt = attempt.expect_err("memory is short");
+        attempt.advance(&mut bench.pages, Nanos(0), Outcome::Begin);
+        let mut kswapd = Kswapd::new(NodeId(0));
+        let all = PageBudget { pages: u64::MAX };
+        let done = kswapd.step(Nanos(0), &mut bench.pages, &mut Liar, all);
+        assert!(done.more, "{}: the node is not balanced", preset.name);
+    }
+}
+
+/// Moves nothing.
+struct Stubborn;
+
+impl Migrate for Stubborn {
+    fn migrate(&mut self, _: Pfn, _: Pfn, _: Order) -> bool {
+        false
+    }
+}
+
+#[test]
+fn kcompactd_ends_at_the_end_of_time() {
+    let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_7_2, 0);
+    for frame in (0..8192).step_by(2) {
+        let taken = bench.pages.alloc_at(bench.cpu, Pfn(frame), Order::ZERO);
+        taken.expect("all is free");
+    }
+    let mut kcompactd = Kcompactd::new(NodeId(0));
+    let all = PageBudget { pages: u64::MAX };
+    for now in [0, u64::MAX - 1, u64::MAX, 1, u64::MAX] {
+        let done = kcompactd.step(Nanos(now), &mut bench.pages, &mut Stubborn, all);
+        assert!(!done.more);
+    }
+}
+
+#[test]
+fn a_cpu_of_another_machine_has_no_lists() {
+    let strangers = CpuSet::first(9).expect("there is memory");
+    let stranger = strangers.by_rank(8).expect("it has nine");
+    for preset in FragmentationPolicy::PRESETS {
+        let mut bench = Bench::new(two_zones(), preset.policy, 0);
+        bench.cpu = stranger;
+        let managed: u64 = bench.pages.zones().map(|zone| zone.managed.0).sum();
+        let page = bench.alloc(PageRequest::user(Order::ZERO)).expect("all is free");
+        let mut out = [Pfn(0); 3];
+        let request = PageRequest::atomic(order(3));
+        assert_eq!(bench.pages.alloc_bulk(Nanos(0), stranger, request, &mut out), 3);
+        bench.free(page);
+        bench.pages.free_bulk(stranger, &out).expect("they are in use");
+        bench.pages.drain(stranger);
+        let free: u64 = bench.pages.zones().map(|zone| zone.free.0).sum();
+        assert_eq!(free, managed, "{}: nothing waits on a list", preset.name);
+    }
+}
+
+#[test]
+fn a_pageblock_that_zones_share_is_not_emptied_into_one_of_them() {
+    // The pageblock at frame 1024 is shared; of all that are not whole it is the emptiest.
+    let map = machine(&[node(
+        &[0],
+        &[zone(ZoneKind::Dma32, 512, 700), zone(ZoneKind::Normal, 1212, 4000)],
+    )]);
+    let mut bench = Bench::new(map, FragmentationPolicy::NOFRAG, 0);
+    for frame in (512..1024).chain(1024..1056).chain(1212..1244).chain(1536..5212) {
+        let empty = frame >= 1536 && frame % 8 == 0;
+        if !empty {
+            let taken = bench.pages.alloc_at(bench.cpu, Pfn(frame), Order::ZERO);
+            taken.expect("all is free");
+            bench.pages.set_movable(Pfn(frame), true).expect("it is in use");
+        }
+    }
+    bench.pages.check().expect("the laws hold");
+    let request = PageRequest::user(Order::PAGEBLOCK);
+    let mut attempt = bench.pages.alloc(Nanos(0), bench.cpu, request).expect_err("none is whole");
+    let mut outcome = Outcome::Begin;
+    loop {
+        outcome = match attempt.advance(&mut bench.pages, Nanos(0), outcome) {
+            Next::Done(_) | Next::Fail(_) => break,
+            Next::Migrate(moves) => Outcome::Migrated(moves.carry_out(&mut Willing)),
+            _ => Outcome::Waited,
+        };
+        bench.pages.check().expect("the laws hold");
+    }
+}
+
+/// Moves everything.
+struct Willing;
+
+impl Migrate for Willing {
+    fn migrate(&mut self, _: Pfn, _: Pfn, _: Order) -> bool {
+        true
+    }
+}
+
+#[test]
+fn isolated_pageblocks_balance_no_node() {
+    let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_7_2_DEFRAG, 64);
+    for frame in (0..8192).step_by(512) {
+        bench.pages.set_block_type(Pfn(frame), Migratetype::Isolate).expect("it is whole");
+    }
+    let request = PageRequest::new(Order::PAGEBLOCK, Migratetype::Movable);
+    let attempt = bench.pages.alloc(Nanos(0), bench.cpu, request);
+    let mut attempt = attempt.expect_err("nobody has isolated memory");
+    attempt.advance(&mut bench.pages, Nanos(0), Outcome::Begin);
+    let kswapd = bench.pages.kswapd(NodeId(0)).expect("there is one node");
+    assert!(kswapd.awake, "there is work for it");
+}
+
+#[test]
+fn a_mask_of_a_node_that_no_map_has_is_empty() {
+    assert_eq!(NodeMask::only(NodeId(63)), NodeMask(1 << 63));
+    assert_eq!(NodeMask::only(NodeId(64)), NodeMask(0));
+}
+
+#[test]
+fn no_limit_of_the_formula_is_too_low() {
+    let policy = FragmentationPolicy { min_free_limit_kib: 0, ..FragmentationPolicy::LINUX_7_2 };
+    let config = PageConfig { min_free: MinFree::Formula, ..PageConfig::new(one_zone(), policy) };
+    let pages = PageAllocator::new(&config).expect("there is memory");
+    assert_eq!(pages.zones().next().map(|zone| zone.watermarks.min), Some(0));
 }
