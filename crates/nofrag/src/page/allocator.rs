@@ -172,8 +172,12 @@ pub(super) struct Node {
 /// 10. A boost stays below its bound, and exempt zones have none.
 /// 11. The reserve for requests that may not wait is counted in pageblocks.
 /// 12. What a zone keeps from others grows with the zone that they could have used.
+/// 13. Compaction has set aside as many pages as it waits for, and keeps none for itself.
 ///
 /// [`check`](crate::check::Check::check) verifies all of them in O(frames).
+///
+/// A CPU is known by its rank in [`MemoryMap::cpus`]. One beyond them, as from another map, has no lists: what it takes
+/// and gives back goes past them, and its requests begin with node 0.
 ///
 /// ```
 /// use nofrag::page::{
@@ -284,8 +288,8 @@ impl<E: EventSink> PageAllocator<E> {
             other => other,
         };
         match Slot::of(order, migratetype, self.policy.per_cpu) {
-            Some(slot) => self.give_cached(cpu, id, frame, slot),
-            None => {
+            Some(slot) if self.has_lists(cpu) => self.give_cached(cpu, id, frame, slot),
+            _ => {
                 let zone = &mut self.zones[id.index()];
                 zone.free_block(&mut self.frames, frame, order);
             }
@@ -377,10 +381,16 @@ impl<E: EventSink> PageAllocator<E> {
         })
     }
 
-    /// Bytes of metadata per frame, everything included.
+    /// Bytes of metadata on the heap, for all frames, zones and CPUs together. O(zones).
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
-        let lists: usize = self.zones.iter().map(|zone| zone.lists.metadata_bytes()).sum();
-        self.frames.metadata_bytes() + lists + self.zones.capacity() * size_of::<Zone>()
+        let zones = self.zones.iter().map(Zone::metadata_bytes).sum::<usize>();
+        let nodes = self.nodes.iter().map(|node| node.zonelist.metadata_bytes()).sum::<usize>();
+        self.frames.metadata_bytes()
+            + zones
+            + self.zones.capacity() * size_of::<Zone>()
+            + nodes
+            + self.nodes.capacity() * size_of::<Node>()
+            + self.cpu_nodes.capacity() * size_of::<NodeId>()
     }
 }

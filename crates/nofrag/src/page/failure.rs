@@ -29,7 +29,7 @@ pub struct FailureReport {
 /// What was the matter with a request that was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
-    /// No zone may serve it.
+    /// No zone may serve it, or it names a type that only pageblocks have.
     NoZone,
     /// It must not reclaim, and there was nothing at hand.
     MayNotReclaim,

@@ -30,7 +30,7 @@ impl RequestFlags {
     pub const OOM_VICTIM: RequestFlags = RequestFlags(1 << 7);
     /// May borrow from CMA blocks.
     pub const CMA: RequestFlags = RequestFlags(1 << 8);
-    /// Will be written soon (`__GFP_WRITE`): reserved for policies that spread dirty pages; no effect yet on placement.
+    /// `__GFP_RECLAIM`: both ways of reclaim.
     pub const RECLAIM: RequestFlags = RequestFlags(Self::DIRECT_RECLAIM.0 | Self::KSWAPD_RECLAIM.0);
 
     /// Both sets together.

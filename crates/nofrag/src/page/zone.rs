@@ -75,6 +75,11 @@ pub(super) struct Zone {
 }
 
 impl Zone {
+    /// Bytes on the heap.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.lists.metadata_bytes() + self.per_cpu.capacity() * size_of::<PerCpuPages>()
+    }
+
     /// Whether the frame lies between the zone's first and its last.
     pub(super) fn has(&self, frame: FrameIndex) -> bool {
         self.start <= frame && frame < self.end

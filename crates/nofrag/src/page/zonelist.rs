@@ -27,6 +27,11 @@ pub(super) struct Zonelist {
 }
 
 impl Zonelist {
+    /// Bytes on the heap.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.zones.capacity() * size_of::<ZoneId>()
+    }
+
     /// The zones that a request may look at, before its highest zone and its nodes are considered.
     pub(super) fn of(&self, request: &PageRequest) -> &[ZoneId] {
         if request.flags.has(RequestFlags::THIS_NODE) {
