@@ -328,9 +328,9 @@ impl Kswapd {
         Kswapd { node, run: None }
     }
 
-    /// Does some work, if there is any: asks the owner for at most `budget` pages in all, and however large that is, for no
-    /// more than the node's memory some dozens of times over. It has something to do while [`KswapdInfo::awake`].
-    /// Nothing happens on a node that does not exist.
+    /// Does some work, if there is any: asks the owner for at most `budget` pages in all, and however large that is,
+    /// for no more than the node's memory some dozens of times over. It has something to do while
+    /// [`KswapdInfo::awake`]. Nothing happens on a node that does not exist.
     pub fn step<E: EventSink>(
         &mut self,
         _now: Nanos,
