@@ -2,7 +2,7 @@
 
 use crate::origin::Origin;
 use crate::record::{Group, Measure, Record, Records, Summary};
-use crate::targets::Target;
+use crate::targets::{Target, Verdict};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -45,6 +45,7 @@ impl Report {
             self.write_group(&mut text, group);
         }
         let _ = writeln!(text, "\n== Targets\n\n{}", self.targets_table());
+        text.push_str(&self.left_out());
         text
     }
 
@@ -132,10 +133,23 @@ impl Report {
     fn targets_table(&self) -> Table {
         let mut table = empty_table();
         table.set_header(["target", "bound", "reached", "verdict"]);
-        for Target { what, bound, reached, verdict } in &self.targets {
+        for Target { what, bound, reached, verdict } in self.judged() {
             table.add_row([what, bound, reached, verdict.word()]);
         }
         table
+    }
+
+    /// The targets that this run says something about.
+    fn judged(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter().filter(|target| target.verdict != Verdict::NotMeasured)
+    }
+
+    /// How many targets belong to tables that were not made, as a sentence; nothing if none do.
+    fn left_out(&self) -> String {
+        match self.targets.len() - self.judged().count() {
+            0 => String::new(),
+            count => format!("{count} more targets belong to tables that were not made.\n"),
+        }
     }
 
     /// Writes `README.md`, `raw.jsonl` and `summary.txt` into a folder of `root` named after date and machine.
@@ -176,9 +190,10 @@ impl Report {
             "\n`summary.txt` has all tables; `raw.jsonl` has the origin, each target and each measure with all its \
              samples, one per line.\n\n## Targets\n\n| target | bound | reached | verdict |\n|---|---|---|---|\n",
         );
-        for Target { what, bound, reached, verdict } in &self.targets {
+        for Target { what, bound, reached, verdict } in self.judged() {
             let _ = writeln!(text, "| {what} | {bound} | {reached} | {} |", verdict.word());
         }
+        let _ = write!(text, "\n{}", self.left_out());
         text
     }
 }
