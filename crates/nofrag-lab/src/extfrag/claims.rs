@@ -8,7 +8,7 @@ use nofrag::page::FragmentationPolicy;
 
 use super::catalogue::{
     ALL_FIVE, Case, DEFRAG_MODE, MERGED, OURS, PATCH_1, Program, SHIPPED, STALL_BOUNDS_MS,
-    STALL_ORDERS, STRICT_ONLY, VANILLA, silent_beside, stall_name,
+    STALL_ORDERS, STRICT_ONLY, VANILLA, is_strict, silent_beside, stall_name,
 };
 use super::compare::Plan;
 use super::machine;
@@ -17,7 +17,7 @@ use super::spec::{HugeMode, Touch};
 use super::view::{Beside, View, differing};
 use crate::figures::{self, Column, Gorman2018};
 use crate::oracle::{Kind, Oracle, Relation};
-use crate::report::Report;
+use crate::report::{Measurement, Report};
 use crate::stats::Spread;
 
 /// Judges everything that was measured. `repeats` says whether a run gave the same when it was made again.
@@ -29,6 +29,7 @@ pub(super) fn judge(plan: &Plan, repeats: bool, report: &mut Report) {
     judge.silent_patches();
     judge.units();
     judge.stalls_and_boosts();
+    judge.strict_agreement();
     judge.gate();
     judge.over_all_mixes(&figures);
     judge.model_bands();
@@ -180,6 +181,20 @@ impl Judge<'_> {
             }
         }
         self.curve_stalls();
+    }
+
+    /// From 6.10 on a free page is on the list of its pageblock's type.
+    fn strict_agreement(&mut self) {
+        let designs = self.view.designs();
+        for (_, case) in self.view.all_cases() {
+            let strict = designs.iter().filter(|design| is_strict(design));
+            let rows = strict.filter_map(|design| self.view.row(&case, design));
+            let most = |row: &Measurement| row.spreads.get(names::LIST_MISMATCHES).map(|it| it.max);
+            let Some(most) = rows.filter_map(most).reduce(f64::max) else { continue };
+            let claim =
+                "free pages on another type's list, strict rules: most at the end of a phase";
+            self.exact(&format!("list-mismatches/{case}"), claim, most, 0.0);
+        }
     }
 
     fn curve_stalls(&mut self) {

@@ -261,6 +261,7 @@ fn counts(run: &RunResult) -> BTreeMap<String, f64> {
     set(names::OPERATIONS, run.operations as f64);
     set(names::BLOCKS, run.blocks as f64);
     set(names::FREE_BLOCKS, run.free_blocks as f64);
+    set(names::LIST_MISMATCHES, run.list_mismatches as f64);
     counts
 }
 

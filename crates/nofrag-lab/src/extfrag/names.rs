@@ -14,6 +14,8 @@ pub(super) const EVENTS_IN: &str = "events while ";
 pub(super) const SERIOUS: &str = "events below order 4";
 pub(super) const CONVERSIONS: &str = "events with whole pageblocks";
 pub(super) const MISTYPED: &str = "mistyped allocations";
+/// The most at the end of a phase.
+pub(super) const LIST_MISMATCHES: &str = "free pages on another type's list";
 pub(super) const CLAIMS: &str = "pageblocks claimed";
 pub(super) const SPREAD_GIVEN_UP: &str = "passes repeated without spreading";
 

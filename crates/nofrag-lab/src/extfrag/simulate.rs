@@ -194,6 +194,8 @@ impl<'a> Run<'a> {
 
     fn end_of_phase(&mut self, name: &'static str) {
         self.result.phases.push((name, self.world.pages.counters().clone()));
+        let mismatches = self.world.pages.list_mismatches().get();
+        self.result.list_mismatches = self.result.list_mismatches.max(mismatches);
         self.note_contiguity(name);
     }
 

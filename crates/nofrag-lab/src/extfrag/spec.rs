@@ -103,6 +103,8 @@ pub(super) struct RunResult {
     /// At some times of the run: name of the moment, and for each pageblock the largest free order in it, 0 for none
     /// to 1 for a whole block.
     pub(super) contiguity: Vec<(String, Vec<f64>)>,
+    /// Free pages on the lists of another type than their pageblock's: the most at the end of a phase.
+    pub(super) list_mismatches: u64,
     /// Pageblocks at the end: how many can serve as a huge page at once, and how many there are.
     pub(super) free_blocks: u64,
     /// All pageblocks.
