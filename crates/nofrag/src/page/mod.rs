@@ -13,9 +13,9 @@
 //! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
 //! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
 //! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
-//! zonelist), `allocator` (the face), `build` (how it is made), `slow_path` and `attempt` (what else a request may
-//! try), `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`, `compaction`,
-//! `kcompactd`.
+//! zonelist), `allocator` (the face), `build` (how it is made), `exact` (one particular block), `inspect` and `audit`
+//! (what can be seen of it, and what is always true), `slow_path` and `attempt` (what else a request may try),
+//! `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
