@@ -34,8 +34,8 @@ const LONG: Nanos = Nanos(10_000_000_000);
 
 /// A request that the fast path could not serve. Ask it with [`advance`](Self::advance) what to do next, do it, and
 /// report; it holds no pages between calls but those that are being moved. Who no longer wants the block calls
-/// [`abandon`](Self::abandon): when an attempt is dropped in the middle of moves, their pages and places stay set aside.
-/// It belongs to the allocator that made it and must not be advanced with another.
+/// [`abandon`](Self::abandon): when an attempt is dropped in the middle of moves, their pages and places stay set
+/// aside. It belongs to the allocator that made it and must not be advanced with another.
 #[derive(Debug)]
 #[must_use = "the request has neither failed nor been served yet"]
 pub struct Attempt {

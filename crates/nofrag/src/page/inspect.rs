@@ -17,11 +17,12 @@ pub struct PageblockInfo {
     pub frames: PfnRange,
     /// What its pages are meant for.
     pub migratetype: Migratetype,
-    /// Its free pages, those on per-CPU lists not included.
+    /// Free pages of the whole pageblock, that of other zones' parts included; those on per-CPU lists not.
     pub free: PageCount,
-    /// Its pages in use that may be moved.
+    /// Pages in use that may be moved, of the whole pageblock too.
     pub movable: PageCount,
-    /// The order of the largest free block in it; at most [`Order::PAGEBLOCK`], also where it belongs to a larger one.
+    /// The order of the largest free block in the whole pageblock; at most [`Order::PAGEBLOCK`], also where it belongs
+    /// to a larger one.
     pub largest_free: Option<Order>,
 }
 
