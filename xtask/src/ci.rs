@@ -170,6 +170,7 @@ const STAGES: &[Stage] = &[
             "--",
             "--skip=doc_2005",
             "--skip=mmap_ours",
+            "--skip=page_model",
             "--skip=placement_regressions",
         ],
         environment: &[
