@@ -115,11 +115,15 @@ impl<'a> View<'a> {
     }
 }
 
-/// How many counts of the first seed differ between two rows.
+/// How many counts of the first seed differ between two rows. Counts that some seed does not have, such as the work of
+/// a huge fault where there was none, cannot be told apart by seed and are left out.
 pub(super) fn differing(one: &Measurement, other: &Measurement) -> usize {
-    let first = |row: &Measurement, name: &str| Some(row.spreads.get(name)?.samples[0]);
+    let first = |row: &Measurement, name: &str| {
+        let samples = &row.spreads.get(name)?.samples;
+        (samples.len() == row.time.samples.len()).then(|| samples[0])
+    };
+    let differs = |name: &String| matches!((first(one, name), first(other, name)), (Some(a), Some(b)) if a != b);
     let names = one.spreads.keys().chain(other.spreads.keys());
-    let differ: BTreeSet<&String> =
-        names.filter(|name| first(one, name) != first(other, name)).collect();
+    let differ: BTreeSet<&String> = names.filter(|name| differs(name)).collect();
     differ.len()
 }
