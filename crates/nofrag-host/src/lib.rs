@@ -10,6 +10,7 @@
 //! * [`region`] says which space the areas lie in and how well its bounds are known; [`layout`] loads them into
 //!   the engine and asks it what would still succeed; [`picture`] draws them.
 //! * [`vmalloc`] puts it together as a [`vmalloc::Report`], with [`finding`]s.
+//! * [`trace`] reads what a kernel traced, [`snapshot`] what stood in its files at one moment.
 //! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,9 @@ pub mod picture;
 pub mod proc_maps;
 pub mod process;
 pub mod region;
+pub mod snapshot;
 pub mod source;
+pub mod trace;
 pub mod unhash;
 pub mod vmalloc;
 pub mod vmallocinfo;

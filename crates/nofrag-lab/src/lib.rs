@@ -24,6 +24,7 @@ pub mod oracle;
 pub mod random;
 pub mod record;
 pub mod render;
+pub mod replay;
 pub mod report;
 pub mod scenario;
 mod sha256;

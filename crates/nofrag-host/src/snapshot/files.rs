@@ -1,0 +1,78 @@
+//! The files of a snapshot, as the kernel gave them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The files of a snapshot by their names below `/proc` or `debugfs/extfrag`, with their bytes.
+///
+/// | name | what |
+/// |---|---|
+/// | `version`, `sysctl`, `meminfo`, `vmstat`, `iomem` | as in `/proc`; `sysctl` has a line `NAME VALUE..` for each setting of `vm` |
+/// | `zoneinfo`, `buddyinfo`, `pagetypeinfo` | as in `/proc` |
+/// | `extfrag_index`, `unusable_index` | as in debugfs |
+/// | `kpageflags`, `kpagecount` | eight little-endian bytes for each frame from 0 on |
+/// | `vmallocinfo` | as in `/proc` |
+/// | `maps/PID` | as in `/proc/PID` |
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Files(BTreeMap<String, Vec<u8>>);
+
+impl Files {
+    /// Adds a file.
+    pub fn insert(&mut self, name: impl Into<String>, bytes: Vec<u8>) {
+        self.0.insert(name.into(), bytes);
+    }
+
+    /// The bytes of a file.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    /// A file as text; what is no UTF-8 is replaced.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<std::borrow::Cow<'_, str>> {
+        self.bytes(name).map(String::from_utf8_lossy)
+    }
+
+    /// All files by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+    }
+
+    /// The kernel's release: the third word of `version`.
+    #[must_use]
+    pub fn release(&self) -> Option<String> {
+        self.text("version")?.split_ascii_whitespace().nth(2).map(str::to_owned)
+    }
+
+    /// Reads a folder: its files under their names, those that end in `.zst` unpacked and without that end.
+    ///
+    /// # Errors
+    /// What reading gives.
+    pub fn read_folder(folder: &Path) -> io::Result<Files> {
+        let mut files = Files::default();
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            if !path.is_file() {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            match name.strip_suffix(".zst") {
+                Some(name) => {
+                    zstd::Decoder::new(File::open(&path)?)?.read_to_end(&mut bytes)?;
+                    files.insert(name, bytes);
+                }
+                None => {
+                    File::open(&path)?.read_to_end(&mut bytes)?;
+                    files.insert(name, bytes);
+                }
+            }
+        }
+        Ok(files)
+    }
+}

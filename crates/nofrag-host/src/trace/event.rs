@@ -1,0 +1,206 @@
+//! One traced event, whatever file it came from.
+//!
+//! Every kind is a row of [`KINDS`](super::kinds): its name, its fields and how they are best stored. Readers, writers
+//! and exports walk that table, so that a new kind costs one row; who works with events takes their typed
+//! [`View`].
+
+use super::kinds::{EventKind, MAX_FIELDS};
+
+/// A frame number that means "none": `mm_page_alloc` has it when a request failed.
+pub const NO_FRAME: u64 = u64::MAX;
+
+/// One event of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, in nanoseconds of the trace's clock.
+    pub at: u64,
+    /// The process, or 0 for the idle task and 0 where it is not known.
+    pub pid: i32,
+    /// The CPU on which it happened.
+    pub cpu: u16,
+    /// What happened.
+    pub kind: EventKind,
+    /// Its fields in the order of [`EventKind::fields`]; signed ones sign-extended, those after the last 0.
+    pub values: [u64; MAX_FIELDS],
+}
+
+/// The fields of `mm_compaction_begin` and `mm_compaction_end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionRun {
+    /// The zone's first frame.
+    pub zone_start: u64,
+    /// Where the scanner for movable pages stands.
+    pub migrate_pfn: u64,
+    /// Where the scanner for free pages stands.
+    pub free_pfn: u64,
+    /// Behind the zone's last frame.
+    pub zone_end: u64,
+    /// Whether it may wait.
+    pub sync: bool,
+}
+
+/// An event with its fields by name: those kinds that a replay acts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields have the kernel's names; see its `format` files")]
+pub enum View {
+    PageAlloc {
+        pfn: Option<u64>,
+        order: u32,
+        gfp: u64,
+        migratetype: i32,
+    },
+    PageFree {
+        pfn: u64,
+        order: u32,
+    },
+    ExtFrag {
+        pfn: u64,
+        alloc_order: i32,
+        fallback_order: i32,
+        alloc_migratetype: i32,
+        fallback_migratetype: i32,
+        change_ownership: bool,
+    },
+    CompactionBegin(CompactionRun),
+    CompactionEnd {
+        run: CompactionRun,
+        status: i32,
+    },
+    MigratePages {
+        succeeded: u64,
+        failed: u64,
+        thp_succeeded: u64,
+        mode: i32,
+        reason: i32,
+    },
+    DirectReclaimBegin {
+        order: i32,
+        gfp: u64,
+    },
+    DirectReclaimEnd {
+        reclaimed: u64,
+    },
+    KswapdWake {
+        node: i32,
+        zone: i32,
+        order: i32,
+    },
+    KswapdSleep {
+        node: i32,
+    },
+    VmapAlloc {
+        addr: u64,
+        size: u64,
+        align: u64,
+        start: u64,
+        end: u64,
+        failed: bool,
+    },
+    VmapFree {
+        start: u64,
+        lazy: u64,
+        lazy_max: u64,
+    },
+    VmapPurge {
+        start: u64,
+        end: u64,
+        purged: u32,
+    },
+    UnmappedArea {
+        /// Where, or the error as a negative number.
+        addr: i64,
+        flags: u64,
+        length: u64,
+        low: u64,
+        high: u64,
+        align_mask: u64,
+        align_offset: u64,
+    },
+    Munmap {
+        addr: u64,
+        length: u64,
+    },
+    /// So many events are lost here on this CPU; `None` when the kernel does not say how many.
+    Lost(Option<u64>),
+    /// Of a kind that no replay acts on.
+    Other,
+}
+
+impl Event {
+    /// Its fields by name.
+    #[must_use]
+    pub fn view(&self) -> View {
+        let v = &self.values;
+        let run = || CompactionRun {
+            zone_start: v[0],
+            migrate_pfn: v[1],
+            free_pfn: v[2],
+            zone_end: v[3],
+            sync: v[4] != 0,
+        };
+        match self.kind {
+            EventKind::PageAlloc => View::PageAlloc {
+                pfn: (v[0] != NO_FRAME).then_some(v[0]),
+                order: v[1] as u32,
+                gfp: v[2],
+                migratetype: v[3] as i32,
+            },
+            EventKind::PageFree => View::PageFree { pfn: v[0], order: v[1] as u32 },
+            EventKind::ExtFrag => View::ExtFrag {
+                pfn: v[0],
+                alloc_order: v[1] as i32,
+                fallback_order: v[2] as i32,
+                alloc_migratetype: v[3] as i32,
+                fallback_migratetype: v[4] as i32,
+                change_ownership: v[5] != 0,
+            },
+            EventKind::CompactionBegin => View::CompactionBegin(run()),
+            EventKind::CompactionEnd => View::CompactionEnd { run: run(), status: v[5] as i32 },
+            EventKind::MigratePages => View::MigratePages {
+                succeeded: v[0],
+                failed: v[1],
+                thp_succeeded: v[2],
+                mode: v[6] as i32,
+                reason: v[7] as i32,
+            },
+            EventKind::DirectReclaimBegin => {
+                View::DirectReclaimBegin { order: v[0] as i32, gfp: v[1] }
+            }
+            EventKind::DirectReclaimEnd => View::DirectReclaimEnd { reclaimed: v[0] },
+            EventKind::KswapdWake => {
+                View::KswapdWake { node: v[0] as i32, zone: v[1] as i32, order: v[2] as i32 }
+            }
+            EventKind::KswapdSleep => View::KswapdSleep { node: v[0] as i32 },
+            _ => self.view_of_addresses(),
+        }
+    }
+
+    /// As [`view`](Self::view), for what is about addresses.
+    fn view_of_addresses(&self) -> View {
+        let v = &self.values;
+        match self.kind {
+            EventKind::VmapAlloc => View::VmapAlloc {
+                addr: v[0],
+                size: v[1],
+                align: v[2],
+                start: v[3],
+                end: v[4],
+                failed: v[5] != 0,
+            },
+            EventKind::VmapFree => View::VmapFree { start: v[0], lazy: v[1], lazy_max: v[2] },
+            EventKind::VmapPurge => View::VmapPurge { start: v[0], end: v[1], purged: v[2] as u32 },
+            EventKind::UnmappedArea => View::UnmappedArea {
+                addr: v[0] as i64,
+                flags: v[2],
+                length: v[3],
+                low: v[4],
+                high: v[5],
+                align_mask: v[6],
+                align_offset: v[7],
+            },
+            EventKind::Munmap => View::Munmap { addr: v[0], length: v[1] },
+            EventKind::Lost => View::Lost((v[0] != 0).then_some(v[0])),
+            _ => View::Other,
+        }
+    }
+}

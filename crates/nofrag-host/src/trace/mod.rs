@@ -1,0 +1,23 @@
+//! What a kernel traced: one vocabulary of events for every file that can hold them.
+//!
+//! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
+//! files), `flags` (what its flag bits are called), `ring_buffer` (a page of its buffer), `folder` (such pages and
+//! snapshots in a folder), `meta` (what is known of a trace beside its events), `source` (events in time order).
+
+mod event;
+mod flags;
+mod folder;
+mod format;
+mod kinds;
+mod meta;
+mod ring_buffer;
+mod source;
+
+pub use event::{CompactionRun, Event, NO_FRAME, View};
+pub use flags::FlagTable;
+pub use folder::Folder;
+pub use format::{Decoder, Format, FormatError, FormatField};
+pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
+pub use meta::{Moment, TakenSnapshot, TraceMeta};
+pub use ring_buffer::{PageError, SUB_BUFFER, SubBuffer};
+pub use source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, open};

@@ -1,0 +1,61 @@
+//! The requests of a real kernel, replayed under other policies and sizes of memory.
+//!
+//! A replay is open-loop: the requests stay as they were recorded. It says what each policy does with these requests,
+//! and claims nothing that would need the workload to react. [`Fidelity`] says how near the replay under the recorded
+//! kernel's own rules comes to what that kernel did.
+
+mod outcome;
+
+use std::path::PathBuf;
+
+use nofrag_host::trace::TraceError;
+use thiserror::Error;
+
+pub use outcome::{
+    Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, PolicyRun,
+    Recorded, ReplayReport, Sample, Tolerance, Verdict,
+};
+
+/// What is replayed, and under what.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// The trace: anything that [`nofrag_host::trace::open`] opens.
+    pub trace: PathBuf,
+    /// Names of policies ([`FragmentationPolicy::PRESETS`](nofrag::page::FragmentationPolicy::PRESETS)).
+    pub policies: Vec<String>,
+    /// Sizes of memory in percent of the recorded host's; 100 where none is named.
+    pub memory: Vec<u32>,
+    /// Where all chance begins.
+    pub seed: u64,
+    /// How many samples over time each run takes.
+    pub samples: usize,
+    /// How many runs go at a time; 0 for one per CPU.
+    pub threads: usize,
+}
+
+/// Why nothing was replayed.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// The trace could not be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// There is no such policy.
+    #[error("{0}")]
+    Policy(String),
+    /// The trace does not say enough of its host.
+    #[error("{0}")]
+    Host(String),
+}
+
+/// Replays a trace under each policy and size of memory. The events are read once, however many runs there are, and
+/// never held at once; memory is bounded by the frames of the host.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn replay(
+    options: &ReplayOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<ReplayReport, ReplayError> {
+    let _ = (options, progress);
+    Err(ReplayError::Host("not built yet".to_owned()))
+}

@@ -1,0 +1,216 @@
+//! What a replay found.
+
+use nofrag::page::Migratetype;
+use nofrag::units::Order;
+use serde::{Deserialize, Serialize};
+
+/// A number for each migratetype, in the order of [`Migratetype`].
+pub type ByType = [u64; Migratetype::COUNT];
+/// A number for each order.
+pub type ByOrder = [u64; Order::COUNT];
+
+/// Everything that one call of [`replay`](super::replay) found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplayReport {
+    /// The trace, as it was named.
+    pub trace: String,
+    /// The kernel that was recorded.
+    pub release: Option<String>,
+    /// Where all chance began.
+    pub seed: u64,
+    /// What the kernel itself recorded.
+    pub recorded: Recorded,
+    /// A run for each policy and size of memory, policies in the order in which they were named.
+    pub runs: Vec<PolicyRun>,
+    /// How far the replay can be trusted; `None` without a snapshot at the end or a preset of the recorded kernel.
+    pub fidelity: Option<Fidelity>,
+    /// Which conclusions do not hold, and what was assumed; sentences.
+    pub cautions: Vec<String>,
+}
+
+/// What the kernel itself recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Events read.
+    pub events: u64,
+    /// Events lost, where the kernel counted them, and places where some were lost.
+    pub lost: u64,
+    /// Places where events were lost.
+    pub gaps: u64,
+    /// From the first event to the last, in nanoseconds.
+    pub nanos: u64,
+    /// Blocks requested, by order.
+    pub requests: ByOrder,
+    /// Requests that the kernel did not serve, by order.
+    pub failures: ByOrder,
+    /// External fragmentation events with a free block below a pageblock, by the type asked for.
+    pub extfrag: ByType,
+    /// Pages that compaction moved.
+    pub moved: u64,
+    /// Runs of compaction.
+    pub compactions: u64,
+    /// Pages that callers reclaimed themselves.
+    pub reclaimed_direct: u64,
+    /// Times that a caller did.
+    pub direct_reclaims: u64,
+}
+
+/// One policy with one size of memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyRun {
+    /// The policy's name.
+    pub policy: String,
+    /// Memory in percent of the recorded host's.
+    pub memory_percent: u32,
+    /// Pages that the allocator managed.
+    pub managed: u64,
+    /// What was counted.
+    pub counts: Counts,
+    /// What had to be assumed.
+    pub assumptions: Assumptions,
+    /// The state over time, in order.
+    pub timeline: Vec<Sample>,
+    /// Wall time of this run in nanoseconds; no part of the result.
+    pub wall_nanos: u64,
+}
+
+/// What one policy did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Requests replayed, by order.
+    pub requests: ByOrder,
+    /// Requests served, by order.
+    pub served: ByOrder,
+    /// Among them those that the fast path did not serve, by order.
+    pub slow: ByOrder,
+    /// Blocks given back.
+    pub frees: u64,
+    /// External fragmentation events with a free block below a pageblock, by the type asked for.
+    pub extfrag: ByType,
+    /// Those with a free block below order 4.
+    pub serious: ByType,
+    /// Blocks handed out from pageblocks of another type.
+    pub mistyped: ByType,
+    /// Pageblocks that changed their type because most of their pages fitted.
+    pub claims: u64,
+    /// Pages moved by the policy's own compaction.
+    pub moved: u64,
+    /// Runs of direct compaction, and those that succeeded.
+    pub compactions: u64,
+    /// Runs of direct compaction that succeeded.
+    pub compactions_succeeded: u64,
+    /// Pages that the policy itself reclaimed for callers.
+    pub reclaimed_direct: u64,
+    /// Pages that its kswapd reclaimed.
+    pub reclaimed_kswapd: u64,
+    /// Entries into direct reclaim.
+    pub direct_reclaims: u64,
+    /// Wakes of kswapd.
+    pub kswapd_wakes: u64,
+    /// Times that watermarks were boosted.
+    pub boosts: u64,
+    /// Waits of callers, and their sum in nanoseconds of the recording.
+    pub stalls: u64,
+    /// Their sum in nanoseconds.
+    pub stalled_nanos: u64,
+}
+
+/// What a replay had to assume, each counted once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Assumptions {
+    /// Frees of frames that were in use at the start.
+    pub older_frees: u64,
+    /// Frees of frames that were believed free, and could be explained by an earlier migration.
+    pub resolved_migrations: u64,
+    /// Frees that nothing explains; ignored.
+    pub unknown_frees: u64,
+    /// Requests for frames that were believed in use: their free was not seen.
+    pub implicit_frees: u64,
+    /// Frees of another order than the request's, or of a part of a block.
+    pub splits: u64,
+    /// Targets of recorded migrations, which have no event of their own.
+    pub migration_targets: u64,
+    /// Requests that the recorded kernel served and this policy could not; their later frees are ignored.
+    pub not_served: u64,
+    /// Frames whose state was set right at snapshots during the recording.
+    pub resynchronised: u64,
+    /// Frees of pages that the policy itself had reclaimed before.
+    pub reclaimed_before: u64,
+}
+
+/// The state at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Nanoseconds since the first event.
+    pub at: u64,
+    /// Free pages, in all zones.
+    pub free: u64,
+    /// The largest order that has a free block in any zone; `None` if nothing is free.
+    pub largest: Option<u32>,
+    /// Pages in free blocks of a pageblock or more.
+    pub free_in_pageblocks: u64,
+    /// Events of external fragmentation so far.
+    pub extfrag: u64,
+    /// Pages in each state of a pageblock: see [`Contiguity`].
+    pub pageblocks: Contiguity,
+}
+
+/// Pageblocks by what is in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contiguity {
+    /// All of it is free.
+    pub free: u64,
+    /// What is in use could be moved away.
+    pub movable: u64,
+    /// Something in it cannot be moved.
+    pub pinned: u64,
+}
+
+/// The replay under the recorded kernel's own rules, beside what that kernel did. Measured before any
+/// resynchronisation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fidelity {
+    /// The preset taken for the recorded kernel.
+    pub preset: String,
+    /// Each figure.
+    pub figures: Vec<FidelityFigure>,
+}
+
+/// One figure of a replay beside the kernel's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FidelityFigure {
+    /// What it is, such as `free pages, DMA32`.
+    pub name: String,
+    /// What the kernel recorded.
+    pub recorded: f64,
+    /// What the replay has when migrations are not replayed.
+    pub without_migrations: f64,
+    /// What it has with the rule for migrations.
+    pub replayed: f64,
+    /// How far it may be off for the conclusions below to hold.
+    pub tolerance: Tolerance,
+    /// Whether it is within that.
+    pub verdict: Verdict,
+    /// Which conclusions rest on it.
+    pub carries: String,
+}
+
+/// How far a figure may be off.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Tolerance {
+    /// So many percent of what was recorded.
+    Percent(f64),
+    /// A factor either way, or so many.
+    FactorOr(f64, f64),
+}
+
+/// Whether a figure of a replay can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It is within its tolerance.
+    Holds,
+    /// It is not.
+    Off,
+    /// There are too few events to say.
+    TooFew,
+}
