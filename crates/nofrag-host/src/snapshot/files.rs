@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// | name | what |
 /// |---|---|
-/// | `version`, `sysctl`, `meminfo`, `vmstat`, `iomem` | as in `/proc`; `sysctl` has a line `NAME VALUE..` for each setting of `vm` |
+/// | `version`, `meminfo`, `vmstat`, `iomem` | as in `/proc` |
+/// | `sysctl` | a line `NAME VALUE..` for each setting of `vm` |
 /// | `zoneinfo`, `buddyinfo`, `pagetypeinfo` | as in `/proc` |
 /// | `extfrag_index`, `unusable_index` | as in debugfs |
 /// | `kpageflags`, `kpagecount` | eight little-endian bytes for each frame from 0 on |
