@@ -5,6 +5,7 @@
 
 mod host;
 mod output;
+mod replay;
 mod run;
 
 use std::process::ExitCode;
@@ -55,12 +56,15 @@ enum Command {
     Run(run::Args),
     /// Look at this host: what is fragmented, and what would still succeed
     Host(host::Args),
+    /// Replay a real kernel's requests under other policies and sizes of memory
+    Replay(replay::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::execute(&args),
         Command::Host(args) => host::execute(&args),
+        Command::Replay(args) => replay::execute(&args),
     };
     match outcome {
         Ok(status) => status.into(),

@@ -5,6 +5,7 @@
 //! kernel's own rules comes to what that kernel did.
 
 mod outcome;
+mod present;
 
 use std::path::PathBuf;
 
@@ -15,6 +16,20 @@ pub use outcome::{
     Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, PolicyRun,
     Recorded, ReplayReport, Sample, Tolerance, Verdict,
 };
+
+pub use present::sections;
+
+/// The policies that are compared when none is named: each stands for what changed then.
+pub const DEFAULT_POLICIES: [&str; 8] = [
+    "linux-4.20",
+    "linux-4.20+patch4",
+    "linux-5.3",
+    "linux-6.1",
+    "linux-6.12",
+    "linux-7.2",
+    "linux-7.2-defrag",
+    "nofrag",
+];
 
 /// What is replayed, and under what.
 #[derive(Clone, Debug)]

@@ -1,0 +1,111 @@
+//! `nofrag replay`: a recording under other policies.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+use nofrag::page::FragmentationPolicy;
+use nofrag_lab::render;
+use nofrag_lab::replay::{self, ReplayOptions};
+
+use crate::Status;
+use crate::output::{print, print_json};
+
+const AFTER_HELP: &str = "\
+A replay is open-loop: the requests stay as they were recorded, and each policy serves them. It starts
+from the snapshot in the recording. Every assumption is counted, and what the replay under the recorded
+kernel's own rules gives stands beside what that kernel did.
+
+Examples:
+  nofrag replay FILE                                   eight policies, the recorded size of memory
+  nofrag replay FILE --policy linux-6.1,nofrag         two of them
+  nofrag replay FILE --memory 75,100                   what a smaller machine would have done
+  nofrag replay FILE --json > replay.json              for machines, and for `nofrag compare`
+
+Exit status:
+  0  replayed
+  2  bad use, or the recording could not be read";
+
+/// What `nofrag replay` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// A recording, a folder of raw pages, a trace.dat, or the text of ftrace, trace-cmd or perf script
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+
+    /// Policies, comma-separated; `all` for every preset
+    #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
+    policies: Vec<String>,
+
+    /// Sizes of memory in percent of the recorded host's, comma-separated
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value = "100")]
+    memory: Vec<u32>,
+
+    /// Where all chance begins; the same seed gives the same result
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Runs at a time; one per CPU without it
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Samples over time
+    #[arg(long, value_name = "N", default_value_t = 72, value_parser = clap::value_parser!(u16).range(2..))]
+    samples: u16,
+
+    /// Print JSON for machines: one object, schema nofrag.replay
+    #[arg(long)]
+    json: bool,
+}
+
+/// A size in percent, with or without its sign.
+fn percent(text: &str) -> Result<u32, String> {
+    let digits = text.trim().trim_end_matches('%').trim_end();
+    match digits.parse() {
+        Ok(percent @ 1..=1000) => Ok(percent),
+        _ => Err("a size is a percentage of the recorded host's memory, from 1 to 1000".to_owned()),
+    }
+}
+
+impl Args {
+    fn options(&self) -> Result<ReplayOptions> {
+        let policies = match self.policies.as_slice() {
+            [] => replay::DEFAULT_POLICIES.map(str::to_owned).to_vec(),
+            [all] if all == "all" => {
+                FragmentationPolicy::PRESETS.iter().map(|preset| preset.name.to_owned()).collect()
+            }
+            named => named.to_vec(),
+        };
+        for name in &policies {
+            FragmentationPolicy::preset(name).map_err(|unknown| anyhow!("{unknown}"))?;
+        }
+        Ok(ReplayOptions {
+            trace: self.trace.clone(),
+            policies,
+            memory: self.memory.clone(),
+            seed: self.seed,
+            samples: usize::from(self.samples),
+            threads: self.threads.unwrap_or(0),
+        })
+    }
+}
+
+/// Replays what `args` names.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let options = args.options()?;
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(
+        ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
+            .expect("the template is well-formed"),
+    );
+    let report = replay::replay(&options, &|events| bar.set_position(events));
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(&render::text(&replay::sections(&report)))?;
+    }
+    Ok(Status::Done)
+}

@@ -1,0 +1,334 @@
+//! Tables and pictures of a replay: what each policy would have done with the requests, and what that would have cost.
+
+use nofrag::page::Migratetype;
+use nofrag::units::Order;
+
+use super::outcome::{
+    Assumptions, ByOrder, Counts, Fidelity, PolicyRun, Recorded, ReplayReport, Tolerance, Verdict,
+};
+use crate::render::{Section, count, duration, number, table_of};
+
+/// Everything that people read of a replay.
+#[must_use]
+pub fn sections(report: &ReplayReport) -> Vec<Section> {
+    let mut sections = vec![heading(report)];
+    sections.extend(mixing(report));
+    sections.extend(price(report));
+    sections.extend(success(report));
+    sections.extend(course(report));
+    sections.extend(whole_blocks(report));
+    sections.extend(report.fidelity.as_ref().and_then(fidelity));
+    sections.extend(assumptions(report));
+    sections.push(Section::Lines {
+        title: "What this does not say".to_owned(),
+        lines: report.cautions.clone(),
+    });
+    sections
+}
+
+/// What was replayed.
+fn heading(report: &ReplayReport) -> Section {
+    let Recorded { events, lost, gaps, nanos, requests, moved, .. } = &report.recorded;
+    let release = report.release.as_deref().unwrap_or("an unknown kernel");
+    let loss = match (lost, gaps) {
+        (0, 0) => "none lost".to_owned(),
+        (0, gaps) => format!("an unknown number lost at {} places", count(*gaps as f64)),
+        (lost, _) => format!("{} lost", count(*lost as f64)),
+    };
+    let policies: Vec<&str> = report.runs.iter().map(|run| run.policy.as_str()).collect();
+    let mut lines = vec![
+        format!(
+            "{}: Linux {release}; {} events in {} of its clock, {loss}",
+            report.trace,
+            count(*events as f64),
+            duration(*nanos as f64 / 1e9)
+        ),
+        format!(
+            "the kernel: {} requests, {} external fragmentation events, {} pages moved by compaction",
+            count(total(requests) as f64),
+            count(report.recorded.extfrag.iter().sum::<u64>() as f64),
+            count(*moved as f64)
+        ),
+    ];
+    if let (Some(slowest), false) = (slowest(report), policies.is_empty()) {
+        lines.push(format!(
+            "seed {}; {} ns an event in the slowest run",
+            report.seed,
+            number(slowest)
+        ));
+    }
+    Section::Lines { title: "Replay".to_owned(), lines }
+}
+
+/// Wall time for each event of the slowest run, in nanoseconds.
+fn slowest(report: &ReplayReport) -> Option<f64> {
+    let events = report.recorded.events.max(1) as f64;
+    let slowest = report.runs.iter().map(|run| run.wall_nanos).max()?;
+    (slowest > 0).then(|| slowest as f64 / events)
+}
+
+fn total(by_order: &ByOrder) -> u64 {
+    by_order.iter().sum()
+}
+
+/// The rows of a table with a row for each run, which has a name and cells.
+fn rows_of(report: &ReplayReport, cells: impl Fn(&PolicyRun) -> Vec<String>) -> Vec<Vec<String>> {
+    let several = report.runs.iter().any(|run| run.memory_percent != 100);
+    let row = |run: &PolicyRun| [vec![name_of(run, several)], cells(run)].concat();
+    report.runs.iter().map(row).collect()
+}
+
+fn name_of(run: &PolicyRun, several_sizes: bool) -> String {
+    match several_sizes {
+        true => format!("{}, {} %", run.policy, run.memory_percent),
+        false => run.policy.clone(),
+    }
+}
+
+fn mixing(report: &ReplayReport) -> Option<Section> {
+    let recorded = &report.recorded.extfrag;
+    let sum = |by_type: &[u64]| count(by_type.iter().sum::<u64>() as f64);
+    let of = |by_type: &[u64], migratetype: Migratetype| count(by_type[migratetype.index()] as f64);
+    let mut rows = vec![vec![
+        "recorded".to_owned(),
+        sum(recorded),
+        of(recorded, Migratetype::Unmovable),
+        of(recorded, Migratetype::Reclaimable),
+        of(recorded, Migratetype::Movable),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+    ]];
+    rows.extend(rows_of(report, |run| {
+        let Counts { extfrag, serious, mistyped, claims, .. } = &run.counts;
+        vec![
+            sum(extfrag),
+            of(extfrag, Migratetype::Unmovable),
+            of(extfrag, Migratetype::Reclaimable),
+            of(extfrag, Migratetype::Movable),
+            sum(serious),
+            sum(mistyped),
+            count(*claims as f64),
+        ]
+    }));
+    table_of(
+        "Types that mix: external fragmentation events, by the type asked for",
+        "A row is one policy with the recorded requests. Serious: the free block was below order 4. Mistyped: blocks \
+         handed out from pageblocks of another type. Claimed: pageblocks that changed their type. Before and after \
+         Linux 6.10 an event means different things; mistyped blocks mean the same.",
+        1,
+        &["policy", "events", "unmov.", "reclaim.", "movable", "serious", "mistyped", "claimed"],
+        rows,
+    )
+}
+
+fn price(report: &ReplayReport) -> Option<Section> {
+    let recorded = &report.recorded;
+    let none = || "-".to_owned();
+    let mut rows = vec![vec![
+        "recorded".to_owned(),
+        count(recorded.moved as f64),
+        count(recorded.compactions as f64),
+        count(recorded.reclaimed_direct as f64),
+        none(),
+        count(recorded.direct_reclaims as f64),
+        none(),
+        none(),
+    ]];
+    rows.extend(rows_of(report, |run| {
+        let counts = &run.counts;
+        let stalls = match counts.stalls {
+            0 => "0".to_owned(),
+            stalls => {
+                let waited = duration(counts.stalled_nanos as f64 / 1e9);
+                format!("{} ({waited})", count(stalls as f64))
+            }
+        };
+        vec![
+            count(counts.moved as f64),
+            format!("{}/{}", counts.compactions_succeeded, counts.compactions),
+            count(counts.reclaimed_direct as f64),
+            count(counts.reclaimed_kswapd as f64),
+            count(counts.direct_reclaims as f64),
+            count(counts.boosts as f64),
+            stalls,
+        ]
+    }));
+    table_of(
+        "What it costs",
+        "Pages moved and reclaimed by the policy itself, beyond what the recording shows; runs of direct compaction \
+         that gave a block, of all; entries into direct reclaim; watermarks raised; waits of callers.",
+        1,
+        &["policy", "moved", "compact.", "direct", "kswapd", "entries", "boosts", "stalls"],
+        rows,
+    )
+}
+
+/// Orders that belong together in a table, with what they are for.
+const ORDERS: [(&str, std::ops::RangeInclusive<usize>); 5] =
+    [("order 0", 0..=0), ("1..3", 1..=3), ("4..8", 4..=8), ("9", 9..=9), ("10", 10..=10)];
+
+fn success(report: &ReplayReport) -> Option<Section> {
+    let share = |run: &PolicyRun, orders: &std::ops::RangeInclusive<usize>| {
+        let sum = |by_order: &ByOrder| by_order[orders.clone()].iter().sum::<u64>();
+        let Counts { requests, served, slow, .. } = &run.counts;
+        match (sum(requests), sum(served), sum(slow)) {
+            (0, ..) => "-".to_owned(),
+            (asked, served, 0) if asked == served => count(asked as f64),
+            (asked, served, slow) => {
+                let failed = asked - served.min(asked);
+                format!("{} -{failed} ~{slow}", count(asked as f64))
+            }
+        }
+    };
+    let rows = rows_of(report, |run| ORDERS.iter().map(|(_, orders)| share(run, orders)).collect());
+    let header: Vec<&str> =
+        ["policy"].into_iter().chain(ORDERS.iter().map(|(name, _)| *name)).collect();
+    table_of(
+        "Requests by order",
+        "How many there were; -n of them were not served, ~n needed the slow path.",
+        1,
+        &header,
+        rows,
+    )
+}
+
+/// The runs of a picture: three at most, since more cannot be told apart.
+fn pictured(report: &ReplayReport) -> Vec<&PolicyRun> {
+    let whole: Vec<&PolicyRun> = report
+        .runs
+        .iter()
+        .filter(|run| run.memory_percent == report.runs[0].memory_percent)
+        .collect();
+    match whole.as_slice() {
+        [first, .., before, last] => vec![first, before, last],
+        few => few.to_vec(),
+    }
+}
+
+fn course(report: &ReplayReport) -> Option<Section> {
+    let runs = pictured(report);
+    if runs.iter().any(|run| run.timeline.len() < 2) || runs.is_empty() {
+        return None;
+    }
+    let series = |run: &&PolicyRun| {
+        let values = run.timeline.iter().map(|sample| sample.free_in_pageblocks as f64 / 256.0);
+        let (last, least) =
+            (run.timeline.last(), run.timeline.iter().map(|s| s.free_in_pageblocks));
+        let [last, least] = [last.map_or(0, |s| s.free_in_pageblocks), least.min().unwrap_or(0)];
+        let name = format!(
+            "{}: at least {} MiB, at the end {} MiB",
+            run.policy,
+            count(least as f64 / 256.0),
+            count(last as f64 / 256.0)
+        );
+        (name, values.collect())
+    };
+    Some(Section::Chart {
+        title: "Free memory in whole pageblocks over time, MiB".to_owned(),
+        caption: "What huge pages could still be made of without moving anything.".to_owned(),
+        ends: ["first event".to_owned(), "last event".to_owned()],
+        layers: runs.iter().map(series).collect(),
+    })
+}
+
+fn whole_blocks(report: &ReplayReport) -> Option<Section> {
+    let rows = rows_of(report, |run| {
+        let samples = || run.timeline.iter();
+        let order = |order: Option<u32>| order.map_or("-".to_owned(), |order| order.to_string());
+        let least = samples().map(|sample| sample.largest).min().flatten();
+        let with_huge = samples()
+            .filter(|sample| sample.largest.is_some_and(|o| o >= u32::from(Order::PAGEBLOCK.get())))
+            .count();
+        let share = 100.0 * with_huge as f64 / run.timeline.len().max(1) as f64;
+        let Some(end) = run.timeline.last() else { return vec!["-".to_owned(); 7] };
+        vec![
+            order(least),
+            order(end.largest),
+            format!("{share:.0} %"),
+            count(end.free as f64),
+            count(end.pageblocks.free as f64),
+            count(end.pageblocks.movable as f64),
+            count(end.pageblocks.pinned as f64),
+        ]
+    });
+    table_of(
+        "The largest free block over time, and pageblocks at the end",
+        "The least and the last order of the largest free block, and the share of time in which a whole pageblock was \
+         free; then free pages, and pageblocks that are free, could be freed by moving pages, or hold what cannot \
+         be moved.",
+        1,
+        &["policy", "least", "last", "order 9", "free", "whole", "movable", "pinned"],
+        rows,
+    )
+}
+
+fn fidelity(fidelity: &Fidelity) -> Option<Section> {
+    let rows = fidelity.figures.iter().map(|figure| {
+        let within = match figure.tolerance {
+            Tolerance::Percent(percent) => format!("{} %", number(percent)),
+            Tolerance::FactorOr(factor, or) => format!("{}x or {}", number(factor), number(or)),
+        };
+        let verdict = match figure.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Off => "OFF",
+            Verdict::TooFew => "too few",
+        };
+        vec![
+            figure.name.clone(),
+            verdict.to_owned(),
+            count(figure.recorded),
+            count(figure.without_migrations),
+            count(figure.replayed),
+            within,
+        ]
+    });
+    table_of(
+        &format!("How far to trust it: {} beside the kernel itself", fidelity.preset),
+        "A row is one figure at the end: what the kernel recorded, what the replay has without the rule for migrated \
+         pages, and with it. What rests on a row that is off does not hold; see below.",
+        2,
+        &["figure", "verdict", "kernel", "without", "replay", "within"],
+        rows.collect(),
+    )
+}
+
+fn assumptions(report: &ReplayReport) -> Option<Section> {
+    let rows = rows_of(report, |run| {
+        let Assumptions {
+            older_frees,
+            resolved_migrations,
+            unknown_frees,
+            implicit_frees,
+            splits,
+            migration_targets,
+            not_served,
+            reclaimed_before,
+            ..
+        } = run.assumptions;
+        [
+            older_frees,
+            migration_targets,
+            resolved_migrations,
+            unknown_frees,
+            implicit_frees,
+            splits,
+            not_served,
+            reclaimed_before,
+        ]
+        .map(|value| count(value as f64))
+        .to_vec()
+    });
+    table_of(
+        "What had to be assumed",
+        "Frees of what was in use at the start; pages moved by the recorded kernel, and their frees; frees that \
+         nothing explains; requests for frames believed in use; frees of parts of blocks; requests that this policy could not \
+         serve; frees of what it had reclaimed itself.",
+        1,
+        &[
+            "policy", "older", "moved", "resolved", "unknown", "implicit", "split", "failed",
+            "before",
+        ],
+        rows,
+    )
+}
