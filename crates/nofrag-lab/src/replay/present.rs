@@ -322,8 +322,8 @@ fn assumptions(report: &ReplayReport) -> Option<Section> {
     table_of(
         "What had to be assumed",
         "Frees of what was in use at the start; pages moved by the recorded kernel, and their frees; frees that \
-         nothing explains; requests for frames believed in use; frees of parts of blocks; requests that this policy could not \
-         serve; frees of what it had reclaimed itself.",
+         nothing explains; requests for frames believed in use; frees of parts of blocks; requests that this \
+         policy could not serve; frees of what it had reclaimed itself.",
         1,
         &[
             "policy", "older", "moved", "resolved", "unknown", "implicit", "split", "failed",
