@@ -213,14 +213,11 @@ pub(super) fn may_mix(found: Found, block: &Surroundings) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::order;
     use super::*;
     use Migratetype::{Movable, Reclaimable, Unmovable};
 
     const WHOLE: Order = Order::PAGEBLOCK;
-
-    fn order(number: u8) -> Order {
-        Order::new(number).expect("a test names orders")
-    }
 
     /// `"R3 U10"`: a free Reclaimable block of order 3, an Unmovable one of order 10.
     fn supply(picture: &str) -> Supply {

@@ -298,6 +298,7 @@ mod tests {
     use super::super::free_lists::FreeLists;
     use super::super::map::{MemoryMap, NodeMap, ZoneKind, ZoneMap};
     use super::super::policy::Relist;
+    use super::super::testing::order;
     use super::*;
     use crate::units::{PageCount, Pfn};
     use alloc::vec;
@@ -310,10 +311,6 @@ mod tests {
         let zones = vec![ZoneMap::new(ZoneKind::Normal, Pfn(0), pages)];
         let map = MemoryMap::new(vec![NodeMap { cpus: vec![0], zones }], &[]);
         Frames::new(&map.expect("one zone is a machine")).expect("there is memory")
-    }
-
-    fn order(number: u8) -> Order {
-        Order::new(number).expect("small enough")
     }
 
     type Listed = (FrameIndex, Order, Migratetype);

@@ -440,16 +440,13 @@ pub(super) fn with_reserves(request: &PageRequest, flags: AllocFlags) -> AllocFl
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::order;
     use super::*;
     use crate::page::PolicyPreset;
     use crate::page::policy::Stall;
     use crate::units::Nanos;
 
     const MANAGED: u64 = 4_096;
-
-    fn order(number: u8) -> Order {
-        Order::new(number).expect("a test names orders")
-    }
 
     /// What a request tries if nothing ever helps: `progress` pages are reclaimed at each priority, and compaction ends
     /// like this.

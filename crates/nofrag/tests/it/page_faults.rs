@@ -1,6 +1,7 @@
 //! What callers do wrong, and machines that are odd: the answer is a typed error, and nothing has changed; or it works.
 
 use super::memory::without_memory;
+use super::page_bench::order;
 use super::page_pair::{machine, machines, node, range, zone};
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
@@ -50,10 +51,6 @@ fn alloc(pages: &mut PageAllocator, cpu: CpuId, request: PageRequest) -> Option<
     let page = pages.alloc(Nanos(0), cpu, request).ok();
     pages.check().expect("the laws hold");
     page
-}
-
-fn order(number: u8) -> Order {
-    Order::new(number).expect("an order is 0 to 10")
 }
 
 /// One node with one zone: frames 1024 to 5119.

@@ -9,7 +9,6 @@ use nofrag::page::{
     FallbackRules, Fixes, FragmentationPolicy, MAX_NODES, MemoryMap, Migratetype, NodeMap,
     PageRequest, PerCpuRules, Relist, RequestFlags, Spread, ZoneKind, ZoneMap,
 };
-use nofrag::units::Order;
 use std::collections::BTreeMap;
 
 /// Pages of a pageblock.
@@ -844,9 +843,4 @@ fn node_id(node: usize) -> nofrag::page::NodeId {
 
 fn has_cpus(node: &NodeMap) -> bool {
     !node.cpus.is_empty()
-}
-
-/// The order of this number.
-pub(crate) fn order(number: u8) -> Order {
-    Order::new(number).expect("an order is 0 to 10")
 }

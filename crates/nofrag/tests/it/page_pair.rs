@@ -1,6 +1,7 @@
 //! A page allocator and the naive model of it under the same steps, compared after each one.
 
-use super::page_naive::{Marks, Naive, NaiveEvent, order};
+use super::page_bench::order;
+use super::page_naive::{Marks, Naive, NaiveEvent};
 use nofrag::check::Check;
 use nofrag::event::{Event, EventSink};
 use nofrag::page::{

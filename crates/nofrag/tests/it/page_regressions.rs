@@ -3,6 +3,7 @@
 //! about programs that show numbers of kernels or of runs, and stand with those as far as there are any. Behind them
 //! stands what went wrong here.
 
+use super::page_bench::order;
 use super::page_pair::{Log, machine, node, zone};
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
@@ -36,10 +37,6 @@ fn two_zones() -> MemoryMap {
 /// Normal alone, 32 MiB.
 fn one_zone() -> MemoryMap {
     machine(&[node(&[0], &[zone(ZoneKind::Normal, 0, 8192)])])
-}
-
-fn order(number: u8) -> Order {
-    Order::new(number).expect("an order is 0 to 10")
 }
 
 fn without(policy: FragmentationPolicy, fix: Fixes) -> FragmentationPolicy {

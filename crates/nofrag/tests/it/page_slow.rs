@@ -1,6 +1,7 @@
 //! The slow path of page requests and the machines behind it: what callers are asked to do, how kswapd works off a
 //! boost, and that every attempt ends (spec/pages.md §2.11, §3.4, §3.5, §5.2, oracles O-7 and O-11 to O-14).
 
+use super::page_bench::order;
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::event::{Event, EventSink};
@@ -22,10 +23,6 @@ const NOW: Nanos = Nanos(0);
 const NODE: NodeId = NodeId(0);
 /// Serves a request as long as anything is free.
 const ALL_OF_IT: RequestFlags = RequestFlags(RequestFlags::RECLAIM.0 | RequestFlags::MEMALLOC.0);
-
-fn order(number: u8) -> Order {
-    Order::new(number).expect("a test names orders")
-}
 
 fn zone(kind: ZoneKind, start: u64, pages: u64) -> ZoneMap {
     ZoneMap::new(kind, Pfn(start), PageCount(pages))
