@@ -324,11 +324,10 @@ impl<'a> World<'a> {
 
     /// Takes a block by its place.
     fn take_at(&mut self) {
-        let cpu = self.owner.cpu();
         let order = Order::new(self.owner.bytes.byte() % 11).expect("it is one");
         let pfn =
             Pfn(self.owner.bytes.below(6000) as u64 & !(u64::from(order > Order::COSTLY) * 15));
-        if self.pages.alloc_at(cpu, pfn, order).is_ok() {
+        if self.pages.alloc_at(pfn, order).is_ok() {
             let request = PageRequest::new(order, Migratetype::Movable);
             self.took(pfn, &request);
         }

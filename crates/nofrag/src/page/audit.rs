@@ -291,7 +291,7 @@ mod tests {
                 pages.set_movable(pfn, chance.below(3) > 0).expect("it is in use");
             }
             91..=92 => {
-                if pages.alloc_at(cpu, anywhere, small_order(chance)).is_ok() {
+                if pages.alloc_at(anywhere, small_order(chance)).is_ok() {
                     live.push(anywhere);
                 }
             }

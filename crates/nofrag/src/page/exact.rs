@@ -60,7 +60,7 @@ impl<E: EventSink> PageAllocator<E> {
     ///
     /// # Errors
     /// [`AllocAtError`]; nothing is taken then.
-    pub fn alloc_at(&mut self, _cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
+    pub fn alloc_at(&mut self, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
         let frame = self.frames.index(pfn).ok_or(AllocAtError::Unknown(pfn))?;
         if !pfn.0.is_multiple_of(order.pages()) {
             return Err(AllocAtError::Misaligned(pfn));
@@ -151,15 +151,12 @@ mod tests {
     #[test]
     fn one_block_is_cut_out_of_a_larger_one() {
         let mut pages = zone(2, POLICY);
-        assert_eq!(pages.alloc_at(cpu(), Pfn(12), order(2)), Ok(()));
+        assert_eq!(pages.alloc_at(Pfn(12), order(2)), Ok(()));
         assert_eq!(free_blocks(&pages), "0M3 8M2 16M4 32M5 64M6 128M7 256M8 512M9");
-        assert_eq!(pages.alloc_at(cpu(), Pfn(8), order(3)), Err(AllocAtError::InUse(Pfn(8))));
-        assert_eq!(
-            pages.alloc_at(cpu(), Pfn(10), order(2)),
-            Err(AllocAtError::Misaligned(Pfn(10)))
-        );
+        assert_eq!(pages.alloc_at(Pfn(8), order(3)), Err(AllocAtError::InUse(Pfn(8))));
+        assert_eq!(pages.alloc_at(Pfn(10), order(2)), Err(AllocAtError::Misaligned(Pfn(10))));
         let beyond = Pfn(1024);
-        assert_eq!(pages.alloc_at(cpu(), beyond, order(0)), Err(AllocAtError::Unknown(beyond)));
+        assert_eq!(pages.alloc_at(beyond, order(0)), Err(AllocAtError::Unknown(beyond)));
         assert_eq!(pages.free(cpu(), Pfn(12)), Ok(()));
         pages.drain_all();
         assert_eq!(free_blocks(&pages), "0M10");
@@ -172,7 +169,7 @@ mod tests {
             pages.free(cpu(), Pfn(frame)).expect("it is in use");
         }
         assert_eq!(free_blocks(&pages), "", "the CPU keeps them");
-        assert_eq!(pages.alloc_at(cpu(), Pfn(7), Order::ZERO), Ok(()));
+        assert_eq!(pages.alloc_at(Pfn(7), Order::ZERO), Ok(()));
         assert_eq!(free_blocks(&pages), "9M0");
     }
 

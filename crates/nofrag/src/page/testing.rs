@@ -49,7 +49,7 @@ pub(super) fn zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocator {
 pub(super) fn full_zone(blocks: u64, policy: FragmentationPolicy) -> PageAllocator {
     let mut pages = zone(blocks, policy);
     for frame in 0..blocks * 512 {
-        pages.alloc_at(cpu(), Pfn(frame), Order::ZERO).expect("all is free");
+        pages.alloc_at(Pfn(frame), Order::ZERO).expect("all is free");
     }
     pages
 }

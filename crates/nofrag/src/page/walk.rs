@@ -272,7 +272,7 @@ mod tests {
             zone.grouping = super::super::fallback::Grouping::ByType;
         }
         for frame in 16 * 512..24 * 512 {
-            pages.alloc_at(cpu(), Pfn(frame), Order::ZERO).expect("all is free");
+            pages.alloc_at(Pfn(frame), Order::ZERO).expect("all is free");
         }
         for block in 16..24 {
             pages.set_block_type(Pfn(block * 512), Reclaimable).expect("it is whole");

@@ -288,7 +288,7 @@ mod tests {
     fn freed(policy: FragmentationPolicy, types: [Migratetype; 2]) -> PageAllocator {
         let mut pages = zone(2, policy);
         for (half, kind) in [0, 512].map(Pfn).into_iter().zip(types) {
-            pages.alloc_at(cpu(), half, Order::PAGEBLOCK).expect("all is free");
+            pages.alloc_at(half, Order::PAGEBLOCK).expect("all is free");
             pages.set_block_type(half, kind).expect("it is whole");
         }
         for half in [0, 512].map(Pfn) {
@@ -323,7 +323,7 @@ mod tests {
     fn a_block_of_two_pageblocks_is_freed_by_pageblock_under_strict_lists() {
         let after = |policy| {
             let mut pages = zone(2, policy);
-            pages.alloc_at(cpu(), Pfn(0), Order::MAX).expect("all is free");
+            pages.alloc_at(Pfn(0), Order::MAX).expect("all is free");
             pages.set_block_type(Pfn(512), HighAtomic).expect("it is whole");
             pages.free(cpu(), Pfn(0)).expect("it is in use");
             free_blocks(&pages)

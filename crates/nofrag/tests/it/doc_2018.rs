@@ -147,14 +147,14 @@ fn boost_of(pages: u64, min_free: u64) -> u64 {
     let map = MemoryMap::uma(PageCount(pages), 0, 1).unwrap();
     let config = PageConfig { min_free: MinFree::Pages(min_free), ..PageConfig::new(map, policy) };
     let mut bench = Bench::of(&PageConfig { watermark_scale_factor: 1, ..config });
-    bench.pages.alloc_at(bench.cpu, Pfn(0), Order::PAGEBLOCK).unwrap();
+    bench.pages.alloc_at(Pfn(0), Order::PAGEBLOCK).unwrap();
     let rest: Vec<Pfn> = (512..1024).step_by(8).map(Pfn).collect();
     for &pfn in &rest {
-        bench.pages.alloc_at(bench.cpu, pfn, order(3)).unwrap();
+        bench.pages.alloc_at(pfn, order(3)).unwrap();
     }
-    bench.pages.alloc_at(bench.cpu, Pfn(1024), Order::PAGEBLOCK).unwrap();
+    bench.pages.alloc_at(Pfn(1024), Order::PAGEBLOCK).unwrap();
     for start in 1536..pages {
-        bench.pages.alloc_at(bench.cpu, Pfn(start), Order::ZERO).unwrap();
+        bench.pages.alloc_at(Pfn(start), Order::ZERO).unwrap();
     }
     rest.iter().step_by(2).for_each(|&pfn| bench.pages.free(bench.cpu, pfn).unwrap());
     bench.take(1, Unmovable);
@@ -176,10 +176,10 @@ fn claims(policy: Policy, size: u8, singles: u64, movable: u64) -> bool {
     bench.take_all(0, 8 * LARGEST);
     bench.pages.free(bench.cpu, Pfn(0)).unwrap();
     bench.pages.set_block_type(Pfn(0), Reclaimable).unwrap();
-    bench.pages.alloc_at(bench.cpu, Pfn(512), Order::PAGEBLOCK).unwrap();
+    bench.pages.alloc_at(Pfn(512), Order::PAGEBLOCK).unwrap();
     let inside: Vec<Pfn> = (1 << size..512).map(Pfn).collect();
     for &pfn in &inside {
-        bench.pages.alloc_at(bench.cpu, pfn, Order::ZERO).unwrap();
+        bench.pages.alloc_at(pfn, Order::ZERO).unwrap();
     }
     let (freed, used) = inside.split_at(singles as usize);
     freed.iter().for_each(|&pfn| bench.pages.free(bench.cpu, pfn).unwrap());
@@ -207,10 +207,10 @@ fn claims_unmovable(policy: Policy, kind: Migratetype, free: u64, movable: u64) 
     bench.take_all(0, 8 * LARGEST);
     bench.pages.free(bench.cpu, Pfn(0)).unwrap();
     bench.pages.set_block_type(Pfn(0), kind).unwrap();
-    bench.pages.alloc_at(bench.cpu, Pfn(512), Order::PAGEBLOCK).unwrap();
+    bench.pages.alloc_at(Pfn(512), Order::PAGEBLOCK).unwrap();
     let inside: Vec<Pfn> = (0..512).map(Pfn).collect();
     for &pfn in &inside {
-        bench.pages.alloc_at(bench.cpu, pfn, Order::ZERO).unwrap();
+        bench.pages.alloc_at(pfn, Order::ZERO).unwrap();
     }
     let (freed, used) = inside.split_at(free as usize);
     freed.iter().for_each(|&pfn| bench.pages.free(bench.cpu, pfn).unwrap());
@@ -516,13 +516,13 @@ fn o_23_split_and_merge() {
         bench.pages.free(bench.cpu, Pfn(LARGEST)).unwrap();
         let mut range: Vec<Pfn> = (LARGEST..2 * LARGEST).map(Pfn).collect();
         let id = bench.zone(1).id;
-        bench.pages.alloc_at(bench.cpu, range[400], Order::ZERO).unwrap();
+        bench.pages.alloc_at(range[400], Order::ZERO).unwrap();
         let blocks = |bench: &Bench, size| bench.pages.free_blocks(id, size, Movable);
         for size in Order::all() {
             assert_eq!(blocks(&bench, size), u64::from(size < Order::MAX), "{size}");
         }
         for &pfn in range.iter().filter(|pfn| pfn.0 != LARGEST + 400) {
-            bench.pages.alloc_at(bench.cpu, pfn, Order::ZERO).unwrap();
+            bench.pages.alloc_at(pfn, Order::ZERO).unwrap();
         }
         range.shuffle(&mut rand_pcg::Pcg64Mcg::seed_from_u64(seed as u64));
         for &pfn in &range {

@@ -48,7 +48,7 @@ impl<E: EventSink> Bench<E> {
     /// Takes every page from `from` to before `to`, in blocks of the largest order.
     pub(crate) fn take_all(&mut self, from: u64, to: u64) {
         for start in (from..to).step_by(LARGEST as usize) {
-            self.pages.alloc_at(self.cpu, Pfn(start), Order::MAX).unwrap();
+            self.pages.alloc_at(Pfn(start), Order::MAX).unwrap();
         }
     }
 
@@ -63,7 +63,7 @@ impl<E: EventSink> Bench<E> {
             }
             let blocks = (start..start + LARGEST).step_by(order.pages() as usize).map(Pfn);
             for pfn in blocks.clone() {
-                self.pages.alloc_at(self.cpu, pfn, order).unwrap();
+                self.pages.alloc_at(pfn, order).unwrap();
             }
             let holes = blocks.step_by(2).take(left as usize);
             for pfn in holes {

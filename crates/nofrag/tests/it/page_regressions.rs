@@ -696,7 +696,7 @@ impl Migrate for Stubborn {
 fn kcompactd_ends_at_the_end_of_time() {
     let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_7_2, 0);
     for frame in (0..8192).step_by(2) {
-        let taken = bench.pages.alloc_at(bench.cpu, Pfn(frame), Order::ZERO);
+        let taken = bench.pages.alloc_at(Pfn(frame), Order::ZERO);
         taken.expect("all is free");
     }
     let mut kcompactd = Kcompactd::new(NodeId(0));
@@ -738,7 +738,7 @@ fn a_pageblock_that_zones_share_is_not_emptied_into_one_of_them() {
     for frame in (512..1024).chain(1024..1056).chain(1212..1244).chain(1536..9212) {
         let empty = frame >= 1536 && frame % 4 == 0;
         if !empty {
-            let taken = bench.pages.alloc_at(bench.cpu, Pfn(frame), Order::ZERO);
+            let taken = bench.pages.alloc_at(Pfn(frame), Order::ZERO);
             taken.expect("all is free");
             bench.pages.set_movable(Pfn(frame), true).expect("it is in use");
         }
