@@ -233,11 +233,10 @@ impl<E: EventSink> PageAllocator<E> {
     )]
     pub fn alloc(&mut self, now: Nanos, cpu: CpuId, request: PageRequest) -> Result<Pfn, Attempt> {
         let flags = self.fast_flags(cpu, &request);
-        let Walk::Page(pfn) = self.walk(cpu, &request, flags) else {
+        let Walk::Block(frame) = self.walk(cpu, &request, flags) else {
             return Err(Attempt::new(self, now, cpu, request));
         };
-        self.handed_out(pfn, &request);
-        Ok(pfn)
+        Ok(self.handed_out(frame, &request))
     }
 
     pub(super) fn fast_flags(&self, cpu: CpuId, request: &PageRequest) -> AllocFlags {
@@ -251,12 +250,14 @@ impl<E: EventSink> PageAllocator<E> {
         bits.into_iter().fold(flags, |flags, (set, bit)| if set { flags.with(bit) } else { flags })
     }
 
-    /// Takes note of a block that leaves the allocator.
-    pub(super) fn handed_out(&mut self, pfn: Pfn, request: &PageRequest) {
+    /// Takes note of a block that leaves the allocator, and names it as its user will.
+    pub(super) fn handed_out(&mut self, frame: FrameIndex, request: &PageRequest) -> Pfn {
+        let pfn = self.frames.pfn(frame);
         let PageRequest { order, migratetype, .. } = *request;
         self.counters.allocations[migratetype.index()] += 1;
-        self.count_mistyped(pfn, migratetype);
+        self.count_mistyped(frame, migratetype);
         self.events.record(Event::Page(PageEvent::Allocated { pfn, order, migratetype }));
+        pfn
     }
 
     /// Gives a block back.

@@ -16,6 +16,7 @@ use super::allocator::PageAllocator;
 use super::compaction::{Compacted, DirectCompaction, DirectStep};
 use super::event::PageEvent;
 use super::failure::{FailureReason, FailureReport};
+use super::frames::FrameIndex;
 use super::kswapd::{Waker, Wanted};
 use super::map::NodeId;
 use super::owner::{Migrate, MoveResults, Moves, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed};
@@ -220,17 +221,16 @@ impl Attempt {
 
     fn pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, flags: AllocFlags) -> Acted {
         match pages.walk(self.cpu, &self.request, flags) {
-            Walk::Page(pfn) => self.done(pages, pfn),
+            Walk::Block(frame) => self.done(pages, frame),
             Walk::Exhausted => Acted::Continue(Seen::Nothing),
             Walk::Spared(_) => Acted::Continue(Seen::Spared),
             Walk::NoZone => self.fail(pages, FailureReason::NoZone),
         }
     }
 
-    fn done<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, pfn: Pfn) -> Acted {
+    fn done<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, frame: FrameIndex) -> Acted {
         self.plan.finish();
-        pages.handed_out(pfn, &self.request);
-        Acted::Break(Next::Done(pfn))
+        Acted::Break(Next::Done(pages.handed_out(frame, &self.request)))
     }
 
     fn fail<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, reason: FailureReason) -> Acted {
@@ -271,10 +271,9 @@ impl Attempt {
             DirectStep::Done(compacted) => compacted,
         };
         let served = match compacted {
-            Compacted::Captured(pfn) if order == self.request.order => Some(pfn),
-            Compacted::Captured(pfn) => {
+            Compacted::Captured(frame) if order == self.request.order => Some(frame),
+            Compacted::Captured(frame) => {
                 // It was made so that nothing need be mixed: what the request leaves of it stays together.
-                let frame = pages.frames.index(pfn).expect("it was just captured");
                 pages.give(self.cpu, frame, order);
                 self.served_by_pass(pages, flags)
             }
@@ -285,7 +284,7 @@ impl Attempt {
         };
         compaction.settle(pages, &request, served);
         match served {
-            Some(pfn) => self.done(pages, pfn),
+            Some(frame) => self.done(pages, frame),
             None => Acted::Continue(Seen::Compacted(compacted)),
         }
     }
@@ -294,9 +293,9 @@ impl Attempt {
         &self,
         pages: &mut PageAllocator<E>,
         flags: AllocFlags,
-    ) -> Option<Pfn> {
+    ) -> Option<FrameIndex> {
         match pages.walk(self.cpu, &self.request, flags) {
-            Walk::Page(pfn) => Some(pfn),
+            Walk::Block(frame) => Some(frame),
             Walk::Exhausted | Walk::Spared(_) | Walk::NoZone => None,
         }
     }

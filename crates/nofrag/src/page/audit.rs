@@ -277,8 +277,8 @@ mod tests {
                 let migratetype = Migratetype::MOBILITY[chance.below(3) as usize];
                 let request = PageRequest::new(order, migratetype);
                 let flags = AllocFlags::NO_WATERMARKS.with(chance.below(1 << 8) as u16);
-                if let Walk::Page(pfn) = pages.walk(cpu, &request, flags) {
-                    pages.handed_out(pfn, &request);
+                if let Walk::Block(frame) = pages.walk(cpu, &request, flags) {
+                    let pfn = pages.handed_out(frame, &request);
                     live.push(pfn);
                 }
             }

@@ -120,9 +120,8 @@ impl<E: EventSink> PageAllocator<E> {
     ) -> usize {
         let flags = self.fast_flags(cpu, &request);
         for (count, place) in out.iter_mut().enumerate() {
-            let Walk::Page(pfn) = self.walk(cpu, &request, flags) else { return count };
-            self.handed_out(pfn, &request);
-            *place = pfn;
+            let Walk::Block(frame) = self.walk(cpu, &request, flags) else { return count };
+            *place = self.handed_out(frame, &request);
         }
         out.len()
     }

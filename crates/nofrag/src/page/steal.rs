@@ -9,7 +9,7 @@ use super::policy::{FallbackRules, Fixes, Stall};
 use super::walk::AllocFlags;
 use super::zone::ZoneId;
 use crate::event::{Event, EventSink};
-use crate::units::{Order, Pfn};
+use crate::units::Order;
 
 /// What is wanted of a zone.
 #[derive(Clone, Copy, Debug)]
@@ -234,8 +234,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Counts a block that leaves the allocator for a request, and says whether its pageblock is of another type.
-    pub(super) fn count_mistyped(&mut self, pfn: Pfn, migratetype: Migratetype) {
-        let frame = self.frames.index(pfn).expect("the block was just taken");
+    pub(super) fn count_mistyped(&mut self, frame: FrameIndex, migratetype: Migratetype) {
         let of = self.frames.block(frame).migratetype;
         if of.is_mobility() && of != migratetype {
             self.counters.mistyped[migratetype.index()] += 1;
@@ -251,7 +250,7 @@ mod tests {
     use super::super::testing::{cpu, order, take, zone_with};
     use super::super::walk::Walk;
     use super::*;
-    use crate::units::PageCount;
+    use crate::units::{PageCount, Pfn};
     use Migratetype::{Movable, Reclaimable, Unmovable};
     use alloc::vec::Vec;
     use core::cell::RefCell;

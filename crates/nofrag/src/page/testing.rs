@@ -63,10 +63,7 @@ pub(super) fn take_under<E: EventSink>(
 ) -> Option<Pfn> {
     let request = PageRequest::new(order(number), migratetype);
     match pages.walk(cpu(), &request, AllocFlags::NO_WATERMARKS.with(bits)) {
-        Walk::Page(pfn) => {
-            pages.handed_out(pfn, &request);
-            Some(pfn)
-        }
+        Walk::Block(frame) => Some(pages.handed_out(frame, &request)),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ use super::steal::{Rung, Taken, Wanted};
 use super::zone::ZoneId;
 use crate::cpu::CpuId;
 use crate::event::EventSink;
-use crate::units::{Order, Pfn};
+use crate::units::Order;
 
 /// What a pass may do: Linux's `ALLOC_*` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +90,8 @@ pub(super) enum Path {
 /// How the passes over a zonelist ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walk {
-    /// With a block.
-    Page(Pfn),
+    /// With this block; it is tagged as used.
+    Block(FrameIndex),
     /// No zone had it.
     Exhausted,
     /// No zone had it, and the request shall wait for kswapd before it mixes types (patch 5): on this zone, its first.
@@ -156,7 +156,7 @@ impl<E: EventSink> PageAllocator<E> {
         loop {
             let ended = self.pass(cpu, request, flags);
             match ended {
-                Pass::Block(frame) => return Walk::Page(self.frames.pfn(frame)),
+                Pass::Block(frame) => return Walk::Block(frame),
                 Pass::NoZone => return Walk::NoZone,
                 Pass::Exhausted if flags.has(AllocFlags::SKIP_AWAKE) => {
                     flags = flags.without(AllocFlags::SKIP_AWAKE);
@@ -251,7 +251,7 @@ mod tests {
     use super::super::testing::{self, cpu};
     use super::super::{MinFree, PageConfig, ZoneKind};
     use super::*;
-    use crate::units::PageCount;
+    use crate::units::{PageCount, Pfn};
     use Migratetype::{Movable, Reclaimable};
     use alloc::vec;
 

@@ -4,13 +4,13 @@ use super::suitable::{Suitability, Wish, suitability};
 use super::{Cma, Compaction, CompactionResult, CompactionStep, Goal, Job, Mode, Verdict};
 use crate::event::EventSink;
 use crate::page::allocator::PageAllocator;
+use crate::page::frames::FrameIndex;
 use crate::page::kswapd::PageBudget;
 use crate::page::map::NodeId;
 use crate::page::owner::{MoveResults, Moves};
 use crate::page::request::PageRequest;
 use crate::page::walk::AllocFlags;
 use crate::page::zone::ZoneId;
-use crate::units::Pfn;
 
 /// How hard a caller tries, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +56,7 @@ pub(in crate::page) enum Compacted {
     /// There should be a block now; a pass will tell.
     Success,
     /// This block was kept as it became free, and is in use now.
-    Captured(Pfn),
+    Captured(FrameIndex),
 }
 
 /// What the caller shall do.
@@ -167,7 +167,9 @@ impl DirectCompaction {
             CompactionResult::Partial => Compacted::Partial,
             CompactionResult::Complete => Compacted::Complete,
             CompactionResult::Success => Compacted::Success,
-            CompactionResult::Captured(pfn) => Compacted::Captured(pfn),
+            CompactionResult::Captured(pfn) => {
+                Compacted::Captured(pages.frames.index(pfn).expect("it was just captured"))
+            }
         };
         if compacted >= Compacted::Success {
             deferral.succeeded();
@@ -194,7 +196,7 @@ impl DirectCompaction {
         self,
         pages: &mut PageAllocator<E>,
         request: &PageRequest,
-        served: Option<Pfn>,
+        served: Option<FrameIndex>,
     ) {
         if self.best > Compacted::Deferred {
             pages.counters.compact_stalls += 1;
@@ -203,7 +205,7 @@ impl DirectCompaction {
                 None => pages.counters.compact_failures += 1,
             }
         }
-        if let Some(frame) = served.and_then(|pfn| pages.frames.index(pfn)) {
+        if let Some(frame) = served {
             let zone = pages.zones.iter_mut().find(|zone| zone.has(frame));
             let zone = zone.expect("a block lies in a zone");
             zone.compaction.deferral.served(request.order);
@@ -241,7 +243,7 @@ mod tests {
                 }
                 DirectStep::Done(result) => {
                     let served = match result {
-                        Compacted::Captured(pfn) => Some(pfn),
+                        Compacted::Captured(frame) => Some(frame),
                         _ => None,
                     };
                     compaction.settle(pages, request, served);
@@ -280,12 +282,12 @@ mod tests {
     #[test]
     fn the_block_is_kept_for_who_made_it() {
         let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::LINUX_7_2);
-        let Compacted::Captured(pfn) = run(&mut pages, &HUGE, Priority::Async) else {
+        let Compacted::Captured(frame) = run(&mut pages, &HUGE, Priority::Async) else {
             panic!("all of it can be moved");
         };
         assert_eq!(pages.counters.compact_stalls, 1);
         assert_eq!(pages.counters.compact_successes, 1);
-        let tag = pages.frames.tag(pages.frames.index(pfn).expect("it is managed"));
+        let tag = pages.frames.tag(frame);
         assert_eq!((tag.kind(), tag.order()), (Kind::Used, Order::PAGEBLOCK));
     }
 

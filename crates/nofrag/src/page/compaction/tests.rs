@@ -44,7 +44,7 @@ fn config(pages: u64, policy: FragmentationPolicy) -> PageConfig {
 /// Takes a block whatever the marks say.
 fn take(pages: &mut PageAllocator, order: Order) -> Option<Pfn> {
     match pages.walk(cpu(), &PageRequest::user(order), AllocFlags::NO_WATERMARKS) {
-        Walk::Page(pfn) => Some(pfn),
+        Walk::Block(frame) => Some(pages.frames.pfn(frame)),
         _ => None,
     }
 }
