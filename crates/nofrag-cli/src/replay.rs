@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::render;
-use nofrag_lab::replay::{self, ReplayOptions};
+use nofrag_lab::replay::{self, Input, ReplayOptions};
 
 use crate::Status;
 use crate::output::{print, print_json};
@@ -17,6 +17,7 @@ from the snapshot in the recording. Every assumption is counted, and what the re
 kernel's own rules gives stands beside what that kernel did.
 
 Examples:
+  nofrag replay                                        the recording that comes with nofrag
   nofrag replay FILE                                   eight policies, the recorded size of memory
   nofrag replay FILE --policy linux-6.1,nofrag         two of them
   nofrag replay FILE --memory 75,100                   what a smaller machine would have done
@@ -31,8 +32,9 @@ Exit status:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// A recording, a folder of raw pages, a trace.dat, or the text of ftrace, trace-cmd or perf script
-    #[arg(value_name = "FILE")]
-    trace: PathBuf,
+    /// [default: the recording that comes with nofrag]
+    #[arg(value_name = "FILE", verbatim_doc_comment)]
+    trace: Option<PathBuf>,
 
     /// Policies, comma-separated; `all` for every preset
     #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
@@ -81,7 +83,7 @@ impl Args {
             FragmentationPolicy::preset(name).map_err(|unknown| anyhow!("{unknown}"))?;
         }
         Ok(ReplayOptions {
-            trace: self.trace.clone(),
+            trace: self.trace.clone().map_or(Input::Shipped, Input::File),
             policies,
             memory: self.memory.clone(),
             seed: self.seed,

@@ -9,7 +9,7 @@ mod present;
 
 use std::path::PathBuf;
 
-use nofrag_host::trace::TraceError;
+use nofrag_host::trace::{self, Trace, TraceError};
 use thiserror::Error;
 
 pub use outcome::{
@@ -31,11 +31,45 @@ pub const DEFAULT_POLICIES: [&str; 8] = [
     "nofrag",
 ];
 
+/// A trace that can be opened as often as it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Anything that [`nofrag_host::trace::open`] opens.
+    File(PathBuf),
+    /// The recording that comes with nofrag: `data/recordings/linux-6.1-guest-768m.nofrag`.
+    Shipped,
+}
+
+impl Input {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn open(&self) -> Result<Trace, TraceError> {
+        match self {
+            Input::File(path) => trace::open(path),
+            Input::Shipped => trace::open(&SHIPPED.iter().collect::<PathBuf>()),
+        }
+    }
+
+    /// What it is called in reports.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Input::File(path) => path.display().to_string(),
+            Input::Shipped => SHIPPED[SHIPPED.len() - 1].to_owned(),
+        }
+    }
+}
+
+/// Where the shipped recording lies.
+const SHIPPED: [&str; 3] = ["data", "recordings", "linux-6.1-guest-768m.nofrag"];
+
 /// What is replayed, and under what.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// The trace: anything that [`nofrag_host::trace::open`] opens.
-    pub trace: PathBuf,
+    /// The trace.
+    pub trace: Input,
     /// Names of policies ([`FragmentationPolicy::PRESETS`](nofrag::page::FragmentationPolicy::PRESETS)).
     pub policies: Vec<String>,
     /// Sizes of memory in percent of the recorded host's; 100 where none is named.
