@@ -1,7 +1,246 @@
 //! The state of a host at one moment: which memory is free, in which blocks, and what is in use.
 //!
-//! A snapshot is kept as the files that the kernel gave ([`Files`]); what they say is parsed when it is needed.
+//! A snapshot is kept as the files that the kernel gave ([`Files`]); [`Snapshot::parse`] says what they say. Each
+//! parser is a pure function of a text and never fails as a whole: it returns what it could read, and the lines that it
+//! could not. A file that is missing costs what depends on it, and [`Snapshot::missing`] says so.
 
+mod buddyinfo;
+mod counters;
 mod files;
+mod iomem;
+mod lines;
+mod page_flags;
+mod pagetypeinfo;
+mod zoneinfo;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+pub use buddyinfo::{MOST_ORDERS, ZoneBlocks, ZoneIndices, buddyinfo, indices};
+pub use counters::{Counters, Settings, settings, vmstat};
 pub use files::Files;
+pub use iomem::system_ram;
+pub use lines::{Malformed, ZoneName};
+pub use page_flags::{FrameUse, PageFlags, PageMap};
+pub use pagetypeinfo::{BlockCount, PageTypes, TypeBlocks, ZonePageblocks, pagetypeinfo};
+pub use zoneinfo::{PerCpuSet, ZoneInfo, Zones, zoneinfo};
+
+use crate::fields;
+use crate::source::Missing;
+
+/// What the files of one moment say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot<'a> {
+    /// The kernel's release.
+    pub release: Option<String>,
+    /// The zones, those without memory included, by node and lowest first.
+    pub zones: Vec<ZoneInfo>,
+    /// The counters of each node.
+    pub nodes: BTreeMap<u32, BTreeMap<String, u64>>,
+    /// Free blocks of the zones with memory.
+    pub buddy: Vec<ZoneBlocks>,
+    /// Free blocks and pageblocks by type.
+    pub types: Option<PageTypes>,
+    /// The kernel's own fragmentation index; empty where debugfs was not at hand.
+    pub extfrag: Vec<ZoneIndices>,
+    /// The kernel's own unusable index.
+    pub unusable: Vec<ZoneIndices>,
+    /// What each frame is used for.
+    pub pages: Option<PageMap<'a>>,
+    /// Counters of events.
+    pub vmstat: Counters,
+    /// Settings of `vm`.
+    pub sysctl: Settings,
+    /// `MemTotal` in bytes.
+    pub memory_bytes: Option<u64>,
+    /// `MemFree` in bytes.
+    pub free_bytes: Option<u64>,
+    /// Physical addresses of memory, where `iomem` shows them.
+    pub ram: Vec<Range<u64>>,
+    /// Files that are missing or damaged, and what that costs.
+    pub missing: Vec<Missing>,
+}
+
+/// How far the blocks of buddyinfo are from `MemFree` (trap T1 of spec/trace.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct FreeGap {
+    /// Pages in the blocks of all zones.
+    pub listed: u64,
+    /// Pages that `MemFree` says.
+    pub said: u64,
+}
+
+impl FreeGap {
+    /// Whether the two are so far apart that what buddyinfo says is not the free memory: by more than a tenth. Pages on
+    /// their way and a read that takes its time are much less.
+    #[must_use]
+    pub const fn matters(self) -> bool {
+        self.listed.abs_diff(self.said) > self.said / 10
+    }
+}
+
+impl<'a> Snapshot<'a> {
+    /// What the files say.
+    #[must_use]
+    pub fn parse(files: &'a Files) -> Snapshot<'a> {
+        let mut reader = Reader { files, missing: Vec::new() };
+        let Zones { zones, nodes } =
+            reader.read("zoneinfo", "zones, watermarks and boost", zoneinfo);
+        let buddy = reader.read("buddyinfo", "free blocks by order", buddyinfo);
+        let types =
+            reader.try_read("pagetypeinfo", "types of free blocks and pageblocks", pagetypeinfo);
+        let vmstat = reader.read("vmstat", "counts of reclaim and compaction", vmstat);
+        let sysctl = reader.read("sysctl", "settings", settings);
+        let extfrag = reader.optional("extfrag_index", indices);
+        let unusable = reader.optional("unusable_index", indices);
+        let ram = reader.optional("iomem", system_ram);
+        let meminfo = reader.text("meminfo", "MemTotal and MemFree");
+        let bytes = |field| fields::meminfo_bytes(meminfo.as_deref()?, field).ok();
+        let pages = reader.pages();
+        let release = files.release();
+        if release.is_none() {
+            reader.miss("version", "it is not there", "the kernel's release");
+        }
+        Snapshot {
+            release,
+            zones,
+            nodes,
+            buddy,
+            types,
+            extfrag,
+            unusable,
+            pages,
+            vmstat,
+            sysctl,
+            memory_bytes: bytes("MemTotal"),
+            free_bytes: bytes("MemFree"),
+            ram,
+            missing: reader.missing,
+        }
+    }
+
+    /// The zones with memory.
+    pub fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
+        self.zones.iter().filter(|zone| zone.managed > 0)
+    }
+
+    /// The zone that a frame lies in.
+    #[must_use]
+    pub fn zone_of(&self, pfn: u64) -> Option<&ZoneInfo> {
+        self.populated().find(|zone| match (zone.start_pfn, zone.end_pfn()) {
+            (Some(start), Some(end)) => (start..end).contains(&pfn),
+            _ => false,
+        })
+    }
+
+    /// The free blocks of a zone.
+    #[must_use]
+    pub fn blocks(&self, zone: &ZoneName) -> Option<&ZoneBlocks> {
+        self.buddy.iter().find(|blocks| blocks.zone == *zone)
+    }
+
+    /// The order of a pageblock: what pagetypeinfo says, else 9.
+    #[must_use]
+    pub fn pageblock_order(&self) -> u32 {
+        const USUAL: u32 = nofrag::units::Order::PAGEBLOCK.get() as u32;
+        self.types.as_ref().and_then(|types| types.pageblock_order).unwrap_or(USUAL)
+    }
+
+    /// The bytes of a page: the power of two nearest to `MemFree` over the free pages of `vmstat`, which were read at
+    /// almost the same moment; 4096 where either is missing or nothing is free.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        const USUAL: u64 = 4096;
+        let pages = self.vmstat.get("nr_free_pages").filter(|&pages| pages > 0);
+        let per_page = self.free_bytes.zip(pages).map(|(bytes, pages)| bytes / pages);
+        // From 3 KiB on it is nearer to 4 KiB than to 2 KiB.
+        let nearest =
+            per_page.map(|bytes| (bytes / 3 * 4).checked_ilog2().map_or(0, |log| 1 << log));
+        nearest.filter(|bytes| (USUAL..=1 << 18).contains(bytes)).unwrap_or(USUAL)
+    }
+
+    /// The sum of buddyinfo beside `MemFree`; `None` where either is missing.
+    #[must_use]
+    pub fn free_gap(&self) -> Option<FreeGap> {
+        if self.buddy.is_empty() {
+            return None;
+        }
+        let listed = self.buddy.iter().fold(0, |sum: u64, zone| sum.saturating_add(zone.pages()));
+        Some(FreeGap { listed, said: self.free_bytes? / self.page_bytes() })
+    }
+}
+
+/// Reads files, and remembers what is missing.
+struct Reader<'a> {
+    files: &'a Files,
+    missing: Vec<Missing>,
+}
+
+impl<'a> Reader<'a> {
+    fn miss(&mut self, name: &str, why: impl Into<String>, costs: &'static str) {
+        self.missing.push(Missing { path: name.to_owned(), why: why.into(), costs });
+    }
+
+    fn text(&mut self, name: &str, costs: &'static str) -> Option<Cow<'a, str>> {
+        let text = self.files.text(name).filter(|text| !text.trim().is_empty());
+        if text.is_none() {
+            let why =
+                if self.files.bytes(name).is_some() { "it is empty" } else { "it is not there" };
+            self.miss(name, why, costs);
+        }
+        text
+    }
+
+    /// A file without which the rest still says something.
+    fn try_read<T>(
+        &mut self,
+        name: &str,
+        costs: &'static str,
+        parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
+    ) -> Option<T> {
+        let (value, malformed) = parse(&self.text(name, costs)?);
+        if let Some(first) = malformed.first() {
+            let (count, Malformed { line, expected }) = (malformed.len(), first);
+            let lines = if count == 1 { "line" } else { "lines" };
+            let why = format!(
+                "{count} {lines} could not be read, first line {line}: {expected} expected"
+            );
+            self.miss(name, why, costs);
+        }
+        Some(value)
+    }
+
+    fn read<T: Default>(
+        &mut self,
+        name: &str,
+        costs: &'static str,
+        parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
+    ) -> T {
+        self.try_read(name, costs, parse).unwrap_or_default()
+    }
+
+    /// A file that few hosts have, and that says nothing that others do not.
+    fn optional<T: Default>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> (T, Vec<Malformed>),
+    ) -> T {
+        self.files.text(name).map(|text| parse(&text).0).unwrap_or_default()
+    }
+
+    fn pages(&mut self) -> Option<PageMap<'a>> {
+        const COSTS: &str = "what each page frame is used for";
+        let Some(flags) = self.files.bytes("kpageflags").filter(|bytes| bytes.len() >= 8) else {
+            self.miss("kpageflags", "it is not there or empty", COSTS);
+            return None;
+        };
+        if flags.len() % 8 != 0 {
+            self.miss("kpageflags", "it ends inside of a frame's eight bytes", COSTS);
+        }
+        Some(PageMap::new(flags, self.files.bytes("kpagecount")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

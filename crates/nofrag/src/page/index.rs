@@ -25,10 +25,11 @@ pub struct FragmentationIndices {
     pub extfrag: u64,
 }
 
-/// What the indices are made from.
+/// What the indices are made from. All sums saturate: files from elsewhere may hold any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeShape {
-    order: Order,
+    /// Pages in a block of the order that is asked for.
+    wanted: u64,
     /// Free pages, in so many blocks.
     pages: u64,
     blocks: u64,
@@ -39,16 +40,31 @@ pub(super) struct FreeShape {
 impl FreeShape {
     /// The free memory of `lists`, seen by a request of `order`. O(orders times types).
     pub(super) fn of(lists: &FreeLists, order: Order) -> FreeShape {
-        let mut shape = FreeShape { order, pages: 0, blocks: 0, suitable: 0 };
-        for each in Order::all() {
-            let blocks = lists.blocks(each);
-            shape.blocks += blocks;
-            shape.pages += blocks << each.get();
-            if each >= order {
-                shape.suitable += blocks << (each.get() - order.get());
+        let blocks = Order::all().map(|each| lists.blocks(each));
+        FreeShape::of_blocks(blocks, u32::from(order.get()))
+    }
+
+    /// Of so many free blocks of each order. O(orders).
+    fn of_blocks(blocks: impl Iterator<Item = u64>, order: u32) -> FreeShape {
+        let size = |order| 1_u64.checked_shl(order).unwrap_or(u64::MAX);
+        let mut shape = FreeShape { wanted: size(order), pages: 0, blocks: 0, suitable: 0 };
+        for (blocks, each) in blocks.zip(0_u32..) {
+            shape.blocks = shape.blocks.saturating_add(blocks);
+            shape.pages = shape.pages.saturating_add(blocks.saturating_mul(size(each)));
+            if let Some(larger) = each.checked_sub(order) {
+                let cut = blocks.saturating_mul(size(larger));
+                shape.suitable = shape.suitable.saturating_add(cut);
             }
         }
         shape
+    }
+
+    fn indices(self) -> FragmentationIndices {
+        FragmentationIndices {
+            fragmentation: self.fragmentation(),
+            unusable: self.unusable(),
+            extfrag: self.extfrag(),
+        }
     }
 
     /// [`FragmentationIndices::fragmentation`].
@@ -59,8 +75,9 @@ impl FreeShape {
         if self.suitable > 0 {
             return None;
         }
-        let requests = 1000 * self.pages / self.order.pages();
-        Some(1000 - ((1000 + requests) / self.blocks) as i64)
+        let requests = self.pages.saturating_mul(1000) / self.wanted;
+        let share = requests.saturating_add(1000) / self.blocks;
+        Some(i64::try_from(share).map_or(i64::MIN, |share| 1000 - share))
     }
 
     /// [`FragmentationIndices::unusable`].
@@ -75,8 +92,24 @@ impl FreeShape {
 
     /// The share of free memory that cannot serve the order; `None` without free memory.
     fn share_in_pieces(self, unit: u64) -> Option<u64> {
-        let in_pieces = self.pages - (self.suitable << self.order.get());
-        (unit * in_pieces).checked_div(self.pages)
+        let in_pieces = self.pages.saturating_sub(self.suitable.saturating_mul(self.wanted));
+        unit.saturating_mul(in_pieces).checked_div(self.pages)
+    }
+}
+
+impl FragmentationIndices {
+    /// Of so many free blocks of each order, as a line of `/proc/buddyinfo` has them. There may be more orders than
+    /// [`Order::COUNT`]: kernels with larger pages have them. O(orders).
+    ///
+    /// ```
+    /// use nofrag::page::FragmentationIndices;
+    ///
+    /// let singles = FragmentationIndices::of_blocks(&[1024], 9);
+    /// assert_eq!((singles.fragmentation, singles.unusable), (Some(998), 1000));
+    /// ```
+    #[must_use]
+    pub fn of_blocks(blocks: &[u64], order: u32) -> FragmentationIndices {
+        FreeShape::of_blocks(blocks.iter().copied(), order).indices()
     }
 }
 
@@ -86,11 +119,7 @@ impl<E: EventSink> PageAllocator<E> {
     #[must_use]
     pub fn indices(&self, zone: ZoneId, order: Order) -> Option<FragmentationIndices> {
         let shape = FreeShape::of(&self.zones.get(zone.index())?.lists, order);
-        Some(FragmentationIndices {
-            fragmentation: shape.fragmentation(),
-            unusable: shape.unusable(),
-            extfrag: shape.extfrag(),
-        })
+        Some(shape.indices())
     }
 }
 

@@ -1,0 +1,44 @@
+//! `/proc/iomem`: where there is memory, for hosts whose `kpageflags` is not at hand.
+
+use std::ops::Range;
+
+use super::lines::{Malformed, numbered};
+
+/// The bytes of `System RAM`, as ranges of physical addresses in ascending order.
+///
+/// Empty where the reader was not root: the kernel prints zeros then.
+#[must_use]
+pub fn system_ram(text: &str) -> (Vec<Range<u64>>, Vec<Malformed>) {
+    let (mut ranges, mut malformed) = (Vec::new(), Vec::new());
+    for (line, text) in numbered(text) {
+        let read = text.split_once(" : ").and_then(|(range, name)| {
+            let (start, end) = range.trim().split_once('-')?;
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some((number(start)?, number(end)?, name))
+        });
+        match read {
+            // What is nested is indented: part of what stands above it.
+            Some((start, end, "System RAM")) if start < end && !text.starts_with(' ') => {
+                ranges.push(start..end.saturating_add(1));
+            }
+            Some(_) => {}
+            None => malformed.push(Malformed { line, expected: "`START-END : NAME`" }),
+        }
+    }
+    ranges.sort_by_key(|range| range.start);
+    (ranges, malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_nothing_else() {
+        let text = "00000000-00000fff : Reserved\n00001000-0009fbff : System RAM\n  00002000-00002fff : System RAM\n\
+                    00000000-00000000 : System RAM\nx\n";
+        let (ranges, malformed) = system_ram(text);
+        assert_eq!((ranges.len(), &ranges[0]), (1, &(0x1000..0x9_fc00)));
+        assert_eq!(malformed.len(), 1);
+    }
+}
