@@ -6,6 +6,8 @@
 
 mod outcome;
 mod present;
+#[allow(dead_code, reason = "the replay that begins with it is being built")]
+mod start;
 
 use std::path::PathBuf;
 
