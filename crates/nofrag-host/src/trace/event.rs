@@ -127,6 +127,14 @@ pub enum View {
 }
 
 impl Event {
+    /// That events were lost at this time on this CPU: so many, where the kernel says how many.
+    #[must_use]
+    pub fn lost(at: u64, cpu: u16, count: Option<u64>) -> Event {
+        let mut values = [0; MAX_FIELDS];
+        values[0] = count.unwrap_or(0);
+        Event { at, pid: 0, cpu, kind: EventKind::Lost, values }
+    }
+
     /// Its fields by name.
     #[must_use]
     pub fn view(&self) -> View {

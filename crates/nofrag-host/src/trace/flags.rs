@@ -13,7 +13,7 @@ pub struct FlagTable {
 impl Default for FlagTable {
     /// The names of Linux 6.18, for traces without a table: text, mostly.
     fn default() -> FlagTable {
-        const BITS: [(u32, &str); 24] = [
+        const BITS: [(u32, &str); 25] = [
             (0, "__GFP_DMA"),
             (1, "__GFP_HIGHMEM"),
             (2, "__GFP_DMA32"),
@@ -37,6 +37,8 @@ impl Default for FlagTable {
             (21, "__GFP_THISNODE"),
             (22, "__GFP_ACCOUNT"),
             (23, "__GFP_ZEROTAGS"),
+            (24, "__GFP_NO_OBJ_EXT"),
+            // Gone in 6.3.
             (9, "__GFP_ATOMIC"),
         ];
         let compound = [
@@ -66,20 +68,7 @@ impl FlagTable {
     #[must_use]
     pub fn from_print_fmt(print: &str) -> Option<FlagTable> {
         let list = print.split_once("__print_flags")?.1.split_once("\"|\"")?.1;
-        let mut entries = Vec::new();
-        let mut rest = list;
-        // `{ EXPRESSION, "NAME" }` up to the end of the list; a kernel with no more of them ends it with `)`.
-        while let Some((_, open)) = rest.split_once('{') {
-            let (expression, after) = open.split_once(", \"")?;
-            let (name, after) = after.split_once('"')?;
-            entries.push((evaluate(expression)?, name.to_owned()));
-            let after = after.trim_start().strip_prefix('}')?;
-            rest = match after.trim_start().strip_prefix(',') {
-                Some(more) => more,
-                None => break,
-            };
-        }
-        (!entries.is_empty()).then_some(FlagTable { entries })
+        named_values(list).map(|entries| FlagTable { entries })
     }
 
     /// The bits as the kernel prints them: names joined by `|`, what has no name as a number, `none` for 0.
@@ -124,7 +113,35 @@ impl FlagTable {
     }
 }
 
-/// The value of a C constant: numbers, casts, `~`, `<<`, `&`, `|` and brackets.
+/// The names that a `print fmt` line has for the values of a field in `__print_symbolic`, in its order; `None` without
+/// such a list.
+#[allow(dead_code, reason = "the text of events is next")]
+pub(crate) fn symbols(print: &str, field: &str) -> Option<Vec<(u64, String)>> {
+    let list = print.split("__print_symbolic(").skip(1).find_map(|call| {
+        let (value, list) = call.split_once(',')?;
+        (value.trim().strip_prefix("REC->")? == field).then_some(list)
+    })?;
+    named_values(list)
+}
+
+/// The entries `{ EXPRESSION, "NAME" }` up to the end of a list, which is a bracket or an entry without a name; `None`
+/// where there are none, or one cannot be evaluated.
+fn named_values(list: &str) -> Option<Vec<(u64, String)>> {
+    let mut entries = Vec::new();
+    let mut rest = list.trim_start().trim_start_matches(',');
+    while let Some(open) = rest.trim_start().strip_prefix('{') {
+        let (expression, name) = open.split_once(',')?;
+        let Some(name) = name.trim_start().strip_prefix('"') else { break };
+        let (name, after) = name.split_once('"')?;
+        entries.push((evaluate(expression)?, name.to_owned()));
+        let after = after.trim_start().strip_prefix('}')?;
+        let Some(more) = after.trim_start().strip_prefix(',') else { break };
+        rest = more;
+    }
+    (!entries.is_empty()).then_some(entries)
+}
+
+/// The value of a C constant: numbers, casts, `~`, `-`, `<<`, `&`, `|` and brackets.
 fn evaluate(text: &str) -> Option<u64> {
     let mut parser = Constant { text: text.as_bytes(), at: 0, depth: 0 };
     let value = parser.or()?;
@@ -188,6 +205,9 @@ impl Constant<'_> {
         if self.eat(b"~") {
             return self.unary().map(|value| !value);
         }
+        if self.eat(b"-") {
+            return self.unary().map(u64::wrapping_neg);
+        }
         if self.eat(b"(") {
             let inside = self.at;
             if self.cast() {
@@ -237,8 +257,19 @@ mod tests {
             Some(0xc00)
         );
         assert_eq!(evaluate("(0x400u|0x800u) & ~(( gfp_t)0x400u)"), Some(0x800));
+        assert_eq!(evaluate("-1"), Some(u64::MAX));
         assert_eq!(evaluate("1 <<"), None);
         assert_eq!(evaluate(&"(".repeat(10_000)), None);
+    }
+
+    #[test]
+    fn lists_of_symbols() {
+        let print = r#""%s %s", __print_symbolic(REC->mode, {0, "A"}), "#.to_owned()
+            + r#"__print_symbolic(REC->reason, {-1, "x"}, {2, "y"})"#;
+        let reason = vec![(u64::MAX, "x".to_owned()), (2, "y".to_owned())];
+        assert_eq!(symbols(&print, "reason"), Some(reason));
+        assert_eq!(symbols(&print, "mode"), Some(vec![(0, "A".to_owned())]));
+        assert_eq!(symbols(&print, "status"), None);
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! A folder with what tracefs gave: `cpuN.trace_pipe_raw` (or `.zst`), `format/`, and snapshots in `start/` and `end/`.
 
 use std::fs::{self, File};
-use std::io::{BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::event::Event;
 use super::flags::FlagTable;
 use super::format::{Decoder, Format};
-use super::kinds::{EventKind, MAX_FIELDS};
+use super::kinds::EventKind;
 use super::meta::{Moment, TakenSnapshot, TraceMeta};
-use super::ring_buffer::{SUB_BUFFER, SubBuffer};
+use super::ring_buffer::{HEADER, LARGEST_SUB_BUFFER, SUB_BUFFER, SubBuffer};
 use super::source::{BATCH, EventSource, Loss, Merged, TraceError};
 use crate::snapshot::Files;
 
@@ -19,11 +19,15 @@ use crate::snapshot::Files;
 pub struct Folder {
     meta: TraceMeta,
     decoder: Arc<Decoder>,
+    page_size: usize,
     pages: Vec<(u16, PathBuf)>,
 }
 
 impl Folder {
     /// Opens it: reads the formats and the snapshots, and finds the pages of each CPU.
+    ///
+    /// `header_page` and `trace_clock` are read where the folder has them. Without the first a page has
+    /// [`SUB_BUFFER`] bytes.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -36,6 +40,7 @@ impl Folder {
         let gfp = formats.iter().find(|(_, format)| format.name == EventKind::PageAlloc.name());
         let gfp = gfp.and_then(|(_, format)| FlagTable::from_print_fmt(&format.print));
         let mut meta = TraceMeta {
+            clock: optional(&path.join("trace_clock"))?.and_then(|text| clock(&text)),
             cpus: pages.iter().map(|&(cpu, _)| cpu).collect(),
             gfp: gfp.unwrap_or_default(),
             ..TraceMeta::default()
@@ -50,7 +55,7 @@ impl Folder {
         }
         let decoder = Arc::new(Decoder::new(formats.iter().map(|(_, format)| format)));
         meta.formats = formats.into_iter().map(|(text, format)| (format.name, text)).collect();
-        Ok(Folder { meta, decoder, pages })
+        Ok(Folder { meta, decoder, page_size: page_size_in(path)?, pages })
     }
 
     /// What is known beside the events.
@@ -70,13 +75,18 @@ impl Folder {
                 Some(end) if end == "zst" => {
                     Box::new(zstd::Decoder::new(file).map_err(TraceError::file(path))?)
                 }
-                _ => Box::new(BufReader::with_capacity(64 * SUB_BUFFER, file)),
+                _ => Box::new(file),
             };
-            Ok(Pages::new(input, path.clone(), *cpu, Arc::clone(&self.decoder)))
+            let input = BufReader::with_capacity(READ_PAGES * self.page_size, input);
+            let decoder = Arc::clone(&self.decoder);
+            Ok(RawPages::new(input, path.clone(), *cpu, decoder, self.page_size))
         });
         Ok(Box::new(Merged::new(pages.collect::<Result<Vec<_>, TraceError>>()?)))
     }
 }
+
+/// How many pages are read at a time: enough to make a call cheap, few enough to stay in a cache.
+const READ_PAGES: usize = 64;
 
 /// The files of raw pages in the folder, by CPU.
 fn pages_of(path: &Path) -> Result<Vec<(u16, PathBuf)>, TraceError> {
@@ -93,7 +103,39 @@ fn pages_of(path: &Path) -> Result<Vec<(u16, PathBuf)>, TraceError> {
         }
     }
     pages.sort();
-    Ok(pages)
+    match pages.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(TraceError::Corrupt {
+            path: pair[1].1.clone(),
+            what: format!("{} holds the same CPU; one of the two must go", pair[0].1.display()),
+        }),
+        None => Ok(pages),
+    }
+}
+
+/// The text of a file that may be missing.
+fn optional(path: &Path) -> Result<Option<String>, TraceError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(TraceError::File { path: path.to_owned(), cause }),
+    }
+}
+
+/// The clock in the text of `trace_clock`: the word in brackets, or the only one.
+fn clock(text: &str) -> Option<String> {
+    let words = || text.split_ascii_whitespace();
+    let chosen = words().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    chosen.or_else(|| words().next()).map(str::to_owned)
+}
+
+/// The bytes of a page, by the folder's `header_page`, if it has one.
+fn page_size_in(folder: &Path) -> Result<usize, TraceError> {
+    let path = folder.join("header_page");
+    let Some(text) = optional(&path)? else { return Ok(SUB_BUFFER) };
+    page_size(&text).ok_or(TraceError::Corrupt {
+        path,
+        what: "it does not say where the `data` of a page begins and how long it is".to_owned(),
+    })
 }
 
 /// The `format` files in the folder.
@@ -114,74 +156,139 @@ fn formats_of(path: &Path) -> Result<Vec<(String, Format)>, TraceError> {
         .collect()
 }
 
+/// The size of a page by the text of `events/header_page`, which describes its fields as a `format` file does.
+fn page_size(text: &str) -> Option<usize> {
+    let data = text.lines().find(|line| line.contains(" data;"))?;
+    let number = |key: &str| data.split(';').find_map(|part| part.trim().strip_prefix(key));
+    let (offset, size) = (number("offset:")?, number("size:")?);
+    let size = offset.parse::<usize>().ok()?.checked_add(size.parse().ok()?)?;
+    (HEADER < size && size <= LARGEST_SUB_BUFFER).then_some(size)
+}
+
 /// The events in the raw pages of one CPU.
-pub(crate) struct Pages<R> {
+///
+/// Pages are decoded where the reader has them; only one that lies across the end of its buffer is copied first.
+pub struct RawPages<R> {
     input: R,
     path: PathBuf,
     cpu: u16,
     decoder: Arc<Decoder>,
-    page: Vec<u8>,
+    size: usize,
+    /// A page that lies across the end of the reader's buffer.
+    piece: Vec<u8>,
     loss: Loss,
+    ended: bool,
 }
 
-impl<R: Read + Send> Pages<R> {
-    pub(crate) fn new(input: R, path: PathBuf, cpu: u16, decoder: Arc<Decoder>) -> Pages<R> {
-        Pages { input, path, cpu, decoder, page: vec![0; SUB_BUFFER], loss: Loss::default() }
+impl<R: BufRead + Send> RawPages<R> {
+    /// Of this reader, in pages of `size` bytes, [`SUB_BUFFER`] mostly. The path is for errors.
+    ///
+    /// # Panics
+    /// If a page of this size has no room for its header.
+    #[must_use]
+    pub fn new(
+        input: R,
+        path: PathBuf,
+        cpu: u16,
+        decoder: Arc<Decoder>,
+        size: usize,
+    ) -> RawPages<R> {
+        assert!(size > HEADER, "a page has a header");
+        let (piece, loss) = (Vec::new(), Loss::default());
+        RawPages { input, path, cpu, decoder, size, piece, loss, ended: false }
     }
 
-    /// Reads the next page; `false` at the end.
-    fn next_page(&mut self) -> Result<bool, TraceError> {
-        let mut filled = 0;
-        while filled < self.page.len() {
-            match self.input.read(&mut self.page[filled..]) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(cause) => return Err(TraceError::File { path: self.path.clone(), cause }),
+    /// Decodes what the reader has in its buffer, up to the end of the page with which the batch is full.
+    fn next_pages(&mut self, into: &mut Vec<Event>, full: usize) -> Result<(), TraceError> {
+        let buffer = match self.input.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(cause) => {
+                self.ended = true;
+                return Err(TraceError::File { path: self.path.clone(), cause });
+            }
+        };
+        let decode = Decode { decoder: &self.decoder, cpu: self.cpu };
+        let mut used = 0;
+        if buffer.is_empty() {
+            self.ended = true;
+            if !self.piece.is_empty() {
+                decode.cut_page(&self.piece, into, &mut self.loss);
+            }
+        } else if self.piece.is_empty() && buffer.len() >= self.size {
+            for page in buffer.chunks_exact(self.size) {
+                decode.page(page, into, &mut self.loss);
+                used += self.size;
+                if into.len() >= full {
+                    break;
+                }
+            }
+        } else {
+            used = buffer.len().min(self.size - self.piece.len());
+            self.piece.extend_from_slice(&buffer[..used]);
+            if self.piece.len() == self.size {
+                decode.page(&self.piece, into, &mut self.loss);
+                self.piece.clear();
             }
         }
-        // A page that was cut off: what precedes it stands.
-        self.loss.unreadable += u64::from(filled > 0 && filled < self.page.len());
-        Ok(filled == self.page.len())
+        self.input.consume(used);
+        Ok(())
     }
 }
 
-impl<R: Read + Send> EventSource for Pages<R> {
+impl<R: BufRead + Send> EventSource for RawPages<R> {
     fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError> {
         let before = into.len();
-        while into.len() < before + BATCH {
-            if !self.next_page()? {
-                break;
-            }
-            let page = match SubBuffer::new(&self.page) {
-                Ok(page) => page,
-                Err(_) => {
-                    self.loss.unreadable += 1;
-                    continue;
-                }
-            };
-            if let Some(count) = page.lost() {
-                self.loss.gaps += 1;
-                self.loss.events += count.unwrap_or(0);
-                let mut values = [0; MAX_FIELDS];
-                values[0] = count.unwrap_or(0);
-                let kind = EventKind::Lost;
-                into.push(Event { at: page.time(), pid: 0, cpu: self.cpu, kind, values });
-            }
-            for record in page {
-                match record {
-                    Ok((at, body)) => match self.decoder.decode(body, at, self.cpu) {
-                        Some(event) => into.push(event),
-                        None => self.loss.unreadable += 1,
-                    },
-                    Err(_) => self.loss.unreadable += 1,
-                }
-            }
+        while into.len() < before + BATCH && !self.ended {
+            self.next_pages(into, before + BATCH)?;
         }
         Ok(into.len() > before)
     }
 
     fn loss(&self) -> Loss {
         self.loss
+    }
+}
+
+/// Turns pages of one CPU into events.
+struct Decode<'a> {
+    decoder: &'a Decoder,
+    cpu: u16,
+}
+
+impl Decode<'_> {
+    fn page(&self, page: &[u8], into: &mut Vec<Event>, loss: &mut Loss) {
+        match SubBuffer::new(page) {
+            Ok(page) => self.records(page, into, loss),
+            Err(_) => loss.unreadable += 1,
+        }
+    }
+
+    /// The records that a page has before the file ends; that it is cut counts once.
+    fn cut_page(&self, page: &[u8], into: &mut Vec<Event>, loss: &mut Loss) {
+        let unreadable = loss.unreadable;
+        if let Ok((page, _)) = SubBuffer::cut(page) {
+            self.records(page, into, loss);
+        }
+        loss.unreadable = loss.unreadable.max(unreadable + 1);
+    }
+
+    fn records(&self, page: SubBuffer<'_>, into: &mut Vec<Event>, loss: &mut Loss) {
+        if let Some(count) = page.lost() {
+            loss.gaps += 1;
+            loss.events = loss.events.saturating_add(count.unwrap_or(0));
+            into.push(Event::lost(page.time(), self.cpu, count));
+        }
+        for record in page {
+            let Ok((at, body)) = record else {
+                loss.unreadable += 1;
+                break;
+            };
+            match self.decoder.decode(body, at, self.cpu) {
+                Ok(Some(event)) => into.push(event),
+                Ok(None) => {}
+                Err(_) => loss.unreadable += 1,
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@
 use thiserror::Error;
 
 use super::event::Event;
-use super::kinds::{EventKind, KINDS, MAX_FIELDS};
+use super::kinds::{EventKind, MAX_FIELDS};
 
 /// A `format` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,38 +86,44 @@ fn parse_field(text: &str) -> Option<FormatField> {
     Some(FormatField { name: name.to_owned(), offset, size, signed: signed != 0 })
 }
 
-/// Where one value is taken from a record; no bytes where the kernel has no such field.
+/// Where one value is taken from a record: from a word of eight bytes that holds it, by two shifts and a mask.
+///
+/// A value of a record begins behind the eight bytes that all records have in common, so the word can be the one that
+/// ends with the value, and no value needs a branch of its own.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    offset: u16,
-    size: u8,
-    signed: bool,
+    word: u16,
+    up: u8,
+    down: u8,
+    mask: u64,
 }
 
+/// Bytes of a word.
+const WORD: usize = 8;
+
 impl Place {
+    /// That of the field; one that gives 0 where the kernel has no such field, or one that is no number.
     fn of(format: &Format, name: &str) -> Place {
-        let found = format.field(name).filter(|field| matches!(field.size, 1 | 2 | 4 | 8));
-        found.map_or(Place::default(), |field| Place {
-            offset: u16::try_from(field.offset).unwrap_or(u16::MAX),
-            size: field.size as u8,
-            signed: field.signed,
-        })
+        let number = |field: &&FormatField| matches!(field.size, 1 | 2 | 4 | 8);
+        let Some(field) = format.field(name).filter(number) else { return Place::default() };
+        let end = field.offset.saturating_add(field.size);
+        let word = end.saturating_sub(WORD);
+        let bits = 8 * field.size as u32;
+        Place {
+            // A field beyond any record leaves its event unreadable.
+            word: u16::try_from(word).unwrap_or(u16::MAX),
+            up: (8 * (WORD - end.min(WORD))) as u8,
+            down: (u64::BITS - bits) as u8,
+            mask: if field.signed { u64::MAX } else { u64::MAX >> (u64::BITS - bits) },
+        }
     }
 
     /// The value; `None` if the record ends before it.
     #[inline]
     fn read(self, record: &[u8]) -> Option<u64> {
-        let bytes = record.get(usize::from(self.offset)..)?.get(..usize::from(self.size))?;
-        Some(match (bytes, self.signed) {
-            (&[a], false) => u64::from(a),
-            (&[a], true) => i64::from(a as i8) as u64,
-            (&[a, b], false) => u64::from(u16::from_le_bytes([a, b])),
-            (&[a, b], true) => i64::from(i16::from_le_bytes([a, b])) as u64,
-            (&[a, b, c, d], false) => u64::from(u32::from_le_bytes([a, b, c, d])),
-            (&[a, b, c, d], true) => i64::from(i32::from_le_bytes([a, b, c, d])) as u64,
-            (&[a, b, c, d, e, f, g, h], _) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            _ => 0,
-        })
+        let bytes = record.get(usize::from(self.word)..)?.first_chunk()?;
+        let word = u64::from_le_bytes(*bytes) << self.up;
+        Some((word as i64 >> self.down) as u64 & self.mask)
     }
 }
 
@@ -125,48 +131,102 @@ impl Place {
 struct Layout {
     kind: EventKind,
     pid: Place,
+    /// How many of `values` the kind has.
+    len: usize,
     values: [Place; MAX_FIELDS],
+}
+
+/// What is known of a number of records.
+#[derive(Clone, Copy, Debug, Default)]
+enum Known {
+    #[default]
+    No,
+    /// Its tracepoint is none of [`KINDS`].
+    Other,
+    /// The place of its layout.
+    Layout(u16),
+}
+
+/// Why a record gives no event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// No format has its number.
+    #[error("no format file has the number {0} of the record")]
+    Unknown(u16),
+    /// It ends before its fields do.
+    #[error("the record has {0} bytes, too few for its fields")]
+    Short(usize),
 }
 
 /// Turns records into events, by the `format` files of the kernel that wrote them.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     /// By the number of the record.
-    layouts: Vec<Option<Layout>>,
+    known: Vec<Known>,
+    layouts: Vec<Layout>,
 }
 
 impl Decoder {
-    /// For the records of these formats. Those of tracepoints that are not in [`KINDS`] are passed over.
+    /// For the records of these formats; of two with one number the later counts.
     #[must_use]
     pub fn new<'a>(formats: impl IntoIterator<Item = &'a Format>) -> Decoder {
-        let mut layouts = Vec::new();
+        let mut decoder = Decoder::default();
         for format in formats {
-            let Some(row) = KINDS.iter().find(|row| row.name == format.name) else { continue };
-            let mut values = [Place::default(); MAX_FIELDS];
-            for (place, field) in values.iter_mut().zip(row.fields) {
-                *place = Place::of(format, field.name);
-            }
             let id = usize::from(format.id);
-            if layouts.len() <= id {
-                layouts.resize(id + 1, None);
+            if decoder.known.len() <= id {
+                decoder.known.resize(id + 1, Known::No);
             }
-            let pid = Place::of(format, "common_pid");
-            layouts[id] = Some(Layout { kind: row.kind, pid, values });
+            decoder.known[id] = match EventKind::from_name(&format.name) {
+                Some(kind) => match u16::try_from(decoder.layouts.len()) {
+                    Ok(place) => {
+                        decoder.layouts.push(Layout::of(format, kind));
+                        Known::Layout(place)
+                    }
+                    Err(_) => Known::Other,
+                },
+                None => Known::Other,
+            };
         }
-        Decoder { layouts }
+        decoder
     }
 
-    /// The event of a record; `None` if its number is none of the formats', or if it is too short for its fields.
+    /// The event of a record; `None` if its tracepoint is none of [`KINDS`](super::KINDS). Takes the time of reading
+    /// its fields.
+    ///
+    /// # Errors
+    /// [`RecordError`].
     #[inline]
-    #[must_use]
-    pub fn decode(&self, record: &[u8], at: u64, cpu: u16) -> Option<Event> {
-        let id = u16::from_le_bytes([*record.first()?, *record.get(1)?]);
-        let layout = self.layouts.get(usize::from(id))?.as_ref()?;
+    pub fn decode(&self, record: &[u8], at: u64, cpu: u16) -> Result<Option<Event>, RecordError> {
+        let Some(id) = record.first_chunk() else { return Err(RecordError::Short(record.len())) };
+        let id = u16::from_le_bytes(*id);
+        let layout = match self.known.get(usize::from(id)) {
+            Some(&Known::Layout(place)) => &self.layouts[usize::from(place)],
+            Some(Known::Other) => return Ok(None),
+            Some(Known::No) | None => return Err(RecordError::Unknown(id)),
+        };
+        match layout.read(record, at, cpu) {
+            Some(event) => Ok(Some(event)),
+            None => Err(RecordError::Short(record.len())),
+        }
+    }
+}
+
+impl Layout {
+    fn of(format: &Format, kind: EventKind) -> Layout {
+        let mut values = [Place::default(); MAX_FIELDS];
+        for (place, field) in values.iter_mut().zip(kind.fields()) {
+            *place = Place::of(format, field.name);
+        }
+        Layout { kind, pid: Place::of(format, "common_pid"), len: kind.fields().len(), values }
+    }
+
+    #[inline]
+    fn read(&self, record: &[u8], at: u64, cpu: u16) -> Option<Event> {
         let mut values = [0; MAX_FIELDS];
-        for (value, place) in values.iter_mut().zip(&layout.values[..layout.kind.fields().len()]) {
+        for (value, place) in values.iter_mut().zip(self.values.iter().take(self.len)) {
             *value = place.read(record)?;
         }
-        let pid = layout.pid.read(record)? as i32;
-        Some(Event { at, pid, cpu, kind: layout.kind, values })
+        let pid = self.pid.read(record)? as i32;
+        Some(Event { at, pid, cpu, kind: self.kind, values })
     }
 }

@@ -289,10 +289,11 @@ impl EventKind {
         KINDS.get(number).map(|row| row.kind)
     }
 
-    /// The kind of the tracepoint with this name.
+    /// The kind of the tracepoint with this name. [`Lost`](EventKind::Lost) is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<EventKind> {
-        KINDS.iter().find(|row| row.name == name).map(|row| row.kind)
+        let row = KINDS.iter().find(|row| row.name == name)?;
+        (row.kind != EventKind::Lost).then_some(row.kind)
     }
 
     /// Its row of the table.

@@ -15,8 +15,8 @@ mod source;
 
 pub use event::{CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
-pub use folder::Folder;
-pub use format::{Decoder, Format, FormatError, FormatField};
+pub use folder::{Folder, RawPages};
+pub use format::{Decoder, Format, FormatError, FormatField, RecordError};
 pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
 pub use meta::{Moment, TakenSnapshot, TraceMeta};
 pub use ring_buffer::{PageError, SUB_BUFFER, SubBuffer};

@@ -9,7 +9,10 @@ use thiserror::Error;
 /// Bytes of a page on x86-64 unless `buffer_subbuf_size_kb` says otherwise.
 pub const SUB_BUFFER: usize = 4096;
 
-const HEADER: usize = 16;
+/// The largest page that the commit word can describe.
+pub(crate) const LARGEST_SUB_BUFFER: usize = HEADER + LENGTH_MASK as usize + 1;
+
+pub(crate) const HEADER: usize = 16;
 const LENGTH_MASK: u64 = 0xf_ffff;
 /// Events were lost before this page.
 const MISSED: u64 = 1 << 31;
@@ -19,6 +22,8 @@ const MISSED_STORED: u64 = 1 << 30;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
+/// Bits of a time that [`TIME_STAMP`] gives; the others are those of the page.
+const STAMP_BITS: u64 = (1 << 59) - 1;
 
 /// Why a page could not be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -31,7 +36,7 @@ pub enum PageError {
         /// What there is.
         has: usize,
     },
-    /// A record reaches beyond the records.
+    /// A record reaches beyond the records, or has an impossible length.
     #[error("the record at byte {0} of the page reaches beyond its end")]
     Record(usize),
 }
@@ -45,14 +50,16 @@ pub struct SubBuffer<'a> {
     lost: Option<Option<u64>>,
 }
 
+#[inline]
 fn word(data: &[u8], at: usize) -> Option<u32> {
-    let bytes = data.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+    let bytes = data.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*bytes))
 }
 
+#[inline]
 fn long(data: &[u8], at: usize) -> Option<u64> {
-    let bytes = data.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    let bytes = data.get(at..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*bytes))
 }
 
 impl<'a> SubBuffer<'a> {
@@ -60,20 +67,32 @@ impl<'a> SubBuffer<'a> {
     ///
     /// # Errors
     /// [`PageError::Short`].
+    #[inline]
     pub fn new(page: &'a [u8]) -> Result<SubBuffer<'a>, PageError> {
-        let short = |said| PageError::Short { said, has: page.len().saturating_sub(HEADER) };
-        let time = long(page, 0).ok_or(short(0))?;
-        let commit = long(page, 8).ok_or(short(0))?;
-        let said = (commit & LENGTH_MASK) as usize;
-        let data = page.get(HEADER..HEADER + said).ok_or(short(said))?;
-        let lost = (commit & MISSED != 0).then(|| {
-            let stored = commit & MISSED_STORED != 0;
-            if stored { long(page, HEADER + said).filter(|&count| count > 0) } else { None }
-        });
-        Ok(SubBuffer { data, at: 0, time, lost })
+        let (sub_buffer, said) = SubBuffer::cut(page)?;
+        let has = page.len() - HEADER;
+        if said > has { Err(PageError::Short { said, has }) } else { Ok(sub_buffer) }
     }
 
-    /// The time stamp of the page.
+    /// The beginning of a page whose end may be missing, with the number of bytes of records that it says it has.
+    ///
+    /// # Errors
+    /// [`PageError::Short`] when not even its header is there.
+    #[inline]
+    pub fn cut(page: &'a [u8]) -> Result<(SubBuffer<'a>, usize), PageError> {
+        let (Some(time), Some(commit)) = (long(page, 0), long(page, 8)) else {
+            return Err(PageError::Short { said: 0, has: 0 });
+        };
+        let said = (commit & LENGTH_MASK) as usize;
+        let data = &page[HEADER..];
+        let lost = (commit & MISSED != 0).then(|| {
+            let stored = commit & MISSED_STORED != 0;
+            if stored { long(data, said).filter(|&count| count > 0) } else { None }
+        });
+        Ok((SubBuffer { data: &data[..said.min(data.len())], at: 0, time, lost }, said))
+    }
+
+    /// The time stamp of the page, or that of the last record that was taken from it.
     #[must_use]
     pub fn time(&self) -> u64 {
         self.time
@@ -84,6 +103,58 @@ impl<'a> SubBuffer<'a> {
     pub fn lost(&self) -> Option<Option<u64>> {
         self.lost
     }
+
+    /// Ends the page at the broken record.
+    #[cold]
+    fn broken(&mut self, at: usize) -> Option<Result<(u64, &'a [u8]), PageError>> {
+        self.at = self.data.len();
+        Some(Err(PageError::Record(at)))
+    }
+
+    /// What is no plain record: the time moves on, and a long record may come of it.
+    #[cold]
+    fn special(&mut self, at: usize, head: u32) -> Step<'a> {
+        let (class, delta) = (head & 31, u64::from(head >> 5));
+        if class == PADDING && delta == 0 {
+            self.at = self.data.len();
+            return Step::End;
+        }
+        let Some(second) = word(self.data, at + 4) else { return Step::Broken };
+        match class {
+            TIME_EXTEND => {
+                self.at = at + 8;
+                self.time = self.time.wrapping_add(delta + (u64::from(second) << 27));
+                Step::Time
+            }
+            TIME_STAMP => {
+                self.at = at + 8;
+                let given = delta + (u64::from(second) << 27);
+                self.time = given | (self.time & !STAMP_BITS);
+                Step::Time
+            }
+            _ => {
+                // The length counts its own word.
+                let end = (second as usize).checked_add(at + 4).filter(|_| second >= 4);
+                let next = end.and_then(|end| end.checked_next_multiple_of(4));
+                let (Some(end), Some(next)) = (end, next) else { return Step::Broken };
+                self.at = next;
+                self.time = self.time.wrapping_add(delta);
+                match self.data.get(at + 8..end) {
+                    Some(_) if class == PADDING => Step::Time,
+                    Some(body) => Step::Record(body),
+                    None => Step::Broken,
+                }
+            }
+        }
+    }
+}
+
+enum Step<'a> {
+    /// Nothing but the time has changed.
+    Time,
+    Record(&'a [u8]),
+    End,
+    Broken,
 }
 
 impl<'a> Iterator for SubBuffer<'a> {
@@ -95,46 +166,20 @@ impl<'a> Iterator for SubBuffer<'a> {
         loop {
             let at = self.at;
             let head = word(self.data, at)?;
-            let (class, delta) = (head & 31, u64::from(head >> 5));
-            let (from, length, next) = match class {
-                PADDING if delta == 0 => return None,
-                TIME_EXTEND | TIME_STAMP => (at, 0, at + 8),
-                0 | PADDING => {
-                    let Some(length) = word(self.data, at + 4) else {
-                        self.at = self.data.len();
-                        return Some(Err(PageError::Record(at)));
-                    };
-                    // The length counts itself; a record of at least these four bytes.
-                    let length = (length as usize).max(4);
-                    (at + 8, length - 4, at + 4 + length.next_multiple_of(4))
-                }
-                words => (at + 4, 4 * words as usize, at + 4 + 4 * words as usize),
-            };
-            self.at = next;
-            match class {
-                TIME_EXTEND | TIME_STAMP => {
-                    let Some(high) = word(self.data, at + 4) else {
-                        self.at = self.data.len();
-                        return Some(Err(PageError::Record(at)));
-                    };
-                    let value = delta + (u64::from(high) << 27);
-                    if class == TIME_EXTEND {
-                        self.time = self.time.wrapping_add(value);
-                    } else {
-                        // 59 bits are given; the rest is that of the page.
-                        self.time = value | (self.time & !((1 << 59) - 1));
-                    }
-                }
-                PADDING => self.time = self.time.wrapping_add(delta),
-                _ => {
-                    self.time = self.time.wrapping_add(delta);
-                    let Some(body) = self.data.get(from..from + length) else {
-                        self.at = self.data.len();
-                        return Some(Err(PageError::Record(at)));
-                    };
-                    return Some(Ok((self.time, body)));
+            let words = (head & 31) as usize;
+            if !(1..=28).contains(&words) {
+                match self.special(at, head) {
+                    Step::Time => continue,
+                    Step::Record(body) => return Some(Ok((self.time, body))),
+                    Step::End => return None,
+                    Step::Broken => return self.broken(at),
                 }
             }
+            let end = at + 4 + 4 * words;
+            let Some(body) = self.data.get(at + 4..end) else { return self.broken(at) };
+            self.at = end;
+            self.time = self.time.wrapping_add(u64::from(head >> 5));
+            return Some(Ok((self.time, body)));
         }
     }
 }

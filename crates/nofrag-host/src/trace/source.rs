@@ -1,5 +1,7 @@
 //! Events in time order, from whatever holds them.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +12,7 @@ use super::folder::Folder;
 use super::format::FormatError;
 use super::meta::TraceMeta;
 
-/// How many events a source adds at a time, at most.
+/// How many events a source adds at a time, but for the rest of a page or chunk in which it gets there.
 pub const BATCH: usize = 4096;
 
 /// What was lost.
@@ -24,9 +26,23 @@ pub struct Loss {
     pub unreadable: u64,
 }
 
+impl Loss {
+    /// What both say is lost.
+    #[must_use]
+    pub fn plus(self, other: Loss) -> Loss {
+        Loss {
+            events: self.events.saturating_add(other.events),
+            gaps: self.gaps.saturating_add(other.gaps),
+            unreadable: self.unreadable.saturating_add(other.unreadable),
+        }
+    }
+}
+
 /// Events in time order; of those at one time, those of the lower CPU first. Memory is bounded, whatever the length.
+///
+/// The order is that of the kernel's own stamps: a damaged file may have one that goes back.
 pub trait EventSource: Send {
-    /// Appends up to [`BATCH`] events; `false` at the end.
+    /// Appends about [`BATCH`] events to what is there; `false` if there are no more and nothing was appended.
     ///
     /// # Errors
     /// [`TraceError`]; the source is at its end then.
@@ -100,81 +116,89 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
 }
 
 /// The events of several sources, each in time order, as one.
+///
+/// The streams stand in a heap by their first waiting event. Of the first stream all events up to the next stream's
+/// first one are taken at once; so an event costs one comparison, and a change of streams O(log streams).
 pub struct Merged<S> {
     streams: Vec<Stream<S>>,
+    /// The streams that have an event waiting, by that event.
+    first: BinaryHeap<Reverse<Head>>,
+    /// Those that are to be asked for more.
+    empty: Vec<usize>,
 }
+
+/// Time and CPU of a stream's first waiting event, and which stream it is.
+type Head = (u64, u16, usize);
 
 struct Stream<S> {
     source: S,
     waiting: Vec<Event>,
     next: usize,
-    ended: bool,
 }
 
 impl<S: EventSource> Merged<S> {
     /// Of these; where times are equal the lower CPU goes first, then the earlier source.
     pub fn new(sources: impl IntoIterator<Item = S>) -> Merged<S> {
-        let streams = sources.into_iter().map(|source| Stream {
-            source,
-            waiting: Vec::new(),
-            next: 0,
-            ended: false,
-        });
-        Merged { streams: streams.collect() }
+        let stream = |source| Stream { source, waiting: Vec::new(), next: 0 };
+        let streams: Vec<_> = sources.into_iter().map(stream).collect();
+        let empty = (0..streams.len()).collect();
+        Merged { streams, first: BinaryHeap::new(), empty }
     }
 
     /// Sees to it that each stream has an event waiting or has ended.
     fn fill(&mut self) -> Result<(), TraceError> {
-        for stream in &mut self.streams {
-            while stream.next == stream.waiting.len() && !stream.ended {
-                stream.waiting.clear();
-                stream.next = 0;
-                stream.ended = !stream.source.read(&mut stream.waiting)?;
+        while let Some(place) = self.empty.pop() {
+            let stream = &mut self.streams[place];
+            stream.waiting.clear();
+            stream.next = 0;
+            match stream.source.read(&mut stream.waiting) {
+                Ok(_) => self.first.extend(stream.head(place).map(Reverse)),
+                Err(error) => {
+                    self.first.clear();
+                    self.empty.clear();
+                    return Err(error);
+                }
             }
         }
         Ok(())
     }
 }
 
+impl<S> Stream<S> {
+    fn head(&self, place: usize) -> Option<Head> {
+        self.waiting.get(self.next).map(|event| (event.at, event.cpu, place))
+    }
+}
+
 impl<S: EventSource> EventSource for Merged<S> {
     fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError> {
-        let target = into.len() + BATCH;
-        while into.len() < target {
+        let before = into.len();
+        while into.len() < before + BATCH {
             self.fill()?;
-            let key = |event: &Event| (event.at, event.cpu);
-            let heads = self.streams.iter().enumerate();
-            let heads =
-                heads.filter_map(|(i, stream)| Some((key(stream.waiting.get(stream.next)?), i)));
-            let Some((_, first)) = heads.min() else { break };
-            // What the other streams allow of this one, in one go.
-            let others = self.streams.iter().enumerate().filter(|&(i, _)| i != first);
-            let bound = others.filter_map(|(i, s)| Some((key(s.waiting.get(s.next)?), i))).min();
-            let stream = &mut self.streams[first];
+            let Some(Reverse((_, _, place))) = self.first.pop() else { break };
+            let stream = &mut self.streams[place];
             let waiting = &stream.waiting[stream.next..];
-            let limit = waiting.len().min(target - into.len());
-            let run = match bound {
-                None => limit,
-                Some(bound) => waiting[..limit]
-                    .iter()
-                    .take_while(|event| (key(event), first) < bound)
-                    .count()
-                    .max(1),
+            let waiting = &waiting[..waiting.len().min(before + BATCH - into.len())];
+            let run = match self.first.peek() {
+                None => waiting.len(),
+                Some(Reverse(bound)) => {
+                    let goes_first = |event: &&Event| (event.at, event.cpu, place) < *bound;
+                    // Its first event does, which also holds where a damaged file goes back in time.
+                    1 + waiting[1..].iter().take_while(goes_first).count()
+                }
             };
             into.extend_from_slice(&waiting[..run]);
             stream.next += run;
+            match stream.head(place) {
+                Some(head) => self.first.push(Reverse(head)),
+                None => self.empty.push(place),
+            }
         }
-        Ok(!into.is_empty())
+        Ok(into.len() > before)
     }
 
     fn loss(&self) -> Loss {
-        self.streams.iter().fold(Loss::default(), |sum, stream| {
-            let loss = stream.source.loss();
-            Loss {
-                events: sum.events + loss.events,
-                gaps: sum.gaps + loss.gaps,
-                unreadable: sum.unreadable + loss.unreadable,
-            }
-        })
+        self.streams.iter().fold(Loss::default(), |sum, stream| sum.plus(stream.source.loss()))
     }
 }
 

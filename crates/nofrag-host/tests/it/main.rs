@@ -5,5 +5,6 @@ mod live;
 mod parser;
 mod proc_maps;
 mod process;
+mod raw_pages;
 mod regressions;
 mod survey;
