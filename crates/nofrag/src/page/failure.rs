@@ -7,6 +7,7 @@ use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::request::PageRequest;
 use super::slow_path::{rights, with_reserves};
+use super::state::FreeMemory;
 use super::walk::{AllocFlags, Mark};
 use super::watermark::{threshold, usable};
 use super::zone::{Zone, ZoneId};
@@ -130,32 +131,51 @@ impl Zone {
         if !self.is_allowed(request) {
             return Refusal::NotAllowed;
         }
-        let PageRequest { order, zone: highest, migratetype, .. } = *request;
-        let mark = flags.mark.map_or(0, |_| self.mark(Mark::Min));
-        let usable = usable(&self.lists, flags);
-        let needed = threshold(mark, flags) + order.pages();
-        let reserve = flags.mark.map_or(0, |_| self.reserve[highest.index()]);
-        let mark = threshold(mark, flags);
-        if usable < needed {
-            return Refusal::Watermark { usable, mark };
-        }
-        if usable < needed + reserve {
-            return Refusal::Reserve { usable, mark, reserve };
-        }
-        let largest = Order::all().rev().find(|&order| self.lists.blocks(order) > 0);
-        if largest.is_none_or(|largest| largest < order) {
-            return Refusal::Order { largest };
-        }
-        let takes = |from: Migratetype| self.lists.smallest(from, order).is_some();
-        let extra = [
-            (Migratetype::HighAtomic, flags.has(AllocFlags::HIGH_ATOMIC)),
-            (Migratetype::Cma, flags.has(AllocFlags::CMA)),
-        ];
-        let takes = takes(migratetype)
-            || migratetype.fallbacks().iter().any(|&from| takes(from))
-            || extra.iter().any(|&(from, may)| may && takes(from));
-        if takes { Refusal::Limit } else { Refusal::Type }
+        let reserve = self.reserve[request.zone.index()];
+        refusal(&self.lists, request, flags, self.mark(Mark::Min), reserve)
     }
+
+    /// Why the zone does not serve the request with all the rights that it has.
+    #[cfg(test)]
+    pub(super) fn refused(&self, request: &PageRequest) -> Refusal {
+        self.refusal(request, with_reserves(request, rights(request)))
+    }
+}
+
+/// Why free memory does not serve a request that may use it at all, with `min` and `reserve` as the zone has them.
+/// O(1).
+pub(super) fn refusal(
+    free: &impl FreeMemory,
+    request: &PageRequest,
+    flags: AllocFlags,
+    min: u64,
+    reserve: u64,
+) -> Refusal {
+    let PageRequest { order, migratetype, .. } = *request;
+    let usable = usable(free, flags);
+    let mark = threshold(flags.mark.map_or(0, |_| min), flags);
+    let reserve = flags.mark.map_or(0, |_| reserve);
+    let needed = mark.saturating_add(order.pages());
+    if usable < needed {
+        return Refusal::Watermark { usable, mark };
+    }
+    if usable < needed.saturating_add(reserve) {
+        return Refusal::Reserve { usable, mark, reserve };
+    }
+    let all = Migratetype::ALL.iter().fold(0, |set, &each| set | free.orders(each, Order::ZERO));
+    let largest = Order::all().rev().find(|order| all >> order.get() & 1 == 1);
+    if largest.is_none_or(|largest| largest < order) {
+        return Refusal::Order { largest };
+    }
+    let takes = |from: Migratetype| free.orders(from, order) != 0;
+    let extra = [
+        (Migratetype::HighAtomic, flags.has(AllocFlags::HIGH_ATOMIC)),
+        (Migratetype::Cma, flags.has(AllocFlags::CMA)),
+    ];
+    let takes = takes(migratetype)
+        || migratetype.fallbacks().iter().any(|&from| takes(from))
+        || extra.iter().any(|&(from, may)| may && takes(from));
+    if takes { Refusal::Limit } else { Refusal::Type }
 }
 
 impl fmt::Display for FailureReason {

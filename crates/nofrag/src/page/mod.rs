@@ -44,6 +44,7 @@ mod presets;
 mod request;
 mod reserve;
 mod slow_path;
+mod state;
 mod steal;
 #[cfg(test)]
 mod testing;
@@ -78,4 +79,5 @@ pub use policy::{
 pub use presets::{PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};
 pub use reserve::BlockTypeError;
+pub use state::{FreeCounts, ZoneState};
 pub use zone::{Watermarks, ZoneId};

@@ -11,10 +11,10 @@
 //!
 //! Source: spec/pages.md §2.2 and §2.3.
 
-use super::free_lists::FreeLists;
 use super::map::ZoneKind;
 use super::migratetype::Migratetype;
 use super::policy::Fixes;
+use super::state::FreeMemory;
 use super::walk::{AllocFlags, Mark};
 use super::zone::{Watermarks, Zone};
 use crate::units::Order;
@@ -97,7 +97,7 @@ pub(super) struct Test {
 
 impl Test {
     /// Whether enough pages would stay free, and a block of the order is there (`__zone_watermark_ok`). O(1).
-    pub(super) fn holds(self, lists: &FreeLists) -> bool {
+    pub(super) fn holds(self, lists: &impl FreeMemory) -> bool {
         let free = usable(lists, self.flags) + 1;
         let needed = threshold(self.mark, self.flags) + self.reserve;
         if free <= needed + self.order.pages() {
@@ -108,12 +108,12 @@ impl Test {
 }
 
 /// Free pages that the flags may count on.
-pub(super) fn usable(lists: &FreeLists, flags: AllocFlags) -> u64 {
+pub(super) fn usable(lists: &impl FreeMemory, flags: AllocFlags) -> u64 {
     let rights = [AllocFlags::MIN_RESERVE, AllocFlags::NON_BLOCK, AllocFlags::OOM];
     let may_dig = flags.has(AllocFlags::HIGH_ATOMIC) || rights.iter().any(|&bit| flags.has(bit));
     let kept = if may_dig { 0 } else { lists.pages(Migratetype::HighAtomic) };
     let lent = if flags.has(AllocFlags::CMA) { 0 } else { lists.pages(Migratetype::Cma) };
-    lists.total() - kept - lent
+    lists.total().saturating_sub(kept).saturating_sub(lent)
 }
 
 /// How far down the flags may go.
@@ -132,7 +132,7 @@ pub(super) fn threshold(mark: u64, flags: AllocFlags) -> u64 {
 }
 
 /// Whether there is a free block of `order` or more that the flags may take.
-fn has_block(lists: &FreeLists, order: Order, flags: AllocFlags) -> bool {
+fn has_block(lists: &impl FreeMemory, order: Order, flags: AllocFlags) -> bool {
     let of = |migratetype| lists.orders(migratetype, order);
     let mut orders = Migratetype::MOBILITY.iter().fold(0, |set, &each| set | of(each));
     if flags.has(AllocFlags::CMA) {
@@ -207,6 +207,7 @@ impl Zone {
 mod tests {
     use super::*;
     use crate::page::frames::Frames;
+    use crate::page::free_lists::FreeLists;
     use crate::page::map::MemoryMap;
     use crate::page::policy::Relist;
     use crate::units::PageCount;
