@@ -11,6 +11,7 @@ pub mod model;
 pub mod pages;
 pub mod proc_maps;
 pub mod ranges;
+pub mod trace_dat;
 pub mod vmallocinfo;
 pub mod vmap;
 

@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{blocks, canary, mmap, pages, proc_maps, ranges, vmallocinfo, vmap};
+use nofrag_fuzz::{blocks, canary, mmap, pages, proc_maps, ranges, trace_dat, vmallocinfo, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -33,6 +33,15 @@ fn damaged_maps(seed: u64) -> Vec<u8> {
     const FILES: [&[u8]; 2] =
         [include_bytes!("../seeds/proc_maps/real"), include_bytes!("../seeds/proc_maps/odd")];
     damaged(FILES, seed)
+}
+
+fn damaged_trace_dat(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/trace_dat/v6"), include_bytes!("../seeds/trace_dat/v7")];
+    let mut data = damaged(FILES, seed);
+    // The first byte is that of the magic; without it nothing is read.
+    data[0] = FILES[0][0];
+    data
 }
 
 /// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
@@ -81,6 +90,11 @@ fn page_frames_hold() {
 #[test]
 fn vmallocinfo_is_read() {
     drive(vmallocinfo::run, damaged_vmallocinfo, 3_000);
+}
+
+#[test]
+fn files_of_trace_cmd_are_read() {
+    drive(trace_dat::run, damaged_trace_dat, 3_000);
 }
 
 #[test]

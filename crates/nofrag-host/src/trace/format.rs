@@ -76,7 +76,8 @@ impl Format {
     }
 }
 
-fn parse_field(text: &str) -> Option<FormatField> {
+/// What stands behind `field:` in a line.
+pub(super) fn parse_field(text: &str) -> Option<FormatField> {
     let mut parts = text.split(';').map(str::trim);
     let declaration = parts.next()?;
     let mut number = |key: &str| parts.next()?.strip_prefix(key)?.parse::<usize>().ok();

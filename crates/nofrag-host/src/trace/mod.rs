@@ -2,7 +2,8 @@
 //!
 //! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
 //! files), `flags` (what its flag bits are called), `ring_buffer` (a page of its buffer), `folder` (such pages and
-//! snapshots in a folder), `meta` (what is known of a trace beside its events), `source` (events in time order).
+//! snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is known of a trace beside its events),
+//! `source` (events in time order).
 
 mod event;
 mod flags;
@@ -12,6 +13,7 @@ mod kinds;
 mod meta;
 mod ring_buffer;
 mod source;
+mod trace_dat;
 
 pub use event::{CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
@@ -21,3 +23,4 @@ pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
 pub use meta::{Moment, TakenSnapshot, TraceMeta};
 pub use ring_buffer::{PageError, SUB_BUFFER, SubBuffer};
 pub use source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, open};
+pub use trace_dat::{ReadAt, TraceDat};

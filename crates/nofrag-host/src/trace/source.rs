@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -11,6 +11,7 @@ use super::event::Event;
 use super::folder::Folder;
 use super::format::FormatError;
 use super::meta::TraceMeta;
+use super::trace_dat::{self, TraceDat};
 
 /// How many events a source adds at a time, but for the rest of a page or chunk in which it gets there.
 pub const BATCH: usize = 4096;
@@ -85,6 +86,14 @@ pub enum TraceError {
          format/, trace.dat, and the text of ftrace, trace-cmd report and perf script"
     )]
     Unknown(PathBuf),
+    /// It is of a known kind, but in a form that is not read.
+    #[error("{path}: nofrag does not read {what}")]
+    Unsupported {
+        /// Which file.
+        path: PathBuf,
+        /// What it does not read, and what to do instead.
+        what: String,
+    },
     /// What it holds contradicts itself.
     #[error("{path}: {what}")]
     Corrupt {
@@ -102,6 +111,9 @@ impl TraceError {
     }
 }
 
+/// How many bytes of a file show of what kind it is.
+const START: u64 = 4096;
+
 /// Opens a trace of any known kind; its content says which.
 ///
 /// # Errors
@@ -111,7 +123,12 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let folder = Folder::open(path)?;
         return Ok(Trace { meta: folder.meta().clone(), events: folder.events()? });
     }
-    std::fs::metadata(path).map_err(TraceError::file(path))?;
+    let mut start = Vec::new();
+    let file = std::fs::File::open(path).map_err(TraceError::file(path))?;
+    file.take(START).read_to_end(&mut start).map_err(TraceError::file(path))?;
+    if start.starts_with(trace_dat::MAGIC) {
+        return TraceDat::open(path)?.try_into();
+    }
     Err(TraceError::Unknown(path.to_owned()))
 }
 

@@ -8,3 +8,4 @@ mod process;
 mod raw_pages;
 mod regressions;
 mod survey;
+mod trace_dat;

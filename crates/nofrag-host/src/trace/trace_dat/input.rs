@@ -1,0 +1,221 @@
+//! Bytes at places of a file, and words one after the other. No length that a file states is believed: memory grows
+//! with the bytes that are there.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::trace::source::TraceError;
+
+/// Bytes that are kept of the head of one file, at most: the formats of a whole kernel are less than a tenth of it.
+const KEPT: u64 = 64 << 20;
+
+/// Where the bytes of a trace are: a file, or memory.
+pub trait ReadAt: Send + Sync {
+    /// Reads some bytes from a place on; 0 behind the end.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// How many bytes there are.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn size(&self) -> io::Result<u64>;
+}
+
+impl ReadAt for File {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(self, into, at)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let rest = usize::try_from(at).ok().and_then(|at| self.get(at..)).unwrap_or(&[]);
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+}
+
+/// The bytes of a trace, with their name for errors.
+#[derive(Clone)]
+pub(super) struct Input {
+    bytes: Arc<dyn ReadAt>,
+    path: PathBuf,
+    size: u64,
+}
+
+impl Input {
+    pub(super) fn new(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<Input, TraceError> {
+        let size = bytes.size().map_err(TraceError::file(path))?;
+        Ok(Input { bytes, path: path.to_owned(), size })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many bytes there are.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// So many bytes from a place on, as far as they are there.
+    pub(super) fn span(&self, at: u64, bytes: u64) -> Span {
+        Span { input: self.clone(), at, left: bytes.min(self.size.saturating_sub(at)) }
+    }
+
+    /// The words from a place on.
+    pub(super) fn words(&self, at: u64, part: &'static str) -> Words<io::BufReader<Span>> {
+        let bytes = io::BufReader::new(self.span(at, u64::MAX));
+        Words::new(bytes, self.path(), part)
+    }
+
+    pub(super) fn corrupt(&self, what: impl Into<String>) -> TraceError {
+        TraceError::Corrupt { path: self.path.clone(), what: what.into() }
+    }
+}
+
+/// A part of a trace.
+pub(super) struct Span {
+    input: Input,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Span {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        let read = self.input.bytes.read_at(&mut into[..room], self.at)?;
+        self.at += read as u64;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+/// Little-endian words, texts and strings, one after the other.
+pub(super) struct Words<R> {
+    bytes: R,
+    path: PathBuf,
+    part: &'static str,
+    kept: u64,
+}
+
+impl<R: Read> Words<R> {
+    /// Those of the part of this name; the name is for errors.
+    pub(super) fn new(bytes: R, path: &Path, part: &'static str) -> Words<R> {
+        Words { bytes, path: path.to_owned(), part, kept: 0 }
+    }
+
+    /// From here on errors name this part.
+    pub(super) fn enter(&mut self, part: &'static str) {
+        self.part = part;
+    }
+
+    pub(super) fn corrupt(&self, what: &str) -> TraceError {
+        TraceError::Corrupt { path: self.path.clone(), what: format!("{}: {what}", self.part) }
+    }
+
+    pub(super) fn unsupported(&self, what: &str) -> TraceError {
+        TraceError::Unsupported { path: self.path.clone(), what: what.to_owned() }
+    }
+
+    fn error(&self, cause: io::Error) -> TraceError {
+        match cause.kind() {
+            io::ErrorKind::UnexpectedEof => self.corrupt("the file ends here: it has been cut"),
+            // What does not unpack.
+            io::ErrorKind::Other | io::ErrorKind::InvalidData => self.corrupt(&cause.to_string()),
+            _ => TraceError::File { path: self.path.clone(), cause },
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], TraceError> {
+        let mut bytes = [0; N];
+        self.bytes.read_exact(&mut bytes).map_err(|cause| self.error(cause))?;
+        Ok(bytes)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, TraceError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, TraceError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, TraceError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, TraceError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// So many bytes.
+    pub(super) fn take(&mut self, count: u64) -> Result<Vec<u8>, TraceError> {
+        self.kept = self.kept.saturating_add(count);
+        if self.kept > KEPT {
+            return Err(self.corrupt("its texts are longer than those of any kernel"));
+        }
+        let mut bytes = Vec::new();
+        let read = (&mut self.bytes).take(count).read_to_end(&mut bytes);
+        let read = read.map_err(|cause| self.error(cause))?;
+        if read as u64 != count {
+            return Err(self.error(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(bytes)
+    }
+
+    /// So many bytes as text; what is no UTF-8 is replaced, and what follows a null byte is left out.
+    pub(super) fn text(&mut self, count: u64) -> Result<String, TraceError> {
+        let bytes = self.take(count)?;
+        let text = bytes.split(|&byte| byte == 0).next().unwrap_or(&[]);
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// A string up to its null byte.
+    pub(super) fn string(&mut self) -> Result<String, TraceError> {
+        /// Names of groups, instances, clocks and methods of compression are far shorter.
+        const LONGEST: usize = 4096;
+        let mut bytes = Vec::new();
+        loop {
+            match self.u8()? {
+                0 => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                _ if bytes.len() == LONGEST => {
+                    return Err(self.corrupt("a name does not end within 4096 bytes"));
+                }
+                byte => bytes.push(byte),
+            }
+        }
+    }
+
+    /// Passes so many bytes over.
+    pub(super) fn skip(&mut self, count: u64) -> Result<(), TraceError> {
+        let skipped = io::copy(&mut (&mut self.bytes).take(count), &mut io::sink());
+        let skipped = skipped.map_err(|cause| self.error(cause))?;
+        if skipped == count { Ok(()) } else { Err(self.error(io::ErrorKind::UnexpectedEof.into())) }
+    }
+
+    /// The bytes `expected`, which every file has here.
+    pub(super) fn expect(&mut self, expected: &[u8]) -> Result<(), TraceError> {
+        let bytes = self.take(expected.len() as u64)?;
+        if bytes == expected {
+            return Ok(());
+        }
+        let name = String::from_utf8_lossy(expected);
+        Err(self.corrupt(&format!("`{}` does not stand where it belongs", name.trim_matches('\0'))))
+    }
+}

@@ -1,0 +1,262 @@
+//! `trace.dat`: what trace-cmd records, versions 6 and 7.
+//!
+//! The file holds the kernel's own texts (how it lays out pages and records), some options, and the pages of the ring
+//! buffer as they were, by CPU: in one piece, or in compressed chunks. Written after trace-cmd.dat.v6(5) and
+//! trace-cmd.dat.v7(5); what the manual leaves out is said where it is read.
+//!
+//! Read: little-endian files of 64-bit kernels, not compressed or with zstd. Refused with what to do instead: files of
+//! another byte order or of 32-bit kernels, other compression, text of latency tracers. Times stay those of the trace's
+//! clock, with the offset that `--ts-offset` asks for; `--date`, the times of guests against their host's, and cycles
+//! of a TSC are not converted, and the last two are said in [`TraceMeta::missing`].
+//!
+//! Bottom up: `input` (words of a file that may lie), `head` (what both versions say), `version6`, `version7` (where
+//! they say it), `data` (compressed pages as a stream).
+
+mod data;
+mod head;
+mod input;
+mod version6;
+mod version7;
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use input::ReadAt;
+
+use self::data::{Chunks, End};
+use self::head::{Buffer, Data, Head, Packing};
+use self::input::Input;
+use super::event::Event;
+use super::flags::FlagTable;
+use super::folder::RawPages;
+use super::format::Decoder;
+use super::kinds::EventKind;
+use super::meta::TraceMeta;
+use super::source::{EventSource, Loss, Merged, Trace, TraceError};
+
+/// What such a file begins with.
+pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+
+/// How many pages are read at a time.
+const READ_PAGES: usize = 64;
+
+/// A trace.dat.
+pub struct TraceDat {
+    meta: TraceMeta,
+    decoder: Arc<Decoder>,
+    input: Input,
+    buffers: Vec<Buffer>,
+    offset: i64,
+    dropped: u64,
+}
+
+impl TraceDat {
+    /// Opens the file and reads all but the pages.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn open(path: &Path) -> Result<TraceDat, TraceError> {
+        TraceDat::read(Arc::new(File::open(path).map_err(TraceError::file(path))?), path)
+    }
+
+    /// As [`open`](TraceDat::open), from wherever the bytes are; the path is for errors.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn read(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<TraceDat, TraceError> {
+        let input = Input::new(bytes, path)?;
+        let head = read_head(&input)?;
+        let buffers = with_one_clock(&head);
+        let gfp = head.formats.values().find(|format| format.name == EventKind::PageAlloc.name());
+        let gfp = gfp.and_then(|format| FlagTable::from_print_fmt(&format.print));
+        let mut cpus: Vec<u16> =
+            buffers.iter().flat_map(|buffer| buffer.cpus.iter().map(|data| data.cpu)).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let meta = TraceMeta {
+            release: head.release(),
+            clock: buffers.first().map(|buffer| clock(buffer, &head)),
+            cpus,
+            missing: missing(&head, &buffers, &input),
+            gfp: gfp.unwrap_or_default(),
+            formats: head.texts,
+            names: head.names,
+            ..TraceMeta::default()
+        };
+        let decoder = Arc::new(Decoder::new(head.formats.values()));
+        let (offset, dropped) = (head.offset, head.dropped);
+        Ok(TraceDat { meta, decoder, input, buffers, offset, dropped })
+    }
+
+    /// What is known beside the events.
+    #[must_use]
+    pub fn meta(&self) -> &TraceMeta {
+        &self.meta
+    }
+
+    /// The events of all instances and CPUs.
+    ///
+    /// # Errors
+    /// [`TraceError::File`] if no memory is to be had for unpacking.
+    pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
+        let mut sources = Vec::new();
+        let mut cut = 0;
+        for buffer in &self.buffers {
+            for data in buffer.cpus.iter().filter(|data| data.bytes > 0) {
+                cut += u64::from(self.input.ends_before(data));
+                sources.push(self.pages(buffer, data)?);
+            }
+        }
+        let merged = Merged::new(sources);
+        let said = Loss { events: self.dropped, gaps: cut, unreadable: 0 };
+        Ok(Box::new(Corrected { merged, offset: self.offset, said }))
+    }
+
+    /// The events of one CPU.
+    fn pages(&self, buffer: &Buffer, data: &Data) -> Result<impl EventSource + use<>, TraceError> {
+        let span = self.input.span(data.at, data.bytes);
+        let path = self.input.path();
+        let bytes: Box<dyn Read + Send> = match buffer.packing {
+            Packing::Plain => Box::new(span),
+            Packing::Zstd => {
+                let end = if self.input.ends_before(data) { End::Cut } else { End::Wrong };
+                Box::new(Chunks::new(span, end).map_err(TraceError::file(path))?)
+            }
+        };
+        let bytes = BufReader::with_capacity(READ_PAGES * buffer.page_bytes, bytes);
+        let decoder = Arc::clone(&self.decoder);
+        Ok(RawPages::new(bytes, path.to_owned(), data.cpu, decoder, buffer.page_bytes))
+    }
+}
+
+impl TryFrom<TraceDat> for Trace {
+    type Error = TraceError;
+
+    fn try_from(file: TraceDat) -> Result<Trace, TraceError> {
+        Ok(Trace { events: file.events()?, meta: file.meta })
+    }
+}
+
+fn read_head(input: &Input) -> Result<Head, TraceError> {
+    let mut words = input.words(0, "the beginning");
+    let magic = words.take(MAGIC.len() as u64)?;
+    if magic != MAGIC {
+        return Err(TraceError::Unknown(input.path().to_owned()));
+    }
+    let version = words.string()?;
+    let big_endian = words.u8()?;
+    let _long_of_programs = words.u8()?;
+    if big_endian != 0 {
+        return Err(words.unsupported("a file of a big-endian machine"));
+    }
+    let _page_of_memory = words.u32()?;
+    match version.as_str() {
+        "6" => version6::read(input, &mut words),
+        "7" => version7::read(input, &mut words),
+        other => Err(words.unsupported(&format!(
+            "version {} of the format; `trace-cmd convert --file-version 7` makes one that nofrag reads",
+            other.escape_debug()
+        ))),
+    }
+}
+
+/// The clock of an instance. An instance says `local` also when another one was asked for; then the file knows better.
+fn clock(buffer: &Buffer, head: &Head) -> String {
+    let of_file =
+        head.clock.as_deref().filter(|_| buffer.clock.is_empty() || buffer.clock == "local");
+    of_file.unwrap_or(&buffer.clock).to_owned()
+}
+
+/// Those instances with events whose times can be compared with those of the first.
+fn with_one_clock(head: &Head) -> Vec<Buffer> {
+    let has_pages = |buffer: &&Buffer| buffer.cpus.iter().any(|data| data.bytes > 0);
+    let mut buffers = head.buffers.iter().filter(has_pages).peekable();
+    let first = buffers.peek().map(|buffer| clock(buffer, head)).unwrap_or_default();
+    buffers.filter(|buffer| clock(buffer, head) == first).cloned().collect()
+}
+
+/// What the file does not have, or what is not taken from it.
+fn missing(head: &Head, buffers: &[Buffer], input: &Input) -> Vec<String> {
+    let mut missing = Vec::new();
+    for buffer in &head.buffers {
+        let has_pages = buffer.cpus.iter().any(|data| data.bytes > 0);
+        if has_pages && !buffers.iter().any(|taken| taken.name == buffer.name) {
+            missing.push(format!(
+                "the instance {} has another clock ({}) than the first, and was left out",
+                name(buffer),
+                clock(buffer, head)
+            ));
+        }
+    }
+    if buffers.len() > 1 {
+        let names: Vec<_> = buffers.iter().map(name).collect();
+        missing.push(format!(
+            "{} instances were recorded ({}): an event that several of them had switched on is there as often",
+            names.len(),
+            names.join(", ")
+        ));
+    }
+    if let Some(clock) = buffers.first().map(|buffer| clock(buffer, head))
+        && matches!(clock.as_str(), "counter" | "uptime" | "x86-tsc" | "ppc-tb")
+    {
+        missing.push(format!(
+            "the clock {clock} does not count nanoseconds: orders of events hold, durations do not"
+        ));
+    }
+    if head.shifted {
+        let shifted = "the times of this guest were not corrected by those of its host";
+        missing.push(shifted.to_owned());
+    }
+    for data in buffers.iter().flat_map(|buffer| &buffer.cpus) {
+        if input.ends_before(data) {
+            missing.push(format!(
+                "the file has been cut: the pages of CPU {} end before their end",
+                data.cpu
+            ));
+        }
+    }
+    missing
+}
+
+impl Input {
+    /// Whether the file ends before these pages do.
+    fn ends_before(&self, data: &Data) -> bool {
+        data.at.saturating_add(data.bytes) > self.size()
+    }
+}
+
+/// The name of an instance for sentences.
+fn name(buffer: &Buffer) -> String {
+    if buffer.name.is_empty() { "at the top".to_owned() } else { buffer.name.clone() }
+}
+
+/// Events with the file's own offset of times, and what it says was lost.
+struct Corrected<S> {
+    merged: S,
+    offset: i64,
+    said: Loss,
+}
+
+impl<S: EventSource> EventSource for Corrected<S> {
+    fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError> {
+        let before = into.len();
+        let more = self.merged.read(into)?;
+        if self.offset != 0 {
+            for event in &mut into[before..] {
+                event.at = event.at.saturating_add_signed(self.offset);
+            }
+        }
+        Ok(more)
+    }
+
+    /// The pages tell most losses, the kernel's own counters those that came before the first page and those of a full
+    /// buffer; the larger count has the other in it.
+    fn loss(&self) -> Loss {
+        let seen = self.merged.loss();
+        let events = seen.events.max(self.said.events);
+        let unseen = u64::from(events > 0 && seen.gaps == 0);
+        Loss { events, gaps: seen.gaps + self.said.gaps + unseen, unreadable: seen.unreadable }
+    }
+}
