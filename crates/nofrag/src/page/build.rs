@@ -50,8 +50,15 @@ impl<E: EventSink> PageAllocator<E> {
     /// # Errors
     /// [`PageConfigError`].
     pub fn with_events(config: &PageConfig, events: E) -> Result<Self, PageConfigError> {
+        let mut pages = PageAllocator::laid_out(config, events)?;
+        pages.fill(&config.map);
+        Ok(pages)
+    }
+
+    /// An allocator of whose memory nothing is in use, and nothing free.
+    pub(super) fn laid_out(config: &PageConfig, events: E) -> Result<Self, PageConfigError> {
         check_scale(config.watermark_scale_factor)?;
-        let mut pages = PageAllocator::laid_out(config, events)
+        let mut pages = PageAllocator::without_settings(config, events)
             .map_err(|_: TryReserveError| PageConfigError::OutOfMetadata)?;
         pages.recompute_reserves();
         pages.recompute_marks();
@@ -60,7 +67,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Everything but what the settings decide.
-    fn laid_out(config: &PageConfig, events: E) -> Result<Self, TryReserveError> {
+    fn without_settings(config: &PageConfig, events: E) -> Result<Self, TryReserveError> {
         let map = &config.map;
         let mut frames = Frames::new(map)?;
         let zones = zones(config, &mut frames)?;
@@ -94,6 +101,16 @@ impl<E: EventSink> PageAllocator<E> {
             counters: PageCounters::default(),
             events,
         })
+    }
+
+    /// Puts all memory on the lists.
+    fn fill(&mut self, map: &MemoryMap) {
+        let zones = map.nodes().iter().flat_map(|node| &node.zones);
+        for (zone, map) in self.zones.iter_mut().zip(zones) {
+            for range in map.managed() {
+                fill(zone, &mut self.frames, range);
+            }
+        }
     }
 
     /// Keeps so much free from now on (`min_free_kbytes`). The marks are computed anew.
@@ -212,7 +229,7 @@ fn check_scale(factor: u32) -> Result<(), PageConfigError> {
     }
 }
 
-/// All zones, by node and then lowest first, with their memory on their lists.
+/// All zones, by node and then lowest first, with nothing on their lists.
 fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReserveError> {
     let map = &config.map;
     let mut zones = Vec::new();
@@ -232,11 +249,6 @@ fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReser
     for id in 0..zones.len() {
         zones[id].spreads = can_spread(&zones[id], &zones, map.nodes().len());
         frames.set_zone(zones[id].start, zones[id].end, id as u16);
-    }
-    for (zone, map) in zones.iter_mut().zip(map.nodes().iter().flat_map(|node| &node.zones)) {
-        for range in map.managed() {
-            fill(zone, frames, range);
-        }
     }
     Ok(zones)
 }
@@ -295,7 +307,7 @@ fn fill(zone: &mut Zone, frames: &mut Frames, range: PfnRange) {
 }
 
 /// The largest block that may begin at `frame` and ends at `end` or before.
-fn largest_order(frame: FrameIndex, end: FrameIndex) -> Order {
+pub(super) fn largest_order(frame: FrameIndex, end: FrameIndex) -> Order {
     let aligned = frame.trailing_zeros();
     let fits = (end - frame).ilog2();
     let order = aligned.min(fits).min(u32::from(Order::MAX.get()));

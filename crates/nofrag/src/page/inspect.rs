@@ -1,5 +1,7 @@
 //! What can be seen of the memory from outside: `/proc/buddyinfo`, `/proc/pagetypeinfo`, and more.
 
+use alloc::vec::Vec;
+
 use super::allocator::PageAllocator;
 use super::frames::{FrameIndex, Kind};
 use super::map::PfnRange;
@@ -24,6 +26,18 @@ pub struct PageblockInfo {
     /// The order of the largest free block in the whole pageblock; at most [`Order::PAGEBLOCK`], also where it belongs
     /// to a larger one.
     pub largest_free: Option<Order>,
+}
+
+/// How many pageblocks hold what. Those that lie in several zones, or partly in none, count once; those without memory
+/// do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageblockCounts {
+    /// All of it is free, that on per-CPU lists included.
+    pub free: u64,
+    /// All that is in use could be moved away.
+    pub movable: u64,
+    /// Something stays where it is: memory in use, what was taken before the allocator came up, or a hole.
+    pub pinned: u64,
 }
 
 /// What becomes of a frame.
@@ -121,6 +135,43 @@ impl<E: EventSink> PageAllocator<E> {
         PageCount(lists.iter().map(|lists| u64::from(lists.pages())).sum())
     }
 
+    /// Pageblocks by what is in them; `None` without memory to count in. O(pageblocks, blocks on per-CPU lists).
+    #[must_use]
+    pub fn pageblock_counts(&self) -> Option<PageblockCounts> {
+        let whole = Order::PAGEBLOCK.pages();
+        let block_of = |frame: FrameIndex| (frame >> Order::PAGEBLOCK.get()) as usize;
+        let mut on_lists = self.on_per_cpu_lists()?;
+        let mut counts = PageblockCounts::default();
+        for zone in &self.zones {
+            for at in (zone.start & !(whole as u32 - 1)..zone.end).step_by(whole as usize) {
+                let Some(listed) = on_lists[block_of(at)].take() else { continue };
+                let of = self.frames.block(at);
+                let count = match u64::from(of.free) + u64::from(listed) {
+                    free if free == whole => &mut counts.free,
+                    free if free + u64::from(of.movable) == whole => &mut counts.movable,
+                    _ => &mut counts.pinned,
+                };
+                *count += 1;
+            }
+        }
+        Some(counts)
+    }
+
+    /// Pages on per-CPU lists by pageblock.
+    fn on_per_cpu_lists(&self) -> Option<Vec<Option<u16>>> {
+        let mut pages = Vec::new();
+        let blocks = self.frames.len() >> Order::PAGEBLOCK.get();
+        pages.try_reserve_exact(blocks).ok()?;
+        pages.resize(blocks, Some(0));
+        for lists in self.zones.iter().flat_map(|zone| &zone.per_cpu) {
+            lists.each(&self.frames, |frame, order| {
+                let count = &mut pages[(frame >> Order::PAGEBLOCK.get()) as usize];
+                *count = count.map(|count: u16| count + order.pages() as u16);
+            });
+        }
+        Some(pages)
+    }
+
     /// Free pages that lie on a list of another type than their pageblock's: the mismatches that strict lists rule out.
     /// O(frames).
     #[must_use]
@@ -133,5 +184,30 @@ impl<E: EventSink> PageAllocator<E> {
             if mismatched { tag.order().pages() } else { 0 }
         });
         PageCount(pages.sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FragmentationPolicy;
+    use super::super::testing::{cpu, full_zone, take, zone};
+    use super::*;
+
+    #[test]
+    fn pageblocks_are_free_movable_or_pinned() {
+        let counts = |pages: &PageAllocator| {
+            let counts = pages.pageblock_counts().expect("there is memory");
+            (counts.free, counts.movable, counts.pinned)
+        };
+        let mut pages = zone(4, FragmentationPolicy::LINUX_7_2);
+        assert_eq!(counts(&pages), (4, 0, 0));
+        let page = take(&mut pages, 0, Migratetype::Movable).expect("there is room");
+        assert_eq!(counts(&pages), (3, 0, 1), "the refill's other pages are free");
+        pages.set_movable(page, true).expect("it is in use");
+        assert_eq!(counts(&pages), (3, 1, 0));
+        pages.free(cpu(), page).expect("it is in use");
+        assert!(pages.per_cpu_pages(ZoneId(0)).0 > 0);
+        assert_eq!(counts(&pages), (4, 0, 0), "what CPUs keep is free");
+        assert_eq!(counts(&full_zone(3, FragmentationPolicy::LINUX_6_1)), (0, 0, 3));
     }
 }

@@ -13,9 +13,10 @@
 //! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
 //! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
 //! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
-//! zonelist), `allocator` (the face), `build` (how it is made), `exact` (one particular block), `inspect` and `audit`
-//! (what can be seen of it, and what is always true), `slow_path` and `attempt` (what else a request may try),
-//! `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`, `compaction`, `kcompactd`.
+//! zonelist), `allocator` (the face), `build` and `contents` (how it is made), `exact` (one particular block),
+//! `inspect` and `audit` (what can be seen of it, and what is always true), `slow_path` and `attempt` (what else a
+//! request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`,
+//! `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
@@ -23,6 +24,7 @@ mod audit;
 mod boost;
 mod build;
 mod compaction;
+mod contents;
 mod event;
 mod exact;
 mod failure;
@@ -57,11 +59,12 @@ pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigErr
 pub use attempt::{Attempt, Next, Outcome};
 pub use boost::KernelRole;
 pub use compaction::{Compaction, CompactionResult, CompactionStep, Landed};
+pub use contents::{Contents, ContentsError};
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
 pub use index::FragmentationIndices;
-pub use inspect::{FrameState, PageblockInfo};
+pub use inspect::{FrameState, PageblockCounts, PageblockInfo};
 pub use kcompactd::Kcompactd;
 pub use kswapd::{Kswapd, KswapdInfo, PageBudget, PageProgress};
 pub use map::{

@@ -15,7 +15,7 @@ use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
 use super::allocator::PageAllocator;
-use super::frames::{FrameIndex, Frames, Kind, Tag};
+use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use super::free_lists::List;
 use super::migratetype::Migratetype;
 use super::policy::{PerCpuRules, Relist};
@@ -117,6 +117,18 @@ impl PerCpuPages {
     /// One list.
     pub(super) fn list(&self, slot: Slot) -> &List {
         &self.lists[slot.index()]
+    }
+
+    /// Calls `act` for each block on the lists. O(blocks).
+    pub(super) fn each(&self, frames: &Frames, mut act: impl FnMut(FrameIndex, Order)) {
+        for list in &self.lists {
+            let mut next = list.first();
+            while let Some(frame) = next {
+                act(frame, frames.tag(frame).order());
+                let [_, behind] = frames.links(frame);
+                next = (behind != NONE).then_some(behind);
+            }
+        }
     }
 
     fn put(&mut self, frames: &mut Frames, slot: Slot, frame: FrameIndex, end: Relist) {

@@ -57,6 +57,19 @@ impl Zone {
     ) {
         let start = frame & !(BLOCK as FrameIndex - 1);
         let from = core::mem::replace(&mut frames.block_mut(start).migratetype, to);
+        self.count_reserve(from, to);
+        self.cut_out(frames, start);
+        if self.is_free_at(frames, start, Order::PAGEBLOCK) {
+            // The buddy may be of a type that it can merge with now.
+            self.lists.remove(frames, start);
+            self.free_block(frames, start, Order::PAGEBLOCK);
+        } else {
+            self.move_all(frames, start, to, end);
+        }
+    }
+
+    /// Takes note that a pageblock changes its type.
+    pub(super) fn count_reserve(&mut self, from: Migratetype, to: Migratetype) {
         match from {
             Migratetype::HighAtomic => self.reserved_high_atomic -= BLOCK,
             Migratetype::Cma => self.cma_blocks -= 1,
@@ -66,14 +79,6 @@ impl Zone {
             Migratetype::HighAtomic => self.reserved_high_atomic += BLOCK,
             Migratetype::Cma => self.cma_blocks += 1,
             _ => {}
-        }
-        self.cut_out(frames, start);
-        if self.is_free_at(frames, start, Order::PAGEBLOCK) {
-            // The buddy may be of a type that it can merge with now.
-            self.lists.remove(frames, start);
-            self.free_block(frames, start, Order::PAGEBLOCK);
-        } else {
-            self.move_all(frames, start, to, end);
         }
     }
 

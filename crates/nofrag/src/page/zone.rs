@@ -128,7 +128,7 @@ impl Zone {
 
     /// Whether a block of pageblocks may merge with its free buddy at `other`. Where types differ, strict lists give
     /// the buddy the freed block's type.
-    fn join_types(
+    pub(super) fn join_types(
         &mut self,
         frames: &mut Frames,
         other: FrameIndex,
