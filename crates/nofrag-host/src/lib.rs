@@ -11,6 +11,7 @@
 //!   the engine and asks it what would still succeed; [`picture`] draws them.
 //! * [`vmalloc`] puts it together as a [`vmalloc::Report`], with [`finding`]s.
 //! * [`trace`] reads what a kernel traced, [`snapshot`] what stood in its files at one moment.
+//! * [`recording`] is nofrag's own file of what was traced.
 //! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod layout;
 pub mod picture;
 pub mod proc_maps;
 pub mod process;
+pub mod recording;
 pub mod region;
 pub mod snapshot;
 pub mod source;

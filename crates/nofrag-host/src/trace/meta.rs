@@ -7,6 +7,7 @@ use crate::snapshot::Files;
 
 /// What is known of a trace beside its events. Everything may be missing: pasted text has nothing of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TraceMeta {
     /// The kernel's release, such as `6.1.0-53-cloud-amd64`.
     pub release: Option<String>,

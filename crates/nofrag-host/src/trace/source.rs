@@ -12,12 +12,13 @@ use super::folder::Folder;
 use super::format::FormatError;
 use super::meta::TraceMeta;
 use super::trace_dat::{self, TraceDat};
+use crate::recording::Recording;
 
 /// How many events a source adds at a time, but for the rest of a page or chunk in which it gets there.
 pub const BATCH: usize = 4096;
 
 /// What was lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Loss {
     /// Events that are known to be lost.
     pub events: u64,
@@ -94,6 +95,19 @@ pub enum TraceError {
         /// What it does not read, and what to do instead.
         what: String,
     },
+    /// A later nofrag wrote it.
+    #[error(
+        "{path}: this recording has version {found} of the format, and this nofrag reads versions up to {known}: read \
+         it with a newer nofrag"
+    )]
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// Its major version.
+        found: u16,
+        /// The latest that is known.
+        known: u16,
+    },
     /// What it holds contradicts itself.
     #[error("{path}: {what}")]
     Corrupt {
@@ -128,6 +142,10 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
     file.take(START).read_to_end(&mut start).map_err(TraceError::file(path))?;
     if start.starts_with(trace_dat::MAGIC) {
         return TraceDat::open(path)?.try_into();
+    }
+    if Recording::is_one(&start) {
+        let recording = Recording::open(path)?;
+        return Ok(Trace { meta: recording.meta().clone(), events: recording.events()? });
     }
     Err(TraceError::Unknown(path.to_owned()))
 }

@@ -6,6 +6,7 @@ mod parser;
 mod proc_maps;
 mod process;
 mod raw_pages;
+mod recording;
 mod regressions;
 mod survey;
 mod trace_dat;

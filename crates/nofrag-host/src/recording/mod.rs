@@ -1,0 +1,76 @@
+//! nofrag's own files of recorded events, `.nofrag`.
+//!
+//! A recording is a head and then chunks, each with a head and a checksum of its own. A chunk of events holds what one
+//! CPU traced in one stretch of time, as columns. Chunks are added while events happen, so a recording that is cut off
+//! opens up to its last whole chunk; an index at the end spares a reader the way through all heads, and nothing else
+//! depends on it. `docs/format.md` has every byte.
+//!
+//! Bottom up: `layout` (the fixed parts), `column` (many values, few bytes), `events` (events as columns), `parts`
+//! (the other chunks), `writer`, `reader`.
+
+mod column;
+mod events;
+mod layout;
+mod parts;
+mod reader;
+mod writer;
+
+use std::path::Path;
+
+use thiserror::Error;
+
+pub use layout::{MAGIC, MAJOR, MINOR};
+pub use parts::{CpuStats, Ending};
+pub use reader::{Recording, Sizes};
+pub use writer::{
+    CpuStream, Existing, Pace, RecordingError, RecordingWriter, WriterOptions, Written,
+};
+
+use crate::trace::{Event, Trace, TraceError};
+
+/// Why a trace could not be converted.
+#[derive(Debug, Error)]
+pub enum ConvertError {
+    /// It could not be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// It could not be written.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+}
+
+/// Writes a trace as a recording; `progress` is told how many events are done. Memory: a chunk of each CPU.
+///
+/// # Errors
+/// [`ConvertError`]; what was written so far stays, and is not called complete.
+pub fn convert(
+    mut trace: Trace,
+    path: &Path,
+    existing: Existing,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Written, ConvertError> {
+    let options = WriterOptions { existing, pace: Pace::Copy };
+    let writer = RecordingWriter::create(path, &trace.meta, options)?;
+    let mut streams: Vec<Option<CpuStream>> = Vec::new();
+    let mut batch: Vec<Event> = Vec::new();
+    let mut done = 0;
+    while trace.events.read(&mut batch)? {
+        for event in &batch {
+            let cpu = usize::from(event.cpu);
+            if streams.len() <= cpu {
+                streams.resize_with(cpu + 1, || None);
+            }
+            match &mut streams[cpu] {
+                Some(stream) => stream.push(event)?,
+                none => none.insert(writer.stream(event.cpu)?).push(event)?,
+            }
+        }
+        done += batch.len() as u64;
+        progress(done);
+        batch.clear();
+    }
+    for stream in streams.into_iter().flatten() {
+        stream.end()?;
+    }
+    Ok(writer.finish(&Ending { loss: trace.events.loss(), cpus: Vec::new() })?)
+}

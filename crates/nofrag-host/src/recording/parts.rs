@@ -1,0 +1,179 @@
+//! The bodies of the chunks without events: what is known of the trace, snapshots, the end, the index.
+
+use std::io::{self, Read};
+
+use serde::{Deserialize, Serialize};
+
+use super::layout::{ChunkHead, HEAD_CONTENT, u32_at, u64_at};
+use crate::snapshot::Files;
+use crate::trace::{EventKind, KINDS, Loss, Moment, TakenSnapshot, TraceMeta};
+
+/// The level of compression of snapshots: they are written once.
+const LEVEL: i32 = 9;
+/// No snapshot unpacks to more bytes: flags and counts of 2 TiB of memory have eight.
+const LARGEST_SNAPSHOT: u64 = 9 << 30;
+
+/// What the kernel says of its buffer of one CPU when the recording ends: the lines of `per_cpu/cpuN/stats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuStats {
+    /// The CPU.
+    pub cpu: u16,
+    /// Events that are still in the buffer.
+    pub entries: u64,
+    /// Events that were overwritten before they were read.
+    pub overrun: u64,
+    /// Events lost because the buffer was busy.
+    pub commit_overrun: u64,
+    /// Events that found no room.
+    pub dropped: u64,
+    /// Events that were read.
+    pub read: u64,
+}
+
+impl CpuStats {
+    /// How many events the kernel lost.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.overrun.saturating_add(self.commit_overrun).saturating_add(self.dropped)
+    }
+}
+
+/// What is known when a recording ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ending {
+    /// What was lost on the way, as the source of the events says.
+    pub loss: Loss,
+    /// What the kernel says of each CPU's buffer; empty where there was none.
+    pub cpus: Vec<CpuStats>,
+}
+
+/// A kind as the file describes it, for readers without this program.
+#[derive(Serialize)]
+struct Described {
+    number: u8,
+    group: &'static str,
+    name: &'static str,
+    fields: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct MetaOut<'a> {
+    kinds: Vec<Described>,
+    trace: &'a TraceMeta,
+}
+
+#[derive(Deserialize)]
+struct MetaIn {
+    trace: TraceMeta,
+}
+
+/// What is known of a trace, without its snapshots, which have chunks of their own.
+pub(super) fn pack_meta(meta: &TraceMeta) -> io::Result<Vec<u8>> {
+    let meta = TraceMeta { snapshots: Vec::new(), ..meta.clone() };
+    let kinds = KINDS.iter().map(|row| Described {
+        number: row.kind as u8,
+        group: row.group,
+        name: row.name,
+        fields: row.fields.iter().map(|field| field.name).collect(),
+    });
+    Ok(serde_json::to_vec(&MetaOut { kinds: kinds.collect(), trace: &meta })?)
+}
+
+pub(super) fn unpack_meta(body: &[u8]) -> Option<TraceMeta> {
+    let meta: MetaIn = serde_json::from_slice(body).ok()?;
+    Some(TraceMeta { snapshots: Vec::new(), ..meta.trace })
+}
+
+pub(super) fn pack_ending(ending: &Ending) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(ending)?)
+}
+
+pub(super) fn unpack_ending(body: &[u8]) -> Option<Ending> {
+    serde_json::from_slice(body).ok()
+}
+
+/// What stands before the packed files of a snapshot.
+#[derive(Serialize, Deserialize)]
+struct SnapshotHead {
+    moment: Moment,
+    files: Vec<FileHead>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileHead {
+    name: String,
+    /// Bytes of the file, and of what is packed.
+    bytes: u64,
+    packed: u64,
+}
+
+pub(super) fn pack_snapshot(taken: &TakenSnapshot) -> io::Result<Vec<u8>> {
+    let mut files = Vec::new();
+    let mut packed = Vec::new();
+    for (name, bytes) in taken.files.iter() {
+        let frame = zstd::bulk::compress(bytes, LEVEL)?;
+        let (bytes, length) = (bytes.len() as u64, frame.len() as u64);
+        files.push(FileHead { name: name.to_owned(), bytes, packed: length });
+        packed.extend_from_slice(&frame);
+    }
+    let head = serde_json::to_vec(&SnapshotHead { moment: taken.moment, files })?;
+    let length =
+        u32::try_from(head.len()).map_err(|_| io::Error::other("a snapshot of too many files"))?;
+    let mut body = length.to_le_bytes().to_vec();
+    body.extend_from_slice(&head);
+    body.extend_from_slice(&packed);
+    Ok(body)
+}
+
+/// The snapshot in a body. Memory grows with what is unpacked, never with what a length says.
+pub(super) fn unpack_snapshot(body: &[u8]) -> Option<TakenSnapshot> {
+    let (length, rest) = body.split_at_checked(4)?;
+    let (head, mut rest) = rest.split_at_checked(u32_at(length, 0) as usize)?;
+    let head: SnapshotHead = serde_json::from_slice(head).ok()?;
+    let mut left = LARGEST_SNAPSHOT;
+    let mut files = Files::default();
+    for file in head.files {
+        left = left.checked_sub(file.bytes)?;
+        let (packed, after) = rest.split_at_checked(usize::try_from(file.packed).ok()?)?;
+        rest = after;
+        let mut bytes = Vec::new();
+        zstd::Decoder::new(packed).ok()?.take(file.bytes + 1).read_to_end(&mut bytes).ok()?;
+        if bytes.len() as u64 != file.bytes {
+            return None;
+        }
+        files.insert(file.name, bytes);
+    }
+    rest.is_empty().then_some(TakenSnapshot { moment: head.moment, files })
+}
+
+/// Where a chunk begins, and its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) offset: u64,
+    pub(super) head: ChunkHead,
+}
+
+/// An offset and what a head says, without the magic and the checksum: what is found by its magic is no index.
+const ENTRY: usize = 8 + HEAD_CONTENT;
+
+pub(super) fn pack_index(entries: &[Entry]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(ENTRY * entries.len());
+    for entry in entries {
+        body.extend_from_slice(&entry.offset.to_le_bytes());
+        body.extend_from_slice(&entry.head.content());
+    }
+    body
+}
+
+pub(super) fn unpack_index(body: &[u8]) -> Option<Vec<Entry>> {
+    let (entries, rest) = body.as_chunks::<ENTRY>();
+    let entry = |entry: &[u8; ENTRY]| {
+        let content = entry[8..].try_into().expect("the rest of the entry");
+        Entry { offset: u64_at(entry, 0), head: ChunkHead::from_content(content) }
+    };
+    rest.is_empty().then(|| entries.iter().map(entry).collect())
+}
+
+/// The number of a kind is part of the format.
+const _: () = assert!(EventKind::COUNT <= 255, "a column's owner is a byte");

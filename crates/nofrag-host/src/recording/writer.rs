@@ -1,0 +1,345 @@
+//! Writes a recording, while it is made or from another trace.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+
+use super::column::Packer;
+use super::events::Rows;
+use super::layout::{CHUNK_HEAD, ChunkHead, ChunkType, FILE_HEAD, file_head, footer};
+use super::parts::{Ending, Entry, pack_ending, pack_index, pack_meta, pack_snapshot};
+use crate::trace::{Event, TakenSnapshot, TraceMeta};
+
+/// Events of a CPU that make a chunk. Larger ones save little and lose more when a recording is cut off.
+const CHUNK_EVENTS: usize = 1 << 16;
+/// The time that a chunk of a live recording spans at most, on a clock of nanoseconds.
+const LIVE_SPAN: u64 = 1_000_000_000;
+
+/// What to do with a file that has the name of the recording already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// Refuse to touch it.
+    #[default]
+    Keep,
+    /// Write over it.
+    Replace,
+}
+
+/// How soon events go to the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Within a second of the recording's time: little is missing when the recorder is killed.
+    #[default]
+    Live,
+    /// When a chunk is full: the events are elsewhere already, and chunks as large as can be are the smallest.
+    Copy,
+}
+
+/// How a recording is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// What to do with a file of that name.
+    pub existing: Existing,
+    /// How soon events go to it.
+    pub pace: Pace,
+}
+
+/// Why a recording cannot be written.
+#[derive(Debug, Error)]
+pub enum RecordingError {
+    /// There is a file of that name.
+    #[error("{0} exists already: name another file, or ask for it to be replaced")]
+    Exists(PathBuf),
+    /// There is no room left.
+    #[error(
+        "{path}: no room is left after {bytes} bytes ({cause}); what was written so far can be opened, the rest is lost"
+    )]
+    Full {
+        /// Which file.
+        path: PathBuf,
+        /// How long it is.
+        bytes: u64,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// It could not be written for another reason.
+    #[error("{path}: {cause}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// It is finished, or an earlier error ended it.
+    #[error("{0}: the recording has ended, and takes no more")]
+    Ended(PathBuf),
+}
+
+/// What a recording became.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Events in it.
+    pub events: u64,
+}
+
+/// A recording that is being written. It is always a whole one: a chunk is added at once, and what was added before
+/// can be opened whatever happens to this process.
+///
+/// Nothing is synchronised to the disk before [`finish`](Self::finish), so that writing disturbs what is recorded as
+/// little as can be: a killed process loses at most the events of a second, a machine without power also what its
+/// kernel had not written back.
+#[derive(Clone)]
+pub struct RecordingWriter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    pace: Pace,
+    state: Mutex<State>,
+}
+
+/// 1. `offset` is behind the last whole chunk, and the file is no longer unless a chunk is being written.
+/// 2. `entries` lists all chunks in the order of their offsets.
+/// 3. Nothing is written once `ended`.
+struct State {
+    file: File,
+    offset: u64,
+    entries: Vec<Entry>,
+    events: u64,
+    ended: bool,
+}
+
+impl RecordingWriter {
+    /// Begins a recording: writes what is known of it, with the snapshots that were taken already.
+    ///
+    /// # Errors
+    /// [`RecordingError`]; with [`Exists`](RecordingError::Exists) nothing has changed.
+    pub fn create(
+        path: &Path,
+        meta: &TraceMeta,
+        options: WriterOptions,
+    ) -> Result<RecordingWriter, RecordingError> {
+        let mut open = OpenOptions::new();
+        open.write(true);
+        match options.existing {
+            Existing::Keep => open.create_new(true),
+            Existing::Replace => open.create(true).truncate(true),
+        };
+        let file = open.open(path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::AlreadyExists => RecordingError::Exists(path.to_owned()),
+            _ => RecordingError::File { path: path.to_owned(), cause },
+        })?;
+        let begun = file.write_all_at(&file_head(), 0);
+        let state =
+            State { file, offset: FILE_HEAD as u64, entries: Vec::new(), events: 0, ended: false };
+        let shared = Shared { path: path.to_owned(), pace: options.pace, state: Mutex::new(state) };
+        let writer = RecordingWriter { shared: Arc::new(shared) };
+        begun.map_err(|cause| writer.shared.error(0, cause))?;
+        writer.meta(meta)?;
+        for taken in &meta.snapshots {
+            writer.snapshot(taken)?;
+        }
+        Ok(writer)
+    }
+
+    /// The events of one CPU, which come in the order in which it traced them. Streams of different CPUs may be filled
+    /// by different threads; a CPU has one stream.
+    ///
+    /// # Errors
+    /// [`RecordingError::File`] without memory for compression.
+    pub fn stream(&self, cpu: u16) -> Result<CpuStream, RecordingError> {
+        let packer = Packer::new().map_err(|cause| self.shared.error(0, cause))?;
+        let shared = Arc::clone(&self.shared);
+        let (rows, body) = (Rows::new(), Vec::new());
+        Ok(CpuStream { shared, cpu, rows, packer, body, until: 0, written: 0 })
+    }
+
+    /// Says anew what is known beside the events, in place of what was said before; its snapshots are not written.
+    ///
+    /// # Errors
+    /// [`RecordingError`].
+    pub fn meta(&self, meta: &TraceMeta) -> Result<(), RecordingError> {
+        let body = pack_meta(meta).map_err(|cause| self.shared.error(0, cause))?;
+        self.shared.add(ChunkType::Meta, &body)
+    }
+
+    /// Adds a snapshot.
+    ///
+    /// # Errors
+    /// [`RecordingError`].
+    pub fn snapshot(&self, taken: &TakenSnapshot) -> Result<(), RecordingError> {
+        let body = pack_snapshot(taken).map_err(|cause| self.shared.error(0, cause))?;
+        self.shared.add(ChunkType::Snapshot, &body)
+    }
+
+    /// How far the file is. Events that wait in a stream are not counted.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        let state = self.shared.state();
+        Written { bytes: state.offset, events: state.events }
+    }
+
+    /// Ends the recording: says what was lost, adds the index, and waits for the disk. All streams are to be
+    /// [ended](CpuStream::end) before.
+    ///
+    /// # Errors
+    /// [`RecordingError`]; a recording that an earlier error ended is not called complete, and stays as it is.
+    pub fn finish(self, ending: &Ending) -> Result<Written, RecordingError> {
+        let shared = &self.shared;
+        let body = pack_ending(ending).map_err(|cause| shared.error(0, cause))?;
+        shared.add(ChunkType::End, &body)?;
+        let (index, at) = {
+            let state = shared.state();
+            (pack_index(&state.entries), state.offset)
+        };
+        shared.add(ChunkType::Index, &index)?;
+        let mut state = shared.state();
+        state.ended = true;
+        let offset = state.offset;
+        let tail = footer(at);
+        let ended = state.file.write_all_at(&tail, offset).and_then(|()| state.file.sync_all());
+        ended.map_err(|cause| shared.error(offset, cause))?;
+        state.offset += tail.len() as u64;
+        Ok(Written { bytes: state.offset, events: state.events })
+    }
+}
+
+impl Shared {
+    /// A thread that panicked left the state whole: its laws hold between any two statements that can panic.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, bytes: u64, cause: io::Error) -> RecordingError {
+        let path = self.path.clone();
+        match cause.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => RecordingError::Full { path, bytes, cause },
+            _ => RecordingError::File { path, cause },
+        }
+    }
+
+    /// Adds a chunk without events.
+    fn add(&self, kind: ChunkType, body: &[u8]) -> Result<(), RecordingError> {
+        let (length, body_crc) = (body.len() as u64, crc32fast::hash(body));
+        self.write(ChunkHead { kind, cpu: 0, count: 0, length, first: 0, until: 0, body_crc }, body)
+    }
+
+    /// Adds a chunk. If that fails the file ends before it, and the recording has ended.
+    fn write(&self, head: ChunkHead, body: &[u8]) -> Result<(), RecordingError> {
+        let mut state = self.state();
+        if state.ended {
+            return Err(RecordingError::Ended(self.path.clone()));
+        }
+        let offset = state.offset;
+        let behind = offset + CHUNK_HEAD as u64;
+        // The head comes last: a chunk without one is none.
+        let written = state.file.write_all_at(body, behind);
+        if let Err(cause) = written.and_then(|()| state.file.write_all_at(&head.to_bytes(), offset))
+        {
+            state.ended = true;
+            // Whether this succeeds or not, a reader stops before the chunk.
+            let _ = state.file.set_len(offset);
+            return Err(self.error(offset, cause));
+        }
+        state.offset = behind + head.length;
+        state.entries.push(Entry { offset, head });
+        state.events += u64::from(head.count);
+        Ok(())
+    }
+}
+
+/// The events of one CPU on their way to the file.
+pub struct CpuStream {
+    shared: Arc<Shared>,
+    cpu: u16,
+    rows: Rows,
+    packer: Packer,
+    body: Vec<u8>,
+    /// Up to when all events are known.
+    until: u64,
+    /// Up to when the file has them.
+    written: u64,
+}
+
+impl CpuStream {
+    /// Adds the next event. Only whole chunks are written, so most calls touch no file.
+    ///
+    /// # Errors
+    /// [`RecordingError`]; the events since the last chunk are lost then, and the recording has ended.
+    pub fn push(&mut self, event: &Event) -> Result<(), RecordingError> {
+        debug_assert_eq!(event.cpu, self.cpu, "the stream is that of another CPU");
+        let full = match (self.shared.pace, self.rows.first()) {
+            (_, None) => false,
+            (Pace::Copy, _) => self.rows.len() >= CHUNK_EVENTS,
+            (Pace::Live, Some(first)) => {
+                self.rows.len() >= CHUNK_EVENTS || event.at.saturating_sub(first) >= LIVE_SPAN
+            }
+        };
+        if full {
+            self.flush()?;
+        }
+        self.until = self.until.max(event.at);
+        self.rows.push(event);
+        Ok(())
+    }
+
+    /// Says that no event before `time` is still to come, and writes what waits: for a CPU on which little happens.
+    /// Call it about once a second; each call writes a chunk.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn complete_until(&mut self, time: u64) -> Result<(), RecordingError> {
+        self.until = self.until.max(time);
+        self.flush()
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn flush(&mut self) -> Result<(), RecordingError> {
+        if self.rows.len() == 0 && self.until <= self.written {
+            return Ok(());
+        }
+        self.body.clear();
+        let packed = self.rows.pack(&mut self.packer, &mut self.body);
+        let head = ChunkHead {
+            kind: ChunkType::Events,
+            cpu: self.cpu,
+            count: self.rows.len() as u32,
+            length: self.body.len() as u64,
+            first: self.rows.first().unwrap_or(self.until),
+            until: self.until,
+            body_crc: crc32fast::hash(&self.body),
+        };
+        self.rows.clear();
+        packed.map_err(|cause| self.shared.error(0, cause))?;
+        self.shared.write(head, &self.body)?;
+        self.written = self.until;
+        Ok(())
+    }
+
+    /// Writes what waits, and ends the stream.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn end(mut self) -> Result<(), RecordingError> {
+        self.flush()
+    }
+}
+
+impl Drop for CpuStream {
+    /// A thread that ends by a panic leaves what it had.
+    fn drop(&mut self) {
+        let _ = self.flush();
+    }
+}

@@ -1,0 +1,373 @@
+//! nofrag's own files: what goes in comes out, and damage is seen.
+
+use std::path::{Path, PathBuf};
+
+use nofrag_host::recording::{
+    self, CpuStats, Ending, Existing, Pace, Recording, RecordingError, RecordingWriter,
+    WriterOptions,
+};
+use nofrag_host::snapshot::Files;
+use nofrag_host::trace::{
+    Event, EventKind, EventSource, Loss, MAX_FIELDS, Moment, TakenSnapshot, TraceError, TraceMeta,
+    open,
+};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+/// The shared recording as tracefs gave it; `None` with a printed reason where it is missing.
+fn shared() -> Option<PathBuf> {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/linux-6.1-guest-768m");
+    if path.is_dir() {
+        return Some(path);
+    }
+    println!("skipped: {} is missing", path.display());
+    None
+}
+
+fn drain(source: &mut dyn EventSource) -> Vec<Event> {
+    let mut events = Vec::new();
+    while source.read(&mut events).unwrap() {}
+    events
+}
+
+/// The recording that comes with nofrag.
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recordings/linux-6.1-guest-768m.nofrag")
+}
+
+/// The events of a recording in memory, with what is known of their loss.
+fn read_bytes(bytes: &[u8]) -> Result<(Recording, Vec<Event>, Loss), TraceError> {
+    let recording = Recording::from_bytes(bytes.to_vec(), Path::new("test"))?;
+    let mut source = recording.events()?;
+    let events = drain(&mut *source);
+    let loss = source.loss();
+    Ok((recording, events, loss))
+}
+
+fn event(at: u64, cpu: u16, kind: EventKind, values: &[u64]) -> Event {
+    let mut all = [0; MAX_FIELDS];
+    all[..values.len()].copy_from_slice(values);
+    Event { at, pid: 7, cpu, kind, values: all }
+}
+
+/// A recording of two CPUs in some chunks each, with a snapshot and an end.
+fn small(folder: &TempDir) -> (Vec<u8>, Vec<Event>) {
+    let path = folder.path().join("small.nofrag");
+    let mut files = Files::default();
+    files.insert("version", b"Linux version 6.1.0-test".to_vec());
+    let meta = TraceMeta {
+        release: Some("6.1.0-test".to_owned()),
+        cpus: vec![0, 3],
+        snapshots: vec![TakenSnapshot { moment: Moment::During { begin: 5, end: 9 }, files }],
+        ..TraceMeta::default()
+    };
+    let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
+    let mut events = Vec::new();
+    let mut streams = [0, 3].map(|cpu| writer.stream(cpu).unwrap());
+    for round in 0..6 {
+        for stream in 0..2 {
+            let cpu = [0, 3][stream];
+            for i in 0..5 {
+                let at = 100 * round + 10 * i;
+                let pfn = 4096 + 17 * i * round;
+                for event in [
+                    event(at, cpu, EventKind::PageAlloc, &[pfn, i % 3, 0xcc0, 1]),
+                    event(at, cpu, EventKind::PageFree, &[pfn, i % 3]),
+                ] {
+                    streams[stream].push(&event).unwrap();
+                    events.push(event);
+                }
+            }
+        }
+        if round % 2 == 1 {
+            streams.iter_mut().for_each(|stream| stream.flush().unwrap());
+        }
+    }
+    streams.into_iter().for_each(|stream| stream.end().unwrap());
+    writer.finish(&Ending::default()).unwrap();
+    events.sort_by_key(|event| (event.at, event.cpu));
+    (std::fs::read(&path).unwrap(), events)
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    let (bytes, events) = small(&tempfile::tempdir().unwrap());
+    let (recording, read, loss) = read_bytes(&bytes).unwrap();
+    assert_eq!((read, loss), (events, Loss::default()));
+    let meta = recording.meta();
+    assert_eq!((meta.release.as_deref(), &meta.cpus[..]), (Some("6.1.0-test"), &[0, 3][..]));
+    assert_eq!(meta.missing, Vec::<String>::new());
+    assert_eq!(meta.snapshots.len(), 1);
+    assert_eq!(meta.snapshots[0].files.release().as_deref(), Some("6.1.0-test"));
+    assert_eq!(recording.ending(), Some(&Ending::default()));
+}
+
+#[test]
+fn a_recording_cut_at_any_byte_opens_up_to_its_last_whole_chunk() {
+    let (bytes, events) = small(&tempfile::tempdir().unwrap());
+    let mut before = 0;
+    for length in 0..bytes.len() {
+        match read_bytes(&bytes[..length]) {
+            Err(error) => assert!(length < 16, "{length}: {error}"),
+            Ok((recording, read, _)) => {
+                let real = read.iter().filter(|event| event.kind != EventKind::Lost);
+                let mut rest = events.iter();
+                let count = real
+                    .inspect(|event| assert!(rest.any(|other| other == *event), "{length}: order"))
+                    .count();
+                assert!(count >= before, "{length}: what was whole is gone");
+                before = count;
+                let cut = recording.ending().is_none();
+                assert_eq!(cut, !recording.meta().missing.is_empty(), "{length}");
+                assert!(cut || count == events.len());
+            }
+        }
+    }
+    assert_eq!(before, events.len(), "the index and the footer hold no events");
+}
+
+#[test]
+fn a_cut_says_up_to_when_all_cpus_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.nofrag");
+    let meta = TraceMeta { cpus: vec![0, 1], ..TraceMeta::default() };
+    let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
+    let mut streams = [0, 1].map(|cpu| writer.stream(cpu).unwrap());
+    assert_eq!(Recording::open(&path).unwrap().complete_until(), None);
+    streams[0].push(&event(50, 0, EventKind::PageFree, &[1, 0])).unwrap();
+    streams[0].complete_until(1_000).unwrap();
+    streams[1].complete_until(700).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.reaches(), [(0, Some(1_000)), (1, Some(700))]);
+    assert!(recording.meta().missing[0].ends_with("up to 0.000000700 s of its clock"));
+    let mut source = recording.events().unwrap();
+    let lost = event(700, 1, EventKind::Lost, &[]);
+    let read = drain(&mut *source);
+    assert_eq!(read.len(), 2);
+    assert_eq!((read[1].at, read[1].cpu, read[1].kind), (lost.at, lost.cpu, lost.kind));
+    assert_eq!(source.loss().gaps, 1);
+}
+
+#[test]
+fn a_changed_byte_is_seen() {
+    let (bytes, events) = small(&tempfile::tempdir().unwrap());
+    let (sound, ..) = read_bytes(&bytes).unwrap();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let Ok((recording, read, loss)) = read_bytes(&damaged) else {
+            assert!(at < 16, "{at}: one byte makes all unreadable");
+            continue;
+        };
+        let whole = read == events && recording.meta().snapshots == sound.meta().snapshots;
+        let said = loss != Loss::default() || !recording.meta().missing.is_empty();
+        // Without its index a recording is as good.
+        assert!(whole || said, "{at}: nothing says that something is missing");
+        let real = read.iter().filter(|event| event.kind != EventKind::Lost);
+        let mut rest = events.iter();
+        real.for_each(|event| assert!(rest.any(|other| other == event), "{at}: wrong events"));
+    }
+}
+
+#[test]
+fn a_later_major_version_is_refused_and_a_later_minor_one_read() {
+    let (mut bytes, events) = small(&tempfile::tempdir().unwrap());
+    let seal = |bytes: &mut Vec<u8>| {
+        let crc = crc32fast::hash(&bytes[..12]);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    };
+    bytes[10] = 99;
+    seal(&mut bytes);
+    assert_eq!(read_bytes(&bytes).unwrap().1, events);
+    bytes[8] = 2;
+    seal(&mut bytes);
+    let refused = read_bytes(&bytes).err().unwrap();
+    assert!(matches!(refused, TraceError::Version { found: 2, known: 1, .. }), "{refused}");
+}
+
+#[test]
+fn chunks_of_a_later_version_are_passed_over() {
+    let (mut bytes, events) = small(&tempfile::tempdir().unwrap());
+    // A chunk of the unknown type 77 behind the file's head, which takes away the index's truth too.
+    let mut head = [0_u8; 48];
+    head[..4].copy_from_slice(b"NFck");
+    head[4] = 77;
+    head[16] = 3;
+    head[40..44].copy_from_slice(&crc32fast::hash(b"new").to_le_bytes());
+    let crc = crc32fast::hash(&head[..44]);
+    head[44..].copy_from_slice(&crc.to_le_bytes());
+    bytes.splice(16..16, head.into_iter().chain(*b"new"));
+    let (recording, read, loss) = read_bytes(&bytes).unwrap();
+    assert_eq!((read, loss), (events, Loss::default()));
+    assert_eq!(recording.meta().missing, Vec::<String>::new());
+}
+
+#[test]
+fn a_file_that_exists_is_not_written_over_unless_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine");
+    std::fs::write(&path, "precious").unwrap();
+    let meta = TraceMeta::default();
+    let refused = RecordingWriter::create(&path, &meta, WriterOptions::default()).err().unwrap();
+    assert!(matches!(refused, RecordingError::Exists(_)), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    let options = WriterOptions { existing: Existing::Replace, pace: Pace::Live };
+    RecordingWriter::create(&path, &meta, options).unwrap();
+    assert!(Recording::open(&path).is_ok());
+}
+
+#[test]
+fn a_full_disk_leaves_a_recording_that_opens() {
+    // Every write to this device fails for want of room.
+    let full = Path::new("/dev/full");
+    if !full.exists() {
+        println!("skipped: {} is missing", full.display());
+        return;
+    }
+    let options = WriterOptions { existing: Existing::Replace, pace: Pace::Live };
+    let error = RecordingWriter::create(full, &TraceMeta::default(), options).err().unwrap();
+    assert!(matches!(error, RecordingError::Full { .. }), "{error}");
+}
+
+#[test]
+fn the_kernels_counters_of_lost_events_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lossy.nofrag");
+    let meta = TraceMeta::default();
+    let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
+    let mut stream = writer.stream(0).unwrap();
+    stream.push(&event(1, 0, EventKind::Lost, &[40])).unwrap();
+    stream.push(&event(2, 0, EventKind::Lost, &[])).unwrap();
+    stream.end().unwrap();
+    let cpus = vec![CpuStats { cpu: 0, overrun: 50, dropped: 1, ..CpuStats::default() }];
+    let ending = Ending { loss: Loss::default(), cpus };
+    writer.finish(&ending).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.ending(), Some(&ending));
+    let mut source = recording.events().unwrap();
+    drain(&mut *source);
+    assert_eq!(source.loss(), Loss { events: 51, gaps: 2, unreadable: 0 });
+}
+
+/// The counts that the README of the shared recording names.
+fn check_counts(events: &[Event]) {
+    let count = |kind| events.iter().filter(|event| event.kind == kind).count();
+    for (kind, expected) in [
+        (EventKind::PageAlloc, 202_686),
+        (EventKind::PageFree, 271_506),
+        (EventKind::PageFreeBatched, 226_444),
+        (EventKind::ExtFrag, 5),
+        (EventKind::MigratePages, 247),
+        (EventKind::CompactionBegin, 46),
+        (EventKind::CompactionEnd, 46),
+        (EventKind::DirectReclaimBegin, 6),
+        (EventKind::DirectReclaimEnd, 6),
+        (EventKind::Lost, 0),
+    ] {
+        assert_eq!(count(kind), expected, "{}", kind.name());
+    }
+    assert_eq!(events.len(), 701_106);
+}
+
+#[test]
+fn the_shipped_recording_has_its_counts_and_snapshots() {
+    let mut trace = open(&shipped()).unwrap();
+    check_counts(&drain(&mut *trace.events));
+    assert_eq!(trace.events.loss(), Loss::default());
+    let meta = &trace.meta;
+    assert_eq!(meta.release.as_deref(), Some("6.1.0-53-cloud-amd64"));
+    for taken in [meta.start().unwrap(), meta.end().unwrap()] {
+        assert_eq!(taken.files.bytes("kpageflags").unwrap().len() % 8, 0);
+    }
+    let sizes = Recording::open(&shipped()).unwrap().sizes();
+    assert!(sizes.events <= 3 * sizes.count, "{sizes:?}: more than 3 bytes an event");
+}
+
+#[test]
+fn the_shipped_recording_is_the_shared_one() {
+    let Some(raw) = shared() else { return };
+    let mut raw = open(&raw).unwrap();
+    let mut own = open(&shipped()).unwrap();
+    assert_eq!(own.meta, raw.meta);
+    assert!(drain(&mut *own.events) == drain(&mut *raw.events), "the events differ");
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let value = prop_oneof![
+        Just(0),
+        Just(u64::MAX),
+        0..16_u64,
+        0..1_u64 << 20,
+        (0..1_u64 << 20).prop_map(|low| 0xffff_8880_0000_0000 + low),
+        any::<u64>(),
+    ];
+    let values = prop::array::uniform8(value);
+    let at = prop_oneof![0..300_u64, any::<u64>()];
+    (at, any::<i32>(), 0..3_u16, 0..EventKind::COUNT, values).prop_map(
+        |(at, pid, cpu, kind, mut values)| {
+            let kind = EventKind::from_number(kind).unwrap();
+            values[kind.fields().len()..].fill(0);
+            Event { at, pid, cpu, kind, values }
+        },
+    )
+}
+
+proptest! {
+    /// Whatever a CPU traced comes back in its order, even if its clock went back.
+    #[test]
+    fn each_cpus_events_come_back_in_their_order(events in prop::collection::vec(any_event(), 0..400)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("any.nofrag");
+        let meta = TraceMeta::default();
+        let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
+        let mut streams = [0, 1, 2].map(|cpu| writer.stream(cpu).unwrap());
+        for event in &events {
+            streams[usize::from(event.cpu)].push(event).unwrap();
+        }
+        streams.into_iter().for_each(|stream| stream.end().unwrap());
+        writer.finish(&Ending::default()).unwrap();
+        let read = drain(&mut *Recording::open(&path).unwrap().events().unwrap());
+        for cpu in 0..3 {
+            let of = |events: &[Event]| -> Vec<Event> {
+                events.iter().filter(|event| event.cpu == cpu).copied().collect()
+            };
+            prop_assert_eq!(of(&read), of(&events));
+        }
+        prop_assert_eq!(read.len(), events.len());
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn measure() {
+    let path = std::env::var("NOFRAG_RAW").map(PathBuf::from).ok().or_else(shared).unwrap();
+    let start = std::time::Instant::now();
+    let mut trace = open(&path).unwrap();
+    let events = drain(&mut *trace.events);
+    println!("raw read: {:.1} M/s", events.len() as f64 / start.elapsed().as_secs_f64() / 1e6);
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::env::var("NOFRAG_OUT").map_or(folder.path().join("a.nofrag"), PathBuf::from);
+    let start = std::time::Instant::now();
+    let written =
+        recording::convert(open(&path).unwrap(), &file, Existing::Keep, &mut |_| {}).unwrap();
+    println!("convert: {:.1} M/s", events.len() as f64 / start.elapsed().as_secs_f64() / 1e6);
+    let recording = Recording::open(&file).unwrap();
+    let sizes = recording.sizes();
+    println!("{written:?} {sizes:?}: {:.3} B/event", sizes.events as f64 / events.len() as f64);
+    for _ in 0..3 {
+        let start = std::time::Instant::now();
+        let mut source = recording.events().unwrap();
+        let mut batch = Vec::new();
+        let mut n = 0;
+        while source.read(&mut batch).unwrap() {
+            n += batch.len();
+            batch.clear();
+        }
+        println!("read back: {:.1} M/s", n as f64 / start.elapsed().as_secs_f64() / 1e6);
+    }
+    assert_eq!(drain(&mut *recording.events().unwrap()), events);
+    for kind in [EventKind::PageAlloc, EventKind::PageFree] {
+        println!("{} {}", kind.name(), events.iter().filter(|event| event.kind == kind).count());
+    }
+}
