@@ -2,8 +2,8 @@
 //!
 //! Layers, bottom to top, each with the reason why it stands there:
 //!
-//! * [`vmallocinfo`], [`proc_maps`] and [`fields`] turn bytes into values and touch no file, so that a fuzzer can drive
-//!   them.
+//! * [`vmallocinfo`], [`proc_maps`], [`failure`] and [`fields`] turn bytes into values and touch no file, so that a
+//!   fuzzer can drive them.
 //! * [`source`] is the only module that reads files, so that a captured folder serves as well as a live host;
 //!   [`unhash`] is the only one that changes a host, and puts it back.
 //! * [`addresses`] decides whether the addresses may be believed before anything is computed from them.
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+pub mod failure;
 pub mod fields;
 pub mod finding;
 pub mod layout;

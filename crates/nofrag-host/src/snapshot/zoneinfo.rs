@@ -15,11 +15,14 @@
 //!   start_pfn:           4096
 //! ```
 //!
+//! The printed watermarks are those in force: they include the boost, see [`ZoneInfo::marks`].
+//!
 //! Kernels differ in which lines there are: `boost`, `promo`, `cma` and `nr_free_pages_blocks` came one by one. A line
 //! that is not known is kept as a counter if it is a name and a number.
 
 use std::collections::BTreeMap;
 
+use nofrag::page::Watermarks;
 use serde::Serialize;
 
 use super::lines::{Malformed, ZoneName, numbered, zone};
@@ -34,11 +37,11 @@ pub struct ZoneInfo {
     pub free: u64,
     /// By how much the watermarks are raised; `None` where the kernel does not say.
     pub boost: Option<u64>,
-    /// The watermark below which only callers with rights take pages, boost not included.
+    /// The watermark below which only callers with rights take pages, boost included.
     pub min: u64,
-    /// The watermark at which kswapd is woken.
+    /// The watermark at which kswapd is woken, boost included.
     pub low: u64,
-    /// The watermark at which kswapd sleeps again.
+    /// The watermark at which kswapd sleeps again, boost included.
     pub high: u64,
     /// From the zone's first frame to its last.
     pub spanned: u64,
@@ -83,6 +86,19 @@ impl ZoneInfo {
     #[must_use]
     pub fn free_cma(&self) -> Option<u64> {
         self.counters.get("nr_free_cma").copied()
+    }
+
+    /// The watermarks without the boost.
+    #[must_use]
+    pub fn marks(&self) -> Watermarks {
+        let plain = |mark: u64| mark.saturating_sub(self.boost.unwrap_or(0));
+        let promo = self.counters.get("promo").copied().unwrap_or(self.high);
+        Watermarks {
+            min: plain(self.min),
+            low: plain(self.low),
+            high: plain(self.high),
+            promo: plain(promo),
+        }
     }
 
     /// Pages on the lists of all CPUs.
@@ -275,6 +291,7 @@ Node 1, zone  HighMem
         assert_eq!((normal.start_pfn, normal.end_pfn()), (Some(1), Some(4096)));
         assert_eq!((normal.free_in_pageblocks(), normal.free_cma()), (Some(512), Some(3)));
         assert_eq!(normal.protection, [0, 659, 700]);
+        assert_eq!(normal.marks(), Watermarks { min: 183, low: 230, high: 277, promo: 324 });
         let sets =
             [(0, 21), (3, 14)].map(|(cpu, count)| PerCpuSet { cpu, count, high: 118, batch: 1 });
         assert_eq!((&normal.per_cpu[..], normal.on_per_cpu_lists()), (&sets[..], 35));

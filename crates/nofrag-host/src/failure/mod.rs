@@ -1,0 +1,324 @@
+//! Reports of the kernel log about memory that could not be had, from text of any length: dmesg, the journal, a mail.
+//!
+//! ```text
+//! kworker/0:1: page allocation failure: order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP), nodemask=(null),cpuset=/
+//! page allocation stalls for Nms, order:0, mode:0x14200ca(GFP_HIGHUSER_MOVABLE)
+//! bash invoked oom-killer: gfp_mask=0x100cca(GFP_HIGHUSER_MOVABLE), order=0, oom_score_adj=0
+//! vmap allocation for size 1052672 failed: use vmalloc=<size> to increase size
+//! vmalloc error: size 8192, page order 0, failed to allocate pages, mode:0xcc2(GFP_KERNEL|__GFP_HIGHMEM)
+//! ```
+//!
+//! Each begins a [`Report`]; the call trace and the Mem-Info block that follow belong to it. A Mem-Info block of its
+//! own (sysrq) is a report without a request. The parser is a pure function of the text: what a cut text lacks is not
+//! there, and nothing else is lost. Lines of several CPUs that the log has mixed cannot be told apart.
+
+mod log;
+mod memory;
+mod mode;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+pub use memory::{Memory, ReportedZone, TypeSet};
+pub use mode::Mode;
+
+/// What was asked of the page allocator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AskedPages {
+    /// The order of the block.
+    pub order: u32,
+    /// What the request allows and demands; `None` where the line is cut.
+    pub mode: Option<Mode>,
+}
+
+/// What a report is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Event {
+    /// A request for pages failed.
+    PageFailure(AskedPages),
+    /// A request for pages takes long (4.10 to 4.14, and 7.2 again).
+    PageStall {
+        /// How long so far, in milliseconds.
+        millis: u64,
+        /// What was asked.
+        #[serde(flatten)]
+        asked: AskedPages,
+    },
+    /// The kernel looks for a process to kill.
+    OutOfMemory {
+        /// What was asked.
+        #[serde(flatten)]
+        asked: AskedPages,
+        /// The limit that was reached, where it is one of a control group.
+        group: Option<GroupLimit>,
+    },
+    /// No room in the kernel's vmalloc space.
+    VmapFailure {
+        /// Bytes asked for, the guard page included.
+        bytes: u64,
+        /// The addresses in which it had to lie, where they are printed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        within: Option<Range<u64>>,
+    },
+    /// `vmalloc` failed: the addresses, or the pages behind them.
+    VmallocFailure {
+        /// Bytes asked for.
+        bytes: Option<u64>,
+        /// What could not be had, as the kernel says it.
+        what: String,
+        /// The request, where it is printed.
+        mode: Option<Mode>,
+    },
+    /// The state of memory, printed on request.
+    State,
+}
+
+/// The limit of a control group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GroupLimit {
+    /// What it uses, in KiB.
+    pub usage_kib: Option<u64>,
+    /// What it may use, in KiB.
+    pub limit_kib: Option<u64>,
+}
+
+/// One report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The line on which it begins, from 1.
+    pub line: u32,
+    /// Seconds since boot, where the log has them.
+    pub seconds: Option<f64>,
+    /// What it is about.
+    pub event: Event,
+    /// The process, or the kernel thread.
+    pub process: Option<String>,
+    /// The kernel's release, from the line `CPU: .. Not tainted 6.1.0 #1`.
+    pub release: Option<String>,
+    /// The functions of the call trace, innermost first.
+    pub trace: Vec<String>,
+    /// What was free.
+    pub memory: Memory,
+}
+
+/// More functions than this are not kept.
+const DEEPEST_TRACE: usize = 64;
+
+impl Report {
+    fn new(line: u32, seconds: Option<f64>, event: Event, process: Option<String>) -> Report {
+        let memory = Memory::new();
+        Report { line, seconds, event, process, release: None, trace: Vec::new(), memory }
+    }
+
+    /// What was asked of the page allocator, if anything was.
+    #[must_use]
+    pub fn asked(&self) -> Option<&AskedPages> {
+        match &self.event {
+            Event::PageFailure(asked)
+            | Event::PageStall { asked, .. }
+            | Event::OutOfMemory { asked, .. } => Some(asked),
+            Event::VmapFailure { .. } | Event::VmallocFailure { .. } | Event::State => None,
+        }
+    }
+
+    /// The innermost function of the trace that is not part of an allocator: who asked.
+    #[must_use]
+    pub fn caller(&self) -> Option<&str> {
+        const ALLOCATORS: [&str; 27] = [
+            "dump_stack",
+            "show_stack",
+            "warn_alloc",
+            "dump_header",
+            "oom_kill_process",
+            "out_of_memory",
+            "alloc_pages",
+            "__alloc_pages",
+            "alloc_frozen",
+            "__alloc_frozen",
+            "__folio_alloc",
+            "folio_alloc",
+            "vma_alloc",
+            "alloc_slab",
+            "new_slab",
+            "allocate_slab",
+            "___slab_alloc",
+            "__slab_alloc",
+            "kmem_cache_alloc",
+            "__kmem_cache",
+            "kmalloc",
+            "__kmalloc",
+            "___kmalloc",
+            "__do_kmalloc",
+            "cache_alloc",
+            "get_free_pages",
+            "__get_free_pages",
+        ];
+        let plumbing = |name: &&String| {
+            ALLOCATORS.iter().any(|allocator| name.starts_with(allocator))
+                || ["kvmalloc", "__kvmalloc", "__vmalloc", "vmalloc", "alloc_vmap", "__get_vm_area"]
+                    .iter()
+                    .any(|allocator| name.starts_with(allocator))
+        };
+        self.trace.iter().find(|name| !plumbing(name)).map(String::as_str)
+    }
+}
+
+/// All reports in a text, in their order. O(text).
+///
+/// ```
+/// use nofrag_host::failure::{Event, parse};
+///
+/// let text = "[ 12.5] irq/9-x: page allocation failure: order:2, mode:0x820(GFP_ATOMIC), nodemask=(null)";
+/// let report = &parse(text)[0];
+/// let Event::PageFailure(asked) = &report.event else { panic!() };
+/// assert_eq!((asked.order, report.seconds, report.process.as_deref()), (2, Some(12.5), Some("irq/9-x")));
+/// ```
+#[must_use]
+pub fn parse(text: &str) -> Vec<Report> {
+    let mut reports: Vec<Report> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let log::LogLine { seconds, text } = log::log_line(line);
+        let line = u32::try_from(number + 1).unwrap_or(u32::MAX);
+        if let Some((event, process)) = event(text) {
+            reports.push(Report::new(line, seconds, event, process));
+        } else if text.starts_with("Mem-Info:") {
+            if reports.last().is_none_or(|report| !report.memory.is_empty()) {
+                reports.push(Report::new(line, seconds, Event::State, None));
+            }
+        } else if let Some(report) = reports.last_mut() {
+            report.line_of(text);
+        } else {
+            // A block whose beginning was cut off.
+            let mut report = Report::new(line, seconds, Event::State, None);
+            if report.memory.line(text) && !report.memory.zones.is_empty() {
+                reports.push(report);
+            }
+        }
+    }
+    reports
+}
+
+impl Report {
+    /// A line that belongs to a report, or to nothing that matters here.
+    fn line_of(&mut self, text: &str) {
+        if let Some((before, _)) = text.split_once(" #")
+            && text.starts_with("CPU:")
+        {
+            let release = before
+                .rsplit(' ')
+                .next()
+                .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+            self.release = self.release.take().or(release.map(str::to_owned));
+        } else if let Event::OutOfMemory { group, .. } = &mut self.event
+            && let Some(limit) = group_limit(text)
+        {
+            let known = group.get_or_insert_default();
+            known.usage_kib = limit.usage_kib.or(known.usage_kib);
+            known.limit_kib = limit.limit_kib.or(known.limit_kib);
+        } else if self.memory.is_empty()
+            && let Some(function) = function(text)
+            && self.trace.len() < DEEPEST_TRACE
+        {
+            self.trace.push(function.to_owned());
+        } else {
+            self.memory.line(text);
+        }
+    }
+}
+
+/// The event that a line reports, and the process.
+fn event(text: &str) -> Option<(Event, Option<String>)> {
+    if let Some((before, after)) = text.split_once("page allocation failure") {
+        return Some((Event::PageFailure(asked(after)?), process(before)));
+    }
+    if let Some((before, after)) = text.split_once("page allocation stalls for ") {
+        let millis = leading_number(after)?;
+        return Some((Event::PageStall { millis, asked: asked(after)? }, process(before)));
+    }
+    if let Some((before, after)) = text.split_once(" invoked oom-killer:") {
+        return Some((Event::OutOfMemory { asked: asked(after)?, group: None }, process(before)));
+    }
+    if let Some((_, after)) = text.split_once("vmap allocation for size ") {
+        let bytes = leading_number(after)?;
+        return Some((Event::VmapFailure { bytes, within: None }, None));
+    }
+    if let Some((_, after)) = text.split_once("vmalloc_node_range for size ") {
+        let event = Event::VmapFailure { bytes: leading_number(after)?, within: addresses(after) };
+        return Some((event, None));
+    }
+    if let Some((before, after)) = text.split_once("vmalloc error: size ") {
+        let what = after.split_once(", ").map_or("", |(_, what)| what);
+        let what = what.split(", mode:").next().unwrap_or(what).trim_end_matches(',').to_owned();
+        let event = Event::VmallocFailure { bytes: leading_number(after), what, mode: mode(after) };
+        return Some((event, process(before)));
+    }
+    let (before, after) = text.split_once("vmalloc: allocation failure")?;
+    let bytes = after.split(|c: char| !c.is_ascii_digit()).rfind(|word| !word.is_empty());
+    let bytes = bytes.and_then(|word| word.parse().ok()).filter(|_| after.contains("bytes"));
+    let event =
+        Event::VmallocFailure { bytes, what: "allocation failure".to_owned(), mode: mode(after) };
+    Some((event, process(before)))
+}
+
+/// `order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP)`, or `gfp_mask=NUMBER(NAMES), order=0`.
+fn asked(text: &str) -> Option<AskedPages> {
+    let order = text.split_once("order:").or_else(|| text.split_once("order="))?.1;
+    let order = u32::try_from(leading_number(order)?).ok()?;
+    Some(AskedPages { order, mode: mode(text) })
+}
+
+fn mode(text: &str) -> Option<Mode> {
+    let rest = text.split_once("mode:").or_else(|| text.split_once("gfp_mask="))?.1;
+    // A bracket may hold anything but a blank; what follows begins with a comma.
+    let end = rest.find(|c: char| c == ',' || c.is_ascii_whitespace()).unwrap_or(rest.len());
+    Mode::parse(&rest[..end])
+}
+
+/// The process at the end of what stands before the message: `kworker/0:1: `.
+fn process(before: &str) -> Option<String> {
+    let name = before.trim_end().trim_end_matches(':').trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The number that a text begins with.
+fn leading_number(text: &str) -> Option<u64> {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+/// The first two hexadecimal numbers of a text.
+fn addresses(text: &str) -> Option<Range<u64>> {
+    let words = text.split(|c: char| c.is_ascii_whitespace() || matches!(c, '-' | ',' | '[' | ']'));
+    let numbers = words.filter_map(|word| word.trim_end_matches('.').strip_prefix("0x"));
+    let mut numbers = numbers.map_while(|digits| u64::from_str_radix(digits, 16).ok());
+    let (start, end) = (numbers.next()?, numbers.next()?);
+    (start < end).then_some(start..end)
+}
+
+/// Lines that say that a limit of a control group was reached, and how large it is.
+fn group_limit(text: &str) -> Option<GroupLimit> {
+    if text.contains("Memory cgroup out of memory") || text.contains("CONSTRAINT_MEMCG") {
+        return Some(GroupLimit::default());
+    }
+    let rest = text.strip_prefix("memory: usage ")?;
+    let kib = |text: &str| text.trim().strip_suffix("kB")?.parse().ok();
+    let mut parts = rest.split(',');
+    let usage_kib = parts.next().and_then(kib);
+    let limit_kib = parts.next().and_then(|part| kib(part.trim().strip_prefix("limit ")?));
+    Some(GroupLimit { usage_kib, limit_kib })
+}
+
+/// The function of a line of a call trace: `? warn_alloc+0x138/0x160 [module]`.
+fn function(text: &str) -> Option<&str> {
+    let word = text.split_ascii_whitespace().find(|word| word.contains("+0x"))?;
+    let (name, offset) = word.split_once("+0x")?;
+    let is_name =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.$".contains(&b));
+    // A question mark says that the kernel is not sure of the line.
+    (is_name && offset.contains("/0x") && !text.contains("? ")).then_some(name)
+}
