@@ -9,8 +9,9 @@ mod present;
 #[allow(dead_code, reason = "the replay that begins with it is being built")]
 mod start;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use nofrag_host::recording::Recording;
 use nofrag_host::trace::{self, Trace, TraceError};
 use thiserror::Error;
 
@@ -50,7 +51,10 @@ impl Input {
     pub fn open(&self) -> Result<Trace, TraceError> {
         match self {
             Input::File(path) => trace::open(path),
-            Input::Shipped => trace::open(&SHIPPED.iter().collect::<PathBuf>()),
+            Input::Shipped => {
+                let recording = Recording::from_bytes(SHIPPED.to_vec(), Path::new(SHIPPED_NAME))?;
+                Ok(Trace { meta: recording.meta().clone(), events: recording.events()? })
+            }
         }
     }
 
@@ -59,13 +63,14 @@ impl Input {
     pub fn name(&self) -> String {
         match self {
             Input::File(path) => path.display().to_string(),
-            Input::Shipped => SHIPPED[SHIPPED.len() - 1].to_owned(),
+            Input::Shipped => SHIPPED_NAME.to_owned(),
         }
     }
 }
 
-/// Where the shipped recording lies.
-const SHIPPED: [&str; 3] = ["data", "recordings", "linux-6.1-guest-768m.nofrag"];
+/// The shipped recording.
+const SHIPPED: &[u8] = include_bytes!("../../../../data/recordings/linux-6.1-guest-768m.nofrag");
+const SHIPPED_NAME: &str = "linux-6.1-guest-768m";
 
 /// What is replayed, and under what.
 #[derive(Clone, Debug)]
