@@ -94,15 +94,22 @@ impl FlagTable {
     /// The bits of a text such as `GFP_KERNEL|__GFP_ZERO`; `None` if a name is not in the table.
     #[must_use]
     pub fn value(&self, text: &str) -> Option<u64> {
+        let (value, unknown) = self.known_value(text);
+        (unknown == 0).then_some(value)
+    }
+
+    /// The bits of those names of such a text that are in the table, and how many are not.
+    #[must_use]
+    pub fn known_value(&self, text: &str) -> (u64, usize) {
         if text == "none" {
-            return Some(0);
+            return (0, 0);
         }
-        text.split('|').try_fold(0, |sum, part| {
+        text.split('|').fold((0, 0), |(sum, unknown), part| {
             let value = match part.strip_prefix("0x") {
-                Some(digits) => u64::from_str_radix(digits, 16).ok()?,
-                None => self.bits(part)?,
+                Some(digits) => u64::from_str_radix(digits, 16).ok(),
+                None => self.bits(part),
             };
-            Some(sum | value)
+            value.map_or((sum, unknown + 1), |value| (sum | value, unknown))
         })
     }
 
@@ -113,10 +120,12 @@ impl FlagTable {
     }
 }
 
+/// Values and what they are called.
+pub(crate) type NamedValues = Vec<(u64, String)>;
+
 /// The names that a `print fmt` line has for the values of a field in `__print_symbolic`, in its order; `None` without
 /// such a list.
-#[allow(dead_code, reason = "the text of events is next")]
-pub(crate) fn symbols(print: &str, field: &str) -> Option<Vec<(u64, String)>> {
+pub(crate) fn symbols(print: &str, field: &str) -> Option<NamedValues> {
     let list = print.split("__print_symbolic(").skip(1).find_map(|call| {
         let (value, list) = call.split_once(',')?;
         (value.trim().strip_prefix("REC->")? == field).then_some(list)
@@ -126,7 +135,7 @@ pub(crate) fn symbols(print: &str, field: &str) -> Option<Vec<(u64, String)>> {
 
 /// The entries `{ EXPRESSION, "NAME" }` up to the end of a list, which is a bracket or an entry without a name; `None`
 /// where there are none, or one cannot be evaluated.
-fn named_values(list: &str) -> Option<Vec<(u64, String)>> {
+fn named_values(list: &str) -> Option<NamedValues> {
     let mut entries = Vec::new();
     let mut rest = list.trim_start().trim_start_matches(',');
     while let Some(open) = rest.trim_start().strip_prefix('{') {

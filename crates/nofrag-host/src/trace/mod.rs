@@ -3,7 +3,7 @@
 //! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
 //! files), `flags` (what its flag bits are called), `ring_buffer` (a page of its buffer), `folder` (such pages and
 //! snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is known of a trace beside its events),
-//! `source` (events in time order).
+//! `source` (events in time order), `wording` and `text` (events as ftrace prints them).
 
 mod event;
 mod flags;
@@ -13,7 +13,9 @@ mod kinds;
 mod meta;
 mod ring_buffer;
 mod source;
+mod text;
 mod trace_dat;
+mod wording;
 
 pub use event::{CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
@@ -23,4 +25,5 @@ pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
 pub use meta::{Moment, TakenSnapshot, TraceMeta};
 pub use ring_buffer::{PageError, SUB_BUFFER, SubBuffer};
 pub use source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, open};
+pub use text::{TextWriter, TraceText};
 pub use trace_dat::{ReadAt, TraceDat};

@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -11,6 +12,7 @@ use super::event::Event;
 use super::folder::Folder;
 use super::format::FormatError;
 use super::meta::TraceMeta;
+use super::text::{TraceText, begins_trace, cpus};
 use super::trace_dat::{self, TraceDat};
 use crate::recording::Recording;
 
@@ -138,7 +140,7 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
         return Ok(Trace { meta: folder.meta().clone(), events: folder.events()? });
     }
     let mut start = Vec::new();
-    let file = std::fs::File::open(path).map_err(TraceError::file(path))?;
+    let file = File::open(path).map_err(TraceError::file(path))?;
     file.take(START).read_to_end(&mut start).map_err(TraceError::file(path))?;
     if start.starts_with(trace_dat::MAGIC) {
         return TraceDat::open(path)?.try_into();
@@ -147,7 +149,29 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let recording = Recording::open(path)?;
         return Ok(Trace { meta: recording.meta().clone(), events: recording.events()? });
     }
-    Err(TraceError::Unknown(path.to_owned()))
+    open_text(path)?.ok_or_else(|| TraceError::Unknown(path.to_owned()))
+}
+
+/// The text of ftrace in the file, which may be packed by zstd; `None` if it is none.
+fn open_text(path: &Path) -> Result<Option<Trace>, TraceError> {
+    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    const HEAD: usize = 64 * 1024;
+    let file = File::open(path).map_err(TraceError::file(path))?;
+    let mut file = BufReader::with_capacity(HEAD, file);
+    let is_packed = file.fill_buf().map_err(TraceError::file(path))?.starts_with(&ZSTD);
+    let plain: Box<dyn Read + Send> = if is_packed {
+        Box::new(zstd::Decoder::with_buffer(file).map_err(TraceError::file(path))?)
+    } else {
+        Box::new(file)
+    };
+    let mut input = BufReader::with_capacity(HEAD, plain);
+    let head = input.fill_buf().map_err(TraceError::file(path))?;
+    if !begins_trace(head) {
+        return Ok(None);
+    }
+    let meta = TraceMeta { cpus: cpus(head), ..TraceMeta::default() };
+    let events = Box::new(TraceText::new(input, path.to_owned(), &meta));
+    Ok(Some(Trace { meta, events }))
 }
 
 /// The events of several sources, each in time order, as one.

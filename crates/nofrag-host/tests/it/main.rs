@@ -2,6 +2,7 @@
 
 mod findings;
 mod live;
+mod live_trace;
 mod parser;
 mod proc_maps;
 mod process;
@@ -10,3 +11,4 @@ mod recording;
 mod regressions;
 mod survey;
 mod trace_dat;
+mod trace_text;

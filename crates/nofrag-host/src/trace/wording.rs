@@ -1,0 +1,462 @@
+//! How the kernel words an event in text, as a table beside [`KINDS`](super::KINDS): readers of text and its writer
+//! walk the same rows.
+//!
+//! A row says what Linux 6.18 prints. Readers take the parts by their keys, in any order, and also by the names of the
+//! fields, so that they understand other kernels and other tools. What a kernel's text leaves out of its record, the
+//! writer adds at the end.
+
+use super::event::NO_FRAME;
+use super::flags::{FlagTable, NamedValues, symbols};
+use super::format::Format;
+use super::kinds::{EventKind, MAX_FIELDS};
+use super::meta::TraceMeta;
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// The pointer to what describes a frame; a frame that is none has no such pointer.
+    Page,
+    /// The number of a frame; 0 for none.
+    Frame,
+    Hex,
+    Unsigned,
+    Signed,
+    Gfp,
+    /// One of these names, filled up to a width.
+    Name(&'static [(u64, &'static str)], usize),
+    /// The power of two of this order.
+    Power,
+    /// An address, or 0 if it is an error.
+    Address,
+    /// An error, or 0 if it is an address.
+    Error,
+    /// Nothing that the event has.
+    Fixed(&'static str),
+    /// Whether the third value, an order, is below that of a pageblock.
+    Fragmenting,
+}
+
+/// A key and a value of a line.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// What stands before the key, but for the first one.
+    lead: &'static str,
+    key: &'static str,
+    /// What stands between key and value.
+    sign: &'static str,
+    form: Form,
+    /// Which value of the event it is.
+    field: usize,
+    /// Whether lines of some kernels lack it.
+    optional: bool,
+}
+
+/// What is printed of a kind.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// What stands before the first key.
+    head: &'static str,
+    parts: &'static [Part],
+    tail: &'static str,
+}
+
+const fn part(key: &'static str, form: Form, field: usize) -> Part {
+    let sign = match form {
+        Form::Frame | Form::Hex | Form::Address => "=0x",
+        _ => "=",
+    };
+    Part { lead: " ", key, sign, form, field, optional: false }
+}
+
+impl Part {
+    const fn after(self, lead: &'static str) -> Part {
+        Part { lead, ..self }
+    }
+
+    const fn sign(self, sign: &'static str) -> Part {
+        Part { sign, ..self }
+    }
+
+    const fn optional(self) -> Part {
+        Part { optional: true, ..self }
+    }
+}
+
+/// Pageblocks of x86-64 with huge pages.
+const PAGEBLOCK_ORDER: &str = "9";
+
+const ZONES: &[(u64, &str)] = &[(0, "DMA"), (1, "DMA32"), (2, "Normal"), (3, "Movable")];
+const SYNC: &[(u64, &str)] = &[(0, "async"), (1, "sync")];
+const STATUS: &[(u64, &str)] = &[
+    (0, "not_suitable_zone"),
+    (1, "skipped"),
+    (2, "deferred"),
+    (3, "no_suitable_page"),
+    (4, "continue"),
+    (5, "complete"),
+    (6, "partial_skipped"),
+    (7, "contended"),
+    (8, "success"),
+];
+const MODE: &[(u64, &str)] =
+    &[(0, "MIGRATE_ASYNC"), (1, "MIGRATE_SYNC_LIGHT"), (2, "MIGRATE_SYNC")];
+const REASON: &[(u64, &str)] = &[
+    (0, "compaction"),
+    (1, "memory_failure"),
+    (2, "memory_hotplug"),
+    (3, "syscall_or_cpuset"),
+    (4, "mempolicy_mbind"),
+    (5, "numa_misplaced"),
+    (6, "contig_range"),
+    (7, "longterm_pin"),
+    (8, "demotion"),
+    (9, "damon"),
+];
+
+use Form::{
+    Address, Error, Fixed, Fragmenting, Frame, Gfp, Hex, Name, Page, Power, Signed, Unsigned,
+};
+
+const PAGE: Part = part("page", Page, 0).optional();
+const PFN: Part = part("pfn", Frame, 0);
+/// What some kernels have in their records and none prints.
+const ZID: Part = part("zid", Signed, 1).optional();
+
+const ALLOC: &[Part] = &[
+    PAGE,
+    PFN,
+    part("order", Unsigned, 1),
+    part("migratetype", Signed, 3),
+    part("gfp_flags", Gfp, 2),
+];
+const FREE: &[Part] = &[PAGE, PFN, part("order", Unsigned, 1)];
+const BATCHED: &[Part] = &[PAGE, PFN, part("order", Fixed("0"), 0)];
+const EXTFRAG: &[Part] = &[
+    PAGE,
+    PFN,
+    part("alloc_order", Signed, 1),
+    part("fallback_order", Signed, 2),
+    part("pageblock_order", Fixed(PAGEBLOCK_ORDER), 0),
+    part("alloc_migratetype", Signed, 3),
+    part("fallback_migratetype", Signed, 4),
+    part("fragmenting", Fragmenting, 2),
+    part("change_ownership", Signed, 5),
+];
+const ZONE_LOCKED: &[Part] = &[
+    PAGE,
+    PFN,
+    part("order", Unsigned, 1),
+    part("migratetype", Signed, 2),
+    part("percpu_refill", Signed, 3).optional(),
+];
+const DRAIN: &[Part] = &[PAGE, PFN, part("order", Unsigned, 1), part("migratetype", Signed, 2)];
+const RUN: &[Part] = &[
+    part("zone_start", Hex, 0),
+    part("migrate_pfn", Hex, 1),
+    part("free_pfn", Hex, 2),
+    part("zone_end", Hex, 3),
+    part("mode", Name(SYNC, 0), 4).after(", "),
+];
+const RUN_END: &[Part] =
+    &[RUN[0], RUN[1], RUN[2], RUN[3], RUN[4], part("status", Name(STATUS, 0), 5)];
+const TRY_TO_COMPACT: &[Part] =
+    &[part("order", Signed, 0), part("gfp_mask", Gfp, 1), part("priority", Signed, 2)];
+const VERDICT: &[Part] = &[
+    part("node", Signed, 0),
+    part("zone", Name(ZONES, 8), 1),
+    part("order", Signed, 2),
+    part("ret", Name(STATUS, 0), 3),
+];
+const DEFERRED: &[Part] = &[
+    part("node", Signed, 0),
+    part("zone", Name(ZONES, 8), 1),
+    part("order", Signed, 2),
+    part("order_failed", Signed, 5),
+    part("consider", Unsigned, 3),
+    part("limit", Power, 4),
+];
+const KCOMPACTD_WAKE: &[Part] =
+    &[part("nid", Signed, 0), part("order", Signed, 1), part("classzone_idx", Name(ZONES, 8), 2)];
+const NODE: &[Part] = &[part("nid", Signed, 0)];
+const MIGRATE: &[Part] = &[
+    part("nr_succeeded", Unsigned, 0),
+    part("nr_failed", Unsigned, 1),
+    part("nr_thp_succeeded", Unsigned, 2).optional(),
+    part("nr_thp_failed", Unsigned, 3).optional(),
+    part("nr_thp_split", Unsigned, 4).optional(),
+    part("nr_split", Unsigned, 5).optional(),
+    part("mode", Name(MODE, 0), 6),
+    part("reason", Name(REASON, 0), 7),
+];
+const WAKEUP_KSWAPD: &[Part] =
+    &[part("nid", Signed, 0), part("order", Signed, 2), part("gfp_flags", Gfp, 3).optional(), ZID];
+const KSWAPD_WAKE: &[Part] = &[part("nid", Signed, 0), part("order", Signed, 2), ZID];
+const RECLAIM_BEGIN: &[Part] = &[part("order", Signed, 0), part("gfp_flags", Gfp, 1)];
+const RECLAIM_END: &[Part] = &[part("nr_reclaimed", Unsigned, 0)];
+const VMAP_ALLOC: &[Part] = &[
+    part("va_start", Unsigned, 0).sign(": "),
+    part("size", Unsigned, 1),
+    part("align", Unsigned, 2),
+    part("vstart", Hex, 3),
+    part("vend", Hex, 4),
+    part("failed", Signed, 5),
+];
+const VMAP_FREE: &[Part] =
+    &[part("va_start", Hex, 0), part("nr_lazy", Unsigned, 1), part("nr_lazy_max", Unsigned, 2)];
+const VMAP_PURGE: &[Part] =
+    &[part("start", Hex, 0), part("end", Hex, 1), part("num_purged", Unsigned, 2)];
+const UNMAPPED: &[Part] = &[
+    part("addr", Address, 0),
+    part("err", Error, 0),
+    part("total_vm", Hex, 1),
+    part("flags", Hex, 2),
+    part("len", Hex, 3),
+    part("lo", Hex, 4),
+    part("hi", Hex, 5),
+    part("mask", Hex, 6),
+    part("ofs", Hex, 7),
+];
+/// The pointer that is printed is that of a part of the process's address space; it serves as well to tell one from
+/// another.
+const EXIT: &[Part] = &[part("mt_mod", Hex, 0).sign(" 0x")];
+const MUNMAP: &[Part] =
+    &[part("addr", Hex, 0).sign(": 0x"), part("len", Hex, 1).after(", ").sign(": 0x")];
+
+/// What is printed of the kind. `Lost` has no row: its line has another form.
+fn row(kind: EventKind) -> Row {
+    use EventKind as K;
+    let parts = match kind {
+        K::PageAlloc => ALLOC,
+        K::PageFree => FREE,
+        K::PageFreeBatched => BATCHED,
+        K::ExtFrag => EXTFRAG,
+        K::ZoneLocked => ZONE_LOCKED,
+        K::PcpuDrain => DRAIN,
+        K::CompactionBegin => RUN,
+        K::CompactionEnd => RUN_END,
+        K::TryToCompact => TRY_TO_COMPACT,
+        K::CompactionFinished | K::CompactionSuitable => VERDICT,
+        K::CompactionDeferred => DEFERRED,
+        K::KcompactdWake => KCOMPACTD_WAKE,
+        K::KcompactdSleep | K::KswapdSleep => NODE,
+        K::MigratePages => MIGRATE,
+        K::WakeupKswapd => WAKEUP_KSWAPD,
+        K::KswapdWake => KSWAPD_WAKE,
+        K::DirectReclaimBegin => RECLAIM_BEGIN,
+        K::DirectReclaimEnd => RECLAIM_END,
+        K::VmapAlloc => VMAP_ALLOC,
+        K::VmapFree => VMAP_FREE,
+        K::VmapPurge => VMAP_PURGE,
+        K::UnmappedArea => UNMAPPED,
+        K::ExitMmap => return Row { head: "exit_mmap: ", parts: EXIT, tail: ", DESTROY" },
+        K::Munmap => return Row { head: "sys_munmap(", parts: MUNMAP, tail: ")" },
+        K::Lost => &[],
+    };
+    Row { head: "", parts, tail: "" }
+}
+
+/// The names of one kernel for what its text does not give as numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wording {
+    gfp: FlagTable,
+    /// Those lists of names that this kernel's `format` files give, by kind and value.
+    names: Vec<(EventKind, usize, NamedValues)>,
+}
+
+/// Why a line gives no event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable;
+
+/// The values of an event as its line gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Worded {
+    /// In the order of [`EventKind::fields`].
+    pub(crate) values: [u64; MAX_FIELDS],
+    /// Whether a flag had a name that is not known, and is missing in its value.
+    pub(crate) lacks_flags: bool,
+}
+
+impl Wording {
+    /// That of the kernel whose trace it is.
+    pub(crate) fn of(meta: &TraceMeta) -> Wording {
+        let mut names = Vec::new();
+        let formats = meta.formats.iter().filter_map(|(_, text)| Format::parse(text).ok());
+        for format in formats {
+            let Some(kind) = EventKind::from_name(&format.name) else { continue };
+            for (place, field) in kind.fields().iter().enumerate() {
+                if let Some(list) = symbols(&format.print, field.name) {
+                    names.push((kind, place, list));
+                }
+            }
+        }
+        Wording { gfp: meta.gfp.clone(), names }
+    }
+
+    fn list(&self, kind: EventKind, field: usize) -> Option<&[(u64, String)]> {
+        let found = self.names.iter().find(|(of, place, _)| (*of, *place) == (kind, field));
+        found.map(|(_, _, list)| list.as_slice())
+    }
+
+    /// Adds the event's name and fields as the kernel prints them. `Lost` has none.
+    pub(crate) fn print(&self, kind: EventKind, values: &[u64; MAX_FIELDS], into: &mut String) {
+        let row = row(kind);
+        if row.head.is_empty() {
+            into.push_str(kind.name());
+            into.push_str(": ");
+        }
+        into.push_str(row.head);
+        for (at, part) in row.parts.iter().enumerate() {
+            into.push_str(if at == 0 { "" } else { part.lead });
+            into.push_str(part.key);
+            into.push_str(part.sign);
+            self.print_value(kind, part, values, into);
+        }
+        into.push_str(row.tail);
+    }
+
+    fn print_value(
+        &self,
+        kind: EventKind,
+        part: &Part,
+        values: &[u64; MAX_FIELDS],
+        into: &mut String,
+    ) {
+        let value = values[part.field];
+        let is_error = value >= FIRST_ERROR;
+        let text = match part.form {
+            Form::Page if value == NO_FRAME => format!("{:016x}", 0),
+            Form::Page => format!("{:016x}", FRAME_TABLE.wrapping_add(value.wrapping_mul(64))),
+            Form::Frame if value == NO_FRAME => "0".to_owned(),
+            Form::Frame | Form::Hex => format!("{value:x}"),
+            Form::Unsigned => value.to_string(),
+            Form::Signed => (value as i64).to_string(),
+            Form::Gfp => self.gfp.render(value),
+            Form::Name(list, width) => {
+                let own = self.list(kind, part.field);
+                let name = match own {
+                    Some(own) => own.iter().find(|(of, _)| *of == value).map(|(_, name)| &**name),
+                    None => list.iter().find(|(of, _)| *of == value).map(|(_, name)| *name),
+                };
+                format!("{:width$}", name.map_or_else(|| format!("0x{value:x}"), str::to_owned))
+            }
+            Form::Power => 1_u64.checked_shl(value as u32).unwrap_or(0).to_string(),
+            Form::Address => format!("{:x}", if is_error { 0 } else { value }),
+            Form::Error => (if is_error { value as i64 } else { 0 }).to_string(),
+            Form::Fixed(text) => text.to_owned(),
+            Form::Fragmenting => {
+                let pageblock = PAGEBLOCK_ORDER.parse().expect("an order is a number");
+                u8::from((value as i64) < pageblock).to_string()
+            }
+        };
+        into.push_str(&text);
+    }
+
+    /// The values in the text behind an event's name. O(length).
+    pub(crate) fn read(&self, kind: EventKind, text: &str) -> Result<Worded, Unreadable> {
+        let parts = row(kind).parts;
+        let mut values = [0; MAX_FIELDS];
+        let (mut found, mut has_page, mut lacks_flags) = (0_u32, true, false);
+        for (key, value) in Pairs(text) {
+            let by_key = parts.iter().position(|part| part.key == key);
+            // As tools print raw fields.
+            let by_name = || {
+                let field = kind.fields().iter().position(|field| field.name == key)?;
+                parts.iter().position(|part| part.field == field && !part.is_aside())
+            };
+            let Some(at) = by_key.or_else(by_name) else { continue };
+            found |= 1 << at;
+            let field = parts[at].field;
+            match parts[at].form {
+                Form::Page => has_page = !is_null(value),
+                Form::Fixed(_) | Form::Fragmenting => {}
+                Form::Address | Form::Error => values[field] |= number(value)?,
+                Form::Gfp => {
+                    let (flags, unknown) = self.gfp.known_value(value);
+                    values[field] = flags;
+                    lacks_flags |= unknown > 0;
+                }
+                Form::Name(list, _) => values[field] = self.named(kind, field, list, value)?,
+                Form::Power => values[field] = u64::from(number(value)?.trailing_zeros()),
+                _ => values[field] = number(value)?,
+            }
+        }
+        let missing =
+            |(at, part): (usize, &Part)| found & 1 << at == 0 && !part.optional && !part.is_aside();
+        if parts.iter().enumerate().any(missing) {
+            return Err(Unreadable);
+        }
+        if !has_page && values[0] == 0 {
+            values[0] = NO_FRAME;
+        }
+        Ok(Worded { values, lacks_flags })
+    }
+
+    fn named(
+        &self,
+        kind: EventKind,
+        field: usize,
+        list: &[(u64, &str)],
+        name: &str,
+    ) -> Result<u64, Unreadable> {
+        let own = self.list(kind, field).into_iter().flatten();
+        let own = own.map(|(value, known)| (*value, known.as_str()));
+        let known = own.chain(list.iter().copied()).find(|(_, known)| *known == name);
+        known.map_or_else(|| number(name), |(value, _)| Ok(value))
+    }
+}
+
+impl Part {
+    /// Whether the event can do without it: another part has its value, or none needs it.
+    fn is_aside(&self) -> bool {
+        matches!(self.form, Form::Page | Form::Fixed(_) | Form::Fragmenting | Form::Error)
+    }
+}
+
+/// Where Linux on x86-64 has the descriptions of frames when nothing is randomised, 64 bytes each.
+const FRAME_TABLE: u64 = 0xffff_ea00_0000_0000;
+
+/// From here on an address is an error.
+const FIRST_ERROR: u64 = -4095_i64 as u64;
+
+fn is_null(pointer: &str) -> bool {
+    matches!(pointer, "(null)" | "(nil)")
+        || pointer.trim_start_matches("0x").bytes().all(|b| b == b'0')
+}
+
+/// A number as C prints it. Pointers are those of `%p`: 16 digits without `0x`, the first half 0 if they are hashed.
+fn number(text: &str) -> Result<u64, Unreadable> {
+    let is_pointer =
+        || text.starts_with("00000000") || text.bytes().any(|b| b.is_ascii_alphabetic());
+    let value = if let Some(digits) = text.strip_prefix("0x") {
+        u64::from_str_radix(digits, 16).ok()
+    } else if text.starts_with('-') {
+        text.parse::<i64>().ok().map(|value| value as u64)
+    } else if text.len() == 16 && is_pointer() {
+        u64::from_str_radix(text, 16).ok()
+    } else {
+        text.parse().ok()
+    };
+    value.ok_or(Unreadable)
+}
+
+/// Keys and values of a line: `key=value`, `key: value` and `key value`, apart by blanks, commas and brackets.
+struct Pairs<'a>(&'a str);
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let text = self.0.trim_start_matches([' ', ',', ')', '\t']);
+        let end = text.find(['=', ':', ' '])?;
+        let (key, rest) = text.split_at(end);
+        let rest = rest.trim_start_matches([':', ' ']);
+        let rest = rest.strip_prefix('=').unwrap_or(rest);
+        // A pointer may be `(null)`.
+        let from = usize::from(rest.starts_with('('));
+        let end = rest[from..].find([' ', ',', ')']).map_or(rest.len(), |end| end + from);
+        let end = if from == 1 && rest[end..].starts_with(')') { end + 1 } else { end };
+        let (value, rest) = rest.split_at(end);
+        self.0 = rest;
+        Some((key, value))
+    }
+}
