@@ -5,6 +5,7 @@
 
 mod host;
 mod output;
+mod record;
 mod replay;
 mod run;
 
@@ -19,7 +20,7 @@ enum Status {
     Done,
     /// `run --check`: an exact claim did not hold.
     ClaimBroken,
-    /// `host`: something needs attention.
+    /// `host`: something needs attention; `record`: events were lost, or the command failed.
     Warned,
 }
 
@@ -39,7 +40,8 @@ const EXIT_BAD_USE: u8 = 2;
 pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
-  1  run --check: an exact claim did not hold; host: something needs attention
+  1  run --check: an exact claim did not hold; host: something needs attention; record: events were
+     lost, or the command failed
   2  bad use, or something could not be read or written";
 
 /// The Linux kernel's fragmentation-avoiding allocators outside the kernel.
@@ -56,6 +58,8 @@ enum Command {
     Run(run::Args),
     /// Look at this host: what is fragmented, and what would still succeed
     Host(host::Args),
+    /// Record what the running kernel does with pages, vmalloc areas and mappings
+    Record(record::Args),
     /// Replay a real kernel's requests under other policies and sizes of memory
     Replay(replay::Args),
 }
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::execute(&args),
         Command::Host(args) => host::execute(&args),
+        Command::Record(args) => record::execute(&args),
         Command::Replay(args) => replay::execute(&args),
     };
     match outcome {

@@ -10,6 +10,7 @@
 //! * [`region`] says which space the areas lie in and how well its bounds are known; [`layout`] loads them into
 //!   the engine and asks it what would still succeed; [`picture`] draws them.
 //! * [`vmalloc`] puts it together as a [`vmalloc::Report`], with [`finding`]s.
+//! * [`record`] lets the running kernel trace into buffers of our own, and takes them away again.
 //! * [`trace`] reads what a kernel traced, [`snapshot`] what stood in its files at one moment.
 //! * [`recording`] is nofrag's own file of what was traced.
 //! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
@@ -23,6 +24,7 @@ pub mod layout;
 pub mod picture;
 pub mod proc_maps;
 pub mod process;
+pub mod record;
 pub mod recording;
 pub mod region;
 pub mod snapshot;

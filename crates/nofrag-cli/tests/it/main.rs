@@ -4,6 +4,7 @@ mod extfrag;
 mod host_maps;
 mod host_vmalloc;
 mod mmap_holes;
+mod record;
 mod run;
 mod support;
 mod vmap_blocks;

@@ -26,8 +26,8 @@ pub struct Folder {
 impl Folder {
     /// Opens it: reads the formats and the snapshots, and finds the pages of each CPU.
     ///
-    /// `header_page` and `trace_clock` are read where the folder has them. Without the first a page has
-    /// [`SUB_BUFFER`] bytes.
+    /// `header_page`, `trace_clock` and `start_window` are read where the folder has them. Without the first a page has
+    /// [`SUB_BUFFER`] bytes; without the last the snapshot in `start` was taken before the first event.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -45,7 +45,9 @@ impl Folder {
             gfp: gfp.unwrap_or_default(),
             ..TraceMeta::default()
         };
-        for (name, moment) in [("start", Moment::Before), ("end", Moment::After)] {
+        let start = optional(&path.join(START_WINDOW))?.and_then(|text| window(&text));
+        let start = start.unwrap_or(Moment::Before);
+        for (name, moment) in [("start", start), ("end", Moment::After)] {
             let folder = path.join(name);
             if folder.is_dir() {
                 let files = Files::read_folder(&folder).map_err(TraceError::file(&folder))?;
@@ -128,6 +130,15 @@ fn clock(text: &str) -> Option<String> {
     chosen.or_else(|| words().next()).map(str::to_owned)
 }
 
+/// Has the two times between which the snapshot in `start` was taken.
+pub(crate) const START_WINDOW: &str = "start_window";
+
+/// The moment in the text of `start_window`.
+fn window(text: &str) -> Option<Moment> {
+    let mut times = text.split_ascii_whitespace().map(str::parse);
+    Some(Moment::During { begin: times.next()?.ok()?, end: times.next()?.ok()? })
+}
+
 /// The bytes of a page, by the folder's `header_page`, if it has one.
 fn page_size_in(folder: &Path) -> Result<usize, TraceError> {
     let path = folder.join("header_page");
@@ -157,7 +168,7 @@ fn formats_of(path: &Path) -> Result<Vec<(String, Format)>, TraceError> {
 }
 
 /// The size of a page by the text of `events/header_page`, which describes its fields as a `format` file does.
-fn page_size(text: &str) -> Option<usize> {
+pub(crate) fn page_size(text: &str) -> Option<usize> {
     let data = text.lines().find(|line| line.contains(" data;"))?;
     let number = |key: &str| data.split(';').find_map(|part| part.trim().strip_prefix(key));
     let (offset, size) = (number("offset:")?, number("size:")?);
@@ -251,13 +262,14 @@ impl<R: BufRead + Send> EventSource for RawPages<R> {
 }
 
 /// Turns pages of one CPU into events.
-struct Decode<'a> {
-    decoder: &'a Decoder,
-    cpu: u16,
+#[derive(Clone, Copy)]
+pub(crate) struct Decode<'a> {
+    pub(crate) decoder: &'a Decoder,
+    pub(crate) cpu: u16,
 }
 
 impl Decode<'_> {
-    fn page(&self, page: &[u8], into: &mut Vec<Event>, loss: &mut Loss) {
+    pub(crate) fn page(&self, page: &[u8], into: &mut Vec<Event>, loss: &mut Loss) {
         match SubBuffer::new(page) {
             Ok(page) => self.records(page, into, loss),
             Err(_) => loss.unreadable += 1,

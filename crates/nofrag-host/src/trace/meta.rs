@@ -23,6 +23,9 @@ pub struct TraceMeta {
     pub command: Option<String>,
     /// Names of processes.
     pub names: Vec<(i32, String)>,
+    /// The threads of the recorder: their events are in the trace, too.
+    #[serde(default)]
+    pub recorder: Vec<i32>,
     /// The state of the host, in order of time. The first is that at the start where there is one.
     pub snapshots: Vec<TakenSnapshot>,
     /// What could not be recorded, and why; sentences.

@@ -1,0 +1,208 @@
+//! `nofrag record`: what the running kernel does, in a file.
+
+mod view;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use nofrag_host::record::{
+    self, Buffer, Ended, Frames, Now, Options, Orders, Output, Phase, Recorded, Selection, Until,
+    Which,
+};
+use nofrag_host::recording::Existing;
+use serde::Serialize;
+
+use crate::Status;
+use crate::output::{print, print_json};
+
+const AFTER_HELP: &str = "\
+Tracing needs root. It happens in a tracefs instance of its own, which is removed again however the
+recording ends; after kill -9 the kernel stops tracing by itself, and the next start removes what is left.
+No setting of the host is changed, and no other tracing is disturbed.
+
+Sets of events for --events: pages (pages, compaction, migration, reclaim), buddy (what crosses between
+the CPUs' lists and the buddies), vmalloc, mmap, all. Single events have their kernel's names;
+mm_page_free_batched is recorded only if it is named, since each repeats an mm_page_free.
+
+Ctrl-C ends the recording in order; a command that is being recorded gets the signal, too, and five
+seconds to end. Its output stays its own: the summary goes to standard error then.
+
+Examples:
+  nofrag record --seconds 10                      ten seconds of this host, to recording.nofrag
+  nofrag record -o make.nofrag -- make -j4        while a command runs
+  nofrag record -- nofrag workload thpfioscale --dir /var/tmp/fio
+  nofrag record --events pages,vmalloc,mmap       until Ctrl-C
+  nofrag record --seconds 60 --buffer-kib 262144  larger buffers, where events were lost
+  nofrag record --seconds 5 --raw DIR             raw pages of the ring buffer, formats and snapshots
+
+Exit status:
+  0  recorded
+  1  recorded, but events were lost, or the command failed
+  2  bad use, nothing could be recorded, or the recording was cut short (a full disk, say); what
+     precedes that is in the file";
+
+/// What `nofrag record` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Record for so long after the snapshot at the start [default: until Ctrl-C]
+    #[arg(long, value_name = "N", value_parser = parse_seconds, conflicts_with = "command")]
+    seconds: Option<Duration>,
+
+    /// The recording
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "recording.nofrag")]
+    output: PathBuf,
+
+    /// Write a folder of raw pages, formats and snapshots instead
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    raw: Option<PathBuf>,
+
+    /// Replace the output if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Sets of events and single events, comma-separated
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "pages")]
+    events: Vec<String>,
+
+    /// Record page events of blocks of more than one page only: a hundredth, but no replay
+    #[arg(long)]
+    light: bool,
+
+    /// Leave the state of each frame out of the snapshots: sixteen bytes each are read
+    #[arg(long)]
+    no_frames: bool,
+
+    /// Size of the ring buffer of each CPU [default: 65536, or what a sixteenth of the free memory allows]
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=16 << 20))]
+    buffer_kib: Option<u64>,
+
+    /// If no tracefs is mounted, use a mount of our own that nobody else sees
+    #[arg(long)]
+    mount_tracefs: bool,
+
+    /// Use the tracefs in DIR
+    #[arg(long, value_name = "DIR", conflicts_with = "mount_tracefs")]
+    tracefs: Option<PathBuf>,
+
+    /// Call the tracefs instance NAME; the default names are the ones that are cleaned up after kill -9
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+
+    /// Show no progress and no summary
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Print the summary as JSON for machines: one object, schema nofrag.record
+    #[arg(long)]
+    json: bool,
+
+    /// Record while this command runs
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<OsString>,
+}
+
+/// More would be a slip of the finger.
+const LONGEST_SECONDS: f64 = 30.0 * 86_400.0;
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.0..=LONGEST_SECONDS).contains(&seconds) {
+        return Err(format!("not between 0 and {LONGEST_SECONDS} seconds"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+impl Args {
+    fn options(&self) -> Result<Options> {
+        let names: Vec<&str> = self.events.iter().map(String::as_str).collect();
+        let orders = if self.light { Orders::AboveZero } else { Orders::All };
+        let tracefs = match &self.tracefs {
+            Some(folder) => Which::At(folder.clone()),
+            None if self.mount_tracefs => Which::MountIfMissing,
+            None => Which::Mounted,
+        };
+        Ok(Options {
+            until: match self.seconds {
+                Some(time) => Until::Elapsed(time),
+                None if self.command.is_empty() => Until::Signal,
+                None => Until::Command(self.command.clone()),
+            },
+            output: match &self.raw {
+                Some(folder) => Output::RawFolder(folder.clone()),
+                None => Output::Recording(self.output.clone()),
+            },
+            existing: if self.force { Existing::Replace } else { Existing::Keep },
+            events: Selection::parse(names)?.with_orders(orders),
+            frames: if self.no_frames { Frames::LeftOut } else { Frames::Read },
+            buffer: self.buffer_kib.map_or(Buffer::Default, Buffer::KibPerCpu),
+            tracefs,
+            instance: self.instance.clone(),
+        })
+    }
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    recorded: &'a Recorded,
+}
+
+/// Records what `args` asks for.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let options = args.options()?;
+    let line = Line::new(args);
+    let recorded = record::record(&options, &|now| line.show(now));
+    line.0.finish_and_clear();
+    let recorded = recorded?;
+    if args.json {
+        print_json(&Document { schema: "nofrag.record", version: 1, recorded: &recorded })?;
+    } else if !args.quiet && recorded.command.is_some() {
+        eprint!("{}", view::page(&recorded));
+    } else if !args.quiet {
+        print(&view::page(&recorded))?;
+    }
+    if let Ended::Failed(why) = &recorded.ended {
+        return Err(anyhow::anyhow!("{why}")).context("the recording was cut short");
+    }
+    let failed = recorded.command.as_ref().is_some_and(|command| !command.succeeded());
+    Ok(if recorded.lost > 0 || recorded.gaps > 0 || failed { Status::Warned } else { Status::Done })
+}
+
+/// A line on standard error that follows the recording, if that is a terminal.
+struct Line(ProgressBar);
+
+impl Line {
+    fn new(args: &Args) -> Line {
+        let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg}").expect("the template is well-formed"),
+        );
+        Line(bar)
+    }
+
+    fn show(&self, now: &Now) {
+        let what = match now.phase {
+            Phase::StartSnapshot => "reading the host's state",
+            Phase::Recording => "recording",
+            Phase::Draining => "emptying the buffers",
+            Phase::EndSnapshot => "reading the host's state at the end",
+        };
+        let seconds = now.elapsed.as_secs_f64();
+        let rate = now.events as f64 / seconds.max(1e-3);
+        let per_event = now.bytes as f64 / now.events.max(1) as f64;
+        self.0.set_message(format!(
+            "{what}: {seconds:.1} s, {} events, {rate:.0}/s, {} lost, {}, {per_event:.2} B/event",
+            now.events,
+            now.lost,
+            HumanBytes(now.bytes),
+        ));
+        self.0.tick();
+    }
+}

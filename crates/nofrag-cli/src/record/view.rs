@@ -1,0 +1,134 @@
+//! The summary of a recording as text for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::HumanBytes;
+use nofrag_host::record::{CommandReport, Ended, Recorded};
+use nofrag_lab::render;
+
+/// The whole page.
+pub(super) fn page(recorded: &Recorded) -> String {
+    let mut page = heading(recorded);
+    page += "\n";
+    page += &kinds(recorded);
+    page += "\n";
+    for sentence in sentences(recorded) {
+        page += &render::wrapped(&sentence, render::COLUMNS as usize).join("\n");
+        page += "\n";
+    }
+    page
+}
+
+fn heading(recorded: &Recorded) -> String {
+    let per_event = |bytes: u64| match recorded.events {
+        0 => "no events".to_owned(),
+        events => format!("{:.2} bytes/event", bytes as f64 / events as f64),
+    };
+    let rows = [
+        ("file", recorded.output.display().to_string()),
+        ("size", format!("{}, {}", HumanBytes(recorded.bytes), per_event(recorded.bytes))),
+        ("kernel", recorded.release.clone().unwrap_or_else(|| "(unknown)".to_owned())),
+        (
+            "traced",
+            format!(
+                "{:.1} s, of which {:.1} s until the state at the start was read; ended: {}",
+                recorded.seconds,
+                recorded.start_snapshot_seconds,
+                ended(&recorded.ended)
+            ),
+        ),
+        (
+            "events",
+            format!(
+                "{}, {:.0} per second; {} lost",
+                recorded.events,
+                recorded.events as f64 / recorded.seconds.max(1e-9),
+                recorded.lost
+            ),
+        ),
+        (
+            "raw pages",
+            format!("{}, {}", HumanBytes(recorded.raw_bytes), per_event(recorded.raw_bytes)),
+        ),
+        ("recorder", format!("{:.2} s of CPU time", recorded.recorder_cpu_seconds)),
+    ];
+    let mut table = plain_table();
+    for (what, value) in rows {
+        table.add_row([what.to_owned(), value]);
+    }
+    if let Some(report) = &recorded.command {
+        table.add_row(["command".to_owned(), command(report)]);
+    }
+    table.trim_fmt() + "\n"
+}
+
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+fn ended(ended: &Ended) -> String {
+    match ended {
+        Ended::Elapsed => "the time was over".to_owned(),
+        Ended::Command => "the command had ended".to_owned(),
+        Ended::Signal(name) => format!("by {name}"),
+        Ended::Failed(why) => format!("cut short: {why}"),
+    }
+}
+
+fn command(report: &CommandReport) -> String {
+    let end = match (report.exit_code, report.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => format!("still running as process {}", report.pid),
+    };
+    format!(
+        "{}: {end}; {:.2} s, {:.2} s user, {:.2} s system",
+        report.words.join(" "),
+        report.seconds,
+        report.user_seconds,
+        report.system_seconds
+    )
+}
+
+fn kinds(recorded: &Recorded) -> String {
+    let mut table = plain_table();
+    table.set_header(["event", "count", "per second"]);
+    for column in 0..3 {
+        let column_of = table.column_mut(column).expect("the header made this column");
+        column_of.set_padding((0, 2));
+        if column > 0 {
+            column_of.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for kind in &recorded.by_kind {
+        table.add_row([
+            format!("{}:{}", kind.group, kind.name),
+            kind.events.to_string(),
+            format!("{:.1}", kind.events as f64 / recorded.seconds.max(1e-9)),
+        ]);
+    }
+    table.trim_fmt() + "\n"
+}
+
+fn sentences(recorded: &Recorded) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if recorded.lost > 0 || recorded.gaps > 0 {
+        sentences.push(format!(
+            "{} events were lost in {} places, and the file says where: what is computed across a gap is tainted. \
+             Record again with larger buffers (--buffer-kib {}), a faster disk, or fewer kinds of events.",
+            recorded.lost,
+            recorded.gaps,
+            recorded.buffer_kib_per_cpu.saturating_mul(4),
+        ));
+    }
+    if recorded.unreadable > 0 {
+        sentences.push(format!("{} records could not be understood.", recorded.unreadable));
+    }
+    let removed = recorded.removed_stale.iter();
+    sentences.extend(removed.map(|name| {
+        format!("Removed the instance {name}, left behind by a recording that was killed.")
+    }));
+    sentences.extend(recorded.missing.iter().map(|what| format!("Missing: {what}.")));
+    sentences
+}

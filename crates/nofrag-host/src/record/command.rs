@@ -1,0 +1,136 @@
+//! The command that is recorded.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGQUIT};
+
+use super::error::RecordError;
+
+/// How long a command may take to end after a signal, until the recording ends without it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What became of the command.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CommandReport {
+    /// Its words.
+    pub words: Vec<String>,
+    /// Its process.
+    pub pid: u32,
+    /// Its exit code, if it exited.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// How long it ran, or until the recording ended.
+    pub seconds: f64,
+    /// CPU time in its own code, with that of the processes it waited for.
+    pub user_seconds: f64,
+    /// CPU time in the kernel, likewise.
+    pub system_seconds: f64,
+}
+
+impl CommandReport {
+    /// Whether it ended, and with 0.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.exit_code == Some(0)
+    }
+
+    /// Whether it had not ended when the recording did.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.exit_code.is_none() && self.signal.is_none()
+    }
+}
+
+/// The command while it runs.
+pub(super) struct Running {
+    child: Child,
+    began: Instant,
+    cpu_before: (f64, f64),
+    report: CommandReport,
+    asked_to_end: Option<Instant>,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Runs,
+    Ended,
+    /// It was asked to end, and has not.
+    Outlasts,
+}
+
+impl Running {
+    pub(super) fn start(words: &[OsString]) -> Result<Running, RecordError> {
+        let (program, arguments) = words.split_first().ok_or_else(|| RecordError::Command {
+            command: String::new(),
+            cause: std::io::ErrorKind::InvalidInput.into(),
+        })?;
+        let cpu_before = children_cpu();
+        let began = Instant::now();
+        let started = Command::new(program).args(arguments).spawn();
+        let child = started.map_err(|cause| RecordError::Command {
+            command: program.to_string_lossy().into_owned(),
+            cause,
+        })?;
+        let report = CommandReport {
+            words: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            pid: child.id(),
+            exit_code: None,
+            signal: None,
+            seconds: 0.0,
+            user_seconds: 0.0,
+            system_seconds: 0.0,
+        };
+        Ok(Running { child, began, cpu_before, report, asked_to_end: None })
+    }
+
+    /// Passes a signal on. One from the keyboard has reached the command already.
+    pub(super) fn signal(&mut self, signal: i32) {
+        self.asked_to_end.get_or_insert(Instant::now());
+        let from_keyboard = matches!(signal, SIGINT | SIGQUIT);
+        if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !from_keyboard) {
+            // It may just have ended.
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
+    }
+
+    pub(super) fn state(&mut self) -> State {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            self.report.exit_code = status.code();
+            self.report.signal = status.signal();
+            return State::Ended;
+        }
+        match self.asked_to_end {
+            Some(since) if since.elapsed() >= GRACE => State::Outlasts,
+            _ => State::Runs,
+        }
+    }
+
+    pub(super) fn report(mut self) -> CommandReport {
+        let (user, system) = children_cpu();
+        self.report.seconds = self.began.elapsed().as_secs_f64();
+        self.report.user_seconds = user - self.cpu_before.0;
+        self.report.system_seconds = system - self.cpu_before.1;
+        self.report
+    }
+}
+
+/// Seconds of user and of system time of all children that were waited for.
+fn children_cpu() -> (f64, f64) {
+    /// `USER_HZ`: the unit of these fields on every architecture that we know.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let mut fields = stat.rsplit(')').next().unwrap_or("").split_ascii_whitespace().skip(13);
+    let mut seconds = || {
+        let ticks = fields.next().and_then(|field| field.parse::<f64>().ok());
+        ticks.unwrap_or(0.0) / TICKS_PER_SECOND
+    };
+    (seconds(), seconds())
+}

@@ -1,0 +1,120 @@
+//! Why nothing was recorded.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::recording::RecordingError;
+
+/// Why nothing was recorded. The host is as it was, unless the error says otherwise.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// There is no tracefs.
+    #[error(
+        "no tracefs {looked}: mount it with `mount -t tracefs nodev /sys/kernel/tracing`, or let this command use a \
+         mount of its own that nobody else sees with --mount-tracefs; a kernel without CONFIG_TRACING has none"
+    )]
+    NoTracefs {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// The caller may not trace.
+    #[error(
+        "{path}: permission denied: the kernel lets only root trace (tracefs has mode 0700); run this command as root; \
+         a container needs the host's tracefs and the right to write to it"
+    )]
+    Denied {
+        /// What was refused.
+        path: PathBuf,
+    },
+    /// Another recording has this name.
+    #[error(
+        "{path}: there is an instance of this name already: another recording uses it, or was killed; choose another \
+         with --instance NAME, or if nobody uses it remove it with `rmdir {path}`"
+    )]
+    Taken {
+        /// The instance.
+        path: PathBuf,
+    },
+    /// A name that no instance can have.
+    #[error("the instance cannot be called {0:?}: it must be one word without `/`")]
+    Name(String),
+    /// The kernel refused something about the instance.
+    #[error("{path}: {cause}: {what}")]
+    Instance {
+        /// The file or folder.
+        path: PathBuf,
+        /// What cannot be done.
+        what: &'static str,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// There is no memory for the buffers.
+    #[error(
+        "no memory for ring buffers of {kib} KiB for each CPU, nor for smaller ones down to {least} KiB; free some, or \
+         ask for less with --buffer-kib"
+    )]
+    NoMemory {
+        /// What was asked for.
+        kib: u64,
+        /// The least that was tried.
+        least: u64,
+    },
+    /// A name that is no event and no set of events.
+    #[error("there is no event or set of events {name:?}; sets: {sets}; events: {events}")]
+    NoSuchEvent {
+        /// The name.
+        name: String,
+        /// The sets that there are.
+        sets: String,
+        /// The events that there are.
+        events: String,
+    },
+    /// This kernel has none of the events.
+    #[error("this kernel has none of the tracepoints that were asked for: {0}")]
+    NothingToRecord(String),
+    /// The output is there already.
+    #[error("{0} (-o FILE names another, --force replaces it)")]
+    Exists(RecordingError),
+    /// The output could not be made.
+    #[error(transparent)]
+    Output(RecordingError),
+    /// The command could not be started.
+    #[error("{command}: {cause}: the command could not be started; nothing was recorded")]
+    Command {
+        /// Its first word.
+        command: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Signals cannot be caught, so an end by Ctrl-C would leave tracing on.
+    #[error("signals cannot be caught: {0}")]
+    Signals(io::Error),
+    /// A thread of the recorder ended by a panic.
+    #[error("the reader of CPU {0} failed; this is a defect of nofrag, please report it")]
+    Reader(u16),
+}
+
+impl From<RecordingError> for RecordError {
+    fn from(error: RecordingError) -> RecordError {
+        match error {
+            RecordingError::Exists(_) => RecordError::Exists(error),
+            _ => RecordError::Output(error),
+        }
+    }
+}
+
+impl RecordError {
+    /// For `map_err` on what is done to the instance: denial is told apart.
+    pub(super) fn instance(
+        path: &Path,
+        what: &'static str,
+    ) -> impl FnOnce(io::Error) -> RecordError {
+        let path = path.to_owned();
+        move |cause| match cause.kind() {
+            io::ErrorKind::PermissionDenied => RecordError::Denied { path },
+            _ => RecordError::Instance { path, what, cause },
+        }
+    }
+}

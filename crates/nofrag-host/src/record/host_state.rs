@@ -1,0 +1,182 @@
+//! Takes a snapshot of the host.
+//!
+//! Small files come first: free lists and counters of one moment, some milliseconds. Then every frame's state is read,
+//! some seconds on a large host; a frame with an event meanwhile takes its state from the events. Nothing is changed to
+//! see more: with `kernel.kptr_restrict` at 0 addresses of vmalloc stay hashed.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::whole::read_whole;
+use crate::snapshot::Files;
+use crate::source::Root;
+
+/// Whether the state of every frame is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Frames {
+    /// Eight bytes of flags and eight of counts for each.
+    #[default]
+    Read,
+    /// Only the free lists' lengths are known then, not where in memory free blocks lie.
+    LeftOut,
+}
+
+/// A file of a snapshot.
+struct Wanted {
+    /// Its name in [`Files`].
+    name: &'static str,
+    /// Its path relative to the root.
+    path: &'static str,
+    /// What is not known without it.
+    costs: &'static str,
+}
+
+const fn wanted(name: &'static str, path: &'static str, costs: &'static str) -> Wanted {
+    Wanted { name, path, costs }
+}
+
+const SMALL: [Wanted; 12] = [
+    wanted("version", "proc/version", "the kernel's release"),
+    wanted("buddyinfo", "proc/buddyinfo", "free blocks by order cannot be compared"),
+    wanted("pagetypeinfo", "proc/pagetypeinfo", "free blocks and pageblocks by type are guessed"),
+    wanted("zoneinfo", "proc/zoneinfo", "zones and watermarks are not known: no replay"),
+    wanted("vmstat", "proc/vmstat", "what the kernel counted cannot be compared"),
+    wanted("meminfo", "proc/meminfo", "how memory is used is not known"),
+    wanted("iomem", "proc/iomem", "holes in physical memory are guessed"),
+    wanted(
+        "extfrag_index",
+        "sys/kernel/debug/extfrag/extfrag_index",
+        "the kernel's own indices are not compared",
+    ),
+    wanted(
+        "unusable_index",
+        "sys/kernel/debug/extfrag/unusable_index",
+        "the kernel's own indices are not compared",
+    ),
+    wanted(
+        "transparent_hugepage_enabled",
+        "sys/kernel/mm/transparent_hugepage/enabled",
+        "whether huge pages were used is not known",
+    ),
+    wanted(
+        "transparent_hugepage_defrag",
+        "sys/kernel/mm/transparent_hugepage/defrag",
+        "how hard huge pages were tried for is not known",
+    ),
+    wanted("vmallocinfo", "proc/vmallocinfo", "which vmalloc areas there were is not known"),
+];
+
+const FRAMES: [Wanted; 2] = [
+    wanted(
+        "kpageflags",
+        "proc/kpageflags",
+        "where free blocks lie and what is in use is not known: a replay starts from free lists alone",
+    ),
+    wanted("kpagecount", "proc/kpagecount", "which frames are mapped is not known"),
+];
+
+/// Settings that do something when they are read, or have no value.
+const NOT_SETTINGS: [&str; 3] = ["stat_refresh", "compact_memory", "drop_caches"];
+
+/// The files that could be read, and what is missing.
+#[derive(Debug, Default)]
+pub(super) struct HostState {
+    pub(super) files: Files,
+    pub(super) missing: Vec<String>,
+}
+
+impl HostState {
+    /// Reads the files. Never fails: see [`missing`](Self::missing).
+    pub(super) fn read(root: &Root, frames: Frames) -> HostState {
+        let mut state = HostState::default();
+        for file in &SMALL {
+            state.add(root, file);
+        }
+        match settings(&root.path("proc/sys/vm")) {
+            Ok(settings) => state.files.insert("sysctl", settings),
+            Err(cause) => {
+                state.miss(&root.path("proc/sys/vm"), &cause, "the settings of vm are not known")
+            }
+        }
+        match frames {
+            Frames::Read => FRAMES.iter().for_each(|file| state.add(root, file)),
+            Frames::LeftOut => state.missing.extend(
+                FRAMES
+                    .iter()
+                    .map(|file| format!("{}: left out as asked: {}", file.name, file.costs)),
+            ),
+        }
+        state
+    }
+
+    fn add(&mut self, root: &Root, file: &Wanted) {
+        let path = root.path(file.path);
+        match read_whole(&path) {
+            Ok(bytes) => self.files.insert(file.name, bytes),
+            Err(cause) => self.miss(&path, &cause, file.costs),
+        }
+    }
+
+    fn miss(&mut self, path: &Path, cause: &io::Error, costs: &str) {
+        self.missing.push(format!("{}: {cause}: {costs}", path.display()));
+    }
+
+    /// Adds what is mapped in every process. One that ends meanwhile is passed over, as are the kernel's own.
+    pub(super) fn add_maps(&mut self, root: &Root) {
+        let folder = root.path("proc");
+        let Ok(entries) = fs::read_dir(&folder) else { return };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        for pid in names.filter(|name| name.parse::<u32>().is_ok()) {
+            match fs::read(folder.join(&pid).join("maps")) {
+                Ok(maps) if !maps.is_empty() => self.files.insert(format!("maps/{pid}"), maps),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A line `NAME VALUE..` for each setting in the folder.
+fn settings(folder: &Path) -> io::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        if NOT_SETTINGS.contains(&name.as_str()) {
+            continue;
+        }
+        // Some can only be written.
+        if let Ok(value) = fs::read_to_string(folder.join(&name)) {
+            lines.push(format!("{name} {}\n", value.trim()));
+        }
+    }
+    lines.sort();
+    Ok(lines.concat().into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_with_its_cost() {
+        let folder = tempfile::tempdir().unwrap();
+        let vm = folder.path().join("proc/sys/vm");
+        fs::create_dir_all(&vm).unwrap();
+        fs::write(vm.join("swappiness"), "60\n").unwrap();
+        fs::write(vm.join("lowmem_reserve_ratio"), "256\t256\t32\t0\t0\n").unwrap();
+        fs::write(vm.join("stat_refresh"), "").unwrap();
+        fs::write(folder.path().join("proc/kpageflags"), vec![7; (2 << 20) + 8]).unwrap();
+        let state = HostState::read(&Root::Captured(folder.path().to_owned()), Frames::Read);
+        assert_eq!(
+            state.files.text("sysctl").unwrap(),
+            "lowmem_reserve_ratio 256\t256\t32\t0\t0\nswappiness 60\n"
+        );
+        assert_eq!(state.files.bytes("kpageflags").unwrap().len(), (2 << 20) + 8);
+        assert_eq!(state.missing.len(), SMALL.len() + FRAMES.len() - 1);
+        let missing = state.missing.join("\n");
+        assert!(missing.contains("zones and watermarks are not known: no replay"), "{missing}");
+        let without = HostState::read(&Root::Captured(folder.path().to_owned()), Frames::LeftOut);
+        assert_eq!(without.files.bytes("kpageflags"), None);
+        assert_eq!(without.missing.len(), SMALL.len() + FRAMES.len());
+    }
+}

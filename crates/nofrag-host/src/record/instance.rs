@@ -1,0 +1,287 @@
+//! An instance of the ring buffer that is ours alone, and is gone when we are.
+//!
+//! 1. Nothing outside the instance is written: no setting, no event, no switch of the whole tracefs.
+//! 2. It is switched off and removed when [`Instance::remove`] is called, and when it is dropped: on an early return
+//!    and on a panic. Signals only ask the recorder to end ([`signals`](super::signals)).
+//! 3. After `SIGKILL` the kernel itself stops tracing and frees the buffers, since `free_buffer` is open with
+//!    `disable_on_free`; the empty instance is removed by the next start.
+//! 4. Nobody else's instance is touched: one is stale if its name says that nofrag made it, the process that the name
+//!    tells has ended, and nobody holds the lock of its folder. The lock also protects recorders in other PID
+//!    namespaces, and cannot be left behind.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::error::RecordError;
+use super::tracefs::Tracefs;
+
+/// How the names of our instances begin.
+const PREFIX: &str = "nofrag-";
+
+/// An instance of the ring buffer.
+#[derive(Debug)]
+pub(super) struct Instance {
+    path: PathBuf,
+    /// Its folder, with the lock that says that it is in use.
+    lock: File,
+    /// When the last one closes this, the kernel frees the buffers.
+    free_buffer: Option<File>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Present,
+    Removed,
+}
+
+impl Instance {
+    /// Makes it, switched off.
+    pub(super) fn make(tracefs: &Tracefs, name: Option<&str>) -> Result<Instance, RecordError> {
+        let path = match name {
+            Some(name) => make_named(&tracefs.instances(), name)?,
+            None => make_unique(&tracefs.instances())?,
+        };
+        let lock = File::open(&path).map_err(RecordError::instance(&path, "cannot be opened"))?;
+        let mut instance = Instance { path, lock, free_buffer: None, state: State::Present };
+        flock(&instance.lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            RecordError::instance(&instance.path, "cannot be locked")(error.into())
+        })?;
+        instance.set("tracing_on", "0", "cannot be switched off")?;
+        // An old kernel has neither file; its buffers then stay until the next start.
+        if instance.write("options/disable_on_free", "1").is_ok() {
+            instance.free_buffer =
+                File::options().write(true).open(instance.path.join("free_buffer")).ok();
+        }
+        Ok(instance)
+    }
+
+    /// Its folder.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Writes to one of its files.
+    pub(super) fn write(&self, file: &str, value: &str) -> io::Result<()> {
+        write_to(&self.path.join(file), value)
+    }
+
+    /// As [`write`](Self::write), for what must succeed.
+    pub(super) fn set(
+        &self,
+        file: &str,
+        value: &str,
+        what: &'static str,
+    ) -> Result<(), RecordError> {
+        self.write(file, value).map_err(RecordError::instance(&self.path.join(file), what))
+    }
+
+    /// The text of one of its files.
+    pub(super) fn text(&self, file: &str) -> io::Result<String> {
+        fs::read_to_string(self.path.join(file))
+    }
+
+    /// The CPUs that have a buffer.
+    pub(super) fn cpus(&self) -> io::Result<Vec<u16>> {
+        let mut cpus = Vec::new();
+        for entry in fs::read_dir(self.path.join("per_cpu"))? {
+            let name = entry?.file_name();
+            cpus.extend(
+                name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse::<u16>().ok()),
+            );
+        }
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
+    /// Switches it off and removes it. Files below it must be closed.
+    ///
+    /// # Errors
+    /// [`RecordError::Instance`], with what is left.
+    pub(super) fn remove(mut self) -> Result<(), RecordError> {
+        self.take_away()
+    }
+
+    fn take_away(&mut self) -> Result<(), RecordError> {
+        if self.state == State::Removed {
+            return Ok(());
+        }
+        self.state = State::Removed;
+        let _ = self.write("tracing_on", "0");
+        let _ = self.write("events/enable", "0");
+        self.free_buffer = None;
+        remove_folder(&self.path).map_err(RecordError::instance(
+            &self.path,
+            "the instance is switched off but could not be removed; remove it with rmdir",
+        ))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Reported by `remove`; here there is nobody to tell.
+        let _ = self.take_away();
+    }
+}
+
+/// Writes to a file that is there.
+fn write_to(path: &Path, value: &str) -> io::Result<()> {
+    File::options().write(true).open(path)?.write_all(value.as_bytes())
+}
+
+/// Removes an instance. Somebody may just be looking into it, which makes it busy.
+fn remove_folder(path: &Path) -> io::Result<()> {
+    const ATTEMPTS: u32 = 40;
+    const PAUSE: Duration = Duration::from_millis(25);
+    for _ in 1..ATTEMPTS {
+        match fs::remove_dir(path) {
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+    fs::remove_dir(path)
+}
+
+fn make_named(instances: &Path, name: &str) -> Result<PathBuf, RecordError> {
+    let odd = |c: char| c == '/' || c.is_whitespace() || c.is_control();
+    if name.is_empty() || name.starts_with('.') || name.contains(odd) {
+        return Err(RecordError::Name(name.to_owned()));
+    }
+    let path = instances.join(name);
+    fs::create_dir(&path).map_err(|cause| match cause.kind() {
+        io::ErrorKind::AlreadyExists => RecordError::Taken { path: path.clone() },
+        _ => RecordError::instance(&path, "the instance cannot be made")(cause),
+    })?;
+    Ok(path)
+}
+
+/// Makes an instance named after this process.
+fn make_unique(instances: &Path) -> Result<PathBuf, RecordError> {
+    /// Of this process; a second one at a time needs another name.
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    let started = started(pid).unwrap_or(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    make_named(instances, &format!("{PREFIX}{pid}-{started}-{number}"))
+}
+
+/// When the process started, in ticks since the host did; `None` if there is none.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command in brackets, which may have blanks and brackets; this is the 22nd.
+    let behind = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let fields = std::str::from_utf8(&stat[behind..]).ok()?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The process that an instance of this name belongs to: its number and when it started.
+fn owner(name: &str) -> Option<(u32, u64)> {
+    let mut numbers = name.strip_prefix(PREFIX)?.split('-').map(str::parse::<u64>);
+    let (pid, started, count) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    count.ok()?;
+    if numbers.next().is_some() {
+        return None;
+    }
+    Some((u32::try_from(pid.ok()?).ok()?, started.ok()?))
+}
+
+/// Removes the instances of recorders that were killed, and returns their names.
+pub(super) fn remove_stale(tracefs: &Tracefs) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(tracefs.instances()) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| remove_if_stale(&tracefs.instances().join(name), name)).collect()
+}
+
+fn remove_if_stale(path: &Path, name: &str) -> bool {
+    let Some((pid, then)) = owner(name) else { return false };
+    if started(pid) == Some(then) {
+        return false;
+    }
+    let Ok(folder) = File::open(path) else { return false };
+    if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return false;
+    }
+    let _ = write_to(&path.join("tracing_on"), "0");
+    fs::remove_dir(path).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tracefs::Which;
+    use super::*;
+
+    /// A folder that looks enough like a tracefs for its instances to be listed.
+    fn tracefs() -> (tempfile::TempDir, Tracefs) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("instances")).unwrap();
+        let tracefs = Tracefs::find(&Which::At(folder.path().to_owned())).unwrap();
+        (folder, tracefs)
+    }
+
+    fn check_stale(tracefs: &Tracefs, name: &str, expected: bool) {
+        let path = tracefs.instances().join(name);
+        fs::create_dir(&path).unwrap();
+        let removed = remove_stale(tracefs);
+        assert_eq!(removed.contains(&name.to_owned()), expected, "{name}");
+        assert_eq!(path.exists(), !expected, "{name}");
+    }
+
+    #[test]
+    fn only_instances_of_dead_recorders_are_stale() {
+        let (_folder, tracefs) = tracefs();
+        let own = std::process::id();
+        let since = started(own).unwrap();
+        check_stale(&tracefs, &format!("nofrag-{own}-{since}-0"), false);
+        check_stale(&tracefs, &format!("nofrag-{own}-{}-0", since + 1), true);
+        check_stale(&tracefs, "nofrag-4194305-17-0", true);
+        for others in
+            ["foo", "nofrag-", "nofrag-1", "nofrag-4194305-17", "nofrag-a-b-c", "nofrag-1-2-3-4"]
+        {
+            check_stale(&tracefs, others, false);
+        }
+    }
+
+    #[test]
+    fn a_held_lock_protects_whatever_the_process_numbers_say() {
+        let (_folder, tracefs) = tracefs();
+        let path = tracefs.instances().join("nofrag-4194305-17-0");
+        fs::create_dir(&path).unwrap();
+        let holder = File::open(&path).unwrap();
+        flock(&holder, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert_eq!(remove_stale(&tracefs), Vec::<String>::new());
+        drop(holder);
+        assert_eq!(remove_stale(&tracefs), ["nofrag-4194305-17-0"]);
+    }
+
+    #[test]
+    fn a_taken_name_is_refused_and_left_alone() {
+        let (_folder, tracefs) = tracefs();
+        fs::create_dir(tracefs.instances().join("mine")).unwrap();
+        let error = Instance::make(&tracefs, Some("mine")).unwrap_err();
+        assert!(matches!(error, RecordError::Taken { .. }), "{error}");
+        assert!(tracefs.instances().join("mine").exists());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let (_folder, tracefs) = tracefs();
+        for name in ["", "..", "a/b", "a b", ".hidden"] {
+            let error = Instance::make(&tracefs, Some(name)).unwrap_err();
+            assert!(matches!(error, RecordError::Name(_)), "{name:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Where a recording goes.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::clock::CLOCK;
+use super::stats;
+use crate::recording::{
+    CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter, WriterOptions,
+};
+use crate::trace::{Event, Format, Moment, START_WINDOW, TakenSnapshot, TraceMeta};
+
+/// Where a recording goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A recording in nofrag's own format.
+    Recording(PathBuf),
+    /// A folder of raw pages, as [`Folder`](crate::trace::Folder) reads it.
+    RawFolder(PathBuf),
+}
+
+impl Output {
+    /// The file or folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Output::Recording(path) | Output::RawFolder(path) => path,
+        }
+    }
+}
+
+/// A recording that is being written.
+pub(super) trait Sink {
+    /// What takes the events of one CPU.
+    fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError>;
+
+    /// Takes a snapshot.
+    fn snapshot(&mut self, snapshot: TakenSnapshot) -> Result<(), RecordingError>;
+
+    /// Writes what is left. The sinks of the CPUs have ended.
+    fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError>;
+
+    /// Takes the output away again: nothing was recorded.
+    fn discard(&mut self);
+
+    /// Bytes written so far, by this and the sinks of the CPUs.
+    fn written(&self) -> u64;
+}
+
+/// The part of a sink that belongs to one CPU.
+pub(super) trait CpuSink: Send {
+    /// Takes whole pages, and the events in them.
+    fn take(&mut self, pages: &[u8], events: &[Event]) -> Result<(), RecordingError>;
+
+    /// Makes sure of what it has: no event before `time` is still to come.
+    fn complete_until(&mut self, time: u64) -> Result<(), RecordingError>;
+
+    /// Writes what was held back.
+    fn finish(&mut self) -> Result<(), RecordingError>;
+}
+
+/// What is known when a recording begins.
+pub(super) struct Begun<'a> {
+    /// What is known beside the events.
+    pub(super) meta: &'a TraceMeta,
+    /// The formats of the enabled events, as text and parsed.
+    pub(super) formats: &'a [(String, Format)],
+    /// The text of `events/header_page`.
+    pub(super) header_page: Option<&'a str>,
+}
+
+/// Makes the output.
+pub(super) fn create(
+    output: &Output,
+    existing: Existing,
+    begun: &Begun<'_>,
+) -> Result<Box<dyn Sink>, RecordingError> {
+    match output {
+        Output::Recording(path) => {
+            let options = WriterOptions { existing, pace: Pace::Live };
+            let writer = RecordingWriter::create(path, begun.meta, options)?;
+            Ok(Box::new(Columns { path: path.clone(), writer }))
+        }
+        Output::RawFolder(path) => Ok(Box::new(RawFolder::create(path, existing, begun)?)),
+    }
+}
+
+/// A recording in columns.
+struct Columns {
+    path: PathBuf,
+    writer: RecordingWriter,
+}
+
+impl Sink for Columns {
+    fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
+        Ok(Box::new(self.writer.stream(cpu)?))
+    }
+
+    fn snapshot(&mut self, snapshot: TakenSnapshot) -> Result<(), RecordingError> {
+        self.writer.snapshot(&snapshot)
+    }
+
+    fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError> {
+        self.writer.meta(meta)?;
+        self.writer.clone().finish(ending)?;
+        Ok(())
+    }
+
+    fn discard(&mut self) {
+        // Nobody is told: what is reported is why nothing was recorded.
+        let _ = fs::remove_file(&self.path);
+    }
+
+    fn written(&self) -> u64 {
+        self.writer.written().bytes
+    }
+}
+
+impl CpuSink for CpuStream {
+    fn take(&mut self, _pages: &[u8], events: &[Event]) -> Result<(), RecordingError> {
+        events.iter().try_for_each(|event| self.push(event))
+    }
+
+    fn complete_until(&mut self, time: u64) -> Result<(), RecordingError> {
+        CpuStream::complete_until(self, time)
+    }
+
+    fn finish(&mut self) -> Result<(), RecordingError> {
+        self.flush()
+    }
+}
+
+/// A folder of raw pages.
+struct RawFolder {
+    path: PathBuf,
+    written: Arc<AtomicU64>,
+}
+
+/// For `map_err` on what is written to a folder of raw pages.
+fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> RecordingError {
+    let (path, bytes) = (path.to_owned(), written.load(Ordering::Relaxed));
+    move |cause| match cause.kind() {
+        io::ErrorKind::AlreadyExists => RecordingError::Exists(path),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            RecordingError::Full { path, bytes, cause }
+        }
+        _ => RecordingError::File { path, cause },
+    }
+}
+
+impl RawFolder {
+    fn create(
+        path: &Path,
+        existing: Existing,
+        begun: &Begun<'_>,
+    ) -> Result<RawFolder, RecordingError> {
+        let folder = RawFolder { path: path.to_owned(), written: Arc::default() };
+        folder.begin(existing, begun).map_err(raw_error(path, &folder.written))?;
+        Ok(folder)
+    }
+
+    fn begin(&self, existing: Existing, begun: &Begun<'_>) -> io::Result<()> {
+        let path = &self.path;
+        // Only what is such a folder is replaced.
+        if existing == Existing::Replace && path.join("format").is_dir() {
+            fs::remove_dir_all(path)?;
+        }
+        fs::create_dir(path)?;
+        fs::create_dir(path.join("format"))?;
+        for (text, format) in begun.formats {
+            fs::write(path.join("format").join(&format.name), text)?;
+        }
+        if let Some(text) = begun.header_page {
+            fs::write(path.join("header_page"), text)?;
+        }
+        fs::write(path.join("trace_clock"), CLOCK)
+    }
+
+    fn add(&self, snapshot: &TakenSnapshot) -> io::Result<()> {
+        let name = if snapshot.moment == Moment::After { "end" } else { "start" };
+        if let Moment::During { begin, end } = snapshot.moment {
+            fs::write(self.path.join(START_WINDOW), format!("{begin} {end}\n"))?;
+        }
+        let folder = self.path.join(name);
+        fs::create_dir(&folder)?;
+        for (name, bytes) in snapshot.files.iter() {
+            let written = if matches!(name, "kpageflags" | "kpagecount") {
+                let packed = zstd::encode_all(bytes, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+                fs::write(folder.join(format!("{name}.zst")), &packed)?;
+                packed.len()
+            } else {
+                // A snapshot's folder has no folders: `maps/7` is `maps.7`.
+                fs::write(folder.join(name.replace('/', ".")), bytes)?;
+                bytes.len()
+            };
+            self.written.fetch_add(written as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn end(&self, meta: &TraceMeta, ending: &Ending) -> io::Result<()> {
+        let stats: String = ending.cpus.iter().map(stats::text).collect();
+        fs::write(self.path.join("stats"), stats)?;
+        let missing: String = meta.missing.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(self.path.join("missing"), missing)
+    }
+}
+
+impl Sink for RawFolder {
+    fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
+        let path = self.path.join(format!("cpu{cpu}.trace_pipe_raw"));
+        let file = File::create_new(&path).map_err(raw_error(&path, &self.written))?;
+        Ok(Box::new(RawCpu { file, path, written: Arc::clone(&self.written) }))
+    }
+
+    fn snapshot(&mut self, snapshot: TakenSnapshot) -> Result<(), RecordingError> {
+        self.add(&snapshot).map_err(raw_error(&self.path, &self.written))
+    }
+
+    fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError> {
+        self.end(meta, ending).map_err(raw_error(&self.path, &self.written))
+    }
+
+    fn discard(&mut self) {
+        // Nobody is told: what is reported is why nothing was recorded.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+}
+
+struct RawCpu {
+    file: File,
+    path: PathBuf,
+    written: Arc<AtomicU64>,
+}
+
+impl CpuSink for RawCpu {
+    fn take(&mut self, pages: &[u8], _events: &[Event]) -> Result<(), RecordingError> {
+        self.file.write_all(pages).map_err(raw_error(&self.path, &self.written))?;
+        self.written.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn complete_until(&mut self, _time: u64) -> Result<(), RecordingError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), RecordingError> {
+        Ok(())
+    }
+}

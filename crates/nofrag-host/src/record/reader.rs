@@ -1,0 +1,224 @@
+//! Reads the ring buffer of one CPU while it fills.
+//!
+//! Whole pages are spliced into a pipe and read from there: up to 256 for two system calls. A plain `read` would also
+//! take the page that is being filled, and so leave most pages nearly empty; it is used once a second and at the end. A
+//! wait for the buffer to fill by a share would make the traced side wake the reader; a pause does not.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+use super::clock::clock_ns;
+use super::output::CpuSink;
+use crate::recording::RecordingError;
+use crate::trace::{Decode, Event, EventKind, Loss};
+
+/// Bytes that one splice may move, if the system allows so large a pipe.
+const PIPE: usize = 1 << 20;
+
+/// How long a reader sleeps when less than a page is there. At 300,000 events/s a CPU writes about 60 KiB meanwhile.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How often the output gets what is on the page that is being filled.
+const COMPLETE: Duration = Duration::from_secs(1);
+
+/// An event has its time before it can be read; by far less than this.
+const UNDER_WAY: Duration = Duration::from_millis(20);
+
+/// What the readers tell, and are told.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// By kind: events that were read.
+    pub(super) events: [AtomicU64; EventKind::COUNT],
+    /// Bytes of raw pages that were read.
+    pub(super) raw_bytes: AtomicU64,
+    /// Places where events are missing.
+    pub(super) gaps: AtomicU64,
+    /// Records that could not be understood.
+    pub(super) unreadable: AtomicU64,
+    /// Tracing is off: what is left shall be read.
+    pub(super) stopped: AtomicBool,
+    /// The first thing that went wrong.
+    pub(super) failure: Mutex<Option<Failure>>,
+}
+
+/// What ended a reader.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The buffer of this CPU cannot be read.
+    Reading { cpu: u16, cause: io::Error },
+    /// The events cannot be written.
+    Writing(RecordingError),
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            events: [const { AtomicU64::new(0) }; EventKind::COUNT],
+            raw_bytes: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+}
+
+impl Shared {
+    /// All events so far.
+    pub(super) fn total(&self) -> u64 {
+        self.events.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether something went wrong.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some()
+    }
+
+    fn fail(&self, failure: Failure) {
+        let mut first = self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        first.get_or_insert(failure);
+    }
+}
+
+/// Reads the ring buffer of one CPU.
+pub(super) struct Reader<'a> {
+    decode: Decode<'a>,
+    raw: File,
+    pipe: (OwnedFd, File),
+    pages: Vec<u8>,
+    page_bytes: usize,
+    events: Vec<Event>,
+    sink: Box<dyn CpuSink>,
+    shared: &'a Shared,
+}
+
+impl<'a> Reader<'a> {
+    /// Opens the buffer `path` (`per_cpu/cpuN/trace_pipe_raw`) of pages of so many bytes.
+    pub(super) fn open(path: &Path, of: Of<'a>, sink: Box<dyn CpuSink>) -> io::Result<Reader<'a>> {
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let raw = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let (from, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // Refused above /proc/sys/fs/pipe-max-size without privilege; a small pipe costs more calls.
+        let _ = fcntl_setpipe_size(&into, PIPE);
+        Ok(Reader {
+            decode: of.decode,
+            raw,
+            pipe: (into, from.into()),
+            pages: vec![0; PIPE.next_multiple_of(of.page_bytes)],
+            page_bytes: of.page_bytes,
+            events: Vec::new(),
+            sink,
+            shared: of.shared,
+        })
+    }
+
+    /// Reads until tracing is off and the buffer is empty, or something goes wrong.
+    pub(super) fn run(mut self) {
+        if let Err(failure) = self.read_all() {
+            self.shared.fail(failure);
+        }
+    }
+
+    fn read_all(&mut self) -> Result<(), Failure> {
+        let mut completed = Instant::now();
+        loop {
+            // Asked before the look: what was traced before the end is then seen.
+            let stopped = self.shared.stopped.load(Ordering::Acquire);
+            while self.splice_pages()? {}
+            if stopped {
+                break;
+            }
+            if self.shared.has_failed() {
+                return Ok(());
+            }
+            if completed.elapsed() >= COMPLETE {
+                completed = Instant::now();
+                self.complete()?;
+            }
+            thread::sleep(PAUSE);
+        }
+        while self.read_page()? {}
+        self.sink.finish().map_err(Failure::Writing)
+    }
+
+    /// Takes what there is on the page that is being filled, so that a CPU on which little happens is not behind.
+    fn complete(&mut self) -> Result<(), Failure> {
+        let until = clock_ns().saturating_sub(UNDER_WAY.as_nanos() as u64);
+        while self.read_page()? {}
+        self.sink.complete_until(until).map_err(Failure::Writing)
+    }
+
+    /// Takes whole pages; `false` if there is none.
+    fn splice_pages(&mut self) -> Result<bool, Failure> {
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        let moved = match splice(&self.raw, None, &self.pipe.0, None, PIPE, flags) {
+            Ok(0) | Err(Errno::AGAIN) => return Ok(false),
+            Ok(moved) => moved,
+            Err(Errno::INTR) => return Ok(true),
+            Err(error) => return Err(self.cannot_read(error.into())),
+        };
+        let into = &mut self.pages[..moved];
+        self.pipe.1.read_exact(into).map_err(|cause| self.cannot_read(cause))?;
+        self.take(moved)?;
+        Ok(true)
+    }
+
+    /// Takes a page that may be filled in part; `false` if the buffer is empty.
+    fn read_page(&mut self) -> Result<bool, Failure> {
+        match self.raw.read(&mut self.pages[..self.page_bytes]) {
+            Ok(0) => Ok(false),
+            Ok(read) => {
+                // A page is a page in the file, too, whatever little there is in it.
+                self.pages[read..self.page_bytes].fill(0);
+                self.take(self.page_bytes)?;
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(cause) => Err(self.cannot_read(cause)),
+        }
+    }
+
+    /// Decodes the first so many bytes of the pages, counts, and hands on.
+    fn take(&mut self, bytes: usize) -> Result<(), Failure> {
+        let mut loss = Loss::default();
+        self.events.clear();
+        for page in self.pages[..bytes].chunks(self.page_bytes) {
+            self.decode.page(page, &mut self.events, &mut loss);
+        }
+        let mut counts = [0; EventKind::COUNT];
+        for event in &self.events {
+            counts[event.kind as usize] += 1;
+        }
+        for (total, count) in self.shared.events.iter().zip(counts) {
+            total.fetch_add(count, Ordering::Relaxed);
+        }
+        self.shared.raw_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shared.gaps.fetch_add(loss.gaps, Ordering::Relaxed);
+        self.shared.unreadable.fetch_add(loss.unreadable, Ordering::Relaxed);
+        self.sink.take(&self.pages[..bytes], &self.events).map_err(Failure::Writing)
+    }
+
+    fn cannot_read(&self, cause: io::Error) -> Failure {
+        Failure::Reading { cpu: self.decode.cpu, cause }
+    }
+}
+
+/// What a reader reads, and by which formats.
+#[derive(Clone, Copy)]
+pub(super) struct Of<'a> {
+    pub(super) decode: Decode<'a>,
+    pub(super) page_bytes: usize,
+    pub(super) shared: &'a Shared,
+}

@@ -1,0 +1,231 @@
+//! Which events are recorded.
+
+use std::io;
+
+use super::error::RecordError;
+use super::instance::Instance;
+use crate::trace::{EventKind, Format, KINDS, KindInfo};
+
+/// A set of events with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is for.
+    pub what: &'static str,
+    has: fn(&KindInfo) -> bool,
+}
+
+/// The sets that [`Selection::parse`] knows. An event that is in none of them must be named.
+pub const PRESETS: [Preset; 5] = [
+    Preset {
+        name: "pages",
+        what: "pages and what is done to have them: kmem, compaction, migrate, vmscan",
+        has: is_of_pages,
+    },
+    Preset {
+        name: "buddy",
+        what: "what crosses between the CPUs' lists and the buddies",
+        has: is_of_buddies,
+    },
+    Preset { name: "vmalloc", what: "areas of vmalloc", has: |row| row.group == "vmalloc" },
+    Preset {
+        name: "mmap",
+        what: "where mappings are placed, and munmap",
+        has: |row| matches!(row.group, "mmap" | "syscalls"),
+    },
+    Preset {
+        name: "all",
+        what: "the four sets above",
+        has: |row| row.kind != EventKind::PageFreeBatched && row.kind != EventKind::Lost,
+    },
+];
+
+fn is_of_buddies(row: &KindInfo) -> bool {
+    matches!(row.kind, EventKind::ZoneLocked | EventKind::PcpuDrain)
+}
+
+/// Without `mm_page_free_batched`: each follows an `mm_page_free` of the same frame.
+fn is_of_pages(row: &KindInfo) -> bool {
+    matches!(row.group, "kmem" | "compaction" | "migrate" | "vmscan")
+        && row.kind != EventKind::PageFreeBatched
+        && !is_of_buddies(row)
+}
+
+/// How much of the page events is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Orders {
+    /// All of it.
+    #[default]
+    All,
+    /// Blocks of more than one page: about one in a hundred events. No replay can start from that.
+    AboveZero,
+}
+
+/// Which events are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    kinds: Vec<EventKind>,
+    orders: Orders,
+}
+
+impl Default for Selection {
+    fn default() -> Selection {
+        Selection::of(&PRESETS[0])
+    }
+}
+
+impl Selection {
+    fn of(preset: &Preset) -> Selection {
+        let rows = KINDS.iter().filter(|row| (preset.has)(row));
+        Selection { kinds: rows.map(|row| row.kind).collect(), orders: Orders::All }
+    }
+
+    /// Those of these sets and events by name.
+    ///
+    /// # Errors
+    /// [`RecordError::NoSuchEvent`].
+    pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Selection, RecordError> {
+        let mut kinds = Vec::new();
+        for name in names {
+            match (PRESETS.iter().find(|preset| preset.name == name), EventKind::from_name(name)) {
+                (Some(preset), _) => kinds.extend(Selection::of(preset).kinds),
+                (None, Some(kind)) if kind != EventKind::Lost => kinds.push(kind),
+                _ => return Err(no_such_event(name)),
+            }
+        }
+        kinds.sort_unstable();
+        kinds.dedup();
+        Ok(Selection { kinds, orders: Orders::All })
+    }
+
+    /// The same events of blocks of these orders.
+    #[must_use]
+    pub fn with_orders(self, orders: Orders) -> Selection {
+        Selection { orders, ..self }
+    }
+
+    /// Whether the placing of mappings is recorded, which needs to know what is mapped at the start.
+    pub(super) fn has_mmap(&self) -> bool {
+        self.kinds.iter().any(|kind| matches!(kind.info().group, "mmap" | "syscalls"))
+    }
+
+    /// Switches the events on in the instance, as many of them as there are.
+    pub(super) fn enable(&self, instance: &Instance) -> Result<Enabled, RecordError> {
+        let mut enabled = Enabled::default();
+        for kind in &self.kinds {
+            let row = kind.info();
+            let folder = format!("events/{}/{}", row.group, row.name);
+            let text = match instance.text(&format!("{folder}/format")) {
+                Ok(text) => text,
+                Err(cause) => {
+                    enabled.missing.push(without(row, &cause));
+                    continue;
+                }
+            };
+            let format = match Format::parse(&text) {
+                Ok(format) => format,
+                Err(cause) => {
+                    enabled.missing.push(without(row, &io::Error::other(cause)));
+                    continue;
+                }
+            };
+            let has_order = format.field("order").is_some() && row.group == "kmem";
+            if self.orders == Orders::AboveZero && has_order {
+                instance.set(&format!("{folder}/filter"), "order > 0", "cannot be filtered")?;
+            }
+            instance.set(&format!("{folder}/enable"), "1", "cannot be switched on")?;
+            enabled.formats.push((text, format));
+        }
+        if self.orders == Orders::AboveZero {
+            enabled.missing.push(
+                "pages of order 0 were left out as asked: what is free is not known from the events, so no replay"
+                    .to_owned(),
+            );
+        }
+        if enabled.formats.is_empty() {
+            return Err(RecordError::NothingToRecord(enabled.missing.join("; ")));
+        }
+        Ok(enabled)
+    }
+}
+
+/// What could be switched on.
+#[derive(Debug, Default)]
+pub(super) struct Enabled {
+    /// The `format` files: as text, and parsed.
+    pub(super) formats: Vec<(String, Format)>,
+    /// What could not, and what it costs.
+    pub(super) missing: Vec<String>,
+}
+
+fn no_such_event(name: &str) -> RecordError {
+    let joined =
+        |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
+    RecordError::NoSuchEvent {
+        name: name.to_owned(),
+        sets: joined(&mut PRESETS.iter().map(|preset| preset.name)),
+        events: joined(&mut KINDS.iter().filter(|row| !row.group.is_empty()).map(|row| row.name)),
+    }
+}
+
+fn without(row: &KindInfo, cause: &io::Error) -> String {
+    format!("{}:{}: {cause}: {}", row.group, row.name, costs(row.kind))
+}
+
+/// What is not known for want of the event.
+fn costs(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::PageAlloc | EventKind::PageFree => "no replay of pages is possible",
+        EventKind::PageFreeBatched => "nothing is lost, each repeats an mm_page_free",
+        EventKind::ExtFrag => "what the kernel's own fallbacks were is not known",
+        EventKind::ZoneLocked | EventKind::PcpuDrain => "traffic of the buddies is not seen",
+        EventKind::MigratePages => "where pages were moved to is not modelled",
+        EventKind::VmapAlloc | EventKind::VmapFree | EventKind::VmapPurge => {
+            "vmalloc space cannot be replayed"
+        }
+        EventKind::UnmappedArea => "address spaces cannot be replayed",
+        EventKind::Munmap => {
+            "unmappings are not seen (the kernel was built without syscall tracing)"
+        }
+        EventKind::ExitMmap => "the end of an address space is not seen",
+        EventKind::WakeupKswapd
+        | EventKind::KswapdWake
+        | EventKind::KswapdSleep
+        | EventKind::DirectReclaimBegin
+        | EventKind::DirectReclaimEnd => "reclaim is not compared",
+        _ => "compaction is not compared in full",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_has(names: &[&str], kind: EventKind, expected: bool) {
+        let selection = Selection::parse(names.iter().copied()).unwrap();
+        assert_eq!(selection.kinds.contains(&kind), expected, "{names:?} {kind:?}");
+    }
+
+    #[test]
+    fn sets_and_names_add_up() {
+        assert_eq!(Selection::parse(["pages"]).unwrap(), Selection::default());
+        check_has(&["pages"], EventKind::PageAlloc, true);
+        check_has(&["pages"], EventKind::PageFreeBatched, false);
+        check_has(&["pages"], EventKind::PcpuDrain, false);
+        check_has(&["pages", "buddy"], EventKind::PcpuDrain, true);
+        check_has(&["all"], EventKind::PageFreeBatched, false);
+        check_has(&["all", "mm_page_free_batched"], EventKind::PageFreeBatched, true);
+        check_has(&["all"], EventKind::Munmap, true);
+        check_has(&["all", "vmalloc"], EventKind::Lost, false);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_all_names() {
+        for name in ["", "page", "lost"] {
+            let error = Selection::parse([name]).unwrap_err().to_string();
+            assert!(error.contains("sets: pages, buddy, vmalloc, mmap, all"), "{error}");
+            assert!(error.contains("mm_page_alloc, mm_page_free"), "{error}");
+        }
+    }
+}

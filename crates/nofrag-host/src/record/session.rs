@@ -1,0 +1,461 @@
+//! A recording from beginning to end.
+//!
+//! ```text
+//! instance made, sized, events on          nothing is traced yet; an error leaves nothing behind
+//! readers started, tracing on
+//!   snapshot of the host                   while events come, so that none is missed between the two
+//!   the command, or the time               readers, and a look at signals and the command
+//! tracing off
+//! readers end when their buffers are empty
+//! snapshot of the host, counters, instance removed
+//! ```
+
+use std::fs;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
+use super::command::{Running, State};
+use super::error::RecordError;
+use super::host_state::HostState;
+use super::instance::{Instance, remove_stale};
+use super::output::{self, Begun, Sink};
+use super::reader::{Failure, Of, Reader, Shared};
+use super::report::{Ended, KindCount, Recorded};
+use super::signals::{self, Signals};
+use super::stats;
+use super::tracefs::Tracefs;
+use super::{Buffer, Now, Options, Phase, Until};
+use crate::recording::{CpuStats, Ending};
+use crate::source::Root;
+use crate::trace::{
+    Decode, Decoder, EventKind, FlagTable, KINDS, Loss, Moment, SUB_BUFFER, TakenSnapshot,
+    TraceMeta, page_size,
+};
+
+/// Between two looks at signals, the command and the time.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Between two looks at what is lost, and at which CPUs there are.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+
+/// Records as the options say. `progress` is called some twenty times a second.
+///
+/// # Errors
+/// [`RecordError`], if nothing was recorded. A recording that was cut short, by a full disk say, is none:
+/// see [`Recorded::ended`].
+pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, RecordError> {
+    let signals = Signals::catch().map_err(RecordError::Signals)?;
+    let tracefs = Tracefs::find(&options.tracefs)?;
+    let removed_stale = remove_stale(&tracefs);
+    let instance = Instance::make(&tracefs, options.instance.as_deref())?;
+    let mut meta = TraceMeta { clock: Some(CLOCK.to_owned()), ..TraceMeta::default() };
+    instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
+    let buffer_kib_per_cpu = size_buffers(&instance, options.buffer, &mut meta.missing)?;
+    let enabled = options.events.enable(&instance)?;
+    meta.missing.extend(enabled.missing);
+    let prints = enabled.formats.iter().map(|(_, format)| (&format.name, &format.print));
+    let alloc = prints.into_iter().find(|(name, _)| *name == EventKind::PageAlloc.name());
+    meta.gfp = alloc.and_then(|(_, print)| FlagTable::from_print_fmt(print)).unwrap_or_default();
+    meta.formats =
+        enabled.formats.iter().map(|(text, format)| (format.name.clone(), text.clone())).collect();
+    meta.cpus = instance.cpus().map_err(RecordError::instance(instance.path(), "has no CPUs"))?;
+    let decoder = Decoder::new(enabled.formats.iter().map(|(_, format)| format));
+    let header_page = tracefs.text("events/header_page");
+    let page_bytes = header_page.as_deref().and_then(page_size);
+    let begun =
+        Begun { meta: &meta, formats: &enabled.formats, header_page: header_page.as_deref() };
+    let sink = output::create(&options.output, options.existing, &begun)?;
+    let shared = Shared::default();
+    let mut session = Session {
+        options,
+        progress,
+        signals: &signals,
+        tracefs: &tracefs,
+        instance: &instance,
+        decoder: &decoder,
+        page_bytes: page_bytes.unwrap_or(SUB_BUFFER),
+        shared: &shared,
+        sink,
+        meta,
+        began: Instant::now(),
+        lost: 0,
+    };
+    let outcome = thread::scope(|scope| session.run(scope));
+    let mut recorded = match outcome {
+        Ok(recorded) => recorded,
+        Err(error) => {
+            session.sink.discard();
+            return Err(error);
+        }
+    };
+    recorded.buffer_kib_per_cpu = buffer_kib_per_cpu;
+    recorded.removed_stale = removed_stale;
+    instance.remove()?;
+    Ok(recorded)
+}
+
+/// Makes the buffers as large as asked, or half as large as often as it takes.
+fn size_buffers(
+    instance: &Instance,
+    buffer: Buffer,
+    missing: &mut Vec<String>,
+) -> Result<u64, RecordError> {
+    const DEFAULT_KIB: u64 = 64 << 10;
+    const LEAST_KIB: u64 = 256;
+    let wanted = match buffer {
+        Buffer::KibPerCpu(kib) => kib,
+        Buffer::Default => DEFAULT_KIB,
+    };
+    let mut kib = wanted;
+    if buffer == Buffer::Default {
+        let cpus = instance.cpus().map_or(1, |cpus| cpus.len().max(1) as u64);
+        let most = available_kib().map_or(DEFAULT_KIB, |available| available / 16 / cpus);
+        kib = kib.min(most).max(LEAST_KIB);
+    }
+    loop {
+        match instance.write("buffer_size_kb", &kib.to_string()) {
+            Ok(()) => break,
+            Err(cause) if cause.kind() == io::ErrorKind::OutOfMemory && kib / 2 >= LEAST_KIB => {
+                kib /= 2;
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::OutOfMemory => {
+                return Err(RecordError::NoMemory { kib: wanted, least: kib });
+            }
+            Err(cause) => {
+                let path = instance.path().join("buffer_size_kb");
+                return Err(RecordError::instance(&path, "the buffers cannot be sized")(cause));
+            }
+        }
+    }
+    if kib < wanted {
+        missing.push(format!(
+            "ring buffers of {wanted} KiB for each CPU: memory is short, they have {kib} KiB: bursts may be lost"
+        ));
+    }
+    Ok(kib)
+}
+
+/// `MemAvailable`.
+fn available_kib() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    rest.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// A recording under way.
+struct Session<'a> {
+    options: &'a Options,
+    progress: &'a dyn Fn(&Now),
+    signals: &'a Signals,
+    tracefs: &'a Tracefs,
+    instance: &'a Instance,
+    decoder: &'a Decoder,
+    page_bytes: usize,
+    shared: &'a Shared,
+    sink: Box<dyn Sink>,
+    meta: TraceMeta,
+    /// When tracing was switched on.
+    began: Instant,
+    lost: u64,
+}
+
+/// The readers that run. When it is dropped, also by an error, they are told to end; the scope waits for them.
+struct Readers<'scope> {
+    running: Vec<(u16, ScopedJoinHandle<'scope, ()>)>,
+    shared: &'scope Shared,
+}
+
+impl Drop for Readers<'_> {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Release);
+    }
+}
+
+impl<'a> Session<'a> {
+    fn run<'scope>(&mut self, scope: &'scope Scope<'scope, '_>) -> Result<Recorded, RecordError>
+    where
+        'a: 'scope,
+    {
+        let mut readers = Readers { running: Vec::new(), shared: self.shared };
+        self.start_readers(scope, &mut readers)?;
+        self.instance.set("tracing_on", "1", "tracing cannot be switched on")?;
+        self.began = Instant::now();
+        let began = clock_ns();
+        let mut state = self.start_state(scope);
+        let snapshot_seconds = self.began.elapsed().as_secs_f64();
+        let mut command = match &self.options.until {
+            Until::Command(words) => Some(Running::start(words)?),
+            Until::Elapsed(_) | Until::Signal => None,
+        };
+        if self.options.events.has_mmap() {
+            state.add_maps(&Root::Live);
+        }
+        self.note_missing(state.missing);
+        let moment = Moment::During { begin: began, end: clock_ns() };
+        let snapshot = TakenSnapshot { moment, files: state.files };
+        self.meta.release = snapshot.files.release();
+        let kept = self.sink.snapshot(snapshot);
+        let mut ended = match kept {
+            Ok(()) => self.wait(scope, &mut readers, command.as_mut())?,
+            Err(error) => Ended::Failed(error.to_string()),
+        };
+        self.instance.set("tracing_on", "0", "tracing cannot be switched off")?;
+        let seconds = self.began.elapsed().as_secs_f64();
+        // The threads' numbers are known only while they run.
+        self.meta.recorder = own_threads();
+        self.drain(readers)?;
+        if let Some(failure) = self.failure() {
+            ended = failure;
+        }
+        self.meta.command = command.as_ref().map(|_| self.command_line());
+        self.meta.names = names(self.tracefs);
+        self.take_end_state(scope, &mut ended);
+        let cpus = self.stats();
+        let ending = Ending { loss: self.loss(&cpus), cpus };
+        if let Err(error) = self.sink.finish(&self.meta, &ending) {
+            // What went wrong first says more.
+            ended = if matches!(ended, Ended::Failed(_)) {
+                ended
+            } else {
+                Ended::Failed(error.to_string())
+            };
+        }
+        let cpus = ending.cpus;
+        Ok(Recorded {
+            ended,
+            command: command.map(Running::report),
+            seconds,
+            start_snapshot_seconds: snapshot_seconds,
+            lost: cpus.iter().map(CpuStats::lost).sum(),
+            cpus,
+            ..self.counted()
+        })
+    }
+
+    /// What the readers counted; the rest is for the caller to fill.
+    fn counted(&self) -> Recorded {
+        let counts = self.shared.events.iter().map(|count| count.load(Ordering::Relaxed));
+        let by_kind = KINDS
+            .iter()
+            .zip(counts)
+            .filter(|(row, events)| *events > 0 && row.kind != EventKind::Lost);
+        let by_kind: Vec<KindCount> = by_kind
+            .map(|(row, events)| KindCount { group: row.group, name: row.name, events })
+            .collect();
+        Recorded {
+            output: self.options.output.path().to_owned(),
+            bytes: self.sink.written(),
+            release: self.meta.release.clone(),
+            ended: Ended::Elapsed,
+            command: None,
+            seconds: 0.0,
+            start_snapshot_seconds: 0.0,
+            events: by_kind.iter().map(|kind| kind.events).sum(),
+            by_kind,
+            lost: 0,
+            gaps: self.shared.gaps.load(Ordering::Relaxed),
+            unreadable: self.shared.unreadable.load(Ordering::Relaxed),
+            raw_bytes: self.shared.raw_bytes.load(Ordering::Relaxed),
+            cpus: Vec::new(),
+            buffer_kib_per_cpu: 0,
+            recorder_cpu_seconds: own_cpu_seconds(),
+            instance: self.instance.name(),
+            removed_stale: Vec::new(),
+            missing: self.meta.missing.clone(),
+        }
+    }
+
+    /// Starts a reader for each CPU that has none. A CPU that is offline may have no buffer yet.
+    fn start_readers<'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, '_>,
+        readers: &mut Readers<'scope>,
+    ) -> Result<(), RecordError>
+    where
+        'a: 'scope,
+    {
+        let what = "the buffers cannot be listed";
+        let cpus =
+            self.instance.cpus().map_err(RecordError::instance(self.instance.path(), what))?;
+        for cpu in cpus {
+            if readers.running.iter().any(|(known, _)| *known == cpu) {
+                continue;
+            }
+            let path = self.instance.path().join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+            let sink = self.sink.cpu(cpu)?;
+            let decode = Decode { decoder: self.decoder, cpu };
+            let of = Of { decode, page_bytes: self.page_bytes, shared: self.shared };
+            let what = "the buffer of a CPU cannot be read";
+            let reader =
+                Reader::open(&path, of, sink).map_err(RecordError::instance(&path, what))?;
+            readers.running.push((cpu, scope.spawn(move || reader.run())));
+            if !self.meta.cpus.contains(&cpu) {
+                self.meta.cpus.push(cpu);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the host's state beside the ticks of progress.
+    fn start_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>) -> HostState {
+        self.read_state(scope, Phase::StartSnapshot)
+    }
+
+    fn read_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, phase: Phase) -> HostState {
+        let frames = self.options.frames;
+        let reading = scope.spawn(move || HostState::read(&Root::Live, frames));
+        while !reading.is_finished() {
+            thread::sleep(TICK);
+            self.tell(phase);
+        }
+        reading.join().unwrap_or_default()
+    }
+
+    /// Until the time is over, the command has ended, a signal comes or a reader fails.
+    fn wait<'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, '_>,
+        readers: &mut Readers<'scope>,
+        mut command: Option<&mut Running>,
+    ) -> Result<Ended, RecordError>
+    where
+        'a: 'scope,
+    {
+        let began = Instant::now();
+        let mut looked_around = began;
+        let mut by_signal = None;
+        loop {
+            if self.shared.has_failed() {
+                return Ok(Ended::Elapsed);
+            }
+            if let Some(signal) = self.signals.take() {
+                let again = by_signal.replace(signals::name(signal)).is_some();
+                match &mut command {
+                    Some(command) if !again => command.signal(signal),
+                    _ => return Ok(Ended::Signal(signals::name(signal))),
+                }
+            }
+            match command.as_mut().map(|command| command.state()) {
+                None | Some(State::Runs) => {}
+                Some(State::Ended | State::Outlasts) => {
+                    return Ok(by_signal.map_or(Ended::Command, Ended::Signal));
+                }
+            }
+            if matches!(self.options.until, Until::Elapsed(time) if began.elapsed() >= time) {
+                return Ok(Ended::Elapsed);
+            }
+            if looked_around.elapsed() >= LOOK_AROUND {
+                looked_around = Instant::now();
+                self.start_readers(scope, readers)?;
+                self.lost = self.stats().iter().map(CpuStats::lost).sum();
+            }
+            self.tell(Phase::Recording);
+            thread::sleep(TICK);
+        }
+    }
+
+    /// Lets the readers empty their buffers and waits for them.
+    fn drain(&mut self, mut readers: Readers<'_>) -> Result<(), RecordError> {
+        self.tell(Phase::Draining);
+        self.shared.stopped.store(true, Ordering::Release);
+        for (cpu, reader) in readers.running.drain(..) {
+            reader.join().map_err(|_| RecordError::Reader(cpu))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the host's state once more, unless something failed or a signal says that there is no time.
+    fn take_end_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, ended: &mut Ended) {
+        if matches!(ended, Ended::Failed(_)) {
+            return;
+        }
+        let state = self.read_state(scope, Phase::EndSnapshot);
+        self.note_missing(state.missing);
+        let snapshot = TakenSnapshot { moment: Moment::After, files: state.files };
+        if let Err(error) = self.sink.snapshot(snapshot) {
+            *ended = Ended::Failed(error.to_string());
+        }
+    }
+
+    /// What ended a reader, as a sentence.
+    fn failure(&self) -> Option<Ended> {
+        let failure = self.shared.failure.lock();
+        let mut failure = failure.unwrap_or_else(|poisoned| poisoned.into_inner());
+        Some(Ended::Failed(match failure.take()? {
+            Failure::Writing(error) => error.to_string(),
+            Failure::Reading { cpu, cause } => {
+                format!("the buffer of CPU {cpu} cannot be read: {cause}")
+            }
+        }))
+    }
+
+    /// Notes what is missing, once.
+    fn note_missing(&mut self, sentences: Vec<String>) {
+        for sentence in sentences {
+            if !self.meta.missing.contains(&sentence) {
+                self.meta.missing.push(sentence);
+            }
+        }
+    }
+
+    /// What the kernel says of each CPU's buffer.
+    fn stats(&self) -> Vec<CpuStats> {
+        let text = |cpu: &u16| self.instance.text(&format!("per_cpu/cpu{cpu}/stats"));
+        let of = |cpu: &u16| Some(stats::parse(*cpu, &text(cpu).ok()?));
+        self.meta.cpus.iter().filter_map(of).collect()
+    }
+
+    /// What was lost, as far as it is known.
+    fn loss(&self, cpus: &[CpuStats]) -> Loss {
+        Loss {
+            events: cpus.iter().map(CpuStats::lost).sum(),
+            gaps: self.shared.gaps.load(Ordering::Relaxed),
+            unreadable: self.shared.unreadable.load(Ordering::Relaxed),
+        }
+    }
+
+    fn tell(&self, phase: Phase) {
+        (self.progress)(&Now {
+            phase,
+            elapsed: self.began.elapsed(),
+            events: self.shared.total(),
+            lost: self.lost,
+            bytes: self.sink.written(),
+        });
+    }
+
+    fn command_line(&self) -> String {
+        match &self.options.until {
+            Until::Command(words) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                words.join(" ")
+            }
+            Until::Elapsed(_) | Until::Signal => String::new(),
+        }
+    }
+}
+
+/// The numbers of this process's threads.
+fn own_threads() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut threads: Vec<i32> = names.filter_map(|name| name.parse().ok()).collect();
+    threads.sort_unstable();
+    threads
+}
+
+/// The names of processes that the kernel remembers from tracing.
+fn names(tracefs: &Tracefs) -> Vec<(i32, String)> {
+    let text = tracefs.text("saved_cmdlines").unwrap_or_default();
+    let named = text.lines().filter_map(|line| {
+        let (pid, name) = line.split_once(' ')?;
+        Some((pid.parse().ok()?, name.to_owned()))
+    });
+    let mut names: Vec<(i32, String)> = named.collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}

@@ -1,0 +1,122 @@
+//! Where tracefs is.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use super::error::RecordError;
+use super::whole::read_whole;
+
+/// Which tracefs is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// The one that is mounted; none is mounted for this.
+    #[default]
+    Mounted,
+    /// The one that is mounted, else a mount of our own. It is attached nowhere, so that nobody else sees it and it
+    /// ends with the process.
+    MountIfMissing,
+    /// The one in this folder.
+    At(PathBuf),
+}
+
+/// A tracefs.
+#[derive(Debug)]
+pub(super) struct Tracefs {
+    root: PathBuf,
+    /// Keeps our own mount alive.
+    _mount: Option<OwnedFd>,
+}
+
+impl Tracefs {
+    /// Finds it.
+    pub(super) fn find(which: &Which) -> Result<Tracefs, RecordError> {
+        let root = match which {
+            Which::At(folder) => Some(folder.clone()),
+            Which::Mounted | Which::MountIfMissing => {
+                mounted(&fs::read_to_string("/proc/self/mounts").unwrap_or_default())
+            }
+        };
+        match (root, which) {
+            (Some(root), _) => Tracefs::at(root, None),
+            (None, Which::MountIfMissing) => {
+                let denied = RecordError::instance(Path::new("tracefs"), "cannot be mounted");
+                let mount = detached_mount().map_err(|error| denied(error.into()))?;
+                Tracefs::at(format!("/proc/self/fd/{}", mount.as_raw_fd()).into(), Some(mount))
+            }
+            (None, _) => Err(RecordError::NoTracefs { looked: "is mounted".to_owned() }),
+        }
+    }
+
+    fn at(root: PathBuf, mount: Option<OwnedFd>) -> Result<Tracefs, RecordError> {
+        match fs::metadata(root.join("instances")) {
+            Ok(found) if found.is_dir() => Ok(Tracefs { root, _mount: mount }),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(RecordError::Denied { path: root })
+            }
+            _ => Err(RecordError::NoTracefs {
+                looked: format!("at {}: it has no folder `instances`", root.display()),
+            }),
+        }
+    }
+
+    /// The folder of the instances.
+    pub(super) fn instances(&self) -> PathBuf {
+        self.root.join("instances")
+    }
+
+    /// A file of the whole tracefs; `None` if it cannot be read.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let bytes = read_whole(&self.root.join(name)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Where tracefs is mounted according to `/proc/self/mounts`: on its own, else inside debugfs.
+fn mounted(mounts: &str) -> Option<PathBuf> {
+    let place = |kind: &str| {
+        mounts.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let at = words.next()?;
+            // The kernel writes a blank as `\040`.
+            (words.next()? == kind).then(|| PathBuf::from(at.replace("\\040", " ")))
+        })
+    };
+    place("tracefs").or_else(|| Some(place("debugfs")?.join("tracing")))
+}
+
+/// Mounts tracefs without attaching it to any folder.
+fn detached_mount() -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_mounted(mounts: &str, expected: Option<&str>) {
+        assert_eq!(mounted(mounts), expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn its_own_mount_goes_before_that_inside_debugfs() {
+        let debugfs = "nodev /sys/kernel/debug debugfs rw 0 0\n";
+        let tracefs = "nodev /mnt/a\\040b tracefs rw 0 0\n";
+        check_mounted(&format!("{debugfs}{tracefs}"), Some("/mnt/a b"));
+        check_mounted(debugfs, Some("/sys/kernel/debug/tracing"));
+        check_mounted("proc /proc proc rw 0 0\nshort\n", None);
+    }
+
+    #[test]
+    fn a_folder_that_is_none_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Tracefs::find(&Which::At(folder.path().to_owned())).unwrap_err().to_string();
+        assert!(error.contains("it has no folder `instances`"), "{error}");
+        assert!(error.contains("--mount-tracefs"), "{error}");
+    }
+}
