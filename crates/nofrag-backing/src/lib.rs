@@ -6,6 +6,7 @@
 //!
 //! - [`maps`]: what `/proc/PID/maps` says of a process.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
+//! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
 //! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
 //! - [`probe`]: a process that maps nothing but what it is told, so that every address that the kernel chooses can be
 //!   predicted and compared. Its program is `image`, an executable of a few hundred bytes that is made here.
@@ -14,6 +15,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg(target_os = "linux")]
 
+pub mod huge_units;
 #[cfg(target_arch = "x86_64")]
 mod image;
 pub mod maps;

@@ -150,9 +150,23 @@ impl Reservation {
     /// # Errors
     /// What `madvise` says, `EINVAL` from a kernel without huge pages.
     pub fn without_huge_pages(&mut self) -> io::Result<()> {
+        self.advise_huge_pages(Advice::LinuxNoHugepage)
+    }
+
+    /// Gives one of the two pieces of advice about huge pages.
+    pub(crate) fn advise_huge_pages(&self, advice: Advice) -> io::Result<()> {
+        assert!(
+            matches!(advice, Advice::LinuxHugepage | Advice::LinuxNoHugepage),
+            "no other advice keeps the content"
+        );
         let (start, bytes) = self.part(self.pages())?;
         // SAFETY: the pages are ours (law 1), and the advice changes no content.
-        Ok(unsafe { madvise(start, bytes, Advice::LinuxNoHugepage) }?)
+        Ok(unsafe { madvise(start, bytes, advice) }?)
+    }
+
+    /// Its first byte, for who writes to it.
+    pub(crate) fn base(&self) -> *mut c_void {
+        self.base
     }
 
     /// The addresses of `pages`, for who runs something on them.

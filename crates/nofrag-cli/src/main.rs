@@ -8,6 +8,7 @@ mod output;
 mod record;
 mod replay;
 mod run;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -22,13 +23,15 @@ enum Status {
     ClaimBroken,
     /// `host`: something needs attention; `record`: events were lost, or the command failed.
     Warned,
+    /// `workload`: it did not come to its end.
+    EndedEarly,
 }
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
-            Status::ClaimBroken | Status::Warned => ExitCode::from(1),
+            Status::ClaimBroken | Status::Warned | Status::EndedEarly => ExitCode::from(1),
         }
     }
 }
@@ -41,7 +44,7 @@ pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
   1  run --check: an exact claim did not hold; host: something needs attention; record: events were
-     lost, or the command failed
+     lost, or the command failed; workload: ended early
   2  bad use, or something could not be read or written";
 
 /// The Linux kernel's fragmentation-avoiding allocators outside the kernel.
@@ -62,6 +65,8 @@ enum Command {
     Record(record::Args),
     /// Replay a real kernel's requests under other policies and sizes of memory
     Replay(replay::Args),
+    /// Run a document's own workload on this kernel
+    Workload(workload::Args),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +75,7 @@ fn main() -> ExitCode {
         Command::Host(args) => host::execute(&args),
         Command::Record(args) => record::execute(&args),
         Command::Replay(args) => replay::execute(&args),
+        Command::Workload(args) => workload::execute(&args),
     };
     match outcome {
         Ok(status) => status.into(),

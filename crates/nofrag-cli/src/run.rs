@@ -205,7 +205,7 @@ fn command() -> String {
 }
 
 /// A bar on standard error, if that is a terminal.
-struct Bar(ProgressBar);
+pub(crate) struct Bar(ProgressBar);
 
 impl Default for Bar {
     fn default() -> Bar {

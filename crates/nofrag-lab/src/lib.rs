@@ -33,6 +33,7 @@ pub mod stats;
 mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;
+pub mod workload;
 
 pub use extfrag::ExtFrag2018;
 pub use mmap_holes::MmapHoles2005;

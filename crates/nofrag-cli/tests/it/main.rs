@@ -8,3 +8,4 @@ mod record;
 mod run;
 mod support;
 mod vmap_blocks;
+mod workload;

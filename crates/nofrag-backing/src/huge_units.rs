@@ -1,0 +1,140 @@
+//! Memory that is touched for the first time, unit by unit, and timed.
+//!
+//! A *unit* is as large and as aligned as a huge page. Its first byte is written, which faults in either all of it or
+//! a small page; which of the two, the pages that are resident afterwards say. Then the rest is written. Asking after
+//! residence takes no part in the times.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nofrag::mmap::Protection;
+use rustix::mm::Advice;
+
+use crate::reservation::Reservation;
+
+/// What the kernel is told about huge pages in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugeAdvice {
+    /// Nothing: the host's setting decides.
+    Host,
+    /// `MADV_HUGEPAGE`.
+    Huge,
+    /// `MADV_NOHUGEPAGE`.
+    Small,
+}
+
+/// One unit's first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// Until the first byte was written: one fault.
+    pub first: Duration,
+    /// Until the rest was written: the other faults, if there were any, and the writing.
+    pub rest: Duration,
+    /// Pages that the first fault brought in.
+    pub pages_at_once: usize,
+    /// Pages of a unit.
+    pub pages: usize,
+}
+
+impl Touch {
+    /// Until all of the unit was written.
+    #[must_use]
+    pub fn whole(&self) -> Duration {
+        self.first + self.rest
+    }
+
+    /// Whether one fault brought in all of it. A probe of one page in the middle would take every folio that reaches
+    /// this page for a huge one.
+    #[must_use]
+    pub fn is_huge(&self) -> bool {
+        self.pages_at_once == self.pages
+    }
+}
+
+/// A private anonymous region whose units are touched once each, from the lowest on.
+///
+/// 1. `next` units from `first` on have been written; no other page of the region has.
+/// 2. `first` is a multiple of a unit, and all `units` lie inside the reservation.
+#[derive(Debug)]
+pub struct HugeUnits {
+    memory: Reservation,
+    /// The first unit's first byte, from the reservation's start.
+    first: usize,
+    unit_bytes: usize,
+    units: usize,
+    next: usize,
+    /// What `mincore` fills: a byte a page.
+    resident: Vec<u8>,
+}
+
+impl HugeUnits {
+    /// Maps so many units of `unit_bytes`, which is a power of two and at least a page, and gives the advice.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no units or units that are no power of two; else what `mmap` and `madvise` say (`EINVAL`
+    /// from a kernel without huge pages).
+    pub fn map(units: usize, unit_bytes: usize, advice: HugeAdvice) -> io::Result<HugeUnits> {
+        let page = rustix::param::page_size();
+        let bytes = units.checked_add(1).and_then(|units| units.checked_mul(unit_bytes));
+        let (true, true, Some(bytes)) =
+            (units > 0, unit_bytes.is_power_of_two() && unit_bytes >= page, bytes)
+        else {
+            let why = format!("{units} units of {unit_bytes} bytes cannot be mapped");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        };
+        // One unit more than wanted, so that one can be aligned.
+        let memory = Reservation::new(bytes, Protection::READ_WRITE)?;
+        match advice {
+            HugeAdvice::Host => {}
+            HugeAdvice::Huge => memory.advise_huge_pages(Advice::LinuxHugepage)?,
+            HugeAdvice::Small => memory.advise_huge_pages(Advice::LinuxNoHugepage)?,
+        }
+        let start = memory.start() as usize;
+        let first = start.next_multiple_of(unit_bytes) - start;
+        let resident = vec![0; unit_bytes / page];
+        Ok(HugeUnits { memory, first, unit_bytes, units, next: 0, resident })
+    }
+
+    /// How many units it has.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        self.units
+    }
+
+    /// Touches the next unit; `None` when all have been.
+    ///
+    /// # Errors
+    /// What `mincore` says.
+    pub fn touch_next(&mut self) -> Option<io::Result<Touch>> {
+        if self.next == self.units {
+            return None;
+        }
+        let offset = self.first + self.next * self.unit_bytes;
+        self.next += 1;
+        let unit = self.memory.base().wrapping_byte_add(offset).cast::<u8>();
+        let began = Instant::now();
+        // SAFETY: the byte is inside the reservation (law 2), which may be written and is ours alone: no reference to
+        // it exists, and `self` is borrowed exclusively.
+        unsafe { unit.write_volatile(1) };
+        let first = began.elapsed();
+        if let Err(error) = self.look(offset) {
+            return Some(Err(error));
+        }
+        let began = Instant::now();
+        // SAFETY: as above, for all bytes of the unit.
+        unsafe { unit.write_bytes(1, self.unit_bytes) };
+        let rest = began.elapsed();
+        let pages_at_once = self.resident.iter().filter(|page| *page & 1 != 0).count();
+        Some(Ok(Touch { first, rest, pages_at_once, pages: self.resident.len() }))
+    }
+
+    /// Asks which pages of the unit at `offset` are resident.
+    fn look(&mut self, offset: usize) -> io::Result<()> {
+        let start = self.memory.base().wrapping_byte_add(offset);
+        // SAFETY: the unit is mapped (law 2), and `resident` has a byte for each of its pages (`map`).
+        match unsafe { libc::mincore(start, self.unit_bytes, self.resident.as_mut_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}

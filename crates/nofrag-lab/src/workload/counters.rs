@@ -1,0 +1,91 @@
+//! What the kernel counts of the page allocator's troubles, from `/proc/vmstat`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Sub;
+
+use serde::{Deserialize, Serialize};
+
+/// The counters that are kept, with what they count. A name that ends in `*` is the sum of all that begin so: the
+/// kernel counts these by zone.
+pub const COUNTERS: &[(&str, &str)] = &[
+    ("thp_fault_alloc", "faults that got a huge page"),
+    ("thp_fault_fallback", "faults that wanted one and got small pages"),
+    ("compact_stall", "callers that compacted memory themselves"),
+    ("compact_success", "of them, those that got what they wanted"),
+    ("compact_fail", "of them, those that did not"),
+    ("compact_daemon_wake", "wakes of kcompactd"),
+    ("compact_migrate_scanned", "pages scanned for what can be moved"),
+    ("compact_free_scanned", "pages scanned for where to move it"),
+    ("pgmigrate_success", "pages moved"),
+    ("pgmigrate_fail", "pages that could not be moved"),
+    ("allocstall_*", "callers that reclaimed pages themselves"),
+    ("pgsteal_kswapd", "pages reclaimed by kswapd"),
+    ("pgsteal_direct", "pages reclaimed by callers"),
+    ("kswapd_low_wmark_hit_quickly", "short sleeps of kswapd, low watermark"),
+    ("kswapd_high_wmark_hit_quickly", "short sleeps of kswapd, high watermark"),
+    ("pgalloc_*", "pages handed out"),
+];
+
+/// The values of [`COUNTERS`] that this kernel has. They count the whole machine, whoever runs on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    /// As they stand now; nothing where `/proc/vmstat` cannot be read.
+    #[must_use]
+    pub fn now() -> Counters {
+        Counters::parse(&fs::read_to_string("/proc/vmstat").unwrap_or_default())
+    }
+
+    fn parse(vmstat: &str) -> Counters {
+        let mut values = BTreeMap::new();
+        for line in vmstat.lines() {
+            let Some((name, value)) = line.split_once(' ') else { continue };
+            let Ok(value) = value.trim().parse::<u64>() else { continue };
+            let belongs = |known: &str| match known.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == known,
+            };
+            if let Some((known, _)) = COUNTERS.iter().find(|(known, _)| belongs(known)) {
+                *values.entry((*known).to_owned()).or_default() += value;
+            }
+        }
+        Counters(values)
+    }
+
+    /// One of them; `None` if this kernel does not have it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+}
+
+/// What was counted between two moments.
+impl Sub for &Counters {
+    type Output = Counters;
+
+    fn sub(self, earlier: &Counters) -> Counters {
+        let since = |(name, value): (&String, &u64)| {
+            let before = earlier.get(name).unwrap_or(0);
+            (name.clone(), value.saturating_sub(before))
+        };
+        Counters(self.0.iter().map(since).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_summed_and_names_do_not_mix() {
+        let before = Counters::parse("allocstall_dma 1\nallocstall_normal 2\nthp_fault_alloc 5\n");
+        let text = "allocstall_dma 1\nallocstall_normal 9\nthp_fault_alloc 7\n\
+                    thp_fault_alloc_other 99\npgsteal_kswapd 4\nbroken x\n";
+        let after = Counters::parse(text);
+        let counted = &after - &before;
+        let seen = ["allocstall_*", "thp_fault_alloc", "pgsteal_kswapd", "compact_stall"];
+        assert_eq!(seen.map(|name| counted.get(name)), [Some(7), Some(2), Some(4), None]);
+    }
+}

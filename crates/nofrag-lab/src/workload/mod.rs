@@ -1,0 +1,36 @@
+//! A document's own workload, for real, on the running kernel.
+//!
+//! `extfrag` simulates thpfioscale; this is the program itself, as section 3 of the method of Gorman's figures has it:
+//! writers fill files of 64 KiB, block by block, until the page cache has taken most of memory; readers then read
+//! random blocks of them, sixteen of a file; and while they do, threads map memory and touch half of its units of 2 MiB
+//! one by one, timing each. A unit that the kernel can back by one huge page costs one fault, any other one a fault for
+//! each page. How many get one, and how long both kinds take, is what the document's tables show; which requests had to
+//! be served from pageblocks of another type (the events) only a recording sees.
+//!
+//! What the program does is written down before it does anything ([`Plan`]): sizes, folders, what it will not do. It
+//! refuses what would hurt the host: files in memory, more of a disk than was allowed, more anonymous memory than is
+//! available. Everything it writes stands in a folder that it makes, which is removed whatever happens
+//! ([`folder`]); a kill that cannot be caught leaves it, and the next run names it.
+//!
+//! Bottom up: `host` (what there is), `plan` (what will be done), `folder`, `files` (writers and readers), `toucher`,
+//! `counters` (`/proc/vmstat` by phase), `outcome` (what was found), `present` (tables of it).
+
+mod counters;
+mod files;
+mod folder;
+mod host;
+mod outcome;
+mod phases;
+mod plan;
+mod present;
+#[cfg(test)]
+mod tests;
+mod toucher;
+
+pub use counters::{COUNTERS, Counters};
+pub use folder::FolderError;
+pub use host::{Disk, Host};
+pub use outcome::{Ended, Latency, Phase, PhaseResult, Reads, ThpFioOutcome, Units, Written};
+pub use phases::{WorkloadError, run};
+pub use plan::{Advice, FILE_BYTES, Plan, PlanError, Scale, ThpFioOptions, plan};
+pub use present::{sections, sentences};

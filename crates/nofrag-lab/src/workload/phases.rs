@@ -1,0 +1,368 @@
+//! The run: writers, then readers, then threads that touch memory while the readers go on.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use nofrag_backing::huge_units::{HugeAdvice, HugeUnits};
+use thiserror::Error;
+
+use super::counters::Counters;
+use super::files::Job;
+use super::folder::{FolderError, WorkFolder, left_behind};
+use super::outcome::{
+    self, Ended, Latency, Phase, PhaseResult, Reads, ThpFioOutcome, Units, Written,
+};
+use super::plan::{FILE_BYTES, Plan};
+use super::toucher::{Touched, touch};
+use crate::scenario::Progress;
+
+/// How often the run looks whether it shall stop, and tells how far it is.
+const TICK: Duration = Duration::from_millis(20);
+/// When a phase must have ended, as a share of all the time allowed. What is left is for removing the files.
+const WRITTEN_BY: f64 = 0.4;
+const WARM_BY: f64 = 0.6;
+const TOUCHED_BY: f64 = 0.9;
+
+/// The run failed. The files are removed.
+#[derive(Debug, Error)]
+pub enum WorkloadError {
+    /// A file.
+    #[error("{path}: {cause}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Memory could not be mapped or asked after.
+    #[error("cannot map memory: {0}")]
+    Memory(#[source] io::Error),
+    /// The folder of the files.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+}
+
+impl WorkloadError {
+    pub(super) fn at(path: &Path, cause: io::Error) -> WorkloadError {
+        WorkloadError::File { path: path.to_owned(), cause }
+    }
+}
+
+/// What the threads of a phase share with whoever waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    stop: AtomicBool,
+    ended: OnceLock<Ended>,
+    done: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Ends the phase. The first reason stands.
+    pub(super) fn stop(&self, why: Ended) {
+        let _ = self.ended.set(why);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self, done: u64) {
+        self.done.fetch_add(done, Ordering::Relaxed);
+    }
+
+    fn why(&self) -> Ended {
+        self.ended.get().copied().unwrap_or(Ended::Complete)
+    }
+}
+
+/// Does what the plan says, and removes everything again. Ends early, with what there is, once `stop` is set.
+///
+/// # Errors
+/// [`WorkloadError`]; the files are removed all the same, or the error says where they are.
+pub fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> Result<ThpFioOutcome, WorkloadError> {
+    let mut cautions = plan.cautions.clone();
+    cautions.extend(left_behind(&plan.dir).iter().map(|path| {
+        format!("{} was left behind by a run that was killed: remove it.", path.display())
+    }));
+    let folder = WorkFolder::make(&plan.dir)?;
+    let mut run = Run { plan, stop, progress, began: Instant::now(), phases: Vec::new() };
+    let written = run.write(folder.path())?;
+    let mut ended = written.ended;
+    let mut found = Found::new();
+    if ended != Ended::Interrupted {
+        run.sync(folder.path())?;
+        found = run.read_and_touch(&written)?;
+        if found.ended != Ended::Complete {
+            ended = found.ended;
+        }
+    }
+    progress.end();
+    let phases = run.phases;
+    folder.remove()?;
+    cautions.extend(said_of(ended, plan, &written, &found));
+    let Found { reads, touched, anon_huge_kib, .. } = found;
+    Ok(ThpFioOutcome {
+        ended,
+        phases,
+        written: Written { files: written.files, bytes: written.files * FILE_BYTES },
+        reads: Reads { latency: Latency::of(&reads) },
+        units: Units {
+            huge: touched.huge.len(),
+            base: touched.base.len(),
+            by_pages_at_once: touched.by_pages.clone(),
+            anon_huge_kib,
+        },
+        fault_base: Latency::of(&touched.base),
+        fault_huge: Latency::of(&touched.huge),
+        first_base: Latency::of(&touched.base_first),
+        first_huge: Latency::of(&touched.huge_first),
+        plan: plan.clone(),
+        cautions,
+    })
+}
+
+/// What a run that did not do everything says of itself.
+fn said_of(ended: Ended, plan: &Plan, written: &Files, found: &Found) -> Option<String> {
+    let why = match ended {
+        Ended::Complete => return None,
+        Ended::TimeUp => "The time was over",
+        Ended::Interrupted => "It was interrupted",
+        Ended::MemoryLow => "Too little memory was available",
+    };
+    let units = found.touched.huge.len() + found.touched.base.len();
+    Some(format!(
+        "{why} with {} of {} files written and {units} of {} units touched.",
+        written.files,
+        plan.files(),
+        plan.units()
+    ))
+}
+
+/// What the writers left.
+#[derive(Debug)]
+struct Files {
+    jobs: Vec<Job>,
+    files: u64,
+    took: Duration,
+    ended: Ended,
+}
+
+/// What readers and touchers found.
+#[derive(Debug)]
+struct Found {
+    reads: Histogram<u64>,
+    touched: Touched,
+    anon_huge_kib: Option<u64>,
+    ended: Ended,
+}
+
+impl Found {
+    fn new() -> Found {
+        Found {
+            reads: outcome::histogram(),
+            touched: Touched::new(),
+            anon_huge_kib: None,
+            ended: Ended::Complete,
+        }
+    }
+}
+
+/// A run as it goes.
+struct Run<'a> {
+    plan: &'a Plan,
+    stop: &'a AtomicBool,
+    progress: &'a dyn Progress,
+    began: Instant,
+    phases: Vec<PhaseResult>,
+}
+
+impl Run<'_> {
+    /// When a phase must have ended that may go on to this share of the time.
+    fn deadline(&self, share: f64) -> Option<Instant> {
+        let seconds = Duration::from_secs(self.plan.seconds?);
+        Some(self.began + seconds.mul_f64(share))
+    }
+
+    /// Runs a phase and notes what the kernel counted meanwhile.
+    fn phase<T>(&mut self, phase: Phase, body: impl FnOnce(&Self) -> T) -> T {
+        let (before, began) = (Counters::now(), Instant::now());
+        let result = body(self);
+        let seconds = began.elapsed().as_secs_f64();
+        self.phases.push(PhaseResult { phase, seconds, counters: &Counters::now() - &before });
+        result
+    }
+
+    /// Waits until `finished`, and stops the phase when it shall end earlier.
+    fn watch(
+        &self,
+        shared: &Shared,
+        deadline: Option<Instant>,
+        what: &str,
+        finished: impl Fn() -> bool,
+    ) {
+        let mut told = 0;
+        while !finished() {
+            thread::sleep(TICK);
+            if self.stop.load(Ordering::Relaxed) {
+                shared.stop(Ended::Interrupted);
+            } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                shared.stop(Ended::TimeUp);
+            }
+            let done = shared.done.load(Ordering::Relaxed);
+            if done > told {
+                self.progress.steps(done - told, what);
+                told = done;
+            }
+        }
+    }
+
+    fn write(&mut self, folder: &Path) -> Result<Files, WorkloadError> {
+        self.progress.begin(self.plan.files());
+        let deadline = self.deadline(WRITTEN_BY);
+        let shared = Shared::default();
+        let Plan { threads, files_per_thread, seed, .. } = *self.plan;
+        let jobs = (0..threads).map(|number| Job::new(folder, number, files_per_thread, seed));
+        let mut jobs: Vec<Job> = jobs.collect();
+        let began = Instant::now();
+        let written = self.phase(Phase::Write, |run| {
+            thread::scope(|scope| {
+                let shared = &shared;
+                let start = |job| scope.spawn(move || guarded(shared, || Job::write(job, shared)));
+                let threads: Vec<_> = jobs.iter().map(start).collect();
+                run.watch(shared, deadline, "writing files", || all_done(&threads));
+                joined(threads)
+            })
+        })?;
+        for (job, files) in jobs.iter_mut().zip(&written) {
+            job.files = *files;
+        }
+        let took = began.elapsed();
+        Ok(Files { jobs, files: written.iter().sum(), took, ended: shared.why() })
+    }
+
+    fn sync(&mut self, folder: &Path) -> Result<(), WorkloadError> {
+        let synced = |_: &Self| rustix::fs::syncfs(File::open(folder)?).map_err(io::Error::from);
+        self.phase(Phase::Sync, synced).map_err(|cause| WorkloadError::at(folder, cause))
+    }
+
+    /// Readers read for as long as the writers wrote; then memory is touched while they go on.
+    fn read_and_touch(&mut self, files: &Files) -> Result<Found, WorkloadError> {
+        self.progress.begin(self.plan.units());
+        let mut regions = self.regions()?;
+        let reading = Shared::default();
+        let mut found = Found::new();
+        let reads = thread::scope(|scope| {
+            let reading = &reading;
+            let start = |job| scope.spawn(move || guarded(reading, || Job::read(job, reading)));
+            let readers: Vec<_> = files.jobs.iter().map(start).collect();
+            // The scope waits for the readers, also while a panic is on its way.
+            let until_told = StopAtLast(reading);
+            let warm = Instant::now() + files.took;
+            let warm = self.deadline(WARM_BY).map_or(warm, |deadline| deadline.min(warm));
+            let warming = Shared::default();
+            self.phase(Phase::WarmUp, |run| {
+                let is_over = || Instant::now() >= warm || warming.stopping() || reading.stopping();
+                run.watch(&warming, None, "reading files", is_over);
+            });
+            let touched = if warming.stopping() || reading.stopping() {
+                found.ended = warming.why();
+                Ok(())
+            } else {
+                self.phase(Phase::Touch, |run| run.touch(&mut regions, &mut found))
+            };
+            drop(until_told);
+            let reads = joined(readers);
+            touched.and(reads)
+        })?;
+        for times in &reads {
+            found.reads.add(times).expect("all have the same bounds");
+        }
+        found.anon_huge_kib = anon_huge_kib();
+        Ok(found)
+    }
+
+    fn regions(&self) -> Result<Vec<HugeUnits>, WorkloadError> {
+        let units = usize::try_from(self.plan.mapped_units_per_thread).unwrap_or(usize::MAX);
+        let bytes = self.plan.unit_bytes as usize;
+        // A kernel without huge pages refuses advice about them.
+        let advice = self.plan.host.huge_page.map_or(HugeAdvice::Host, |_| self.plan.advice.into());
+        let map = |_| HugeUnits::map(units, bytes, advice);
+        let regions = (0..self.plan.thp_threads).map(map);
+        regions.collect::<io::Result<_>>().map_err(WorkloadError::Memory)
+    }
+
+    fn touch(&self, regions: &mut [HugeUnits], found: &mut Found) -> Result<(), WorkloadError> {
+        let shared = Shared::default();
+        let Plan { units_per_thread, floor, .. } = *self.plan;
+        let start = Barrier::new(regions.len());
+        let touched = thread::scope(|scope| {
+            let begin = |region| {
+                let (start, shared) = (&start, &shared);
+                let work = move || touch(region, units_per_thread, floor, start, shared);
+                scope.spawn(move || guarded(shared, work))
+            };
+            let threads: Vec<_> = regions.iter_mut().map(begin).collect();
+            self.watch(&shared, self.deadline(TOUCHED_BY), "touching memory", || {
+                all_done(&threads)
+            });
+            joined(threads)
+        })?;
+        touched.iter().for_each(|touched| found.touched.add(touched));
+        found.ended = shared.why();
+        Ok(())
+    }
+}
+
+/// Ends a phase when it is dropped.
+struct StopAtLast<'a>(&'a Shared);
+
+impl Drop for StopAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.stop(Ended::Complete);
+    }
+}
+
+/// Lets the other threads of a phase end when one fails.
+fn guarded<T>(
+    shared: &Shared,
+    work: impl FnOnce() -> Result<T, WorkloadError>,
+) -> Result<T, WorkloadError> {
+    let result = work();
+    if result.is_err() {
+        shared.stop(Ended::Interrupted);
+    }
+    result
+}
+
+fn all_done<T>(threads: &[ScopedJoinHandle<'_, T>]) -> bool {
+    threads.iter().all(ScopedJoinHandle::is_finished)
+}
+
+/// What all threads returned, or the first error. A panic goes on here.
+fn joined<T>(
+    threads: Vec<ScopedJoinHandle<'_, Result<T, WorkloadError>>>,
+) -> Result<Vec<T>, WorkloadError> {
+    let results: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        .collect()
+}
+
+/// `AnonHugePages` of this process.
+fn anon_huge_kib() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}

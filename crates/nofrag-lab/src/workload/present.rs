@@ -1,0 +1,127 @@
+//! Tables of what a run found, in the document's terms.
+
+use super::counters::COUNTERS;
+use super::outcome::{Latency, ThpFioOutcome};
+use super::plan::Plan;
+use crate::render::{Section, count, number, table_of};
+
+/// What will be done and what to know before, as people read it.
+#[must_use]
+pub fn sentences(plan: &Plan) -> Vec<Section> {
+    let about =
+        Section::Lines { title: "thpfioscale: this run will".to_owned(), lines: plan.statement() };
+    [Some(about), notes(&plan.cautions)].into_iter().flatten().collect()
+}
+
+/// What was found, as people read it.
+#[must_use]
+pub fn sections(outcome: &ThpFioOutcome) -> Vec<Section> {
+    let sections = [
+        latencies(outcome),
+        shares(outcome),
+        folios(outcome),
+        counters(outcome),
+        notes(&outcome.cautions),
+    ];
+    sections.into_iter().flatten().collect()
+}
+
+fn notes(lines: &[String]) -> Option<Section> {
+    let (title, lines) = ("Notes".to_owned(), lines.to_vec());
+    (!lines.is_empty()).then_some(Section::Lines { title, lines })
+}
+
+fn micros(nanos: f64) -> String {
+    number(nanos / 1e3)
+}
+
+/// `no sample` where the document's program prints 0.00.
+fn cells(latency: Option<&Latency>) -> Vec<String> {
+    let Some(latency) = latency else {
+        return ["0", "no sample", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
+    };
+    let Latency { samples, mean, min, p50, p90, p99, max, .. } = *latency;
+    let times = [mean, min as f64, p50 as f64, p90 as f64, p99 as f64, max as f64].map(micros);
+    [vec![count(samples as f64)], times.to_vec()].concat()
+}
+
+fn latencies(outcome: &ThpFioOutcome) -> Option<Section> {
+    let threads = outcome.plan.thp_threads;
+    let rows = [
+        (format!("fault-base-{threads}"), outcome.fault_base),
+        (format!("fault-huge-{threads}"), outcome.fault_huge),
+        ("first fault of a base unit".to_owned(), outcome.first_base),
+        ("first fault of a huge unit".to_owned(), outcome.first_huge),
+        ("read of 4 KiB meanwhile".to_owned(), outcome.reads.latency),
+    ];
+    let rows = rows.map(|(name, latency)| [vec![name], cells(latency.as_ref())].concat());
+    table_of(
+        "Latency in microseconds",
+        &format!(
+            "fault-base and fault-huge: from the first touch of a unit of {} KiB until all of it is written, for units \
+             of small pages and of one huge page. Compare runs on one machine, never with published times.",
+            outcome.plan.unit_bytes >> 10
+        ),
+        1,
+        &["", "samples", "mean", "min", "p50", "p90", "p99", "max"],
+        rows.to_vec(),
+    )
+}
+
+fn shares(outcome: &ThpFioOutcome) -> Option<Section> {
+    let units = &outcome.units;
+    let percent =
+        units.percent_huge().map_or_else(|| "no sample".to_owned(), |share| format!("{share:.2}"));
+    let kernels = units.anon_huge_kib.map(|kib| kib / (outcome.plan.unit_bytes >> 10));
+    table_of(
+        "Huge pages",
+        "By what one fault brought in; the last column is what smaps called huge when all had been touched.",
+        1,
+        &["", "percentage huge", "huge", "base", "AnonHugePages"],
+        vec![vec![
+            format!("units-{}", outcome.plan.thp_threads),
+            percent,
+            count(units.huge as f64),
+            count(units.base as f64),
+            kernels.map_or_else(|| "-".to_owned(), |units| count(units as f64)),
+        ]],
+    )
+}
+
+/// Only where some fault brought in more than one page and less than a unit.
+fn folios(outcome: &ThpFioOutcome) -> Option<Section> {
+    let pages = outcome.plan.unit_bytes as usize / rustix::param::page_size();
+    let sizes = &outcome.units.by_pages_at_once;
+    let rows = sizes.iter().map(|(pages, units)| vec![count(*pages as f64), count(*units as f64)]);
+    let between = sizes.keys().any(|at_once| (2..pages).contains(at_once));
+    let caption = "Folios between a page and a huge page; they count as base.";
+    between.then(|| {
+        table_of("Pages at the first fault", caption, 0, &["pages", "units"], rows.collect())
+    })?
+}
+
+fn counters(outcome: &ThpFioOutcome) -> Option<Section> {
+    let header: Vec<&str> = outcome.phases.iter().map(|phase| phase.phase.name()).collect();
+    let header = [&["/proc/vmstat"][..], &header[..]].concat();
+    let took = outcome.phases.iter().map(|phase| format!("{} s", number(phase.seconds)));
+    let mut rows = vec![[vec!["(took)".to_owned()], took.collect()].concat()];
+    for (name, _) in COUNTERS {
+        let values = outcome.phases.iter().map(|phase| phase.counters.get(name));
+        let values: Vec<Option<u64>> = values.collect();
+        if values.iter().any(|value| value.is_some_and(|value| value > 0)) {
+            let cells = values.iter().map(|value| match value {
+                Some(value) => count(*value as f64),
+                None => "-".to_owned(),
+            });
+            rows.push([vec![(*name).to_owned()], cells.collect()].concat());
+        }
+    }
+    table_of(
+        "What the kernel counted, on the whole machine",
+        "Counters that stayed at zero are left out. Events of external fragmentation are not among them: `nofrag record \
+         -- nofrag workload thpfioscale ..` records those, by migratetype.",
+        1,
+        &header,
+        rows,
+    )
+}

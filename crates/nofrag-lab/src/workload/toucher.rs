@@ -1,0 +1,86 @@
+//! Threads that touch memory for the first time.
+
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+
+use hdrhistogram::Histogram;
+use nofrag_backing::huge_units::{HugeUnits, Touch};
+
+use super::host::Host;
+use super::outcome::{self, Ended};
+use super::phases::{Shared, WorkloadError};
+
+/// Units between two looks at how much memory is left.
+const LOOK_EVERY: u64 = 16;
+
+/// What one thread, or all of them, saw. Times in nanoseconds.
+#[derive(Debug)]
+pub(super) struct Touched {
+    /// Units of small pages: all of a unit, and its first fault.
+    pub(super) base: Histogram<u64>,
+    pub(super) base_first: Histogram<u64>,
+    /// Units of one huge page, in the same way.
+    pub(super) huge: Histogram<u64>,
+    pub(super) huge_first: Histogram<u64>,
+    /// Units by the pages that their first fault brought in.
+    pub(super) by_pages: BTreeMap<usize, u64>,
+}
+
+impl Touched {
+    pub(super) fn new() -> Touched {
+        let [base, base_first, huge, huge_first] = std::array::from_fn(|_| outcome::histogram());
+        Touched { base, base_first, huge, huge_first, by_pages: BTreeMap::new() }
+    }
+
+    fn record(&mut self, touch: &Touch) {
+        let (whole, first) = match touch.is_huge() {
+            true => (&mut self.huge, &mut self.huge_first),
+            false => (&mut self.base, &mut self.base_first),
+        };
+        whole.saturating_record(outcome::nanos(touch.whole()));
+        first.saturating_record(outcome::nanos(touch.first));
+        *self.by_pages.entry(touch.pages_at_once).or_default() += 1;
+    }
+
+    /// Adds what another thread saw.
+    pub(super) fn add(&mut self, other: &Touched) {
+        let pairs = [
+            (&mut self.base, &other.base),
+            (&mut self.base_first, &other.base_first),
+            (&mut self.huge, &other.huge),
+            (&mut self.huge_first, &other.huge_first),
+        ];
+        for (into, from) in pairs {
+            into.add(from).expect("all have the same bounds");
+        }
+        for (pages, units) in &other.by_pages {
+            *self.by_pages.entry(*pages).or_default() += units;
+        }
+    }
+}
+
+/// Touches the first `units` of a region, as soon as all threads are there. The region stays mapped.
+pub(super) fn touch(
+    region: &mut HugeUnits,
+    units: u64,
+    floor: u64,
+    start: &Barrier,
+    shared: &Shared,
+) -> Result<Touched, WorkloadError> {
+    let mut touched = Touched::new();
+    start.wait();
+    for unit in 0..units {
+        if shared.stopping() {
+            break;
+        }
+        let low = || Host::available_now().is_some_and(|available| available < floor);
+        if unit.is_multiple_of(LOOK_EVERY) && low() {
+            shared.stop(Ended::MemoryLow);
+            break;
+        }
+        let Some(touch) = region.touch_next() else { break };
+        touched.record(&touch.map_err(WorkloadError::Memory)?);
+        shared.count(1);
+    }
+    Ok(touched)
+}
