@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use thiserror::Error;
 
@@ -78,7 +79,7 @@ impl WorkFolder {
 
     fn take_away(&mut self) -> io::Result<()> {
         if !self.removed {
-            fs::remove_dir_all(&self.path)?;
+            remove_side_by_side(&self.path)?;
             self.removed = true;
         }
         match self.parent.take() {
@@ -97,6 +98,22 @@ impl Drop for WorkFolder {
         // Reported by `remove`; here another error or a panic is on its way already.
         let _ = self.take_away();
     }
+}
+
+/// Removes a folder, the folders in it all at once: on a file system that discards what is freed each removal waits for
+/// the disk, and waits that overlap cost a fraction of waits in a row.
+fn remove_side_by_side(path: &Path) -> io::Result<()> {
+    thread::scope(|scope| {
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                // An error shows when the folder itself cannot be removed.
+                scope.spawn(move || fs::remove_dir_all(entry.path()));
+            }
+        }
+        io::Result::Ok(())
+    })?;
+    fs::remove_dir_all(path)
 }
 
 /// Folders below `dir` of runs that were killed.

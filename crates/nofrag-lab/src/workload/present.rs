@@ -16,13 +16,12 @@ pub fn sentences(plan: &Plan) -> Vec<Section> {
 /// What was found, as people read it.
 #[must_use]
 pub fn sections(outcome: &ThpFioOutcome) -> Vec<Section> {
-    let sections = [
-        latencies(outcome),
-        shares(outcome),
-        folios(outcome),
-        counters(outcome),
-        notes(&outcome.cautions),
-    ];
+    // Those of the plan have been said before.
+    let known = &outcome.plan.cautions;
+    let new: Vec<String> =
+        outcome.cautions.iter().filter(|line| !known.contains(line)).cloned().collect();
+    let sections =
+        [latencies(outcome), shares(outcome), folios(outcome), counters(outcome), notes(&new)];
     sections.into_iter().flatten().collect()
 }
 
@@ -118,8 +117,8 @@ fn counters(outcome: &ThpFioOutcome) -> Option<Section> {
     }
     table_of(
         "What the kernel counted, on the whole machine",
-        "Counters that stayed at zero are left out. Events of external fragmentation are not among them: `nofrag record \
-         -- nofrag workload thpfioscale ..` records those, by migratetype.",
+        "Counters that stayed at zero are left out. Events of external fragmentation are not among them: `nofrag \
+         record -- nofrag workload thpfioscale ..` records those, by migratetype.",
         1,
         &header,
         rows,
