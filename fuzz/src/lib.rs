@@ -6,12 +6,16 @@
 
 pub mod blocks;
 pub mod canary;
+pub mod flags;
+pub mod format;
 pub mod mmap;
 pub mod model;
 pub mod pages;
 pub mod proc_maps;
 pub mod ranges;
+pub mod raw_pages;
 pub mod trace_dat;
+pub mod trace_text;
 pub mod vmallocinfo;
 pub mod vmap;
 

@@ -2,7 +2,10 @@
 
 use std::panic::catch_unwind;
 
-use nofrag_fuzz::{blocks, canary, mmap, pages, proc_maps, ranges, trace_dat, vmallocinfo, vmap};
+use nofrag_fuzz::{
+    blocks, canary, flags, format, mmap, pages, proc_maps, ranges, raw_pages, trace_dat,
+    trace_text, vmallocinfo, vmap,
+};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -42,6 +45,30 @@ fn damaged_trace_dat(seed: u64) -> Vec<u8> {
     // The first byte is that of the magic; without it nothing is read.
     data[0] = FILES[0][0];
     data
+}
+
+fn damaged_raw_pages(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/raw_pages/real"), include_bytes!("../seeds/raw_pages/odd")];
+    damaged(FILES, seed)
+}
+
+fn damaged_format(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/format/real"), include_bytes!("../seeds/format/odd")];
+    damaged(FILES, seed)
+}
+
+fn damaged_flags(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/flags/real"), include_bytes!("../seeds/flags/odd")];
+    damaged(FILES, seed)
+}
+
+fn damaged_trace_text(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/trace_text/real"), include_bytes!("../seeds/trace_text/odd")];
+    damaged(FILES, seed)
 }
 
 /// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
@@ -100,6 +127,26 @@ fn files_of_trace_cmd_are_read() {
 #[test]
 fn maps_are_read() {
     drive(proc_maps::run, damaged_maps, 3_000);
+}
+
+#[test]
+fn raw_pages_are_read() {
+    drive(raw_pages::run, damaged_raw_pages, 3_000);
+}
+
+#[test]
+fn formats_are_read() {
+    drive(format::run, damaged_format, 20_000);
+}
+
+#[test]
+fn flags_are_read() {
+    drive(flags::run, damaged_flags, 3_000);
+}
+
+#[test]
+fn the_text_of_traces_is_read() {
+    drive(trace_text::run, damaged_trace_text, 3_000);
 }
 
 #[test]
