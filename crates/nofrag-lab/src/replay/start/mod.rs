@@ -1,35 +1,110 @@
 //! From a snapshot to an allocator that holds what was in use.
 //!
-//! What is inferred from the files is inferred once ([`Host::of`]) and is the same for every run; [`Host::start`] loads
-//! it under a policy and with a size of memory.
+//! What the files say is brought together once ([`Host::of`]), and is the same for every run: which frames are memory
+//! and which of them are free (`memory`, and `reconcile` where two files disagree), which blocks are in use, and which
+//! type each pageblock has, which is inferred (`types`). [`Host::start`] loads that under a policy; for another size of
+//! memory it first decides what goes and what lies elsewhere (`resize`). Without a map of frames `guess` places what
+//! the counts say. Every inference is counted in [`StartQuality`].
+
+mod guess;
+mod memory;
+mod reconcile;
+mod resize;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod types;
 
 use nofrag::event::EventSink;
-use nofrag::page::{FragmentationPolicy, MemoryMap, PageAllocator};
+use nofrag::page::{
+    Contents, FallbackRules, FragmentationPolicy, MemoryMap, Migratetype, PageAllocator, ZoneKind,
+};
 use nofrag::units::{Order, Pfn};
-use nofrag_host::snapshot::{FrameUse, Snapshot};
+use nofrag_host::snapshot::{FrameUse, PageFlags, PageMap, Snapshot, ZoneName};
 
 use super::ReplayError;
+use crate::random::Random;
+use memory::{BLOCK, Memory, Zone};
+use reconcile::{Blocks, Reconciler, free_blocks};
+use settings::HostSettings;
+use types::{Assigned, ByType, FreeByType, Unit, Wanted};
+
+/// Streams of chance.
+const TYPES: u64 = 1;
+const RESIZE: u64 = 2;
+const GUESS: u64 = 3;
 
 /// The recorded host at the start of the recording.
 #[derive(Debug)]
 pub(super) struct Host {
+    memory: Memory,
     map: MemoryMap,
+    settings: HostSettings,
+    seed: u64,
     in_use: Vec<Held>,
+    /// The type of each pageblock, by its first frame in its zone.
+    types: Vec<(Pfn, Migratetype)>,
+    /// Free blocks on the list of another type than their pageblock's.
+    listed: Vec<(Pfn, Migratetype)>,
     quality: StartQuality,
 }
 
-/// What was inferred, and how well it fits what the kernel said.
+/// A block that was in use at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) pfn: Pfn,
+    pub(super) order: Order,
+    pub(super) usage: FrameUse,
+}
+
+/// What was inferred, and how well it fits what the kernel said. In pages, where nothing else is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StartQuality {
+    /// What the allocator hands out.
+    pub(super) managed: u64,
+    /// By how much that differs from zoneinfo, all zones together.
+    pub(super) managed_off: u64,
+    /// In use.
+    pub(super) in_use: u64,
+    /// On per-CPU lists. The map of frames does not tell them from memory of the kernel, so they count as in use.
+    pub(super) per_cpu: u64,
+    /// Taken to be free because buddyinfo counts more free blocks than the map of frames shows.
+    pub(super) freed: u64,
+    /// Taken to be in use because it counts fewer.
+    pub(super) taken: u64,
+    /// Free blocks of any order by which the start still differs from buddyinfo.
+    pub(super) blocks_off: u64,
+    /// Pageblocks by which the types differ from pagetypeinfo.
+    pub(super) types_off: u64,
+    /// In use in a pageblock that is meant for others.
+    pub(super) strangers: u64,
+    /// Free, and listed under another type than pagetypeinfo counts, where lists follow pageblocks.
+    pub(super) misplaced: u64,
+    /// Free, and listed under another type than their pageblock's, where lists need not follow them.
+    pub(super) relisted: u64,
+    /// The most by which a watermark differs from zoneinfo.
+    pub(super) marks_off: u64,
     /// What cannot be said of the start; sentences.
     pub(super) cautions: Vec<String>,
+}
+
+/// A run's allocator at its start.
+#[derive(Debug)]
+pub(super) struct Start<E: EventSink> {
+    pub(super) pages: PageAllocator<E>,
+    /// For each of [`Host::in_use`], in that order: where it is in this run's memory; `None` if it had to be dropped.
+    pub(super) places: Vec<Option<Pfn>>,
+    /// What was changed for the size of memory.
+    pub(super) resized: Resized,
 }
 
 /// What was changed for the size of a run's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Resized {
-    /// Pages that had to be dropped.
+    /// Pages of files that had to be dropped.
     pub(super) dropped: u64,
+    /// Pages of processes and of shared memory that had to go, as if to a swap device.
+    pub(super) swapped: u64,
     /// Pages that lie elsewhere.
     pub(super) displaced: u64,
 }
@@ -37,14 +112,70 @@ pub(super) struct Resized {
 impl Host {
     /// What the snapshot says, and what has to be inferred; `seed` settles ties.
     pub(super) fn of(snapshot: &Snapshot<'_>, seed: u64) -> Result<Host, ReplayError> {
-        let _ = (snapshot, seed);
-        Err(ReplayError::Host("not built yet".to_owned()))
+        let mut quality = StartQuality::default();
+        if snapshot.pageblock_order() != u32::from(Order::PAGEBLOCK.get()) {
+            quality.cautions.push(format!(
+                "The recorded kernel has pageblocks of order {}; the replay's are of order {}.",
+                snapshot.pageblock_order(),
+                Order::PAGEBLOCK
+            ));
+        }
+        let mut uses = match &snapshot.pages {
+            Some(pages) => pages.uses(0..pages.frames()).map(|(_, usage)| usage).collect(),
+            None => guess::uses(snapshot, &mut Random::new(seed, GUESS), &mut quality)?,
+        };
+        let memory = Memory::of(snapshot, &uses)?;
+        if let Some(pages) = &snapshot.pages {
+            reconcile_all(&memory, snapshot, pages, &mut uses, seed, &mut quality);
+        }
+        let mut in_use = Vec::new();
+        for zone in &memory.zones {
+            hold(&mut in_use, zone, &uses, snapshot.pages.as_ref());
+        }
+        in_use.sort_unstable_by_key(|held| held.pfn);
+        let map = memory.map()?;
+        let settings = HostSettings::of(snapshot, &map)?;
+        let mut host = Host {
+            map,
+            settings,
+            seed,
+            in_use,
+            types: Vec::new(),
+            listed: Vec::new(),
+            quality,
+            memory,
+        };
+        host.infer_types(snapshot, &uses);
+        host.judge(snapshot)?;
+        Ok(host)
     }
 
     /// A host of which no snapshot says anything: all memory up to `highest`, the highest frame of the trace, is free.
     pub(super) fn empty(highest: Pfn, cpus: u32) -> Result<Host, ReplayError> {
-        let _ = (highest, cpus);
-        Err(ReplayError::Host("not built yet".to_owned()))
+        let end = highest.0.saturating_add(1).next_multiple_of(Order::MAX.pages());
+        let zone = |kind: ZoneKind, span: std::ops::Range<u64>| Zone {
+            name: ZoneName { node: 0, name: kind.name().to_owned() },
+            kind,
+            span,
+            holes: Vec::new(),
+            reserved: Vec::new(),
+        };
+        let mut zones = vec![zone(ZoneKind::Dma32, 0..end.min(resize::DMA32_END))];
+        if end > resize::DMA32_END {
+            zones.push(zone(ZoneKind::Normal, resize::DMA32_END..end));
+        }
+        let memory = Memory { zones, cpus: (0..cpus.max(1)).collect() };
+        let map = memory.map()?;
+        let quality = StartQuality {
+            managed: memory.managed(),
+            cautions: vec![format!(
+                "How much memory the host has is not known: as much as its highest frame, {highest}, is assumed."
+            )],
+            ..StartQuality::default()
+        };
+        let (in_use, types, listed) = (Vec::new(), Vec::new(), Vec::new());
+        let settings = HostSettings::default();
+        Ok(Host { memory, map, settings, seed: 0, in_use, types, listed, quality })
     }
 
     /// The recorded host's own memory, whatever the size of a run's.
@@ -69,25 +200,258 @@ impl Host {
         memory_percent: u32,
         events: E,
     ) -> Result<Start<E>, ReplayError> {
-        let _ = (policy, memory_percent, events);
-        Err(ReplayError::Host("not built yet".to_owned()))
+        let policy = self.settings.policy(policy);
+        let plan = resize::plan(self, memory_percent)?;
+        let config = self.settings.config(plan.map, policy, memory_percent);
+        let (mut fixed, mut movable) = (Vec::new(), Vec::new());
+        for (held, place) in self.in_use.iter().zip(&plan.places) {
+            let blocks = if held.usage.is_movable() { &mut movable } else { &mut fixed };
+            blocks.extend(place.map(|pfn| (pfn, held.order)));
+        }
+        fixed.sort_unstable();
+        movable.sort_unstable();
+        let follows = policy.fallback != FallbackRules::Loose || memory_percent != 100;
+        let listed = if follows { &[][..] } else { &self.listed };
+        let contents = Contents { types: &plan.types, fixed: &fixed, movable: &movable, listed };
+        let pages = PageAllocator::with_contents(&config, &contents, events);
+        let pages = pages.map_err(|error| {
+            ReplayError::Host(format!("the memory in use at the start does not fit: {error}"))
+        })?;
+        Ok(Start { pages, places: plan.places, resized: plan.resized })
+    }
+
+    /// Gives each pageblock a type, and finds the free blocks that the kernel lists under another.
+    fn infer_types(&mut self, snapshot: &Snapshot<'_>, uses: &[FrameUse]) {
+        let mut random = Random::new(self.seed, TYPES);
+        for zone in &self.memory.zones {
+            let units = units(zone, uses);
+            let wanted = wanted(snapshot, &zone.name);
+            let assigned = match &wanted {
+                Some(wanted) => types::assign(&units, wanted, &mut random),
+                None => types::by_content(&units),
+            };
+            for (unit, &migratetype) in units.iter().zip(&assigned.types) {
+                let blocks = (unit.start..).step_by(BLOCK as usize).take(unit.blocks as usize);
+                let first = |block: u64| (Pfn(block.max(zone.span.start)), migratetype);
+                self.types.extend(blocks.map(first));
+            }
+            self.quality.strangers += assigned.strangers;
+            if let Some(wanted) = wanted {
+                self.quality.types_off += types_off(&units, &assigned, &wanted.pageblocks);
+                self.quality.misplaced += assigned.misplaced(&wanted.free);
+                let listed = relist(&units, assigned, &wanted.free, uses, zone);
+                self.quality.relisted +=
+                    listed.iter().map(|(.., order)| order.pages()).sum::<u64>();
+                self.listed.extend(listed.iter().map(|&(pfn, to, _)| (pfn, to)));
+            } else {
+                self.quality.cautions.push(format!(
+                    "The types of pageblocks of zone {} are those of what they hold: pagetypeinfo is missing.",
+                    zone.name.name
+                ));
+            }
+        }
+    }
+
+    /// Counts how far the start is from what the kernel said.
+    fn judge(&mut self, snapshot: &Snapshot<'_>) -> Result<(), ReplayError> {
+        let said = |zone: &Zone| snapshot.zones.iter().find(|each| each.zone == zone.name);
+        let start = self.start(FragmentationPolicy::LINUX_6_1, 100, ())?;
+        let quality = &mut self.quality;
+        quality.managed = self.memory.managed();
+        quality.in_use = self.in_use.iter().map(|held| held.order.pages()).sum();
+        for (zone, ours) in self.memory.zones.iter().zip(start.pages.zones()) {
+            let Some(said) = said(zone) else { continue };
+            quality.managed_off += said.managed.abs_diff(zone.managed());
+            quality.per_cpu += said.on_per_cpu_lists();
+            let marks = ours.watermarks;
+            let pairs = [(said.min, marks.min), (said.low, marks.low), (said.high, marks.high)];
+            let off = pairs.map(|(said, ours)| said.abs_diff(ours)).into_iter().max();
+            quality.marks_off = quality.marks_off.max(off.unwrap_or(0));
+            let Some(blocks) = snapshot.blocks(&zone.name) else { continue };
+            for (order, &said) in Order::all().zip(&blocks.blocks) {
+                let each =
+                    Migratetype::ALL.map(|kind| start.pages.free_blocks(ours.id, order, kind));
+                quality.blocks_off += said.abs_diff(each.iter().sum());
+            }
+        }
+        let cautions = quality.sentences();
+        quality.cautions.extend(cautions);
+        Ok(())
     }
 }
 
-/// A block that was in use at the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) pfn: Pfn,
-    pub(super) order: Order,
-    pub(super) usage: FrameUse,
+impl StartQuality {
+    /// What the figures mean.
+    fn sentences(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut say = |count: u64, sentence: String| {
+            if count > 0 {
+                all.push(sentence);
+            }
+        };
+        let StartQuality { per_cpu, freed, taken, blocks_off, .. } = *self;
+        say(
+            per_cpu,
+            format!(
+                "{per_cpu} free pages were on per-CPU lists at the start. The map of frames does not tell them from \
+                 memory of the kernel: they count as in use until they are asked for."
+            ),
+        );
+        say(
+            freed + taken,
+            format!(
+                "The map of frames and buddyinfo are not of one moment: {freed} frames are taken to be free and \
+                 {taken} to be in use at the start that the map shows otherwise."
+            ),
+        );
+        say(blocks_off, format!("{blocks_off} free blocks differ from buddyinfo at the start."));
+        let StartQuality { types_off, strangers, misplaced, relisted, managed_off, .. } = *self;
+        say(
+            types_off + misplaced + strangers,
+            format!(
+                "Which pageblock has which type is inferred: {types_off} pageblocks differ from pagetypeinfo, \
+                 {strangers} pages in use lie in pageblocks of another type, and {misplaced} free pages would be on \
+                 lists of another type ({relisted} of them are put there where a policy allows it)."
+            ),
+        );
+        say(managed_off, format!("{managed_off} managed pages differ from zoneinfo at the start."));
+        all
+    }
 }
 
-/// A run's allocator at its start.
-#[derive(Debug)]
-pub(super) struct Start<E: EventSink> {
-    pub(super) pages: PageAllocator<E>,
-    /// For each of [`Host::in_use`], in that order: where it is in this run's memory; `None` if it had to be dropped.
-    pub(super) places: Vec<Option<Pfn>>,
-    /// What was changed for the size of memory.
-    pub(super) resized: Resized,
+/// Makes the map of frames agree with buddyinfo.
+fn reconcile_all(
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    pages: &PageMap<'_>,
+    uses: &mut [FrameUse],
+    seed: u64,
+    quality: &mut StartQuality,
+) {
+    let is_blank = |pfn: u64| pages.flags(pfn) == Some(PageFlags::default());
+    for zone in &memory.zones {
+        let Some(said) = snapshot.blocks(&zone.name) else { continue };
+        let mut wanted = Blocks::default();
+        wanted.iter_mut().zip(&said.blocks).for_each(|(wanted, &said)| *wanted = said);
+        let span = zone.span.clone();
+        let mut reconciler = Reconciler { uses, is_blank: &is_blank, span, seed };
+        let done = reconciler.reconcile(&wanted);
+        quality.freed += done.freed;
+        quality.taken += done.taken;
+    }
+}
+
+/// Adds the blocks in use of a zone: compound pages whole, all others page by page.
+fn hold(in_use: &mut Vec<Held>, zone: &Zone, uses: &[FrameUse], pages: Option<&PageMap<'_>>) {
+    let has = |pfn: u64, flag: PageFlags| {
+        pages.and_then(|pages| pages.flags(pfn)).is_some_and(|flags| flags.has(flag))
+    };
+    let end = zone.span.end.min(uses.len() as u64);
+    let mut at = zone.span.start;
+    while at < end {
+        let usage = uses[at as usize];
+        let start = at;
+        at += 1;
+        if usage == FrameUse::Free || !usage.is_managed() {
+            continue;
+        }
+        if has(start, PageFlags::COMPOUND_HEAD) {
+            let is_tail =
+                |pfn: &u64| has(*pfn, PageFlags::COMPOUND_TAIL) && uses[*pfn as usize] == usage;
+            at += (at..end).take_while(is_tail).count() as u64;
+        }
+        let blocks = memory::aligned(start..at);
+        in_use.extend(blocks.map(|(pfn, order)| Held { pfn: Pfn(pfn), order, usage }));
+    }
+}
+
+/// The pageblocks of a zone, and what is in them.
+fn units(zone: &Zone, uses: &[FrameUse]) -> Vec<Unit> {
+    let unit = |start: u64| Unit {
+        start,
+        blocks: 1,
+        whole: zone.span.start <= start && start + BLOCK <= zone.span.end,
+        ..Unit::default()
+    };
+    let mut units: Vec<Unit> = zone.pageblocks().map(unit).collect();
+    let first = zone.span.start / BLOCK;
+    let end = zone.span.end.min(uses.len() as u64);
+    for pfn in zone.span.start..end {
+        units[(pfn / BLOCK - first) as usize].content.add(uses[pfn as usize]);
+    }
+    for (pfn, order) in free_blocks(uses, zone.span.clone()) {
+        let unit = &mut units[(pfn / BLOCK - first) as usize];
+        unit.free[order.index()] += 1;
+        unit.blocks = order.pages().div_ceil(BLOCK).max(unit.blocks);
+    }
+    // The second half of a larger block is a part of the first's unit.
+    let mut behind = 0;
+    units.retain(|unit| {
+        let is_first = unit.start >= behind;
+        if is_first {
+            behind = unit.start + unit.blocks * BLOCK;
+        }
+        is_first
+    });
+    units
+}
+
+/// What pagetypeinfo says of a zone; `None` where it says nothing.
+fn wanted(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Option<Wanted> {
+    let types = snapshot.types.as_ref()?;
+    let of = |migratetype| types.pageblocks_of(zone, migratetype);
+    let pageblocks: ByType<u64> = Migratetype::ALL.map(|kind| of(kind).unwrap_or(0));
+    let mut free = FreeByType::default();
+    for migratetype in Migratetype::ALL {
+        let blocks = types.free_of(zone, migratetype).unwrap_or_default();
+        let row = &mut free[migratetype.index()];
+        row.iter_mut().zip(blocks).for_each(|(count, said)| *count = said.least());
+    }
+    pageblocks.iter().any(|&count| count > 0).then_some(Wanted { pageblocks, free })
+}
+
+/// Pageblocks of which there are more than wanted, or that are wanting.
+fn types_off(units: &[Unit], assigned: &Assigned, wanted: &ByType<u64>) -> u64 {
+    let mut counts = ByType::<u64>::default();
+    for (unit, migratetype) in units.iter().zip(&assigned.types) {
+        counts[migratetype.index()] += unit.blocks;
+    }
+    let off = counts.iter().zip(wanted).map(|(is, wanted)| is.abs_diff(*wanted));
+    // One of the wrong type is missing under the right one.
+    off.sum::<u64>().div_ceil(2)
+}
+
+/// Free blocks that go to lists of types that have too few, from those that have too many: with their new type.
+fn relist(
+    units: &[Unit],
+    assigned: Assigned,
+    wanted: &FreeByType,
+    uses: &[FrameUse],
+    zone: &Zone,
+) -> Vec<(Pfn, Migratetype, Order)> {
+    let type_at = |pfn: u64| {
+        let at = units.partition_point(|unit| unit.start <= pfn) - 1;
+        assigned.types[at]
+    };
+    let mut free = assigned.free;
+    let mut moved = Vec::new();
+    for (pfn, order) in free_blocks(uses, zone.span.clone()) {
+        let from = type_at(pfn);
+        let has = |kind: Migratetype| {
+            (free[kind.index()][order.index()], wanted[kind.index()][order.index()])
+        };
+        let ((is, said), lacks) = (has(from), |kind: &Migratetype| {
+            let (is, said) = has(*kind);
+            is < said
+        });
+        if !from.is_mobility() || is <= said {
+            continue;
+        }
+        if let Some(to) = Migratetype::MOBILITY.into_iter().find(lacks) {
+            free[from.index()][order.index()] -= 1;
+            free[to.index()][order.index()] += 1;
+            moved.push((Pfn(pfn), to, order));
+        }
+    }
+    moved
 }

@@ -1,0 +1,160 @@
+//! The memory of the recorded host: its zones, and in them what was never handed out.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use nofrag::page::{MemoryMap, NodeMap, PfnRange, ZoneKind, ZoneMap};
+use nofrag::units::{Order, PageCount, Pfn};
+use nofrag_host::snapshot::{FrameUse, Snapshot, ZoneInfo, ZoneName};
+
+use super::super::ReplayError;
+
+/// Pages of a pageblock.
+pub(super) const BLOCK: u64 = Order::PAGEBLOCK.pages();
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// A zone of the recorded host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Zone {
+    pub(super) name: ZoneName,
+    pub(super) kind: ZoneKind,
+    /// From its first frame to before the one behind its last.
+    pub(super) span: Range<u64>,
+    /// Where there is no memory.
+    pub(super) holes: Vec<PfnRange>,
+    /// What was taken before the allocator came up.
+    pub(super) reserved: Vec<PfnRange>,
+}
+
+impl Zone {
+    /// Frames that the allocator hands out.
+    pub(super) fn managed(&self) -> u64 {
+        self.span.end - self.span.start - pages(&self.holes) - pages(&self.reserved)
+    }
+
+    /// Frames with memory.
+    pub(super) fn present(&self) -> u64 {
+        self.span.end - self.span.start - pages(&self.holes)
+    }
+
+    /// The first frames of its pageblocks, the ones at its ends included.
+    pub(super) fn pageblocks(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
+        (self.span.start / BLOCK..self.span.end.div_ceil(BLOCK)).map(|block| block * BLOCK)
+    }
+}
+
+fn pages(ranges: &[PfnRange]) -> u64 {
+    ranges.iter().map(|range| range.pages.get()).sum()
+}
+
+/// All zones with memory, by node and then lowest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) zones: Vec<Zone>,
+    pub(super) cpus: Vec<u32>,
+}
+
+impl Memory {
+    /// What the snapshot says; `uses` says it of each frame.
+    pub(super) fn of(snapshot: &Snapshot<'_>, uses: &[FrameUse]) -> Result<Memory, ReplayError> {
+        let ram: Vec<Range<u64>> =
+            snapshot.ram.iter().map(|ram| ram.start.div_ceil(PAGE)..ram.end / PAGE).collect();
+        let populated = snapshot.populated().filter_map(|zone| Some((zone, zone.zone.kind()?)));
+        let mut zones = Vec::new();
+        for (zone, kind) in populated {
+            let (Some(start), Some(end)) = (zone.start_pfn, zone.end_pfn()) else {
+                return Err(ReplayError::Host(format!(
+                    "zoneinfo does not say where zone {} of node {} begins, so its frames are not known; record with \
+                     a snapshot that has a whole zoneinfo",
+                    zone.zone.name, zone.zone.node
+                )));
+            };
+            zones.push(zone_of(zone, kind, start..end, uses, &ram));
+        }
+        let sets = snapshot.populated().flat_map(|zone| &zone.per_cpu).map(|set| set.cpu);
+        let mut cpus: Vec<u32> = sets.collect::<BTreeSet<u32>>().into_iter().collect();
+        if cpus.is_empty() {
+            cpus.push(0);
+        }
+        if zones.is_empty() {
+            return Err(ReplayError::Host(
+                "zoneinfo names no zone with memory; record with a snapshot that has it".to_owned(),
+            ));
+        }
+        Ok(Memory { zones, cpus })
+    }
+
+    /// As the allocator wants it. Which CPU belongs to which node the files do not say: all are node 0's.
+    pub(super) fn map(&self) -> Result<MemoryMap, ReplayError> {
+        let numbers: BTreeSet<u32> = self.zones.iter().map(|zone| zone.name.node).collect();
+        let mut cpus = Some(self.cpus.clone());
+        let node = |number: u32| {
+            let own = self.zones.iter().filter(|zone| zone.name.node == number);
+            NodeMap { cpus: cpus.take().unwrap_or_default(), zones: own.map(zone_map).collect() }
+        };
+        let nodes = numbers.into_iter().map(node).collect();
+        MemoryMap::new(nodes, &[]).map_err(|error| {
+            ReplayError::Host(format!("the host's memory contradicts itself: {error}"))
+        })
+    }
+
+    /// Frames that the allocator hands out.
+    pub(super) fn managed(&self) -> u64 {
+        self.zones.iter().map(Zone::managed).sum()
+    }
+}
+
+fn zone_map(zone: &Zone) -> ZoneMap {
+    ZoneMap {
+        kind: zone.kind,
+        span: PfnRange::between(Pfn(zone.span.start), Pfn(zone.span.end)),
+        holes: zone.holes.clone(),
+        reserved: zone.reserved.clone(),
+    }
+}
+
+/// A zone with `span`. The kernel marks holes as reserved too; where memory is says `ram`, if it is known.
+fn zone_of(
+    zone: &ZoneInfo,
+    kind: ZoneKind,
+    span: Range<u64>,
+    uses: &[FrameUse],
+    ram: &[Range<u64>],
+) -> Zone {
+    let usage = |pfn: u64| uses.get(pfn as usize).copied().unwrap_or(FrameUse::NoPage);
+    let is_ram = |pfn: u64| ram.is_empty() || ram.iter().any(|range| range.contains(&pfn));
+    let is_hole = |pfn: u64| match usage(pfn) {
+        FrameUse::NoPage => true,
+        usage => !usage.is_managed() && !is_ram(pfn),
+    };
+    let holes = runs(span.clone(), is_hole);
+    let reserved = runs(span.clone(), |pfn| !usage(pfn).is_managed() && !is_hole(pfn));
+    Zone { name: zone.zone.clone(), kind, span, holes, reserved }
+}
+
+/// The longest ranges of frames of which all fulfil the condition.
+pub(super) fn runs(span: Range<u64>, is_in: impl Fn(u64) -> bool) -> Vec<PfnRange> {
+    let mut runs = Vec::new();
+    let mut at = span.start;
+    while let Some(start) = (at..span.end).find(|&pfn| is_in(pfn)) {
+        at = (start..span.end).find(|&pfn| !is_in(pfn)).unwrap_or(span.end);
+        runs.push(PfnRange { start: Pfn(start), pages: PageCount(at - start) });
+    }
+    runs
+}
+
+/// The aligned blocks of which the frames of a range consist, largest first where they can be; none is larger than the
+/// allocator's largest.
+pub(super) fn aligned(range: Range<u64>) -> impl Iterator<Item = (u64, Order)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let left = range.end.checked_sub(at).filter(|&left| left > 0)?;
+        let fits = left.ilog2().min(at.trailing_zeros()).min(Order::MAX.get().into());
+        let order = Order::new(fits as u8).expect("it is at most the largest");
+        let block = (at, order);
+        at += order.pages();
+        Some(block)
+    })
+}

@@ -1,0 +1,190 @@
+//! The map of frames beside buddyinfo. The two are not read at one moment, and pages that a CPU's list takes or gives
+//! back between them differ: single pages and small blocks that merge with what is free beside them.
+//!
+//! Which frames those are the files do not say. buddyinfo counts, so the map is made to agree with it: blocks that are
+//! missing are made of frames of which the map says nothing, as it does of those on per-CPU lists; blocks that are too
+//! many are taken. Largest first, because a larger block uses up smaller ones. How many frames that took is counted.
+
+use std::ops::Range;
+
+use nofrag::units::Order;
+use nofrag_host::snapshot::FrameUse;
+
+use super::memory::aligned;
+
+/// Spreads numbers that are near to each other (the golden ratio's bits).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Free blocks of each order.
+pub(super) type Blocks = [u64; Order::COUNT];
+
+/// What was changed, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reconciled {
+    /// Taken to be free, though the map does not say so.
+    pub(super) freed: u64,
+    /// Taken to be in use, though the map says that they are free.
+    pub(super) taken: u64,
+}
+
+/// The frames of a zone, while they are made to agree.
+pub(super) struct Reconciler<'a> {
+    /// The use of each frame from frame 0 on.
+    pub(super) uses: &'a mut [FrameUse],
+    /// Whether nothing is said of a frame.
+    pub(super) is_blank: &'a dyn Fn(u64) -> bool,
+    /// The zone.
+    pub(super) span: Range<u64>,
+    /// Which of equal places come first.
+    pub(super) seed: u64,
+}
+
+/// So many times at most an order's blocks are counted anew. More than a few are needed only where the two files are of
+/// quite different moments; what is left over is shown.
+const ROUNDS: usize = 256;
+
+/// The free blocks of a zone as the map shows them.
+pub(super) fn free_blocks(
+    uses: &[FrameUse],
+    span: Range<u64>,
+) -> impl Iterator<Item = (u64, Order)> {
+    let end = span.end.min(uses.len() as u64);
+    let is_free = |pfn: u64| uses[pfn as usize] == FrameUse::Free;
+    let mut at = span.start;
+    std::iter::from_fn(move || {
+        let start = (at..end).find(|&pfn| is_free(pfn))?;
+        at = (start..end).find(|&pfn| !is_free(pfn)).unwrap_or(end);
+        Some(aligned(start..at))
+    })
+    .flatten()
+}
+
+/// How many there are of each order.
+pub(super) fn count(blocks: impl Iterator<Item = (u64, Order)>) -> Blocks {
+    blocks.fold([0; Order::COUNT], |mut counts, (_, order)| {
+        counts[order.index()] += 1;
+        counts
+    })
+}
+
+impl Reconciler<'_> {
+    /// Makes the zone's free blocks those of `wanted`, as far as that can be.
+    pub(super) fn reconcile(&mut self, wanted: &Blocks) -> Reconciled {
+        let mut done = Reconciled::default();
+        for order in Order::all().rev() {
+            for _ in 0..ROUNDS {
+                let shown = count(free_blocks(self.uses, self.span.clone()));
+                let (shown_here, wanted_here) = (shown[order.index()], wanted[order.index()]);
+                let changed = if shown_here < wanted_here {
+                    let freed = self.make(order, wanted_here - shown_here, &shown, wanted);
+                    done.freed += freed;
+                    freed
+                } else if shown_here > wanted_here {
+                    let taken = self.take(order, &shown, wanted);
+                    done.taken += taken;
+                    taken
+                } else {
+                    break;
+                };
+                if changed == 0 {
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    fn is_free(&self, pfn: u64) -> bool {
+        self.span.contains(&pfn) && self.uses.get(pfn as usize) == Some(&FrameUse::Free)
+    }
+
+    fn may_be_free(&self, pfn: u64) -> bool {
+        let usage = self.uses.get(pfn as usize).copied();
+        usage == Some(FrameUse::Free) || usage == Some(FrameUse::Kernel) && (self.is_blank)(pfn)
+    }
+
+    /// Makes up to `count` blocks of an order. Where smaller free blocks are too many they are used up, elsewhere none:
+    /// the places with the fewest pages to be freed that way come first. Returns how many frames it took to be free.
+    fn make(&mut self, order: Order, count: u64, shown: &Blocks, wanted: &Blocks) -> u64 {
+        let size = order.pages();
+        let mut places = Vec::new();
+        let mut start = self.span.start.next_multiple_of(size);
+        while start + size <= self.span.end {
+            if let Some(cost) = self.cost_at(start, order, shown, wanted) {
+                places.push((cost, (start ^ self.seed).wrapping_mul(SPREAD), start));
+            }
+            start += size;
+        }
+        places.sort_unstable();
+        let mut freed = 0;
+        // Those that use up smaller blocks change what is shown: one at a time. Others stand alone.
+        let uses_up = places.first().is_some_and(|&(cost, ..)| cost != Cost::Alone);
+        let count = if uses_up { 1 } else { count as usize };
+        for &(.., start) in places.iter().take(count) {
+            if self.would_merge(start, order) {
+                continue;
+            }
+            for pfn in start..start + size {
+                freed += u64::from(!self.is_free(pfn));
+                self.uses[pfn as usize] = FrameUse::Free;
+            }
+        }
+        freed
+    }
+
+    /// Whether all of a block is free.
+    fn is_whole(&self, start: u64, size: u64) -> bool {
+        (start..start + size).all(|pfn| self.is_free(pfn))
+    }
+
+    /// Whether a free block would be one with its buddy.
+    fn would_merge(&self, start: u64, order: Order) -> bool {
+        order < Order::MAX && self.is_whole(start ^ order.pages(), order.pages())
+    }
+
+    /// What a block costs at a place; `None` where there can be none.
+    fn cost_at(&self, start: u64, order: Order, shown: &Blocks, wanted: &Blocks) -> Option<Cost> {
+        let size = order.pages();
+        let may_be = (start..start + size).all(|pfn| self.may_be_free(pfn));
+        // With a free buddy it would be a block of the next order.
+        if !may_be || self.is_whole(start, size) || self.would_merge(start, order) {
+            return None;
+        }
+        let inside = count(free_blocks(self.uses, start..start + size));
+        let used: u64 = inside.iter().sum();
+        let spare = |order: usize| shown[order].saturating_sub(wanted[order]);
+        let harm: u64 = (0..Order::COUNT).map(|at| inside[at].saturating_sub(spare(at))).sum();
+        Some(match (used, harm) {
+            (0, _) => Cost::Alone,
+            (used, 0) => Cost::UsesUp(u64::MAX - used),
+            (_, harm) => Cost::Harms(harm),
+        })
+    }
+
+    /// Takes pages of one block of an order of which there are too many, so that what is left are blocks of which there
+    /// are too few. Returns how many.
+    fn take(&mut self, order: Order, shown: &Blocks, wanted: &Blocks) -> u64 {
+        let block = free_blocks(self.uses, self.span.clone()).find(|&(_, each)| each == order);
+        let Some((start, _)) = block else { return 0 };
+        let below = |blocks: &Blocks| -> u64 {
+            blocks[..order.index()].iter().zip(0..).map(|(count, order)| count << order).sum()
+        };
+        let left = below(wanted).saturating_sub(below(shown)).min(order.pages() - 1);
+        let taken = order.pages() - left;
+        for pfn in start..start + taken {
+            self.uses[pfn as usize] = FrameUse::Kernel;
+        }
+        taken
+    }
+}
+
+/// What a new free block does to the others, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cost {
+    /// It uses up blocks of which there are too many: as many as this is below the largest number.
+    UsesUp(u64),
+    /// None.
+    Alone,
+    /// It uses up so many blocks of which there are not.
+    Harms(u64),
+}

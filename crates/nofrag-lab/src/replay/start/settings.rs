@@ -1,0 +1,120 @@
+//! The settings of the recorded host, which every policy is replayed with.
+
+use nofrag::page::{
+    Boost, FragmentationPolicy, MemoryMap, MinFree, PageAllocator, PageConfig, ZoneKind,
+};
+use nofrag_host::snapshot::Snapshot;
+
+use super::super::ReplayError;
+
+/// KiB of a page.
+const PAGE_KIB: u64 = 4;
+
+/// What was set on the recorded host; the kernel's default where the snapshot does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostSettings {
+    /// How much is kept free on the recorded host.
+    min_free: MinFree,
+    /// By which rule that is the recorded amount; `Pages` if by none.
+    rule: MinFree,
+    watermark_scale_factor: Option<u32>,
+    lowmem_reserve_ratio: Option<[u32; ZoneKind::COUNT]>,
+    boost_factor: Option<u32>,
+    proactiveness: Option<u8>,
+    extfrag_threshold: Option<u16>,
+}
+
+impl HostSettings {
+    pub(super) fn of(
+        snapshot: &Snapshot<'_>,
+        map: &MemoryMap,
+    ) -> Result<HostSettings, ReplayError> {
+        let sysctl = &snapshot.sysctl;
+        let small = |name: &str| sysctl.get(name).and_then(|value| u32::try_from(value).ok());
+        let mut settings = HostSettings {
+            watermark_scale_factor: small("watermark_scale_factor")
+                .filter(|f| (1..=3000).contains(f)),
+            lowmem_reserve_ratio: ratio(snapshot),
+            boost_factor: small("watermark_boost_factor"),
+            proactiveness: small("compaction_proactiveness")
+                .and_then(|value| u8::try_from(value).ok()),
+            extfrag_threshold: small("extfrag_threshold")
+                .and_then(|value| u16::try_from(value).ok()),
+            ..HostSettings::default()
+        };
+        if let Some(kib) = sysctl.get("min_free_kbytes") {
+            let pages = kib / PAGE_KIB;
+            settings.min_free = MinFree::Pages(pages);
+            settings.rule = settings.rule_for(pages, map)?;
+        }
+        Ok(settings)
+    }
+
+    /// The kernel's rule by which so many pages are kept free, to within a tenth: marks are set early, while memory
+    /// still changes hands.
+    fn rule_for(&self, pages: u64, map: &MemoryMap) -> Result<MinFree, ReplayError> {
+        for rule in [MinFree::Formula, MinFree::HugePages] {
+            let config = PageConfig {
+                min_free: rule,
+                ..PageConfig::new(map.clone(), FragmentationPolicy::LINUX_6_1)
+            };
+            let fresh = PageAllocator::new(&config)
+                .map_err(|error| ReplayError::Host(format!("the host's memory: {error}")))?;
+            let by_rule: u64 = fresh.zones().map(|zone| zone.watermarks.min).sum();
+            if by_rule.abs_diff(pages) <= pages / 10 {
+                return Ok(rule);
+            }
+        }
+        Ok(MinFree::Pages(pages))
+    }
+
+    /// A policy on this host.
+    pub(super) fn policy(&self, policy: FragmentationPolicy) -> FragmentationPolicy {
+        let mut policy = policy;
+        if let (Some(boost), Some(factor)) = (&mut policy.boost, self.boost_factor) {
+            *boost = Boost { factor };
+        }
+        let compaction = &mut policy.compaction;
+        if let (Some(ours), Some(set)) = (&mut compaction.proactiveness, self.proactiveness) {
+            *ours = set.min(100);
+        }
+        if let Some(threshold) = self.extfrag_threshold {
+            compaction.extfrag_threshold = threshold.min(1000);
+        }
+        policy
+    }
+
+    /// An allocator of this host, with memory of a size in percent.
+    pub(super) fn config(
+        &self,
+        map: MemoryMap,
+        policy: FragmentationPolicy,
+        memory_percent: u32,
+    ) -> PageConfig {
+        let defaults = PageConfig::new(map, policy);
+        PageConfig {
+            min_free: if memory_percent == 100 { self.min_free } else { self.rule },
+            watermark_scale_factor: self
+                .watermark_scale_factor
+                .unwrap_or(defaults.watermark_scale_factor),
+            lowmem_reserve_ratio: self
+                .lowmem_reserve_ratio
+                .unwrap_or(defaults.lowmem_reserve_ratio),
+            ..defaults
+        }
+    }
+}
+
+/// `lowmem_reserve_ratio` by kind: the setting has a number for each zone that the kernel knows, lowest first.
+fn ratio(snapshot: &Snapshot<'_>) -> Option<[u32; ZoneKind::COUNT]> {
+    let set = snapshot.sysctl.list("lowmem_reserve_ratio")?;
+    let node = snapshot.zones.first()?.zone.node;
+    let names = snapshot.zones.iter().filter(|zone| zone.zone.node == node);
+    let mut ratio = [0; ZoneKind::COUNT];
+    for (zone, value) in names.zip(set) {
+        if let Some(kind) = zone.zone.kind() {
+            ratio[kind.index()] = u32::try_from(value).unwrap_or(u32::MAX);
+        }
+    }
+    Some(ratio)
+}

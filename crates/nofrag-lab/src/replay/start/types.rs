@@ -1,0 +1,226 @@
+//! Which pageblock has which type. pagetypeinfo says how many there are of each, and how many free blocks are on the
+//! lists of each type; the map of frames says what is in each pageblock. Types are given so that as few pages as
+//! possible contradict either: pages in use in a pageblock that is meant for others, and free pages on lists of another
+//! type than the kernel counted.
+//!
+//! First each type gets the pageblocks whose content speaks most for it. Then pairs of pageblocks exchange their types
+//! wherever that leaves fewer contradictions, in random order until a long row of trials brings nothing.
+
+use nofrag::page::Migratetype;
+use nofrag::units::Order;
+use nofrag_host::snapshot::FrameUse;
+
+use crate::random::Random;
+
+/// Numbers by type.
+pub(super) type ByType<T> = [T; Migratetype::COUNT];
+/// Free blocks by type and order.
+pub(super) type FreeByType = ByType<[u64; Order::COUNT]>;
+
+/// A pageblock, or two that are one free block: what gets a type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unit {
+    /// Its first frame, aligned.
+    pub(super) start: u64,
+    /// How many pageblocks.
+    pub(super) blocks: u64,
+    /// Whether all of it lies in its zone: only then can it be set aside.
+    pub(super) whole: bool,
+    pub(super) content: Content,
+    /// Free blocks by order.
+    pub(super) free: [u64; Order::COUNT],
+}
+
+/// Pages in use, by what they can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Content {
+    /// Those that can be moved.
+    movable: u64,
+    /// Kernel objects, of which some can be reclaimed; which the map does not say.
+    slab: u64,
+    /// All others.
+    kernel: u64,
+}
+
+impl Content {
+    /// Takes note of a page in use.
+    pub(super) fn add(&mut self, usage: FrameUse) {
+        match usage {
+            FrameUse::Free => {}
+            FrameUse::Slab => self.slab += 1,
+            usage if usage.is_movable() => self.movable += 1,
+            usage if usage.is_managed() => self.kernel += 1,
+            _ => {}
+        }
+    }
+
+    /// Pages that do not belong into a pageblock of the type.
+    fn strangers(self, migratetype: Migratetype) -> u64 {
+        let Content { movable, slab, kernel } = self;
+        match migratetype {
+            Migratetype::Unmovable | Migratetype::HighAtomic => movable,
+            Migratetype::Movable | Migratetype::Cma => slab + kernel,
+            Migratetype::Reclaimable => movable + kernel,
+            Migratetype::Isolate => 0,
+        }
+    }
+}
+
+impl Unit {
+    fn strangers(&self, migratetype: Migratetype) -> i64 {
+        if !self.whole && !migratetype.is_mobility() {
+            // Never: it is no pageblock that can be set aside.
+            return i64::from(u32::MAX);
+        }
+        self.content.strangers(migratetype) as i64
+    }
+}
+
+/// What the kernel says of a zone's types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Pageblocks of each type.
+    pub(super) pageblocks: ByType<u64>,
+    /// Free blocks on the lists of each type.
+    pub(super) free: FreeByType,
+}
+
+/// The types of a zone's units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Assigned {
+    /// In the order of the units.
+    pub(super) types: Vec<Migratetype>,
+    /// Free blocks in the pageblocks of each type.
+    pub(super) free: FreeByType,
+    /// Pages in use in pageblocks that are meant for others.
+    pub(super) strangers: u64,
+}
+
+/// Types that say what content says alone, for kernels without pagetypeinfo.
+pub(super) fn by_content(units: &[Unit]) -> Assigned {
+    let likely = |unit: &Unit| {
+        // Where nothing is in use, or all the same, it is movable, as pageblocks are at first.
+        let order = [Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable];
+        order
+            .into_iter()
+            .min_by_key(|&migratetype| unit.strangers(migratetype))
+            .expect("three types")
+    };
+    Assigned::new(units, units.iter().map(likely).collect())
+}
+
+/// Types that fit content and what the kernel says.
+pub(super) fn assign(units: &[Unit], wanted: &Wanted, random: &mut Random) -> Assigned {
+    let types = by_regret(units, wanted);
+    let assigned = Assigned::new(units, types);
+    Search { units, wanted, assigned }.run(random)
+}
+
+/// The pageblocks whose content speaks most for a type, rarest type first; the rest is movable.
+fn by_regret(units: &[Unit], wanted: &Wanted) -> Vec<Migratetype> {
+    use Migratetype::{Cma, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
+    let mut types = vec![Movable; units.len()];
+    let mut left: Vec<usize> = (0..units.len()).collect();
+    for migratetype in [Isolate, Cma, HighAtomic, Reclaimable, Unmovable] {
+        let mut count = wanted.pageblocks[migratetype.index()];
+        // Two pageblocks in one: the kernel says how many of those the type has.
+        let mut pairs = wanted.free[migratetype.index()][Order::MAX.index()];
+        let regret = |&unit: &usize| {
+            let unit: &Unit = &units[unit];
+            let others = Migratetype::MOBILITY.into_iter().filter(|&other| other != migratetype);
+            let other = others.map(|other| unit.strangers(other)).min().unwrap_or(0);
+            (unit.strangers(migratetype) - other, u64::MAX - unit.content.slab, unit.start)
+        };
+        left.sort_by_key(regret);
+        left.retain(|&unit| {
+            let is_pair = units[unit].blocks > 1;
+            if units[unit].blocks > count || is_pair && pairs == 0 {
+                return true;
+            }
+            count -= units[unit].blocks;
+            pairs -= u64::from(is_pair);
+            types[unit] = migratetype;
+            false
+        });
+    }
+    types
+}
+
+impl Assigned {
+    fn new(units: &[Unit], types: Vec<Migratetype>) -> Assigned {
+        let mut free = FreeByType::default();
+        let mut strangers = 0;
+        for (unit, &migratetype) in units.iter().zip(&types) {
+            let row = &mut free[migratetype.index()];
+            row.iter_mut().zip(unit.free).for_each(|(sum, free)| *sum += free);
+            strangers += unit.content.strangers(migratetype);
+        }
+        Assigned { types, free, strangers }
+    }
+
+    /// Pages on lists of another type than wanted.
+    pub(super) fn misplaced(&self, wanted: &FreeByType) -> u64 {
+        let rows = self.free.iter().flatten().zip(wanted.iter().flatten());
+        let pages = rows.zip((0..Order::COUNT).cycle());
+        // Each such page is missing from one list and too many on another.
+        pages.map(|((is, wanted), order)| is.abs_diff(*wanted) << order).sum::<u64>() / 2
+    }
+}
+
+struct Search<'a> {
+    units: &'a [Unit],
+    wanted: &'a Wanted,
+    assigned: Assigned,
+}
+
+/// The search ends when so many trials for each unit bring nothing, or after so many in all.
+const VAIN_TRIALS: u64 = 64;
+const MOST_TRIALS: u64 = 1 << 24;
+
+impl Search<'_> {
+    fn run(mut self, random: &mut Random) -> Assigned {
+        let vain = self.units.len() as u64 * VAIN_TRIALS;
+        let (mut since, mut trials) = (0, 0);
+        while self.units.len() > 1 && since < vain && trials < MOST_TRIALS {
+            let pair = [random.index(self.units.len()), random.index(self.units.len())];
+            (since, trials) = (since + 1, trials + 1);
+            if self.exchange(pair) {
+                since = 0;
+            }
+        }
+        Assigned::new(self.units, self.assigned.types)
+    }
+
+    /// Exchanges the types of two units if that leaves fewer contradictions.
+    fn exchange(&mut self, [one, two]: [usize; 2]) -> bool {
+        let types = [self.assigned.types[one], self.assigned.types[two]];
+        let (a, b) = (&self.units[one], &self.units[two]);
+        if types[0] == types[1] || a.blocks != b.blocks {
+            return false;
+        }
+        let before = a.strangers(types[0]) + b.strangers(types[1]);
+        let mut gain = before - a.strangers(types[1]) - b.strangers(types[0]);
+        for order in 0..Order::COUNT {
+            let more = a.free[order] as i64 - b.free[order] as i64;
+            if more != 0 {
+                let off = |migratetype: Migratetype, change: i64| {
+                    let free = self.assigned.free[migratetype.index()][order] as i64;
+                    let wanted = self.wanted.free[migratetype.index()][order] as i64;
+                    (free - wanted).abs() - (free + change - wanted).abs()
+                };
+                gain += (off(types[0], -more) + off(types[1], more)) << order;
+            }
+        }
+        if gain <= 0 {
+            return false;
+        }
+        for order in 0..Order::COUNT {
+            let [from, to] = types.map(Migratetype::index);
+            let free = &mut self.assigned.free;
+            free[from][order] = free[from][order] + b.free[order] - a.free[order];
+            free[to][order] = free[to][order] + a.free[order] - b.free[order];
+        }
+        self.assigned.types.swap(one, two);
+        true
+    }
+}
