@@ -4,16 +4,41 @@
 //! and claims nothing that would need the workload to react. [`Fidelity`] says how near the replay under the recorded
 //! kernel's own rules comes to what that kernel did.
 
+mod cautions;
+mod engine;
+mod fidelity;
+mod links;
+mod migration;
 mod outcome;
+mod owner;
+mod pairing;
+mod passes;
 mod present;
-#[allow(dead_code, reason = "the replay that begins with it is being built")]
+mod request;
+mod scanner;
+mod spans;
 mod start;
+mod step;
+#[cfg(test)]
+mod tests;
+mod timeline;
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
+use nofrag::page::{FragmentationPolicy, PolicyPreset};
+use nofrag::units::{Order, Pfn};
 use nofrag_host::recording::Recording;
-use nofrag_host::trace::{self, Trace, TraceError};
+use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
+use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, View};
 use thiserror::Error;
+
+use engine::{Engine, Spec};
+use fidelity::{Runs, Truth};
+use owner::Housekeeping;
+use pairing::Pairing;
+use passes::{Resync, Timed, pass};
+use start::Host;
 
 pub use outcome::{
     Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, PolicyRun,
@@ -112,6 +137,130 @@ pub fn replay(
     options: &ReplayOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<ReplayReport, ReplayError> {
-    let _ = (options, progress);
-    Err(ReplayError::Host("not built yet".to_owned()))
+    let Trace { meta, events } = options.trace.open()?;
+    let specs = specs(options)?;
+    let start = meta.start().map(|taken| Snapshot::parse(&taken.files));
+    let end = meta.end().map(|taken| Snapshot::parse(&taken.files));
+    let host = match &start {
+        Some(snapshot) => Host::of(snapshot, options.seed)?,
+        None => unseen_host(&options.trace)?,
+    };
+    let own_rules = meta.release.as_deref().and_then(preset_of);
+    let judged = own_rules.filter(|_| start.is_some() && end.is_some());
+    let judges = judged.into_iter().flat_map(|preset| judges(preset, options.samples));
+    let engines = judges.chain(specs).map(|spec| {
+        let start = host.start(spec.policy, spec.memory_percent, ())?;
+        Engine::new(host.map(), host.in_use(), start, spec)
+    });
+    let engines = engines.collect::<Result<Vec<_>, _>>()?;
+    let mut pairing = pairing_of(&host, &meta, &engines)?;
+    let resyncs = resyncs(&meta);
+    let threads = match options.threads {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let (recorded, mut runs) = pass(events, &mut pairing, &resyncs, engines, threads, progress)?;
+    let wanted = runs.split_off(if judged.is_some() { JUDGES } else { 0 });
+    let pages = |number: usize| runs[number].engine.pages();
+    let fidelity = judged.zip(start.as_ref().zip(end.as_ref())).map(|(preset, (start, end))| {
+        let runs = Runs { without: pages(0), replayed: pages(1), own: pages(2) };
+        fidelity::fidelity(preset.name, &runs, &Truth { start, end, traced: &recorded })
+    });
+    let assumed = pairing.assumptions();
+    let outcome = |run: &Timed| run.engine.outcome(assumed, run.wall_nanos);
+    let runs: Vec<PolicyRun> = wanted.iter().map(outcome).collect();
+    let cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
+    let (trace, release) = (options.trace.name(), meta.release.clone());
+    Ok(ReplayReport { trace, release, seed: options.seed, recorded, runs, fidelity, cautions })
+}
+
+/// The runs that were asked for: policies in the order in which they were named, sizes within each.
+fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
+    let mut specs = Vec::new();
+    let sizes = if options.memory.is_empty() { &[100][..] } else { &options.memory };
+    for name in &options.policies {
+        let preset = FragmentationPolicy::preset(name);
+        let preset = preset.map_err(|unknown| ReplayError::Policy(format!("{name}: {unknown}")))?;
+        specs.extend(sizes.iter().map(|&memory_percent| Spec {
+            name: preset.name.to_owned(),
+            policy: preset.policy,
+            memory_percent,
+            housekeeping: Housekeeping::Own,
+            samples: options.samples,
+        }));
+    }
+    Ok(specs)
+}
+
+/// How many runs [`Fidelity`] needs.
+const JUDGES: usize = 3;
+
+/// The runs by which the replay is judged: without targets, with them, and with the policy's own housekeeping.
+fn judges(preset: PolicyPreset, samples: usize) -> [Spec; JUDGES] {
+    use Housekeeping::{AsRecorded, Own, WithoutTargets};
+    [WithoutTargets, AsRecorded, Own].map(|housekeeping| Spec {
+        name: preset.name.to_owned(),
+        policy: preset.policy,
+        memory_percent: 100,
+        housekeeping,
+        samples,
+    })
+}
+
+/// The preset with the rules of a release, such as `6.1.0-53-cloud-amd64`.
+fn preset_of(release: &str) -> Option<PolicyPreset> {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+    let (major, rest) = release.split_once('.')?;
+    FragmentationPolicy::preset(&format!("linux-{major}.{}", digits(rest))).ok()
+}
+
+/// The host of a trace without a snapshot: all that its events name. They are read for that once more.
+fn unseen_host(trace: &Input) -> Result<Host, ReplayError> {
+    let mut events = trace.open()?.events;
+    let (mut batch, mut highest, mut cpus) = (Vec::new(), 0, 0);
+    while events.read(&mut batch)? {
+        for event in batch.drain(..) {
+            cpus = cpus.max(u32::from(event.cpu) + 1);
+            let last = match event.view() {
+                View::PageAlloc { pfn: Some(pfn), order, .. } | View::PageFree { pfn, order } => {
+                    pfn.saturating_add((1 << order.min(Order::MAX.get().into())) - 1)
+                }
+                _ => continue,
+            };
+            highest = highest.max(last);
+        }
+    }
+    Host::empty(Pfn(highest), cpus)
+}
+
+/// What is believed of the recorded host at its start.
+fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairing, ReplayError> {
+    let whole = engines.iter().find(|engine| engine.spec().memory_percent == 100);
+    let mut pairing = match whole {
+        Some(engine) => Pairing::new(host.map(), engine.pages(), meta),
+        None => {
+            let start = host.start(FragmentationPolicy::LINUX_6_1, 100, ())?;
+            Pairing::new(host.map(), &start.pages, meta)
+        }
+    };
+    for held in host.in_use() {
+        pairing.in_use(held.pfn.0, held.order);
+    }
+    if let Some(Moment::During { end, .. }) = meta.start().map(|taken| taken.moment) {
+        pairing.set_window(end);
+    }
+    Ok(pairing)
+}
+
+/// The snapshots between the first and the last, where they show frames.
+fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
+    let first = usize::from(meta.start().is_some());
+    let between = meta.snapshots.iter().skip(first).filter_map(|taken| {
+        let Moment::During { end, .. } = taken.moment else { return None };
+        let flags = taken.files.bytes("kpageflags")?;
+        let map = PageMap::new(flags, None);
+        let is_free = move |pfn| map.flags(pfn).is_some_and(|of| of.has(PageFlags::BUDDY));
+        Some(Resync { at: end, is_free: Box::new(is_free) })
+    });
+    between.collect()
 }

@@ -128,14 +128,22 @@ pub struct Assumptions {
     pub implicit_frees: u64,
     /// Frees of another order than the request's, or of a part of a block.
     pub splits: u64,
-    /// Targets of recorded migrations, which have no event of their own.
+    /// Targets of recorded migrations, which have no event of their own, in pages.
     pub migration_targets: u64,
+    /// Pages that compaction had set aside as targets and gave back unused: frees of what was believed free.
+    pub targets_returned: u64,
     /// Requests that the recorded kernel served and this policy could not; their later frees are ignored.
     pub not_served: u64,
     /// Frames whose state was set right at snapshots during the recording.
     pub resynchronised: u64,
     /// Frees of pages that the policy itself had reclaimed before.
     pub reclaimed_before: u64,
+    /// Events of frames outside the memory of the snapshot; ignored.
+    pub foreign: u64,
+    /// Pages in use at the start that another size of memory has no room for.
+    pub dropped_at_start: u64,
+    /// Pages in use at the start that lie elsewhere for the size of memory.
+    pub displaced_at_start: u64,
 }
 
 /// The state at one time.
@@ -183,8 +191,9 @@ pub struct FidelityFigure {
     pub name: String,
     /// What the kernel recorded.
     pub recorded: f64,
-    /// What the replay has when migrations are not replayed.
-    pub without_migrations: f64,
+    /// What the replay has when migrations are not replayed; `None` where the policy compacts and reclaims for itself,
+    /// so that the rule plays no part.
+    pub without_migrations: Option<f64>,
     /// What it has with the rule for migrations.
     pub replayed: f64,
     /// How far it may be off for the conclusions below to hold.

@@ -278,7 +278,7 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
             figure.name.clone(),
             verdict.to_owned(),
             count(figure.recorded),
-            count(figure.without_migrations),
+            figure.without_migrations.map_or_else(|| "-".to_owned(), count),
             count(figure.replayed),
             within,
         ]

@@ -313,7 +313,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// The head of the block in use at `pfn`.
-    fn in_use(&self, pfn: Pfn) -> Result<(FrameIndex, Tag), FreeError> {
+    pub(super) fn in_use(&self, pfn: Pfn) -> Result<(FrameIndex, Tag), FreeError> {
         let frame = self.frames.index(pfn).ok_or(FreeError::Unknown(pfn))?;
         let tag = self.frames.tag(frame);
         match tag.kind() {

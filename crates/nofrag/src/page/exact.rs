@@ -108,6 +108,27 @@ impl<E: EventSink> PageAllocator<E> {
         self.frames.set_tag(frame, Tag::new(Kind::Used, order));
     }
 
+    /// Makes blocks of `to` of the block in use at `pfn`: each is given back on its own from then on (`split_page`).
+    /// O(blocks).
+    ///
+    /// # Errors
+    /// [`FreeError`] when no block in use begins there, [`FreeError::DoubleFree`] for one that is being moved. Nothing
+    /// changes if the block is not larger than `to`.
+    pub fn split(&mut self, pfn: Pfn, to: Order) -> Result<(), FreeError> {
+        let (frame, tag) = self.in_use(pfn)?;
+        if tag.kind() != Kind::Used {
+            return Err(FreeError::DoubleFree(pfn));
+        }
+        let end = frame + tag.order().pages() as FrameIndex;
+        if tag.order() > to {
+            let part = Tag::new(Kind::Used, to).with_movable(tag.is_movable());
+            for head in (frame..end).step_by(to.pages() as usize) {
+                self.frames.set_tag(head, part);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes blocks for as many equal requests as `out` has room for, as [`alloc`](Self::alloc) does, and says how many
     /// it got: those stand at the front. It ends with the first request for which the slow path would be needed, and
     /// does not begin that.
@@ -140,9 +161,11 @@ impl<E: EventSink> PageAllocator<E> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::inspect::FrameState;
     use super::super::policy::FragmentationPolicy;
     use super::super::testing::{cpu, free_blocks, free_pages, full_zone, order, take, zone};
     use super::*;
+    use crate::check::Check;
     use crate::page::Migratetype::Movable;
 
     const POLICY: FragmentationPolicy = FragmentationPolicy::LINUX_7_2;
@@ -187,6 +210,25 @@ mod tests {
         check(head, Ok(()));
         check(head, Err(FreeError::DoubleFree(head)));
         assert_eq!(pages.counters().frees, 256 + 2);
+    }
+
+    #[test]
+    fn a_block_in_use_is_split() {
+        let mut pages = zone(2, POLICY);
+        let pfn = take(&mut pages, 3, Movable).expect("there is room");
+        pages.set_movable(pfn, true).expect("it is in use");
+        assert_eq!(pages.split(pfn, order(1)), Ok(()));
+        let heads = [0, 2, 4, 6].map(|at| pages.frame(Pfn(pfn.0 + at + 1)));
+        let parts = [0, 2, 4, 6].map(|at| Some((FrameState::Movable, Pfn(pfn.0 + at), order(1))));
+        assert_eq!(heads, parts);
+        assert_eq!(pages.split(pfn, order(2)), Ok(()), "it is smaller already");
+        assert_eq!(pages.check(), Ok(()));
+        for at in [4, 0, 6, 2] {
+            assert_eq!(pages.free(cpu(), Pfn(pfn.0 + at)), Ok(()));
+        }
+        pages.drain_all();
+        assert_eq!(free_blocks(&pages), "0M10");
+        assert_eq!(pages.split(pfn, Order::ZERO), Err(FreeError::DoubleFree(pfn)));
     }
 
     #[test]

@@ -1,0 +1,116 @@
+//! Which conclusions do not hold, in sentences.
+
+use nofrag_host::trace::TraceMeta;
+
+use super::outcome::{Fidelity, PolicyRun, Recorded, Verdict};
+use super::start::Host;
+
+/// Frees that nothing explains, in percent of all: above that the beliefs about frames are not to be trusted.
+const UNKNOWN_PERCENT: f64 = 1.0;
+
+/// What is to be kept in mind.
+pub(super) fn cautions(
+    host: &Host,
+    meta: &TraceMeta,
+    recorded: &Recorded,
+    fidelity: Option<&Fidelity>,
+    runs: &[PolicyRun],
+) -> Vec<String> {
+    let mut all = vec![
+        "The requests stay as they were recorded, whatever a policy makes of them: what a workload would have done \
+         otherwise, had it been served otherwise, is not said."
+            .to_owned(),
+    ];
+    all.extend(of_loss(recorded));
+    all.extend(of_start(host, meta));
+    all.extend(fidelity.map_or_else(|| vec![without_judgement(meta)], of_fidelity));
+    all.extend(of_runs(runs));
+    all.extend(meta.missing.iter().cloned());
+    all
+}
+
+fn of_loss(recorded: &Recorded) -> Option<String> {
+    let lost = match recorded.lost {
+        0 => "An unknown number of events are".to_owned(),
+        lost => format!("{lost} events are"),
+    };
+    (recorded.gaps > 0).then(|| {
+        format!(
+            "{lost} lost at {} places: from the first of them to the next snapshot, or the end, what is free and what \
+             is in use is not certain.",
+            recorded.gaps
+        )
+    })
+}
+
+fn of_start(host: &Host, meta: &TraceMeta) -> Vec<String> {
+    let mut all = host.quality().cautions.clone();
+    if meta.start().is_none() {
+        all.push(
+            "There is no snapshot from before the recording: the replay starts with all memory free, so that it says \
+             nothing of fragmentation that was there, nor of pressure. Record with a snapshot (nofrag record does)."
+                .to_owned(),
+        );
+    }
+    all
+}
+
+fn without_judgement(meta: &TraceMeta) -> String {
+    let why = match (meta.start().is_some(), meta.end().is_some(), &meta.release) {
+        (_, _, None) => "the trace does not say which kernel it is of",
+        (true, true, Some(_)) => "there is no preset for the recorded kernel",
+        _ => "there is no snapshot from before and after the recording",
+    };
+    format!("How far this can be trusted is not known: {why}.")
+}
+
+/// A sentence for each conclusion that does not hold.
+fn of_fidelity(fidelity: &Fidelity) -> Vec<String> {
+    let mut carried: Vec<(&str, Vec<&str>, Vec<&str>)> = Vec::new();
+    for figure in fidelity.figures.iter().filter(|figure| figure.verdict != Verdict::Holds) {
+        let at = carried.iter().position(|(carries, ..)| *carries == figure.carries);
+        let at = at.unwrap_or_else(|| {
+            carried.push((&figure.carries, Vec::new(), Vec::new()));
+            carried.len() - 1
+        });
+        match figure.verdict {
+            Verdict::TooFew => carried[at].2.push(&figure.name),
+            _ => carried[at].1.push(&figure.name),
+        }
+    }
+    let sentences = carried.into_iter().flat_map(|(carries, off, few)| {
+        let off = (!off.is_empty()).then(|| {
+            format!(
+                "Off under the kernel's own rules: {}. Do not rely on {carries}.",
+                off.join("; ")
+            )
+        });
+        let few = (!few.is_empty()).then(|| {
+            format!("Too few to judge by: {}. Nothing vouches for {carries}.", few.join("; "))
+        });
+        [off, few].into_iter().flatten()
+    });
+    sentences.collect()
+}
+
+fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
+    let mut all = Vec::new();
+    if let Some(run) = runs.first() {
+        let unknown = run.assumptions.unknown_frees;
+        let share = 100.0 * unknown as f64 / (run.counts.frees + unknown).max(1) as f64;
+        if share > UNKNOWN_PERCENT {
+            all.push(format!(
+                "{unknown} frees ({share:.1} %) are of frames that were believed free, and nothing explains them: \
+                 what is free at the end is too little by about as much."
+            ));
+        }
+    }
+    for run in runs.iter().filter(|run| run.assumptions.not_served > 0) {
+        all.push(format!(
+            "{} at {} % of memory could not serve {} requests that the recorded kernel served. What their callers \
+             would have done is not replayed.",
+            run.policy, run.memory_percent, run.assumptions.not_served
+        ));
+    }
+    all
+}

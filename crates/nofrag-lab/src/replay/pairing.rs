@@ -1,0 +1,480 @@
+//! From events to steps: which block a free gives back, and what the events leave out.
+//!
+//! The frames of the recorded host are followed by what its kernel said of them, whatever a policy makes of it, so that
+//! this is done once for all runs. A frame is *believed* free or in use: the snapshot at the start and the events say
+//! so, and both leave things out. Each time that a belief turns out wrong is counted in [`Assumptions`].
+
+use nofrag::page::{MemoryMap, PageAllocator};
+use nofrag::units::{Order, Pfn};
+use nofrag_host::trace::{CompactionRun, Event, TraceMeta, View};
+
+use super::migration::{Doing, Held, Pending, Processes};
+use super::outcome::Assumptions;
+use super::request::{Frees, GfpBits};
+use super::spans::{FrameIndex, Spans};
+use super::step::{By, Step, What};
+
+/// The reason of a migration that compaction asked for. Only that leaves out where to; others allocate with an event.
+const COMPACTION: i32 = 0;
+
+/// What is believed of a frame, in a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Belief(u8);
+
+impl Belief {
+    const FREE: Belief = Belief(0);
+    const HEAD: Belief = Belief(1);
+    const INSIDE: Belief = Belief(2);
+    const ABSENT: Belief = Belief(3);
+    /// In use since before the recording.
+    const OLDER: u8 = 1 << 6;
+    /// Freed by a run of compaction, of which it is not known yet what it was.
+    const PENDING: u8 = 1 << 7;
+
+    fn head(order: Order) -> Belief {
+        Belief(Belief::HEAD.0 | order.get() << 2)
+    }
+
+    fn is(self, kind: Belief) -> bool {
+        self.0 & 3 == kind.0
+    }
+
+    fn order(self) -> Order {
+        Order::new(self.0 >> 2 & 15).expect("a belief is made from an order")
+    }
+
+    fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+
+    fn with(self, bit: u8) -> Belief {
+        Belief(self.0 | bit)
+    }
+}
+
+/// The recorded host, as far as its events say.
+///
+/// Always true:
+/// 1. A frame that is believed in use belongs to one block, which begins at a multiple of its size.
+/// 2. `moved` counts, by zone and order, the blocks that were moved to a place that is not known.
+#[derive(Debug)]
+pub(super) struct Pairing {
+    spans: Spans,
+    beliefs: Vec<Belief>,
+    moved: Vec<[u64; Order::COUNT]>,
+    processes: Processes,
+    gfp: GfpBits,
+    /// Until then a snapshot was being taken: events may be in it already.
+    window_end: Option<u64>,
+    assumptions: Assumptions,
+    steps: Vec<Step>,
+}
+
+/// A block of frames, and where and when something happens to it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u64,
+    cpu: u16,
+    frame: FrameIndex,
+    order: Order,
+}
+
+impl Pairing {
+    /// A host with this memory, all of it believed free. `pages` says where there is memory.
+    pub(super) fn new(map: &MemoryMap, pages: &PageAllocator, meta: &TraceMeta) -> Pairing {
+        let spans = Spans::of(map);
+        let belief = |frame| match pages.frame(Pfn(spans.pfn(frame))) {
+            Some(_) => Belief::FREE,
+            None => Belief::ABSENT,
+        };
+        Pairing {
+            beliefs: (0..spans.frames() as FrameIndex).map(belief).collect(),
+            moved: vec![[0; Order::COUNT]; spans.zones()],
+            processes: Processes::new(&meta.names),
+            gfp: GfpBits::new(&meta.gfp),
+            window_end: None,
+            assumptions: Assumptions::default(),
+            steps: Vec::new(),
+            spans,
+        }
+    }
+
+    /// The snapshot at the start was being taken until `end`.
+    pub(super) fn set_window(&mut self, end: u64) {
+        self.window_end = Some(end);
+    }
+
+    /// A block was in use at the start. What lies outside memory, or in a block that is known already, is left out.
+    pub(super) fn in_use(&mut self, pfn: u64, order: Order) -> Option<FrameIndex> {
+        let frame = self.spans.index(pfn)?;
+        let range = self.range(frame, order)?;
+        if self.beliefs[range].iter().any(|belief| !belief.is(Belief::FREE)) {
+            return None;
+        }
+        self.occupy(frame, order, Belief::OLDER);
+        Some(frame)
+    }
+
+    /// What had to be assumed so far.
+    pub(super) fn assumptions(&self) -> &Assumptions {
+        &self.assumptions
+    }
+
+    /// The steps since the last call.
+    pub(super) fn take_steps(&mut self) -> Vec<Step> {
+        std::mem::take(&mut self.steps)
+    }
+
+    /// Takes note of an event.
+    pub(super) fn event(&mut self, event: &Event) {
+        let (at, pid) = (event.at, event.pid);
+        match event.view() {
+            View::PageAlloc { pfn, order, gfp, migratetype } => {
+                let Some(order) = order_of(order) else { return self.foreign() };
+                let frees =
+                    if self.processes.reclaims(pid) { Frees::Memory } else { Frees::Nothing };
+                let request = self.gfp.request(order, gfp, migratetype, frees);
+                let Some(pfn) = pfn else { return self.push(event, What::Failed { request }) };
+                let Some(place) = self.place(event, pfn, order) else { return self.foreign() };
+                self.make_room(place);
+                self.occupy(place.frame, order, 0);
+                self.push(event, What::Alloc { frame: place.frame, request });
+            }
+            View::PageFree { pfn, order } => {
+                let place = order_of(order).and_then(|order| self.place(event, pfn, order));
+                let Some(place) = place else { return self.foreign() };
+                self.free(place, pid);
+            }
+            View::CompactionBegin(run) => self.compaction_begins(event, &run),
+            View::CompactionEnd { .. } => self.compaction_ends(event),
+            View::MigratePages { succeeded, reason: COMPACTION, .. } => {
+                self.migrated(event, succeeded);
+            }
+            View::DirectReclaimBegin { .. } => {
+                self.processes.begin(pid, Doing::Reclaiming);
+            }
+            View::DirectReclaimEnd { .. } => {
+                self.processes.end(pid);
+            }
+            View::KswapdWake { .. } => self.processes.is_kswapd(pid),
+            View::KswapdSleep { node } => {
+                self.processes.is_kswapd(pid);
+                self.push(event, What::KswapdSleeps { node: u8::try_from(node).unwrap_or(0) });
+            }
+            View::Lost(_) => {
+                let pending = self.processes.forget();
+                self.give_back(at, pending);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sets every belief right by a snapshot, and says how many frames differed.
+    pub(super) fn resynchronise(&mut self, at: u64, is_free: impl Fn(u64) -> bool) {
+        let pending = self.processes.forget();
+        self.give_back(at, pending);
+        for frame in 0..self.beliefs.len() as FrameIndex {
+            let belief = self.beliefs[frame as usize];
+            if belief.is(Belief::ABSENT)
+                || belief.is(Belief::FREE) == is_free(self.spans.pfn(frame))
+            {
+                continue;
+            }
+            self.assumptions.resynchronised += 1;
+            let place = Place { at, cpu: 0, frame, order: Order::ZERO };
+            if belief.is(Belief::FREE) {
+                self.occupy(frame, Order::ZERO, Belief::OLDER);
+                let moved = &mut self.moved[self.spans.zone(frame)][0];
+                *moved = moved.saturating_sub(1);
+                self.push_at(place, What::FoundUsed { frame });
+            } else {
+                self.release(place, |frame| What::FoundFree { frame });
+            }
+        }
+    }
+
+    fn foreign(&mut self) {
+        self.assumptions.foreign += 1;
+    }
+
+    fn push(&mut self, event: &Event, what: What) {
+        self.steps.push(Step { at: event.at, cpu: event.cpu, what });
+    }
+
+    fn push_at(&mut self, place: Place, what: What) {
+        self.steps.push(Step { at: place.at, cpu: place.cpu, what });
+    }
+
+    fn place(&self, event: &Event, pfn: u64, order: Order) -> Option<Place> {
+        let frame = self.spans.index(pfn)?;
+        self.range(frame, order)?;
+        let aligned = pfn.is_multiple_of(order.pages());
+        aligned.then_some(Place { at: event.at, cpu: event.cpu, frame, order })
+    }
+
+    /// The frames of a block, if all of them are of one zone and memory.
+    fn range(&self, frame: FrameIndex, order: Order) -> Option<std::ops::Range<usize>> {
+        let start = frame as usize;
+        if order == Order::ZERO {
+            return (!self.beliefs[start].is(Belief::ABSENT)).then_some(start..start + 1);
+        }
+        let end = start + order.pages() as usize;
+        let zone = self.spans.of_zone(self.spans.zone(frame));
+        let whole = end <= zone.end as usize
+            && !self.beliefs[start..end].iter().any(|belief| belief.is(Belief::ABSENT));
+        whole.then_some(start..end)
+    }
+
+    fn occupy(&mut self, frame: FrameIndex, order: Order, bits: u8) {
+        let start = frame as usize;
+        self.beliefs[start] = Belief::head(order).with(bits);
+        if order > Order::ZERO {
+            self.beliefs[start + 1..start + order.pages() as usize].fill(Belief::INSIDE.with(bits));
+        }
+    }
+
+    fn is_in_window(&self, at: u64) -> bool {
+        self.window_end.is_some_and(|end| at <= end)
+    }
+
+    /// The frames of a new block are free, whatever was believed of them.
+    fn make_room(&mut self, place: Place) {
+        let start = place.frame as usize;
+        let range = start..start + place.order.pages() as usize;
+        if self.beliefs[range.clone()].iter().all(|&belief| belief == Belief::FREE) {
+            return;
+        }
+        for frame in range.clone() {
+            if self.beliefs[frame].has(Belief::PENDING)
+                && let Some(pending) = self.processes.settle(frame as FrameIndex)
+            {
+                self.source(place.at, pending);
+            }
+        }
+        if self.beliefs[range].iter().all(|belief| belief.is(Belief::FREE)) {
+            return;
+        }
+        if !self.is_in_window(place.at) {
+            self.assumptions.implicit_frees += 1;
+        }
+        self.release(place, |frame| What::Free { frame, by: By::User });
+    }
+
+    fn free(&mut self, place: Place, pid: i32) {
+        let belief = self.beliefs[place.frame as usize];
+        if self.processes.compacting(pid).is_some() {
+            return self.free_while_compacting(place, pid);
+        }
+        let by = if self.processes.reclaims(pid) { By::Reclaim } else { By::User };
+        if belief.has(Belief::PENDING)
+            && let Some(pending) = self.processes.settle(place.frame)
+        {
+            // Somebody else frees it again: what it held when it was freed first went elsewhere.
+            self.source(place.at, pending);
+            return self.free_of_free(place, by);
+        }
+        if self.is_free(place) {
+            return self.free_of_free(place, by);
+        }
+        self.assumptions.older_frees += u64::from(belief.has(Belief::OLDER));
+        let is_block = belief.is(Belief::HEAD) && belief.order() == place.order;
+        if !is_block && !belief.has(Belief::OLDER) {
+            self.assumptions.splits += 1;
+        }
+        self.release(place, |frame| What::Free { frame, by });
+    }
+
+    /// Whether all of a block is believed free.
+    fn is_free(&self, place: Place) -> bool {
+        let frames = &self.beliefs[place.frame as usize..][..place.order.pages() as usize];
+        frames.iter().all(|belief| belief.is(Belief::FREE))
+    }
+
+    /// A free of what is believed free: of something that was moved there, or of nothing known.
+    fn free_of_free(&mut self, place: Place, by: By) {
+        if self.is_in_window(place.at) {
+            return;
+        }
+        let Place { frame, order, .. } = place;
+        let moved = &mut self.moved[self.spans.zone(frame)][usize::from(order.get())];
+        if *moved == 0 {
+            self.assumptions.unknown_frees += 1;
+            return;
+        }
+        *moved -= 1;
+        self.assumptions.resolved_migrations += 1;
+        self.push_at(place, What::FreeMoved { frame, order, by });
+    }
+
+    /// Takes the frames of a block out of use: `what` for each block that lies in it. A larger block around it is split
+    /// first, and free parts stay free.
+    fn release(&mut self, place: Place, what: impl Fn(FrameIndex) -> What) {
+        let belief = self.beliefs[place.frame as usize];
+        if belief.is(Belief::HEAD) && belief.order() == place.order {
+            self.vacate(place.frame, place.order);
+            return self.push_at(place, what(place.frame));
+        }
+        if let Some((head, from)) = self.block_around(place.frame)
+            && from > place.order
+        {
+            self.split(place, head, from);
+        }
+        let end = place.frame + place.order.pages() as FrameIndex;
+        let mut frame = place.frame;
+        while frame < end {
+            let belief = self.beliefs[frame as usize];
+            if belief.is(Belief::HEAD) {
+                self.vacate(frame, belief.order());
+                self.push_at(place, what(frame));
+                frame += belief.order().pages() as FrameIndex;
+            } else {
+                frame += 1;
+            }
+        }
+    }
+
+    fn vacate(&mut self, frame: FrameIndex, order: Order) {
+        let start = frame as usize;
+        self.beliefs[start..start + order.pages() as usize].fill(Belief::FREE);
+    }
+
+    /// The block in use that a frame belongs to. O(orders).
+    fn block_around(&self, frame: FrameIndex) -> Option<(FrameIndex, Order)> {
+        let pfn = self.spans.pfn(frame);
+        Order::all().find_map(|order| {
+            let back = (pfn & (order.pages() - 1)) as FrameIndex;
+            let head = frame.checked_sub(back)?;
+            let belief = self.beliefs[head as usize];
+            let reaches =
+                belief.is(Belief::HEAD) && head + belief.order().pages() as FrameIndex > frame;
+            reaches.then(|| (head, belief.order()))
+        })
+    }
+
+    /// Makes blocks of `place`'s order of the one at `head`.
+    fn split(&mut self, place: Place, head: FrameIndex, from: Order) {
+        let older = self.beliefs[head as usize].0 & Belief::OLDER;
+        let to = place.order;
+        let end = head + from.pages() as FrameIndex;
+        for part in (head..end).step_by(to.pages() as usize) {
+            self.occupy(part, to, older);
+        }
+        self.push_at(place, What::Split { frame: head, from, to });
+    }
+
+    fn compaction_begins(&mut self, event: &Event, run: &CompactionRun) {
+        let doing = Doing::Compacting { pending: Vec::new(), settled: 0 };
+        if let Some(Doing::Compacting { pending, .. }) = self.processes.begin(event.pid, doing) {
+            self.give_back(event.at, pending);
+        }
+        // The scanner's place may be the end of the zone, or behind it.
+        let last = run.free_pfn.min(run.zone_end.saturating_sub(1)).max(run.zone_start);
+        if let Some(free) = self.spans.index(last) {
+            let zone = self.spans.zone(free) as u16;
+            self.push(event, What::CompactionBegins { zone, free });
+        }
+    }
+
+    fn compaction_ends(&mut self, event: &Event) {
+        if let Some(Doing::Compacting { pending, .. }) = self.processes.end(event.pid) {
+            self.give_back(event.at, pending);
+        }
+        self.push(event, What::CompactionEnds);
+    }
+
+    fn free_while_compacting(&mut self, place: Place, pid: i32) {
+        let Place { frame, order, cpu, .. } = place;
+        let belief = self.beliefs[frame as usize];
+        let is_block = belief.is(Belief::HEAD) && belief.order() == order;
+        let held = if is_block {
+            Held::Block
+        } else if self.is_free(place) {
+            Held::Nothing
+        } else {
+            // Some of a larger block: no page of that can be moved alone.
+            self.assumptions.splits += 1;
+            return self.release(place, |frame| What::Free { frame, by: By::User });
+        };
+        if is_block {
+            self.vacate(frame, order);
+            self.assumptions.older_frees += u64::from(belief.has(Belief::OLDER));
+        }
+        self.beliefs[frame as usize] = Belief::FREE.with(Belief::PENDING);
+        if let Some((pending, _)) = self.processes.compacting(pid) {
+            pending.push(Pending { frame, order, cpu, held });
+        }
+    }
+
+    /// So many pages were moved: the last frees of the process were of their sources.
+    fn migrated(&mut self, event: &Event, succeeded: u64) {
+        let Some((pending, settled)) = self.processes.compacting(event.pid) else {
+            return self.appeared(event, succeeded);
+        };
+        let frees = std::mem::take(pending);
+        let mut left = succeeded.saturating_sub(std::mem::take(settled));
+        let mut sources = 0;
+        for free in frees.iter().rev() {
+            if left < free.order.pages() {
+                break;
+            }
+            left -= free.order.pages();
+            sources += 1;
+        }
+        let others = frees.len() - sources;
+        self.give_back(event.at, frees[..others].iter().copied());
+        for &free in &frees[others..] {
+            self.source(event.at, free);
+        }
+    }
+
+    /// The same where runs of compaction were not traced: the sources were taken for free pages, and all that can be
+    /// said is that so many of them are not. Where they are is not known either; most are where most memory is.
+    fn appeared(&mut self, event: &Event, succeeded: u64) {
+        let size = |zone: &usize| self.spans.of_zone(*zone).len();
+        let Some(zone) = (0..self.spans.zones()).max_by_key(size) else { return };
+        let pages = succeeded.min(self.beliefs.len() as u64);
+        self.assumptions.migration_targets += pages;
+        self.moved[zone][0] += pages;
+        self.push(event, What::Appeared { zone: zone as u16, pages: pages as u32 });
+    }
+
+    /// What the frame held was moved.
+    fn source(&mut self, at: u64, free: Pending) {
+        let Pending { frame, order, cpu, held } = free;
+        self.beliefs[frame as usize] = Belief::FREE;
+        let place = Place { at, cpu, frame, order };
+        let moved = &mut self.moved[self.spans.zone(frame)][usize::from(order.get())];
+        match held {
+            Held::Block => {
+                *moved += 1;
+                self.assumptions.migration_targets += order.pages();
+                self.push_at(place, What::Moved { frame, order });
+            }
+            // It had been moved to this frame before, which explains the free.
+            Held::Nothing if *moved > 0 => {
+                self.assumptions.migration_targets += order.pages();
+                self.assumptions.resolved_migrations += 1;
+                self.push_at(place, What::MovedAgain { frame, order });
+            }
+            Held::Nothing => self.assumptions.unknown_frees += 1,
+        }
+    }
+
+    /// Frees of a run of compaction that were of no sources.
+    fn give_back(&mut self, at: u64, pending: impl IntoIterator<Item = Pending>) {
+        for Pending { frame, order, cpu, held } in pending {
+            self.beliefs[frame as usize] = Belief::FREE;
+            match held {
+                Held::Block => {
+                    let place = Place { at, cpu, frame, order };
+                    self.push_at(place, What::Free { frame, by: By::User });
+                }
+                Held::Nothing => self.assumptions.targets_returned += order.pages(),
+            }
+        }
+    }
+}
+
+fn order_of(order: u32) -> Option<Order> {
+    Order::new(u8::try_from(order).ok()?)
+}

@@ -1,0 +1,193 @@
+//! One pass over the events for all runs: read once, paired once, carried out by each.
+//!
+//! The reading thread pairs events and hands out the steps in shared batches; each other thread has some of the runs
+//! and carries every batch out in all of them, so there is one pass however many runs and threads there are. Channels
+//! hold few batches: memory is bounded by the frames of the runs. What a run does depends on its steps alone, so the
+//! results do not depend on the number of threads.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use nofrag::units::Order;
+use nofrag_host::trace::{BATCH, Event, EventSource, NO_FRAME, TraceError, View};
+
+use super::engine::Engine;
+use super::outcome::Recorded;
+use super::pairing::Pairing;
+use super::step::Step;
+
+/// Batches that wait for a thread.
+const WAITING: usize = 4;
+
+/// A run and how long it has worked.
+#[derive(Debug)]
+pub(super) struct Timed {
+    pub(super) engine: Engine,
+    pub(super) wall_nanos: u64,
+}
+
+/// A snapshot in the middle of the recording, to which beliefs are set right.
+pub(super) struct Resync<'a> {
+    /// When its last file had been read.
+    pub(super) at: u64,
+    /// Whether it shows the frame as free.
+    pub(super) is_free: Box<dyn Fn(u64) -> bool + 'a>,
+}
+
+/// The threads and what they are sent.
+struct Workers<'scope> {
+    senders: Vec<SyncSender<Arc<Vec<Step>>>>,
+    threads: Vec<thread::ScopedJoinHandle<'scope, Vec<(usize, Timed)>>>,
+}
+
+/// Reads all events, and carries out in every run what they say. What the kernel recorded, and the runs in the order in
+/// which they came.
+///
+/// # Errors
+/// What reading gives.
+pub(super) fn pass(
+    mut events: Box<dyn EventSource>,
+    pairing: &mut Pairing,
+    resyncs: &[Resync<'_>],
+    engines: Vec<Engine>,
+    threads: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(Recorded, Vec<Timed>), TraceError> {
+    thread::scope(|scope| {
+        let workers = Workers::start(scope, engines, threads);
+        let mut reading = Reading::default();
+        let read = reading.read_all(&mut *events, pairing, resyncs, |steps, done| {
+            workers.send(steps);
+            progress(done);
+        });
+        let loss = events.loss();
+        (reading.recorded.lost, reading.recorded.gaps) = (loss.events, loss.gaps);
+        let mut runs = workers.join();
+        read?;
+        let end = reading.last.unwrap_or(0);
+        runs.iter_mut().for_each(|run| run.engine.finish(end));
+        Ok((reading.recorded, runs))
+    })
+}
+
+impl<'scope> Workers<'scope> {
+    fn start<'env>(
+        scope: &'scope thread::Scope<'scope, 'env>,
+        engines: Vec<Engine>,
+        threads: usize,
+    ) -> Workers<'scope> {
+        let count = threads.clamp(1, engines.len().max(1));
+        let mut shares: Vec<Vec<(usize, Timed)>> = (0..count).map(|_| Vec::new()).collect();
+        for (number, engine) in engines.into_iter().enumerate() {
+            shares[number % count].push((number, Timed { engine, wall_nanos: 0 }));
+        }
+        let mut workers = Workers { senders: Vec::new(), threads: Vec::new() };
+        for share in shares {
+            let (sender, receiver) = sync_channel(WAITING);
+            workers.senders.push(sender);
+            workers.threads.push(scope.spawn(move || work(share, &receiver)));
+        }
+        workers
+    }
+
+    fn send(&self, steps: Vec<Step>) {
+        let steps = Arc::new(steps);
+        for sender in &self.senders {
+            // A thread that is gone has panicked, which joining it tells.
+            let _ = sender.send(Arc::clone(&steps));
+        }
+    }
+
+    /// The runs at their end, in their order.
+    fn join(self) -> Vec<Timed> {
+        drop(self.senders);
+        let shares = self
+            .threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let mut runs: Vec<_> = shares.flatten().collect();
+        runs.sort_by_key(|(number, _)| *number);
+        runs.into_iter().map(|(_, run)| run).collect()
+    }
+}
+
+fn work(mut share: Vec<(usize, Timed)>, steps: &Receiver<Arc<Vec<Step>>>) -> Vec<(usize, Timed)> {
+    while let Ok(steps) = steps.recv() {
+        for (_, run) in &mut share {
+            let began = Instant::now();
+            run.engine.run(&steps);
+            run.wall_nanos += began.elapsed().as_nanos() as u64;
+        }
+    }
+    share
+}
+
+/// What reading has come to.
+#[derive(Debug, Default)]
+struct Reading {
+    recorded: Recorded,
+    first: Option<u64>,
+    last: Option<u64>,
+}
+
+impl Reading {
+    fn read_all(
+        &mut self,
+        events: &mut dyn EventSource,
+        pairing: &mut Pairing,
+        mut resyncs: &[Resync<'_>],
+        mut steps: impl FnMut(Vec<Step>, u64),
+    ) -> Result<(), TraceError> {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            batch.clear();
+            let more = events.read(&mut batch)?;
+            for event in &batch {
+                while let Some((resync, later)) =
+                    resyncs.split_first().filter(|(r, _)| r.at < event.at)
+                {
+                    pairing.resynchronise(resync.at, &resync.is_free);
+                    resyncs = later;
+                }
+                self.note(event);
+                pairing.event(event);
+            }
+            steps(pairing.take_steps(), self.recorded.events);
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        let recorded = &mut self.recorded;
+        let first = *self.first.get_or_insert(event.at);
+        self.last = Some(event.at);
+        recorded.nanos = event.at.saturating_sub(first);
+        let view = event.view();
+        recorded.events += u64::from(!matches!(view, View::Lost(_)));
+        match view {
+            View::PageAlloc { pfn, order, .. } if (order as usize) < Order::COUNT => {
+                recorded.requests[order as usize] += 1;
+                debug_assert_ne!(pfn, Some(NO_FRAME));
+                recorded.failures[order as usize] += u64::from(pfn.is_none());
+            }
+            View::ExtFrag { fallback_order, alloc_migratetype, .. } => {
+                let is_below = fallback_order < i32::from(Order::PAGEBLOCK.get());
+                let of = usize::try_from(alloc_migratetype).ok();
+                if let Some(count) = of.and_then(|of| recorded.extfrag.get_mut(of))
+                    && is_below
+                {
+                    *count += 1;
+                }
+            }
+            View::MigratePages { succeeded, reason: 0, .. } => recorded.moved += succeeded,
+            View::CompactionEnd { .. } => recorded.compactions += 1,
+            View::DirectReclaimBegin { .. } => recorded.direct_reclaims += 1,
+            View::DirectReclaimEnd { reclaimed } => recorded.reclaimed_direct += reclaimed,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Traces made by hand or by our own allocator, where every answer is known.
+
+use nofrag::check::Check;
+use nofrag::cpu::CpuId;
+use nofrag::page::{
+    Boost, Fixes, FragmentationPolicy, MemoryMap, MinFree, PageAllocator, PageConfig, PageRequest,
+};
+use nofrag::units::{Nanos, Order, PageCount, Pfn};
+use nofrag_host::trace::{Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, TraceMeta};
+
+use super::engine::{Engine, Spec};
+use super::outcome::Counts;
+use super::owner::Housekeeping;
+use super::pairing::Pairing;
+use super::start::{Resized, Start};
+use super::step::{By, What};
+use crate::random::Random;
+
+const KERNEL: &str = "GFP_KERNEL";
+const CACHE: &str = "GFP_HIGHUSER_MOVABLE";
+const ATOMIC: &str = "GFP_ATOMIC";
+
+/// Unmovable and movable in the kernel's numbering.
+const UNMOVABLE: u64 = 0;
+const MOVABLE: u64 = 1;
+
+/// A process that works, and kswapd.
+const WORKER: i32 = 200;
+const KSWAPD: i32 = 43;
+
+/// Who writes a trace by hand; each event a microsecond after the one before.
+#[derive(Default)]
+struct Script {
+    events: Vec<Event>,
+    pid: i32,
+}
+
+impl Script {
+    fn by(pid: i32) -> Script {
+        Script { events: Vec::new(), pid }
+    }
+
+    fn push(&mut self, kind: EventKind, fields: &[u64]) -> &mut Script {
+        let mut values = [0; MAX_FIELDS];
+        values[..fields.len()].copy_from_slice(fields);
+        let at = 1000 * (1 + self.events.len() as u64);
+        self.events.push(Event { at, pid: self.pid, cpu: 0, kind, values });
+        self
+    }
+
+    fn alloc(&mut self, pfn: u64, order: u64, gfp: &str, migratetype: u64) -> &mut Script {
+        let gfp = FlagTable::default().value(gfp).expect("the names are known");
+        self.push(EventKind::PageAlloc, &[pfn, order, gfp, migratetype])
+    }
+
+    fn free(&mut self, pfn: u64, order: u64) -> &mut Script {
+        self.push(EventKind::PageFree, &[pfn, order])
+    }
+
+    /// A run of compaction that frees these frames and says after each batch how many of them it moved.
+    fn compaction(&mut self, batches: &[(&[u64], u64)], returned: &[u64]) -> &mut Script {
+        self.push(EventKind::CompactionBegin, &[0, 0, PAGES - 1, PAGES, 0]);
+        for (frees, moved) in batches {
+            for &pfn in frees.iter() {
+                self.free(pfn, 0);
+            }
+            self.push(EventKind::MigratePages, &[*moved]);
+        }
+        for &pfn in returned.iter() {
+            self.free(pfn, 0);
+        }
+        self.push(EventKind::CompactionEnd, &[0, 0, PAGES - 1, PAGES, 0, 8])
+    }
+
+    fn as_process(&mut self, pid: i32) -> &mut Script {
+        self.pid = pid;
+        self
+    }
+}
+
+/// Pages of the machine of these tests: 64 MiB in one zone.
+const PAGES: u64 = 1 << 14;
+
+fn map() -> MemoryMap {
+    MemoryMap::uma(PageCount(PAGES), 0, 2).expect("a map")
+}
+
+fn allocator(policy: FragmentationPolicy) -> PageAllocator {
+    let config = PageConfig { min_free: MinFree::Pages(64), ..PageConfig::new(map(), policy) };
+    PageAllocator::new(&config).expect("an allocator")
+}
+
+fn engine(policy: FragmentationPolicy, housekeeping: Housekeeping) -> Engine {
+    let start = Start { pages: allocator(policy), places: Vec::new(), resized: Resized::default() };
+    let name = "test".to_owned();
+    let spec = Spec { name, policy, memory_percent: 100, housekeeping, samples: 8 };
+    Engine::new(&map(), &[], start, spec).expect("a run")
+}
+
+fn pairing() -> Pairing {
+    let pages = allocator(FragmentationPolicy::LINUX_6_1);
+    Pairing::new(&map(), &pages, &TraceMeta::default())
+}
+
+/// Pairs all events; the steps without their times.
+fn steps(pairing: &mut Pairing, script: &Script) -> Vec<What> {
+    script.events.iter().for_each(|event| pairing.event(event));
+    pairing.take_steps().into_iter().map(|step| step.what).collect()
+}
+
+/// Replays under a policy, checks every law, and gives the run.
+fn replayed(script: &Script, policy: FragmentationPolicy, housekeeping: Housekeeping) -> Engine {
+    let mut pairing = pairing();
+    let mut engine = engine(policy, housekeeping);
+    for events in script.events.chunks(100) {
+        events.iter().for_each(|event| pairing.event(event));
+        engine.run(&pairing.take_steps());
+        engine.owner().check(engine.pages());
+    }
+    assert_eq!(engine.pages().check(), Ok(()));
+    engine
+}
+
+/// Pages that are neither free nor on the lists of CPUs.
+fn in_use(pages: &PageAllocator) -> u64 {
+    let free = |zone: nofrag::page::ZoneInfo| zone.free.get() + pages.per_cpu_pages(zone.id).get();
+    PAGES - pages.zones().map(free).sum::<u64>()
+}
+
+fn counts(engine: &Engine) -> Counts {
+    engine.outcome(&super::Assumptions::default(), 0).counts
+}
+
+/// A trace of our own allocator at work, and the allocator at its end.
+fn own_trace(policy: FragmentationPolicy, seed: u64) -> (Script, PageAllocator, Vec<Pfn>) {
+    let (mut script, mut pages) = (Script::by(WORKER), allocator(policy));
+    let mut random = Random::new(seed, 0);
+    let mut live: Vec<(Pfn, Order)> = Vec::new();
+    for _ in 0..30_000 {
+        let cpu: CpuId = map().cpus().by_rank(random.index(2)).expect("it has two");
+        let in_use: u64 = live.iter().map(|(_, order)| order.pages()).sum();
+        let events = script.events.len();
+        if in_use * 10 < PAGES * 7 && random.index(100) < 55 {
+            let order = [0, 0, 0, 0, 1, 2, 3, 9][random.index(8)];
+            let (gfp, kind) = [(KERNEL, UNMOVABLE), (CACHE, MOVABLE)][random.index(2)];
+            let bits = FlagTable::default();
+            let gfp = bits.value(gfp).expect("the names are known");
+            let order = Order::new(order).expect("it is an order");
+            let request = super::request::GfpBits::new(&bits).request(
+                order,
+                gfp,
+                kind as i32,
+                super::request::Frees::Nothing,
+            );
+            let request: PageRequest = request.page_request();
+            let Ok(pfn) = pages.alloc(Nanos(0), cpu, request) else { continue };
+            if kind == MOVABLE {
+                pages.set_movable(pfn, true).expect("it was just handed out");
+            }
+            live.push((pfn, order));
+            script.push(EventKind::PageAlloc, &[pfn.0, u64::from(order.get()), gfp, kind]);
+        } else if !live.is_empty() {
+            let (pfn, order) = live.swap_remove(random.index(live.len()));
+            pages.free(cpu, pfn).expect("it is in use");
+            script.free(pfn.0, u64::from(order.get()));
+        }
+        if let Some(event) = script.events.get_mut(events) {
+            event.cpu = cpu.id() as u16;
+        }
+    }
+    (script, pages, live.into_iter().map(|(pfn, _)| pfn).collect())
+}
+
+#[test]
+fn a_trace_of_our_own_allocator_is_replayed_to_the_same_frames() {
+    for policy in [FragmentationPolicy::LINUX_6_1, FragmentationPolicy::LINUX_7_2] {
+        let (script, pages, live) = own_trace(policy, 7);
+        let engine = replayed(&script, policy, Housekeeping::Own);
+        for pfn in live {
+            let frame = u32::try_from(pfn.0).expect("a small machine");
+            assert_eq!(engine.owner().place(frame), Some(pfn));
+        }
+        for pfn in (0..PAGES).map(Pfn) {
+            assert_eq!(engine.pages().frame(pfn), pages.frame(pfn), "{pfn}");
+        }
+        assert_eq!(engine.pages().counters(), pages.counters());
+    }
+}
+
+#[test]
+fn a_trace_under_another_policy_ends_with_as_much_free() {
+    let (script, pages, _) = own_trace(FragmentationPolicy::LINUX_6_1, 8);
+    for preset in FragmentationPolicy::PRESETS {
+        let engine = replayed(&script, preset.policy, Housekeeping::Own);
+        let counts = counts(&engine);
+        if counts.requests == counts.served && counts.reclaimed_kswapd == 0 {
+            assert_eq!(in_use(engine.pages()), in_use(&pages), "{}", preset.name);
+        }
+        assert!(counts.served[0] * 100 >= counts.requests[0] * 99, "{}", preset.name);
+    }
+}
+
+#[test]
+fn t9_migration_sources_live_on_and_leftovers_are_no_frees() {
+    let mut script = Script::by(WORKER);
+    for pfn in 0..64 {
+        script.alloc(pfn, 0, CACHE, MOVABLE);
+    }
+    // Two batches of sources, one of them with a page freed by chance before, and three targets given back.
+    let sources: Vec<u64> = (0..32).collect();
+    let others: Vec<u64> = (32..41).collect();
+    script.compaction(&[(&sources, 32), (&others, 8)], &[9000, 9001, 9002]);
+    // Two of the targets are freed, one of them by kswapd, and one more frame than there are targets.
+    script.free(9100, 0).as_process(KSWAPD).push(EventKind::KswapdWake, &[]).free(9101, 0);
+    let mut pairing = pairing();
+    let steps = steps(&mut pairing, &script);
+    let assumed = pairing.assumptions();
+    assert_eq!(assumed.migration_targets, 40);
+    assert_eq!(assumed.targets_returned, 3);
+    assert_eq!(assumed.resolved_migrations, 2);
+    assert_eq!((assumed.unknown_frees, assumed.older_frees), (0, 0));
+    let count = |is: fn(&What) -> bool| steps.iter().filter(|what| is(what)).count();
+    assert_eq!(count(|what| matches!(what, What::Moved { .. })), 40);
+    assert_eq!(count(|what| matches!(what, What::Free { .. })), 1, "that page was no source");
+    let by_kswapd = |what: &What| matches!(what, What::FreeMoved { by: By::Reclaim, .. });
+    assert_eq!(count(by_kswapd), 1);
+    for housekeeping in [Housekeeping::Own, Housekeeping::AsRecorded, Housekeeping::WithoutTargets]
+    {
+        let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, housekeeping);
+        let used = in_use(engine.pages());
+        let expected = match housekeeping {
+            // What kswapd of the recorded kernel took stays until this policy takes it.
+            Housekeeping::Own => 64 - 2,
+            Housekeeping::AsRecorded => 64 - 3,
+            Housekeeping::WithoutTargets => 64 - 41,
+        };
+        assert_eq!(used, expected, "{housekeeping:?}");
+    }
+}
+
+#[test]
+fn a_source_whose_frame_is_wanted_at_once_is_one() {
+    let mut script = Script::by(WORKER);
+    for pfn in 0..4 {
+        script.alloc(pfn, 0, CACHE, MOVABLE);
+    }
+    script.push(EventKind::CompactionBegin, &[0, 0, PAGES - 1, PAGES, 0]);
+    for pfn in 0..4 {
+        script.free(pfn, 0);
+    }
+    script.as_process(201).alloc(2, 0, KERNEL, UNMOVABLE);
+    script.as_process(WORKER).push(EventKind::MigratePages, &[4]);
+    script.push(EventKind::CompactionEnd, &[0, 0, PAGES - 1, PAGES, 0, 8]);
+    let mut pairing = pairing();
+    steps(&mut pairing, &script);
+    let assumed = pairing.assumptions();
+    assert_eq!((assumed.migration_targets, assumed.implicit_frees), (4, 0));
+}
+
+#[test]
+fn moves_without_runs_of_compaction_are_believed() {
+    let mut script = Script::by(WORKER);
+    script.push(EventKind::MigratePages, &[5]).free(77, 0);
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, Housekeeping::Own);
+    assert_eq!(in_use(engine.pages()), 4);
+}
+
+#[test]
+fn t12_a_tail_is_freed_as_a_page() {
+    let mut script = Script::by(WORKER);
+    script.alloc(512, 9, CACHE, MOVABLE);
+    for tail in 0..511 {
+        script.free(512 + 1 + tail, 0);
+    }
+    let mut pairing = pairing();
+    let steps = steps(&mut pairing, &script);
+    assert_eq!(pairing.assumptions().splits, 1);
+    let to = Order::ZERO;
+    assert_eq!(steps[1], What::Split { frame: 512, from: Order::PAGEBLOCK, to });
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, Housekeeping::Own);
+    assert_eq!(in_use(engine.pages()), 1, "the head is still in use");
+}
+
+#[test]
+fn a_block_freed_whole_after_its_parts_frees_what_is_left() {
+    let mut script = Script::by(WORKER);
+    script.alloc(8, 3, KERNEL, UNMOVABLE).free(10, 1).free(8, 3);
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, Housekeeping::Own);
+    assert_eq!(in_use(engine.pages()), 0);
+}
+
+#[test]
+fn what_no_event_tells_is_counted() {
+    let mut script = Script::by(WORKER);
+    script.alloc(3, 0, KERNEL, UNMOVABLE).alloc(2, 1, KERNEL, UNMOVABLE).free(7, 0);
+    script.alloc(PAGES + 5, 0, KERNEL, UNMOVABLE).free(1 << 40, 0).free(0, 77).free(1, 1);
+    let mut pairing = pairing();
+    assert_eq!(pairing.in_use(3, Order::ZERO), Some(3));
+    assert_eq!(pairing.in_use(2, Order::new(1).expect("an order")), None, "it would overlap");
+    script.free(2, 1);
+    steps(&mut pairing, &script);
+    let assumed = pairing.assumptions();
+    assert_eq!(assumed.implicit_frees, 2, "of what was in use before, and of its successor");
+    assert_eq!(assumed.unknown_frees, 1);
+    assert_eq!(assumed.foreign, 4);
+}
+
+#[test]
+fn events_inside_the_window_of_the_snapshot_may_be_in_it() {
+    let mut script = Script::by(WORKER);
+    script.alloc(3, 0, KERNEL, UNMOVABLE).free(4, 0);
+    let mut pairing = pairing();
+    pairing.in_use(3, Order::ZERO).expect("it is free");
+    pairing.set_window(10_000);
+    steps(&mut pairing, &script);
+    let assumed = pairing.assumptions();
+    assert_eq!((assumed.implicit_frees, assumed.unknown_frees), (0, 0));
+}
+
+#[test]
+fn a_snapshot_in_the_middle_sets_beliefs_right() {
+    let mut script = Script::by(WORKER);
+    for pfn in 0..8 {
+        script.alloc(pfn, 0, CACHE, MOVABLE);
+    }
+    let (mut pairing, mut engine) =
+        (pairing(), engine(FragmentationPolicy::LINUX_6_1, Housekeeping::Own));
+    script.events.iter().for_each(|event| pairing.event(event));
+    // Two pages went and three came, which no event told.
+    pairing.resynchronise(9_000, |pfn| !(2..11).contains(&pfn));
+    assert_eq!(pairing.assumptions().resynchronised, 5);
+    engine.run(&pairing.take_steps());
+    engine.owner().check(engine.pages());
+    assert_eq!(in_use(engine.pages()), 9);
+}
+
+#[test]
+fn lost_events_end_what_processes_were_doing() {
+    let mut script = Script::by(WORKER);
+    script.alloc(5, 0, CACHE, MOVABLE);
+    script.push(EventKind::CompactionBegin, &[0, 0, PAGES - 1, PAGES, 0]).free(5, 0);
+    script.push(EventKind::Lost, &[100]).free(5, 0);
+    let mut pairing = pairing();
+    let steps = steps(&mut pairing, &script);
+    assert!(steps.contains(&What::Free { frame: 5, by: By::User }), "{steps:?}");
+    assert_eq!(pairing.assumptions().unknown_frees, 1);
+}
+
+/// Memory full of page cache, half of it given back page by page: what is free lies in movable pageblocks, in pieces.
+fn pieces_of_movable_memory(script: &mut Script) {
+    for pfn in 0..PAGES - 1024 {
+        script.alloc(pfn, 0, "GFP_HIGHUSER_MOVABLE|__GFP_ZERO", MOVABLE);
+    }
+    for pfn in (0..PAGES - 1024).step_by(2) {
+        script.free(pfn, 0);
+    }
+}
+
+#[test]
+fn i5_atomic_requests_starve_in_defrag_mode_until_the_fix() {
+    let mut script = Script::by(WORKER);
+    pieces_of_movable_memory(&mut script);
+    let atomic = 1000;
+    for _ in 0..atomic {
+        script.alloc(NO_FRAME, 0, ATOMIC, UNMOVABLE);
+    }
+    let fixed = FragmentationPolicy::LINUX_7_2_DEFRAG;
+    let broken = FragmentationPolicy { fixes: fixed.fixes.without(Fixes::DEFRAG_ATOMIC), ..fixed };
+    // The last two pageblocks are free, and become unmovable; more is wanted.
+    for page in 0..1024 {
+        script.alloc(PAGES - 1024 + page, 0, ATOMIC, UNMOVABLE);
+    }
+    for _ in 0..atomic {
+        script.alloc(NO_FRAME, 0, ATOMIC, UNMOVABLE);
+    }
+    let unserved = |policy| {
+        let counts = counts(&replayed(&script, policy, Housekeeping::Own));
+        counts.requests[0] - counts.served[0]
+    };
+    assert_eq!(unserved(fixed), 0);
+    assert!(unserved(broken) > 0);
+}
+
+#[test]
+fn i1_boost_reclaims_more_and_both_are_reported() {
+    let mut script = Script::by(WORKER);
+    for pfn in 0..PAGES - 600 {
+        script.alloc(pfn, 0, CACHE, MOVABLE);
+    }
+    for page in 0..2000 {
+        script.alloc(page * 8, 0, KERNEL, UNMOVABLE);
+    }
+    let boosted = FragmentationPolicy::LINUX_6_1;
+    let plain = FragmentationPolicy { boost: Some(Boost { factor: 0 }), ..boosted };
+    let [boosted, plain] =
+        [boosted, plain].map(|policy| counts(&replayed(&script, policy, Housekeeping::Own)));
+    assert!(boosted.boosts > 0 && plain.boosts == 0, "{} {}", boosted.boosts, plain.boosts);
+    assert!(
+        boosted.reclaimed_kswapd > plain.reclaimed_kswapd,
+        "{} {}",
+        boosted.reclaimed_kswapd,
+        plain.reclaimed_kswapd
+    );
+}
