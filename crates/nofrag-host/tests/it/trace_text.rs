@@ -1,6 +1,7 @@
 //! The text of ftrace and trace-cmd: real lines, odd ones, and events written and read back.
 
 use std::fs;
+use std::path::Path;
 
 use nofrag_host::trace::{
     Event, EventKind, KINDS, Loss, MAX_FIELDS, NO_FRAME, TextWriter, TraceMeta, TraceText, View,
@@ -216,6 +217,42 @@ fn text_is_known_by_its_content() {
     assert_eq!(count(b"ls 22365 [001] 37156.503029: kmem:mm_page_free: page=0 pfn=0x5\n"), None);
     assert_eq!(count(b"anything-else\n"), None);
     assert_eq!(count(b""), None);
+}
+
+/// What `trace-cmd report` prints of its files is read as the files are, event by event: with raw fields (`-t -R`), and
+/// as people paste it, which has times in microseconds and another pointer of an address space.
+#[test]
+fn reports_of_trace_cmd_are_read_as_its_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/trace_dat");
+    let copy = tempfile::tempdir().unwrap();
+    let mut pasted = 0;
+    for name in ["v6", "v7-plain", "v7-zstd"] {
+        let unpacked = copy.path().join(name);
+        match fs::read(folder.join(format!("{name}.dat"))) {
+            Ok(bytes) => fs::write(&unpacked, bytes).unwrap(),
+            Err(_) => {
+                let packed = fs::File::open(folder.join(format!("{name}.dat.zst"))).unwrap();
+                fs::write(&unpacked, zstd::decode_all(packed).unwrap()).unwrap();
+            }
+        }
+        let (expected, _) = all(&mut *open(&unpacked).unwrap().events);
+        assert!(expected.len() > 100, "{name}");
+        let (read, loss) = all(&mut *open(&folder.join(format!("{name}.txt.zst"))).unwrap().events);
+        assert_eq!(loss.unreadable, 0, "{name}");
+        assert!(read == expected, "{name}: the raw report differs");
+        let Ok(mut trace) = open(&folder.join(format!("{name}.report.zst"))) else { continue };
+        let (read, loss) = all(&mut *trace.events);
+        assert_eq!((read.len(), loss.unreadable), (expected.len(), 0), "{name}");
+        for (read, of_file) in read.iter().zip(&expected) {
+            let mut expected = Event { at: (of_file.at + 500) / 1000 * 1000, ..*of_file };
+            if read.kind == EventKind::ExitMmap {
+                expected.values = read.values;
+            }
+            assert_eq!(*read, expected, "{name}");
+        }
+        pasted += read.len();
+    }
+    assert!(pasted > 100, "{pasted} events of reports without raw fields");
 }
 
 /// A text that the kernel wrote is written again as it was, but for what an event does not keep.
