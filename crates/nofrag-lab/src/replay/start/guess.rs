@@ -34,8 +34,8 @@ pub(super) fn uses(
         ));
     }
     quality.cautions.push(
-        "The snapshot has no map of frames (kpageflags): free blocks and pages in use are as many as the kernel counted, \
-         but where they lie is chance, so that recorded frees meet other frames than they did."
+        "The snapshot has no map of frames (kpageflags): free blocks and pages in use are as many as the kernel \
+         counted, but where they lie is chance, so that recorded frees meet other frames than they did."
             .to_owned(),
     );
     let mut uses = vec![FrameUse::NoPage; end as usize];

@@ -39,9 +39,21 @@ impl Zone {
         self.span.end - self.span.start - pages(&self.holes)
     }
 
-    /// The first frames of its pageblocks, the ones at its ends included.
-    pub(super) fn pageblocks(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
-        (self.span.start / BLOCK..self.span.end.div_ceil(BLOCK)).map(|block| block * BLOCK)
+    /// Where its pageblocks begin, the ones at its ends included, and their first frames with memory; those without any
+    /// are left out.
+    pub(super) fn pageblocks(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let blocks = self.span.start / BLOCK..self.span.end.div_ceil(BLOCK);
+        blocks.filter_map(|block| {
+            let (start, end) = (block * BLOCK, (block * BLOCK + BLOCK).min(self.span.end));
+            let mut first = start.max(self.span.start);
+            let hole = self.holes.partition_point(|hole| hole.end().0 <= first);
+            for hole in self.holes[hole..].iter().take_while(|hole| hole.start.0 < end) {
+                if hole.has(Pfn(first)) {
+                    first = hole.end().0;
+                }
+            }
+            (first < end).then_some((start, first))
+        })
     }
 }
 

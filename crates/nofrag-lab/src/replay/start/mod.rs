@@ -42,7 +42,7 @@ pub(super) struct Host {
     settings: HostSettings,
     seed: u64,
     in_use: Vec<Held>,
-    /// The type of each pageblock, by its first frame in its zone.
+    /// The type of each pageblock, by its first frame with memory in its zone.
     types: Vec<(Pfn, Migratetype)>,
     /// Free blocks on the list of another type than their pageblock's.
     listed: Vec<(Pfn, Migratetype)>,
@@ -231,9 +231,9 @@ impl Host {
                 None => types::by_content(&units),
             };
             for (unit, &migratetype) in units.iter().zip(&assigned.types) {
-                let blocks = (unit.start..).step_by(BLOCK as usize).take(unit.blocks as usize);
-                let first = |block: u64| (Pfn(block.max(zone.span.start)), migratetype);
-                self.types.extend(blocks.map(first));
+                // What is one free block has memory everywhere.
+                let blocks = (unit.first..).step_by(BLOCK as usize).take(unit.blocks as usize);
+                self.types.extend(blocks.map(|first| (Pfn(first), migratetype)));
             }
             self.quality.strangers += assigned.strangers;
             if let Some(wanted) = wanted {
@@ -367,22 +367,23 @@ fn hold(in_use: &mut Vec<Held>, zone: &Zone, uses: &[FrameUse], pages: Option<&P
 
 /// The pageblocks of a zone, and what is in them.
 fn units(zone: &Zone, uses: &[FrameUse]) -> Vec<Unit> {
-    let unit = |start: u64| Unit {
+    let unit = |(start, first): (u64, u64)| Unit {
         start,
+        first,
         blocks: 1,
         whole: zone.span.start <= start && start + BLOCK <= zone.span.end,
         ..Unit::default()
     };
     let mut units: Vec<Unit> = zone.pageblocks().map(unit).collect();
-    let first = zone.span.start / BLOCK;
     let end = zone.span.end.min(uses.len() as u64);
-    for pfn in zone.span.start..end {
-        units[(pfn / BLOCK - first) as usize].content.add(uses[pfn as usize]);
+    for unit in &mut units {
+        let frames = unit.first..(unit.start + BLOCK).min(end);
+        frames.for_each(|pfn| unit.content.add(uses[pfn as usize]));
     }
     for (pfn, order) in free_blocks(uses, zone.span.clone()) {
-        let unit = &mut units[(pfn / BLOCK - first) as usize];
-        unit.free[order.index()] += 1;
-        unit.blocks = order.pages().div_ceil(BLOCK).max(unit.blocks);
+        let at = units.partition_point(|unit| unit.start <= pfn) - 1;
+        units[at].free[order.index()] += 1;
+        units[at].blocks = order.pages().div_ceil(BLOCK).max(units[at].blocks);
     }
     // The second half of a larger block is a part of the first's unit.
     let mut behind = 0;

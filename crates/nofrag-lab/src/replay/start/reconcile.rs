@@ -188,3 +188,56 @@ enum Cost {
     /// It uses up so many blocks of which there are not.
     Harms(u64),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reconciles frames drawn as letters, `f` free, `.` nothing is said, `u` in use, with so many free blocks by
+    /// order.
+    fn check(frames: &str, wanted: &[u64], changed: Reconciled, after: &str) {
+        let usage = |letter| match letter {
+            'f' => FrameUse::Free,
+            '.' => FrameUse::Kernel,
+            _ => FrameUse::Slab,
+        };
+        let mut uses: Vec<FrameUse> = frames.chars().map(usage).collect();
+        let mut blocks = Blocks::default();
+        blocks[..wanted.len()].copy_from_slice(wanted);
+        let span = 0..uses.len() as u64;
+        let mut reconciler =
+            Reconciler { uses: &mut uses, is_blank: &|_| true, span: span.clone(), seed: 0 };
+        assert_eq!(reconciler.reconcile(&blocks), changed, "{frames}");
+        assert_eq!(count(free_blocks(&uses, span)), blocks, "{frames}");
+        let drawn = uses.iter().map(|usage| match usage {
+            FrameUse::Free => 'f',
+            FrameUse::Kernel => '.',
+            _ => 'u',
+        });
+        assert_eq!(drawn.collect::<String>(), after, "{frames}");
+    }
+
+    #[test]
+    fn blocks_that_are_missing_use_up_those_that_are_too_many() {
+        let freed = |freed| Reconciled { freed, taken: 0 };
+        let taken = |taken| Reconciled { freed: 0, taken };
+        check("ffu.ffff", &[0, 1, 1], freed(0), "ffu.ffff");
+        check("uuf.u.uu", &[0, 1], freed(1), "uuffu.uu");
+        check("u.u...ffuuuuuuuu", &[0, 0, 1], freed(2), "u.u.ffffuuuuuuuu");
+        check("u.uuffff", &[1, 0, 1], freed(1), "ufuuffff");
+        check("fuffuuuu", &[1], taken(2), "fu..uuuu");
+        check("ffffuuuu", &[1, 1], taken(1), ".fffuuuu");
+        check("ffffuuuu", &[0, 0, 0], taken(4), "....uuuu");
+    }
+
+    #[test]
+    fn what_cannot_be_is_left_as_it_is() {
+        let mut uses = vec![FrameUse::Slab; 8];
+        let mut wanted = Blocks::default();
+        wanted[1] = 3;
+        let mut reconciler =
+            Reconciler { uses: &mut uses, is_blank: &|_| true, span: 0..8, seed: 0 };
+        assert_eq!(reconciler.reconcile(&wanted), Reconciled::default());
+        assert_eq!(uses, [FrameUse::Slab; 8]);
+    }
+}

@@ -270,7 +270,7 @@ impl Slots {
             .filter(|z| z.kind != ZoneKind::Dma)
             .chain(zones.clone().filter(|z| z.kind == ZoneKind::Dma))
         {
-            blocks.extend(zone.pageblocks().map(|start| {
+            blocks.extend(zone.pageblocks().map(|(start, _)| {
                 let at = types.partition_point(|&(first, _)| first.0 < start + BLOCK);
                 let of =
                     at.checked_sub(1).map(|at| types[at]).filter(|(first, _)| first.0 >= start);

@@ -20,8 +20,10 @@ pub(super) type FreeByType = ByType<[u64; Order::COUNT]>;
 /// A pageblock, or two that are one free block: what gets a type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Its first frame, aligned.
+    /// Where it begins, aligned.
     pub(super) start: u64,
+    /// Its first frame with memory in its zone.
+    pub(super) first: u64,
     /// How many pageblocks.
     pub(super) blocks: u64,
     /// Whether all of it lies in its zone: only then can it be set aside.
@@ -222,5 +224,75 @@ impl Search<'_> {
         }
         self.assigned.types.swap(one, two);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Migratetype::{HighAtomic, Movable, Reclaimable, Unmovable};
+
+    /// A pageblock with so many pages in use, and one free block of an order.
+    fn unit(nth: u64, [movable, slab, kernel]: [u64; 3], order: Option<usize>) -> Unit {
+        let content = Content { movable, slab, kernel };
+        let start = nth * 512;
+        let mut unit = Unit { start, first: start, blocks: 1, whole: true, content, free: [0; 11] };
+        order.into_iter().for_each(|order| unit.free[order] = 1);
+        unit
+    }
+
+    fn wanted(pageblocks: &[(Migratetype, u64)], free: &[(Migratetype, usize, u64)]) -> Wanted {
+        let mut wanted = Wanted { pageblocks: [0; 6], free: FreeByType::default() };
+        pageblocks.iter().for_each(|&(kind, count)| wanted.pageblocks[kind.index()] = count);
+        free.iter().for_each(|&(kind, order, count)| wanted.free[kind.index()][order] = count);
+        wanted
+    }
+
+    fn check(units: &[Unit], wanted: &Wanted, types: &[Migratetype]) -> Assigned {
+        for seed in 0..8 {
+            let assigned = assign(units, wanted, &mut Random::new(seed, 0));
+            assert_eq!(assigned.types, types, "seed {seed}");
+        }
+        assign(units, wanted, &mut Random::new(0, 0))
+    }
+
+    #[test]
+    fn content_decides() {
+        let units = [
+            unit(0, [500, 0, 0], None),
+            unit(1, [0, 100, 300], None),
+            unit(2, [10, 480, 0], None),
+            unit(3, [300, 0, 200], None),
+        ];
+        let counts = wanted(&[(Unmovable, 1), (Reclaimable, 1), (Movable, 2)], &[]);
+        let assigned = check(&units, &counts, &[Movable, Unmovable, Reclaimable, Movable]);
+        assert_eq!(assigned.strangers, 10 + 200);
+        assert_eq!(by_content(&units).types, [Movable, Unmovable, Unmovable, Movable]);
+    }
+
+    #[test]
+    fn where_content_says_nothing_free_blocks_do() {
+        let units =
+            [unit(0, [0; 3], Some(9)), unit(1, [0, 500, 0], Some(3)), unit(2, [0, 500, 0], None)];
+        let counts = wanted(
+            &[(Unmovable, 1), (Reclaimable, 1), (Movable, 1)],
+            &[(Movable, 9, 1), (Reclaimable, 3, 1)],
+        );
+        let assigned = check(&units, &counts, &[Movable, Reclaimable, Unmovable]);
+        assert_eq!(assigned.misplaced(&counts.free), 0);
+        let other = wanted(&[(Unmovable, 1), (Reclaimable, 1), (Movable, 1)], &[(Unmovable, 3, 1)]);
+        let assigned = assign(&units, &other, &mut Random::new(0, 0));
+        assert_eq!(
+            assigned.misplaced(&other.free),
+            512 / 2,
+            "the whole one is on no list of the kernel's"
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_pageblock_is_no_reserve() {
+        let part = Unit { whole: false, ..unit(0, [0, 0, 200], None) };
+        let units = [part, unit(1, [400, 0, 0], None)];
+        check(&units, &wanted(&[(HighAtomic, 1), (Movable, 1)], &[]), &[Movable, HighAtomic]);
     }
 }
