@@ -14,6 +14,7 @@ pub mod pages;
 pub mod proc_maps;
 pub mod ranges;
 pub mod raw_pages;
+pub mod recording;
 pub mod trace_dat;
 pub mod trace_text;
 pub mod vmallocinfo;

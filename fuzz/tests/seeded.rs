@@ -3,7 +3,7 @@
 use std::panic::catch_unwind;
 
 use nofrag_fuzz::{
-    blocks, canary, flags, format, mmap, pages, proc_maps, ranges, raw_pages, trace_dat,
+    blocks, canary, flags, format, mmap, pages, proc_maps, ranges, raw_pages, recording, trace_dat,
     trace_text, vmallocinfo, vmap,
 };
 use rand_pcg::Pcg64Mcg;
@@ -35,6 +35,12 @@ fn damaged_vmallocinfo(seed: u64) -> Vec<u8> {
 fn damaged_maps(seed: u64) -> Vec<u8> {
     const FILES: [&[u8]; 2] =
         [include_bytes!("../seeds/proc_maps/real"), include_bytes!("../seeds/proc_maps/odd")];
+    damaged(FILES, seed)
+}
+
+fn damaged_recording(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/recording/pages"), include_bytes!("../seeds/recording/mixed")];
     damaged(FILES, seed)
 }
 
@@ -147,6 +153,11 @@ fn flags_are_read() {
 #[test]
 fn the_text_of_traces_is_read() {
     drive(trace_text::run, damaged_trace_text, 3_000);
+}
+
+#[test]
+fn recordings_are_read() {
+    drive(recording::run, damaged_recording, 3_000);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod output;
 mod record;
 mod replay;
 mod run;
+mod trace;
 mod workload;
 
 use std::process::ExitCode;
@@ -67,6 +68,8 @@ enum Command {
     Replay(replay::Args),
     /// Run a document's own workload on this kernel
     Workload(workload::Args),
+    /// Look into a trace, or write it in another form
+    Trace(trace::Args),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::execute(&args),
         Command::Replay(args) => replay::execute(&args),
         Command::Workload(args) => workload::execute(&args),
+        Command::Trace(args) => trace::execute(&args),
     };
     match outcome {
         Ok(status) => status.into(),

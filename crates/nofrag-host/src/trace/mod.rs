@@ -3,9 +3,11 @@
 //! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
 //! files), `flags` (what its flag bits are called), `ring_buffer` (a page of its buffer), `folder` (such pages and
 //! snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is known of a trace beside its events),
-//! `source` (events in time order), `wording` and `text` (events as ftrace prints them).
+//! `source` (events in time order), `wording` and `text` (events as ftrace prints them), `summary` (what they are in
+//! figures), `export` (events for other programs).
 
 mod event;
+pub mod export;
 mod flags;
 mod folder;
 mod format;
@@ -13,6 +15,7 @@ mod kinds;
 mod meta;
 mod ring_buffer;
 mod source;
+mod summary;
 mod text;
 mod trace_dat;
 mod wording;
@@ -26,5 +29,9 @@ pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
 pub use meta::{Moment, TakenSnapshot, TraceMeta};
 pub use ring_buffer::{PageError, SUB_BUFFER, SubBuffer};
 pub use source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, open};
+pub use summary::{
+    ExtFragCount, FlagCount, KindCount, Lifetimes, ORDERS, Pairing, Rate, Summary, TYPES,
+    summarise, type_name,
+};
 pub use text::{TextWriter, TraceText};
 pub use trace_dat::{ReadAt, TraceDat};

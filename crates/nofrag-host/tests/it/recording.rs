@@ -8,8 +8,8 @@ use nofrag_host::recording::{
 };
 use nofrag_host::snapshot::Files;
 use nofrag_host::trace::{
-    Event, EventKind, EventSource, Loss, MAX_FIELDS, Moment, TakenSnapshot, TraceError, TraceMeta,
-    open,
+    Event, EventKind, EventSource, Lifetimes, Loss, MAX_FIELDS, Moment, NO_FRAME, Pairing,
+    TakenSnapshot, TraceError, TraceMeta, export, open, summarise,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -248,6 +248,138 @@ fn the_kernels_counters_of_lost_events_are_kept() {
     let mut source = recording.events().unwrap();
     drain(&mut *source);
     assert_eq!(source.loss(), Loss { events: 51, gaps: 2, unreadable: 0 });
+}
+
+/// The bytes of the two examples in `docs/format.md`, read from their hexadecimal digits.
+fn documented() -> Vec<Vec<u8>> {
+    let text = include_str!("../../../../docs/format.md");
+    let examples = text.split("```text\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let byte = |digits: &str| u8::from_str_radix(digits, 16).unwrap();
+    let bytes_of = |line: &str| -> Vec<u8> {
+        line.split('|').next().unwrap().split_whitespace().map(byte).collect()
+    };
+    examples.map(|example| example.lines().flat_map(bytes_of).collect()).collect()
+}
+
+#[test]
+fn the_bytes_in_the_document_are_those_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("example.nofrag");
+    let meta = TraceMeta::default();
+    let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
+    let mut stream = writer.stream(1).unwrap();
+    for (at, kind, values) in [
+        (1000, EventKind::PageAlloc, &[4096, 0, 0xcc0, 1][..]),
+        (1010, EventKind::PageAlloc, &[4097, 0, 0xcc0, 1]),
+        (1030, EventKind::PageFree, &[4096, 0]),
+        (1040, EventKind::PageFree, &[4097, 0]),
+    ] {
+        stream.push(&Event { pid: 42, ..event(at, 1, kind, values) }).unwrap();
+    }
+    stream.end().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let examples = documented();
+    assert_eq!(examples.len(), 2);
+    assert_eq!(&bytes[..16], examples[0]);
+    assert_eq!(&bytes[bytes.len() - examples[1].len()..], examples[1]);
+}
+
+#[test]
+fn the_shipped_recordings_blocks_are_paired() {
+    let mut trace = open(&shipped()).unwrap();
+    let summary = summarise(&trace.meta, &mut *trace.events, &mut |_| {}).unwrap();
+    let pairing = summary.pairing;
+    assert_eq!(pairing.matched + pairing.older, 271_506, "every free is one or the other");
+    assert_eq!((pairing.older, pairing.order_mismatches), (102_417, 0));
+    assert_eq!(summary.allocs.iter().sum::<u64>() + summary.failed, 202_686);
+    assert_eq!(pairing.matched + pairing.double_allocs + pairing.live, 202_686 - summary.failed);
+    assert_eq!(summary.types[..3].iter().sum::<u64>(), summary.allocs.iter().sum::<u64>());
+    assert_eq!(summary.rate.events.iter().sum::<u64>(), 701_106);
+    assert_eq!(summary.extfrag.iter().map(|pair| pair.events).sum::<u64>(), 5);
+    let lives = |lives: &[Lifetimes]| lives.iter().map(|life| life.count).sum::<u64>();
+    assert_eq!(lives(&summary.lifetimes_by_order), pairing.matched);
+    assert_eq!(lives(&summary.lifetimes_by_type), pairing.matched);
+    assert_eq!(summary.flags.iter().map(|flags| flags.count).sum::<u64>(), 202_686);
+}
+
+/// The events of a trace that was never in a file.
+struct Made(Vec<Event>);
+
+impl EventSource for Made {
+    fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError> {
+        let any = !self.0.is_empty();
+        into.append(&mut self.0);
+        Ok(any)
+    }
+
+    fn loss(&self) -> Loss {
+        Loss::default()
+    }
+}
+
+#[test]
+fn blocks_are_followed_from_allocation_to_free() {
+    let mut flags = vec![0; 16];
+    flags[8..16].copy_from_slice(&(1_u64 << 10).to_le_bytes());
+    let mut files = Files::default();
+    files.insert("kpageflags", flags);
+    let meta = TraceMeta {
+        snapshots: vec![TakenSnapshot { moment: Moment::Before, files }],
+        ..TraceMeta::default()
+    };
+    let alloc = |at, pfn, order| event(at, 0, EventKind::PageAlloc, &[pfn, order, 0, 2]);
+    let free = |at, pfn, order| event(at, 0, EventKind::PageFree, &[pfn, order]);
+    let mut made = Made(vec![
+        free(1, 0, 0),          // in use at the start
+        free(2, 1, 0),          // free at the start, so its allocation is not known
+        free(3, 0, 0),          // not in use at the start any more
+        alloc(10, 64, 3),       //
+        free(11, 67, 0),        // a page inside
+        free(20, 64, 3),        // matched
+        alloc(30, 64, 1),       //
+        alloc(31, 64, 1),       // twice
+        free(40, 64, 0),        // of another order
+        alloc(50, NO_FRAME, 9), // failed
+        alloc(60, 128, 0),      // lives on
+    ]);
+    let summary = summarise(&meta, &mut made, &mut |_| {}).unwrap();
+    let expected = Pairing {
+        matched: 2,
+        older: 4,
+        in_use_at_start: 1,
+        inside: 1,
+        order_mismatches: 1,
+        double_allocs: 1,
+        live: 1,
+    };
+    assert_eq!((summary.pairing, summary.failed), (expected, 1));
+    let of = |life: &Lifetimes| (life.of, life.count, life.median, life.longest);
+    let lives: Vec<_> = summary.lifetimes_by_order.iter().map(of).collect();
+    assert_eq!(lives, [(1, 1, 9, 9), (3, 1, 10, 10)]);
+    assert_eq!(summary.nanos, 59);
+}
+
+#[test]
+fn json_lines_have_the_fields_by_name() {
+    let mut made = Made(vec![
+        event(5, 1, EventKind::PageAlloc, &[NO_FRAME, 9, 0xcc0, 1]),
+        event(6, 1, EventKind::CompactionEnd, &[1, 2, 3, 4, 1, (-3_i64) as u64]),
+    ]);
+    let mut out = Vec::new();
+    assert_eq!(export::json_lines(&mut made, &mut out, &mut |_| {}).unwrap(), 2);
+    let lines = [
+        r#""at":5,"cpu":1,"event":"mm_page_alloc","gfp_flags":3264,"migratetype":1,"order":9,"pfn":null,"pid":7"#,
+        r#""at":6,"cpu":1,"event":"mm_compaction_end","free_pfn":3,"migrate_pfn":2,"pid":7,"status":-3,"sync":1"#,
+    ];
+    let expected = format!("{{{}}}\n{{{},\"zone_end\":4,\"zone_start\":1}}\n", lines[0], lines[1]);
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn pq_suffix() {
+    for (name, fits) in [("a.parquet", true), ("a.pq", false), ("parquet", false), ("-", false)] {
+        assert_eq!(export::check_parquet_name(Path::new(name)).is_ok(), fits, "{name}");
+    }
 }
 
 /// The counts that the README of the shared recording names.

@@ -1,0 +1,44 @@
+//! `nofrag trace`: what a trace holds, and the same in another form.
+
+mod convert;
+mod export;
+mod info;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::Status;
+
+/// What `nofrag trace` takes.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// What a trace holds: rates, orders, types, lifetimes, what could not be paired, what was lost
+    Info(info::Args),
+    /// Write any trace as a recording of nofrag's own
+    Convert(convert::Args),
+    /// Write any trace for other programs
+    Export(export::Args),
+}
+
+/// Does what `args` names.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    match &args.action {
+        Action::Info(args) => info::execute(args),
+        Action::Convert(args) => convert::execute(args),
+        Action::Export(args) => export::execute(args),
+    }
+}
+
+/// Shows how many events are done.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}");
+    bar.set_style(style.expect("the template is well-formed"));
+    bar
+}

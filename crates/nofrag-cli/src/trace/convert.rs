@@ -1,0 +1,73 @@
+//! `nofrag trace convert`: any trace as a recording of nofrag's own.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use nofrag_host::recording::{self, Existing, Written};
+use nofrag_host::trace;
+use nofrag_lab::render;
+use serde::Serialize;
+
+use crate::Status;
+use crate::output::{print, print_json};
+
+const AFTER_HELP: &str = "\
+Examples:
+  nofrag trace convert FOLDER a.nofrag          raw pages, format files and snapshots in one file
+  nofrag trace convert trace.dat a.nofrag       what trace-cmd recorded
+  nofrag trace convert perf.txt a.nofrag        the text of perf script
+
+Exit status:
+  0  converted
+  2  bad use, or something could not be read or written";
+
+/// What `nofrag trace convert` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// A recording, a folder of raw pages, a trace.dat, or the text of ftrace, trace-cmd or perf script
+    #[arg(value_name = "FILE")]
+    from: PathBuf,
+
+    /// The recording to write, such as a.nofrag
+    #[arg(value_name = "OUT")]
+    to: PathBuf,
+
+    /// Write over a file that is there already
+    #[arg(long)]
+    replace: bool,
+
+    /// Print JSON for machines: one object with bytes and events
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    bytes: u64,
+    events: u64,
+}
+
+/// Converts what `args` names.
+pub(super) fn execute(args: &Args) -> Result<Status> {
+    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    let trace = trace::open(&args.from)?;
+    let bar = super::bar();
+    let written = recording::convert(trace, &args.to, existing, &mut |done| bar.set_position(done));
+    bar.finish_and_clear();
+    let Written { bytes, events } = written?;
+    if args.json {
+        print_json(&Document { schema: "nofrag.trace.convert", bytes, events })?;
+    } else {
+        let each = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
+        print(&format!(
+            "{}: {} events in {} bytes, {} bytes an event\n",
+            args.to.display(),
+            render::count(events as f64),
+            render::count(bytes as f64),
+            render::number(each)
+        ))?;
+    }
+    Ok(Status::Done)
+}

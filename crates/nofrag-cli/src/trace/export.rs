@@ -1,0 +1,123 @@
+//! `nofrag trace export`: any trace for other programs.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nofrag_host::recording::Existing;
+use nofrag_host::trace::{self, export};
+
+use crate::Status;
+
+const AFTER_HELP: &str = "\
+Examples:
+  nofrag trace export a.nofrag --to json-lines - | head
+  nofrag trace export a.nofrag --to ftrace a.txt
+  nofrag trace export a.nofrag --to parquet a.parquet
+
+Exit status:
+  0  exported
+  2  bad use, or something could not be read or written";
+
+/// What `nofrag trace export` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// A recording, a folder of raw pages, a trace.dat, or the text of ftrace, trace-cmd or perf script
+    #[arg(value_name = "FILE")]
+    from: PathBuf,
+
+    /// In which form
+    #[arg(long = "to", value_name = "FORM")]
+    form: Form,
+
+    /// The file to write; `-` for standard output
+    #[arg(value_name = "OUT")]
+    to: PathBuf,
+
+    /// Write over a file that is there already
+    #[arg(long)]
+    replace: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Form {
+    /// The lines that the kernel's own `trace` file has
+    Ftrace,
+    /// An object for each event, a line each: at, cpu, pid, event, and its fields by name
+    JsonLines,
+    /// A table for duckdb, polars, pandas and others; its name ends in .parquet
+    Parquet,
+}
+
+/// Exports what `args` names.
+pub(super) fn execute(args: &Args) -> Result<Status> {
+    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    match args.form {
+        Form::Ftrace | Form::JsonLines => lines(args, existing)?,
+        Form::Parquet => parquet(args, existing)?,
+    }
+    Ok(Status::Done)
+}
+
+/// Forms with a line for each event.
+fn lines(args: &Args, existing: Existing) -> Result<()> {
+    let mut trace = trace::open(&args.from)?;
+    let out: Box<dyn Write> = if args.to == Path::new("-") {
+        Box::new(io::stdout().lock())
+    } else {
+        Box::new(create(&args.to, existing)?)
+    };
+    let bar = super::bar();
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    let mut progress = |done| bar.set_position(done);
+    let events = &mut *trace.events;
+    let written = match args.form {
+        Form::Ftrace => export::ftrace(&trace.meta, events, &mut out, &mut progress),
+        _ => export::json_lines(events, &mut out, &mut progress),
+    };
+    let written =
+        written.and_then(|events| out.flush().map(|()| events).map_err(export::ExportError::Write));
+    bar.finish_and_clear();
+    match written {
+        // A reader that has gone away is no error.
+        Err(export::ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(())
+        }
+        written => written.map(drop).with_context(|| format!("cannot write {}", args.to.display())),
+    }
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(args: &Args, existing: Existing) -> Result<()> {
+    export::check_parquet_name(&args.to)?;
+    let mut trace = trace::open(&args.from)?;
+    let out = create(&args.to, existing)?;
+    let bar = super::bar();
+    let mut progress = |done| bar.set_position(done);
+    let written = export::parquet(&mut *trace.events, out, &mut progress);
+    bar.finish_and_clear();
+    written.with_context(|| format!("cannot write {}", args.to.display()))?;
+    Ok(())
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(args: &Args, _existing: Existing) -> Result<()> {
+    export::check_parquet_name(&args.to)?;
+    bail!("this nofrag was built without Parquet: build it with `--features parquet`")
+}
+
+/// A new file, or one written over.
+fn create(path: &Path, existing: Existing) -> Result<File> {
+    let file = match existing {
+        Existing::Keep => File::create_new(path),
+        Existing::Replace => File::create(path),
+    };
+    match file {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("{} exists already: name another file, or give --replace", path.display())
+        }
+        file => file.with_context(|| format!("cannot write {}", path.display())),
+    }
+}

@@ -1,0 +1,326 @@
+//! `nofrag trace info`: what a trace holds.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use nofrag_host::recording::{Recording, Sizes};
+use nofrag_host::trace::{
+    self, Lifetimes, Loss, Moment, Pairing, Summary, TraceMeta, summarise, type_name,
+};
+use nofrag_lab::render::{self, Section};
+use serde::Serialize;
+
+use crate::Status;
+use crate::output::{print, print_json};
+
+/// So many sets of flags are shown.
+const FLAGS: usize = 12;
+
+const AFTER_HELP: &str = "\
+Frees are matched with the allocations in the trace. Frees without one are normal: their blocks are older
+than the trace, or were moved there by a migration, which has no event of its own.
+
+Examples:
+  nofrag trace info a.nofrag
+  nofrag trace info trace.dat
+  nofrag trace info a.nofrag --json | jq .summary.pairing
+
+Exit status:
+  0  done
+  2  bad use, or the trace could not be read";
+
+/// What `nofrag trace info` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// A recording, a folder of raw pages, a trace.dat, or the text of ftrace, trace-cmd or perf script
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Print JSON for machines: one object, schema nofrag.trace.info
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    file: String,
+    release: Option<&'a str>,
+    clock: Option<&'a str>,
+    command: Option<&'a str>,
+    sizes: Option<Sizes>,
+    snapshots: Vec<SnapshotLine>,
+    missing: &'a [String],
+    summary: &'a Summary,
+}
+
+#[derive(Serialize)]
+struct SnapshotLine {
+    moment: Moment,
+    files: Vec<String>,
+}
+
+/// Shows what is in the file that `args` names.
+pub(super) fn execute(args: &Args) -> Result<Status> {
+    let mut trace = trace::open(&args.file)?;
+    let sizes = sizes(&args.file);
+    let bar = super::bar();
+    let summary = summarise(&trace.meta, &mut *trace.events, &mut |done| bar.set_position(done));
+    bar.finish_and_clear();
+    let (summary, meta) = (summary?, &trace.meta);
+    if args.json {
+        print_json(&Document {
+            schema: "nofrag.trace.info",
+            file: args.file.display().to_string(),
+            release: meta.release.as_deref(),
+            clock: meta.clock.as_deref(),
+            command: meta.command.as_deref(),
+            sizes,
+            snapshots: snapshots(meta),
+            missing: &meta.missing,
+            summary: &summary,
+        })?;
+    } else {
+        let head = head(&args.file, meta, sizes.as_ref(), &summary);
+        print(&(head + &render::text(&sections(meta, &summary))))?;
+    }
+    Ok(Status::Done)
+}
+
+/// What the bytes of the file hold, if it is a recording of nofrag's own.
+fn sizes(path: &Path) -> Option<Sizes> {
+    if path.is_dir() { None } else { Recording::open(path).ok().map(|recording| recording.sizes()) }
+}
+
+fn snapshots(meta: &TraceMeta) -> Vec<SnapshotLine> {
+    let lines = meta.snapshots.iter().map(|taken| SnapshotLine {
+        moment: taken.moment,
+        files: taken.files.iter().map(|(name, _)| name.to_owned()).collect(),
+    });
+    lines.collect()
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn count(value: u64) -> String {
+    render::count(value as f64)
+}
+
+/// A part of a whole, with its share.
+fn share(part: u64, whole: u64) -> String {
+    let percent = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+    format!("{} ({percent:.1} %)", count(part))
+}
+
+/// The lines above the tables.
+fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summary) -> String {
+    let unknown = || "not known".to_owned();
+    let mut lines = vec![
+        format!("{}", path.display()),
+        format!(
+            "  kernel {}; clock {}",
+            meta.release.clone().unwrap_or_else(unknown),
+            meta.clock.clone().unwrap_or_else(unknown)
+        ),
+    ];
+    lines.extend(meta.command.iter().map(|command| format!("  command {command}")));
+    let rate = match summary.nanos {
+        0 => String::new(),
+        nanos => format!(", {} a second", render::number(summary.events as f64 / seconds(nanos))),
+    };
+    let cpus = summary.cpus.iter().map(|(cpu, events)| format!("CPU {cpu}: {}", count(*events)));
+    lines.push(format!(
+        "  {} events in {}{rate}; {}",
+        count(summary.events),
+        render::duration(seconds(summary.nanos)),
+        cpus.collect::<Vec<_>>().join(", ")
+    ));
+    if let Some(sizes) = sizes {
+        lines.push(format!(
+            "  {} bytes: events {} in {} chunks, snapshots {}; {} bytes an event",
+            count(sizes.file),
+            count(sizes.events),
+            count(sizes.chunks),
+            count(sizes.snapshots),
+            render::number(sizes.events as f64 / sizes.count.max(1) as f64)
+        ));
+    }
+    lines.push(String::from("\n"));
+    lines.join("\n")
+}
+
+fn sections(meta: &TraceMeta, summary: &Summary) -> Vec<Section> {
+    let mut sections = Vec::new();
+    if summary.rate.events.len() > 1 {
+        sections.push(rate(summary));
+    }
+    sections.extend(kinds(summary));
+    sections.extend(orders(summary));
+    sections
+        .extend(lives("migratetype", &summary.lifetimes_by_type, |of| type_name(of).to_owned()));
+    sections.extend(lives("order", &summary.lifetimes_by_order, |of| of.to_string()));
+    sections.extend(flags(summary));
+    sections.extend(extfrag(summary));
+    sections.push(Section::Lines {
+        title: "Blocks from allocation to free".to_owned(),
+        lines: pairing(&summary.pairing),
+    });
+    sections.push(Section::Lines {
+        title: "What is missing".to_owned(),
+        lines: missing(meta, summary),
+    });
+    sections.push(Section::Lines { title: "Snapshots".to_owned(), lines: snapshot_lines(meta) });
+    sections
+}
+
+fn rate(summary: &Summary) -> Section {
+    let slot = seconds(summary.rate.slot_nanos);
+    let per_second = summary.rate.events.iter().map(|&events| events as f64 / slot).collect();
+    Section::Chart {
+        title: "Events a second".to_owned(),
+        caption: format!("Each part of the picture counts {}.", render::duration(slot)),
+        ends: ["the first event".to_owned(), "the last".to_owned()],
+        layers: vec![("events a second".to_owned(), per_second)],
+    }
+}
+
+fn table(
+    title: &str,
+    caption: &str,
+    texts: usize,
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+) -> Option<Section> {
+    let header = header.iter().map(|name| (*name).to_owned()).collect();
+    let (title, caption) = (title.to_owned(), caption.to_owned());
+    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
+}
+
+fn kinds(summary: &Summary) -> Option<Section> {
+    let rows = summary.kinds.iter().map(|kind| {
+        let rate = kind.per_second.map_or("-".to_owned(), render::number);
+        vec![kind.group.to_owned(), kind.name.to_owned(), count(kind.count), rate]
+    });
+    table("Events", "", 2, &["group", "event", "count", "a second"], rows.collect())
+}
+
+fn orders(summary: &Summary) -> Option<Section> {
+    let all: u64 = summary.allocs.iter().sum();
+    let by_order = summary.allocs.iter().zip(&summary.frees).enumerate();
+    let rows = by_order.filter(|(_, (allocs, frees))| **allocs + **frees > 0).map(
+        |(order, (&allocs, &frees))| vec![order.to_string(), share(allocs, all), count(frees)],
+    );
+    let types = summary.types.iter().enumerate().filter(|(_, count)| **count > 0);
+    let types = types.map(|(of, &count)| format!("{} {}", type_name(of), share(count, all)));
+    let types = types.collect::<Vec<_>>().join(", ");
+    let failed = match summary.failed {
+        0 => String::new(),
+        failed => format!(" {} more requests failed.", count(failed)),
+    };
+    let caption = format!("Blocks allocated by type: {types}.{failed}");
+    table("Orders", &caption, 1, &["order", "allocated", "freed"], rows.collect())
+}
+
+fn lives(by: &str, lives: &[Lifetimes], name: impl Fn(usize) -> String) -> Option<Section> {
+    let time = |nanos| render::duration(seconds(nanos));
+    let rows = lives.iter().map(|life| {
+        let times = [life.median, life.p90, life.p99, life.longest].map(time);
+        [vec![name(life.of), count(life.count)], times.to_vec()].concat()
+    });
+    let header = [by, "blocks", "half", "90 %", "99 %", "longest"];
+    let title = format!("Lifetimes by {by}");
+    let caption = "How long blocks lived that were allocated and freed in the trace: so many of them no longer than \
+                   this.";
+    table(&title, caption, 1, &header, rows.collect())
+}
+
+fn flags(summary: &Summary) -> Option<Section> {
+    let all: u64 = summary.flags.iter().map(|flags| flags.count).sum();
+    let rows = summary.flags.iter().take(FLAGS);
+    let rows = rows.map(|flags| vec![flags.names.clone(), share(flags.count, all)]).collect();
+    let caption = match summary.flags.len().saturating_sub(FLAGS) {
+        0 => String::new(),
+        left => format!("The commonest; {left} more sets are not shown."),
+    };
+    table("Flags of requests", &caption, 2, &["gfp_flags", "requests"], rows)
+}
+
+fn extfrag(summary: &Summary) -> Option<Section> {
+    let rows = summary.extfrag.iter().map(|pair| {
+        let names = [pair.wanted, pair.taken].map(|of| type_name(of).to_owned()).to_vec();
+        let counts = [pair.events, pair.fragmenting, pair.serious, pair.mistyped_pages];
+        [names, counts.map(count).to_vec()].concat()
+    });
+    let header =
+        ["wanted", "taken from", "events", "below a pageblock", "below order 4", "mistyped pages"];
+    table("External fragmentation", "", 2, &header, rows.collect())
+}
+
+fn pairing(pairing: &Pairing) -> Vec<String> {
+    let Pairing { matched, older, in_use_at_start, inside, order_mismatches, double_allocs, live } =
+        *pairing;
+    let frees = matched + older;
+    let mut lines = vec![
+        format!(
+            "frees matched with their allocation: {} of {}",
+            share(matched, frees),
+            count(frees)
+        ),
+        format!(
+            "frees without one: {}; of these {} of frames in use at the start, {} of a page inside a block in use",
+            share(older, frees),
+            count(in_use_at_start),
+            count(inside)
+        ),
+        format!("frees of another order than the allocation: {}", count(order_mismatches)),
+        format!("allocations of a block in use, whose free was not seen: {}", count(double_allocs)),
+    ];
+    lines.push(format!("blocks in use at the end: {}", count(live)));
+    lines
+}
+
+fn missing(meta: &TraceMeta, summary: &Summary) -> Vec<String> {
+    let Loss { events, gaps, unreadable } = summary.loss;
+    let mut lines = match (events, gaps) {
+        (0, 0) => vec!["no event is known to be lost".to_owned()],
+        (events, gaps) => vec![format!(
+            "at least {} events are lost, in {} places: blocks are paired wrongly after each",
+            count(events.max(gaps)),
+            count(gaps)
+        )],
+    };
+    if unreadable > 0 {
+        lines.push(format!("{} records could not be understood", count(unreadable)));
+    }
+    lines.extend(meta.missing.iter().cloned());
+    if meta.start().is_none() {
+        lines.push("no snapshot at the start: a replay cannot know what was in use".to_owned());
+    }
+    if meta.end().is_none() {
+        lines
+            .push("no snapshot at the end: a replay cannot be compared with the kernel".to_owned());
+    }
+    lines
+}
+
+fn snapshot_lines(meta: &TraceMeta) -> Vec<String> {
+    let lines = meta.snapshots.iter().map(|taken| {
+        let when = match taken.moment {
+            Moment::Before => "before the first event".to_owned(),
+            Moment::During { begin, end } => format!(
+                "from {} s to {} s of the clock",
+                render::number(seconds(begin)),
+                render::number(seconds(end))
+            ),
+            Moment::After => "after the last event".to_owned(),
+        };
+        let names: Vec<&str> = taken.files.iter().map(|(name, _)| name).collect();
+        format!("{when}: {}", names.join(", "))
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { vec!["none".to_owned()] } else { lines }
+}

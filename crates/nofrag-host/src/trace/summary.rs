@@ -1,0 +1,407 @@
+//! What a trace holds, in figures: rates, orders, types, lifetimes, what could not be paired, what was lost.
+//!
+//! One pass over the events. A block is followed from its allocation to its free; memory is bounded by the blocks that
+//! are in use at a time, not by the events.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::event::{Event, View};
+use super::kinds::{EventKind, KINDS};
+use super::meta::TraceMeta;
+use super::source::{EventSource, Loss, TraceError};
+
+/// Orders that are counted apart; larger ones, which no kernel has, count with the last.
+pub const ORDERS: usize = 16;
+/// Types that are counted apart; those beyond, which no kernel has, count with the last.
+pub const TYPES: usize = 8;
+/// The order of a pageblock on x86-64.
+const PAGEBLOCK_ORDER: i32 = 9;
+/// A free block below this order makes a fragmenting event serious.
+const SERIOUS_ORDER: i32 = 4;
+/// Sets of flags that are counted apart. A kernel has some dozens; a damaged file may have any number.
+const FLAG_SETS: usize = 4096;
+/// Parts of the time in which events are counted: at most so many, at least half.
+const SLOTS: usize = 144;
+
+/// What a kernel calls a migratetype.
+#[must_use]
+pub fn type_name(migratetype: usize) -> &'static str {
+    const NAMES: [&str; TYPES] =
+        ["unmovable", "movable", "reclaimable", "highatomic", "cma", "isolate", "6", "other"];
+    NAMES[migratetype.min(TYPES - 1)]
+}
+
+/// What a trace holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Events, without those that stand for lost ones.
+    pub events: u64,
+    /// When the first event happened, in nanoseconds of the trace's clock; `None` without one.
+    pub first: Option<u64>,
+    /// From the first event to the last, in nanoseconds.
+    pub nanos: u64,
+    /// Events of each CPU.
+    pub cpus: BTreeMap<u16, u64>,
+    /// Events of each kind that occurs, in the order of [`KINDS`].
+    pub kinds: Vec<KindCount>,
+    /// Blocks allocated, by order.
+    pub allocs: [u64; ORDERS],
+    /// Blocks freed, by order.
+    pub frees: [u64; ORDERS],
+    /// Blocks allocated, by migratetype.
+    pub types: [u64; TYPES],
+    /// Requests that failed.
+    pub failed: u64,
+    /// The commonest sets of `gfp_flags`, the commonest first.
+    pub flags: Vec<FlagCount>,
+    /// How blocks were followed from their allocation to their free.
+    pub pairing: Pairing,
+    /// How long blocks lived, by order; those that were allocated and freed in the trace.
+    pub lifetimes_by_order: Vec<Lifetimes>,
+    /// The same by migratetype.
+    pub lifetimes_by_type: Vec<Lifetimes>,
+    /// External fragmentation, by the type asked for and the type whose block was taken.
+    pub extfrag: Vec<ExtFragCount>,
+    /// What was lost.
+    pub loss: Loss,
+    /// Events in equal parts of the time.
+    pub rate: Rate,
+}
+
+/// How many events of a kind there are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KindCount {
+    /// The trace group.
+    pub group: &'static str,
+    /// The tracepoint.
+    pub name: &'static str,
+    /// How many.
+    pub count: u64,
+    /// How many in a second; `None` where no time passes.
+    pub per_second: Option<f64>,
+}
+
+/// How many requests had a set of flags.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlagCount {
+    /// The bits.
+    pub bits: u64,
+    /// Their names.
+    pub names: String,
+    /// How many requests.
+    pub count: u64,
+}
+
+/// How blocks were followed. `matched + older` is the number of frees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pairing {
+    /// Frees of blocks whose allocation is in the trace.
+    pub matched: u64,
+    /// Frees of blocks whose allocation is not.
+    pub older: u64,
+    /// Of the older ones, those of frames that were in use in the snapshot at the start; 0 without one.
+    pub in_use_at_start: u64,
+    /// Of the older ones, those of a page inside a block that is followed.
+    pub inside: u64,
+    /// Of the matched ones, those of another order than the allocation.
+    pub order_mismatches: u64,
+    /// Allocations of a block that was in use by what the trace says.
+    pub double_allocs: u64,
+    /// Blocks still in use at the end.
+    pub live: u64,
+}
+
+/// How long blocks lived, in nanoseconds, to two digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lifetimes {
+    /// The order, or the migratetype.
+    pub of: usize,
+    /// How many blocks.
+    pub count: u64,
+    /// Half of them no longer than this.
+    pub median: u64,
+    /// Nine tenths of them.
+    pub p90: u64,
+    /// All but one of a hundred.
+    pub p99: u64,
+    /// The longest.
+    pub longest: u64,
+}
+
+/// External fragmentation between two types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExtFragCount {
+    /// The type asked for.
+    pub wanted: usize,
+    /// The type whose block was taken.
+    pub taken: usize,
+    /// Requests served so.
+    pub events: u64,
+    /// Of these, those that took a block below a pageblock: it is a mix then.
+    pub fragmenting: u64,
+    /// Of these, those that took a block below order 4.
+    pub serious: u64,
+    /// Pages handed out from pageblocks that kept the other type.
+    pub mistyped_pages: u64,
+}
+
+/// Events in equal parts of the time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rate {
+    /// How long a part is, in nanoseconds.
+    pub slot_nanos: u64,
+    /// Events in each, from the first event on.
+    pub events: Vec<u64>,
+}
+
+impl Rate {
+    /// Counts events that happened so long after the first; parts are joined when there are too many.
+    fn add(&mut self, since: u64) {
+        while since / self.slot_nanos >= SLOTS as u64 {
+            self.slot_nanos *= 2;
+            let joined = self.events.chunks(2).map(|pair| pair.iter().sum());
+            self.events = joined.collect();
+        }
+        let slot = (since / self.slot_nanos) as usize;
+        if self.events.len() <= slot {
+            self.events.resize(slot + 1, 0);
+        }
+        self.events[slot] += 1;
+    }
+}
+
+/// A block in use.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    at: u64,
+    order: u8,
+    migratetype: u8,
+}
+
+/// Which frames were in use at the start and have not been seen since.
+struct Start {
+    untouched: Vec<u64>,
+}
+
+impl Start {
+    /// Of the flags in the snapshot at the start: no frame without them.
+    fn new(meta: &TraceMeta) -> Start {
+        const FREE: u64 = 1 << 10;
+        const ABSENT: u64 = 1 << 20;
+        let flags = meta.start().and_then(|taken| taken.files.bytes("kpageflags")).unwrap_or(&[]);
+        let (flags, _) = flags.as_chunks::<8>();
+        let word = |frames: &[[u8; 8]]| {
+            let in_use = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) & (FREE | ABSENT) == 0;
+            frames.iter().rev().fold(0, |word, frame| word << 1 | u64::from(in_use(frame)))
+        };
+        Start { untouched: flags.chunks(64).map(word).collect() }
+    }
+
+    /// Takes a frame out; whether it was in.
+    fn take(&mut self, pfn: u64) -> bool {
+        let word = usize::try_from(pfn / 64).ok().and_then(|word| self.untouched.get_mut(word));
+        let Some(word) = word else { return false };
+        let bit = 1 << (pfn % 64);
+        let was = *word & bit != 0;
+        *word &= !bit;
+        was
+    }
+}
+
+struct Counting {
+    summary: Summary,
+    by_kind: [u64; EventKind::COUNT],
+    flags: HashMap<u64, u64>,
+    live: HashMap<u64, Live>,
+    start: Start,
+    by_order: Vec<Histogram<u64>>,
+    by_type: Vec<Histogram<u64>>,
+    extfrag: BTreeMap<(usize, usize), ExtFragCount>,
+    last: u64,
+}
+
+/// Reads all events of a trace; `progress` is told how many are done.
+///
+/// # Errors
+/// [`TraceError`].
+pub fn summarise(
+    meta: &TraceMeta,
+    events: &mut dyn EventSource,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Summary, TraceError> {
+    let mut counting = Counting::new(meta);
+    let (mut batch, mut done) = (Vec::new(), 0);
+    while events.read(&mut batch)? {
+        batch.iter().for_each(|event| counting.count(event));
+        done += batch.len() as u64;
+        progress(done);
+        batch.clear();
+    }
+    Ok(counting.finish(meta, events.loss()))
+}
+
+fn type_of(migratetype: i32) -> usize {
+    usize::try_from(migratetype).map_or(TYPES - 1, |migratetype| migratetype.min(TYPES - 1))
+}
+
+fn order_of(order: u32) -> usize {
+    (order as usize).min(ORDERS - 1)
+}
+
+/// Two digits, whatever the length of a life.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 1 << 62, 2).expect("bounds and digits are allowed ones")
+}
+
+impl Counting {
+    fn new(meta: &TraceMeta) -> Counting {
+        let summary = Summary {
+            events: 0,
+            first: None,
+            nanos: 0,
+            cpus: BTreeMap::new(),
+            kinds: Vec::new(),
+            allocs: [0; ORDERS],
+            frees: [0; ORDERS],
+            types: [0; TYPES],
+            failed: 0,
+            flags: Vec::new(),
+            pairing: Pairing::default(),
+            lifetimes_by_order: Vec::new(),
+            lifetimes_by_type: Vec::new(),
+            extfrag: Vec::new(),
+            loss: Loss::default(),
+            rate: Rate { slot_nanos: 1 << 10, events: Vec::new() },
+        };
+        Counting {
+            summary,
+            by_kind: [0; EventKind::COUNT],
+            flags: HashMap::new(),
+            live: HashMap::new(),
+            start: Start::new(meta),
+            by_order: (0..ORDERS).map(|_| histogram()).collect(),
+            by_type: (0..TYPES).map(|_| histogram()).collect(),
+            extfrag: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    fn count(&mut self, event: &Event) {
+        self.by_kind[event.kind as usize] += 1;
+        if event.kind == EventKind::Lost {
+            return;
+        }
+        let first = *self.summary.first.get_or_insert(event.at);
+        self.last = self.last.max(event.at);
+        self.summary.events += 1;
+        self.summary.rate.add(event.at.saturating_sub(first));
+        *self.summary.cpus.entry(event.cpu).or_default() += 1;
+        match event.view() {
+            View::PageAlloc { pfn, order, gfp, migratetype } => {
+                if self.flags.len() < FLAG_SETS || self.flags.contains_key(&gfp) {
+                    *self.flags.entry(gfp).or_default() += 1;
+                }
+                match pfn {
+                    Some(pfn) => self.alloc(event.at, pfn, order_of(order), type_of(migratetype)),
+                    None => self.summary.failed += 1,
+                }
+            }
+            View::PageFree { pfn, order } => self.free(event.at, pfn, order_of(order)),
+            View::ExtFrag {
+                alloc_order,
+                fallback_order,
+                alloc_migratetype,
+                fallback_migratetype,
+                change_ownership,
+                ..
+            } => {
+                let (wanted, taken) = (type_of(alloc_migratetype), type_of(fallback_migratetype));
+                let pair = ExtFragCount { wanted, taken, ..ExtFragCount::default() };
+                let count = self.extfrag.entry((wanted, taken)).or_insert(pair);
+                count.events += 1;
+                count.fragmenting += u64::from(fallback_order < PAGEBLOCK_ORDER);
+                count.serious += u64::from(fallback_order < SERIOUS_ORDER);
+                if !change_ownership {
+                    count.mistyped_pages += 1 << alloc_order.clamp(0, ORDERS as i32);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn alloc(&mut self, at: u64, pfn: u64, order: usize, migratetype: usize) {
+        self.summary.allocs[order] += 1;
+        self.summary.types[migratetype] += 1;
+        self.start.take(pfn);
+        let live = Live { at, order: order as u8, migratetype: migratetype as u8 };
+        if self.live.insert(pfn, live).is_some() {
+            self.summary.pairing.double_allocs += 1;
+        }
+    }
+
+    fn free(&mut self, at: u64, pfn: u64, order: usize) {
+        self.summary.frees[order] += 1;
+        let pairing = &mut self.summary.pairing;
+        let Some(live) = self.live.remove(&pfn) else {
+            pairing.older += 1;
+            pairing.in_use_at_start += u64::from(self.start.take(pfn));
+            // No block begins at this frame; one that begins at a rounder one may reach here.
+            let inside = (1..ORDERS as u32).any(|order| {
+                let head = self.live.get(&(pfn >> order << order));
+                head.is_some_and(|live| u32::from(live.order) >= order)
+            });
+            pairing.inside += u64::from(inside);
+            return;
+        };
+        pairing.matched += 1;
+        pairing.order_mismatches += u64::from(usize::from(live.order) != order);
+        let nanos = at.saturating_sub(live.at).max(1);
+        self.by_order[usize::from(live.order)].saturating_record(nanos);
+        self.by_type[usize::from(live.migratetype)].saturating_record(nanos);
+    }
+
+    fn finish(self, meta: &TraceMeta, loss: Loss) -> Summary {
+        let mut summary = self.summary;
+        summary.nanos = self.last.saturating_sub(summary.first.unwrap_or(0));
+        let seconds = summary.nanos as f64 / 1e9;
+        let counted = KINDS.iter().zip(self.by_kind);
+        let counted = counted.filter(|&(row, count)| count > 0 && row.kind != EventKind::Lost);
+        summary.kinds = counted
+            .map(|(row, count)| KindCount {
+                group: row.group,
+                name: row.name,
+                count,
+                per_second: (summary.nanos > 0).then(|| count as f64 / seconds),
+            })
+            .collect();
+        let mut flags: Vec<(u64, u64)> = self.flags.into_iter().collect();
+        flags.sort_by_key(|&(bits, count)| (std::cmp::Reverse(count), bits));
+        summary.flags = flags
+            .into_iter()
+            .map(|(bits, count)| FlagCount { bits, names: meta.gfp.render(bits), count })
+            .collect();
+        summary.pairing.live = self.live.len() as u64;
+        summary.lifetimes_by_order = lifetimes(&self.by_order);
+        summary.lifetimes_by_type = lifetimes(&self.by_type);
+        summary.extfrag = self.extfrag.into_values().collect();
+        summary.loss = loss;
+        summary
+    }
+}
+
+fn lifetimes(histograms: &[Histogram<u64>]) -> Vec<Lifetimes> {
+    let filled = histograms.iter().enumerate().filter(|(_, histogram)| !histogram.is_empty());
+    filled
+        .map(|(of, histogram)| Lifetimes {
+            of,
+            count: histogram.len(),
+            median: histogram.value_at_quantile(0.5),
+            p90: histogram.value_at_quantile(0.9),
+            p99: histogram.value_at_quantile(0.99),
+            longest: histogram.max(),
+        })
+        .collect()
+}

@@ -1,0 +1,4 @@
+//! Arbitrary bytes as a recording.
+#![cfg_attr(fuzzing, no_main)]
+
+nofrag_fuzz::target!(nofrag_fuzz::recording::run);
