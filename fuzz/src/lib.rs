@@ -11,6 +11,7 @@ pub mod format;
 pub mod mmap;
 pub mod model;
 pub mod pages;
+pub mod perf_script;
 pub mod proc_maps;
 pub mod ranges;
 pub mod raw_pages;

@@ -3,8 +3,8 @@
 use std::panic::catch_unwind;
 
 use nofrag_fuzz::{
-    blocks, canary, flags, format, mmap, pages, proc_maps, ranges, raw_pages, recording, trace_dat,
-    trace_text, vmallocinfo, vmap,
+    blocks, canary, flags, format, mmap, pages, perf_script, proc_maps, ranges, raw_pages,
+    recording, trace_dat, trace_text, vmallocinfo, vmap,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -41,6 +41,12 @@ fn damaged_maps(seed: u64) -> Vec<u8> {
 fn damaged_recording(seed: u64) -> Vec<u8> {
     const FILES: [&[u8]; 2] =
         [include_bytes!("../seeds/recording/pages"), include_bytes!("../seeds/recording/mixed")];
+    damaged(FILES, seed)
+}
+
+fn damaged_perf_script(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/perf_script/kinds"), include_bytes!("../seeds/perf_script/lost")];
     damaged(FILES, seed)
 }
 
@@ -128,6 +134,11 @@ fn vmallocinfo_is_read() {
 #[test]
 fn files_of_trace_cmd_are_read() {
     drive(trace_dat::run, damaged_trace_dat, 3_000);
+}
+
+#[test]
+fn text_of_perf_is_read() {
+    drive(perf_script::run, damaged_perf_script, 3_000);
 }
 
 #[test]

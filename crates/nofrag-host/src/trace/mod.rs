@@ -3,8 +3,8 @@
 //! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
 //! files), `flags` (what its flag bits are called), `ring_buffer` (a page of its buffer), `folder` (such pages and
 //! snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is known of a trace beside its events),
-//! `source` (events in time order), `wording` and `text` (events as ftrace prints them), `summary` (what they are in
-//! figures), `export` (events for other programs).
+//! `source` (events in time order), `wording` and `text` (events as ftrace prints them), `perf_script` (as perf does),
+//! `summary` (what they are in figures), `export` (events for other programs).
 
 mod event;
 pub mod export;
@@ -13,6 +13,7 @@ mod folder;
 mod format;
 mod kinds;
 mod meta;
+mod perf_script;
 mod ring_buffer;
 mod source;
 mod summary;

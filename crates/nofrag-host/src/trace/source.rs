@@ -12,6 +12,7 @@ use super::event::Event;
 use super::folder::Folder;
 use super::format::FormatError;
 use super::meta::TraceMeta;
+use super::perf_script;
 use super::text::{TraceText, begins_trace, cpus};
 use super::trace_dat::{self, TraceDat};
 use crate::recording::Recording;
@@ -152,7 +153,7 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
     open_text(path)?.ok_or_else(|| TraceError::Unknown(path.to_owned()))
 }
 
-/// The text of ftrace in the file, which may be packed by zstd; `None` if it is none.
+/// The text of ftrace or perf in the file, which may be packed by zstd; `None` if it is none.
 fn open_text(path: &Path) -> Result<Option<Trace>, TraceError> {
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     const HEAD: usize = 64 * 1024;
@@ -166,6 +167,11 @@ fn open_text(path: &Path) -> Result<Option<Trace>, TraceError> {
     };
     let mut input = BufReader::with_capacity(HEAD, plain);
     let head = input.fill_buf().map_err(TraceError::file(path))?;
+    if perf_script::begins(head) {
+        let meta = perf_script::meta(head);
+        let events = Box::new(TraceText::perf_script(input, path.to_owned(), &meta));
+        return Ok(Some(Trace { meta, events }));
+    }
     if !begins_trace(head) {
         return Ok(None);
     }

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use super::event::Event;
 use super::kinds::EventKind;
 use super::meta::TraceMeta;
+use super::perf_script;
 use super::source::{BATCH, EventSource, Loss, TraceError};
 use super::wording::{Unreadable, Worded, Wording};
 
@@ -39,7 +40,7 @@ pub(crate) struct Head<'a> {
 
 /// What a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line<'a> {
+pub(super) enum Line<'a> {
     Event(Head<'a>),
     /// So many events are lost before the next one of this CPU.
     Lost(u16, Option<u64>),
@@ -165,6 +166,8 @@ pub(crate) fn cpus(head: &[u8]) -> Vec<u16> {
 /// The events in a text.
 pub struct TraceText<R> {
     input: R,
+    /// What a line is, by the tool that printed it.
+    grammar: fn(&str) -> Line<'_>,
     path: PathBuf,
     wording: Wording,
     line: Vec<u8>,
@@ -179,8 +182,24 @@ impl<R: BufRead + Send> TraceText<R> {
     /// In what this reader gives. The path is for errors; `meta` says what the kernel calls its flags.
     #[must_use]
     pub fn new(input: R, path: PathBuf, meta: &TraceMeta) -> TraceText<R> {
+        TraceText::by(|line| Line::of(line), input, path, meta)
+    }
+
+    /// As [`new`](TraceText::new), for what `perf script` printed.
+    #[must_use]
+    pub fn perf_script(input: R, path: PathBuf, meta: &TraceMeta) -> TraceText<R> {
+        TraceText::by(perf_script::line, input, path, meta)
+    }
+
+    fn by(
+        grammar: fn(&str) -> Line<'_>,
+        input: R,
+        path: PathBuf,
+        meta: &TraceMeta,
+    ) -> TraceText<R> {
         TraceText {
             input,
+            grammar,
             path,
             wording: Wording::of(meta),
             line: Vec::new(),
@@ -222,7 +241,7 @@ impl<R: BufRead + Send> TraceText<R> {
             return;
         }
         let text = String::from_utf8_lossy(&self.line);
-        match Line::of(&text) {
+        match (self.grammar)(&text) {
             Line::Blank => {}
             Line::Unreadable => self.loss.unreadable += 1,
             Line::Lost(cpu, count) => {

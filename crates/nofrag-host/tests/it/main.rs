@@ -4,6 +4,7 @@ mod findings;
 mod live;
 mod live_trace;
 mod parser;
+mod perf_script;
 mod proc_maps;
 mod process;
 mod raw_pages;

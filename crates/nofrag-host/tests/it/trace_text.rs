@@ -214,7 +214,8 @@ fn text_is_known_by_its_content() {
         format!("# tracer: nop\n#\n# entries-in-buffer/entries-written: 1/1   #P:4\n{line}");
     assert_eq!(count(with_head.as_bytes()), Some((1, 4)));
     assert_eq!(count(&zstd::encode_all(with_head.as_bytes(), 1).unwrap()), Some((1, 4)));
-    assert_eq!(count(b"ls 22365 [001] 37156.503029: kmem:mm_page_free: page=0 pfn=0x5\n"), None);
+    let of_perf = b"ls 22365 [001] 37156.503029: kmem:mm_page_free: page=0 pfn=0x5 order=0\n";
+    assert_eq!(count(of_perf), Some((1, 0)));
     assert_eq!(count(b"anything-else\n"), None);
     assert_eq!(count(b""), None);
 }
