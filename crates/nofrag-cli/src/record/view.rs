@@ -19,13 +19,9 @@ pub(super) fn page(recorded: &Recorded) -> String {
 }
 
 fn heading(recorded: &Recorded) -> String {
-    let per_event = |bytes: u64| match recorded.events {
-        0 => "no events".to_owned(),
-        events => format!("{:.2} bytes/event", bytes as f64 / events as f64),
-    };
     let rows = [
         ("file", recorded.output.display().to_string()),
-        ("size", format!("{}, {}", HumanBytes(recorded.bytes), per_event(recorded.bytes))),
+        ("size", size(recorded)),
         ("kernel", recorded.release.clone().unwrap_or_else(|| "(unknown)".to_owned())),
         (
             "traced",
@@ -47,7 +43,7 @@ fn heading(recorded: &Recorded) -> String {
         ),
         (
             "raw pages",
-            format!("{}, {}", HumanBytes(recorded.raw_bytes), per_event(recorded.raw_bytes)),
+            format!("{}, {}", HumanBytes(recorded.raw_bytes), each(recorded.raw_bytes, recorded)),
         ),
         ("recorder", format!("{:.2} s of CPU time", recorded.recorder_cpu_seconds)),
     ];
@@ -59,6 +55,30 @@ fn heading(recorded: &Recorded) -> String {
         table.add_row(["command".to_owned(), command(report)]);
     }
     table.trim_fmt() + "\n"
+}
+
+/// The size of the file, and what of it is events.
+fn size(recorded: &Recorded) -> String {
+    let all = HumanBytes(recorded.bytes);
+    match recorded.event_bytes {
+        None => format!("{all}, {}", each(recorded.bytes, recorded)),
+        Some(events) => {
+            let rest = HumanBytes(recorded.bytes.saturating_sub(events));
+            format!(
+                "{all}: events {}, {}; snapshots {rest}",
+                HumanBytes(events),
+                each(events, recorded)
+            )
+        }
+    }
+}
+
+/// Bytes for each event.
+fn each(bytes: u64, recorded: &Recorded) -> String {
+    match recorded.events {
+        0 => "no events".to_owned(),
+        events => format!("{:.2} bytes/event", bytes as f64 / events as f64),
+    }
 }
 
 fn plain_table() -> Table {

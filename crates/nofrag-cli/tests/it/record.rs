@@ -264,7 +264,7 @@ impl SmallDisk {
     fn new() -> Option<SmallDisk> {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=256k", "nofrag-test"]).arg(folder.path());
+        mount.args(["-t", "tmpfs", "-o", "size=768k", "nofrag-test"]).arg(folder.path());
         let mounted = mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
         mounted.then_some(SmallDisk(folder))
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +12,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
 use super::error::RecordError;
+use super::signals::Signals;
 
 /// How long a command may take to end after a signal, until the recording ends without it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -110,6 +112,17 @@ impl Running {
         match self.asked_to_end {
             Some(since) if since.elapsed() >= GRACE => State::Outlasts,
             _ => State::Runs,
+        }
+    }
+
+    /// Waits until it ends, without a recording.
+    pub(super) fn wait(&mut self, signals: &Signals) {
+        const TICK: Duration = Duration::from_millis(50);
+        while self.state() == State::Runs {
+            if let Some(signal) = signals.take() {
+                self.signal(signal);
+            }
+            thread::sleep(TICK);
         }
     }
 

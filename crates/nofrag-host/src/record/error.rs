@@ -91,9 +91,6 @@ pub enum RecordError {
     /// Signals cannot be caught, so an end by Ctrl-C would leave tracing on.
     #[error("signals cannot be caught: {0}")]
     Signals(io::Error),
-    /// A thread of the recorder ended by a panic.
-    #[error("the reader of CPU {0} failed; this is a defect of nofrag, please report it")]
-    Reader(u16),
 }
 
 impl From<RecordingError> for RecordError {

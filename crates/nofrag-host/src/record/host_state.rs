@@ -8,8 +8,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::whole::read_whole;
-use crate::snapshot::Files;
+use super::whole::{prepared, read_into, read_whole};
+use crate::snapshot::{Files, ZoneInfo, zoneinfo};
 use crate::source::Root;
 
 /// Whether the state of every frame is read.
@@ -79,6 +79,28 @@ const FRAMES: [Wanted; 2] = [
 /// Settings that do something when they are read, or have no value.
 const NOT_SETTINGS: [&str; 3] = ["stat_refresh", "compact_memory", "drop_caches"];
 
+/// Memory for the state of each frame, taken before tracing begins so that it is not in the recording.
+#[derive(Debug, Default)]
+pub(super) struct FrameMemory(Vec<Vec<u8>>);
+
+impl FrameMemory {
+    /// For all frames of this host, as far as its zones tell; what is missing is taken when it is needed.
+    pub(super) fn prepare(root: &Root, frames: Frames) -> FrameMemory {
+        let text = match frames {
+            Frames::Read => read_whole(&root.path("proc/zoneinfo")).unwrap_or_default(),
+            Frames::LeftOut => return FrameMemory::default(),
+        };
+        let (zones, _) = zoneinfo(&String::from_utf8_lossy(&text));
+        let bytes = zones
+            .zones
+            .iter()
+            .filter_map(ZoneInfo::end_pfn)
+            .max()
+            .and_then(|end| usize::try_from(end.checked_mul(8)?).ok());
+        FrameMemory(FRAMES.iter().map(|_| prepared(bytes.unwrap_or(0))).collect())
+    }
+}
+
 /// The files that could be read, and what is missing.
 #[derive(Debug, Default)]
 pub(super) struct HostState {
@@ -88,10 +110,10 @@ pub(super) struct HostState {
 
 impl HostState {
     /// Reads the files. Never fails: see [`missing`](Self::missing).
-    pub(super) fn read(root: &Root, frames: Frames) -> HostState {
+    pub(super) fn read(root: &Root, frames: Frames, memory: FrameMemory) -> HostState {
         let mut state = HostState::default();
         for file in &SMALL {
-            state.add(root, file);
+            state.add(root, file, read_whole);
         }
         match settings(&root.path("proc/sys/vm")) {
             Ok(settings) => state.files.insert("sysctl", settings),
@@ -100,7 +122,13 @@ impl HostState {
             }
         }
         match frames {
-            Frames::Read => FRAMES.iter().for_each(|file| state.add(root, file)),
+            Frames::Read => {
+                let mut memory = memory.0.into_iter();
+                for file in &FRAMES {
+                    let into = memory.next().unwrap_or_default();
+                    state.add(root, file, |path| read_into(path, into));
+                }
+            }
             Frames::LeftOut => state.missing.extend(
                 FRAMES
                     .iter()
@@ -110,9 +138,9 @@ impl HostState {
         state
     }
 
-    fn add(&mut self, root: &Root, file: &Wanted) {
+    fn add(&mut self, root: &Root, file: &Wanted, read: impl FnOnce(&Path) -> io::Result<Vec<u8>>) {
         let path = root.path(file.path);
-        match read_whole(&path) {
+        match read(&path) {
             Ok(bytes) => self.files.insert(file.name, bytes),
             Err(cause) => self.miss(&path, &cause, file.costs),
         }
@@ -166,7 +194,9 @@ mod tests {
         fs::write(vm.join("lowmem_reserve_ratio"), "256\t256\t32\t0\t0\n").unwrap();
         fs::write(vm.join("stat_refresh"), "").unwrap();
         fs::write(folder.path().join("proc/kpageflags"), vec![7; (2 << 20) + 8]).unwrap();
-        let state = HostState::read(&Root::Captured(folder.path().to_owned()), Frames::Read);
+        let root = Root::Captured(folder.path().to_owned());
+        let memory = FrameMemory::prepare(&root, Frames::Read);
+        let state = HostState::read(&root, Frames::Read, memory);
         assert_eq!(
             state.files.text("sysctl").unwrap(),
             "lowmem_reserve_ratio 256\t256\t32\t0\t0\nswappiness 60\n"
@@ -175,7 +205,7 @@ mod tests {
         assert_eq!(state.missing.len(), SMALL.len() + FRAMES.len() - 1);
         let missing = state.missing.join("\n");
         assert!(missing.contains("zones and watermarks are not known: no replay"), "{missing}");
-        let without = HostState::read(&Root::Captured(folder.path().to_owned()), Frames::LeftOut);
+        let without = HostState::read(&root, Frames::LeftOut, FrameMemory::default());
         assert_eq!(without.files.bytes("kpageflags"), None);
         assert_eq!(without.missing.len(), SMALL.len() + FRAMES.len());
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::clock::CLOCK;
 use super::stats;
 use crate::recording::{
-    CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter, WriterOptions,
+    CpuStream, Ending, Existing, Pace, Recording, RecordingError, RecordingWriter, WriterOptions,
 };
 use crate::trace::{Event, Format, Moment, START_WINDOW, TakenSnapshot, TraceMeta};
 
@@ -38,7 +38,7 @@ pub(super) trait Sink {
     fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError>;
 
     /// Takes a snapshot.
-    fn snapshot(&mut self, snapshot: TakenSnapshot) -> Result<(), RecordingError>;
+    fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError>;
 
     /// Writes what is left. The sinks of the CPUs have ended.
     fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError>;
@@ -48,6 +48,9 @@ pub(super) trait Sink {
 
     /// Bytes written so far, by this and the sinks of the CPUs.
     fn written(&self) -> u64;
+
+    /// How many of them are events, once it is finished.
+    fn event_bytes(&self) -> Option<u64>;
 }
 
 /// The part of a sink that belongs to one CPU.
@@ -99,8 +102,8 @@ impl Sink for Columns {
         Ok(Box::new(self.writer.stream(cpu)?))
     }
 
-    fn snapshot(&mut self, snapshot: TakenSnapshot) -> Result<(), RecordingError> {
-        self.writer.snapshot(&snapshot)
+    fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
+        self.writer.snapshot(snapshot)
     }
 
     fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError> {
@@ -116,6 +119,10 @@ impl Sink for Columns {
 
     fn written(&self) -> u64 {
         self.writer.written().bytes
+    }
+
+    fn event_bytes(&self) -> Option<u64> {
+        Some(Recording::open(&self.path).ok()?.sizes().events)
     }
 }
 
@@ -216,8 +223,8 @@ impl Sink for RawFolder {
         Ok(Box::new(RawCpu { file, path, written: Arc::clone(&self.written) }))
     }
 
-    fn snapshot(&mut self, snapshot: TakenSnapshot) -> Result<(), RecordingError> {
-        self.add(&snapshot).map_err(raw_error(&self.path, &self.written))
+    fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
+        self.add(snapshot).map_err(raw_error(&self.path, &self.written))
     }
 
     fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError> {
@@ -231,6 +238,10 @@ impl Sink for RawFolder {
 
     fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
+    }
+
+    fn event_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -29,11 +29,15 @@ const PIPE: usize = 1 << 20;
 /// How long a reader sleeps when less than a page is there. At 300,000 events/s a CPU writes about 60 KiB meanwhile.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How often the output gets what is on the page that is being filled.
+/// After so long without a whole page the output gets what is on the page that is being filled.
 const COMPLETE: Duration = Duration::from_secs(1);
 
 /// An event has its time before it can be read; by far less than this.
 const UNDER_WAY: Duration = Duration::from_millis(20);
+
+/// What the kernel says of a CPU that has been offline since the instance was made: it has no buffer yet. When the CPU
+/// comes it gets one, and the file that is open reads it.
+const OFFLINE: Errno = Errno::NODEV;
 
 /// What the readers tell, and are told.
 #[derive(Debug)]
@@ -131,19 +135,21 @@ impl<'a> Reader<'a> {
     }
 
     fn read_all(&mut self) -> Result<(), Failure> {
-        let mut completed = Instant::now();
+        let mut idle_since = Instant::now();
         loop {
             // Asked before the look: what was traced before the end is then seen.
             let stopped = self.shared.stopped.load(Ordering::Acquire);
-            while self.splice_pages()? {}
+            while self.splice_pages()? {
+                idle_since = Instant::now();
+            }
             if stopped {
                 break;
             }
             if self.shared.has_failed() {
                 return Ok(());
             }
-            if completed.elapsed() >= COMPLETE {
-                completed = Instant::now();
+            if idle_since.elapsed() >= COMPLETE {
+                idle_since = Instant::now();
                 self.complete()?;
             }
             thread::sleep(PAUSE);
@@ -163,7 +169,7 @@ impl<'a> Reader<'a> {
     fn splice_pages(&mut self) -> Result<bool, Failure> {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         let moved = match splice(&self.raw, None, &self.pipe.0, None, PIPE, flags) {
-            Ok(0) | Err(Errno::AGAIN) => return Ok(false),
+            Ok(0) | Err(Errno::AGAIN | OFFLINE) => return Ok(false),
             Ok(moved) => moved,
             Err(Errno::INTR) => return Ok(true),
             Err(error) => return Err(self.cannot_read(error.into())),
@@ -185,6 +191,7 @@ impl<'a> Reader<'a> {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if Errno::from_io_error(&error) == Some(OFFLINE) => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
             Err(cause) => Err(self.cannot_read(cause)),
         }

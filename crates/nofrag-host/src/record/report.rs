@@ -14,6 +14,8 @@ pub struct Recorded {
     pub output: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
+    /// How many of these are events; the rest is snapshots. `None` of raw pages.
+    pub event_bytes: Option<u64>,
     /// The kernel's release.
     pub release: Option<String>,
     /// How the recording ended.

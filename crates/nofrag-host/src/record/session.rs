@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
 use super::command::{Running, State};
 use super::error::RecordError;
-use super::host_state::HostState;
+use super::host_state::{FrameMemory, HostState};
 use super::instance::{Instance, remove_stale};
 use super::output::{self, Begun, Sink};
 use super::reader::{Failure, Of, Reader, Shared};
@@ -80,6 +80,7 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
         shared: &shared,
         sink,
         meta,
+        command: None,
         began: Instant::now(),
         lost: 0,
     };
@@ -91,9 +92,18 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
             return Err(error);
         }
     };
+    let command = session.command.take();
     recorded.buffer_kib_per_cpu = buffer_kib_per_cpu;
     recorded.removed_stale = removed_stale;
-    instance.remove()?;
+    // What was recorded is not lost by this.
+    recorded.missing.extend(instance.remove().err().map(|error| error.to_string()));
+    recorded.command = command.map(|mut command| {
+        // Nobody asked the command to end.
+        if matches!(recorded.ended, Ended::Failed(_)) {
+            command.wait(&signals);
+        }
+        command.report()
+    });
     Ok(recorded)
 }
 
@@ -157,6 +167,7 @@ struct Session<'a> {
     shared: &'a Shared,
     sink: Box<dyn Sink>,
     meta: TraceMeta,
+    command: Option<Running>,
     /// When tracing was switched on.
     began: Instant,
     lost: u64,
@@ -181,12 +192,13 @@ impl<'a> Session<'a> {
     {
         let mut readers = Readers { running: Vec::new(), shared: self.shared };
         self.start_readers(scope, &mut readers)?;
+        let memory = FrameMemory::prepare(&Root::Live, self.options.frames);
         self.instance.set("tracing_on", "1", "tracing cannot be switched on")?;
         self.began = Instant::now();
         let began = clock_ns();
-        let mut state = self.start_state(scope);
+        let mut state = self.read_state(scope, Phase::StartSnapshot, memory);
         let snapshot_seconds = self.began.elapsed().as_secs_f64();
-        let mut command = match &self.options.until {
+        self.command = match &self.options.until {
             Until::Command(words) => Some(Running::start(words)?),
             Until::Elapsed(_) | Until::Signal => None,
         };
@@ -197,23 +209,25 @@ impl<'a> Session<'a> {
         let moment = Moment::During { begin: began, end: clock_ns() };
         let snapshot = TakenSnapshot { moment, files: state.files };
         self.meta.release = snapshot.files.release();
-        let kept = self.sink.snapshot(snapshot);
-        let mut ended = match kept {
-            Ok(()) => self.wait(scope, &mut readers, command.as_mut())?,
+        let mut ended = match self.sink.snapshot(&snapshot) {
+            Ok(()) => self.wait(scope, &mut readers),
             Err(error) => Ended::Failed(error.to_string()),
         };
-        self.instance.set("tracing_on", "0", "tracing cannot be switched off")?;
+        if let Err(error) = self.instance.set("tracing_on", "0", "tracing cannot be switched off") {
+            ended = Ended::Failed(error.to_string());
+        }
         let seconds = self.began.elapsed().as_secs_f64();
-        // The threads' numbers are known only while they run.
-        self.meta.recorder = own_threads();
-        self.drain(readers)?;
-        if let Some(failure) = self.failure() {
+        // Given back only now, so that this is not in the recording.
+        drop(snapshot);
+        self.note_threads();
+        if let Some(failure) = self.drain(readers).or_else(|| self.failure()) {
             ended = failure;
         }
-        self.meta.command = command.as_ref().map(|_| self.command_line());
+        self.meta.command = self.command.as_ref().map(|_| self.command_line());
         self.meta.names = names(self.tracefs);
         self.take_end_state(scope, &mut ended);
         let cpus = self.stats();
+        self.note_missing(cpus.iter().filter_map(unread).collect());
         let ending = Ending { loss: self.loss(&cpus), cpus };
         if let Err(error) = self.sink.finish(&self.meta, &ending) {
             // What went wrong first says more.
@@ -223,14 +237,12 @@ impl<'a> Session<'a> {
                 Ended::Failed(error.to_string())
             };
         }
-        let cpus = ending.cpus;
         Ok(Recorded {
             ended,
-            command: command.map(Running::report),
             seconds,
             start_snapshot_seconds: snapshot_seconds,
-            lost: cpus.iter().map(CpuStats::lost).sum(),
-            cpus,
+            lost: ending.loss.events,
+            cpus: ending.cpus,
             ..self.counted()
         })
     }
@@ -248,6 +260,7 @@ impl<'a> Session<'a> {
         Recorded {
             output: self.options.output.path().to_owned(),
             bytes: self.sink.written(),
+            event_bytes: self.sink.event_bytes(),
             release: self.meta.release.clone(),
             ended: Ended::Elapsed,
             command: None,
@@ -300,13 +313,15 @@ impl<'a> Session<'a> {
     }
 
     /// Reads the host's state beside the ticks of progress.
-    fn start_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>) -> HostState {
-        self.read_state(scope, Phase::StartSnapshot)
-    }
-
-    fn read_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, phase: Phase) -> HostState {
+    fn read_state<'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, '_>,
+        phase: Phase,
+        memory: FrameMemory,
+    ) -> HostState {
         let frames = self.options.frames;
-        let reading = scope.spawn(move || HostState::read(&Root::Live, frames));
+        let reading = scope.spawn(move || HostState::read(&Root::Live, frames, memory));
+        self.note_threads();
         while !reading.is_finished() {
             thread::sleep(TICK);
             self.tell(phase);
@@ -314,13 +329,19 @@ impl<'a> Session<'a> {
         reading.join().unwrap_or_default()
     }
 
+    /// Notes which threads are ours. Their numbers are known only while they run.
+    fn note_threads(&mut self) {
+        self.meta.recorder.extend(own_threads());
+        self.meta.recorder.sort_unstable();
+        self.meta.recorder.dedup();
+    }
+
     /// Until the time is over, the command has ended, a signal comes or a reader fails.
     fn wait<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
         readers: &mut Readers<'scope>,
-        mut command: Option<&mut Running>,
-    ) -> Result<Ended, RecordError>
+    ) -> Ended
     where
         'a: 'scope,
     {
@@ -329,27 +350,30 @@ impl<'a> Session<'a> {
         let mut by_signal = None;
         loop {
             if self.shared.has_failed() {
-                return Ok(Ended::Elapsed);
+                // The reader's own words replace this.
+                return Ended::Failed(String::new());
             }
             if let Some(signal) = self.signals.take() {
                 let again = by_signal.replace(signals::name(signal)).is_some();
-                match &mut command {
+                match &mut self.command {
                     Some(command) if !again => command.signal(signal),
-                    _ => return Ok(Ended::Signal(signals::name(signal))),
+                    _ => return Ended::Signal(signals::name(signal)),
                 }
             }
-            match command.as_mut().map(|command| command.state()) {
+            match self.command.as_mut().map(Running::state) {
                 None | Some(State::Runs) => {}
                 Some(State::Ended | State::Outlasts) => {
-                    return Ok(by_signal.map_or(Ended::Command, Ended::Signal));
+                    return by_signal.map_or(Ended::Command, Ended::Signal);
                 }
             }
             if matches!(self.options.until, Until::Elapsed(time) if began.elapsed() >= time) {
-                return Ok(Ended::Elapsed);
+                return Ended::Elapsed;
             }
             if looked_around.elapsed() >= LOOK_AROUND {
                 looked_around = Instant::now();
-                self.start_readers(scope, readers)?;
+                if let Err(error) = self.start_readers(scope, readers) {
+                    return Ended::Failed(error.to_string());
+                }
                 self.lost = self.stats().iter().map(CpuStats::lost).sum();
             }
             self.tell(Phase::Recording);
@@ -357,14 +381,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets the readers empty their buffers and waits for them.
-    fn drain(&mut self, mut readers: Readers<'_>) -> Result<(), RecordError> {
+    /// Lets the readers empty their buffers and waits for them; says if one of them panicked.
+    fn drain(&mut self, mut readers: Readers<'_>) -> Option<Ended> {
         self.tell(Phase::Draining);
         self.shared.stopped.store(true, Ordering::Release);
-        for (cpu, reader) in readers.running.drain(..) {
-            reader.join().map_err(|_| RecordError::Reader(cpu))?;
-        }
-        Ok(())
+        let joined = readers.running.drain(..).map(|(cpu, reader)| (cpu, reader.join()));
+        let panicked: Vec<u16> =
+            joined.filter(|(_, end)| end.is_err()).map(|(cpu, _)| cpu).collect();
+        let (cpu, _) = panicked.split_first()?;
+        Some(Ended::Failed(format!(
+            "the reader of CPU {cpu} failed; this is a defect of nofrag, please report it"
+        )))
     }
 
     /// Reads the host's state once more, unless something failed or a signal says that there is no time.
@@ -372,10 +399,10 @@ impl<'a> Session<'a> {
         if matches!(ended, Ended::Failed(_)) {
             return;
         }
-        let state = self.read_state(scope, Phase::EndSnapshot);
+        let state = self.read_state(scope, Phase::EndSnapshot, FrameMemory::default());
         self.note_missing(state.missing);
         let snapshot = TakenSnapshot { moment: Moment::After, files: state.files };
-        if let Err(error) = self.sink.snapshot(snapshot) {
+        if let Err(error) = self.sink.snapshot(&snapshot) {
             *ended = Ended::Failed(error.to_string());
         }
     }
@@ -411,7 +438,7 @@ impl<'a> Session<'a> {
     /// What was lost, as far as it is known.
     fn loss(&self, cpus: &[CpuStats]) -> Loss {
         Loss {
-            events: cpus.iter().map(CpuStats::lost).sum(),
+            events: cpus.iter().map(|cpu| cpu.lost() + cpu.entries).sum(),
             gaps: self.shared.gaps.load(Ordering::Relaxed),
             unreadable: self.shared.unreadable.load(Ordering::Relaxed),
         }
@@ -438,13 +465,18 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Says that events were left in a buffer.
+fn unread(stats: &CpuStats) -> Option<String> {
+    (stats.entries > 0).then(|| {
+        format!("CPU {}: {} events stayed in its buffer and are lost", stats.cpu, stats.entries)
+    })
+}
+
 /// The numbers of this process's threads.
 fn own_threads() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut threads: Vec<i32> = names.filter_map(|name| name.parse().ok()).collect();
-    threads.sort_unstable();
-    threads
+    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The names of processes that the kernel remembers from tracing.

@@ -4,15 +4,22 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+/// Few calls for the files with eight bytes for each frame.
+const CHUNK: usize = 1 << 20;
+
 /// Reads a file whose size the kernel does not tell.
 ///
 /// The first read has much room: some files of tracefs, such as `events/header_page`, give one answer and then the end,
 /// however little of it was taken.
 pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
-    /// Few calls for the files with eight bytes for each frame.
-    const CHUNK: usize = 1 << 20;
+    let mut bytes = read_into(path, Vec::new())?;
+    bytes.shrink_to_fit();
+    Ok(bytes)
+}
+
+/// As [`read_whole`], into memory that is there already.
+pub(super) fn read_into(path: &Path, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
-    let mut bytes = Vec::new();
     let mut filled = 0;
     loop {
         if bytes.len() < filled + CHUNK {
@@ -28,6 +35,15 @@ pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
         }
     }
     bytes.truncate(filled);
-    bytes.shrink_to_fit();
     Ok(bytes)
+}
+
+/// Memory for so many bytes of a file that has pages already: reading into it asks the kernel for none.
+pub(super) fn prepared(bytes: usize) -> Vec<u8> {
+    let mut memory = Vec::new();
+    if memory.try_reserve_exact(bytes + CHUNK).is_ok() {
+        // Zeros would come without pages.
+        memory.resize(bytes + CHUNK, 1);
+    }
+    memory
 }
