@@ -1,6 +1,6 @@
 //! The state of a run over time: so many samples at most, however long the recording.
 
-use nofrag::page::{PageAllocator, PageblockInfo};
+use nofrag::page::{Migratetype, PageAllocator};
 use nofrag::units::Order;
 
 use super::outcome::{Contiguity, Sample};
@@ -65,41 +65,23 @@ impl Timeline {
 
 fn sample(at: u64, pages: &PageAllocator) -> Sample {
     let largest = pages.zones().filter_map(|zone| pages.largest_free(zone.id)).max();
-    let mut pageblocks = Contiguity::default();
-    let mut free_in_pageblocks = 0;
-    for block in pages.pageblocks() {
-        match state_of(&block) {
-            State::Free => {
-                pageblocks.free += 1;
-                free_in_pageblocks += block.free.get();
-            }
-            State::Movable => pageblocks.movable += 1,
-            State::Pinned => pageblocks.pinned += 1,
-        }
-    }
+    let whole = pages.zones().flat_map(|zone| {
+        Order::PAGEBLOCK.and_larger().flat_map(move |order| {
+            let blocks = |of| pages.free_blocks(zone.id, order, of);
+            Migratetype::ALL.map(|of| blocks(of) * order.pages())
+        })
+    });
+    let pageblocks = pages.pageblock_counts().expect("a count for each pageblock has room");
     Sample {
         at,
         free: pages.zones().map(|zone| zone.free.get()).sum(),
         largest: largest.map(|order| u32::from(order.get())),
-        free_in_pageblocks,
+        free_in_pageblocks: whole.sum(),
         extfrag: pages.counters().events(),
-        pageblocks,
-    }
-}
-
-enum State {
-    Free,
-    Movable,
-    Pinned,
-}
-
-fn state_of(block: &PageblockInfo) -> State {
-    let whole = Order::PAGEBLOCK.pages();
-    if block.free.get() == whole {
-        State::Free
-    } else if block.free.get() + block.movable.get() == whole {
-        State::Movable
-    } else {
-        State::Pinned
+        pageblocks: Contiguity {
+            free: pageblocks.free,
+            movable: pageblocks.movable,
+            pinned: pageblocks.pinned,
+        },
     }
 }
