@@ -50,30 +50,61 @@ impl Files {
         self.text("version")?.split_ascii_whitespace().nth(2).map(str::to_owned)
     }
 
-    /// Reads a folder: its files under their names, those that end in `.zst` unpacked and without that end.
+    /// Reads a folder: its files under their names, those that end in `.zst` unpacked and without that end. Files of a
+    /// folder in it have its name before theirs: `maps/PID`.
     ///
     /// # Errors
     /// What reading gives.
     pub fn read_folder(folder: &Path) -> io::Result<Files> {
         let mut files = Files::default();
+        files.read_below(folder, "")?;
+        Ok(files)
+    }
+
+    fn read_below(&mut self, folder: &Path, before: &str) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            if path.is_dir() && before.is_empty() {
+                self.read_below(&path, &format!("{name}/"))?;
+            }
             if !path.is_file() {
                 continue;
             }
             let mut bytes = Vec::new();
-            match name.strip_suffix(".zst") {
+            let name = match name.strip_suffix(".zst") {
                 Some(name) => {
                     zstd::Decoder::new(File::open(&path)?)?.read_to_end(&mut bytes)?;
-                    files.insert(name, bytes);
+                    name
                 }
                 None => {
                     File::open(&path)?.read_to_end(&mut bytes)?;
-                    files.insert(name, bytes);
+                    name
                 }
-            }
+            };
+            self.insert(format!("{before}{name}"), bytes);
         }
-        Ok(files)
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_read_with_the_maps_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("maps/deeper")).unwrap();
+        fs::write(folder.path().join("version"), "Linux version 6.1.0").unwrap();
+        fs::write(folder.path().join("maps/17"), "1000-2000 r--p").unwrap();
+        fs::write(folder.path().join("maps/deeper/1"), "left out").unwrap();
+        let packed = zstd::bulk::compress(b"MemTotal", 3).unwrap();
+        fs::write(folder.path().join("meminfo.zst"), packed).unwrap();
+        let files = Files::read_folder(folder.path()).unwrap();
+        let names: Vec<&str> = files.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["maps/17", "meminfo", "version"]);
+        assert_eq!(files.release().as_deref(), Some("6.1.0"));
+        assert_eq!(files.bytes("meminfo"), Some(&b"MemTotal"[..]));
     }
 }

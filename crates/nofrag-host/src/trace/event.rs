@@ -120,6 +120,13 @@ pub enum View {
         addr: u64,
         length: u64,
     },
+    Mmap {
+        addr: u64,
+        length: u64,
+        protection: u64,
+        flags: u64,
+        offset: u64,
+    },
     /// So many events are lost here on this CPU; `None` when the kernel does not say how many.
     Lost(Option<u64>),
     /// Of a kind that no replay acts on.
@@ -207,6 +214,9 @@ impl Event {
                 align_offset: v[7],
             },
             EventKind::Munmap => View::Munmap { addr: v[0], length: v[1] },
+            EventKind::Mmap => {
+                View::Mmap { addr: v[0], length: v[1], protection: v[2], flags: v[3], offset: v[5] }
+            }
             EventKind::Lost => View::Lost((v[0] != 0).then_some(v[0])),
             _ => View::Other,
         }

@@ -36,6 +36,7 @@ pub enum EventKind {
     Munmap,
     /// Not a tracepoint: events were lost here.
     Lost,
+    Mmap,
 }
 
 /// What the values of a field look like, for those who store or show them.
@@ -101,7 +102,7 @@ const fn row(
 }
 
 /// All kinds, in the order of their numbers. Numbers are part of the recording format: new ones go to the end.
-pub const KINDS: [KindInfo; 27] = {
+pub const KINDS: [KindInfo; 28] = {
     use EventKind as K;
     [
         row(
@@ -262,6 +263,12 @@ pub const KINDS: [KindInfo; 27] = {
         row(K::ExitMmap, "mmap", "exit_mmap", &[number("mm")]),
         row(K::Munmap, "syscalls", "sys_enter_munmap", &[address("addr"), number("len")]),
         row(K::Lost, "", "lost", &[number("count")]),
+        row(
+            K::Mmap,
+            "syscalls",
+            "sys_enter_mmap",
+            &[address("addr"), number("len"), few("prot"), few("flags"), few("fd"), number("off")],
+        ),
     ]
 };
 

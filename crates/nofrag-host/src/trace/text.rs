@@ -137,10 +137,19 @@ fn kind_of(text: &str) -> Result<(Option<EventKind>, &str), Unreadable> {
     let end = text.find([':', '(', ' ']).ok_or(Unreadable)?;
     let (name, fields) = (&text[..end], &text[end + 1..]);
     let kind = match text[end..].starts_with('(') {
-        true => (name == "sys_munmap").then_some(EventKind::Munmap),
+        true => kind_of_call(name),
         false => EventKind::from_name(name),
     };
     Ok((kind, fields))
+}
+
+/// The kind of a system call's beginning.
+fn kind_of_call(name: &str) -> Option<EventKind> {
+    match name {
+        "sys_munmap" => Some(EventKind::Munmap),
+        "sys_mmap" => Some(EventKind::Mmap),
+        _ => None,
+    }
 }
 
 /// Whether this is how the text of a trace begins: comments, then a line that can be read.

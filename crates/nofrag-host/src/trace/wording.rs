@@ -221,6 +221,14 @@ const UNMAPPED: &[Part] = &[
 const EXIT: &[Part] = &[part("mt_mod", Hex, 0).sign(" 0x")];
 const MUNMAP: &[Part] =
     &[part("addr", Hex, 0).sign(": 0x"), part("len", Hex, 1).after(", ").sign(": 0x")];
+const MMAP: &[Part] = &[
+    part("addr", Hex, 0).sign(": 0x"),
+    part("len", Hex, 1).after(", ").sign(": 0x"),
+    part("prot", Hex, 2).after(", ").sign(": 0x"),
+    part("flags", Hex, 3).after(", ").sign(": 0x"),
+    part("fd", Hex, 4).after(", ").sign(": 0x"),
+    part("off", Hex, 5).after(", ").sign(": 0x"),
+];
 
 /// What is printed of the kind. `Lost` has no row: its line has another form.
 fn row(kind: EventKind) -> Row {
@@ -250,6 +258,7 @@ fn row(kind: EventKind) -> Row {
         K::UnmappedArea => UNMAPPED,
         K::ExitMmap => return Row { head: "exit_mmap: ", parts: EXIT, tail: ", DESTROY" },
         K::Munmap => return Row { head: "sys_munmap(", parts: MUNMAP, tail: ")" },
+        K::Mmap => return Row { head: "sys_mmap(", parts: MMAP, tail: ")" },
         K::Lost => &[],
     };
     Row { head: "", parts, tail: "" }

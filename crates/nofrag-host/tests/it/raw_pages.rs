@@ -458,7 +458,7 @@ fn flags_are_named_as_the_kernel_does() {
 /// The rows of the table name their tracepoints, and `lost` is none.
 #[test]
 fn kinds_have_names() {
-    for row in &KINDS[..KINDS.len() - 1] {
+    for row in KINDS.iter().filter(|row| row.kind != EventKind::Lost) {
         assert_eq!(EventKind::from_name(row.name), Some(row.kind));
     }
     assert_eq!(EventKind::from_name("lost"), None);

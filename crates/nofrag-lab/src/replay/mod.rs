@@ -4,11 +4,14 @@
 //! and claims nothing that would need the workload to react. [`Fidelity`] says how near the replay under the recorded
 //! kernel's own rules comes to what that kernel did.
 
+mod addresses;
 mod cautions;
+mod course;
 mod engine;
 mod fidelity;
 mod links;
 mod migration;
+mod mmap;
 mod outcome;
 mod owner;
 mod pairing;
@@ -22,6 +25,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod vmap;
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -33,6 +37,7 @@ use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
 use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, View};
 use thiserror::Error;
 
+use addresses::AddressReplay;
 use engine::{Engine, Spec};
 use fidelity::{Runs, Truth};
 use owner::Housekeeping;
@@ -40,12 +45,16 @@ use pairing::Pairing;
 use passes::{Resync, Timed, pass};
 use start::Host;
 
+pub use addresses::{AddressOutcome, addresses, sections as address_sections};
+pub use course::Course;
+pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};
 pub use outcome::{
     Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, PolicyRun,
     Recorded, ReplayReport, Sample, Tolerance, Verdict,
 };
 
 pub use present::sections;
+pub use vmap::{KnownStart, VMAP_POLICIES, VmapOutcome, VmapRecorded, VmapRun};
 
 /// The policies that are compared when none is named: each stands for what changed then.
 pub const DEFAULT_POLICIES: [&str; 8] = [
@@ -159,7 +168,9 @@ pub fn replay(
         0 => thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    let (recorded, mut runs) = pass(events, &mut pairing, &resyncs, engines, threads, progress)?;
+    let mut addresses = AddressReplay::new(&meta);
+    let (recorded, mut runs) =
+        pass(events, &mut pairing, &mut addresses, &resyncs, engines, threads, progress)?;
     let wanted = runs.split_off(if judged.is_some() { JUDGES } else { 0 });
     let pages = |number: usize| runs[number].engine.pages();
     let fidelity = judged.zip(start.as_ref().zip(end.as_ref())).map(|(preset, (start, end))| {
@@ -171,7 +182,8 @@ pub fn replay(
     let runs: Vec<PolicyRun> = wanted.iter().map(outcome).collect();
     let cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
     let (trace, release) = (options.trace.name(), meta.release.clone());
-    Ok(ReplayReport { trace, release, seed: options.seed, recorded, runs, fidelity, cautions })
+    let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses.finish());
+    Ok(ReplayReport { trace, release, seed, recorded, runs, fidelity, vmap, mmap, cautions })
 }
 
 /// The runs that were asked for: policies in the order in which they were named, sizes within each.
@@ -209,9 +221,7 @@ fn judges(preset: PolicyPreset, samples: usize) -> [Spec; JUDGES] {
 
 /// The preset with the rules of a release, such as `6.1.0-53-cloud-amd64`.
 fn preset_of(release: &str) -> Option<PolicyPreset> {
-    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
-    let (major, rest) = release.split_once('.')?;
-    FragmentationPolicy::preset(&format!("linux-{major}.{}", digits(rest))).ok()
+    FragmentationPolicy::preset(&format!("linux-{}", version_of(release)?)).ok()
 }
 
 /// The host of a trace without a snapshot: all that its events name. They are read for that once more.
@@ -263,4 +273,12 @@ fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
         Some(Resync { at: end, is_free: Box::new(is_free) })
     });
     between.collect()
+}
+
+/// The version in a release, such as `6.1` in `6.1.0-53-cloud-amd64`.
+fn version_of(release: &str) -> Option<String> {
+    let (major, rest) = release.split_once('.')?;
+    let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    major.parse::<u32>().ok()?;
+    (!minor.is_empty()).then(|| format!("{major}.{minor}"))
 }

@@ -4,6 +4,9 @@ use nofrag::page::Migratetype;
 use nofrag::units::Order;
 use serde::{Deserialize, Serialize};
 
+use super::mmap::MmapOutcome;
+use super::vmap::VmapOutcome;
+
 /// A number for each migratetype, in the order of [`Migratetype`].
 pub type ByType = [u64; Migratetype::COUNT];
 /// A number for each order.
@@ -24,6 +27,12 @@ pub struct ReplayReport {
     pub runs: Vec<PolicyRun>,
     /// How far the replay can be trusted; `None` without a snapshot at the end or a preset of the recorded kernel.
     pub fidelity: Option<Fidelity>,
+    /// Areas of vmalloc; `None` where the recording has no events of them.
+    #[serde(default)]
+    pub vmap: Option<VmapOutcome>,
+    /// Mappings of processes; `None` where the recording has no events of them.
+    #[serde(default)]
+    pub mmap: Option<MmapOutcome>,
     /// Which conclusions do not hold, and what was assumed; sentences.
     pub cautions: Vec<String>,
 }

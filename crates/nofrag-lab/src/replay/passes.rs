@@ -13,6 +13,7 @@ use std::time::Instant;
 use nofrag::units::Order;
 use nofrag_host::trace::{BATCH, Event, EventSource, NO_FRAME, TraceError, View};
 
+use super::addresses::AddressReplay;
 use super::engine::Engine;
 use super::outcome::Recorded;
 use super::pairing::Pairing;
@@ -50,6 +51,7 @@ struct Workers<'scope> {
 pub(super) fn pass(
     mut events: Box<dyn EventSource>,
     pairing: &mut Pairing,
+    addresses: &mut AddressReplay,
     resyncs: &[Resync<'_>],
     engines: Vec<Engine>,
     threads: usize,
@@ -58,7 +60,7 @@ pub(super) fn pass(
     thread::scope(|scope| {
         let workers = Workers::start(scope, engines, threads);
         let mut reading = Reading::default();
-        let read = reading.read_all(&mut *events, pairing, resyncs, |steps, done| {
+        let read = reading.read_all(&mut *events, pairing, addresses, resyncs, |steps, done| {
             workers.send(steps);
             progress(done);
         });
@@ -137,6 +139,7 @@ impl Reading {
         &mut self,
         events: &mut dyn EventSource,
         pairing: &mut Pairing,
+        addresses: &mut AddressReplay,
         mut resyncs: &[Resync<'_>],
         mut steps: impl FnMut(Vec<Step>, u64),
     ) -> Result<(), TraceError> {
@@ -153,6 +156,7 @@ impl Reading {
                 }
                 self.note(event);
                 pairing.event(event);
+                addresses.event(event);
             }
             steps(pairing.take_steps(), self.recorded.events);
             if !more {

@@ -3,6 +3,7 @@
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
+use super::addresses;
 use super::outcome::{
     Assumptions, ByOrder, Counts, Fidelity, PolicyRun, Recorded, ReplayReport, Tolerance, Verdict,
 };
@@ -19,6 +20,7 @@ pub fn sections(report: &ReplayReport) -> Vec<Section> {
     sections.extend(whole_blocks(report));
     sections.extend(report.fidelity.as_ref().and_then(fidelity));
     sections.extend(assumptions(report));
+    sections.extend(addresses::tables(report.vmap.as_ref(), report.mmap.as_ref()));
     sections.push(Section::Lines {
         title: "What this does not say".to_owned(),
         lines: report.cautions.clone(),

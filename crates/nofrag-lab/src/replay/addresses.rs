@@ -1,0 +1,227 @@
+//! Both replays of addresses, fed by one pass over the events, and the tables of them.
+
+use nofrag_host::trace::{Event, Trace, TraceMeta};
+use serde::{Deserialize, Serialize};
+
+use super::mmap::{MmapOutcome, MmapReplay, MmapRun};
+use super::vmap::{KnownStart, VmapOutcome, VmapReplay, VmapRun};
+use super::{Input, ReplayError};
+use crate::render::{Section, count, number, table_of};
+
+/// What became of the events about addresses; `None` for what a recording has no events of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AddressOutcome {
+    /// Areas of vmalloc.
+    pub vmap: Option<VmapOutcome>,
+    /// Mappings of processes.
+    pub mmap: Option<MmapOutcome>,
+}
+
+/// Both replays as they go: for whoever reads the events anyway.
+#[derive(Debug)]
+pub(super) struct AddressReplay {
+    vmap: VmapReplay,
+    mmap: MmapReplay,
+}
+
+impl AddressReplay {
+    pub(super) fn new(meta: &TraceMeta) -> AddressReplay {
+        AddressReplay { vmap: VmapReplay::new(meta), mmap: MmapReplay::new(meta) }
+    }
+
+    /// Carries out what the event says; nothing for one about pages.
+    pub(super) fn event(&mut self, event: &Event) {
+        match event.kind.info().group {
+            "vmalloc" => self.vmap.event(event),
+            "mmap" | "syscalls" => self.mmap.event(event),
+            _ => {}
+        }
+    }
+
+    pub(super) fn finish(self) -> AddressOutcome {
+        AddressOutcome { vmap: self.vmap.finish(), mmap: self.mmap.finish() }
+    }
+}
+
+/// Replays the events about addresses alone, in one pass. `progress` hears how many events have been read.
+///
+/// # Errors
+/// [`ReplayError::Trace`].
+pub fn addresses(input: &Input, progress: &dyn Fn(u64)) -> Result<AddressOutcome, ReplayError> {
+    let Trace { meta, mut events } = input.open()?;
+    let mut replay = AddressReplay::new(&meta);
+    let (mut batch, mut done) = (Vec::new(), 0);
+    while events.read(&mut batch)? {
+        done += batch.len() as u64;
+        batch.drain(..).for_each(|event| replay.event(&event));
+        progress(done);
+    }
+    Ok(replay.finish())
+}
+
+/// Tables of what became of addresses, and what they do not say.
+#[must_use]
+pub fn sections(outcome: &AddressOutcome) -> Vec<Section> {
+    tables(outcome.vmap.as_ref(), outcome.mmap.as_ref())
+}
+
+/// As [`sections`], for who has the parts.
+pub(super) fn tables(vmap: Option<&VmapOutcome>, mmap: Option<&MmapOutcome>) -> Vec<Section> {
+    let mut sections = Vec::new();
+    sections.extend(vmap.and_then(vmap_table));
+    sections.extend(vmap.and_then(lazy_chart));
+    sections.extend(mmap.and_then(mmap_table));
+    let vmap = vmap.iter().flat_map(|outcome| &outcome.cautions);
+    let mmap = mmap.iter().flat_map(|outcome| &outcome.cautions);
+    let lines: Vec<String> = vmap.chain(mmap).cloned().collect();
+    if !lines.is_empty() {
+        let title = "What the addresses do not say".to_owned();
+        sections.push(Section::Lines { title, lines });
+    }
+    sections
+}
+
+fn cells(values: &[u64]) -> Vec<String> {
+    values.iter().map(|value| count(*value as f64)).collect()
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.2}", 100.0 * part as f64 / whole as f64) }
+}
+
+fn vmap_table(outcome: &VmapOutcome) -> Option<Section> {
+    let recorded = &outcome.recorded;
+    let start = match outcome.start {
+        KnownStart::Areas(areas) => format!("{areas} areas at the start"),
+        KnownStart::Hashed(_) | KnownStart::Nothing => "an empty start".to_owned(),
+    };
+    let caption = format!(
+        "The kernel: {} requests, {} refused, {} frees ({} of areas from before), {} purges, at most {} pages lazy; \
+         {start}. \"as the kernel\" is the share of areas at the kernel's own address; for {} that is how far the \
+         replay is like it.",
+        count(recorded.requests as f64),
+        count(recorded.failed as f64),
+        count(recorded.frees as f64),
+        count(recorded.older_frees as f64),
+        count(recorded.purges as f64),
+        count(recorded.lazy_most as f64),
+        outcome.own_rules.as_deref().unwrap_or("no preset")
+    );
+    let row = |run: &VmapRun| {
+        let steps = run.steps as f64 / (run.served + run.failed).max(1) as f64;
+        let before = cells(&[run.served, run.failed]);
+        let after = cells(&[run.lazy.most(), run.flushes, run.holes, run.largest_hole]);
+        let between = vec![percent(run.equal, run.served), number(steps)];
+        [vec![run.policy.clone()], before, between, after].concat()
+    };
+    table_of(
+        "Areas of vmalloc",
+        &caption,
+        1,
+        &[
+            "policy",
+            "served",
+            "refused",
+            "as the kernel %",
+            "steps each",
+            "most lazy",
+            "flushes",
+            "holes",
+            "largest hole",
+        ],
+        outcome.runs.iter().map(row).collect(),
+    )
+}
+
+/// Two policies: the kernel's own, or else the last of Linux, and ours.
+fn lazy_chart(outcome: &VmapOutcome) -> Option<Section> {
+    let own = outcome.own_rules.as_deref().unwrap_or("linux-6.9");
+    let layer = |name: &str| {
+        let run = outcome.runs.iter().find(|run| run.policy == name)?;
+        let values: Vec<f64> = run.lazy.values().iter().map(|value| *value as f64).collect();
+        (values.len() > 1).then(|| (name.to_owned(), values))
+    };
+    let layers: Vec<_> = [own, "nofrag"].iter().filter_map(|name| layer(name)).collect();
+    (!layers.is_empty()).then(|| Section::Chart {
+        title: "Pages that were freed and wait for a flush".to_owned(),
+        caption: "A flush reaches every CPU; pages that wait cannot be used.".to_owned(),
+        ends: ["first free", "last free"].map(str::to_owned),
+        layers,
+    })
+}
+
+fn mmap_table(outcome: &MmapOutcome) -> Option<Section> {
+    let recorded = &outcome.recorded;
+    let fidelity = match &outcome.fidelity {
+        Some(fidelity) => format!(
+            "The rules of {} predict {} of {} addresses exactly ({} %).",
+            fidelity.preset,
+            count(fidelity.exact as f64),
+            count(fidelity.predicted as f64),
+            percent(fidelity.exact, fidelity.predicted)
+        ),
+        None => "No preset has the rules of the recorded kernel.".to_owned(),
+    };
+    let caption = format!(
+        "The kernel: {} mappings placed in {} processes, {} searches without a place, {} at chosen addresses, {} \
+         calls of munmap. {fidelity} Areas and holes are those of each process at its end; the largest hole of each is \
+         left out.",
+        count(recorded.placed as f64),
+        count(recorded.processes as f64),
+        count(recorded.failed as f64),
+        count(recorded.fixed as f64),
+        count(recorded.munmaps as f64)
+    );
+    let row = |run: &MmapRun| {
+        let before = cells(&[run.served, run.failed]);
+        let after = cells(&[run.visits, run.steps, run.areas, run.holes, run.hole_pages]);
+        let equal = vec![percent(run.equal, run.served)];
+        [vec![run.policy.clone()], before, equal, after].concat()
+    };
+    table_of(
+        "Mappings of processes",
+        &caption,
+        1,
+        &[
+            "policy",
+            "placed",
+            "refused",
+            "as the kernel %",
+            "visits",
+            "steps",
+            "areas",
+            "holes",
+            "pages in holes",
+        ],
+        outcome.runs.iter().map(row).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// `NOFRAG_TRACE=FILE cargo test -p nofrag-lab --lib addresses_of_a_recording -- --ignored --nocapture`
+    #[test]
+    #[ignore = "needs a recording with events of vmalloc or mmap"]
+    fn addresses_of_a_recording() {
+        let Some(path) = std::env::var_os("NOFRAG_TRACE") else { return };
+        let outcome = addresses(&Input::File(PathBuf::from(path)), &|_| {}).unwrap();
+        println!("{}", crate::render::text(&sections(&outcome)));
+        if let Some(fidelity) = outcome.mmap.and_then(|outcome| outcome.fidelity) {
+            for miss in &fidelity.misses {
+                println!("{miss:x?}");
+            }
+        }
+    }
+
+    /// The shipped recording has events of pages alone.
+    #[test]
+    fn without_such_events_there_is_no_outcome_and_no_table() {
+        let outcome = AddressReplay::new(&TraceMeta::default()).finish();
+        assert_eq!(outcome, AddressOutcome::default());
+        assert!(sections(&outcome).is_empty());
+    }
+}

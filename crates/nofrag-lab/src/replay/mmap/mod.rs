@@ -1,0 +1,394 @@
+//! The placing of mappings in a recording, replayed through [`AddressSpace`](nofrag::mmap::AddressSpace).
+//!
+//! `vm_unmapped_area` tells each search for a place: window, length, alignment and answer. `sys_enter_mmap` before it
+//! tells what was asked for, `sys_enter_munmap` what goes, `exit_mmap` that all goes. Two things happen to a process.
+//!
+//! 1. *Each policy* has spaces of its own and places each mapping by its own rule. What is unmapped is found again by
+//!    where the kernel had put it.
+//! 2. *The judge* has the rules of the recorded kernel. It predicts each address and is then set right: the area lies
+//!    where the kernel put it. The share of exact predictions is the fidelity.
+//!
+//! Events name threads, not address spaces. Those of one space share the window of its searches, whose upper end Linux
+//! draws at random for every program; so that end is the name of a space, and where it is not random the thread's
+//! number with it. A child that goes on in its parent's program has the same one: its mappings count as its parent's,
+//! and where they collide the older one is taken to be gone.
+//!
+//! What no event tells is not known: areas that grow in place (`mremap`, the heap, stacks), and what a program mapped
+//! before the recording unless the snapshot has its `maps`. Memory is bounded by the areas of the processes that live at
+//! a time.
+
+mod process;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use nofrag::mmap::{Layout, Placement, PlacementPreset};
+use nofrag::ranges::Span;
+use nofrag::units::Vpn;
+use nofrag_host::proc_maps;
+use nofrag_host::trace::{Event, EventKind, TraceMeta, View};
+use serde::{Deserialize, Serialize};
+
+use self::process::{Outcome, Process};
+use self::request::{Asked, PAGE, Search};
+
+/// The presets that are compared: each stands for what changed then.
+pub const MMAP_POLICIES: [&str; 9] = [
+    "linux-2.4",
+    "linux-2.6.13",
+    "linux-3.4",
+    "linux-3.8",
+    "linux-6.1",
+    "linux-6.7",
+    "linux-6.12",
+    "best-fit",
+    "nofrag",
+];
+
+/// Processes that are followed at a time; the rest is counted.
+const MOST_PROCESSES: usize = 4096;
+/// Threads whose last call is remembered; more than that are forgotten together.
+const MOST_THREADS: usize = 1 << 16;
+
+/// What became of the events of mappings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MmapOutcome {
+    /// What the kernel did.
+    pub recorded: MmapRecorded,
+    /// Each policy.
+    pub runs: Vec<MmapRun>,
+    /// How the rules of the recorded kernel predict it; `None` where it is not known.
+    pub fidelity: Option<MmapFidelity>,
+    /// What to know before the figures are used; sentences.
+    pub cautions: Vec<String>,
+}
+
+/// What the kernel did with mappings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MmapRecorded {
+    /// Searches for a place in the usual window of a process that gave a mapping.
+    pub placed: u64,
+    /// Of them, those whose call was recorded, so that it is known what was asked for.
+    pub with_call: u64,
+    /// Searches that found nothing.
+    pub failed: u64,
+    /// Searches in another window, or in a process that is not followed; not replayed.
+    pub elsewhere: u64,
+    /// Calls of munmap.
+    pub munmaps: u64,
+    /// Mappings at an address of the caller's choice.
+    pub fixed: u64,
+    /// Address spaces that were followed.
+    pub processes: u64,
+    /// Of them, those whose areas at the start are known.
+    pub with_maps: u64,
+    /// Mappings that had to be gone because another one came to lie there.
+    pub unseen_unmaps: u64,
+}
+
+/// What one policy did, over all processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MmapRun {
+    /// Its name.
+    pub policy: String,
+    /// Mappings that it placed.
+    pub served: u64,
+    /// Mappings that it refused.
+    pub failed: u64,
+    /// Mappings that it placed where the kernel did.
+    pub equal: u64,
+    /// Areas that searches visited one by one.
+    pub visits: u64,
+    /// Blocks of the index that searches visited.
+    pub steps: u64,
+    /// Areas when a process ended, or the recording did.
+    pub areas: u64,
+    /// Holes at that time, the largest of each process left out.
+    pub holes: u64,
+    /// Their pages.
+    pub hole_pages: u64,
+}
+
+/// How the recorded kernel's rules predict what it did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MmapFidelity {
+    /// The preset.
+    pub preset: String,
+    /// Addresses predicted.
+    pub predicted: u64,
+    /// Of them, those that are exactly the kernel's.
+    pub exact: u64,
+    /// The first that are not, at most [`MmapFidelity::EXAMPLES`].
+    pub misses: Vec<Miss>,
+}
+
+impl MmapFidelity {
+    /// How many misses are kept.
+    pub const EXAMPLES: usize = 16;
+}
+
+/// An address that was not predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Miss {
+    /// The thread.
+    pub pid: i32,
+    /// Pages of the mapping.
+    pub pages: u64,
+    /// Where the kernel put it.
+    pub recorded: u64,
+    /// Where its rules would have; `None` if nowhere.
+    pub predicted: Option<u64>,
+}
+
+/// Whose areas they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Whose {
+    /// Of the program with this upper end of its window.
+    Window(u64),
+    /// Of this thread, where that end is the same for all.
+    Thread(i32, u64),
+}
+
+/// A replay of mappings as it goes.
+#[derive(Debug)]
+pub(super) struct MmapReplay {
+    policies: Vec<PlacementPreset>,
+    own_rules: Option<PlacementPreset>,
+    processes: HashMap<Whose, Process>,
+    /// In whose space a thread mapped last.
+    threads: HashMap<i32, Whose>,
+    /// The last call of each thread that has not been answered by a search.
+    calls: HashMap<i32, Asked>,
+    /// Areas at the start, by process; taken when it first maps.
+    maps: HashMap<i32, Vec<Span>>,
+    recorded: MmapRecorded,
+    outcome: Outcome,
+}
+
+impl MmapReplay {
+    /// What is known at the start, with the presets of [`MMAP_POLICIES`] and that of the recorded kernel.
+    pub(super) fn new(meta: &TraceMeta) -> MmapReplay {
+        let own = meta.release.as_deref().and_then(super::version_of);
+        let own_rules = own.and_then(|version| Placement::preset(&format!("linux-{version}")).ok());
+        let named = MMAP_POLICIES.iter().filter_map(|name| Placement::preset(name).ok());
+        let mut policies: Vec<PlacementPreset> = Vec::new();
+        for preset in own_rules.into_iter().chain(named) {
+            if !policies.iter().any(|known| known.name == preset.name) {
+                policies.push(preset);
+            }
+        }
+        // Oldest first, ours last, wherever the kernel's own stands among them.
+        let place = |preset: &PlacementPreset| {
+            Placement::presets().position(|known| known.name == preset.name)
+        };
+        policies.sort_by_key(place);
+        MmapReplay {
+            outcome: Outcome::new(&policies),
+            policies,
+            own_rules,
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            calls: HashMap::new(),
+            maps: maps_of(meta),
+            recorded: MmapRecorded::default(),
+        }
+    }
+
+    /// Carries out what the event says.
+    pub(super) fn event(&mut self, event: &Event) {
+        match event.view() {
+            View::Mmap { addr, length, protection, flags, offset } => {
+                self.settle(event.pid);
+                if self.calls.len() >= MOST_THREADS {
+                    self.calls.clear();
+                }
+                let asked = Asked { addr, length, protection, flags, offset };
+                if asked.is_fixed() {
+                    self.fixed(event.pid, &asked);
+                } else {
+                    self.calls.insert(event.pid, asked);
+                }
+            }
+            View::UnmappedArea { addr, flags, length, low, high, align_mask, align_offset } => {
+                let search = Search { addr, flags, length, low, high, align_mask, align_offset };
+                self.search(event.pid, &search);
+            }
+            View::Munmap { addr, length } => {
+                self.settle(event.pid);
+                self.recorded.munmaps += 1;
+                if let (Some(span), Some(process)) =
+                    (request::pages_of(addr, length), self.process_of(event.pid))
+                {
+                    process.unmap(span);
+                }
+            }
+            _ if event.kind == EventKind::ExitMmap => {
+                self.calls.remove(&event.pid);
+                self.leave(event.pid);
+            }
+            _ => {}
+        }
+    }
+
+    fn process_of(&mut self, pid: i32) -> Option<&mut Process> {
+        let whose = self.threads.get(&pid)?;
+        self.processes.get_mut(whose)
+    }
+
+    /// The thread has gone on: a call with a hint that no search has answered got its hint.
+    fn settle(&mut self, pid: i32) {
+        if let Some(asked) = self.calls.remove(&pid)
+            && asked.addr != 0
+        {
+            self.fixed(pid, &asked);
+        }
+    }
+
+    fn fixed(&mut self, pid: i32, asked: &Asked) {
+        self.recorded.fixed += 1;
+        let span = request::pages_of(asked.addr, asked.length);
+        if let (Some(span), Some(process)) = (span, self.process_of(pid)) {
+            process.fixed(span, asked.attributes());
+        }
+    }
+
+    fn search(&mut self, pid: i32, search: &Search) {
+        if search.addr <= 0 {
+            self.recorded.failed += 1;
+            return;
+        }
+        let asked = self.calls.remove(&pid);
+        let Some(whose) = self.enter(pid, search) else {
+            self.recorded.elsewhere += 1;
+            return;
+        };
+        let placement = self.own_rules.map(|preset| preset.placement);
+        let Some(wanted) = search.wanted(asked.as_ref(), placement) else {
+            self.recorded.elsewhere += 1;
+            return;
+        };
+        let process = self.processes.get_mut(&whose).expect("it was entered");
+        self.recorded.placed += 1;
+        self.recorded.with_call += u64::from(asked.is_some());
+        self.recorded.unseen_unmaps += process.place(pid, &wanted, &mut self.outcome);
+    }
+
+    /// The space that a search is in, made if there is none; `None` for a search in another window than the usual one.
+    fn enter(&mut self, pid: i32, search: &Search) -> Option<Whose> {
+        if !search.is_downward() {
+            return None;
+        }
+        let top = search.high >> PAGE;
+        let common = [Layout::X86_64.top.0, Layout::COMPAT_UP.top.0];
+        let whose =
+            if common.contains(&top) { Whose::Thread(pid, top) } else { Whose::Window(top) };
+        if self.threads.get(&pid) != Some(&whose) {
+            self.leave(pid);
+        }
+        if !self.processes.contains_key(&whose) {
+            if self.processes.len() >= MOST_PROCESSES {
+                return None;
+            }
+            let judge = self.own_rules.map(|preset| preset.placement);
+            let mut process = Process::new(layout(search)?, &self.policies, judge);
+            self.recorded.processes += 1;
+            if let Some(areas) = self.maps.remove(&pid) {
+                self.recorded.with_maps += 1;
+                process.load(&areas);
+            }
+            self.processes.insert(whose, process);
+        }
+        self.threads.insert(pid, whose);
+        self.processes.get_mut(&whose).expect("it is there or was made").threads.insert(pid);
+        Some(whose)
+    }
+
+    /// The thread has nothing more to do with its space; the last one ends it.
+    fn leave(&mut self, pid: i32) {
+        self.maps.remove(&pid);
+        let Some(whose) = self.threads.remove(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&whose) else { return };
+        process.threads.remove(&pid);
+        if process.threads.is_empty() {
+            let process = self.processes.remove(&whose).expect("it was there");
+            self.outcome.end(&process);
+        }
+    }
+
+    /// What became of it all; `None` without any search.
+    pub(super) fn finish(mut self) -> Option<MmapOutcome> {
+        let MmapRecorded { placed, failed, elsewhere, .. } = self.recorded;
+        if placed + failed + elsewhere == 0 {
+            return None;
+        }
+        self.processes.values().for_each(|process| self.outcome.end(process));
+        let cautions = self.cautions();
+        let Outcome { runs, predicted, exact, misses } = self.outcome;
+        let fidelity = self.own_rules.map(|preset| MmapFidelity {
+            preset: preset.name.to_owned(),
+            predicted,
+            exact,
+            misses,
+        });
+        Some(MmapOutcome { recorded: self.recorded, runs, fidelity, cautions })
+    }
+
+    fn cautions(&self) -> Vec<String> {
+        let MmapRecorded { placed, with_call, processes, with_maps, elsewhere, .. } = self.recorded;
+        let mut cautions = Vec::new();
+        if with_call < placed {
+            cautions.push(format!(
+                "mmap: of {} of {placed} mappings the call (sys_enter_mmap) is not recorded: what they asked for is \
+                 inferred from the search, alignment to huge pages by the recorded kernel's rule, and they count as \
+                 anonymous.",
+                placed - with_call
+            ));
+        }
+        if with_maps < processes {
+            cautions.push(format!(
+                "mmap: of {} of {processes} processes the areas at the start are not known; they begin with what is \
+                 seen. Those that began during the recording are whole.",
+                processes - with_maps
+            ));
+        }
+        if elsewhere > 0 {
+            cautions.push(format!(
+                "mmap: {elsewhere} searches in other windows (MAP_32BIT, upward layouts) are not replayed."
+            ));
+        }
+        cautions
+    }
+}
+
+/// The windows of a process, from one of its searches.
+fn layout(search: &Search) -> Option<Layout> {
+    let (low, top) = (search.low >> PAGE, search.high >> PAGE);
+    let usual = if search.high > 1 << 32 {
+        Layout::X86_64
+    } else {
+        Layout { direction: Layout::X86_64.direction, ..Layout::COMPAT_UP }
+    };
+    (low < top).then(|| Layout {
+        floor: Vpn(low.max(usual.floor.0)),
+        top: Vpn(top),
+        end: usual.end.max(Vpn(top)),
+        ..usual
+    })
+}
+
+/// The areas of each process in the snapshot at the start.
+fn maps_of(meta: &TraceMeta) -> HashMap<i32, Vec<Span>> {
+    let mut maps = HashMap::new();
+    let Some(taken) = meta.start() else { return maps };
+    for (name, bytes) in taken.files.iter() {
+        let Some(pid) = name.strip_prefix("maps/").and_then(|pid| pid.parse().ok()) else {
+            continue;
+        };
+        let Ok(parsed) = proc_maps::parse(bytes) else { continue };
+        let span = |area: &proc_maps::Area| Span::new(area.start >> PAGE, area.end >> PAGE).ok();
+        maps.insert(pid, parsed.areas.iter().filter_map(span).collect());
+    }
+    maps
+}

@@ -1,0 +1,161 @@
+//! What a call asked for, and what the search for it says.
+
+use nofrag::mmap::{AreaFlags, Attributes, Backing, HugePages, MapFlags, Placement, Protection};
+use nofrag::ranges::Span;
+use nofrag::units::{PageCount, Vpn};
+
+/// Bytes of a page, as a shift.
+pub(super) const PAGE: u32 = 12;
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
+
+/// Bits of the flags of `mmap(2)`.
+const MAP_SHARED: u64 = 1;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+/// The bit of a search that goes downwards.
+const TOP_DOWN: u64 = 1;
+
+/// A call of `mmap`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) addr: u64,
+    pub(super) length: u64,
+    pub(super) protection: u64,
+    pub(super) flags: u64,
+    pub(super) offset: u64,
+}
+
+/// A search, as `vm_unmapped_area` tells it. Bytes and addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    pub(super) addr: i64,
+    pub(super) flags: u64,
+    pub(super) length: u64,
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) align_mask: u64,
+    pub(super) align_offset: u64,
+}
+
+/// A mapping to be placed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Where the kernel put it.
+    pub(super) recorded: Span,
+    pub(super) attributes: Attributes,
+    pub(super) flags: MapFlags,
+    /// Where the caller would have liked it: it was taken.
+    pub(super) hint: Option<Vpn>,
+    /// Where a huge page of the file begins, if the kernel looked for room to align to that: the file's offset.
+    pub(super) huge_offset: Option<u64>,
+}
+
+impl Asked {
+    pub(super) fn is_fixed(&self) -> bool {
+        self.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0
+    }
+
+    fn is_anonymous(&self) -> bool {
+        self.flags & MAP_ANONYMOUS != 0
+    }
+
+    /// A file has a number of its own for each call: which one it is, is not known, and files seldom merge.
+    pub(super) fn attributes(&self) -> Attributes {
+        let shared = if self.flags & MAP_SHARED != 0 { AreaFlags::SHARED } else { AreaFlags::NONE };
+        let plain = Attributes::anonymous(Protection((self.protection & 7) as u8)).with(shared);
+        if self.is_anonymous() {
+            return plain;
+        }
+        let offset = self.offset >> PAGE;
+        Attributes { backing: Backing::File(0), offset, ..plain.with(AreaFlags::OPAQUE) }
+    }
+}
+
+impl Search {
+    pub(super) fn is_downward(&self) -> bool {
+        self.flags & TOP_DOWN != 0
+    }
+
+    /// The mapping that it was for. The kernel searches for a huge page more than is mapped where it wants to align to
+    /// one, and aligns what it finds; without the call, that is inferred by the rules that it has. `None` for what
+    /// cannot be a search.
+    pub(super) fn wanted(&self, asked: Option<&Asked>, rules: Option<Placement>) -> Option<Wanted> {
+        let found = u64::try_from(self.addr).ok()?;
+        let (length, attributes, huge_offset) = match asked {
+            Some(asked) => {
+                let length = asked.length.checked_next_multiple_of(1 << PAGE)?;
+                let padded = self.length == length.checked_add(HUGE)?;
+                // Something else stood between the call and the search.
+                let length = if padded { length } else { self.length };
+                let offset = if asked.is_anonymous() { 0 } else { asked.offset };
+                (length, asked.attributes(), padded.then_some(offset))
+            }
+            None => {
+                let padded = self.is_padded(rules);
+                let length = if padded { self.length - HUGE } else { self.length };
+                let attributes = Attributes::anonymous(Protection::READ_WRITE);
+                (length, attributes, padded.then_some(0))
+            }
+        };
+        let start = huge_offset.map_or(found, |offset| self.aligned(found, offset));
+        let align = (self.align_mask >> PAGE).checked_add(1)?;
+        Some(Wanted {
+            recorded: pages_of(start, length)?,
+            attributes,
+            flags: MapFlags {
+                align: if align.is_power_of_two() { align } else { 1 },
+                offset: self.align_offset >> PAGE,
+                ..MapFlags::default()
+            },
+            hint: asked.map(|asked| Vpn(asked.addr >> PAGE)).filter(|hint| hint.0 != 0),
+            // Private anonymous memory the placements align by themselves.
+            huge_offset: huge_offset.filter(|_| {
+                attributes.backing != Backing::Anonymous
+                    || attributes.flags.any_of(AreaFlags::SHARED)
+            }),
+        })
+    }
+
+    /// Whether the length has a huge page too much, by the rules of the kernel.
+    fn is_padded(&self, rules: Option<Placement>) -> bool {
+        let Some(Placement::MapleTree(huge) | Placement::MapleTreeGuarded(huge)) = rules else {
+            return false;
+        };
+        let fits = self.align_mask == 0 && self.length >= 2 * HUGE;
+        match huge {
+            HugePages::Ignored => false,
+            HugePages::AllSizes => fits,
+            HugePages::Multiples => fits && self.length.is_multiple_of(HUGE),
+        }
+    }
+
+    /// Where in the room that was found the mapping lies.
+    fn aligned(&self, found: u64, offset: u64) -> u64 {
+        align_in(found, offset, HUGE, self.is_downward())
+    }
+}
+
+/// Where, in room of one unit more than is needed that begins at `found`, something begins whose distance to `offset`
+/// is a multiple of a unit: the lowest place, or upmost where searches go downwards and both ends will do.
+fn align_in(found: u64, offset: u64, unit: u64, downward: bool) -> u64 {
+    match offset.wrapping_sub(found) & (unit - 1) {
+        0 if downward => found.saturating_add(unit),
+        distance => found.saturating_add(distance),
+    }
+}
+
+/// As [`align_in`], downwards and in pages; `offset` in bytes.
+pub(super) fn aligned_page(found: Vpn, offset: u64) -> Vpn {
+    Vpn(align_in(found.0, offset >> PAGE, HUGE >> PAGE, true))
+}
+
+/// A huge page, in pages.
+pub(super) const HUGE_PAGES: PageCount = PageCount(HUGE >> PAGE);
+
+/// The pages of a range of bytes.
+pub(super) fn pages_of(start: u64, length: u64) -> Option<Span> {
+    let end = start.checked_add(length)?;
+    Span::new(start >> PAGE, end.div_ceil(1 << PAGE)).ok()
+}

@@ -1,0 +1,519 @@
+//! The vmalloc events of a recording, replayed through [`VmapSpace`].
+//!
+//! Each request names the window in which it may lie; windows that no earlier one covers are spaces of their own
+//! (modules have one beside that of vmalloc). What the areas of the start are is known where the snapshot has
+//! `/proc/vmallocinfo` with real addresses; the kernel prints hashes unless `kernel.kptr_restrict` is 1, and then every
+//! space begins empty, which the outcome says. Every policy purges when its own rule says so: recorded purges are
+//! counted, not carried out.
+//!
+//! Memory is bounded by the areas that are live at a time, not by events.
+
+use std::collections::HashMap;
+
+use nofrag::cpu::{CpuId, CpuSet};
+use nofrag::ranges::Span;
+use nofrag::units::Vpn;
+use nofrag::vmap::{AreaError, AreaRequest, AreaState, Guard, VmapConfig, VmapPolicy, VmapSpace};
+use nofrag_host::addresses::{self, Addresses};
+use nofrag_host::trace::{Event, TraceMeta, View};
+use nofrag_host::vmallocinfo;
+use serde::{Deserialize, Serialize};
+
+use super::course::Course;
+
+/// The presets that are compared: each stands for what changed then.
+pub const VMAP_POLICIES: [&str; 5] =
+    ["linux-4.19", "linux-5.2", "linux-5.11", "linux-6.9", "nofrag"];
+
+/// Bytes of a page, as a shift.
+const PAGE: u32 = 12;
+/// More windows than this are no kernel's: the rest is ignored and counted.
+const MOST_SPACES: usize = 16;
+
+/// What became of the vmalloc events.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VmapOutcome {
+    /// What the kernel did.
+    pub recorded: VmapRecorded,
+    /// What was there at the start.
+    pub start: KnownStart,
+    /// Each policy.
+    pub runs: Vec<VmapRun>,
+    /// The preset of the recorded kernel; its run says how far the replay is like that kernel.
+    pub own_rules: Option<String>,
+    /// What to know before the figures are used; sentences.
+    pub cautions: Vec<String>,
+}
+
+/// What the kernel did with areas.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmapRecorded {
+    /// Areas asked for.
+    pub requests: u64,
+    /// Of them, those that it refused.
+    pub failed: u64,
+    /// Areas freed.
+    pub frees: u64,
+    /// Of them, those that were allocated before the recording and are not in its snapshot.
+    pub older_frees: u64,
+    /// Purges.
+    pub purges: u64,
+    /// Areas that they flushed.
+    pub purged: u64,
+    /// The most pages that waited for a flush when an area was freed.
+    pub lazy_most: u64,
+    /// Requests that no space could be made for, and areas of the snapshot outside all spaces.
+    pub foreign: u64,
+}
+
+/// What was known of the areas at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KnownStart {
+    /// So many areas were loaded where they are.
+    Areas(u64),
+    /// So many areas have hashes for addresses: nothing was loaded.
+    Hashed(u64),
+    /// Nothing is known: the spaces begin empty.
+    Nothing,
+}
+
+/// What one policy did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VmapRun {
+    /// Its name.
+    pub policy: String,
+    /// Requests that it served.
+    pub served: u64,
+    /// Requests that it refused.
+    pub failed: u64,
+    /// Requests served where the kernel did.
+    pub equal: u64,
+    /// Pages that waited for a flush, in the course of the recording.
+    pub lazy: Course,
+    /// Flushes.
+    pub flushes: u64,
+    /// Areas that they covered.
+    pub purged: u64,
+    /// Requests served by a pool of flushed areas.
+    pub pool_hits: u64,
+    /// Entries of the index of free ranges that searches looked at.
+    pub steps: u64,
+    /// Pages of the largest hole at the end, in the space with the most areas.
+    pub largest_hole: u64,
+    /// Holes at the end, in that space.
+    pub holes: u64,
+}
+
+/// A window and what each policy has in it.
+#[derive(Debug)]
+struct Region {
+    span: Span,
+    spaces: Vec<VmapSpace>,
+}
+
+/// Where an area went, by policy.
+type Placed = Box<[Option<Vpn>]>;
+
+/// A replay of vmalloc events as it goes.
+#[derive(Debug)]
+pub(super) struct VmapReplay {
+    policies: Vec<(&'static str, VmapPolicy)>,
+    own_rules: Option<&'static str>,
+    cpus: CpuSet,
+    regions: Vec<Region>,
+    /// Areas of the snapshot that no region has taken yet.
+    waiting: Vec<(Span, AreaState)>,
+    start: KnownStart,
+    /// The live areas by the page at which the kernel put them, and the region that they are in.
+    live: HashMap<u64, (usize, Placed)>,
+    recorded: VmapRecorded,
+    runs: Vec<VmapRun>,
+    /// Frees that a policy's space refused: a fault of the replay's own books.
+    refused_frees: u64,
+}
+
+impl VmapReplay {
+    /// What is known at the start, with the presets of [`VMAP_POLICIES`] and that of the recorded kernel.
+    pub(super) fn new(meta: &TraceMeta) -> VmapReplay {
+        let own = meta.release.as_deref().and_then(super::version_of);
+        let own = own.and_then(|version| VmapPolicy::preset(&format!("linux-{version}")).ok());
+        let named = VMAP_POLICIES.iter().filter_map(|name| VmapPolicy::preset(name).ok());
+        let mut policies: Vec<(&str, VmapPolicy)> = Vec::new();
+        for preset in own.into_iter().chain(named) {
+            if !policies.iter().any(|(name, _)| *name == preset.name) {
+                policies.push((preset.name, preset.policy));
+            }
+        }
+        let highest = meta.cpus.iter().copied().max().unwrap_or(0);
+        let (start, waiting) = areas_of(meta);
+        VmapReplay {
+            runs: policies
+                .iter()
+                .map(|(name, _)| VmapRun { policy: (*name).to_owned(), ..VmapRun::default() })
+                .collect(),
+            own_rules: own.map(|preset| preset.name),
+            policies,
+            cpus: CpuSet::first(u32::from(highest) + 1).expect("a few CPUs fit into memory"),
+            regions: Vec::new(),
+            waiting,
+            start,
+            live: HashMap::new(),
+            recorded: VmapRecorded::default(),
+            refused_frees: 0,
+        }
+    }
+
+    /// Carries out what the event says.
+    pub(super) fn event(&mut self, event: &Event) {
+        match event.view() {
+            View::VmapAlloc { addr, size, align, start, end, failed } => {
+                self.recorded.requests += 1;
+                self.recorded.failed += u64::from(failed);
+                let request = Wanted { size, align, window: (start, end) };
+                let at = (!failed).then_some(addr >> PAGE);
+                self.alloc(event.cpu, &request, at);
+            }
+            View::VmapFree { start, lazy, .. } => {
+                self.recorded.frees += 1;
+                self.recorded.lazy_most = self.recorded.lazy_most.max(lazy);
+                self.free(event.cpu, start >> PAGE);
+            }
+            View::VmapPurge { purged, .. } => {
+                self.recorded.purges += 1;
+                self.recorded.purged += u64::from(purged);
+            }
+            _ => {}
+        }
+    }
+
+    fn cpu(&self, cpu: u16) -> CpuId {
+        let rank = usize::from(cpu) % self.cpus.len();
+        self.cpus.by_rank(rank).expect("the rank is below their number")
+    }
+
+    fn alloc(&mut self, cpu: u16, wanted: &Wanted, at: Option<u64>) {
+        let cpu = self.cpu(cpu);
+        let request = wanted.request();
+        let Some((request, region)) = request.and_then(|request| {
+            let region = self.region(request.within?, cpu)?;
+            Some((request, region))
+        }) else {
+            self.recorded.foreign += 1;
+            return;
+        };
+        let mut placed: Placed = vec![None; self.policies.len()].into();
+        for ((space, run), own) in
+            self.regions[region].spaces.iter().zip(&mut self.runs).zip(&mut placed)
+        {
+            match space.alloc(cpu, &request) {
+                Ok(area) => {
+                    run.served += 1;
+                    run.equal += u64::from(at == Some(area.start.get()));
+                    *own = Some(area.start);
+                }
+                Err(AreaError::OutOfMetadata) => panic!("no memory for the records of areas"),
+                Err(_) => run.failed += 1,
+            }
+        }
+        match at {
+            // An area that the kernel put where the books have one: its free was not seen.
+            Some(at) => {
+                if let Some((region, before)) = self.live.insert(at, (region, placed)) {
+                    self.give_back(cpu, region, &before);
+                }
+            }
+            // Nobody will free what the kernel refused.
+            None => self.give_back(cpu, region, &placed),
+        }
+    }
+
+    fn free(&mut self, cpu: u16, at: u64) {
+        let cpu = self.cpu(cpu);
+        let Some((region, placed)) = self.live.remove(&at) else {
+            self.recorded.older_frees += 1;
+            return;
+        };
+        self.give_back(cpu, region, &placed);
+        for (number, run) in self.runs.iter_mut().enumerate() {
+            let lazy = |region: &Region| region.spaces[number].lazy_pages().get();
+            run.lazy.take(self.regions.iter().map(lazy).sum());
+        }
+    }
+
+    fn give_back(&mut self, cpu: CpuId, region: usize, placed: &Placed) {
+        for (space, own) in self.regions[region].spaces.iter().zip(placed) {
+            if own.is_some_and(|own| space.free(cpu, own).is_err()) {
+                self.refused_frees += 1;
+            }
+        }
+    }
+
+    /// The region in which `window` lies, made if there is none.
+    fn region(&mut self, window: Span, cpu: CpuId) -> Option<usize> {
+        if let Some(known) = self.regions.iter().position(|region| region.span.covers(window)) {
+            return Some(known);
+        }
+        let overlaps = |region: &Region| region.span.intersection(window).is_some();
+        if self.regions.len() == MOST_SPACES || self.regions.iter().any(overlaps) {
+            return None;
+        }
+        let space = |(_, policy): &(&str, VmapPolicy)| {
+            let config = VmapConfig { span: window, cpus: self.cpus.clone(), policy: *policy };
+            VmapSpace::new(config, (), ()).ok()
+        };
+        let spaces = self.policies.iter().map(space).collect::<Option<Vec<_>>>()?;
+        let number = self.regions.len();
+        self.regions.push(Region { span: window, spaces });
+        self.load(number, cpu);
+        Some(number)
+    }
+
+    /// Puts the areas of the snapshot that lie in a new region where they are.
+    fn load(&mut self, number: usize, cpu: CpuId) {
+        let region = &self.regions[number];
+        let (inside, outside) =
+            self.waiting.drain(..).partition(|(span, _)| region.span.covers(*span));
+        self.waiting = outside;
+        let inside: Vec<(Span, AreaState)> = inside;
+        for (span, state) in inside {
+            let load = |space: &VmapSpace| {
+                space.load_area(cpu, span, Guard::None, state).ok().map(|()| Vpn(span.start()))
+            };
+            let placed: Placed = region.spaces.iter().map(load).collect();
+            if state == AreaState::Busy {
+                self.live.insert(span.start(), (number, placed));
+            }
+        }
+    }
+
+    /// What became of it all; `None` without any request.
+    pub(super) fn finish(mut self) -> Option<VmapOutcome> {
+        if self.recorded.requests == 0 {
+            return None;
+        }
+        self.recorded.foreign += self.waiting.len() as u64;
+        let mut runs = std::mem::take(&mut self.runs);
+        for (number, run) in runs.iter_mut().enumerate() {
+            self.count(number, run);
+        }
+        let cautions = self.cautions(&runs);
+        Some(VmapOutcome {
+            recorded: self.recorded,
+            start: self.start,
+            runs,
+            own_rules: self.own_rules.map(str::to_owned),
+            cautions,
+        })
+    }
+
+    fn count(&self, number: usize, run: &mut VmapRun) {
+        for region in &self.regions {
+            let counters = region.spaces[number].counters();
+            run.flushes += counters.purge.flushes;
+            run.purged += counters.purge.areas;
+            run.pool_hits += counters.pools.hits;
+            run.steps += counters.ranges.steps;
+        }
+        let busiest = self.regions.iter().map(|region| &region.spaces[number]);
+        let busiest = busiest.max_by_key(|space| space.counters().allocs);
+        let holes = busiest.and_then(|space| space.holes().ok()).unwrap_or_default();
+        run.holes = holes.len() as u64;
+        run.largest_hole = holes.iter().map(|hole| hole.len()).max().unwrap_or(0);
+    }
+
+    fn cautions(&self, runs: &[VmapRun]) -> Vec<String> {
+        let mut cautions = Vec::new();
+        match self.start {
+            KnownStart::Areas(_) => {}
+            KnownStart::Hashed(areas) => cautions.push(format!(
+                "vmalloc: the {areas} areas of the snapshot have hashes for addresses, so every space began empty: \
+                 addresses and holes are not those of the kernel. Record with kernel.kptr_restrict = 1."
+            )),
+            KnownStart::Nothing => cautions.push(
+                "vmalloc: no snapshot shows the areas at the start, so every space began empty: addresses and holes \
+                 are not those of the kernel."
+                    .to_owned(),
+            ),
+        }
+        let own = runs.iter().find(|run| Some(run.policy.as_str()) == self.own_rules);
+        if let Some(own) = own
+            && 10 * own.equal < 9 * own.served
+        {
+            cautions.push(format!(
+                "vmalloc: under the rules of the recorded kernel ({}) {} of {} areas came to lie where the kernel put \
+                 them: counts can be compared, single addresses and holes cannot.",
+                own.policy, own.equal, own.served
+            ));
+        }
+        if self.refused_frees > 0 {
+            let refused = self.refused_frees;
+            cautions.push(format!("vmalloc: {refused} frees did not fit the books of a policy."));
+        }
+        cautions
+    }
+}
+
+/// A request as recorded, in bytes; the guard page is part of the size.
+struct Wanted {
+    size: u64,
+    align: u64,
+    window: (u64, u64),
+}
+
+impl Wanted {
+    /// `None` for what is no request: no pages, or no window.
+    fn request(&self) -> Option<AreaRequest> {
+        let window = Span::new(self.window.0 >> PAGE, self.window.1 >> PAGE).ok()?;
+        let pages = self.size >> PAGE;
+        let align = (self.align >> PAGE).max(1);
+        (pages > 0 && align.is_power_of_two())
+            .then(|| AreaRequest::new(pages).align(align).within(window).guard(Guard::None))
+    }
+}
+
+/// The areas of the snapshot at the start.
+fn areas_of(meta: &TraceMeta) -> (KnownStart, Vec<(Span, AreaState)>) {
+    let Some(text) = meta.start().and_then(|taken| taken.files.bytes("vmallocinfo")) else {
+        return (KnownStart::Nothing, Vec::new());
+    };
+    let parsed = vmallocinfo::parse(text);
+    match addresses::judge(&parsed.areas) {
+        Addresses::Real => {}
+        Addresses::NoAreas => return (KnownStart::Nothing, Vec::new()),
+        _ => return (KnownStart::Hashed(parsed.areas.len() as u64), Vec::new()),
+    }
+    let span_of = |area: &vmallocinfo::Area<'_>| {
+        let printed = area.printed?;
+        let span = Span::new(printed.start >> PAGE, printed.end >> PAGE).ok()?;
+        Some((span, if area.is_lazy() { AreaState::Lazy } else { AreaState::Busy }))
+    };
+    let areas: Vec<_> = parsed.areas.iter().filter_map(span_of).collect();
+    (KnownStart::Areas(areas.len() as u64), areas)
+}
+
+#[cfg(test)]
+mod tests {
+    use nofrag_host::snapshot::Files;
+    use nofrag_host::trace::{EventKind, MAX_FIELDS, Moment, TakenSnapshot};
+
+    use super::*;
+
+    const LOW: u64 = 0xffff_c900_0000_0000;
+    const HIGH: u64 = 0xffff_e900_0000_0000;
+    const MODULES: (u64, u64) = (0xffff_ffff_c000_0000, 0xffff_ffff_ff00_0000);
+
+    fn event(kind: EventKind, fields: &[u64]) -> Event {
+        let mut values = [0; MAX_FIELDS];
+        values[..fields.len()].copy_from_slice(fields);
+        Event { at: 0, pid: 1, cpu: 1, kind, values }
+    }
+
+    fn alloc(addr: u64, pages: u64, window: (u64, u64)) -> Event {
+        event(EventKind::VmapAlloc, &[addr, pages << PAGE, 1 << PAGE, window.0, window.1, 0])
+    }
+
+    fn free(addr: u64) -> Event {
+        event(EventKind::VmapFree, &[addr, 7, 16_384])
+    }
+
+    fn replayed(meta: &TraceMeta, events: &[Event]) -> VmapOutcome {
+        let mut replay = VmapReplay::new(meta);
+        events.iter().for_each(|event| replay.event(event));
+        replay.finish().unwrap()
+    }
+
+    fn meta(vmallocinfo: Option<&str>) -> TraceMeta {
+        let snapshots = vmallocinfo.map(|text| {
+            let mut files = Files::default();
+            files.insert("vmallocinfo", text.as_bytes().to_vec());
+            TakenSnapshot { moment: Moment::Before, files }
+        });
+        TraceMeta {
+            release: Some("6.12.3-test".to_owned()),
+            cpus: vec![0, 1],
+            snapshots: snapshots.into_iter().collect(),
+            ..TraceMeta::default()
+        }
+    }
+
+    #[test]
+    fn the_lowest_place_is_the_kernels_and_every_preset_serves() {
+        let window = (LOW, HIGH);
+        let events = [
+            alloc(LOW, 5, window),
+            alloc(LOW + 0x5000, 3, window),
+            alloc(MODULES.0, 4, MODULES),
+            free(LOW),
+            free(LOW + 0x9999_0000),
+            event(EventKind::VmapPurge, &[LOW, LOW + 0x5000, 1]),
+        ];
+        let outcome = replayed(&meta(None), &events);
+        assert_eq!(outcome.own_rules.as_deref(), Some("linux-6.11"));
+        assert_eq!(outcome.start, KnownStart::Nothing);
+        let VmapRecorded { requests, frees, older_frees, purges, purged, lazy_most, .. } =
+            outcome.recorded;
+        assert_eq!((requests, frees, older_frees, purges, purged), (3, 2, 1, 1, 1));
+        assert_eq!(lazy_most, 7);
+        assert_eq!(outcome.runs.len(), 6);
+        for run in &outcome.runs {
+            assert_eq!((run.served, run.failed), (3, 0), "{run:?}");
+            if run.policy != "nofrag" {
+                assert_eq!(run.equal, 3, "{run:?}");
+                assert_eq!(run.lazy.most(), 5, "{run:?}");
+            }
+        }
+        assert!(outcome.cautions[0].contains("began empty"), "{:?}", outcome.cautions);
+    }
+
+    #[test]
+    fn areas_of_the_snapshot_lie_where_they_are() {
+        let text = "0xffffc90000000000-0xffffc90000002000    8192 a+0x1/0x2 vmalloc\n\
+                    0xffffc90000002000-0xffffc90000003000    4096 unpurged vm_area\n";
+        let window = (LOW, HIGH);
+        let events = [alloc(LOW + 0x3000, 2, window), free(LOW), alloc(LOW + 0x5000, 2, window)];
+        let outcome = replayed(&meta(Some(text)), &events);
+        assert_eq!(outcome.start, KnownStart::Areas(2));
+        assert_eq!(outcome.recorded.older_frees, 0);
+        let old = outcome.runs.iter().find(|run| run.policy == "linux-5.2").unwrap();
+        assert_eq!((old.served, old.equal), (2, 2), "{old:?}");
+        assert_eq!(old.lazy.most(), 3, "one page was lazy before, two are freed");
+        assert!(outcome.cautions.is_empty(), "{:?}", outcome.cautions);
+    }
+
+    #[test]
+    fn hashes_are_not_taken_for_addresses() {
+        let text = "0x00000000e5c4a1b2-0x000000004d3c2b1a    8192 a+0x1/0x2 vmalloc\n";
+        let outcome = replayed(&meta(Some(text)), &[alloc(LOW, 2, (LOW, HIGH))]);
+        assert_eq!(outcome.start, KnownStart::Hashed(1));
+        assert!(outcome.cautions[0].contains("kptr_restrict"), "{:?}", outcome.cautions);
+    }
+
+    #[test]
+    fn a_full_window_and_nonsense_are_counted_and_nothing_breaks() {
+        let small = (LOW, LOW + 0x4000);
+        let mut failed = alloc(LOW + 0x4000, 8, small);
+        failed.values[5] = 1;
+        let events = [
+            alloc(LOW, 4, small),
+            failed,
+            alloc(LOW, 0, small),
+            alloc(LOW, 1, (HIGH, LOW)),
+            alloc(LOW, 1, (0, 0)),
+            alloc(u64::MAX, u64::MAX >> PAGE, (0, u64::MAX)),
+            // Where the books have a live area: its free was not seen.
+            alloc(LOW, 4, small),
+        ];
+        let outcome = replayed(&meta(None), &events);
+        assert_eq!((outcome.recorded.requests, outcome.recorded.failed), (7, 1));
+        assert_eq!(outcome.recorded.foreign, 4);
+        for run in &outcome.runs {
+            assert_eq!(run.served + run.failed, 3, "{run:?}");
+        }
+    }
+
+    #[test]
+    fn without_requests_there_is_no_outcome() {
+        assert!(VmapReplay::new(&meta(None)).finish().is_none());
+    }
+}
