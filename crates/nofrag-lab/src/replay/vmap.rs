@@ -342,7 +342,8 @@ impl VmapReplay {
         {
             cautions.push(format!(
                 "vmalloc: under the rules of the recorded kernel ({}) {} of {} areas came to lie where the kernel put \
-                 them: counts can be compared, single addresses and holes cannot.",
+                 them: counts can be compared, single addresses and holes cannot. No file shows the pools of flushed \
+                 areas, from which Linux 6.9 and later serve thread stacks and other small areas.",
                 own.policy, own.equal, own.served
             ));
         }

@@ -14,8 +14,8 @@
 //! and where they collide the older one is taken to be gone.
 //!
 //! What no event tells is not known: areas that grow in place (`mremap`, the heap, stacks), and what a program mapped
-//! before the recording unless the snapshot has its `maps`. Memory is bounded by the areas of the processes that live at
-//! a time.
+//! before the recording unless the snapshot has its `maps`. Memory is bounded by the areas of the processes that live
+//! at a time.
 
 mod process;
 mod request;
@@ -284,7 +284,7 @@ impl MmapReplay {
         let common = [Layout::X86_64.top.0, Layout::COMPAT_UP.top.0];
         let whose =
             if common.contains(&top) { Whose::Thread(pid, top) } else { Whose::Window(top) };
-        if self.threads.get(&pid) != Some(&whose) {
+        if self.threads.get(&pid).is_some_and(|before| *before != whose) {
             self.leave(pid);
         }
         if !self.processes.contains_key(&whose) {
