@@ -19,6 +19,8 @@ enum Form {
     /// The number of a frame; 0 for none.
     Frame,
     Hex,
+    /// An argument of a system call: a single digit alone, anything else in hexadecimal with `0x`.
+    Argument,
     Unsigned,
     Signed,
     Gfp,
@@ -63,6 +65,7 @@ struct Row {
 const fn part(key: &'static str, form: Form, field: usize) -> Part {
     let sign = match form {
         Form::Frame | Form::Hex | Form::Address => "=0x",
+        Form::Argument => ": ",
         _ => "=",
     };
     Part { lead: " ", key, sign, form, field, optional: false }
@@ -114,7 +117,8 @@ const REASON: &[(u64, &str)] = &[
 ];
 
 use Form::{
-    Address, Error, Fixed, Fragmenting, Frame, Gfp, Hex, Name, Page, Power, Signed, Unsigned,
+    Address, Argument, Error, Fixed, Fragmenting, Frame, Gfp, Hex, Name, Page, Power, Signed,
+    Unsigned,
 };
 
 const PAGE: Part = part("page", Page, 0).optional();
@@ -222,12 +226,12 @@ const EXIT: &[Part] = &[part("mt_mod", Hex, 0).sign(" 0x")];
 const MUNMAP: &[Part] =
     &[part("addr", Hex, 0).sign(": 0x"), part("len", Hex, 1).after(", ").sign(": 0x")];
 const MMAP: &[Part] = &[
-    part("addr", Hex, 0).sign(": 0x"),
-    part("len", Hex, 1).after(", ").sign(": 0x"),
-    part("prot", Hex, 2).after(", ").sign(": 0x"),
-    part("flags", Hex, 3).after(", ").sign(": 0x"),
-    part("fd", Hex, 4).after(", ").sign(": 0x"),
-    part("off", Hex, 5).after(", ").sign(": 0x"),
+    part("addr", Argument, 0),
+    part("len", Argument, 1).after(", "),
+    part("prot", Argument, 2).after(", "),
+    part("flags", Argument, 3).after(", "),
+    part("fd", Argument, 4).after(", "),
+    part("off", Argument, 5).after(", "),
 ];
 
 /// What is printed of the kind. `Lost` has no row: its line has another form.
@@ -337,7 +341,8 @@ impl Wording {
             Form::Page => format!("{:016x}", FRAME_TABLE.wrapping_add(value.wrapping_mul(64))),
             Form::Frame if value == NO_FRAME => "0".to_owned(),
             Form::Frame | Form::Hex => format!("{value:x}"),
-            Form::Unsigned => value.to_string(),
+            Form::Argument if value >= 10 => format!("0x{value:x}"),
+            Form::Argument | Form::Unsigned => value.to_string(),
             Form::Signed => (value as i64).to_string(),
             Form::Gfp => self.gfp.render(value),
             Form::Name(list, width) => {
