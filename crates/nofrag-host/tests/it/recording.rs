@@ -503,3 +503,35 @@ fn measure() {
         println!("{} {}", kind.name(), events.iter().filter(|event| event.kind == kind).count());
     }
 }
+
+#[cfg(feature = "parquet")]
+#[test]
+fn the_shipped_recording_is_a_table() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let mut trace = open(&shipped()).unwrap();
+    let file = std::fs::File::create(&path).unwrap();
+    let count = export::parquet(&mut *trace.events, file, &mut |_| {}).unwrap();
+    assert_eq!(count, 701_106);
+    let bytes = std::fs::metadata(&path).unwrap().len();
+    assert!(bytes * 10 <= count * 45, "{bytes} bytes are more than 4.5 an event");
+    println!("{:.2} bytes an event", bytes as f64 / count as f64);
+    let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+    assert_eq!(reader.metadata().file_metadata().num_rows(), 701_106);
+    let mut trace = open(&shipped()).unwrap();
+    let events = drain(&mut *trace.events);
+    for (row, event) in reader.get_row_iter(None).unwrap().zip(&events).step_by(997) {
+        let row = row.unwrap();
+        assert_eq!(row.get_ulong(0).unwrap(), event.at);
+        assert_eq!(row.get_ushort(1).unwrap(), event.cpu);
+        assert_eq!(row.get_int(2).unwrap(), event.pid);
+        assert_eq!(row.get_string(3).unwrap(), event.kind.name());
+        if event.kind == EventKind::PageAlloc && event.values[0] != NO_FRAME {
+            assert_eq!(row.get_ulong(4).unwrap(), event.values[0]);
+            assert_eq!(row.get_long(5).unwrap(), event.values[1] as i64);
+        }
+    }
+}
