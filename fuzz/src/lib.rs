@@ -6,6 +6,7 @@
 
 pub mod blocks;
 pub mod canary;
+pub mod failure;
 pub mod flags;
 pub mod format;
 pub mod mmap;
@@ -16,6 +17,7 @@ pub mod proc_maps;
 pub mod ranges;
 pub mod raw_pages;
 pub mod recording;
+pub mod snapshot;
 pub mod trace_dat;
 pub mod trace_text;
 pub mod vmallocinfo;

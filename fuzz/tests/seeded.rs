@@ -3,8 +3,8 @@
 use std::panic::catch_unwind;
 
 use nofrag_fuzz::{
-    blocks, canary, flags, format, mmap, pages, perf_script, proc_maps, ranges, raw_pages,
-    recording, trace_dat, trace_text, vmallocinfo, vmap,
+    blocks, canary, failure, flags, format, mmap, pages, perf_script, proc_maps, ranges, raw_pages,
+    recording, snapshot, trace_dat, trace_text, vmallocinfo, vmap,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -80,6 +80,18 @@ fn damaged_flags(seed: u64) -> Vec<u8> {
 fn damaged_trace_text(seed: u64) -> Vec<u8> {
     const FILES: [&[u8]; 2] =
         [include_bytes!("../seeds/trace_text/real"), include_bytes!("../seeds/trace_text/odd")];
+    damaged(FILES, seed)
+}
+
+fn damaged_failure(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/failure/real"), include_bytes!("../seeds/failure/odd")];
+    damaged(FILES, seed)
+}
+
+fn damaged_snapshot(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/snapshot/real"), include_bytes!("../seeds/snapshot/odd")];
     damaged(FILES, seed)
 }
 
@@ -169,6 +181,16 @@ fn the_text_of_traces_is_read() {
 #[test]
 fn recordings_are_read() {
     drive(recording::run, damaged_recording, 3_000);
+}
+
+#[test]
+fn reports_are_read() {
+    drive(failure::run, damaged_failure, 3_000);
+}
+
+#[test]
+fn snapshots_are_read() {
+    drive(snapshot::run, damaged_snapshot, 3_000);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `nofrag host`: what is fragmented on this host.
 
-mod look;
+pub(crate) mod look;
 mod maps;
-mod text;
+pub(crate) mod text;
 mod vmalloc;
 
 use anyhow::Result;

@@ -3,6 +3,7 @@
 //! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. What is
 //! printed comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
+mod explain;
 mod host;
 mod output;
 mod record;
@@ -64,6 +65,8 @@ enum Command {
     Host(host::Args),
     /// Record what the running kernel does with pages, vmalloc areas and mappings
     Record(record::Args),
+    /// Say why memory could not be had: a report of the kernel log, a snapshot or a recording
+    Explain(explain::Args),
     /// Replay a real kernel's requests under other policies and sizes of memory
     Replay(replay::Args),
     /// Run a document's own workload on this kernel
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::execute(&args),
         Command::Host(args) => host::execute(&args),
         Command::Record(args) => record::execute(&args),
+        Command::Explain(args) => explain::execute(&args),
         Command::Replay(args) => replay::execute(&args),
         Command::Workload(args) => workload::execute(&args),
         Command::Trace(args) => trace::execute(&args),

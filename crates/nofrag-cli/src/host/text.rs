@@ -86,7 +86,7 @@ pub(super) fn findings(findings: &[Finding], look: Look) -> String {
 }
 
 /// `text` with a full stop.
-pub(super) fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     format!("{text}.")
 }
 
@@ -104,12 +104,12 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 }
 
 /// `lead` and `text`, broken at spaces; what follows the first line is indented as far as `lead`.
-pub(super) fn wrapped(lead: &str, text: &str, look: Look) -> String {
+pub(crate) fn wrapped(lead: &str, text: &str, look: Look) -> String {
     hanging(lead, lead.chars().count(), text, look)
 }
 
 /// `lead` and `text`, broken at spaces; what follows the first line is indented by `indent`.
-pub(super) fn hanging(lead: &str, indent: usize, text: &str, look: Look) -> String {
+pub(crate) fn hanging(lead: &str, indent: usize, text: &str, look: Look) -> String {
     let mut out = lead.to_owned();
     let mut column = lead.chars().count();
     let mut first = true;
@@ -131,13 +131,13 @@ pub(super) fn hanging(lead: &str, indent: usize, text: &str, look: Look) -> Stri
 }
 
 /// A table whose first column is text and whose others are numbers.
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     table: Table,
 }
 
 impl Numbers {
     /// A table with these headings.
-    pub(super) fn new(header: &[&str]) -> Numbers {
+    pub(crate) fn new(header: &[&str]) -> Numbers {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(header);
         for column in 0..header.len() {
@@ -152,12 +152,12 @@ impl Numbers {
     }
 
     /// Adds a row.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.table.add_row(cells);
     }
 
     /// The table as lines.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.table.trim_fmt() + "\n"
     }
 }

@@ -1,5 +1,6 @@
 //! The command from outside: what it prints and how it ends.
 
+mod explain;
 mod extfrag;
 mod host_maps;
 mod host_vmalloc;

@@ -237,6 +237,7 @@ impl Memory {
     fn read_reserve(&mut self, values: &str) {
         let Some(zone) = self.zones.last_mut() else { return };
         let values = values.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
+        let values = values.map(|value| value.min(MOST));
         let room = MOST_ORDERS.saturating_sub(zone.lowmem_reserve.len());
         zone.lowmem_reserve.extend(values.take(room));
     }
@@ -369,6 +370,9 @@ fn block(word: &str) -> Option<(u64, u64)> {
     Some((count.parse().ok()?, size.strip_suffix("kB")?.parse().ok()?))
 }
 
+/// More than any machine has, in KiB and in pages: sums over all zones stay within 64 bits.
+const MOST: u64 = 1 << 48;
+
 /// `min:28kB` as name and number.
 fn figure<'a>(word: &'a str, unit: &str) -> Option<(&'a str, u64)> {
     let (name, value) = word.split_once(':')?;
@@ -377,7 +381,8 @@ fn figure<'a>(word: &'a str, unit: &str) -> Option<(&'a str, u64)> {
         // One figure is printed with another spelling: `reserved_highatomic:0KB`.
         unit => value.strip_suffix(unit).or_else(|| value.strip_suffix("KB"))?,
     };
-    Some((name, value.parse().ok()?))
+    let value: u64 = value.parse().ok()?;
+    Some((name, value.min(MOST)))
 }
 
 fn figures<'a>(text: &'a str, unit: &'a str) -> impl Iterator<Item = (String, u64)> + 'a {

@@ -129,10 +129,10 @@ impl Report {
     #[must_use]
     pub fn caller(&self) -> Option<&str> {
         const ALLOCATORS: [&str; 27] = [
-            "dump_stack",
+            "dump_",
+            "unwind_",
             "show_stack",
             "warn_alloc",
-            "dump_header",
             "oom_kill_process",
             "out_of_memory",
             "alloc_pages",

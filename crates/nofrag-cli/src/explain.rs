@@ -1,0 +1,81 @@
+//! `nofrag explain`: why memory could not be had, and what would help.
+
+mod view;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use nofrag_lab::explain::{self, Replays, Subject};
+
+use crate::host::look::Look;
+use crate::{Status, output};
+
+const AFTER_HELP: &str = "\
+The kernel's own watermark test is run again on the zones of the report: each says why it refused, and
+the one that came nearest names the cause. A recording is replayed under other policies as well; what
+follows from rules alone is marked so.
+
+Examples:
+  dmesg | nofrag explain -                   every report in the log, each once
+  journalctl -k | nofrag explain -           the same from the journal; prefixes do not matter
+  nofrag explain data/reports/order-4-kernel.txt
+  nofrag explain FILE                        a recording: failed requests, mixed types, its end
+  nofrag explain FILE@start                  the snapshot at its start; FILE@end that at its end
+  nofrag explain DIR                         a folder with buddyinfo, zoneinfo, pagetypeinfo, kpageflags ..
+  nofrag explain - --json < report.txt       for machines (schema nofrag.explain)
+
+It knows page allocation failures and stalls, the out-of-memory killer, and failures of vmalloc and
+vmap, of kernels from 3.x on.
+
+Exit status:
+  0  explained
+  2  bad use, unreadable, or nothing in it to explain";
+
+/// What `nofrag explain` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The text of a log (`-` for standard input), a recording, or the folder of a snapshot
+    #[arg(value_name = "FILE")]
+    subject: PathBuf,
+
+    /// Print JSON for machines: one object, schema nofrag.explain
+    #[arg(long)]
+    json: bool,
+
+    /// How many cases are shown
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+
+    /// Do not replay a recording: what is said of policies follows from their rules
+    #[arg(long)]
+    no_replay: bool,
+}
+
+/// Explains what `args` names.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let subject = if args.subject == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+        Subject::Text(String::from_utf8_lossy(&bytes).into_owned())
+    } else {
+        Subject::named(&args.subject)
+    };
+    let replays = if args.no_replay { Replays::Skip } else { Replays::Run };
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(
+        ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
+            .expect("the template is well-formed"),
+    );
+    let explained = explain::explain(&subject, replays, &|events| bar.set_position(events));
+    bar.finish_and_clear();
+    let explained = explained?;
+    if args.json {
+        output::print_json(&explained)?;
+    } else {
+        output::print(&view::page(&explained, args.top, Look::of_stdout()))?;
+    }
+    Ok(Status::Done)
+}

@@ -1,0 +1,250 @@
+//! An explanation as a page.
+
+use nofrag_host::finding::bytes_text;
+use nofrag_lab::explain::{Basis, Case, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
+
+use crate::host::look::{Glyphs, Look};
+use crate::host::text::{Numbers, hanging, sentence, wrapped};
+
+/// The whole page.
+pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
+    let mut text = explained.source.clone();
+    if let Some(release) = &explained.release {
+        text += &format!(", Linux {release}");
+    }
+    text += "\n";
+    for (index, each) in explained.cases.iter().take(top).enumerate() {
+        text += "\n";
+        text += &case(index + 1, each, look);
+    }
+    let left = explained.cases.len().saturating_sub(top);
+    if left > 0 {
+        text += &format!("\n{left} more cases; --top {} shows them all\n", explained.cases.len());
+    }
+    text += &obtainable(explained);
+    text += &mixing(explained, look);
+    if !explained.cautions.is_empty() {
+        text += "\n";
+    }
+    for caution in &explained.cautions {
+        text += &wrapped("Note: ", caution, look);
+    }
+    text
+}
+
+fn case(number: usize, case: &Case, look: Look) -> String {
+    let mut text = wrapped(&format!("{number}. "), &case.title, look);
+    text += &wrapped("   Why: ", &sentence(&case.summary), look);
+    if let Some(asked) = &case.asked {
+        let line = format!(
+            "{} of type {}, from zone {} or below; {}.",
+            if asked.order == 0 {
+                "single pages".to_owned()
+            } else {
+                format!("{} in one piece", bytes_text(asked.bytes))
+            },
+            asked.migratetype,
+            asked.highest_zone,
+            asked.context
+        );
+        text += &wrapped("   Asked: ", &line, look);
+    }
+    text += &seen(case, look);
+    if !case.zones.is_empty() {
+        text += "\n";
+        text += &zones(case, look);
+        text += "\n";
+    }
+    for line in &case.would {
+        text += &wrapped("   ", line, look);
+    }
+    text += &policies(&case.policies, look);
+    if !case.advice.is_empty() {
+        text += "   What to do\n";
+    }
+    for (index, advice) in case.advice.iter().enumerate() {
+        text += &hanging(&format!("   {:2}. ", index + 1), 7, &sentence(&advice.what), look);
+        text += &hanging("       Since: ", 9, &sentence(&advice.evidence), look);
+        if advice.cost != "none" {
+            text += &hanging("       Costs: ", 9, &sentence(&advice.cost), look);
+        }
+    }
+    for missing in &case.missing {
+        text += &wrapped("   Missing: ", missing, look);
+    }
+    text
+}
+
+/// How often and where it was seen.
+fn seen(case: &Case, look: Look) -> String {
+    const MOST: usize = 8;
+    if case.times <= 1 && case.lines.len() <= 1 {
+        return String::new();
+    }
+    let mut text = format!("{} times", case.times);
+    if !case.lines.is_empty() {
+        let lines: Vec<String> = case.lines.iter().take(MOST).map(u32::to_string).collect();
+        text += &format!(", on lines {}", lines.join(", "));
+        if case.lines.len() > MOST {
+            text += " ..";
+        }
+        text += "; the figures are those of the first";
+    }
+    wrapped("   Seen: ", &sentence(&text), look)
+}
+
+/// The zones: figures, a picture of what is free, and each one's reason.
+fn zones(case: &Case, look: Look) -> String {
+    let order = case.asked.as_ref().map_or(0, |asked| asked.order);
+    let mut table = Numbers::new(&[
+        "   zone", "free", "min", "low", "high", "boost", "kept", "largest", "served",
+    ]);
+    let order_text =
+        |order: Option<u32>| order.map_or("-".to_owned(), |order| format!("order {order}"));
+    for zone in &case.zones {
+        let [min, low, high] = zone.marks_bytes.map(bytes_text);
+        table.row(vec![
+            format!("   {}", zone.zone),
+            bytes_text(zone.free_bytes),
+            min,
+            low,
+            high,
+            bytes_text(zone.boost_bytes),
+            bytes_text(zone.reserve_bytes),
+            order_text(zone.largest_free),
+            order_text(zone.largest_served),
+        ]);
+    }
+    let mut text = table.text();
+    text += &picture(&case.zones, order, look);
+    for zone in &case.zones {
+        text += &hanging(&format!("   {}: ", zone.zone), 5, &sentence(&zone.why), look);
+    }
+    text
+}
+
+/// The free memory of each zone as a line: blocks that are too small, and those that are large enough.
+fn picture(zones: &[ZoneCase], order: u32, look: Look) -> String {
+    if order == 0 || zones.iter().all(|zone| zone.blocks.is_empty()) {
+        return String::new();
+    }
+    let (small, large) = match look.glyphs {
+        Glyphs::Unicode => ('░', '█'),
+        Glyphs::Ascii => ('.', '#'),
+    };
+    let widest = zones.iter().map(|zone| zone.zone.len()).max().unwrap_or(0);
+    let cells = look.width.saturating_sub(widest + 8).clamp(8, 64);
+    let mut text = String::new();
+    for zone in zones {
+        let pages = |from: usize, to: usize| {
+            let blocks = zone.blocks.iter().zip(0_u32..).skip(from).take(to.saturating_sub(from));
+            blocks.fold(0, |sum: u64, (&blocks, order)| {
+                sum.saturating_add(blocks.saturating_mul(1 << order))
+            })
+        };
+        let (below, above) = (pages(0, order as usize), pages(order as usize, usize::MAX));
+        let all = below.saturating_add(above);
+        // What is there must not vanish.
+        let filled = match (above, below) {
+            (0, _) => 0,
+            (_, 0) => cells,
+            _ => ((above as u128 * cells as u128 / u128::from(all.max(1))) as usize)
+                .clamp(1, cells - 1),
+        };
+        let line = match all {
+            0 => String::from("nothing listed"),
+            _ => small.to_string().repeat(cells - filled) + &large.to_string().repeat(filled),
+        };
+        text += &format!("   {:widest$}  {line}\n", zone.zone);
+    }
+    let legend =
+        format!("what is free: {small} in blocks below order {order}, {large} in larger ones");
+    text + &wrapped("   ", &legend, look)
+}
+
+fn policies(policies: &[PolicyCase], look: Look) -> String {
+    let Some(first) = policies.first() else { return String::new() };
+    let heading = match first.basis {
+        Basis::Rules => "   Policies (from their rules; nothing was run)\n",
+        Basis::Replayed => "   Policies (the recorded requests, replayed)\n",
+    };
+    let mut text = heading.to_owned();
+    // Policies that say the same stand together.
+    let mut groups: Vec<(Vec<&str>, &PolicyCase)> = Vec::new();
+    for each in policies {
+        let said = |other: &PolicyCase| {
+            (other.verdict, &other.why, &other.cost) == (each.verdict, &each.why, &each.cost)
+        };
+        match groups.iter_mut().find(|(_, first)| said(first)) {
+            Some((names, _)) => names.push(&each.policy),
+            None => groups.push((vec![&each.policy], each)),
+        }
+    }
+    for (names, each) in groups {
+        let verdict = match each.verdict {
+            PolicyVerdict::Avoids => "avoids it",
+            PolicyVerdict::WorksAgainst => "works against it",
+            PolicyVerdict::Fails => "fails",
+        };
+        let costs = match each.cost.as_str() {
+            "-" | "none" => String::new(),
+            cost => format!(" Costs: {cost}."),
+        };
+        let line = format!("{verdict}: {}.{costs}", each.why);
+        text += &hanging(&format!("     {}: ", names.join(", ")), 7, &line, look);
+    }
+    text
+}
+
+fn obtainable(explained: &Explanation) -> String {
+    if explained.obtainable.is_empty() {
+        return String::new();
+    }
+    let block = explained.obtainable.iter().map(|zone| zone.block_bytes).max().unwrap_or(0);
+    let mut text = format!("\nPageblocks of {}\n", bytes_text(block));
+    let header =
+        ["   zone", "all", "free now", "after compaction", "after reclaim", "pinned", "by little"];
+    let mut table = Numbers::new(&header);
+    for zone in &explained.obtainable {
+        let figures = [
+            zone.pageblocks,
+            zone.now,
+            zone.after_compaction,
+            zone.after_reclaim,
+            zone.pinned,
+            zone.pinned_by_little,
+        ];
+        let mut row = vec![format!("   {}", zone.zone)];
+        row.extend(figures.map(|figure| figure.to_string()));
+        table.row(row);
+    }
+    text += &table.text();
+    for zone in &explained.obtainable {
+        let by = zone.pinned_by.iter().map(|(name, blocks)| format!("{name} in {blocks}"));
+        let by: Vec<String> = by.collect();
+        if !by.is_empty() {
+            text += &format!("   {}: what stays where it is: {}\n", zone.zone, by.join(", "));
+        }
+    }
+    text
+}
+
+fn mixing(explained: &Explanation, look: Look) -> String {
+    let Some(mixing) = &explained.mixing else { return String::new() };
+    let list = |pairs: &[(String, u64)]| {
+        let each = pairs.iter().map(|(name, count)| format!("{name} {count}"));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let mut text = String::from("\nMixed types\n");
+    let line = format!(
+        "{} requests were served from pageblocks of another type, {} of them from a block below a pageblock, {} \
+         from one below order 4; {} pageblocks changed their type.",
+        mixing.events, mixing.fragmenting, mixing.serious, mixing.claims
+    );
+    text += &wrapped("   ", &line, look);
+    if !mixing.pairs.is_empty() {
+        text += &wrapped("   Types: ", &sentence(&list(&mixing.pairs)), look);
+        text += &wrapped("   Processes: ", &sentence(&list(&mixing.processes)), look);
+    }
+    text
+}

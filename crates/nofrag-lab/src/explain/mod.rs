@@ -1,0 +1,204 @@
+//! Why memory could not be had: from reports of the kernel log, a snapshot, or a recording.
+//!
+//! A report or a snapshot becomes a [`Scene`](scene::Scene) of zones; the core's own watermark test says why each zone
+//! refuses ([`nofrag::page::ZoneState`]); the zone that came nearest gives the cause; and the cause decides what would
+//! have succeeded, which policies avoid it, and what to do. What follows from the policies' rules is marked so; where
+//! requests were recorded they are replayed, and what the replay gives stands beside it.
+
+mod advice;
+mod answer;
+mod cause;
+mod obtain;
+mod policies;
+mod recording;
+mod reports;
+mod scene;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use nofrag_host::failure;
+use nofrag_host::snapshot::{Files, Snapshot};
+use nofrag_host::trace::{self, Trace, TraceError};
+use thiserror::Error;
+
+pub use answer::{
+    Advice, Asked, Basis, Case, Cause, Explanation, Mixing, Obtainable, PolicyCase, PolicyVerdict,
+    SCHEMA, SourceKind, VERSION, ZoneCase,
+};
+
+/// What is to be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Text that was read already.
+    Text(String),
+    /// A file or folder; its content says what it is.
+    Path(PathBuf),
+    /// One of the snapshots in a recording.
+    SnapshotOf(PathBuf, Which),
+}
+
+/// Which snapshot of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// That at the start.
+    Start,
+    /// That at the end.
+    End,
+}
+
+impl Subject {
+    /// `FILE`, `FILE@start` or `FILE@end`; a file of such a name goes first.
+    #[must_use]
+    pub fn named(name: &Path) -> Subject {
+        let ends = [("@start", Which::Start), ("@end", Which::End)];
+        let text = name.to_string_lossy();
+        let found =
+            ends.into_iter().find_map(|(end, which)| Some((text.strip_suffix(end)?, which)));
+        match found {
+            Some((path, which)) if !name.exists() => Subject::SnapshotOf(path.into(), which),
+            _ => Subject::Path(name.to_owned()),
+        }
+    }
+}
+
+/// Whether recorded requests are replayed under other policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replays {
+    /// They are.
+    Run,
+    /// They are not: what is said of policies follows from their rules.
+    Skip,
+}
+
+/// Why nothing was explained.
+#[derive(Debug, Error)]
+pub enum ExplainError {
+    /// The recording could not be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// There is nothing in it to explain.
+    #[error(
+        "{0}: nothing here that nofrag explains: no recording, no snapshot (a folder with buddyinfo and \
+         zoneinfo), and no \
+         line with `page allocation failure`, `page allocation stalls`, `invoked oom-killer`, `vmap \
+         allocation for size`, \
+         `vmalloc error` or `Mem-Info:`; give it the whole report, to its last line"
+    )]
+    Nothing(String),
+    /// The recording has no such snapshot.
+    #[error("{0}: the recording has no snapshot at its {1}")]
+    NoSnapshot(PathBuf, &'static str),
+}
+
+/// Text files above this size are not searched for reports: no log of the kernel is as long.
+const LONGEST_LOG: u64 = 256 << 20;
+
+/// Explains it. `progress` is told how many events have been read.
+///
+/// # Errors
+/// [`ExplainError`].
+pub fn explain(
+    subject: &Subject,
+    replays: Replays,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Explanation, ExplainError> {
+    match subject {
+        Subject::Text(text) => of_text("standard input", text),
+        Subject::SnapshotOf(path, which) => {
+            let Trace { meta, .. } = trace::open(path)?;
+            let (taken, name) = match which {
+                Which::Start => (meta.start(), "start"),
+                Which::End => (meta.end(), "end"),
+            };
+            let taken = taken.ok_or_else(|| ExplainError::NoSnapshot(path.clone(), name))?;
+            Ok(of_files(&format!("{}@{name}", path.display()), &taken.files))
+        }
+        Subject::Path(path) => of_path(path, replays, progress),
+    }
+}
+
+fn of_path(
+    path: &Path,
+    replays: Replays,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Explanation, ExplainError> {
+    let name = path.display().to_string();
+    let file = |cause| TraceError::File { path: path.to_owned(), cause };
+    let meta = std::fs::metadata(path).map_err(file)?;
+    if meta.is_dir() {
+        let files = Files::read_folder(path).map_err(file)?;
+        if files.bytes("buddyinfo").is_some() || files.bytes("zoneinfo").is_some() {
+            return Ok(of_files(&name, &files));
+        }
+    } else if meta.len() <= LONGEST_LOG
+        && let Some(text) = text_of(path).map_err(file)?
+        && let Ok(explained) = of_text(&name, &text)
+    {
+        return Ok(explained);
+    }
+    match trace::open(path) {
+        Ok(trace) => recording::explain(path, trace, replays, progress),
+        Err(TraceError::Unknown(_)) => Err(ExplainError::Nothing(name)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The text of a file; `None` of a binary one. No text of the kernel has a zero byte; every binary format has one near
+/// its beginning.
+fn text_of(path: &Path) -> std::io::Result<Option<String>> {
+    const BEGINNING: u64 = 1 << 16;
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(BEGINNING).read_to_end(&mut bytes)?;
+    if bytes.contains(&0) {
+        return Ok(None);
+    }
+    file.take(LONGEST_LOG).read_to_end(&mut bytes)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn empty(source: &str, kind: SourceKind) -> Explanation {
+    Explanation {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        source: source.to_owned(),
+        kind,
+        release: None,
+        cases: Vec::new(),
+        obtainable: Vec::new(),
+        mixing: None,
+        replay: None,
+        cautions: Vec::new(),
+    }
+}
+
+fn of_text(source: &str, text: &str) -> Result<Explanation, ExplainError> {
+    let reports = failure::parse(text);
+    if reports.is_empty() {
+        return Err(ExplainError::Nothing(source.to_owned()));
+    }
+    let mut explanation = empty(source, SourceKind::Reports);
+    explanation.release = reports.iter().find_map(|report| report.release.clone());
+    explanation.cases = reports::cases(&reports);
+    if explanation.cases.iter().any(|case| !case.policies.is_empty()) {
+        explanation.cautions.push(
+            "A report shows one moment. What is said of policies follows from their rules; to run them on these \
+             requests, \
+             record the host: nofrag record."
+                .to_owned(),
+        );
+    }
+    Ok(explanation)
+}
+
+fn of_files(source: &str, files: &Files) -> Explanation {
+    let snapshot = Snapshot::parse(files);
+    let mut explanation = empty(source, SourceKind::Snapshot);
+    explanation.release.clone_from(&snapshot.release);
+    obtain::add(&mut explanation, &snapshot);
+    explanation
+}

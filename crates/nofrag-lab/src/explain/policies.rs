@@ -1,0 +1,159 @@
+//! Which policies avoid a failure: from their rules where nothing was recorded, from a replay where requests were.
+//!
+//! A report shows one moment. Whether a policy would have kept large blocks together depends on what happened before
+//! it, so that the rules say at most that it works against the cause. Only what is decided at the moment itself can be
+//! said with certainty: watermarks, boosts, and whether types may be mixed.
+
+use nofrag::page::{Choice, Fixes, FragmentationPolicy, RequestFlags, Spread};
+use nofrag::units::Order;
+
+use super::answer::{Basis, Cause, PolicyCase, PolicyVerdict};
+use super::scene::SceneRequest;
+use crate::replay::{DEFAULT_POLICIES, PolicyRun, ReplayReport};
+
+/// What the rules of each policy say of a failure.
+pub(super) fn by_rules(asked: &SceneRequest, cause: Cause) -> Vec<PolicyCase> {
+    let preset = |name: &&str| FragmentationPolicy::preset(name).ok();
+    let mut policies: Vec<(&str, FragmentationPolicy)> = DEFAULT_POLICIES
+        .iter()
+        .filter_map(preset)
+        .map(|preset| (preset.name, preset.policy))
+        .collect();
+    if cause == Cause::TypeForbidden {
+        // Presets have the repair, where they have defrag mode; the kernels that failed had not.
+        let repaired = FragmentationPolicy::LINUX_7_2_DEFRAG;
+        let fixes = repaired.fixes.without(Fixes::DEFRAG_ATOMIC);
+        policies.push(("defrag mode before 7.2", FragmentationPolicy { fixes, ..repaired }));
+    }
+    let cases = policies.into_iter().filter_map(|(name, policy)| {
+        let (verdict, why, cost) = rule(&policy, asked, cause)?;
+        Some(PolicyCase {
+            policy: name.to_owned(),
+            verdict,
+            why: why.to_owned(),
+            cost: cost.to_owned(),
+            basis: Basis::Rules,
+        })
+    });
+    cases.collect()
+}
+
+type Said = (PolicyVerdict, &'static str, &'static str);
+
+fn rule(policy: &FragmentationPolicy, asked: &SceneRequest, cause: Cause) -> Option<Said> {
+    use PolicyVerdict::Fails;
+    match cause {
+        Cause::Fragmented => Some(against_mixing(policy)),
+        Cause::TypeForbidden => Some(mixes(policy, asked)),
+        Cause::Boosted => Some(boosted(policy, asked)),
+        Cause::LackOfMemory => Some((Fails, "no policy makes memory of nothing", "-")),
+        Cause::KeptBlocks => {
+            Some((Fails, "all keep HighAtomic and CMA pageblocks from such a request", "-"))
+        }
+        _ => None,
+    }
+}
+
+/// What a policy does to keep large blocks together.
+fn against_mixing(policy: &FragmentationPolicy) -> Said {
+    use PolicyVerdict::{Fails, WorksAgainst};
+    let boosts = policy.boost.is_some();
+    match policy.spread {
+        Spread::EveryRequest if policy.choice != Choice::Recent => (
+            WorksAgainst,
+            "as defrag mode, and takes from the fullest pageblocks first, so that others empty",
+            "reclaim and compaction on behalf of callers, waits; a choice among blocks",
+        ),
+        Spread::EveryRequest => (
+            WorksAgainst,
+            "reclaims and compacts whole pageblocks before it mixes types",
+            "reclaim and compaction on behalf of callers, waits",
+        ),
+        Spread::FastPath if boosts => (
+            WorksAgainst,
+            "tries other zones before it mixes types, and makes room by boosted watermarks when it had to",
+            "reclaim by kswapd up to the boost after each event",
+        ),
+        Spread::FastPath => {
+            (WorksAgainst, "tries other zones before it mixes types", "a walk over more zones")
+        }
+        Spread::Off | Spread::Lost if boosts => (
+            WorksAgainst,
+            "boosted watermarks make room after types were mixed",
+            "reclaim by kswapd up to the boost after each event",
+        ),
+        Spread::Off | Spread::Lost => (Fails, "mixes types without any measure against it", "none"),
+    }
+}
+
+/// Whether a policy takes pages of another type for a caller that cannot wait.
+fn mixes(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
+    use PolicyVerdict::{Avoids, Fails};
+    let waits = asked.request.flags.has(RequestFlags::DIRECT_RECLAIM);
+    match policy.spread {
+        Spread::EveryRequest if !waits && policy.fixes.has(Fixes::DEFRAG_ATOMIC) => (
+            Avoids,
+            "defrag mode lets callers that cannot reclaim mix types",
+            "pageblocks mixed by such callers",
+        ),
+        Spread::EveryRequest => {
+            (Fails, "defrag mode as shipped never mixes for a caller that cannot reclaim", "-")
+        }
+        _ => (
+            Avoids,
+            "takes a block of another type when its own has none",
+            "a pageblock mixed or claimed",
+        ),
+    }
+}
+
+/// Whether a policy tests a caller with rights once more without the boost.
+fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
+    use PolicyVerdict::{Avoids, Fails};
+    let flags = asked.request.flags;
+    let waits = flags.has(RequestFlags::DIRECT_RECLAIM);
+    let single = asked.request.order == Order::ZERO && flags.has(RequestFlags::HIGH);
+    if policy.boost.is_none() {
+        return (
+            Avoids,
+            "never raises its watermarks",
+            "types stay mixed: nothing makes room after an event",
+        );
+    }
+    let again =
+        policy.fixes.has(Fixes::HIGH_RETEST) || !waits && policy.fixes.has(Fixes::ATOMIC_RETEST);
+    if single && again {
+        (Avoids, "tests single pages for such callers again without the boost", "none seen")
+    } else {
+        (Fails, "holds such a request to the raised mark", "-")
+    }
+}
+
+/// What a replay says of the requests of an order and above: served and asked, events, moves, reclaim.
+pub(super) fn by_replay(report: &ReplayReport, order: u32) -> Vec<PolicyCase> {
+    let whole = report.runs.iter().filter(|run| run.memory_percent == 100);
+    whole.map(|run| replayed(run, order)).collect()
+}
+
+fn replayed(run: &PolicyRun, order: u32) -> PolicyCase {
+    let from = (order as usize).min(Order::COUNT - 1);
+    let asked: u64 = run.counts.requests[from..].iter().sum();
+    let served: u64 = run.counts.served[from..].iter().sum();
+    let events: u64 = run.counts.extfrag.iter().sum();
+    let verdict = if served >= asked { PolicyVerdict::Avoids } else { PolicyVerdict::Fails };
+    let counts = &run.counts;
+    PolicyCase {
+        policy: run.policy.clone(),
+        verdict,
+        why: format!(
+            "served {served} of {asked} requests of order {order} and above; {events} fragmentation events"
+        ),
+        cost: format!(
+            "{} pages moved, {} reclaimed, {} waits",
+            counts.moved,
+            counts.reclaimed_direct + counts.reclaimed_kswapd,
+            counts.stalls
+        ),
+        basis: Basis::Replayed,
+    }
+}

@@ -1,0 +1,191 @@
+//! From a recording to an explanation: which requests failed, how types were mixed, what the end looks like, and what
+//! other policies do with the same requests.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nofrag::page::Migratetype;
+use nofrag::units::Order;
+use nofrag_host::failure::Mode;
+use nofrag_host::finding::bytes_text;
+use nofrag_host::snapshot::Snapshot;
+use nofrag_host::trace::{Event, EventSource, Trace, TraceMeta, View};
+
+use super::answer::{Case, Cause, Explanation, Mixing, SourceKind};
+use super::scene::Scene;
+use super::{ExplainError, Replays, empty, obtain, policies, reports};
+use crate::replay::{self, DEFAULT_POLICIES, Input, ReplayOptions};
+
+/// A request that failed: order, flags, process.
+type Failure = (u32, u64, i32);
+
+/// What the events of a recording add up to.
+#[derive(Default)]
+struct Tally {
+    events: u64,
+    failures: BTreeMap<Failure, u64>,
+    mixing: Mixing,
+    pairs: BTreeMap<(i32, i32), u64>,
+    processes: BTreeMap<i32, u64>,
+}
+
+/// More different failures than this are counted, not shown.
+const MOST_FAILURES: usize = 4096;
+
+/// Free blocks below this order count as serious when types are mixed (the stall patch of 2018).
+const SERIOUS: i32 = 4;
+
+impl Tally {
+    fn count(&mut self, event: &Event, pageblock: i32) {
+        self.events += 1;
+        match event.view() {
+            View::PageAlloc { pfn: None, order, gfp, .. } => {
+                let key = (order, gfp, event.pid);
+                if self.failures.len() < MOST_FAILURES || self.failures.contains_key(&key) {
+                    *self.failures.entry(key).or_default() += 1;
+                }
+            }
+            View::ExtFrag {
+                fallback_order,
+                alloc_migratetype,
+                fallback_migratetype,
+                change_ownership,
+                ..
+            } => {
+                self.mixing.events += 1;
+                self.mixing.fragmenting += u64::from(fallback_order < pageblock);
+                self.mixing.serious += u64::from(fallback_order < SERIOUS);
+                self.mixing.claims += u64::from(change_ownership);
+                *self.pairs.entry((alloc_migratetype, fallback_migratetype)).or_default() += 1;
+                if self.processes.len() < MOST_FAILURES || self.processes.contains_key(&event.pid) {
+                    *self.processes.entry(event.pid).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads the events, and replays them where that is wanted.
+pub(super) fn explain(
+    path: &Path,
+    trace: Trace,
+    replays: Replays,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Explanation, ExplainError> {
+    let Trace { meta, mut events } = trace;
+    let mut explanation = empty(&path.display().to_string(), SourceKind::Recording);
+    explanation.release.clone_from(&meta.release);
+    let last =
+        meta.end().or_else(|| meta.snapshots.last()).map(|taken| Snapshot::parse(&taken.files));
+    let pageblock =
+        last.as_ref().map_or(u32::from(Order::PAGEBLOCK.get()), Snapshot::pageblock_order);
+    let mut tally = Tally::default();
+    let mut batch = Vec::new();
+    while events.read(&mut batch)? {
+        batch.iter().for_each(|event| tally.count(event, pageblock as i32));
+        progress(tally.events);
+        batch.clear();
+    }
+    let loss = events.loss();
+    if loss.gaps > 0 || loss.unreadable > 0 {
+        explanation.cautions.push(format!(
+            "{} events are known to be lost in {} places, {} could not be read: counts are lower bounds.",
+            loss.events, loss.gaps, loss.unreadable
+        ));
+    }
+    for ((order, gfp, pid), times) in &tally.failures {
+        let case = failed(&meta, last.as_ref(), (*order, *gfp, *pid), *times);
+        explanation.cases.push(case);
+    }
+    explanation.cases.sort_by_key(|case| std::cmp::Reverse(case.times));
+    explanation.mixing = Some(mixing(&tally, &meta, last.as_ref()));
+    match &last {
+        Some(snapshot) => obtain::add(&mut explanation, snapshot),
+        None => explanation.cautions.push(
+            "The recording has no snapshot: nothing can be said of what was free.".to_owned(),
+        ),
+    }
+    if replays == Replays::Run {
+        add_replay(&mut explanation, path, progress);
+    }
+    Ok(explanation)
+}
+
+/// The name of a process.
+fn process(meta: &TraceMeta, pid: i32) -> String {
+    let named = meta.names.iter().find(|(each, _)| *each == pid);
+    named.map_or_else(|| format!("process {pid}"), |(_, name)| format!("{name} ({pid})"))
+}
+
+/// Requests of one kind that failed.
+fn failed(meta: &TraceMeta, last: Option<&Snapshot<'_>>, failure: Failure, times: u64) -> Case {
+    let (order, gfp, pid) = failure;
+    let names = meta.gfp.render(gfp);
+    let mode = Mode::parse(&names).unwrap_or_default();
+    let scene = last.map(Scene::of_snapshot).unwrap_or_default();
+    let mut case = reports::explain(&scene, &reports::request(order, &mode), names.clone());
+    let bytes = bytes_text(scene.page_bytes.max(4096) << order.min(20));
+    case.title = format!("order {order} ({bytes}), {names}, for {}: failed", process(meta, pid));
+    case.times = times;
+    case.missing.push(
+        "What was free at that moment: zones are shown as they were at the end of the recording."
+            .to_owned(),
+    );
+    if case.cause == Cause::Recovered {
+        case.summary =
+            format!("at the end of the recording nothing is against it any more; {}", case.summary);
+    }
+    case
+}
+
+fn mixing(tally: &Tally, meta: &TraceMeta, last: Option<&Snapshot<'_>>) -> Mixing {
+    let types = last.and_then(|snapshot| snapshot.types.as_ref());
+    let name = |number: i32| {
+        let number = usize::try_from(number).ok();
+        let named = number.and_then(|number| types.and_then(|types| types.migratetype(number)));
+        // Without pagetypeinfo: the first four have had these numbers since 4.4.
+        let usual = number.filter(|&number| number < 4).and_then(Migratetype::from_index);
+        named.or(usual).map_or_else(|| "another type".to_owned(), |each| each.name().to_owned())
+    };
+    let mut pairs: BTreeMap<String, u64> = BTreeMap::new();
+    for (&(wanted, from), count) in &tally.pairs {
+        *pairs.entry(format!("{} from {}", name(wanted), name(from))).or_default() += count;
+    }
+    let sorted = |mut list: Vec<(String, u64)>| {
+        list.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        list.truncate(10);
+        list
+    };
+    let processes = tally.processes.iter().map(|(&pid, &count)| (process(meta, pid), count));
+    Mixing {
+        pairs: sorted(pairs.into_iter().collect()),
+        processes: sorted(processes.collect()),
+        ..tally.mixing.clone()
+    }
+}
+
+/// Replays the recording under the usual policies, and says of each failure what they did.
+fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64) + Sync)) {
+    let options = ReplayOptions {
+        trace: Input::File(path.to_owned()),
+        policies: DEFAULT_POLICIES.map(str::to_owned).to_vec(),
+        memory: vec![100],
+        seed: 1,
+        samples: 64,
+        threads: 0,
+    };
+    match replay::replay(&options, progress) {
+        Ok(report) => {
+            for case in explanation.cases.iter_mut().filter(|case| case.times > 0) {
+                let order = case.asked.as_ref().map_or(0, |asked| asked.order);
+                case.policies = policies::by_replay(&report, order);
+            }
+            explanation.cautions.extend(report.cautions.iter().cloned());
+            explanation.replay = Some(report);
+        }
+        Err(error) => explanation.cautions.push(format!(
+            "The requests could not be replayed ({error}): what is said of policies follows from their rules."
+        )),
+    }
+}

@@ -1,0 +1,232 @@
+//! Zones and a request, whatever showed them: a report of the log, or the files of a snapshot.
+
+use nofrag::page::{
+    FragmentationIndices, FreeCounts, Migratetype, NodeId, PageRequest, Refusal, Watermarks,
+    ZoneKind, ZoneState,
+};
+use nofrag::units::Order;
+use nofrag_host::failure::{Memory, Report};
+use nofrag_host::snapshot::Snapshot;
+
+/// A zone.
+#[derive(Clone, Debug)]
+pub(super) struct SceneZone {
+    pub(super) name: String,
+    pub(super) state: ZoneState,
+    /// Free blocks by order, those above the core's largest included.
+    pub(super) blocks: Vec<u64>,
+    /// Pages that the allocator manages.
+    pub(super) managed: u64,
+}
+
+/// Counts of the machine, in pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) anon: u64,
+    pub(super) file: u64,
+    pub(super) slab: u64,
+    pub(super) free_swap: u64,
+}
+
+/// What was there when a request failed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scene {
+    /// Those first that a request looks at first.
+    pub(super) zones: Vec<SceneZone>,
+    pub(super) page_bytes: u64,
+    pub(super) totals: Option<Totals>,
+    /// The kernel's version, where it is known.
+    pub(super) version: Option<(u32, u32)>,
+}
+
+/// A request with the order as it was asked: kernels with larger pages have orders that the core has not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SceneRequest {
+    pub(super) order: u32,
+    pub(super) request: PageRequest,
+}
+
+impl SceneRequest {
+    /// A request for `order`; the core sees at most its own largest.
+    pub(super) fn new(order: u32, request: PageRequest) -> SceneRequest {
+        let core = u8::try_from(order).ok().and_then(Order::new).unwrap_or(Order::MAX);
+        SceneRequest { order, request: PageRequest { order: core, ..request } }
+    }
+
+    pub(super) fn of_order(self, order: Order) -> SceneRequest {
+        SceneRequest::new(u32::from(order.get()), self.request)
+    }
+}
+
+const KIB: u64 = 1024;
+
+/// A number of pages that is no larger than any machine's, so that sums stay within 64 bits whatever a file says.
+fn sane(pages: u64) -> u64 {
+    const MOST: u64 = 1 << 48;
+    pages.min(MOST)
+}
+
+impl Scene {
+    /// What a report shows.
+    pub(super) fn of_report(report: &Report) -> Scene {
+        let memory = &report.memory;
+        let page_bytes = memory.page_kib * KIB;
+        let mut zones: Vec<SceneZone> = memory
+            .states()
+            .into_iter()
+            .map(|(zone, state)| SceneZone {
+                name: zone_name(memory, zone.zone.node, &zone.zone.name),
+                state,
+                blocks: zone.blocks.clone(),
+                managed: zone.kib("managed").or_else(|| zone.kib("present")).unwrap_or(0)
+                    / memory.page_kib,
+            })
+            .collect();
+        zones.sort_by_key(|zone| (zone.state.node, std::cmp::Reverse(zone.state.kind)));
+        let version = report
+            .release
+            .as_deref()
+            .and_then(|text| nofrag_host::fields::release_version(text).ok());
+        Scene { zones, page_bytes, totals: totals(memory), version }
+    }
+
+    /// What a snapshot shows.
+    pub(super) fn of_snapshot(snapshot: &Snapshot<'_>) -> Scene {
+        let nodes = snapshot.populated().map(|zone| zone.zone.node).max().unwrap_or(0);
+        let mut zones: Vec<SceneZone> = snapshot
+            .populated()
+            .filter_map(|zone| {
+                let blocks =
+                    snapshot.blocks(&zone.zone).map(|each| each.blocks.clone()).unwrap_or_default();
+                let kind = zone.zone.kind()?;
+                let Watermarks { min, low, high, promo } = zone.marks();
+                let [min, low, high, promo] = [min, low, high, promo].map(sane);
+                let state = ZoneState {
+                    node: NodeId(u8::try_from(zone.zone.node).ok()?),
+                    kind,
+                    marks: Watermarks { min, low, high, promo },
+                    boost: sane(zone.boost.unwrap_or(0)),
+                    reserve: reserve_by_kind(&snapshot.zones, zone),
+                    free: counts(snapshot, zone, &blocks),
+                };
+                let name = if nodes == 0 { zone.zone.name.clone() } else { zone.zone.to_string() };
+                Some(SceneZone { name, state, blocks, managed: sane(zone.managed) })
+            })
+            .collect();
+        zones.sort_by_key(|zone| (zone.state.node, std::cmp::Reverse(zone.state.kind)));
+        let node = |name: &str| {
+            let values = snapshot.nodes.values().filter_map(|node| node.get(name));
+            sane(values.fold(0, |sum: u64, &value| sum.saturating_add(value)))
+        };
+        let totals = Totals {
+            anon: node("nr_active_anon") + node("nr_inactive_anon"),
+            file: node("nr_active_file") + node("nr_inactive_file"),
+            slab: node("nr_slab_unreclaimable"),
+            free_swap: 0,
+        };
+        let version = snapshot
+            .release
+            .as_deref()
+            .and_then(|text| nofrag_host::fields::release_version(text).ok());
+        Scene { zones, page_bytes: snapshot.page_bytes(), totals: Some(totals), version }
+    }
+
+    /// The zones that a request may use, best first.
+    pub(super) fn allowed(&self, request: &SceneRequest) -> impl Iterator<Item = &SceneZone> {
+        self.zones.iter().filter(|zone| zone.state.is_allowed(&request.request))
+    }
+
+    pub(super) fn bytes(&self, pages: u64) -> u64 {
+        pages.saturating_mul(self.page_bytes)
+    }
+}
+
+impl SceneZone {
+    /// Why the zone does not serve the request.
+    pub(super) fn refusal(&self, asked: &SceneRequest) -> Refusal {
+        let refusal = self.state.refusal(&asked.request);
+        let core = u32::from(Order::MAX.get());
+        let largest = self.blocks.iter().rposition(|&blocks| blocks > 0);
+        match refusal {
+            // The core sees such a block as one of its own largest.
+            Refusal::Limit | Refusal::Type
+                if asked.order > core && largest < Some(asked.order as usize) =>
+            {
+                Refusal::Order { largest: largest.map(|_| Order::MAX) }
+            }
+            refusal => refusal,
+        }
+    }
+
+    /// The largest order of a free block.
+    pub(super) fn largest_free(&self) -> Option<u32> {
+        self.blocks.iter().rposition(|&blocks| blocks > 0).map(|order| order as u32)
+    }
+
+    pub(super) fn indices(&self, order: u32) -> FragmentationIndices {
+        FragmentationIndices::of_blocks(&self.blocks, order)
+    }
+}
+
+/// A zone's name with its node where there are several.
+fn zone_name(memory: &Memory, node: u32, name: &str) -> String {
+    let several = memory.zones.iter().any(|zone| zone.zone.node != 0);
+    if several { format!("node {node} {name}") } else { name.to_owned() }
+}
+
+fn totals(memory: &Memory) -> Option<Totals> {
+    let of = |name: &str| memory.totals.get(name).copied();
+    let sum = |a: &str, b: &str| of(a).unwrap_or(0).saturating_add(of(b).unwrap_or(0));
+    of("active_anon")?;
+    Some(Totals {
+        anon: sum("active_anon", "inactive_anon"),
+        file: sum("active_file", "inactive_file"),
+        slab: of("slab_unreclaimable").unwrap_or(0),
+        free_swap: memory.free_swap_kib.unwrap_or(0) / memory.page_kib,
+    })
+}
+
+/// What a zone keeps from requests by the kind of their highest zone. `protection` has a column for each zone of the
+/// node, those without memory included.
+fn reserve_by_kind(
+    zones: &[nofrag_host::snapshot::ZoneInfo],
+    zone: &nofrag_host::snapshot::ZoneInfo,
+) -> [u64; ZoneKind::COUNT] {
+    let node: Vec<_> = zones.iter().filter(|each| each.zone.node == zone.zone.node).collect();
+    std::array::from_fn(|index| {
+        let kind = ZoneKind::ALL[index];
+        let column =
+            node.iter().rposition(|each| each.zone.kind().is_some_and(|each| each <= kind));
+        column.and_then(|column| zone.protection.get(column).copied().map(sane)).unwrap_or(0)
+    })
+}
+
+/// What is free in a zone: types from pagetypeinfo, else every block counts as of each ordinary type.
+fn counts(
+    snapshot: &Snapshot<'_>,
+    zone: &nofrag_host::snapshot::ZoneInfo,
+    blocks: &[u64],
+) -> FreeCounts {
+    let listed = |migratetype| snapshot.types.as_ref()?.free_of(&zone.zone, migratetype);
+    let set = |of: &mut dyn Iterator<Item = u64>| {
+        let orders = of.enumerate().filter(|(_, blocks)| *blocks > 0);
+        orders.fold(0_u16, |set, (order, _)| set | 1 << order.min(Order::MAX.index()))
+    };
+    let orders = Migratetype::ALL.map(|each| match listed(each) {
+        Some(row) => set(&mut row.iter().map(|count| count.least())),
+        None if snapshot.types.is_none() && each.is_mobility() => set(&mut blocks.iter().copied()),
+        None => 0,
+    });
+    let pages = |migratetype| {
+        let row = listed(migratetype).unwrap_or_default();
+        row.iter().zip(0..).fold(0_u64, |sum, (count, order)| {
+            sum.saturating_add(count.least().saturating_mul(1 << order))
+        })
+    };
+    FreeCounts {
+        pages: sane(zone.free),
+        high_atomic: pages(Migratetype::HighAtomic).min(sane(zone.free)),
+        cma: zone.free_cma().unwrap_or_else(|| pages(Migratetype::Cma)).min(sane(zone.free)),
+        orders,
+    }
+}
