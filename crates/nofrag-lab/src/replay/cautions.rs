@@ -29,7 +29,7 @@ pub(super) fn cautions(
     all
 }
 
-fn of_loss(recorded: &Recorded) -> Option<String> {
+pub(super) fn of_loss(recorded: &Recorded) -> Option<String> {
     let lost = match recorded.lost {
         0 => "An unknown number of events are".to_owned(),
         lost => format!("{lost} events are"),

@@ -156,10 +156,11 @@ impl Pairing {
             View::DirectReclaimEnd { .. } => {
                 self.processes.end(pid);
             }
-            View::KswapdWake { .. } => self.processes.is_kswapd(pid),
-            View::KswapdSleep { node } => {
+            // A run of kswapd ends when it sleeps, and also when it goes on for somebody else: that is traced as a
+            // wake.
+            View::KswapdWake { node, .. } | View::KswapdSleep { node } => {
                 self.processes.is_kswapd(pid);
-                self.push(event, What::KswapdSleeps { node: u8::try_from(node).unwrap_or(0) });
+                self.push(event, What::KswapdEnds { node: u8::try_from(node).unwrap_or(0) });
             }
             View::Lost(_) => {
                 let pending = self.processes.forget();

@@ -38,8 +38,8 @@ pub(super) enum What {
     CompactionBegins { zone: u16, free: FrameIndex },
     /// It is done.
     CompactionEnds,
-    /// The recorded kernel's kswapd went to sleep.
-    KswapdSleeps { node: u8 },
+    /// A run of the recorded kernel's kswapd ended.
+    KswapdEnds { node: u8 },
     /// A frame was found free in a snapshot, which no event tells.
     FoundFree { frame: FrameIndex },
     /// A frame was found in use in a snapshot, which no event tells.
