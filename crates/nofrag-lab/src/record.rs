@@ -32,6 +32,7 @@ enum Line<'a> {
     Comparison { scenario: &'a str, comparison: &'a crate::report::Comparison },
     Oracle { scenario: &'a str, oracle: &'a crate::oracle::Oracle },
     Note { scenario: &'a str, note: &'a str },
+    Replay { scenario: &'a str, replay: &'a crate::replay::ReplayReport },
 }
 
 /// Writes a new folder below `root` and returns its path; a folder that exists is left alone and the new one is
@@ -81,6 +82,9 @@ fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     for note in &report.notes {
         write_line(out, &Line::Note { scenario, note })?;
+    }
+    if let Some(replay) = &report.replay {
+        write_line(out, &Line::Replay { scenario, replay })?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::figures::{Figure, RatioRange};
 use crate::oracle::Oracle;
 use crate::render::ratio;
+use crate::replay::ReplayReport;
 use crate::stats::{Calls, Spread, Tail};
 
 /// The result of one scenario.
@@ -26,6 +27,9 @@ pub struct Report {
     pub oracles: Vec<Oracle>,
     /// What weakens or explains the result.
     pub notes: Vec<String>,
+    /// For the scenario that replays a recording: all that the replay found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Box<ReplayReport>>,
     /// Wall time of the whole scenario in seconds.
     pub elapsed_s: f64,
 }
@@ -41,6 +45,7 @@ impl Report {
             comparisons: Vec::new(),
             oracles: Vec::new(),
             notes: Vec::new(),
+            replay: None,
             elapsed_s: 0.0,
         }
     }
@@ -291,6 +296,7 @@ pub(crate) mod tests {
             comparisons: Vec::new(),
             oracles: vec![Oracle::judge("o1", Kind::Exact, "is one", 1.0, Relation::Equals(1.0))],
             notes: Vec::new(),
+            replay: None,
             elapsed_s: 0.5,
         }
     }

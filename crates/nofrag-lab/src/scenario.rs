@@ -50,6 +50,7 @@ pub fn scenarios() -> &'static [&'static dyn Scenario] {
         &crate::VmapBlocks2023,
         &crate::ExtFrag2018,
         &crate::MmapLive,
+        &crate::RecordedGuest,
     ]
 }
 

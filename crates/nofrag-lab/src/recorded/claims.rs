@@ -1,0 +1,63 @@
+//! What the replay of the shipped recording must give.
+
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::replay::{ReplayReport, Tolerance, Verdict};
+
+/// What the recording holds; `data/recordings/README.md` says the same.
+const EVENTS: f64 = 701_106.0;
+/// Pages that the recorded kernel moved.
+const MOVED: f64 = 38_339.0;
+
+/// Judges the claims.
+pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
+    let exact = |id: &str, claim: &str, measured: f64, relation| {
+        Oracle::judge(id, Kind::Exact, claim, measured, relation)
+    };
+    let recorded = &replay.recorded;
+    oracles.extend([
+        exact("events", "events read", recorded.events as f64, Relation::Equals(EVENTS)),
+        exact("lost", "events lost", recorded.lost as f64, Relation::Equals(0.0)),
+        exact(
+            "moved",
+            "pages that the kernel moved, as its migration events say",
+            recorded.moved as f64,
+            Relation::Equals(MOVED),
+        ),
+    ]);
+    for run in &replay.runs {
+        let name = format!("{}, {} %", run.policy, run.memory_percent);
+        let asked: u64 = run.counts.requests.iter().sum();
+        let served: u64 = run.counts.served.iter().sum();
+        oracles.push(exact(
+            &format!("accounted/{name}"),
+            "requests that are neither served nor counted as not served",
+            asked as f64 - served as f64 - run.assumptions.not_served as f64,
+            Relation::Equals(0.0),
+        ));
+        oracles.push(exact(
+            &format!("orders/{name}"),
+            "frees of another order than the request's",
+            run.assumptions.splits as f64,
+            Relation::Equals(0.0),
+        ));
+    }
+    for figure in replay.fidelity.iter().flat_map(|fidelity| &fidelity.figures) {
+        if figure.verdict == Verdict::TooFew {
+            continue;
+        }
+        let off = (figure.replayed - figure.recorded).abs();
+        let (measured, bound) = match figure.tolerance {
+            Tolerance::Percent(percent) => (100.0 * off / figure.recorded.abs().max(1.0), percent),
+            Tolerance::FactorOr(factor, or) => {
+                (off, or.max((factor - 1.0) * figure.recorded.abs()))
+            }
+        };
+        oracles.push(Oracle::judge(
+            format!("fidelity/{}", figure.name),
+            Kind::Ratio,
+            "how far the replay under the recorded kernel's rules is off",
+            measured,
+            Relation::AtMost(bound),
+        ));
+    }
+}
