@@ -3,6 +3,7 @@
 //! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. What is
 //! printed comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
+mod compare;
 mod explain;
 mod host;
 mod output;
@@ -27,13 +28,17 @@ enum Status {
     Warned,
     /// `workload`: it did not come to its end.
     EndedEarly,
+    /// `compare`: a figure got worse.
+    GotWorse,
 }
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
-            Status::ClaimBroken | Status::Warned | Status::EndedEarly => ExitCode::from(1),
+            Status::ClaimBroken | Status::Warned | Status::EndedEarly | Status::GotWorse => {
+                ExitCode::from(1)
+            }
         }
     }
 }
@@ -46,7 +51,7 @@ pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
   1  run --check: an exact claim did not hold; host: something needs attention; record: events were
-     lost, or the command failed; workload: ended early
+     lost, or the command failed; workload: ended early; compare: something got worse
   2  bad use, or something could not be read or written";
 
 /// The Linux kernel's fragmentation-avoiding allocators outside the kernel.
@@ -69,6 +74,8 @@ enum Command {
     Explain(explain::Args),
     /// Replay a real kernel's requests under other policies and sizes of memory
     Replay(replay::Args),
+    /// Set two replays, two recordings or two snapshots beside each other
+    Compare(compare::Args),
     /// Run a document's own workload on this kernel
     Workload(workload::Args),
     /// Look into a trace, or write it in another form
@@ -82,6 +89,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::execute(&args),
         Command::Explain(args) => explain::execute(&args),
         Command::Replay(args) => replay::execute(&args),
+        Command::Compare(args) => compare::execute(&args),
         Command::Workload(args) => workload::execute(&args),
         Command::Trace(args) => trace::execute(&args),
     };

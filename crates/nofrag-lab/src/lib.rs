@@ -15,6 +15,7 @@
 //! 3. **The lab distrusts itself.** Few repetitions, a wide range and overlapping ranges become notes of the report,
 //!    and rows that a design of ours loses are shown like the others.
 
+pub mod compare;
 pub mod explain;
 mod extfrag;
 pub mod figures;

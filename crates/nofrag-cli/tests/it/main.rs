@@ -1,5 +1,6 @@
 //! The command from outside: what it prints and how it ends.
 
+mod compare;
 mod explain;
 mod extfrag;
 mod host_maps;

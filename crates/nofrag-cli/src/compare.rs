@@ -1,0 +1,85 @@
+//! `nofrag compare`: two replays, two recordings or two snapshots.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use nofrag_lab::compare::{Show, Subject, compare, sections};
+use nofrag_lab::render;
+
+use crate::Status;
+use crate::output::{print, print_json};
+
+const AFTER_HELP: &str = "\
+Each side is one of
+
+  a replay      what `nofrag replay --json` printed, in a file
+  a recording   anything that `nofrag replay` reads
+  a snapshot    a folder with buddyinfo, zoneinfo, kpageflags and so on, or FILE@start and FILE@end for
+                those of a recording
+
+and both sides are of one kind. A figure gets a verdict where less or more of it is better. Counts of
+different machines stand side by side without one: only shares, indices and orders say something there.
+
+Examples:
+  nofrag compare before.json after.json                two replays of one recording
+  nofrag compare monday.nofrag tuesday.nofrag          two recordings
+  nofrag compare FILE@start FILE@end                   what a workload did to memory
+  nofrag compare old.json new.json --tolerance 5       for CI: exit status 1 if something got worse by
+                                                       more than 5 % of its old value
+
+Exit status:
+  0  nothing got worse by more than the tolerance
+  1  something did
+  2  bad use, something could not be read, or the sides cannot be compared";
+
+/// What `nofrag compare` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The first side: before
+    #[arg(value_name = "OLD")]
+    old: String,
+
+    /// The second side: after
+    #[arg(value_name = "NEW")]
+    new: String,
+
+    /// A change of at most so many percent of the old value counts as none
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = tolerance)]
+    tolerance: f64,
+
+    /// Show what is equal too
+    #[arg(long)]
+    all: bool,
+
+    /// Print JSON for machines: one object with all figures
+    #[arg(long)]
+    json: bool,
+}
+
+/// A tolerance in percent, with or without its sign.
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
+        _ => Err("a tolerance is a percentage of the old value, 0 or more".to_owned()),
+    }
+}
+
+/// Compares what `args` names.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let (old, new) = (Subject::open(&args.old)?, Subject::open(&args.new)?);
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(
+        ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
+            .expect("the template is well-formed"),
+    );
+    let found = compare(old, new, args.tolerance, &|events| bar.set_position(events));
+    bar.finish_and_clear();
+    let found = found?;
+    if args.json {
+        print_json(&found)?;
+    } else {
+        let show = if args.all { Show::Everything } else { Show::Changes };
+        print(&render::text(&sections(&found, show)))?;
+    }
+    Ok(if found.is_worse() { Status::GotWorse } else { Status::Done })
+}

@@ -1,0 +1,123 @@
+//! A comparison as people read it.
+
+use super::{Better, Comparison, Machines, Row, Scale, Verdict};
+use crate::render::{Section, number, plain};
+
+/// Which rows are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Those that differ.
+    Changes,
+    /// All.
+    Everything,
+}
+
+/// Everything that people read of a comparison.
+#[must_use]
+pub fn sections(comparison: &Comparison, show: Show) -> Vec<Section> {
+    let mut sections = vec![heading(comparison)];
+    let mut equal = 0;
+    for group in &comparison.groups {
+        let shown = |row: &&Row| show == Show::Everything || row.verdict != Verdict::Equal;
+        let rows: Vec<&Row> = group.rows.iter().filter(shown).collect();
+        equal += group.rows.len() - rows.len();
+        if rows.is_empty() {
+            continue;
+        }
+        let header = ["figure", "old", "new", "change", "better", "verdict"];
+        sections.push(Section::Table {
+            title: group.title.clone(),
+            caption: String::new(),
+            texts: 1,
+            header: header.map(str::to_owned).to_vec(),
+            rows: rows.into_iter().map(cells).collect(),
+        });
+    }
+    sections.push(verdict(comparison, equal));
+    if !comparison.cautions.is_empty() {
+        sections.push(Section::Lines {
+            title: "What this does not say".to_owned(),
+            lines: comparison.cautions.clone(),
+        });
+    }
+    sections
+}
+
+fn heading(comparison: &Comparison) -> Section {
+    let Comparison { old, new, .. } = comparison;
+    let mut lines = vec![format!("old: {old}"), format!("new: {new}")];
+    if comparison.machines == Machines::Different {
+        lines.push(
+            "The sides come from different machines, or the files do not show that they come from one: counts stand \
+             side by side without a change or a verdict; shares, indices and orders have both."
+                .to_owned(),
+        );
+    }
+    let title = match comparison.kind {
+        super::Kind::Replay => "Two replays",
+        super::Kind::Recording => "Two recordings",
+        super::Kind::Snapshot => "Two snapshots",
+    };
+    Section::Lines { title: title.to_owned(), lines }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let value = |value: Option<f64>| value.map_or("-".to_owned(), plain);
+    let change = match (row.change_percent(), row.old.zip(row.new)) {
+        (_, Some((old, new))) if old == new => "0".to_owned(),
+        // A share of a share says less than the difference.
+        (Some(_), Some((old, new))) if row.scale == Scale::Share => signed(new - old, ""),
+        (Some(percent), _) => signed(percent, " %"),
+        (None, Some((old, new))) if row.verdict != Verdict::NotComparable => signed(new - old, ""),
+        _ => "-".to_owned(),
+    };
+    let better = match row.better {
+        Better::Less => "less",
+        Better::More => "more",
+        Better::Neither => "-",
+    };
+    let verdict = match row.verdict {
+        Verdict::Equal => "equal",
+        Verdict::Within => "within tolerance",
+        Verdict::Better => "better",
+        Verdict::Worse => "WORSE",
+        Verdict::Changed => "changed",
+        Verdict::OneSided => "one side only",
+        Verdict::NotComparable => "not comparable",
+    };
+    vec![
+        row.name.clone(),
+        value(row.old),
+        value(row.new),
+        change,
+        better.to_owned(),
+        verdict.to_owned(),
+    ]
+}
+
+fn signed(value: f64, unit: &str) -> String {
+    let sign = if value > 0.0 { "+" } else { "" };
+    let text = if unit.is_empty() { plain(value) } else { number(value) };
+    format!("{sign}{text}{unit}")
+}
+
+fn verdict(comparison: &Comparison, equal: usize) -> Section {
+    let count = |verdict| comparison.with_verdict(verdict).count();
+    let tolerance = match comparison.tolerance_percent {
+        0.0 => String::new(),
+        percent => format!(" by more than {} % of the old value", plain(percent)),
+    };
+    let mut lines = vec![format!(
+        "{} better and {} worse{tolerance}; {} within the tolerance, {} changed without a better or worse, {} only on \
+         one side, {} not comparable, {equal} equal and not shown",
+        count(Verdict::Better),
+        count(Verdict::Worse),
+        count(Verdict::Within),
+        count(Verdict::Changed),
+        count(Verdict::OneSided),
+        count(Verdict::NotComparable),
+    )];
+    let worse = comparison.with_verdict(Verdict::Worse);
+    lines.extend(worse.map(|(group, row)| format!("worse: {} ({})", row.name, group.title)));
+    Section::Lines { title: "Verdict".to_owned(), lines }
+}

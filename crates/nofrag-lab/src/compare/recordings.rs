@@ -1,0 +1,258 @@
+//! Two recordings: rates, events by kind, order and type, and the snapshots at their ends.
+
+use nofrag::page::Migratetype;
+use nofrag::units::Order;
+use nofrag_host::snapshot::Snapshot;
+use nofrag_host::trace::{Event, EventKind, Loss, Trace, TraceMeta, View};
+
+use super::{Better, CompareError, Found, Group, Machines, Row, Scale, percent, snapshots};
+
+use Better::{Less, Neither};
+use Scale::{Count, Share};
+
+pub(super) fn compare(
+    old: Box<Trace>,
+    new: Box<Trace>,
+    progress: &dyn Fn(u64),
+) -> Result<(Found, Vec<String>), CompareError> {
+    let machines = machines(&old.meta, &new.meta);
+    let (old_meta, old) = tally(*old, 0, progress)?;
+    let (new_meta, new) = tally(*new, old.events, progress)?;
+    let mut groups = vec![
+        Group { title: "Recording".to_owned(), rows: whole(&old, &new) },
+        Group {
+            title: "Events per second of each recording's clock".to_owned(),
+            rows: rates(&old, &new),
+        },
+        Group { title: "Requests".to_owned(), rows: requests(&old, &new) },
+        Group { title: "Trouble per million requests".to_owned(), rows: trouble(&old, &new) },
+    ];
+    let mut cautions = cautions(&old_meta, &new_meta, [&old, &new]);
+    match (old_meta.end(), new_meta.end()) {
+        (Some(old), Some(new)) => {
+            let ends = snapshots::compare(&old.files, &new.files);
+            groups.extend(
+                ends.groups
+                    .into_iter()
+                    .map(|group| Group { title: format!("At the end: {}", group.title), ..group }),
+            );
+        }
+        _ => cautions
+            .push("no snapshots at the ends are compared: not both sides have one".to_owned()),
+    }
+    Ok((Found { machines, groups }, cautions))
+}
+
+/// One machine has one kernel and one set of zones; without snapshots the kernel and the CPUs have to do.
+fn machines(old: &TraceMeta, new: &TraceMeta) -> Machines {
+    let snapshots = |meta: &TraceMeta| meta.end().or(meta.start()).map(|taken| taken.files.clone());
+    match (snapshots(old), snapshots(new)) {
+        (Some(old), Some(new)) => {
+            snapshots::machines(&Snapshot::parse(&old), &Snapshot::parse(&new))
+        }
+        _ if old.release.is_some() && (&old.release, &old.cpus) == (&new.release, &new.cpus) => {
+            Machines::Same
+        }
+        _ => Machines::Different,
+    }
+}
+
+/// What was counted in one recording.
+struct Tally {
+    events: u64,
+    first: Option<u64>,
+    last: u64,
+    by_kind: [u64; EventKind::COUNT],
+    by_order: [u64; Order::COUNT],
+    by_type: [u64; Migratetype::COUNT],
+    failed: u64,
+    extfrag: [u64; Migratetype::COUNT],
+    serious: u64,
+    migrated: u64,
+    reclaimed: u64,
+    loss: Loss,
+}
+
+impl Tally {
+    fn add(&mut self, event: &Event) {
+        self.events += 1;
+        self.first.get_or_insert(event.at);
+        self.last = self.last.max(event.at);
+        self.by_kind[event.kind as usize] += 1;
+        match event.view() {
+            View::PageAlloc { pfn, order, migratetype, .. } => {
+                bump(&mut self.by_order, usize::try_from(order).ok());
+                bump(&mut self.by_type, usize::try_from(migratetype).ok());
+                self.failed += u64::from(pfn.is_none());
+            }
+            View::ExtFrag { fallback_order, alloc_migratetype, .. } => {
+                /// Fallbacks of whole pageblocks mix nothing.
+                const PAGEBLOCK: i32 = Order::PAGEBLOCK.get() as i32;
+                const SERIOUS: i32 = 4;
+                if fallback_order < PAGEBLOCK {
+                    bump(&mut self.extfrag, usize::try_from(alloc_migratetype).ok());
+                    self.serious += u64::from(fallback_order < SERIOUS);
+                }
+            }
+            View::MigratePages { succeeded, .. } => {
+                self.migrated = self.migrated.saturating_add(succeeded);
+            }
+            View::DirectReclaimEnd { reclaimed } => {
+                self.reclaimed = self.reclaimed.saturating_add(reclaimed);
+            }
+            _ => {}
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.last.saturating_sub(self.first.unwrap_or(0)) as f64 / 1e9
+    }
+
+    fn of(&self, kind: EventKind) -> u64 {
+        self.by_kind[kind as usize]
+    }
+
+    fn requests(&self) -> u64 {
+        self.of(EventKind::PageAlloc)
+    }
+}
+
+fn bump(counts: &mut [u64], place: Option<usize>) {
+    if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
+        *count += 1;
+    }
+}
+
+fn tally(
+    mut trace: Trace,
+    before: u64,
+    progress: &dyn Fn(u64),
+) -> Result<(TraceMeta, Tally), CompareError> {
+    let mut tally = Tally {
+        events: 0,
+        first: None,
+        last: 0,
+        by_kind: [0; EventKind::COUNT],
+        by_order: [0; Order::COUNT],
+        by_type: [0; Migratetype::COUNT],
+        failed: 0,
+        extfrag: [0; Migratetype::COUNT],
+        serious: 0,
+        migrated: 0,
+        reclaimed: 0,
+        loss: Loss::default(),
+    };
+    let mut events = Vec::new();
+    while trace.events.read(&mut events)? {
+        events.iter().for_each(|event| tally.add(event));
+        events.clear();
+        progress(before + tally.events);
+    }
+    tally.loss = trace.events.loss();
+    Ok((trace.meta, tally))
+}
+
+fn row(
+    name: impl Into<String>,
+    scale: Scale,
+    better: Better,
+    sides: [&Tally; 2],
+    of: impl Fn(&Tally) -> Option<f64>,
+) -> Row {
+    Row::new(name, scale, better, sides.map(of))
+}
+
+fn whole(old: &Tally, new: &Tally) -> Vec<Row> {
+    let sides = [old, new];
+    vec![
+        row("seconds of the clock", Count, Neither, sides, |tally| Some(tally.seconds())),
+        row("events", Count, Neither, sides, |tally| Some(tally.events as f64)),
+        row("events lost, where they were counted", Count, Less, sides, |tally| {
+            Some(tally.loss.events as f64)
+        }),
+        row("places where events are lost", Count, Less, sides, |tally| {
+            Some(tally.loss.gaps as f64)
+        }),
+        row("records that cannot be read", Count, Less, sides, |tally| {
+            Some(tally.loss.unreadable as f64)
+        }),
+    ]
+}
+
+/// How often a machine does something depends on how fast it is, so these are counts.
+fn rates(old: &Tally, new: &Tally) -> Vec<Row> {
+    let sides = [old, new];
+    let kinds = (0..EventKind::COUNT).filter_map(EventKind::from_number);
+    let seen = kinds.filter(|&kind| sides.iter().any(|tally| tally.of(kind) > 0));
+    let rate = |count: u64, seconds: f64| (seconds > 0.0).then(|| count as f64 / seconds);
+    let rows = seen.map(|kind| {
+        row(kind.name(), Count, Neither, sides, |tally| rate(tally.of(kind), tally.seconds()))
+    });
+    rows.collect()
+}
+
+fn requests(old: &Tally, new: &Tally) -> Vec<Row> {
+    let sides = [old, new];
+    let mut rows = Vec::new();
+    for order in 0..Order::COUNT {
+        if sides.iter().any(|tally| tally.by_order[order] > 0) {
+            rows.push(row(format!("of order {order}, %"), Share, Neither, sides, |tally| {
+                percent(tally.by_order[order], tally.requests())
+            }));
+        }
+    }
+    for migratetype in Migratetype::ALL {
+        let index = migratetype.index();
+        if sides.iter().any(|tally| tally.by_type[index] > 0) {
+            let name = format!("of type {}, %", migratetype.name());
+            rows.push(row(name, Share, Neither, sides, |tally| {
+                percent(tally.by_type[index], tally.requests())
+            }));
+        }
+    }
+    rows
+}
+
+/// Per million requests, so that the length of a recording does not matter.
+fn trouble(old: &Tally, new: &Tally) -> Vec<Row> {
+    let per_million =
+        |part: u64, tally: &Tally| percent(part, tally.requests()).map(|share| share * 1e4);
+    let extfrag = |tally: &Tally| tally.extfrag.iter().sum::<u64>();
+    type Figure<'a> = (&'static str, &'a dyn Fn(&Tally) -> u64);
+    let figures: [Figure<'_>; 8] = [
+        ("requests not served", &|tally| tally.failed),
+        ("external fragmentation events", &extfrag),
+        ("of these below order 4", &|tally| tally.serious),
+        ("runs of compaction", &|tally| tally.of(EventKind::CompactionBegin)),
+        ("pages moved", &|tally| tally.migrated),
+        ("entries into direct reclaim", &|tally| tally.of(EventKind::DirectReclaimBegin)),
+        ("pages reclaimed by callers", &|tally| tally.reclaimed),
+        ("wakes of kswapd", &|tally| tally.of(EventKind::KswapdWake)),
+    ];
+    let rows = figures.into_iter().map(|(name, figure)| {
+        row(name, Share, Less, [old, new], |tally| per_million(figure(tally), tally))
+    });
+    rows.collect()
+}
+
+fn cautions(old: &TraceMeta, new: &TraceMeta, tallies: [&Tally; 2]) -> Vec<String> {
+    let mut cautions = Vec::new();
+    if old.release != new.release {
+        let name = |meta: &TraceMeta| meta.release.clone().unwrap_or("an unknown one".to_owned());
+        cautions.push(format!("the kernels differ: {} and {}", name(old), name(new)));
+    }
+    let seen = |tally: &Tally| tally.by_kind.map(|count| count > 0);
+    if seen(tallies[0]) != seen(tallies[1]) {
+        cautions.push(
+            "a kind of event that one side does not have at all may not have been recorded there"
+                .to_owned(),
+        );
+    }
+    for (side, tally, meta) in [("old", tallies[0], old), ("new", tallies[1], new)] {
+        if tally.loss != Loss::default() {
+            cautions.push(format!("events of the {side} side are lost: its counts are too low"));
+        }
+        cautions.extend(meta.missing.iter().map(|what| format!("the {side} side: {what}")));
+    }
+    cautions
+}

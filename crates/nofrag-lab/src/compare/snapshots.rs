@@ -1,0 +1,249 @@
+//! Two snapshots: what is free in which blocks, the types of pageblocks, and what memory is used for.
+
+use std::collections::BTreeSet;
+
+use nofrag_host::snapshot::{Files, FrameUse, Snapshot, ZoneInfo, ZoneName};
+
+use super::{Better, Found, Group, Machines, Row, Scale, percent};
+
+use Better::{Less, More, Neither};
+use Scale::{Count, Share};
+
+pub(super) fn compare(old: &Files, new: &Files) -> Found {
+    let (old, new) = (Snapshot::parse(old), Snapshot::parse(new));
+    let sides = [&old, &new];
+    let zones: BTreeSet<ZoneName> = sides.iter().flat_map(|side| zone_names(side)).collect();
+    let mut groups = Vec::new();
+    for zone in &zones {
+        groups.push(Group { title: zone.to_string(), rows: zone_rows(zone, sides) });
+    }
+    groups.push(Group { title: "pages by use".to_owned(), rows: uses(sides) });
+    groups
+        .push(Group { title: "pageblocks by what is in them".to_owned(), rows: pageblocks(sides) });
+    groups.push(Group {
+        title: "counters since the machine started".to_owned(),
+        rows: counters(sides),
+    });
+    Found { machines: machines(&old, &new), groups }
+}
+
+/// One machine has one kernel and one set of zones.
+pub(super) fn machines(old: &Snapshot<'_>, new: &Snapshot<'_>) -> Machines {
+    let zones = |side: &Snapshot<'_>| -> Vec<_> {
+        side.zones.iter().map(|zone| (zone.zone.clone(), zone.start_pfn, zone.present)).collect()
+    };
+    let known = old.release.is_some() && !old.zones.is_empty();
+    match known && old.release == new.release && zones(old) == zones(new) {
+        true => Machines::Same,
+        false => Machines::Different,
+    }
+}
+
+fn zone_names(side: &Snapshot<'_>) -> Vec<ZoneName> {
+    let populated = side.populated().map(|zone| zone.zone.clone());
+    populated.chain(side.buddy.iter().map(|blocks| blocks.zone.clone())).collect()
+}
+
+fn zone_rows(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+    let info = sides.map(|side| side.zones.iter().find(|info| info.zone == *zone));
+    let of_info = |figure: fn(&ZoneInfo) -> Option<u64>| {
+        info.map(|info| info.and_then(figure).map(|n| n as f64))
+    };
+    let buddy = sides.map(|side| side.blocks(zone));
+    let mut rows = vec![
+        Row::new("managed pages", Count, Neither, of_info(|info| Some(info.managed))),
+        Row::new("free pages", Count, Neither, of_info(|info| Some(info.free))),
+        Row::new(
+            "free, % of the managed pages",
+            Share,
+            Neither,
+            info.map(|info| info.and_then(|info| percent(info.free, info.managed))),
+        ),
+        Row::new("pages of boost", Count, Less, of_info(|info| info.boost)),
+        Row::new(
+            "largest free order",
+            Share,
+            More,
+            buddy.map(|blocks| blocks.map(|blocks| blocks.largest().map_or(-1.0, f64::from))),
+        ),
+    ];
+    let orders = buddy.iter().flatten().map(|blocks| blocks.blocks.len()).max().unwrap_or(0);
+    for order in 0..orders {
+        let blocks = buddy.map(|blocks| blocks?.blocks.get(order).map(|&count| count as f64));
+        // Small blocks are neither good nor bad; blocks of a pageblock are what huge pages are made of.
+        let whole = sides.iter().all(|side| order >= side.pageblock_order() as usize);
+        let better = if whole { More } else { Neither };
+        rows.push(Row::new(format!("free blocks of order {order}"), Count, better, blocks));
+    }
+    rows.extend(indices(zone, sides));
+    rows.extend(types(zone, sides));
+    rows
+}
+
+/// The indices of spec/trace.md §2 at the order of a pageblock, and at order 3, the largest that the kernel takes for
+/// cheap.
+fn indices(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+    const CHEAP: u32 = 3;
+    let mut rows = Vec::new();
+    let pageblock = sides[0].pageblock_order();
+    for order in [CHEAP, pageblock] {
+        let found = sides.map(|side| side.blocks(zone).map(|blocks| blocks.indices(order)));
+        rows.push(Row::new(
+            format!("unusable index at order {order}, 1/1000"),
+            Share,
+            Less,
+            found.map(|indices| indices.map(|indices| indices.unusable as f64)),
+        ));
+        let fragmentation = |indices: Option<nofrag::page::FragmentationIndices>| {
+            indices.map(|indices| indices.fragmentation.map_or(-1000.0, |index| index as f64))
+        };
+        rows.push(Row::new(
+            format!("fragmentation index at order {order}, 1/1000; -1000: a request would succeed"),
+            Share,
+            Neither,
+            found.map(fragmentation),
+        ));
+    }
+    rows
+}
+
+/// Pageblocks and free pages by type.
+fn types(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let names: BTreeSet<&String> = sides
+        .iter()
+        .filter_map(|side| side.types.as_ref())
+        .flat_map(|types| &types.names)
+        .collect();
+    for name in names {
+        let number = |side: &Snapshot<'_>| {
+            let types = side.types.as_ref()?;
+            types.names.iter().position(|known| known == name)
+        };
+        let blocks = sides.map(|side| {
+            let row = side.types.as_ref()?.pageblocks.iter().find(|row| row.zone == *zone)?;
+            row.pageblocks.get(number(side)?).map(|&count| count as f64)
+        });
+        rows.push(Row::new(format!("pageblocks of type {name}"), Count, Neither, blocks));
+        let mixed = sides.map(|side| {
+            let row = side.types.as_ref()?.mixed.iter().find(|row| row.zone == *zone)?;
+            row.pageblocks.get(number(side)?).map(|&count| count as f64)
+        });
+        rows.push(Row::new(
+            format!("of these with pages of other types, {name}"),
+            Count,
+            Less,
+            mixed,
+        ));
+        let free = sides.map(|side| {
+            let number = number(side)?;
+            let mut of_type = side.types.as_ref()?.free.iter();
+            let row = of_type.find(|row| row.zone == *zone && row.number == number)?;
+            // The kernel stops counting at some length; then the pages are not known.
+            row.blocks.iter().zip(0..).try_fold(0.0, |sum, (count, order)| {
+                Some(sum + count.exact()? as f64 * f64::from(1_u32.checked_shl(order)?))
+            })
+        });
+        rows.push(Row::new(format!("free pages of type {name}"), Count, Neither, free));
+    }
+    rows.retain(|row| row.old.unwrap_or(0.0) != 0.0 || row.new.unwrap_or(0.0) != 0.0);
+    rows
+}
+
+/// Pages by what they are used for, where the map of frames is there.
+fn uses(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+    let counts = sides.map(|side| side.pages.map(|pages| pages.count_uses(0..u64::MAX)));
+    let mut rows = Vec::new();
+    for usage in FrameUse::ALL.into_iter().filter(|usage| usage.is_managed()) {
+        let name = format!("{usage:?}").to_lowercase();
+        let count = counts.map(|counts| counts.map(|counts| counts[usage.index()] as f64));
+        if count.iter().any(Option::is_some) {
+            rows.push(Row::new(name, Count, Neither, count));
+        }
+    }
+    rows
+}
+
+/// How many pageblocks are wholly free, hold only what could be moved, or hold something that cannot.
+fn pageblocks(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+    let found = sides.map(states);
+    if found.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    let count = |figure: fn(&States) -> u64| {
+        found.map(|states| states.map(|states| figure(&states) as f64))
+    };
+    let share = |figure: fn(&States) -> u64| {
+        found.map(|states| states.and_then(|states| percent(figure(&states), states.all())))
+    };
+    vec![
+        Row::new("wholly free", Count, More, count(|states| states.free)),
+        Row::new("nothing but movable pages", Count, Neither, count(|states| states.movable)),
+        Row::new("something that cannot be moved", Count, Less, count(|states| states.pinned)),
+        Row::new("wholly free, %", Share, More, share(|states| states.free)),
+        Row::new("something that cannot be moved, %", Share, Less, share(|states| states.pinned)),
+    ]
+}
+
+#[derive(Clone, Copy, Default)]
+struct States {
+    free: u64,
+    movable: u64,
+    pinned: u64,
+}
+
+impl States {
+    fn all(&self) -> u64 {
+        self.free + self.movable + self.pinned
+    }
+}
+
+/// The states of the pageblocks; one in which the allocator manages nothing counts as none. O(frames).
+fn states(side: &Snapshot<'_>) -> Option<States> {
+    let pages = side.pages?;
+    let block = 1_u64.checked_shl(side.pageblock_order())?;
+    let mut states = States::default();
+    let (mut current, mut uses) = (0, [0_u64; FrameUse::COUNT]);
+    let close = |uses: [u64; FrameUse::COUNT], states: &mut States| {
+        let of = |wanted: fn(FrameUse) -> bool| -> u64 {
+            let wanted = FrameUse::ALL.into_iter().filter(|&usage| wanted(usage));
+            wanted.map(|usage| uses[usage.index()]).sum()
+        };
+        let managed = of(FrameUse::is_managed);
+        if managed == 0 {
+            return;
+        }
+        let free = uses[FrameUse::Free.index()];
+        match (free == block, free + of(FrameUse::is_movable) == managed) {
+            (true, _) => states.free += 1,
+            (false, true) => states.movable += 1,
+            (false, false) => states.pinned += 1,
+        }
+    };
+    for (pfn, usage) in pages.uses(0..u64::MAX) {
+        if pfn / block != current {
+            close(std::mem::take(&mut uses), &mut states);
+            current = pfn / block;
+        }
+        uses[usage.index()] += 1;
+    }
+    close(uses, &mut states);
+    Some(states)
+}
+
+/// The counters of reclaim, compaction and huge pages. They only grow, so neither way is better.
+fn counters(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+    const BEGINNINGS: [&str; 6] =
+        ["allocstall", "compact_", "thp_fault", "pgmigrate_", "pgsteal_", "pgscan_direct"];
+    let wanted = |name: &&str| BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
+    let names: BTreeSet<&str> = sides
+        .iter()
+        .flat_map(|side| side.vmstat.iter().map(|(name, _)| name))
+        .filter(wanted)
+        .collect();
+    let rows = names.into_iter().map(|name| {
+        let values = sides.map(|side| side.vmstat.get(name).map(|count| count as f64));
+        Row::new(name, Count, Neither, values)
+    });
+    rows.collect()
+}

@@ -1,0 +1,173 @@
+//! One side of a comparison.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use nofrag_host::snapshot::Files;
+use nofrag_host::trace::{self, Trace, TraceMeta};
+use serde::Serialize;
+
+use super::CompareError;
+use crate::replay::ReplayReport;
+
+/// What is compared, with the name it was given.
+pub enum Subject {
+    /// A replay that was saved as JSON.
+    Replay(String, Box<ReplayReport>),
+    /// A recording, opened.
+    Recording(String, Box<Trace>),
+    /// The files of a snapshot.
+    Snapshot(String, Box<Files>),
+}
+
+/// What a side is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A replay.
+    Replay,
+    /// A recording.
+    Recording,
+    /// A snapshot.
+    Snapshot,
+}
+
+impl Kind {
+    /// For sentences.
+    #[must_use]
+    pub const fn with_article(self) -> &'static str {
+        match self {
+            Kind::Replay => "a replay",
+            Kind::Recording => "a recording",
+            Kind::Snapshot => "a snapshot",
+        }
+    }
+}
+
+/// One of the two snapshots of a recording.
+#[derive(Clone, Copy)]
+enum Moment {
+    Start,
+    End,
+}
+
+impl Moment {
+    fn name(self) -> &'static str {
+        match self {
+            Moment::Start => "start",
+            Moment::End => "end",
+        }
+    }
+}
+
+impl Subject {
+    /// Opens what `name` names: a file of JSON that `nofrag replay --json` wrote, a folder with the files of a
+    /// snapshot, `FILE@start` or `FILE@end` for a snapshot of a recording, or a recording of any kind that
+    /// [`trace::open`] opens.
+    ///
+    /// # Errors
+    /// [`CompareError`].
+    pub fn open(name: &str) -> Result<Subject, CompareError> {
+        let path = Path::new(name);
+        if !path.exists()
+            && let Some((file, moment)) = moment_of(name)
+        {
+            return snapshot_of(name, file, moment);
+        }
+        if path.is_dir() && is_snapshot(path) {
+            let files = Files::read_folder(path).map_err(|cause| file_error(name, cause))?;
+            return Ok(Subject::Snapshot(name.to_owned(), Box::new(files)));
+        }
+        if path.is_file() && begins_json(path).map_err(|cause| file_error(name, cause))? {
+            return read_replay(name, path);
+        }
+        Ok(Subject::Recording(name.to_owned(), Box::new(trace::open(path)?)))
+    }
+
+    /// The name it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Subject::Replay(name, _) | Subject::Recording(name, _) | Subject::Snapshot(name, _) => {
+                name
+            }
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Subject::Replay(..) => Kind::Replay,
+            Subject::Recording(..) => Kind::Recording,
+            Subject::Snapshot(..) => Kind::Snapshot,
+        }
+    }
+}
+
+fn file_error(name: &str, cause: std::io::Error) -> CompareError {
+    CompareError::File { name: name.to_owned(), cause }
+}
+
+/// `FILE@start` and `FILE@end`.
+fn moment_of(name: &str) -> Option<(&str, Moment)> {
+    match name.rsplit_once('@')? {
+        (file, "start") => Some((file, Moment::Start)),
+        (file, "end") => Some((file, Moment::End)),
+        _ => None,
+    }
+}
+
+fn snapshot_of(name: &str, file: &str, moment: Moment) -> Result<Subject, CompareError> {
+    let trace = trace::open(Path::new(file))?;
+    let taken = match moment {
+        Moment::Start => trace.meta.start(),
+        Moment::End => trace.meta.end(),
+    };
+    match taken {
+        Some(taken) => Ok(Subject::Snapshot(name.to_owned(), Box::new(taken.files.clone()))),
+        None => Err(CompareError::Subject {
+            name: name.to_owned(),
+            what: format!(
+                "the recording has no snapshot at its {}{}",
+                moment.name(),
+                has(&trace.meta)
+            ),
+        }),
+    }
+}
+
+/// Which snapshots there are, for an error.
+fn has(meta: &TraceMeta) -> &'static str {
+    match (meta.start(), meta.end()) {
+        (Some(_), None) => "; it has one at its start",
+        (None, Some(_)) => "; it has one at its end",
+        _ => "; it has none",
+    }
+}
+
+/// Whether the folder holds files of a snapshot itself, and no pages of a ring buffer.
+fn is_snapshot(path: &Path) -> bool {
+    const FILES: [&str; 5] =
+        ["buddyinfo", "zoneinfo", "pagetypeinfo", "kpageflags", "kpageflags.zst"];
+    FILES.iter().any(|name| path.join(name).is_file())
+}
+
+/// Whether the first byte that is no blank opens an object.
+fn begins_json(path: &Path) -> std::io::Result<bool> {
+    let mut start = [0; 64];
+    let read = File::open(path)?.read(&mut start)?;
+    Ok(start[..read].trim_ascii_start().first() == Some(&b'{'))
+}
+
+fn read_replay(name: &str, path: &Path) -> Result<Subject, CompareError> {
+    let file = File::open(path).map_err(|cause| file_error(name, cause))?;
+    let report = serde_json::from_reader(BufReader::new(file)).map_err(|cause| {
+        let what = format!(
+            "this is JSON, but no replay as `nofrag replay --json` of this version writes it: {cause}"
+        );
+        CompareError::Subject { name: name.to_owned(), what }
+    })?;
+    Ok(Subject::Replay(name.to_owned(), report))
+}
