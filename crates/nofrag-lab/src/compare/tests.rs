@@ -40,6 +40,8 @@ fn report(seed: u64, runs: Vec<PolicyRun>) -> ReplayReport {
         seed,
         recorded,
         runs,
+        vmap: None,
+        mmap: None,
         fidelity: None,
         cautions: Vec::new(),
     }
