@@ -44,7 +44,7 @@ pub(crate) struct Args {
     new: String,
 
     /// A change of at most so many percent of the old value counts as none
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = tolerance)]
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = tolerance, allow_negative_numbers = true)]
     tolerance: f64,
 
     /// Show what is equal too

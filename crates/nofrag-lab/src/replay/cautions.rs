@@ -105,12 +105,5 @@ fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
             ));
         }
     }
-    for run in runs.iter().filter(|run| run.assumptions.not_served > 0) {
-        all.push(format!(
-            "{} at {} % of memory could not serve {} requests that the recorded kernel served. What their callers \
-             would have done is not replayed.",
-            run.policy, run.memory_percent, run.assumptions.not_served
-        ));
-    }
     all
 }

@@ -19,6 +19,7 @@ pub fn sections(report: &ReplayReport) -> Vec<Section> {
     sections.extend(course(report));
     sections.extend(whole_blocks(report));
     sections.extend(report.fidelity.as_ref().and_then(fidelity));
+    sections.extend(of_the_trace(report));
     sections.extend(assumptions(report));
     sections.extend(addresses::tables(report.vmap.as_ref(), report.mmap.as_ref()));
     sections.push(Section::Lines {
@@ -208,23 +209,17 @@ fn pictured(report: &ReplayReport) -> Vec<&PolicyRun> {
     }
 }
 
+/// Pages in a MiB, as x86-64 has them.
+const PER_MIB: f64 = 256.0;
+
 fn course(report: &ReplayReport) -> Option<Section> {
     let runs = pictured(report);
     if runs.iter().any(|run| run.timeline.len() < 2) || runs.is_empty() {
         return None;
     }
     let series = |run: &&PolicyRun| {
-        let values = run.timeline.iter().map(|sample| sample.free_in_pageblocks as f64 / 256.0);
-        let (last, least) =
-            (run.timeline.last(), run.timeline.iter().map(|s| s.free_in_pageblocks));
-        let [last, least] = [last.map_or(0, |s| s.free_in_pageblocks), least.min().unwrap_or(0)];
-        let name = format!(
-            "{}: at least {} MiB, at the end {} MiB",
-            run.policy,
-            count(least as f64 / 256.0),
-            count(last as f64 / 256.0)
-        );
-        (name, values.collect())
+        let values = run.timeline.iter().map(|sample| sample.free_in_pageblocks as f64 / PER_MIB);
+        (run.policy.clone(), values.collect())
     };
     Some(Section::Chart {
         title: "Free memory in whole pageblocks over time, MiB".to_owned(),
@@ -295,42 +290,46 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
     )
 }
 
+/// What had to be assumed of the trace, whatever the policy.
+fn of_the_trace(report: &ReplayReport) -> Option<Section> {
+    let first = &report.runs.first()?.assumptions;
+    let line =
+        |value: u64, what: &str| (value > 0).then(|| format!("{} {what}", count(value as f64)));
+    let lines = [
+        line(first.older_frees, "frees of what was in use at the start"),
+        line(
+            first.migration_targets,
+            "pages moved by the recorded kernel, to frames that no event names",
+        ),
+        line(first.resolved_migrations, "frees of frames that these pages can have come to"),
+        line(first.targets_returned, "frees of targets that the recorded kernel did not use"),
+        line(first.unknown_frees, "frees that nothing explains, ignored"),
+        line(first.implicit_frees, "requests for frames believed in use: their free was not seen"),
+        line(first.splits, "frees of a part of a block, or of another order than the request's"),
+        line(first.foreign, "requests and frees of frames that the snapshot does not have"),
+        line(first.resynchronised, "frames set right at snapshots during the recording"),
+    ];
+    let lines: Vec<String> = lines.into_iter().flatten().collect();
+    let title = "What had to be assumed of the recording".to_owned();
+    (!lines.is_empty()).then_some(Section::Lines { title, lines })
+}
+
 fn assumptions(report: &ReplayReport) -> Option<Section> {
     let rows = rows_of(report, |run| {
         let Assumptions {
-            older_frees,
-            resolved_migrations,
-            unknown_frees,
-            implicit_frees,
-            splits,
-            migration_targets,
-            not_served,
-            reclaimed_before,
-            ..
+            not_served, reclaimed_before, dropped_at_start, displaced_at_start, ..
         } = run.assumptions;
-        [
-            older_frees,
-            migration_targets,
-            resolved_migrations,
-            unknown_frees,
-            implicit_frees,
-            splits,
-            not_served,
-            reclaimed_before,
-        ]
-        .map(|value| count(value as f64))
-        .to_vec()
+        [not_served, reclaimed_before, dropped_at_start, displaced_at_start]
+            .map(|value| count(value as f64))
+            .to_vec()
     });
     table_of(
-        "What had to be assumed",
-        "Frees of what was in use at the start; pages moved by the recorded kernel, and their frees; frees that \
-         nothing explains; requests for frames believed in use; frees of parts of blocks; requests that this \
-         policy could not serve; frees of what it had reclaimed itself.",
+        "What had to be assumed of each policy",
+        "Requests that the recorded kernel served and this policy could not: what their callers would have done \
+         is not replayed. Frees of pages that the policy had reclaimed itself. Pages that were dropped, or put \
+         elsewhere, at the start, since there is less memory.",
         1,
-        &[
-            "policy", "older", "moved", "resolved", "unknown", "implicit", "split", "failed",
-            "before",
-        ],
+        &["policy", "not served", "reclaimed before", "dropped", "displaced"],
         rows,
     )
 }
