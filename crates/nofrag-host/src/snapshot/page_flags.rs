@@ -213,13 +213,14 @@ impl<'a> PageMap<'a> {
         (range.start..end).filter_map(move |pfn| {
             let flags = map.flags(pfn)?;
             let own = flags.usage();
-            let is_tail = flags.has(PageFlags::COMPOUND_TAIL);
-            head = match head {
-                // Nothing but the head says what such a page is.
-                Some(head) if is_tail => Some(head),
-                _ => Some(own),
+            let is_tail = flags.has(PageFlags::COMPOUND_TAIL) && own != FrameUse::Free;
+            let usage = match head {
+                // Nothing but the head says what such a page is; but what is free has no tails.
+                Some(head) if is_tail && head != FrameUse::Free => head,
+                _ => own,
             };
-            Some((pfn, if is_tail { head.unwrap_or(own) } else { own }))
+            head = Some(usage);
+            Some((pfn, usage))
         })
     }
 
@@ -274,6 +275,19 @@ impl<'a> PageMap<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The frames that are counted as free are those of which the free blocks consist.
+    #[test]
+    fn free_frames_have_no_tails() {
+        let free_head = PageFlags(PageFlags::BUDDY.0 | PageFlags::COMPOUND_HEAD.0);
+        let free_tail = PageFlags(PageFlags::BUDDY.0 | PageFlags::COMPOUND_TAIL.0);
+        let slab = PageFlags(PageFlags::SLAB.0 | PageFlags::COMPOUND_HEAD.0);
+        let bytes = bytes(&[free_head, PageFlags::COMPOUND_TAIL, slab, free_tail]);
+        let map = PageMap::new(&bytes, None);
+        let blocks: u64 = map.free_blocks(0..4, 10).map(|(_, order)| 1 << order).sum();
+        assert_eq!(map.count_uses(0..4)[FrameUse::Free.index()], 2);
+        assert_eq!(blocks, 2);
+    }
 
     fn bytes(flags: &[PageFlags]) -> Vec<u8> {
         flags.iter().flat_map(|flags| flags.0.to_le_bytes()).collect()

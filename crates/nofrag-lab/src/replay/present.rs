@@ -184,7 +184,18 @@ fn success(report: &ReplayReport) -> Option<Section> {
             }
         }
     };
-    let rows = rows_of(report, |run| ORDERS.iter().map(|(_, orders)| share(run, orders)).collect());
+    let recorded = ORDERS.iter().map(|(_, orders)| {
+        let sum = |by_order: &ByOrder| by_order[orders.clone()].iter().sum::<u64>();
+        match (sum(&report.recorded.requests), sum(&report.recorded.failures)) {
+            (0, _) => "-".to_owned(),
+            (asked, 0) => count(asked as f64),
+            (asked, failed) => format!("{} -{failed}", count(asked as f64)),
+        }
+    });
+    let mut rows = vec![["recorded".to_owned()].into_iter().chain(recorded).collect()];
+    rows.extend(rows_of(report, |run| {
+        ORDERS.iter().map(|(_, orders)| share(run, orders)).collect()
+    }));
     let header: Vec<&str> =
         ["policy"].into_iter().chain(ORDERS.iter().map(|(name, _)| *name)).collect();
     table_of(
