@@ -4,6 +4,8 @@ mod convert;
 mod export;
 mod info;
 
+pub(crate) use info::extfrag;
+
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use nofrag_host::recording::{Recording, Sizes};
 use nofrag_host::trace::{
-    self, Lifetimes, Loss, Moment, Pairing, Summary, TraceMeta, summarise, type_name,
+    self, ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, TraceMeta, summarise, type_name,
 };
 use nofrag_lab::render::{self, Section};
 use serde::Serialize;
@@ -164,7 +164,7 @@ fn sections(meta: &TraceMeta, summary: &Summary) -> Vec<Section> {
         .extend(lives("migratetype", &summary.lifetimes_by_type, |of| type_name(of).to_owned()));
     sections.extend(lives("order", &summary.lifetimes_by_order, |of| of.to_string()));
     sections.extend(flags(summary));
-    sections.extend(extfrag(summary));
+    sections.extend(extfrag(&summary.extfrag));
     sections.push(Section::Lines {
         title: "Blocks from allocation to free".to_owned(),
         lines: pairing(&summary.pairing),
@@ -249,8 +249,9 @@ fn flags(summary: &Summary) -> Option<Section> {
     table("Flags of requests", &caption, 2, &["gfp_flags", "requests"], rows)
 }
 
-fn extfrag(summary: &Summary) -> Option<Section> {
-    let rows = summary.extfrag.iter().map(|pair| {
+/// Which types were mixed, how often; `None` if none were.
+pub(crate) fn extfrag(pairs: &[ExtFragCount]) -> Option<Section> {
+    let rows = pairs.iter().map(|pair| {
         let names = [pair.wanted, pair.taken].map(|of| type_name(of).to_owned()).to_vec();
         let counts = [pair.events, pair.fragmenting, pair.serious, pair.mistyped_pages];
         [names, counts.map(count).to_vec()].concat()
