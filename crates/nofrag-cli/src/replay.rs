@@ -6,7 +6,8 @@ use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::render;
-use nofrag_lab::replay::{self, Input, ReplayOptions};
+use nofrag_lab::replay::{self, Input, ReplayOptions, ReplayReport};
+use serde::Serialize;
 
 use crate::Status;
 use crate::output::{print, print_json};
@@ -93,6 +94,15 @@ impl Args {
     }
 }
 
+/// What `--json` writes; `nofrag compare` reads it again.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    report: &'a ReplayReport,
+}
+
 /// Replays what `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let options = args.options()?;
@@ -105,7 +115,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     bar.finish_and_clear();
     let report = report?;
     if args.json {
-        print_json(&report)?;
+        let (schema, version) = ("nofrag.replay", 1);
+        print_json(&Document { schema, version, report: &report })?;
     } else {
         print(&render::text(&replay::sections(&report)))?;
     }

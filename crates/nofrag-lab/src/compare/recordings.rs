@@ -25,7 +25,10 @@ pub(super) fn compare(
             rows: rates(&old, &new),
         },
         Group { title: "Requests".to_owned(), rows: requests(&old, &new) },
-        Group { title: "Trouble per million requests".to_owned(), rows: trouble(&old, &new) },
+        Group {
+            title: "Trouble per million requests".to_owned(),
+            rows: trouble([&old, &new], [&old_meta, &new_meta]),
+        },
     ];
     let mut cautions = cautions(&old_meta, &new_meta, [&old, &new]);
     match (old_meta.end(), new_meta.end()) {
@@ -213,24 +216,37 @@ fn requests(old: &Tally, new: &Tally) -> Vec<Row> {
     rows
 }
 
-/// Per million requests, so that the length of a recording does not matter.
-fn trouble(old: &Tally, new: &Tally) -> Vec<Row> {
+/// Whether a side traced a kind: its formats say so, or, without them, that there is an event of it.
+fn traced(meta: &TraceMeta, tally: &Tally, kind: EventKind) -> bool {
+    tally.of(kind) > 0 || meta.formats.iter().any(|(name, _)| name == kind.name())
+}
+
+/// Per million requests, so that the length of a recording does not matter. What a side did not trace is no zero.
+fn trouble(sides: [&Tally; 2], metas: [&TraceMeta; 2]) -> Vec<Row> {
     let per_million =
         |part: u64, tally: &Tally| percent(part, tally.requests()).map(|share| share * 1e4);
     let extfrag = |tally: &Tally| tally.extfrag.iter().sum::<u64>();
-    type Figure<'a> = (&'static str, &'a dyn Fn(&Tally) -> u64);
+    type Figure<'a> = (&'static str, EventKind, &'a dyn Fn(&Tally) -> u64);
     let figures: [Figure<'_>; 8] = [
-        ("requests not served", &|tally| tally.failed),
-        ("external fragmentation events", &extfrag),
-        ("of these below order 4", &|tally| tally.serious),
-        ("runs of compaction", &|tally| tally.of(EventKind::CompactionBegin)),
-        ("pages moved", &|tally| tally.migrated),
-        ("entries into direct reclaim", &|tally| tally.of(EventKind::DirectReclaimBegin)),
-        ("pages reclaimed by callers", &|tally| tally.reclaimed),
-        ("wakes of kswapd", &|tally| tally.of(EventKind::KswapdWake)),
+        ("requests not served", EventKind::PageAlloc, &|tally| tally.failed),
+        ("external fragmentation events", EventKind::ExtFrag, &extfrag),
+        ("of these below order 4", EventKind::ExtFrag, &|tally| tally.serious),
+        ("runs of compaction", EventKind::CompactionBegin, &|tally| {
+            tally.of(EventKind::CompactionBegin)
+        }),
+        ("pages moved", EventKind::MigratePages, &|tally| tally.migrated),
+        ("entries into direct reclaim", EventKind::DirectReclaimBegin, &|tally| {
+            tally.of(EventKind::DirectReclaimBegin)
+        }),
+        ("pages reclaimed by callers", EventKind::DirectReclaimEnd, &|tally| tally.reclaimed),
+        ("wakes of kswapd", EventKind::KswapdWake, &|tally| tally.of(EventKind::KswapdWake)),
     ];
-    let rows = figures.into_iter().map(|(name, figure)| {
-        row(name, Share, Less, [old, new], |tally| per_million(figure(tally), tally))
+    let rows = figures.into_iter().map(|(name, kind, figure)| {
+        let value = |side: usize| {
+            let known = traced(metas[side], sides[side], kind);
+            known.then(|| per_million(figure(sides[side]), sides[side])).flatten()
+        };
+        Row::new(name, Share, Less, [value(0), value(1)])
     });
     rows.collect()
 }

@@ -3,7 +3,7 @@
 use nofrag::page::Migratetype;
 
 use super::{Better, CompareError, Found, Group, Machines, Row, Scale, percent};
-use crate::replay::{ByOrder, ByType, Counts, PolicyRun, ReplayReport};
+use crate::replay::{ByOrder, ByType, Counts, PolicyRun, ReplayReport, Verdict};
 
 use Better::{Less, More, Neither};
 use Scale::{Count, Share};
@@ -198,7 +198,8 @@ fn end(old: &PolicyRun, new: &PolicyRun) -> Vec<Row> {
             "largest free order at the end",
             Share,
             More,
-            last.map(|sample| sample.and_then(|sample| sample.largest).map(f64::from)),
+            // No block at all is less than one of order 0.
+            last.map(|sample| sample.map(|sample| sample.largest.map_or(-1.0, f64::from))),
         ),
         Row::new(
             "wholly free pageblocks at the end",
@@ -234,9 +235,12 @@ fn fidelity(old: &ReplayReport, new: &ReplayReport) -> Group {
     };
     for figure in &old {
         let partner = new.iter().find(|other| other.name == figure.name);
+        let mut judged = [Some(figure), partner].into_iter().flatten();
+        let too_few = judged.any(|side| side.verdict == Verdict::TooFew);
+        let better = if too_few { Neither } else { Less };
         let unit = if figure.recorded == 0.0 { "off by" } else { "off by %" };
         let sides = [Some(off(figure)), partner.map(off)];
-        rows.push(Row::new(format!("{}, {unit}", figure.name), Share, Less, sides));
+        rows.push(Row::new(format!("{}, {unit}", figure.name), Share, better, sides));
     }
     Group { title: "Fidelity: the replay beside the kernel that was recorded".to_owned(), rows }
 }

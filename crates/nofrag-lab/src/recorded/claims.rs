@@ -49,7 +49,9 @@ pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
         let (measured, bound) = match figure.tolerance {
             Tolerance::Percent(percent) => (100.0 * off / figure.recorded.abs().max(1.0), percent),
             Tolerance::FactorOr(factor, or) => {
-                (off, or.max((factor - 1.0) * figure.recorded.abs()))
+                let too_few = figure.replayed < figure.recorded;
+                let share = if too_few { 1.0 - 1.0 / factor } else { factor - 1.0 };
+                (off, or.max(share * figure.recorded.abs()))
             }
         };
         oracles.push(Oracle::judge(

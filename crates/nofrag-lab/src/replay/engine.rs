@@ -312,6 +312,7 @@ impl Engine {
                 not_served: noted.not_served,
                 reclaimed_before: noted.reclaimed_before,
                 dropped_at_start: self.resized.dropped,
+                swapped_at_start: self.resized.swapped,
                 displaced_at_start: self.resized.displaced,
                 ..paired.clone()
             },

@@ -90,7 +90,7 @@ pub struct Counts {
     pub requests: ByOrder,
     /// Requests served, by order.
     pub served: ByOrder,
-    /// Among them those that the fast path did not serve, by order.
+    /// Requests that the fast path did not serve, by order, whether served in the end or not.
     pub slow: ByOrder,
     /// Blocks given back.
     pub frees: u64,
@@ -151,6 +151,9 @@ pub struct Assumptions {
     pub foreign: u64,
     /// Pages in use at the start that another size of memory has no room for.
     pub dropped_at_start: u64,
+    /// Pages of processes and of shared memory that had to go at the start, as if to a swap device.
+    #[serde(default)]
+    pub swapped_at_start: u64,
     /// Pages in use at the start that lie elsewhere for the size of memory.
     pub displaced_at_start: u64,
 }

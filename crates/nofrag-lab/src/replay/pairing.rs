@@ -386,6 +386,11 @@ impl Pairing {
     fn free_while_compacting(&mut self, place: Place, pid: i32) {
         let Place { frame, order, cpu, .. } = place;
         let belief = self.beliefs[frame as usize];
+        if belief.has(Belief::PENDING) {
+            // It waits already; a second free of it adds nothing, and would outlive the first.
+            self.assumptions.unknown_frees += 1;
+            return;
+        }
         let is_block = belief.is(Belief::HEAD) && belief.order() == order;
         let held = if is_block {
             Held::Block

@@ -187,10 +187,14 @@ impl Reading {
                     *count += 1;
                 }
             }
-            View::MigratePages { succeeded, reason: 0, .. } => recorded.moved += succeeded,
+            View::MigratePages { succeeded, reason: 0, .. } => {
+                recorded.moved = recorded.moved.saturating_add(succeeded);
+            }
             View::CompactionEnd { .. } => recorded.compactions += 1,
             View::DirectReclaimBegin { .. } => recorded.direct_reclaims += 1,
-            View::DirectReclaimEnd { reclaimed } => recorded.reclaimed_direct += reclaimed,
+            View::DirectReclaimEnd { reclaimed } => {
+                recorded.reclaimed_direct = recorded.reclaimed_direct.saturating_add(reclaimed);
+            }
             _ => {}
         }
     }

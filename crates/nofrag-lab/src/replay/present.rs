@@ -159,8 +159,8 @@ fn price(report: &ReplayReport) -> Option<Section> {
     }));
     table_of(
         "What it costs",
-        "Pages moved and reclaimed by the policy itself, beyond what the recording shows; runs of direct compaction \
-         that gave a block, of all; entries into direct reclaim; watermarks raised; waits of callers.",
+        "Pages moved and reclaimed by the policy itself, in place of what the recorded kernel did; runs of direct \
+         compaction that gave a block, of all; entries into direct reclaim; watermarks raised; waits of callers.",
         1,
         &["policy", "moved", "compact.", "direct", "kswapd", "entries", "boosts", "stalls"],
         rows,
@@ -262,8 +262,8 @@ fn whole_blocks(report: &ReplayReport) -> Option<Section> {
     });
     table_of(
         "The largest free block over time, and pageblocks at the end",
-        "The least and the last order of the largest free block, and the share of time in which a whole pageblock was \
-         free; then free pages, and pageblocks that are free, could be freed by moving pages, or hold what cannot \
+        "The least and the last order of the largest free block, and the share of samples in which a whole pageblock \
+         was free; then free pages, and pageblocks that are free, could be freed by moving pages, or hold what cannot \
          be moved.",
         1,
         &["policy", "least", "last", "order 9", "free", "whole", "movable", "pinned"],
@@ -328,19 +328,24 @@ fn of_the_trace(report: &ReplayReport) -> Option<Section> {
 fn assumptions(report: &ReplayReport) -> Option<Section> {
     let rows = rows_of(report, |run| {
         let Assumptions {
-            not_served, reclaimed_before, dropped_at_start, displaced_at_start, ..
+            not_served,
+            reclaimed_before,
+            dropped_at_start,
+            swapped_at_start,
+            displaced_at_start,
+            ..
         } = run.assumptions;
-        [not_served, reclaimed_before, dropped_at_start, displaced_at_start]
+        [not_served, reclaimed_before, dropped_at_start, swapped_at_start, displaced_at_start]
             .map(|value| count(value as f64))
             .to_vec()
     });
     table_of(
         "What had to be assumed of each policy",
         "Requests that the recorded kernel served and this policy could not: what their callers would have done \
-         is not replayed. Frees of pages that the policy had reclaimed itself. Pages that were dropped, or put \
-         elsewhere, at the start, since there is less memory.",
+         is not replayed. Frees of pages that the policy had reclaimed itself. Pages that were dropped, swapped \
+         out or put elsewhere at the start, since there is less memory.",
         1,
-        &["policy", "not served", "reclaimed before", "dropped", "displaced"],
+        &["policy", "not served", "reclaimed before", "dropped", "swapped", "displaced"],
         rows,
     )
 }

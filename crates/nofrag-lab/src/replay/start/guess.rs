@@ -14,7 +14,7 @@ use super::memory::BLOCK;
 use crate::random::Random;
 
 /// More frames than a host of 1 TiB has are not guessed: a byte is needed for each.
-const MOST_FRAMES: u64 = 1 << 28;
+pub(super) const MOST_FRAMES: u64 = 1 << 28;
 
 /// So many places are tried at random for a block before one is searched.
 const TRIALS: usize = 64;
@@ -87,10 +87,13 @@ impl Guess<'_> {
             return;
         }
         let begin = self.random.between(0, places - 1);
-        let mut tries: Vec<u64> = (0..TRIALS).map(|_| self.random.between(0, places - 1)).collect();
-        tries.extend((begin..places).chain(0..begin));
-        let place =
-            tries.into_iter().map(|nth| first + nth * size).find(|&at| self.fits(at, order));
+        let trials: Vec<u64> = (0..TRIALS).map(|_| self.random.between(0, places - 1)).collect();
+        // The sweep that ends a vain search is not written down: there may be millions of places.
+        let mut tries = trials.into_iter().chain(begin..places).chain(0..begin);
+        let place = tries.find_map(|nth| {
+            let at = first + nth * size;
+            self.fits(at, order).then_some(at)
+        });
         if let Some(at) = place {
             self.uses[at as usize..(at + size) as usize].fill(FrameUse::Free);
         }

@@ -152,7 +152,15 @@ impl Host {
 
     /// A host of which no snapshot says anything: all memory up to `highest`, the highest frame of the trace, is free.
     pub(super) fn empty(highest: Pfn, cpus: u32) -> Result<Host, ReplayError> {
-        let end = highest.0.saturating_add(1).next_multiple_of(Order::MAX.pages());
+        if highest.0 >= guess::MOST_FRAMES {
+            return Err(ReplayError::Host(format!(
+                "the trace has no snapshot and names frame {}, more than the {} that a replay can begin with: record \
+                 with a snapshot (`nofrag record` takes one), or look for a damaged line",
+                highest.0,
+                guess::MOST_FRAMES
+            )));
+        }
+        let end = (highest.0 + 1).next_multiple_of(Order::MAX.pages());
         let zone = |kind: ZoneKind, span: std::ops::Range<u64>| Zone {
             name: ZoneName { node: 0, name: kind.name().to_owned() },
             kind,
