@@ -88,8 +88,9 @@ struct ThpFioArgs {
     #[arg(long, value_enum, default_value_t = HugeName::Madvise)]
     huge: HugeName,
 
-    /// End after S seconds at the latest; 50 without it, and no limit with --scale full
-    #[arg(long, value_name = "S")]
+    /// End the phases after S seconds at the latest (writing out and removing files take as long as the disk does); 50
+    /// without it, and no limit with --scale full
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
 
     /// Where all chance begins

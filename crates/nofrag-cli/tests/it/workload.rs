@@ -110,6 +110,8 @@ fn refusals_name_the_way_out() {
         (["--files-percent", "0"], "--memory-mib"),
         (["--threads", "0"], "not a number from 1 to 1024"),
         (["--disk-percent", "100"], "--disk-percent"),
+        (["--seconds", "0"], "1..=86400"),
+        (["--seconds", "18446744073709551615"], "1..=86400"),
     ] {
         let path = dir.path().to_str().unwrap();
         let output = nofrag(&[&["workload", "thpfioscale", "--dir", path][..], &more].concat());

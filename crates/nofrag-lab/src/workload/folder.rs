@@ -108,7 +108,9 @@ fn remove_side_by_side(path: &Path) -> io::Result<()> {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 // An error shows when the folder itself cannot be removed.
-                scope.spawn(move || fs::remove_dir_all(entry.path()));
+                let remove = move || fs::remove_dir_all(entry.path());
+                // Without a thread for it, it goes with the folder itself.
+                let _ = thread::Builder::new().spawn_scoped(scope, remove);
             }
         }
         io::Result::Ok(())
@@ -116,7 +118,7 @@ fn remove_side_by_side(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)
 }
 
-/// Folders below `dir` of runs that were killed.
+/// Folders below `dir` of runs that seem killed: processes of another pid namespace are not seen.
 pub(super) fn left_behind(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let is_dead = |path: &PathBuf| {

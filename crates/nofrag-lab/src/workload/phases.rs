@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, OnceLock};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -43,6 +43,9 @@ pub enum WorkloadError {
     /// Memory could not be mapped or asked after.
     #[error("cannot map memory: {0}")]
     Memory(#[source] io::Error),
+    /// A thread could not be made.
+    #[error("cannot make a thread: {0}")]
+    Thread(#[source] io::Error),
     /// The folder of the files.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -93,7 +96,10 @@ pub fn run(
 ) -> Result<ThpFioOutcome, WorkloadError> {
     let mut cautions = plan.cautions.clone();
     cautions.extend(left_behind(&plan.dir).iter().map(|path| {
-        format!("{} was left behind by a run that was killed: remove it.", path.display())
+        format!(
+            "{} seems left behind by a run that was killed: remove it if no run uses it.",
+            path.display()
+        )
     }));
     let folder = WorkFolder::make(&plan.dir)?;
     let mut run = Run { plan, stop, progress, began: Instant::now(), phases: Vec::new() };
@@ -102,9 +108,13 @@ pub fn run(
     let mut found = Found::new();
     if ended != Ended::Interrupted {
         run.sync(folder.path())?;
-        found = run.read_and_touch(&written)?;
-        if found.ended != Ended::Complete {
-            ended = found.ended;
+        if let Some(why) = run.over() {
+            ended = why;
+        } else {
+            found = run.read_and_touch(&written)?;
+            if found.ended != Ended::Complete {
+                ended = found.ended;
+            }
         }
     }
     progress.end();
@@ -191,7 +201,17 @@ impl Run<'_> {
     /// When a phase must have ended that may go on to this share of the time.
     fn deadline(&self, share: f64) -> Option<Instant> {
         let seconds = Duration::from_secs(self.plan.seconds?);
-        Some(self.began + seconds.mul_f64(share))
+        // A time that no clock reaches is no limit.
+        self.began.checked_add(seconds.mul_f64(share))
+    }
+
+    /// Why nothing more shall begin, if so: nobody looks while the disk is waited for.
+    fn over(&self) -> Option<Ended> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Some(Ended::Interrupted);
+        }
+        let is_late = self.deadline(TOUCHED_BY).is_some_and(|deadline| Instant::now() >= deadline);
+        is_late.then_some(Ended::TimeUp)
     }
 
     /// Runs a phase and notes what the kernel counted meanwhile.
@@ -238,8 +258,8 @@ impl Run<'_> {
         let written = self.phase(Phase::Write, |run| {
             thread::scope(|scope| {
                 let shared = &shared;
-                let start = |job| scope.spawn(move || guarded(shared, || Job::write(job, shared)));
-                let threads: Vec<_> = jobs.iter().map(start).collect();
+                let start = |job| spawned(scope, shared, move || Job::write(job, shared));
+                let threads = jobs.iter().map(start).collect::<Result<Vec<_>, _>>()?;
                 run.watch(shared, deadline, "writing files", || all_done(&threads));
                 joined(threads)
             })
@@ -264,8 +284,8 @@ impl Run<'_> {
         let mut found = Found::new();
         let reads = thread::scope(|scope| {
             let reading = &reading;
-            let start = |job| scope.spawn(move || guarded(reading, || Job::read(job, reading)));
-            let readers: Vec<_> = files.jobs.iter().map(start).collect();
+            let start = |job| spawned(scope, reading, move || Job::read(job, reading));
+            let readers = files.jobs.iter().map(start).collect::<Result<Vec<_>, _>>()?;
             // The scope waits for the readers, also while a panic is on its way.
             let until_told = StopAtLast(reading);
             let warm = Instant::now() + files.took;
@@ -305,14 +325,15 @@ impl Run<'_> {
     fn touch(&self, regions: &mut [HugeUnits], found: &mut Found) -> Result<(), WorkloadError> {
         let shared = Shared::default();
         let Plan { units_per_thread, floor, .. } = *self.plan;
-        let start = Barrier::new(regions.len());
+        let start = AtomicBool::new(false);
         let touched = thread::scope(|scope| {
             let begin = |region| {
                 let (start, shared) = (&start, &shared);
                 let work = move || touch(region, units_per_thread, floor, start, shared);
-                scope.spawn(move || guarded(shared, work))
+                spawned(scope, shared, work)
             };
-            let threads: Vec<_> = regions.iter_mut().map(begin).collect();
+            let threads = regions.iter_mut().map(begin).collect::<Result<Vec<_>, _>>()?;
+            start.store(true, Ordering::Release);
             self.watch(&shared, self.deadline(TOUCHED_BY), "touching memory", || {
                 all_done(&threads)
             });
@@ -331,6 +352,19 @@ impl Drop for StopAtLast<'_> {
     fn drop(&mut self) {
         self.0.stop(Ended::Complete);
     }
+}
+
+/// A new thread of a phase. If there can be none the phase ends: its scope waits for the threads that are there.
+fn spawned<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    shared: &'scope Shared,
+    work: impl FnOnce() -> Result<T, WorkloadError> + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, Result<T, WorkloadError>>, WorkloadError> {
+    let thread = thread::Builder::new().spawn_scoped(scope, move || guarded(shared, work));
+    thread.map_err(|cause| {
+        shared.stop(Ended::Interrupted);
+        WorkloadError::Thread(cause)
+    })
 }
 
 /// Lets the other threads of a phase end when one fails.

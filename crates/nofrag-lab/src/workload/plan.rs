@@ -386,7 +386,10 @@ impl Plan {
             Advice::Never => "under MADV_NOHUGEPAGE",
         };
         let until = match self.seconds {
-            Some(seconds) => format!("All of it ends after {seconds} s at the latest."),
+            Some(seconds) => format!(
+                "The phases end after {seconds} s at the latest; writing out and removing files take as long as the \
+                 disk does."
+            ),
             None => "It takes as long as it takes.".to_owned(),
         };
         vec![

@@ -179,6 +179,15 @@ fn a_run_without_time_ends_and_leaves_nothing() {
 }
 
 #[test]
+fn a_time_that_no_clock_reaches_is_no_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut plan) = small(dir.path(), 64) else { return };
+    plan.seconds = Some(u64::MAX);
+    let outcome = run(&plan, &AtomicBool::new(false), &Silent).unwrap();
+    assert_eq!(outcome.ended, Ended::Complete, "{:?}", outcome.cautions);
+}
+
+#[test]
 fn an_error_in_a_thread_ends_the_run_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let Some(mut plan) = small(dir.path(), 64) else { return };

@@ -1,7 +1,9 @@
 //! Threads that touch memory for the first time.
 
 use std::collections::BTreeMap;
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use nofrag_backing::huge_units::{HugeUnits, Touch};
@@ -12,6 +14,8 @@ use super::phases::{Shared, WorkloadError};
 
 /// Units between two looks at how much memory is left.
 const LOOK_EVERY: u64 = 16;
+/// Between two looks whether all threads are there.
+const START_TICK: Duration = Duration::from_micros(100);
 
 /// What one thread, or all of them, saw. Times in nanoseconds.
 #[derive(Debug)]
@@ -59,16 +63,19 @@ impl Touched {
     }
 }
 
-/// Touches the first `units` of a region, as soon as all threads are there. The region stays mapped.
+/// Touches the first `units` of a region, once `start` is set: all threads are there. The region stays mapped.
 pub(super) fn touch(
     region: &mut HugeUnits,
     units: u64,
     floor: u64,
-    start: &Barrier,
+    start: &AtomicBool,
     shared: &Shared,
 ) -> Result<Touched, WorkloadError> {
     let mut touched = Touched::new();
-    start.wait();
+    // Not a barrier: that would wait for good for a thread that could not be made.
+    while !start.load(Ordering::Acquire) && !shared.stopping() {
+        thread::sleep(START_TICK);
+    }
     for unit in 0..units {
         if shared.stopping() {
             break;
@@ -83,4 +90,20 @@ pub(super) fn touch(
         shared.count(1);
     }
     Ok(touched)
+}
+
+#[cfg(test)]
+mod tests {
+    use nofrag_backing::huge_units::HugeAdvice;
+
+    use super::*;
+
+    #[test]
+    fn a_phase_that_ends_before_it_starts_keeps_nobody_waiting() {
+        let mut region = HugeUnits::map(1, 2 << 20, HugeAdvice::Host).unwrap();
+        let shared = Shared::default();
+        shared.stop(Ended::Interrupted);
+        let touched = touch(&mut region, 1, 0, &AtomicBool::new(false), &shared).unwrap();
+        assert!(touched.by_pages.is_empty());
+    }
 }
