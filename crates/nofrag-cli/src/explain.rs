@@ -5,9 +5,10 @@ mod view;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use nofrag_lab::explain::{self, Replays, Subject};
+use nofrag_host::finding::bytes_text;
+use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
 
 use crate::host::look::Look;
 use crate::{Status, output};
@@ -57,9 +58,7 @@ pub(crate) struct Args {
 /// Explains what `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let subject = if args.subject == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
-        Subject::Text(String::from_utf8_lossy(&bytes).into_owned())
+        Subject::Text(log_of(std::io::stdin().lock(), LONGEST_LOG)?)
     } else {
         Subject::named(&args.subject)
     };
@@ -78,4 +77,28 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         output::print(&view::page(&explained, args.top, Look::of_stdout()))?;
     }
     Ok(Status::Done)
+}
+
+/// The text of a log of at most `most` bytes.
+fn log_of(input: impl Read, most: u64) -> Result<String> {
+    let mut bytes = Vec::new();
+    // One byte more tells a log that is too long from one that just fits.
+    input.take(most + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
+    ensure!(
+        bytes.len() as u64 <= most,
+        "standard input is longer than {}: no log of the kernel is; give a part of it",
+        bytes_text(most)
+    );
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_has_a_limit() {
+        assert_eq!(log_of(&b"abcd"[..], 4).unwrap(), "abcd");
+        assert!(log_of(&b"abcde"[..], 4).unwrap_err().to_string().contains("longer than 4 B"));
+    }
 }

@@ -126,7 +126,7 @@ fn short(scene: &Scene) -> Vec<Advice> {
         format!("{} of {}; compaction cannot help, whatever the order", size(pages), size(managed)),
         "none",
     )];
-    if totals.free_swap == 0 && totals.anon > totals.file {
+    if totals.free_swap == Some(0) && totals.anon > totals.file {
         list.push(advice(
             "add swap, or zram",
             format!("{} of processes, no free swap", size(totals.anon)),

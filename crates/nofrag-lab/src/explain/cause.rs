@@ -272,11 +272,12 @@ pub(super) fn would(scene: &Scene, asked: &SceneRequest, cause: Cause) -> Vec<St
         && cause != Cause::TypeForbidden
     {
         let swap = match totals.free_swap {
-            0 => "there was no free swap".to_owned(),
-            pages => format!("{} of swap were free", size(pages)),
+            None => String::new(),
+            Some(0) => ", and there was no free swap".to_owned(),
+            Some(pages) => format!(", and {} of swap were free", size(pages)),
         };
         text.push(format!(
-            "Reclaim had {} of page cache to drop; {} belonged to processes, and {swap}; {} were slab that cannot \
+            "Reclaim had {} of page cache to drop; {} belonged to processes{swap}; {} were slab that cannot \
              be freed.",
             size(totals.file),
             size(totals.anon),

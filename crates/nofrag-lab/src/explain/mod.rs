@@ -94,8 +94,8 @@ pub enum ExplainError {
     NoSnapshot(PathBuf, &'static str),
 }
 
-/// Text files above this size are not searched for reports: no log of the kernel is as long.
-const LONGEST_LOG: u64 = 256 << 20;
+/// Texts above this many bytes are not searched for reports: no log of the kernel is as long.
+pub const LONGEST_LOG: u64 = 256 << 20;
 
 /// Explains it. `progress` is told how many events have been read.
 ///
@@ -199,6 +199,6 @@ fn of_files(source: &str, files: &Files) -> Explanation {
     let snapshot = Snapshot::parse(files);
     let mut explanation = empty(source, SourceKind::Snapshot);
     explanation.release.clone_from(&snapshot.release);
-    obtain::add(&mut explanation, &snapshot);
+    obtain::add(&mut explanation, &snapshot, files);
     explanation
 }

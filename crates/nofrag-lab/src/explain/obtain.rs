@@ -3,7 +3,7 @@
 use nofrag::page::{PageRequest, RequestFlags};
 use nofrag::units::Order;
 use nofrag_host::finding::bytes_text;
-use nofrag_host::snapshot::{FrameUse, PageMap, Snapshot, ZoneInfo};
+use nofrag_host::snapshot::{Files, FrameUse, PageMap, Snapshot, ZoneInfo};
 
 use super::answer::{Case, Cause, Explanation, Obtainable};
 use super::reports;
@@ -23,9 +23,9 @@ fn questions() -> [(&'static str, u32, PageRequest); 3] {
     ]
 }
 
-/// Adds what a snapshot says to an explanation.
-pub(super) fn add(explanation: &mut Explanation, snapshot: &Snapshot<'_>) {
-    let scene = Scene::of_snapshot(snapshot);
+/// Adds what a snapshot, parsed from `files`, says to an explanation.
+pub(super) fn add(explanation: &mut Explanation, snapshot: &Snapshot<'_>, files: &Files) {
+    let scene = Scene::of_snapshot(snapshot, files);
     for (mode, order, request) in questions() {
         explanation.cases.push(case(&scene, mode, order, request));
     }

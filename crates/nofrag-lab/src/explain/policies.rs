@@ -129,24 +129,27 @@ fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     }
 }
 
-/// What a replay says of the requests of an order and above: served and asked, events, moves, reclaim.
+/// What a replay says of the requests of an order: served and asked, events, moves, reclaim. Empty where it has none.
 pub(super) fn by_replay(report: &ReplayReport, order: u32) -> Vec<PolicyCase> {
     let whole = report.runs.iter().filter(|run| run.memory_percent == 100);
-    whole.map(|run| replayed(run, order)).collect()
+    whole.filter_map(|run| replayed(run, order)).collect()
 }
 
-fn replayed(run: &PolicyRun, order: u32) -> PolicyCase {
-    let from = (order as usize).min(Order::COUNT - 1);
-    let asked: u64 = run.counts.requests[from..].iter().sum();
-    let served: u64 = run.counts.served[from..].iter().sum();
+fn replayed(run: &PolicyRun, order: u32) -> Option<PolicyCase> {
+    // Orders above the core's largest are not replayed: nothing is known of them.
+    let index = u8::try_from(order).ok().and_then(Order::new)?.index();
+    let (asked, served) = (run.counts.requests[index], run.counts.served[index]);
+    if asked == 0 {
+        return None;
+    }
     let events: u64 = run.counts.extfrag.iter().sum();
     let verdict = if served >= asked { PolicyVerdict::Avoids } else { PolicyVerdict::Fails };
     let counts = &run.counts;
-    PolicyCase {
+    Some(PolicyCase {
         policy: run.policy.clone(),
         verdict,
         why: format!(
-            "served {served} of {asked} requests of order {order} and above; {events} fragmentation events"
+            "served {served} of {asked} requests of order {order}; {events} fragmentation events"
         ),
         cost: format!(
             "{} pages moved, {} reclaimed, {} waits",
@@ -155,5 +158,5 @@ fn replayed(run: &PolicyRun, order: u32) -> PolicyCase {
             counts.stalls
         ),
         basis: Basis::Replayed,
-    }
+    })
 }

@@ -9,7 +9,7 @@ use nofrag::units::Order;
 use nofrag_host::failure::Mode;
 use nofrag_host::finding::bytes_text;
 use nofrag_host::snapshot::Snapshot;
-use nofrag_host::trace::{Event, EventSource, Trace, TraceMeta, View};
+use nofrag_host::trace::{Event, EventSource, Moment, TakenSnapshot, Trace, TraceMeta, View};
 
 use super::answer::{Case, Cause, Explanation, Mixing, SourceKind};
 use super::scene::Scene;
@@ -27,9 +27,36 @@ struct Tally {
     mixing: Mixing,
     pairs: BTreeMap<(i32, i32), u64>,
     processes: BTreeMap<i32, u64>,
+    /// Failures of kinds beyond [`MOST_FAILURES`].
+    more_failures: u64,
+    /// Events of mixing by processes beyond [`MOST_FAILURES`].
+    more_mixing: u64,
 }
 
-/// More different failures than this are counted, not shown.
+/// The state of the host that is shown, and when it was.
+struct Shown<'a> {
+    snapshot: Snapshot<'a>,
+    taken: &'a TakenSnapshot,
+}
+
+impl<'a> Shown<'a> {
+    /// The latest snapshot. A recording that was cut has none at its end.
+    fn of(meta: &'a TraceMeta) -> Option<Shown<'a>> {
+        let taken = meta.snapshots.last()?;
+        Some(Shown { snapshot: Snapshot::parse(&taken.files), taken })
+    }
+
+    /// When it was, in words.
+    fn moment(&self) -> &'static str {
+        match self.taken.moment {
+            Moment::Before => "at the start of the recording",
+            Moment::During { .. } => "during the recording",
+            Moment::After => "at the end of the recording",
+        }
+    }
+}
+
+/// More different failures, or processes, than this are counted, not shown.
 const MOST_FAILURES: usize = 4096;
 
 /// Free blocks below this order count as serious when types are mixed (the stall patch of 2018).
@@ -43,6 +70,8 @@ impl Tally {
                 let key = (order, gfp, event.pid);
                 if self.failures.len() < MOST_FAILURES || self.failures.contains_key(&key) {
                     *self.failures.entry(key).or_default() += 1;
+                } else {
+                    self.more_failures += 1;
                 }
             }
             View::ExtFrag {
@@ -59,10 +88,32 @@ impl Tally {
                 *self.pairs.entry((alloc_migratetype, fallback_migratetype)).or_default() += 1;
                 if self.processes.len() < MOST_FAILURES || self.processes.contains_key(&event.pid) {
                     *self.processes.entry(event.pid).or_default() += 1;
+                } else {
+                    self.more_mixing += 1;
                 }
             }
             _ => {}
         }
+    }
+
+    /// What was counted without its kind.
+    fn cautions(&self) -> Vec<String> {
+        let mut cautions = Vec::new();
+        if self.more_failures > 0 {
+            cautions.push(format!(
+                "{} more requests failed, of other orders, flags or processes than the first {MOST_FAILURES} kinds: \
+                 they are not shown.",
+                self.more_failures
+            ));
+        }
+        if self.more_mixing > 0 {
+            cautions.push(format!(
+                "{} events of mixed types belong to processes beyond the first {MOST_FAILURES}: those are not \
+                 listed.",
+                self.more_mixing
+            ));
+        }
+        cautions
     }
 }
 
@@ -76,10 +127,9 @@ pub(super) fn explain(
     let Trace { meta, mut events } = trace;
     let mut explanation = empty(&path.display().to_string(), SourceKind::Recording);
     explanation.release.clone_from(&meta.release);
-    let last =
-        meta.end().or_else(|| meta.snapshots.last()).map(|taken| Snapshot::parse(&taken.files));
-    let pageblock =
-        last.as_ref().map_or(u32::from(Order::PAGEBLOCK.get()), Snapshot::pageblock_order);
+    let shown = Shown::of(&meta);
+    let snapshot = shown.as_ref().map(|shown| &shown.snapshot);
+    let pageblock = snapshot.map_or(u32::from(Order::PAGEBLOCK.get()), Snapshot::pageblock_order);
     let mut tally = Tally::default();
     let mut batch = Vec::new();
     while events.read(&mut batch)? {
@@ -94,22 +144,40 @@ pub(super) fn explain(
             loss.events, loss.gaps, loss.unreadable
         ));
     }
+    explanation.cautions.extend(tally.cautions());
     for ((order, gfp, pid), times) in &tally.failures {
-        let case = failed(&meta, last.as_ref(), (*order, *gfp, *pid), *times);
+        let case = failed(&meta, shown.as_ref(), (*order, *gfp, *pid), *times);
         explanation.cases.push(case);
     }
     explanation.cases.sort_by_key(|case| std::cmp::Reverse(case.times));
-    explanation.mixing = Some(mixing(&tally, &meta, last.as_ref()));
-    match &last {
-        Some(snapshot) => obtain::add(&mut explanation, snapshot),
+    explanation.mixing = Some(mixing(&tally, &meta, snapshot));
+    match &shown {
+        Some(shown) => add_state(&mut explanation, shown),
         None => explanation.cautions.push(
             "The recording has no snapshot: nothing can be said of what was free.".to_owned(),
         ),
     }
+    explanation.cautions.extend(meta.missing.iter().cloned());
     if replays == Replays::Run {
         add_replay(&mut explanation, path, progress);
     }
     Ok(explanation)
+}
+
+/// What the snapshot says, with its moment where that is not the end.
+fn add_state(explanation: &mut Explanation, shown: &Shown<'_>) {
+    let failed = explanation.cases.len();
+    obtain::add(explanation, &shown.snapshot, &shown.taken.files);
+    if shown.taken.moment == Moment::After {
+        return;
+    }
+    let moment = shown.moment();
+    for case in &mut explanation.cases[failed..] {
+        case.title = case.title.replace("be served now?", &format!("have been served {moment}?"));
+    }
+    explanation.cautions.push(format!(
+        "The recording has no snapshot at its end: what could be had is said of the host as it was {moment}."
+    ));
 }
 
 /// The name of a process.
@@ -119,22 +187,25 @@ fn process(meta: &TraceMeta, pid: i32) -> String {
 }
 
 /// Requests of one kind that failed.
-fn failed(meta: &TraceMeta, last: Option<&Snapshot<'_>>, failure: Failure, times: u64) -> Case {
+fn failed(meta: &TraceMeta, shown: Option<&Shown<'_>>, failure: Failure, times: u64) -> Case {
     let (order, gfp, pid) = failure;
     let names = meta.gfp.render(gfp);
     let mode = Mode::parse(&names).unwrap_or_default();
-    let scene = last.map(Scene::of_snapshot).unwrap_or_default();
+    let scene = shown
+        .map(|shown| Scene::of_snapshot(&shown.snapshot, &shown.taken.files))
+        .unwrap_or_default();
     let mut case = reports::explain(&scene, &reports::request(order, &mode), names.clone());
     let bytes = bytes_text(scene.page_bytes.max(4096) << order.min(20));
     case.title = format!("order {order} ({bytes}), {names}, for {}: failed", process(meta, pid));
     case.times = times;
-    case.missing.push(
-        "What was free at that moment: zones are shown as they were at the end of the recording."
-            .to_owned(),
-    );
+    let Some(moment) = shown.map(Shown::moment) else {
+        case.missing.push("What was free at that moment.".to_owned());
+        return case;
+    };
+    case.missing
+        .push(format!("What was free at that moment: zones are shown as they were {moment}."));
     if case.cause == Cause::Recovered {
-        case.summary =
-            format!("at the end of the recording nothing is against it any more; {}", case.summary);
+        case.summary = format!("{moment} nothing was against it; {}", case.summary);
     }
     case
 }
@@ -179,7 +250,11 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64
         Ok(report) => {
             for case in explanation.cases.iter_mut().filter(|case| case.times > 0) {
                 let order = case.asked.as_ref().map_or(0, |asked| asked.order);
-                case.policies = policies::by_replay(&report, order);
+                let replayed = policies::by_replay(&report, order);
+                // What the replay does not have follows from the rules.
+                if !replayed.is_empty() {
+                    case.policies = replayed;
+                }
             }
             explanation.cautions.extend(report.cautions.iter().cloned());
             explanation.replay = Some(report);
@@ -187,5 +262,38 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64
         Err(error) => explanation.cautions.push(format!(
             "The requests could not be replayed ({error}): what is said of policies follows from their rules."
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nofrag_host::snapshot::Files;
+
+    use super::*;
+
+    #[test]
+    fn the_moment_is_that_of_the_snapshot() {
+        let mut meta = TraceMeta::default();
+        let failed = |meta: &TraceMeta| failed(meta, Shown::of(meta).as_ref(), (3, 0, 1), 1);
+        assert_eq!(failed(&meta).missing, ["What was free at that moment."]);
+        for (moment, words) in [
+            (Moment::Before, "at the start of the recording."),
+            (Moment::After, "at the end of the recording."),
+        ] {
+            meta.snapshots.push(TakenSnapshot { moment, files: Files::default() });
+            let missing = failed(&meta).missing;
+            assert!(missing[0].ends_with(words), "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_without_its_kind_is_said() {
+        assert!(Tally::default().cautions().is_empty());
+        let tally = Tally { more_failures: 7, more_mixing: 8, ..Tally::default() };
+        let cautions = tally.cautions();
+        assert!(
+            cautions[0].starts_with("7 more") && cautions[1].starts_with("8 events"),
+            "{cautions:?}"
+        );
     }
 }

@@ -148,8 +148,9 @@ fn missing(report: &Report) -> Vec<String> {
 }
 
 fn group_limit(report: &Report, group: GroupLimit) -> Case {
-    let size =
-        |kib: Option<u64>| kib.map_or("an unknown size".to_owned(), |kib| bytes_text(kib * 1024));
+    let size = |kib: Option<u64>| {
+        kib.map_or("an unknown size".to_owned(), |kib| bytes_text(kib.saturating_mul(1024)))
+    };
     let summary = format!(
         "the control group of {} had reached its limit: {} of {} in use; the host's memory and its fragmentation \
          have nothing to do with it",
@@ -188,7 +189,7 @@ fn addresses(report: &Report, scene: &Scene, bytes: Option<u64>, what: Option<&s
     let within = match &report.event {
         Event::VmapFailure { within: Some(within), .. } => format!(
             " of {} between {:#x} and {:#x}",
-            bytes_text(within.end - within.start),
+            bytes_text(within.end.saturating_sub(within.start)),
             within.start,
             within.end
         ),

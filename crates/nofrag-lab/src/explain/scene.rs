@@ -6,7 +6,8 @@ use nofrag::page::{
 };
 use nofrag::units::Order;
 use nofrag_host::failure::{Memory, Report};
-use nofrag_host::snapshot::Snapshot;
+use nofrag_host::fields;
+use nofrag_host::snapshot::{Files, Snapshot};
 
 /// A zone.
 #[derive(Clone, Debug)]
@@ -25,7 +26,8 @@ pub(super) struct Totals {
     pub(super) anon: u64,
     pub(super) file: u64,
     pub(super) slab: u64,
-    pub(super) free_swap: u64,
+    /// None where the source does not say.
+    pub(super) free_swap: Option<u64>,
 }
 
 /// What was there when a request failed.
@@ -90,8 +92,8 @@ impl Scene {
         Scene { zones, page_bytes, totals: totals(memory), version }
     }
 
-    /// What a snapshot shows.
-    pub(super) fn of_snapshot(snapshot: &Snapshot<'_>) -> Scene {
+    /// What a snapshot shows that was parsed from `files`.
+    pub(super) fn of_snapshot(snapshot: &Snapshot<'_>, files: &Files) -> Scene {
         let nodes = snapshot.populated().map(|zone| zone.zone.node).max().unwrap_or(0);
         let mut zones: Vec<SceneZone> = snapshot
             .populated()
@@ -118,11 +120,12 @@ impl Scene {
             let values = snapshot.nodes.values().filter_map(|node| node.get(name));
             sane(values.fold(0, |sum: u64, &value| sum.saturating_add(value)))
         };
+        let free_swap = swap_pages(files, snapshot.page_bytes());
         let totals = Totals {
             anon: node("nr_active_anon") + node("nr_inactive_anon"),
             file: node("nr_active_file") + node("nr_inactive_file"),
             slab: node("nr_slab_unreclaimable"),
-            free_swap: 0,
+            free_swap,
         };
         let version = snapshot
             .release
@@ -174,6 +177,12 @@ fn zone_name(memory: &Memory, node: u32, name: &str) -> String {
     if several { format!("node {node} {name}") } else { name.to_owned() }
 }
 
+/// Pages of free swap, where the snapshot says so.
+fn swap_pages(files: &Files, page_bytes: u64) -> Option<u64> {
+    let text = String::from_utf8_lossy(files.bytes("meminfo")?);
+    fields::meminfo_bytes(&text, "SwapFree").ok()?.checked_div(page_bytes)
+}
+
 fn totals(memory: &Memory) -> Option<Totals> {
     let of = |name: &str| memory.totals.get(name).copied();
     let sum = |a: &str, b: &str| of(a).unwrap_or(0).saturating_add(of(b).unwrap_or(0));
@@ -182,7 +191,7 @@ fn totals(memory: &Memory) -> Option<Totals> {
         anon: sum("active_anon", "inactive_anon"),
         file: sum("active_file", "inactive_file"),
         slab: of("slab_unreclaimable").unwrap_or(0),
-        free_swap: memory.free_swap_kib.unwrap_or(0) / memory.page_kib,
+        free_swap: memory.free_swap_kib.map(|kib| kib / memory.page_kib),
     })
 }
 

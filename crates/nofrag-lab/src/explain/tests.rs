@@ -163,3 +163,19 @@ fn explanations_survive_json() {
     let back: Explanation = serde_json::from_str(&json).expect("it can be read");
     assert_eq!(back, explanation);
 }
+
+#[test]
+fn swap_that_is_not_named_is_not_said_to_be_full() {
+    let text = report("out-of-memory.txt");
+    let without: String = text
+        .lines()
+        .filter(|line| !line.contains("Free swap"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let says = |text: &str| {
+        let case = explained(text).cases.swap_remove(0);
+        let would = case.would.iter().any(|line| line.contains("swap"));
+        (would, case.advice.iter().any(|advice| advice.what.contains("swap")))
+    };
+    assert_eq!((says(&text), says(&without)), ((true, true), (false, false)));
+}
