@@ -6,7 +6,11 @@ mod info;
 
 pub(crate) use info::extfrag;
 
-use anyhow::Result;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Status;
@@ -26,6 +30,17 @@ enum Action {
     Convert(convert::Args),
     /// Write any trace for other programs
     Export(export::Args),
+}
+
+/// Refuses to write over what is being read.
+fn refuse_same(from: &Path, to: &Path) -> Result<()> {
+    let place = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    match (place(from), place(to)) {
+        (Some(from_place), Some(to_place)) if from_place == to_place => {
+            bail!("{} is {} itself: name another file for the result", to.display(), from.display())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Does what `args` names.

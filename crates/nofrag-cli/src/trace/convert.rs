@@ -52,6 +52,7 @@ struct Document {
 /// Converts what `args` names.
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    super::refuse_same(&args.from, &args.to)?;
     let trace = trace::open(&args.from)?;
     let bar = super::bar();
     let written = recording::convert(trace, &args.to, existing, &mut |done| bar.set_position(done));

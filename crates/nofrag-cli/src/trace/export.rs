@@ -63,6 +63,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
 
 /// Forms with a line for each event.
 fn lines(args: &Args, existing: Existing) -> Result<()> {
+    super::refuse_same(&args.from, &args.to)?;
     let mut trace = trace::open(&args.from)?;
     let out: Box<dyn Write> = if args.to == Path::new("-") {
         Box::new(io::stdout().lock())
@@ -92,6 +93,7 @@ fn lines(args: &Args, existing: Existing) -> Result<()> {
 #[cfg(feature = "parquet")]
 fn parquet(args: &Args, existing: Existing) -> Result<()> {
     export::check_parquet_name(&args.to)?;
+    super::refuse_same(&args.from, &args.to)?;
     let mut trace = trace::open(&args.from)?;
     let out = create(&args.to, existing)?;
     let bar = super::bar();

@@ -113,8 +113,11 @@ impl Sink for Columns {
     }
 
     fn discard(&mut self) {
-        // Nobody is told: what is reported is why nothing was recorded.
-        let _ = fs::remove_file(&self.path);
+        // A device or a link that was named for the output is not ours to remove.
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| file.is_file()) {
+            // Nobody is told: what is reported is why nothing was recorded.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     fn written(&self) -> u64 {
@@ -158,6 +161,28 @@ fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> Reco
     }
 }
 
+/// Whether everything in the folder has a name that a raw recording gives.
+fn holds_only_ours(folder: &Path) -> io::Result<bool> {
+    const OURS: [&str; 8] = [
+        "format",
+        "start",
+        "end",
+        "stats",
+        "missing",
+        "header_page",
+        "trace_clock",
+        "start_window",
+    ];
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if !OURS.contains(&&*name) && !name.ends_with(".trace_pipe_raw") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 impl RawFolder {
     fn create(
         path: &Path,
@@ -172,7 +197,7 @@ impl RawFolder {
     fn begin(&self, existing: Existing, begun: &Begun<'_>) -> io::Result<()> {
         let path = &self.path;
         // Only what is such a folder is replaced.
-        if existing == Existing::Replace && path.join("format").is_dir() {
+        if existing == Existing::Replace && path.join("format").is_dir() && holds_only_ours(path)? {
             fs::remove_dir_all(path)?;
         }
         fs::create_dir(path)?;
