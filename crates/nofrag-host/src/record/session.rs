@@ -198,9 +198,11 @@ impl<'a> Session<'a> {
         let began = clock_ns();
         let mut state = self.read_state(scope, Phase::StartSnapshot, memory);
         let snapshot_seconds = self.began.elapsed().as_secs_f64();
+        // Whoever stopped the recording by now does not want the command to begin.
+        let stopped = self.signals.take();
         self.command = match &self.options.until {
-            Until::Command(words) => Some(Running::start(words)?),
-            Until::Elapsed(_) | Until::Signal => None,
+            Until::Command(words) if stopped.is_none() => Some(Running::start(words)?),
+            _ => None,
         };
         if self.options.events.has_mmap() {
             state.add_maps(&Root::Live);
@@ -210,7 +212,10 @@ impl<'a> Session<'a> {
         let snapshot = TakenSnapshot { moment, files: state.files };
         self.meta.release = snapshot.files.release();
         let mut ended = match self.sink.snapshot(&snapshot) {
-            Ok(()) => self.wait(scope, &mut readers),
+            Ok(()) => match stopped {
+                Some(signal) => Ended::Signal(signals::name(signal)),
+                None => self.wait(scope, &mut readers),
+            },
             Err(error) => Ended::Failed(error.to_string()),
         };
         if let Err(error) = self.instance.set("tracing_on", "0", "tracing cannot be switched off") {

@@ -437,7 +437,10 @@ impl EventSource for Whole {
             // Events and the kernel's counters tell of the same losses.
             events: seen.events.max(counted).max(self.known.loss.events),
             gaps: seen.gaps.max(self.known.loss.gaps),
-            unreadable: seen.unreadable + self.known.loss.unreadable + self.holes,
+            unreadable: seen
+                .unreadable
+                .saturating_add(self.known.loss.unreadable)
+                .saturating_add(self.holes),
         }
     }
 }

@@ -155,8 +155,8 @@ impl<'a> Snapshot<'a> {
         let pages = self.vmstat.get("nr_free_pages").filter(|&pages| pages > 0);
         let per_page = self.free_bytes.zip(pages).map(|(bytes, pages)| bytes / pages);
         // From 3 KiB on it is nearer to 4 KiB than to 2 KiB.
-        let nearest =
-            per_page.map(|bytes| (bytes / 3 * 4).checked_ilog2().map_or(0, |log| 1 << log));
+        let nearest = per_page
+            .map(|bytes| (bytes / 3).saturating_mul(4).checked_ilog2().map_or(0, |log| 1 << log));
         nearest.filter(|bytes| (USUAL..=1 << 18).contains(bytes)).unwrap_or(USUAL)
     }
 
