@@ -1,8 +1,8 @@
 //! Records what the running kernel does with pages, vmalloc areas and mappings.
 //!
-//! An own instance of the ring buffer ([`instance`]) collects the events that are asked for ([`selection`]); one thread
-//! for each CPU ([`reader`]) moves its pages out while they fill, decodes them and hands them to the output
-//! ([`output`]). Snapshots of the host ([`host_state`]) are taken right after tracing began and right after it ended.
+//! An own instance of the ring buffer (`instance`) collects the events that are asked for (`selection`); one thread
+//! for each CPU (`reader`) moves its pages out while they fill, decodes them and hands them to the output
+//! (`output`). Snapshots of the host (`host_state`) are taken right after tracing began and right after it ended.
 //! However it ends, the instance is gone afterwards, and nothing else was ever touched.
 //!
 //! The recorder cannot hide from what it records: its own pages are in it, from the threads that
