@@ -1,6 +1,6 @@
 //! Why memory could not be had: from reports of the kernel log, a snapshot, or a recording.
 //!
-//! A report or a snapshot becomes a [`Scene`](scene::Scene) of zones; the core's own watermark test says why each zone
+//! A report or a snapshot becomes a `Scene` of zones; the core's own watermark test says why each zone
 //! refuses ([`nofrag::page::ZoneState`]); the zone that came nearest gives the cause; and the cause decides what would
 //! have succeeded, which policies avoid it, and what to do. What follows from the policies' rules is marked so; where
 //! requests were recorded they are replayed, and what the replay gives stands beside it.
