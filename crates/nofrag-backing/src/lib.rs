@@ -4,6 +4,8 @@
 //! that maps, protects and unmaps, and so the only one with `unsafe`. Each block is one operation, and its comment
 //! names the check that makes it sound.
 //!
+//! - [`backend`]: one face for all memory: private, shared, huge, a GPU's, and simulated.
+//! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`maps`]: what `/proc/PID/maps` says of a process.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
@@ -15,6 +17,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg(target_os = "linux")]
 
+pub mod backend;
+pub mod faults;
 pub mod huge_units;
 #[cfg(target_arch = "x86_64")]
 mod image;
@@ -22,4 +26,5 @@ pub mod maps;
 #[cfg(target_arch = "x86_64")]
 pub mod probe;
 pub mod reservation;
+mod sys;
 pub mod threads;

@@ -1,0 +1,322 @@
+//! One face for all memory that can stand behind numbers: this process's own, files in memory, a GPU's, none at all.
+//!
+//! A [`Backend`] reserves addresses, makes memory, and brings the two together; what it can and cannot do it says
+//! itself ([`Geometry`], [`Caps`]), so that whoever manages memory over it (an arena) needs no
+//! case for each kind. Operations are submitted many at a time, because that is where the gain lies: each has its own
+//! result, and what a failure leaves behind is stated ([`Op`]).
+//!
+//! Bottom up: `cost` (what each call is expected to cost), `state` (what a chunk of memory may be, and what each
+//! operation makes of it), `anonymous`, `memfd`, `huge`, `simulated`, and `cuda`: the rules of a GPU's driver, and a
+//! driver that enforces them without a GPU.
+
+mod anonymous;
+mod books;
+mod cost;
+
+use std::fmt::Debug;
+use std::ops::BitOr;
+use std::task::Poll;
+
+use rustix::io::Errno;
+
+pub use anonymous::Anonymous;
+pub use cost::CostModel;
+
+/// An address in a backend's space; for memory of this process, an address of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Va(pub u64);
+
+impl Va {
+    /// So many bytes further.
+    #[must_use]
+    pub const fn plus(self, bytes: u64) -> Va {
+        Va(self.0 + bytes)
+    }
+}
+
+/// What a backend can do, or insists on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Caps(u32);
+
+impl Caps {
+    /// Nothing.
+    pub const NONE: Caps = Caps(0);
+    /// A part of a mapping may be unmapped.
+    pub const PARTIAL_UNMAP: Caps = Caps(1);
+    /// A mapping may replace another in one step.
+    pub const OVER_MAP: Caps = Caps(1 << 1);
+    /// Memory may be mapped at several addresses.
+    pub const ALIAS: Caps = Caps(1 << 2);
+    /// A part of some memory may be mapped.
+    pub const SUBRANGE_MAP: Caps = Caps(1 << 3);
+    /// Contents can be given back while the mapping stays ([`Op::Purge`]).
+    pub const PURGE_IN_PLACE: Caps = Caps(1 << 4);
+    /// Scattered ranges purged in one submission cost little more than one.
+    pub const SCATTERED_PURGE: Caps = Caps(1 << 5);
+    /// Contents move without being copied ([`Op::Move`]).
+    pub const MOVE_PAGES: Caps = Caps(1 << 6);
+    /// A mapping allows nothing until access is granted ([`Op::Grant`]).
+    pub const GRANT_SEPARATE: Caps = Caps(1 << 7);
+    /// Nothing may be unmapped before its last user's fence is ready.
+    pub const QUIESCE_BEFORE_UNMAP: Caps = Caps(1 << 8);
+    /// New memory, and what was purged, reads as zero.
+    pub const ZEROED: Caps = Caps(1 << 9);
+    /// Memory can be handed to other processes.
+    pub const EXPORT: Caps = Caps(1 << 10);
+
+    /// Whether all of `others` are among them.
+    #[must_use]
+    pub const fn has(self, others: Caps) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Without `others`.
+    #[must_use]
+    pub const fn without(self, others: Caps) -> Caps {
+        Caps(self.0 & !others.0)
+    }
+}
+
+impl BitOr for Caps {
+    type Output = Caps;
+
+    fn bitor(self, others: Caps) -> Caps {
+        Caps(self.0 | others.0)
+    }
+}
+
+/// The shape of a backend. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Geometry {
+    /// The smallest unit of memory; every size and offset is a multiple of it. A power of two.
+    pub granule: u64,
+    /// The unit that serves best, a multiple of `granule`.
+    pub recommended: u64,
+    /// What addresses are multiples of. A power of two.
+    pub va_align: u64,
+    /// The largest reservation that makes sense to ask for.
+    pub max_va: u64,
+    /// What it can do.
+    pub caps: Caps,
+    /// So many mappings may exist at once, where that is known: half of what the kernel allows a process.
+    pub max_mappings: Option<u64>,
+    /// So many operations of a kind are taken at once at best.
+    pub vector_max: usize,
+    /// What calls are expected to cost.
+    pub cost: CostModel,
+}
+
+/// Where memory shall lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Wherever the backend likes.
+    #[default]
+    Anywhere,
+    /// On this NUMA node.
+    Node(u32),
+    /// On this device.
+    Device(u32),
+}
+
+/// Whether memory will be handed to other processes. Some backends must know when they make it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Export {
+    /// It stays in this process.
+    #[default]
+    Private,
+    /// It may be handed on.
+    Shareable,
+}
+
+/// What users of a mapping may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    None,
+    /// Look.
+    Read,
+    /// Look and change.
+    ReadWrite,
+}
+
+/// One operation. After a failure the range is as it was before, unless the backend's own text says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op<P> {
+    /// Lets `va` show `bytes` of `phys` from `offset` on.
+    Map {
+        /// Where; reserved, and unmapped unless the backend can [`OVER_MAP`](Caps::OVER_MAP).
+        va: Va,
+        /// What.
+        phys: P,
+        /// From there on.
+        offset: u64,
+        /// So much of it.
+        bytes: u64,
+    },
+    /// Takes a mapping away; the addresses stay reserved.
+    Unmap {
+        /// Where.
+        va: Va,
+        /// How much: all of the mapping unless the backend can [`PARTIAL_UNMAP`](Caps::PARTIAL_UNMAP).
+        bytes: u64,
+    },
+    /// Says what users may do from now on.
+    Grant {
+        /// Where.
+        va: Va,
+        /// How much.
+        bytes: u64,
+        /// What.
+        access: Access,
+    },
+    /// Gives the contents back; the mapping stays, and reads as zero where the backend has [`Caps::ZEROED`].
+    Purge {
+        /// Where.
+        va: Va,
+        /// How much.
+        bytes: u64,
+    },
+    /// Makes `to` hold what `from` held, without copying; `from` is empty then.
+    Move {
+        /// To there.
+        to: Va,
+        /// From there.
+        from: Va,
+        /// So much.
+        bytes: u64,
+    },
+    /// Makes `to` hold what `from` holds.
+    Copy {
+        /// To there.
+        to: Va,
+        /// From there.
+        from: Va,
+        /// So much.
+        bytes: u64,
+    },
+}
+
+impl<P> Op<P> {
+    /// The ranges of addresses that it concerns: one, or the two of a move or copy.
+    pub fn ranges(&self) -> impl Iterator<Item = (Va, u64)> {
+        let (first, second) = match *self {
+            Op::Map { va, bytes, .. }
+            | Op::Unmap { va, bytes }
+            | Op::Grant { va, bytes, .. }
+            | Op::Purge { va, bytes } => ((va, bytes), None),
+            Op::Move { to, from, bytes } | Op::Copy { to, from, bytes } => {
+                ((to, bytes), Some((from, bytes)))
+            }
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
+/// Why an operation was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// The backend cannot do it at all: a capability is missing.
+    #[error("this backend cannot do that")]
+    Unsupported,
+    /// A size, offset or address is not a multiple of what it must be, or lies outside.
+    #[error("a size, offset or address that the backend does not take")]
+    Misfit,
+    /// The range is in a state in which this must not be done, for example mapped already.
+    #[error("not in a state in which that may be done")]
+    WrongState,
+    /// One more mapping would pass the budget of mappings; nothing was tried.
+    #[error("the budget of {budget} mappings is used up")]
+    MappingBudget {
+        /// So many are allowed.
+        budget: u64,
+    },
+    /// An earlier operation of the submission failed on the same range, so this one was not tried.
+    #[error("not tried, since an operation before it on the same range failed")]
+    Skipped,
+    /// What the system said.
+    #[error("the system refused: {0}")]
+    System(Errno),
+}
+
+impl From<Errno> for BackendError {
+    fn from(error: Errno) -> BackendError {
+        BackendError::System(error)
+    }
+}
+
+/// What became of one operation.
+pub type OpResult = Result<(), BackendError>;
+
+/// Memory that can be reserved, made, mapped and given back.
+///
+/// All methods may be called from any thread. What is done to a range while others use it is their affair: a backend
+/// keeps its own books in order, no more. No method hands out a reference to memory.
+pub trait Backend: Send + Sync {
+    /// Names some memory.
+    type Phys: Copy + Debug + PartialEq + Send + Sync;
+
+    /// Becomes ready when what a user started has ended. `Default` is a fence that is ready.
+    type Fence: Clone + Debug + Default + Send + Sync;
+
+    /// What it can do.
+    fn geometry(&self) -> &Geometry;
+
+    /// Reserves addresses: a multiple of `align`, which is a power of two. Nothing is mapped there.
+    ///
+    /// # Errors
+    /// See [`BackendError`]. `System(NOMEM)`: no such room; asking for half is sensible.
+    fn reserve(&self, bytes: u64, align: u64, hint: Option<Va>) -> Result<Va, BackendError>;
+
+    /// Gives exactly what was reserved back. Memory mapped there is unmapped where the backend allows that.
+    ///
+    /// # Errors
+    /// See [`BackendError`]; the range stays reserved.
+    fn release(&self, va: Va, bytes: u64) -> Result<(), BackendError>;
+
+    /// Makes memory.
+    ///
+    /// # Errors
+    /// See [`BackendError`]; nothing was made.
+    fn create(
+        &self,
+        bytes: u64,
+        placement: Placement,
+        export: Export,
+    ) -> Result<Self::Phys, BackendError>;
+
+    /// Gives memory back. It goes when its last mapping goes.
+    ///
+    /// # Errors
+    /// See [`BackendError`]; the memory is still there, and may be destroyed later.
+    fn destroy(&self, phys: Self::Phys) -> Result<(), BackendError>;
+
+    /// Does the operations in order and says of each what became of it; `done` is as long as `ops`.
+    ///
+    /// After a failure, later operations on the same range are [`Skipped`](BackendError::Skipped), and others go on.
+    /// Nothing is undone silently.
+    ///
+    /// # Panics
+    /// If `done` is shorter than `ops`.
+    fn submit(&self, ops: &[Op<Self::Phys>], done: &mut [OpResult]);
+
+    /// Whether `fence` is ready. Never blocks.
+    fn quiesce(&self, fence: &Self::Fence) -> Poll<()>;
+}
+
+/// A backend whose addresses this process can use.
+///
+/// # Safety
+/// Whoever implements it promises: what is reserved belongs to nobody else until it is released, and between a
+/// successful [`Op::Map`] (and [`Op::Grant`], where needed) and the end of that mapping, every byte there can be read
+/// and written.
+pub unsafe trait HostMemory: Backend {}
+
+/// Whether an operation before `op` has failed on a range that `op` touches.
+fn meets_failure<P>(before: &[Op<P>], done: &[OpResult], op: &Op<P>) -> bool {
+    let overlaps = |(a, a_bytes): (Va, u64), (b, b_bytes): (Va, u64)| {
+        a.0 < b.0.saturating_add(b_bytes) && b.0 < a.0.saturating_add(a_bytes)
+    };
+    before.iter().zip(done).any(|(earlier, result)| {
+        result.is_err() && earlier.ranges().any(|a| op.ranges().any(|b| overlaps(a, b)))
+    })
+}

@@ -1,0 +1,113 @@
+//! Every system call on memory that this crate makes, in one place: so each is counted, and any can be made to fail
+//! ([`faults`](crate::faults)).
+//!
+//! Nothing is checked here: whoever calls says why the range is its own.
+
+use std::ffi::{CStr, c_void};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+
+use crate::faults::{Call, before};
+
+/// Bytes of a page, as a shift. Checked once, where the first mapping is made.
+pub(crate) const PAGE: u32 = 12;
+
+/// A mapping without a file.
+///
+/// # Safety
+/// With `MAP_FIXED`, whatever stands in the range is replaced: it must belong to the caller, who no longer uses it.
+pub(crate) unsafe fn mmap_anonymous(
+    at: *mut c_void,
+    bytes: usize,
+    allowed: ProtFlags,
+    flags: MapFlags,
+) -> Result<*mut c_void, Errno> {
+    before(Call::Mmap)?;
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::mmap_anonymous(at, bytes, allowed, flags) }
+}
+
+/// A mapping of a file.
+///
+/// # Safety
+/// As [`mmap_anonymous`].
+pub(crate) unsafe fn mmap(
+    at: *mut c_void,
+    bytes: usize,
+    allowed: ProtFlags,
+    flags: MapFlags,
+    file: BorrowedFd<'_>,
+    offset: u64,
+) -> Result<*mut c_void, Errno> {
+    before(Call::Mmap)?;
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::mmap(at, bytes, allowed, flags, file, offset) }
+}
+
+/// Takes a mapping away.
+///
+/// # Safety
+/// The range belongs to the caller, and nobody uses it.
+pub(crate) unsafe fn munmap(at: *mut c_void, bytes: usize) -> Result<(), Errno> {
+    before(Call::Munmap)?;
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::munmap(at, bytes) }
+}
+
+/// Changes what a range allows.
+///
+/// # Safety
+/// The range belongs to the caller, and nobody relies on what is taken away.
+pub(crate) unsafe fn mprotect(
+    at: *mut c_void,
+    bytes: usize,
+    allowed: MprotectFlags,
+) -> Result<(), Errno> {
+    before(Call::Mprotect)?;
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::mprotect(at, bytes, allowed) }
+}
+
+/// Gives advice, by number: `rustix` does not know all.
+///
+/// # Safety
+/// The range belongs to the caller; where the advice loses contents, nobody relies on them.
+pub(crate) unsafe fn madvise(at: *mut c_void, bytes: usize, advice: i32) -> Result<(), Errno> {
+    before(Call::Madvise)?;
+    // SAFETY: the caller's promise.
+    match unsafe { libc::madvise(at, bytes, advice) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// A file in memory.
+pub(crate) fn memfd_create(name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
+    before(Call::MemfdCreate)?;
+    rustix::fs::memfd_create(name, flags)
+}
+
+/// Sets the size of a file.
+pub(crate) fn ftruncate(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+    before(Call::Ftruncate)?;
+    rustix::fs::ftruncate(file, bytes)
+}
+
+/// Gives memory to, or takes it from, a range of a file.
+pub(crate) fn fallocate(
+    file: BorrowedFd<'_>,
+    flags: FallocateFlags,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), Errno> {
+    before(Call::Fallocate)?;
+    rustix::fs::fallocate(file, flags, offset, bytes)
+}
+
+/// What the C library says went wrong last.
+pub(crate) fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
