@@ -40,6 +40,8 @@ pub enum Call {
     Ftruncate,
     /// `fallocate`, also to punch a hole.
     Fallocate,
+    /// `fcntl` with `F_ADD_SEALS`.
+    Seal,
     /// `userfaultfd`, or the open of its device.
     Userfaultfd,
     /// Any request to a userfaultfd.
@@ -48,7 +50,7 @@ pub enum Call {
 
 impl Call {
     /// How many there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
 
     /// All of them.
     pub const ALL: [Call; Call::COUNT] = [
@@ -61,6 +63,7 @@ impl Call {
         Call::MemfdCreate,
         Call::Ftruncate,
         Call::Fallocate,
+        Call::Seal,
         Call::Userfaultfd,
         Call::UserfaultfdRequest,
     ];

@@ -6,6 +6,7 @@
 //!
 //! - [`backend`]: one face for all memory: private, shared, huge, a GPU's, and simulated.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
+//! - [`frames`]: page frames in a file, handed out by the core's page allocator.
 //! - [`maps`]: what `/proc/PID/maps` says of a process.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
@@ -19,6 +20,7 @@
 
 pub mod backend;
 pub mod faults;
+pub mod frames;
 pub mod huge_units;
 #[cfg(target_arch = "x86_64")]
 mod image;

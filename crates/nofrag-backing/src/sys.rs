@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_void};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
@@ -105,6 +105,12 @@ pub(crate) fn fallocate(
 ) -> Result<(), Errno> {
     before(Call::Fallocate)?;
     rustix::fs::fallocate(file, flags, offset, bytes)
+}
+
+/// Says what may never again be done to a file.
+pub(crate) fn seal(file: BorrowedFd<'_>, seals: SealFlags) -> Result<(), Errno> {
+    before(Call::Seal)?;
+    rustix::fs::fcntl_add_seals(file, seals)
 }
 
 /// What the C library says went wrong last.

@@ -1,0 +1,530 @@
+//! Page frames that are memory: a file in memory, handed out by the core's page allocator.
+//!
+//! Frame *n* is the *n*-th page of the file. All frames can be seen through the *window*, one mapping of the whole file
+//! that stays, and any of them can be mapped elsewhere besides. Which frame a request gets
+//! is decided by [`PageAllocator`], under any of its policies, so that large blocks can still be had tomorrow.
+//!
+//! **Who shares what.** Every method takes `&self` and may be called from any thread. [`Sharing`] says whether all
+//! owners share one allocator behind one lock, or each has an allocator for some pageblocks of its own
+//! (docs/decisions/0020 has the figures). Whole free pageblocks move between those; what finds no room at home and no
+//! pageblock to take over is served by a neighbour. A block goes back to wherever its pageblock belongs.
+//!
+//! **Contents.** New memory is zero, and so is what was purged. What was handed out once is *dirty*, until a purge has
+//! given it back: a request says whether it minds ([`Fill`]). [`Frames::purge`] gives free pageblocks back, whole and
+//! in as few calls as they lie in runs, with no lock held meanwhile.
+//!
+//! **Who else knows a frame.** A block that is mapped is *held*: giving it back takes effect when the last mapping has
+//! ended, for until then its user could see what the next one writes. And a block has a [`Use`], which says whom to
+//! ask before it is moved. Who moves blocks implements [`Residents`]; it is called with no lock held. From the moment
+//! in which a move is done its owner knows the block by its new name only, and may give it back by that name though
+//! the allocator has not heard of it yet: this module translates.
+//!
+//! **Fork.** The memory is shared: a child sees the frames and what is written to them. It must not use the `Frames`
+//! itself, whose locks another thread may have held; but it may exec, exit, read and write.
+//!
+//! Bottom up: `word` (what is known of a block), `window` (the memory), `shard` (a lock that counts), `serve` (how a
+//! request is driven), `purge` (zeros), `stats` (what can be seen, and what is always true).
+
+mod purge;
+mod serve;
+mod shard;
+mod stats;
+mod window;
+mod word;
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, RwLock, Weak};
+
+use nofrag::cpu::{CpuId, CpuSet};
+use nofrag::page::{
+    FragmentationPolicy, FreeError, MapError, MemoryMap, Migratetype, MinFree, PageAllocator,
+    PageConfig, PageConfigError,
+};
+use nofrag::units::{Order, PageCount, Pfn};
+use rustix::io::Errno;
+
+use crate::sys;
+use purge::Dirty;
+use shard::Shard;
+use window::{BLOCK_BYTES, Window};
+use word::{Word, Words};
+
+pub use purge::Purged;
+pub use serve::Residents;
+pub use stats::FrameStats;
+pub use word::Use;
+
+/// More owners than this share no more: each costs metadata for all frames.
+pub const MAX_SHARDS: u32 = 16;
+
+/// What frames are made for.
+#[derive(Clone, Debug)]
+pub struct FramesConfig {
+    /// How much memory, rounded up to pageblocks of 2 MiB. None of it is touched before it is used.
+    pub bytes: u64,
+    /// How fragmentation is fought. Watermarks are not boosted: nobody reclaims in the background who would lower them.
+    pub policy: FragmentationPolicy,
+    /// So many owners: processors, or threads.
+    pub owners: u32,
+    /// How they share.
+    pub sharing: Sharing,
+}
+
+impl FramesConfig {
+    /// One owner, and our own policy.
+    #[must_use]
+    pub const fn new(bytes: u64) -> FramesConfig {
+        let policy = FragmentationPolicy::NOFRAG;
+        FramesConfig { bytes, policy, owners: 1, sharing: Sharing::Lock }
+    }
+}
+
+/// How owners share the allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// One allocator, one lock.
+    Lock,
+    /// An allocator for each owner (up to [`MAX_SHARDS`]), over pageblocks that move between them.
+    Shards,
+}
+
+/// Why there are no such frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FramesError {
+    /// No bytes were asked for.
+    #[error("no frames were asked for; ask for at least a byte")]
+    Empty,
+    /// No owners, or more than [`nofrag::page::MAX_CPUS`].
+    #[error("{0} owners; there must be 1 to {max}", max = nofrag::page::MAX_CPUS)]
+    Owners(u32),
+    /// More frames than can be numbered.
+    #[error("too many frames: {0}")]
+    TooMany(#[from] MapError),
+    /// The allocator could not be made.
+    #[error("the page allocator: {0}")]
+    Allocator(#[from] PageConfigError),
+    /// No memory for the books.
+    #[error("no memory for the books of the frames")]
+    OutOfMetadata,
+    /// What the system said.
+    #[error("the system refused: {0}")]
+    System(#[from] Errno),
+}
+
+/// A block of frames that was handed out: `2^order` frames from `pfn` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameBlock {
+    /// The first frame.
+    pub pfn: Pfn,
+    /// How many, as a power of two.
+    pub order: Order,
+}
+
+impl FrameBlock {
+    /// The frame behind its last one.
+    #[must_use]
+    pub const fn end(self) -> Pfn {
+        Pfn(self.pfn.0 + self.order.pages())
+    }
+
+    /// Where it begins in the file.
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        self.pfn.0 << sys::PAGE
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        (self.order.pages() as usize) << sys::PAGE
+    }
+}
+
+/// What a block shall hold when it is handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fill {
+    /// Zeros.
+    #[default]
+    Zeroed,
+    /// Anything, perhaps what another owner has written: for who overwrites all of it.
+    Anything,
+}
+
+/// How far a request goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Effort {
+    /// What is free.
+    AtHand,
+    /// If nothing is, [`Residents`] are asked to give back and to move.
+    #[default]
+    Reclaim,
+}
+
+/// A wish for a block of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameRequest {
+    /// How many, as a power of two.
+    pub order: Order,
+    /// What may later be done with it; one of [`Migratetype::MOBILITY`]. It says beside what it lies; moved is only
+    /// what has a [`Use`] that names its owner.
+    pub migratetype: Migratetype,
+    /// What it shall hold.
+    pub fill: Fill,
+    /// How far to go for it.
+    pub effort: Effort,
+}
+
+impl FrameRequest {
+    /// A block of zeros, for which everything is tried.
+    #[must_use]
+    pub const fn new(order: Order, migratetype: Migratetype) -> FrameRequest {
+        FrameRequest { order, migratetype, fill: Fill::Zeroed, effort: Effort::Reclaim }
+    }
+
+    /// The same request for other contents.
+    #[must_use]
+    pub const fn fill(self, fill: Fill) -> FrameRequest {
+        FrameRequest { fill, ..self }
+    }
+
+    /// The same request with other effort.
+    #[must_use]
+    pub const fn effort(self, effort: Effort) -> FrameRequest {
+        FrameRequest { effort, ..self }
+    }
+}
+
+/// Why no block was handed out. Nothing changed, except what was given back or moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// No block is large enough, and could not be made. Less may be had, up to `largest`, or smaller blocks.
+    #[error("no block of order {order}: {free} frames are free, the largest block has order {}",
+        largest.map_or(-1, |order| i32::from(order.get())))]
+    Exhausted {
+        /// What was asked for.
+        order: Order,
+        /// So many frames are free, in blocks or pieces that are too small or of other owners.
+        free: PageCount,
+        /// The largest free block, if there is one.
+        largest: Option<Order>,
+    },
+    /// The type is one that only pageblocks have.
+    #[error(
+        "blocks of type {0} cannot be asked for; ask for unmovable, movable or reclaimable ones"
+    )]
+    Type(Migratetype),
+}
+
+/// Why a use was not noted. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UseError {
+    /// No block in use begins at the frame.
+    #[error(transparent)]
+    Free(#[from] FreeError),
+    /// More mappings than can be counted.
+    #[error("the block is mapped 4095 times already")]
+    TooManyHolds,
+    /// No address has this page number.
+    #[error("no address lies on page {0}")]
+    NoSuchPage(u64),
+}
+
+/// Page frames in a file in memory, for any number of threads.
+///
+/// Always true:
+/// 1. Each pool's allocator keeps its own laws.
+/// 2. A pageblock is at home in one pool; all others have it as a block in use, for good.
+/// 3. A word stands at the first frame of each block in use, with its order, and nowhere else.
+/// 4. Every frame is free in one pool, in use, set aside for a move, or being purged.
+/// 5. No block waits to be given back that nobody holds.
+///
+/// [`check`](nofrag::check::Check::check) verifies them in O(frames), while no other thread works.
+///
+/// ```
+/// use nofrag::page::Migratetype;
+/// use nofrag::units::Order;
+/// use nofrag_backing::frames::{FrameRequest, Frames, FramesConfig};
+///
+/// let frames = Frames::new(&FramesConfig::new(64 << 20))?;
+/// let owner = frames.owners().by_rank(0).expect("there is one");
+/// let block = frames.alloc(owner, FrameRequest::new(Order::ZERO, Migratetype::Movable))?;
+/// let at = frames.address(block.pfn).expect("it is one of them");
+/// // SAFETY: the block is ours, and the frames live on.
+/// assert_eq!(unsafe { at.read() }, 0);
+/// frames.free(owner, block.pfn)?;
+/// assert!(frames.free(owner, block.pfn).is_err());
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Frames {
+    window: Window,
+    words: Words,
+    dirty: Dirty,
+    shards: Box<[Shard]>,
+    /// In which pool each pageblock is at home.
+    homes: Box<[AtomicU8]>,
+    owners: CpuSet,
+    /// Stands for owners who have no lists in a pool.
+    stranger: CpuId,
+    /// Held while pageblocks are in no pool: a request that has failed waits for them once.
+    transit: Mutex<()>,
+    residents: RwLock<Option<Weak<dyn Residents>>>,
+}
+
+impl Frames {
+    /// Frames that are all free and zero.
+    ///
+    /// # Errors
+    /// [`FramesError`]; nothing is left behind.
+    pub fn new(config: &FramesConfig) -> Result<Frames, FramesError> {
+        let block = BLOCK_BYTES as u64;
+        let bytes = config.bytes.checked_next_multiple_of(block).ok_or(MapError::TooLarge)?;
+        if bytes == 0 {
+            return Err(FramesError::Empty);
+        }
+        if config.owners == 0 || config.owners as usize > nofrag::page::MAX_CPUS {
+            return Err(FramesError::Owners(config.owners));
+        }
+        let frames = PageCount(bytes >> sys::PAGE);
+        let bytes = usize::try_from(bytes).map_err(|_| MapError::TooLarge)?;
+        let (pools, lists) = match config.sharing {
+            Sharing::Lock => (1, config.owners),
+            Sharing::Shards => (config.owners.min(MAX_SHARDS), 1),
+        };
+        let blocks = bytes / BLOCK_BYTES;
+        let home = |block: usize| block * pools as usize / blocks;
+        let make = |pool: u32| {
+            let mut pages = allocator(config.policy, frames, lists)?;
+            leave_to_others(&mut pages, (0..blocks).filter(|&block| home(block) != pool as usize));
+            Ok(Shard::new(pages))
+        };
+        let shards = (0..pools).map(make).collect::<Result<_, FramesError>>()?;
+        let count = frames.0 as usize;
+        let none = || FramesError::OutOfMetadata;
+        let owners = CpuSet::first(config.owners + 1).map_err(|_| none())?;
+        let stranger = owners.by_rank(config.owners as usize).expect("the set has one more");
+        Ok(Frames {
+            words: Words::new(count).ok_or_else(none)?,
+            dirty: Dirty::new(count).ok_or_else(none)?,
+            shards,
+            homes: (0..blocks).map(|block| AtomicU8::new(home(block) as u8)).collect(),
+            owners: CpuSet::first(config.owners).map_err(|_| none())?,
+            stranger,
+            transit: Mutex::new(()),
+            residents: RwLock::new(None),
+            window: Window::new(bytes)?,
+        })
+    }
+
+    /// Who may allocate. One who is not among them, as from another set, is served too, but by no lists of its own.
+    #[must_use]
+    pub fn owners(&self) -> &CpuSet {
+        &self.owners
+    }
+
+    /// How many frames there are.
+    #[must_use]
+    pub fn len(&self) -> PageCount {
+        PageCount((self.window.bytes() >> sys::PAGE) as u64)
+    }
+
+    /// Whether there are none: never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == PageCount(0)
+    }
+
+    /// The file: frame *n* begins at byte *n* times 4096. It neither grows nor shrinks; who passes it on gives all
+    /// frames away, to be read and written.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.window.file()
+    }
+
+    /// Where a frame is seen, as long as the `Frames` live; `None` if there is no such frame.
+    ///
+    /// To read or write there is sound as long as the block belongs to the caller, and as far as nobody else writes to
+    /// it at the same time.
+    #[must_use]
+    pub fn address(&self, pfn: Pfn) -> Option<*mut u8> {
+        self.window.address(pfn)
+    }
+
+    /// Gives a block back: at once, or when its last mapping has ended.
+    ///
+    /// # Errors
+    /// [`FreeError`]; nothing has changed then.
+    pub fn free(&self, owner: CpuId, pfn: Pfn) -> Result<(), FreeError> {
+        let freed = self.words.change(pfn.0, |word| match word {
+            _ if word.is_none() || word.is_zombie() => None,
+            _ if word.holds() > 0 => Some(word.as_zombie()),
+            _ => Some(Word::NONE),
+        });
+        match freed {
+            Ok(word) if word.holds() > 0 => Ok(()),
+            Ok(_) => {
+                self.give(owner, pfn);
+                Ok(())
+            }
+            Err(_) => Err(self.why_not_in_use(pfn)),
+        }
+    }
+
+    /// Gives blocks back, in order, up to the first that is refused.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), with the number of blocks that were given back before.
+    pub fn free_bulk(&self, owner: CpuId, blocks: &[FrameBlock]) -> Result<(), (usize, FreeError)> {
+        let free = |(freed, block): (usize, &FrameBlock)| {
+            self.free(owner, block.pfn).map_err(|error| (freed, error))
+        };
+        blocks.iter().enumerate().try_for_each(free)
+    }
+
+    /// What the block in use that begins at `pfn` is for; `None` if none does.
+    #[must_use]
+    pub fn use_of(&self, pfn: Pfn) -> Option<Use> {
+        self.words.get(pfn.0).used_for()
+    }
+
+    /// The block in use that begins at `pfn`, if one does.
+    #[must_use]
+    pub fn block(&self, pfn: Pfn) -> Option<FrameBlock> {
+        let word = self.words.get(pfn.0);
+        (!word.is_none()).then(|| FrameBlock { pfn, order: word.order() })
+    }
+
+    /// Says what a block is for. Unless it is [`Use::Pinned`], it may be moved from then on, by the [`Residents`]: its
+    /// owner must have published it before, and must know how to find it.
+    ///
+    /// # Errors
+    /// [`UseError`]; nothing has changed then.
+    pub fn set_use(&self, pfn: Pfn, used_for: Use) -> Result<(), UseError> {
+        if let Use::Mapped { vpn } = used_for
+            && Word::fresh(Order::ZERO).with_use(used_for).is_none()
+        {
+            return Err(UseError::NoSuchPage(vpn.0));
+        }
+        let mut pool = self.shards[self.home(pfn)?].lock();
+        let changed = self.words.change(pfn.0, |word| match word.is_none() || word.is_zombie() {
+            true => None,
+            false => word.with_use(used_for),
+        });
+        changed.map_err(|_| self.why_not(&pool.pages, pfn))?;
+        let known = pool.known_as(pfn);
+        Ok(pool.pages.set_movable(known, used_for != Use::Pinned)?)
+    }
+
+    /// Counts a mapping of a block: it is not handed out again before [`release`](Self::release).
+    ///
+    /// # Errors
+    /// [`UseError`]; nothing has changed then.
+    pub fn hold(&self, pfn: Pfn) -> Result<(), UseError> {
+        let held = self.words.change(pfn.0, |word| match word.is_none() || word.is_zombie() {
+            true => None,
+            false => word.held(),
+        });
+        match held {
+            Ok(_) => Ok(()),
+            Err(word) if word.is_none() || word.is_zombie() => Err(self.why_not_in_use(pfn).into()),
+            Err(_) => Err(UseError::TooManyHolds),
+        }
+    }
+
+    /// Ends a mapping of a block. If it was the last one of a block that was given back meanwhile, that is free now.
+    ///
+    /// # Errors
+    /// [`FreeError`] when no block in use begins there, or nobody holds it; nothing has changed then.
+    pub fn release(&self, owner: CpuId, pfn: Pfn) -> Result<(), FreeError> {
+        let released = self.words.change(pfn.0, |word| {
+            let word = word.released()?;
+            Some(if word.is_zombie() && word.holds() == 0 { Word::NONE } else { word })
+        });
+        match released {
+            Ok(word) => {
+                if word.is_zombie() && word.holds() == 1 {
+                    self.give(owner, pfn);
+                }
+                Ok(())
+            }
+            Err(word) if word.is_none() => Err(self.why_not_in_use(pfn)),
+            Err(_) => Err(FreeError::DoubleFree(pfn)),
+        }
+    }
+
+    /// Returns a block, whose word is struck already, to the pool where it is at home.
+    fn give(&self, owner: CpuId, pfn: Pfn) {
+        let home = self.home(pfn).expect("a word stands at frames alone");
+        let mut pool = self.shards[home].lock();
+        let known = pool.known_as(pfn);
+        let freed = pool.pages.free(self.lists_of(owner, home), known);
+        freed.expect("a word stands where a block in use begins");
+    }
+
+    /// In which pool a frame's pageblock is at home. It stays there as long as a block of it is in use.
+    fn home(&self, pfn: Pfn) -> Result<usize, FreeError> {
+        let block = usize::try_from(pfn.0 >> Order::PAGEBLOCK.get()).ok();
+        let home = block.and_then(|block| self.homes.get(block)).ok_or(FreeError::Unknown(pfn))?;
+        // Pairs with the release in `adopt`: the pool of that name has the pageblock already.
+        Ok(usize::from(home.load(Ordering::Acquire)))
+    }
+
+    /// The pool that serves an owner first.
+    fn pool_of(&self, owner: CpuId) -> usize {
+        owner.rank() % self.shards.len()
+    }
+
+    /// By which lists of a pool an owner takes and gives.
+    fn lists_of(&self, owner: CpuId, pool: usize) -> CpuId {
+        match self.shards.len() {
+            1 => owner,
+            _ if owner.rank() == pool => self.owners.by_rank(0).expect("there is an owner"),
+            _ => self.stranger,
+        }
+    }
+
+    fn why_not_in_use(&self, pfn: Pfn) -> FreeError {
+        match self.home(pfn) {
+            Ok(home) => self.why_not(&self.shards[home].lock().pages, pfn),
+            Err(error) => error,
+        }
+    }
+
+    /// Why no block in use begins at `pfn`.
+    fn why_not(&self, pages: &PageAllocator, pfn: Pfn) -> FreeError {
+        match pages.frame(pfn) {
+            None => FreeError::Unknown(pfn),
+            Some((_, head, _)) if head != pfn && !self.words.get(head.0).is_none() => {
+                FreeError::NotAHead { head }
+            }
+            Some(_) => FreeError::DoubleFree(pfn),
+        }
+    }
+}
+
+/// An allocator over all frames that keeps nothing back.
+fn allocator(
+    policy: FragmentationPolicy,
+    frames: PageCount,
+    lists: u32,
+) -> Result<PageAllocator, FramesError> {
+    let map = MemoryMap::uma(frames, 0, lists)?;
+    let config = PageConfig {
+        min_free: MinFree::Pages(0),
+        watermark_scale_factor: 1,
+        ..PageConfig::new(map, policy)
+    };
+    let mut pages = PageAllocator::new(&config)?;
+    // A boost asks kswapd for more free memory, and hides some until it has run. Here nobody runs it.
+    let _ = pages.set_boost_factor(0);
+    Ok(pages)
+}
+
+/// Takes pageblocks out of an allocator: they are another's.
+fn leave_to_others(pages: &mut PageAllocator, blocks: impl Iterator<Item = usize>) {
+    for block in blocks {
+        let pfn = Pfn((block as u64) << Order::PAGEBLOCK.get());
+        pages.alloc_at(pfn, Order::PAGEBLOCK).expect("all frames are free");
+    }
+}

@@ -1,0 +1,355 @@
+//! How a request is driven: first what is at hand, at home and then elsewhere; then what can be made.
+//!
+//! The core decides each step ([`Attempt`](nofrag::page::Attempt)); the lock is held while it does, and let go while
+//! residents act. A request that fails everywhere may have failed because pageblocks were on their way from one pool to
+//! another, or being purged, or because owners keep blocks on their lists: it waits for the former, empties the latter,
+//! and tries again, once.
+
+use std::fmt::Debug;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLockReadGuard, Weak};
+
+use nofrag::cpu::CpuId;
+use nofrag::page::{
+    Compaction, CompactionStep, FailureReport, FreeError, Landed, Migratetype, MoveResults, Moves,
+    Next, Outcome, PageAllocator, PageBudget, PageRequest, ReclaimRequest, Reclaimed, RequestFlags,
+};
+use nofrag::units::{Nanos, Order, Pfn};
+
+use super::shard::Pool;
+use super::word::Word;
+use super::{Effort, Fill, FrameBlock, FrameError, FrameRequest, Frames};
+
+/// Those who use frames, and can give back or move what they hold. Called from any thread that allocates or compacts,
+/// with no lock of the frames held; they may call the [`Frames`] but not allocate with [`Effort::Reclaim`].
+pub trait Residents: Debug + Send + Sync {
+    /// Moves blocks: each pair's contents from one to the other, and whoever refers to them; then calls
+    /// [`Frames::moved`]. Says which were moved. Those that were not are as before.
+    ///
+    /// Sources have a [`Use`](super::Use) that names an owner, unless they were freed meanwhile. Targets belong to the
+    /// caller until then.
+    fn move_frames(&self, moves: &Moves) -> MoveResults;
+
+    /// Gives frames back with [`Frames::free`], at best as many as are wanted.
+    fn reclaim(&self, wanted: ReclaimRequest) -> Reclaimed {
+        let _ = wanted;
+        Reclaimed::default()
+    }
+}
+
+/// How many frames compaction looks at under one hold of the lock.
+const SCAN: PageBudget = PageBudget { pages: 4096 };
+
+/// What a machine of the core wants next.
+#[expect(clippy::large_enum_variant, reason = "it is looked at at once, and moves are the rule")]
+pub(crate) enum Step<D> {
+    /// These moves.
+    Migrate(Moves),
+    /// These pages.
+    Reclaim(ReclaimRequest),
+    /// Another turn.
+    Again,
+    /// Nothing: it is done.
+    Done(D),
+}
+
+impl Frames {
+    /// Says who can give back and move. They replace whoever was registered before.
+    pub fn register(&self, residents: Weak<dyn Residents>) {
+        *self.residents.write().unwrap_or_else(PoisonError::into_inner) = Some(residents);
+    }
+
+    fn registered(&self) -> Option<Arc<dyn Residents>> {
+        let residents: RwLockReadGuard<'_, _> =
+            self.residents.read().unwrap_or_else(PoisonError::into_inner);
+        residents.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Takes a block.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn alloc(&self, owner: CpuId, request: FrameRequest) -> Result<FrameBlock, FrameError> {
+        let wanted = self.page_request(&request)?;
+        let home = self.pool_of(owner);
+        let pfn = match self.one(home, owner, wanted) {
+            Some(pfn) => pfn,
+            None => self.again(home, owner, wanted).ok_or_else(|| self.exhausted(request.order))?,
+        };
+        let block = FrameBlock { pfn, order: request.order };
+        self.prepare(block, request.fill);
+        Ok(block)
+    }
+
+    /// Takes equal blocks for all of `out`, as far as they are at hand, and says how many there are: those stand at the
+    /// front. Nothing is reclaimed or moved for them.
+    ///
+    /// # Errors
+    /// [`FrameError::Type`]; a lack of blocks is none.
+    pub fn alloc_bulk(
+        &self,
+        owner: CpuId,
+        request: FrameRequest,
+        out: &mut [FrameBlock],
+    ) -> Result<usize, FrameError> {
+        let wanted = self.page_request(&request.effort(Effort::AtHand))?;
+        let home = self.pool_of(owner);
+        let mut got = self.bulk(home, owner, wanted, out);
+        while got < out.len() {
+            let found = self.one(home, owner, wanted);
+            let Some(pfn) = found.or_else(|| self.again(home, owner, wanted)) else { break };
+            out[got] = FrameBlock { pfn, order: wanted.order };
+            got += 1;
+            got += self.bulk(home, owner, wanted, &mut out[got..]);
+        }
+        for block in &out[..got] {
+            self.prepare(*block, request.fill);
+        }
+        Ok(got)
+    }
+
+    fn page_request(&self, request: &FrameRequest) -> Result<PageRequest, FrameError> {
+        if !request.migratetype.is_mobility() {
+            return Err(FrameError::Type(request.migratetype));
+        }
+        let flags = match request.effort {
+            Effort::Reclaim if self.registered().is_some() => RequestFlags::RECLAIM,
+            // In defrag mode this is what lets who cannot reclaim mix types at last.
+            Effort::Reclaim | Effort::AtHand => RequestFlags::KSWAPD_RECLAIM,
+        };
+        Ok(PageRequest::new(request.order, request.migratetype).flags(flags))
+    }
+
+    /// A block from anywhere: at home if one is at hand there.
+    fn one(&self, home: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
+        match self.shards.len() {
+            1 => self.slow(home, owner, wanted),
+            _ => self.fast(home, owner, wanted).or_else(|| self.elsewhere(home, owner, wanted)),
+        }
+    }
+
+    /// A block that is at hand in a pool.
+    fn fast(&self, pool: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
+        let mut locked = self.shards[pool].lock();
+        let cpu = self.lists_of(owner, pool);
+        let pfn = locked.pages.alloc(Nanos(0), cpu, wanted).ok()?;
+        self.words.set(pfn.0, Word::fresh(wanted.order));
+        Some(pfn)
+    }
+
+    fn bulk(
+        &self,
+        pool: usize,
+        owner: CpuId,
+        wanted: PageRequest,
+        out: &mut [FrameBlock],
+    ) -> usize {
+        let cpu = self.lists_of(owner, pool);
+        let mut pfns = [Pfn(0); 64];
+        let mut got = 0;
+        while got < out.len() {
+            let asked = pfns.len().min(out.len() - got);
+            let mut locked = self.shards[pool].lock();
+            let count = locked.pages.alloc_bulk(Nanos(0), cpu, wanted, &mut pfns[..asked]);
+            for (place, &pfn) in out[got..].iter_mut().zip(&pfns[..count]) {
+                self.words.set(pfn.0, Word::fresh(wanted.order));
+                *place = FrameBlock { pfn, order: wanted.order };
+            }
+            got += count;
+            if count < asked {
+                break;
+            }
+        }
+        got
+    }
+
+    /// A block that no list at home holds: of a pageblock that a neighbour has to spare, of a neighbour, or made.
+    #[cold]
+    fn elsewhere(&self, home: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
+        let pools = self.shards.len();
+        let others = || (1..pools).map(|step| (home + step) % pools);
+        if wanted.order <= Order::PAGEBLOCK
+            && others().any(|from| self.adopt(home, from, wanted.migratetype))
+            && let Some(pfn) = self.fast(home, owner, wanted)
+        {
+            return Some(pfn);
+        }
+        let at_hand = others().find_map(|pool| self.fast(pool, owner, wanted));
+        let made = || [home].into_iter().chain(others());
+        at_hand.or_else(|| made().find_map(|pool| self.slow(pool, owner, wanted)))
+    }
+
+    /// Makes a free pageblock of one pool another's. Whether there was one.
+    fn adopt(&self, to: usize, from: usize, migratetype: Migratetype) -> bool {
+        let _transit = self.transit.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = PageRequest::new(Order::PAGEBLOCK, migratetype).flags(RequestFlags::NONE);
+        let Ok(pfn) = self.shards[from].lock().pages.alloc(Nanos(0), self.stranger, whole) else {
+            return false;
+        };
+        let mut pool = self.shards[to].lock();
+        let freed = pool.pages.free(self.stranger, pfn);
+        freed.expect("what is another pool's is in use here");
+        // Pairs with the acquire in `home`.
+        let home = &self.homes[(pfn.0 >> Order::PAGEBLOCK.get()) as usize];
+        home.store(to as u8, Ordering::Release);
+        true
+    }
+
+    /// Tries once more, with what owners keep on their lists, and after whoever has pageblocks in hand has put them
+    /// back.
+    #[cold]
+    fn again(&self, home: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
+        drop(self.transit.lock().unwrap_or_else(PoisonError::into_inner));
+        self.drain();
+        self.one(home, owner, wanted)
+    }
+
+    #[cold]
+    fn exhausted(&self, order: Order) -> FrameError {
+        let stats = self.stats();
+        FrameError::Exhausted { order, free: stats.free, largest: stats.largest }
+    }
+
+    /// A block of a pool, at hand or by whatever the request allows.
+    fn slow(&self, pool: usize, owner: CpuId, wanted: PageRequest) -> Option<Pfn> {
+        let cpu = self.lists_of(owner, pool);
+        let mut attempt = {
+            let mut locked = self.shards[pool].lock();
+            match locked.pages.alloc(Nanos(0), cpu, wanted) {
+                Ok(pfn) => {
+                    self.words.set(pfn.0, Word::fresh(wanted.order));
+                    return Some(pfn);
+                }
+                Err(attempt) => attempt,
+            }
+        };
+        let made: Result<Pfn, FailureReport> = self.drive(pool, |pages, outcome| {
+            match attempt.advance(pages, Nanos(0), outcome) {
+                Next::Done(pfn) => {
+                    self.words.set(pfn.0, Word::fresh(wanted.order));
+                    Step::Done(Ok(pfn))
+                }
+                Next::Fail(report) => Step::Done(Err(report)),
+                Next::Reclaim(wanted) => Step::Reclaim(wanted),
+                Next::Migrate(moves) => Step::Migrate(moves),
+                // For kswapd, which nobody runs here.
+                Next::Stall { .. } => Step::Again,
+            }
+        });
+        made.ok()
+    }
+
+    /// Runs a machine of the core over the frames of a pool to its end. The lock is held during each step, and not
+    /// while residents do what it asks for.
+    pub(crate) fn drive<D>(
+        &self,
+        pool: usize,
+        mut step: impl FnMut(&mut PageAllocator, Outcome) -> Step<D>,
+    ) -> D {
+        let mut outcome = Outcome::Begin;
+        let mut asked: Option<Moves> = None;
+        loop {
+            let mut locked = self.shards[pool].lock();
+            let Pool { pages, .. } = &mut *locked;
+            let next = step(pages, outcome);
+            if let Some(moves) = asked.take() {
+                locked.end(&moves);
+            }
+            outcome = match next {
+                Step::Done(done) => return done,
+                Step::Again => Outcome::Waited,
+                Step::Reclaim(wanted) => {
+                    drop(locked);
+                    let gave = self.registered().map(|residents| residents.reclaim(wanted));
+                    Outcome::Reclaimed(gave.unwrap_or_default())
+                }
+                Step::Migrate(moves) => {
+                    locked.begin(&moves);
+                    drop(locked);
+                    let results = self.move_frames(&moves);
+                    asked = Some(moves);
+                    Outcome::Migrated(results)
+                }
+            };
+        }
+    }
+
+    /// Has residents carry moves out. What they were to move to may hold anything afterwards.
+    fn move_frames(&self, moves: &Moves) -> MoveResults {
+        let Some(residents) = self.registered() else { return MoveResults::default() };
+        for pair in moves.pairs() {
+            self.dirty.mark(pair.to, pair.order);
+        }
+        residents.move_frames(moves)
+    }
+
+    /// Takes note that the block in use at `from` is at `to` now: from here on it is known by that name alone. Called
+    /// by residents for each move, when nobody refers to `from` any more and under whatever keeps the block's user from
+    /// giving it back meanwhile.
+    ///
+    /// # Errors
+    /// [`FreeError`] when no block in use begins at `from`, or one at `to`; nothing has changed then.
+    pub fn moved(&self, from: Pfn, to: Pfn) -> Result<(), FreeError> {
+        if !self.words.get(to.0).is_none() || to >= Pfn(self.len().0) {
+            return Err(FreeError::Unknown(to));
+        }
+        let struck = self.words.change(from.0, |word| (!word.is_none()).then_some(Word::NONE));
+        let word = struck.map_err(|_| self.why_not_in_use(from))?;
+        self.words.set(to.0, word);
+        Ok(())
+    }
+
+    /// Moves what can be moved together, in all pools, so that large blocks become free; what came of it, in pages.
+    /// Residents do the moving, with no lock held; others allocate and free meanwhile.
+    pub fn compact(&self) -> Landed {
+        let mut total = Landed::default();
+        for pool in 0..self.shards.len() {
+            let landed = self.compact_pool(pool);
+            total.moved += landed.moved;
+            total.stayed += landed.stayed;
+        }
+        total
+    }
+
+    fn compact_pool(&self, pool: usize) -> Landed {
+        let zone = self.zone(pool);
+        let mut run = None;
+        let mut total = Landed::default();
+        self.drive(pool, |pages, outcome| {
+            let run = match &mut run {
+                Some(run) => run,
+                None => {
+                    run.insert(Compaction::of_zone(pages, zone).expect("the zone is the pool's"))
+                }
+            };
+            if let Outcome::Migrated(results) = outcome {
+                let landed = run.migrated(pages, results);
+                total.moved += landed.moved;
+                total.stayed += landed.stayed;
+            }
+            match run.step(pages, SCAN) {
+                CompactionStep::Migrate(moves) => Step::Migrate(moves),
+                CompactionStep::Continue => Step::Again,
+                CompactionStep::Done(_) => Step::Done(()),
+            }
+        });
+        total
+    }
+
+    /// How many pools there are: one, or one for each owner.
+    #[must_use]
+    pub fn pools(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Makes a block that was just handed out hold what was asked for.
+    fn prepare(&self, block: FrameBlock, fill: Fill) {
+        if fill == Fill::Zeroed {
+            self.dirty.runs(block.pfn, block.order, |pfn, pages| {
+                // SAFETY: the frames belong to the block, which nobody else has and the caller does not have yet.
+                unsafe { self.window.zero(pfn, pages) }
+            });
+        }
+        self.dirty.mark(block.pfn, block.order);
+    }
+}

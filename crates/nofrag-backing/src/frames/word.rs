@@ -1,0 +1,174 @@
+//! What is known of each block in use besides what the allocator knows: one word at its first frame.
+//!
+//! A word is written by whoever has the block, and read by whoever would like to move it. What must not happen twice
+//! (giving a block back, ending its last mapping) is decided by one compare-and-swap on it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nofrag::units::{Order, Vpn};
+
+/// What a block in use serves, and so who must be told when it moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Use {
+    /// Nobody has said: it stays where it is.
+    Pinned,
+    /// It is mapped from this page on, there alone; who maps it can move it.
+    Mapped {
+        /// The first page of the mapping.
+        vpn: Vpn,
+    },
+    /// A handle names it; whoever resolves handles can move it.
+    Handle {
+        /// The handle's number.
+        id: u32,
+    },
+}
+
+/// A word: `kind | zombie << 2 | order << 3 | holds << 7 | value << 19`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(u64);
+
+const KIND: u64 = 0b11;
+const ZOMBIE: u64 = 1 << 2;
+const ORDER_SHIFT: u32 = 3;
+const HOLD_SHIFT: u32 = 7;
+const VALUE_SHIFT: u32 = 19;
+const HOLDS: u64 = (1 << (VALUE_SHIFT - HOLD_SHIFT)) - 1;
+const VALUE_BITS: u32 = u64::BITS - VALUE_SHIFT;
+
+impl Word {
+    /// No block in use begins here.
+    pub(super) const NONE: Word = Word(0);
+
+    /// A block that was just handed out.
+    pub(super) fn fresh(order: Order) -> Word {
+        Word(1 | u64::from(order.get()) << ORDER_SHIFT)
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self.0 & KIND == 0
+    }
+
+    /// Given back by its user, but still mapped.
+    pub(super) fn is_zombie(self) -> bool {
+        self.0 & ZOMBIE != 0
+    }
+
+    pub(super) fn order(self) -> Order {
+        let order = (self.0 >> ORDER_SHIFT & 15) as u8;
+        Order::new(order).expect("a word is made from an order")
+    }
+
+    /// How many mappings keep it from being handed out again.
+    pub(super) fn holds(self) -> u64 {
+        self.0 >> HOLD_SHIFT & HOLDS
+    }
+
+    pub(super) fn used_for(self) -> Option<Use> {
+        let value = self.0 >> VALUE_SHIFT;
+        match self.0 & KIND {
+            1 => Some(Use::Pinned),
+            2 => Some(Use::Mapped { vpn: Vpn(value) }),
+            3 => Some(Use::Handle { id: value as u32 }),
+            _ => None,
+        }
+    }
+
+    /// The same block for another use; `None` if the page number is none that an address can have.
+    pub(super) fn with_use(self, used_for: Use) -> Option<Word> {
+        let (kind, value) = match used_for {
+            Use::Pinned => (1, 0),
+            Use::Mapped { vpn } => (2, vpn.0),
+            Use::Handle { id } => (3, u64::from(id)),
+        };
+        let rest = self.0 & !KIND & ((1 << VALUE_SHIFT) - 1);
+        (value >> VALUE_BITS == 0).then_some(Word(rest | kind | value << VALUE_SHIFT))
+    }
+
+    pub(super) fn as_zombie(self) -> Word {
+        Word(self.0 | ZOMBIE)
+    }
+
+    /// With one mapping more; `None` if there are as many as can be counted.
+    pub(super) fn held(self) -> Option<Word> {
+        (self.holds() < HOLDS).then(|| Word(self.0 + (1 << HOLD_SHIFT)))
+    }
+
+    /// With one mapping less; `None` if there is none.
+    pub(super) fn released(self) -> Option<Word> {
+        (self.holds() > 0).then(|| Word(self.0 - (1 << HOLD_SHIFT)))
+    }
+}
+
+/// One word for each frame.
+#[derive(Debug)]
+pub(super) struct Words(Box<[AtomicU64]>);
+
+impl Words {
+    /// All of them [`Word::NONE`]; `None` without memory for them.
+    pub(super) fn new(frames: usize) -> Option<Words> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(frames).ok()?;
+        words.resize_with(frames, AtomicU64::default);
+        Some(Words(words.into_boxed_slice()))
+    }
+
+    pub(super) fn get(&self, frame: u64) -> Word {
+        let word = usize::try_from(frame).ok().and_then(|frame| self.0.get(frame));
+        // Pairs with the releases below: who sees a use sees what was done before it was published.
+        word.map_or(Word::NONE, |word| Word(word.load(Ordering::Acquire)))
+    }
+
+    /// Writes the word of a frame that nobody else knows yet, or no longer.
+    pub(super) fn set(&self, frame: u64, word: Word) {
+        // Pairs with the acquire of `get` and `change`.
+        self.0[frame as usize].store(word.0, Ordering::Release);
+    }
+
+    /// Replaces a word by what `change` makes of it, unless that is nothing. The old word, either way.
+    pub(super) fn change(
+        &self,
+        frame: u64,
+        mut change: impl FnMut(Word) -> Option<Word>,
+    ) -> Result<Word, Word> {
+        let word = usize::try_from(frame).ok().and_then(|frame| self.0.get(frame));
+        let Some(word) = word else { return Err(Word::NONE) };
+        let changed = |old| change(Word(old)).map(|new| new.0);
+        // Pairs with the releases of `set` and of itself, and with the acquire of `get`.
+        let done = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed);
+        done.map(Word).map_err(Word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_keeps_its_parts_apart() {
+        let order = Order::new(10).unwrap();
+        let vpn = Vpn((1 << VALUE_BITS) - 1);
+        let word = Word::fresh(order).with_use(Use::Mapped { vpn }).unwrap();
+        let word = word.held().unwrap().held().unwrap().as_zombie();
+        assert_eq!((word.order(), word.holds(), word.is_zombie()), (order, 2, true));
+        assert_eq!(word.used_for(), Some(Use::Mapped { vpn }));
+        let word = word.with_use(Use::Handle { id: u32::MAX }).unwrap();
+        assert_eq!((word.order(), word.holds(), word.is_zombie()), (order, 2, true));
+        assert_eq!(word.used_for(), Some(Use::Handle { id: u32::MAX }));
+        let word = word.released().and_then(Word::released).unwrap();
+        assert_eq!(word.released(), None);
+        assert!(!word.is_none() && Word::NONE.is_none());
+        assert_eq!(word.with_use(Use::Mapped { vpn: Vpn(1 << VALUE_BITS) }), None);
+    }
+
+    #[test]
+    fn holds_are_not_lost_count_of() {
+        let mut word = Word::fresh(Order::ZERO);
+        let mut holds = 0;
+        while let Some(held) = word.held() {
+            (word, holds) = (held, holds + 1);
+        }
+        assert_eq!((word.holds(), holds), (HOLDS, HOLDS));
+        assert_eq!((word.order(), word.used_for()), (Order::ZERO, Some(Use::Pinned)));
+    }
+}
