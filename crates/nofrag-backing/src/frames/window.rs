@@ -38,10 +38,10 @@ impl Window {
         sys::ftruncate(file.as_fd(), bytes as u64)?;
         sys::seal(file.as_fd(), SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let reserved = bytes.checked_add(BLOCK_BYTES).ok_or(Errno::NOMEM)?;
-        let none = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let (anywhere, nothing) = (ptr::null_mut(), ProtFlags::empty());
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
-        let start =
-            unsafe { sys::mmap_anonymous(ptr::null_mut(), reserved, ProtFlags::empty(), none) }?;
+        let start = unsafe { sys::mmap_anonymous(anywhere, reserved, nothing, flags) }?;
         let before = start.align_offset(BLOCK_BYTES);
         let base = start.wrapping_byte_add(before);
         let fixed = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
