@@ -7,6 +7,7 @@
 //! - [`backend`]: one face for all memory: private, shared, huge, a GPU's, and simulated.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
+//! - [`moving`]: moving memory that is in use, and what that costs.
 //! - [`maps`]: what `/proc/PID/maps` says of a process.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
@@ -25,6 +26,7 @@ pub mod huge_units;
 #[cfg(target_arch = "x86_64")]
 mod image;
 pub mod maps;
+pub mod moving;
 #[cfg(target_arch = "x86_64")]
 pub mod probe;
 pub mod reservation;

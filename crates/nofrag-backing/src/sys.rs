@@ -4,11 +4,12 @@
 //! Nothing is checked here: whoever calls says why the range is its own.
 
 use std::ffi::{CStr, c_void};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Updater, opcode};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, UserfaultfdFlags};
 
 use crate::faults::{Call, before};
 
@@ -111,6 +112,74 @@ pub(crate) fn fallocate(
 pub(crate) fn seal(file: BorrowedFd<'_>, seals: SealFlags) -> Result<(), Errno> {
     before(Call::Seal)?;
     rustix::fs::fcntl_add_seals(file, seals)
+}
+
+/// A userfaultfd by system call.
+pub(crate) fn userfaultfd(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
+    before(Call::Userfaultfd)?;
+    // SAFETY: by itself it watches nothing; what is asked of it is judged where it is asked.
+    unsafe { rustix::mm::userfaultfd(flags) }
+}
+
+/// `USERFAULTFD_IOC_NEW`, which takes flags and gives a descriptor.
+struct NewUserfaultfd(UserfaultfdFlags);
+
+// SAFETY: the request takes an integer where others take a pointer, writes nothing, and returns a descriptor that
+// nobody else has.
+unsafe impl Ioctl for NewUserfaultfd {
+    type Output = OwnedFd;
+
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        opcode::none(0xaa, 0)
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::without_provenance_mut(self.0.bits() as usize)
+    }
+
+    /// # Safety
+    /// The number is what this request returned.
+    unsafe fn output_from_ptr(output: IoctlOutput, _: *mut c_void) -> Result<OwnedFd, Errno> {
+        // SAFETY: the kernel made this descriptor for this request, so nobody else closes it.
+        Ok(unsafe { OwnedFd::from_raw_fd(output) })
+    }
+}
+
+/// A userfaultfd from its device, which needs no privilege but access to the device.
+pub(crate) fn userfaultfd_of_device(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
+    before(Call::Userfaultfd)?;
+    let mode = rustix::fs::Mode::empty();
+    let open = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let device = rustix::fs::open(c"/dev/userfaultfd", open, mode)?;
+    // SAFETY: the request takes flags and returns a descriptor, as `NewUserfaultfd` says.
+    unsafe { rustix::ioctl::ioctl(device, NewUserfaultfd(flags)) }
+}
+
+/// Asks something of a userfaultfd.
+///
+/// # Safety
+/// `REQUEST` is one whose argument is a `T`. Where it changes memory, as COPY and MOVE do, the range belongs to the
+/// caller.
+pub(crate) unsafe fn userfaultfd_request<const REQUEST: Opcode, T>(
+    descriptor: BorrowedFd<'_>,
+    argument: &mut T,
+) -> Result<(), Errno> {
+    before(Call::UserfaultfdRequest)?;
+    // SAFETY: the caller's promise.
+    let request = unsafe { Updater::<REQUEST, T>::new(argument) };
+    // SAFETY: the caller's promise.
+    unsafe { rustix::ioctl::ioctl(descriptor, request) }
+}
+
+/// Reads messages of a userfaultfd.
+pub(crate) fn userfaultfd_read(
+    descriptor: BorrowedFd<'_>,
+    messages: &mut [u8],
+) -> Result<usize, Errno> {
+    before(Call::UserfaultfdRequest)?;
+    rustix::io::read(descriptor, messages)
 }
 
 /// What the C library says went wrong last.

@@ -2,6 +2,7 @@
 
 mod frames;
 mod huge_units;
+mod moving;
 mod probe;
 mod reservation;
 mod threads;

@@ -1,0 +1,425 @@
+//! A file in memory, and the areas that show its pages.
+//!
+//! The file has one permanent *window*, a mapping of all of it, through which a mover copies. An area shows a page of
+//! the file at each of its own pages; which one is written in its table, and changes when a run moves.
+//!
+//! Memory is handed out as atomic words. Users and a move may meet there in any order, and areas may show the same
+//! pages; all that can come of it is that a word has an older or a newer value, as with any writer.
+
+use std::ffi::c_void;
+use std::ops::{Deref, Range};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::budget::Mappings;
+use super::pins::{Pin, PinError, Pins};
+use super::signals;
+use crate::backend::Va;
+use crate::sys::{self, PAGE};
+
+/// Words of a page.
+const WORDS: usize = (1 << PAGE) / size_of::<u64>();
+
+const POISONED: &str = "no thread panicked while it held this lock";
+
+/// Why there is no file or no area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LiveError {
+    /// No pages, or pages that the file does not have.
+    #[error("pages {first} and {count} more are not in a file of {pages}")]
+    Outside {
+        /// The first that was asked for.
+        first: u64,
+        /// How many.
+        count: u64,
+        /// The file has so many.
+        pages: u64,
+    },
+    /// Something shows the page.
+    #[error("page {page} of the file is in use")]
+    InUse {
+        /// Which.
+        page: u64,
+    },
+    /// One more mapping would pass the budget.
+    #[error(
+        "the budget of {budget} mappings is used up: give areas back, or raise vm.max_map_count"
+    )]
+    MappingBudget {
+        /// So many are allowed.
+        budget: u64,
+    },
+    /// What the system said.
+    #[error("the system refused: {0}")]
+    System(Errno),
+}
+
+impl From<Errno> for LiveError {
+    fn from(error: Errno) -> LiveError {
+        LiveError::System(error)
+    }
+}
+
+/// How users of an area get at its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Under a pin.
+    #[default]
+    Pinned,
+    /// At any time. Such an area is moved under write protection only.
+    Direct,
+}
+
+/// Who uses the memory of an area.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Programs on this machine's processors.
+    #[default]
+    Processors,
+    /// Devices too. Such an area never moves.
+    Devices,
+}
+
+/// A file in memory with its window.
+///
+/// 1. `shown` counts for each page the area pages that show it, and one for a move that is about to.
+/// 2. `mappings` counts for each area one and its breaks: the kernel makes no more of them.
+#[derive(Debug)]
+pub struct LiveFile {
+    file: OwnedFd,
+    window: Mapping,
+    pages: u64,
+    shown: Mutex<Vec<u32>>,
+    mappings: Mappings,
+    /// Areas that could not be unmapped yet.
+    left: Mutex<Vec<(Mapping, Vec<u64>)>>,
+}
+
+/// A range of addresses that was mapped here. Whoever owns it unmaps it; dropping it does nothing.
+#[derive(Debug)]
+struct Mapping {
+    at: *mut c_void,
+    bytes: usize,
+}
+
+// SAFETY: the pointer is an address; what is done through it is judged where it is done.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Shows the file from page `first` on, wherever the kernel puts it.
+    fn new(file: BorrowedFd<'_>, first: u64, pages: u64) -> Result<Mapping, Errno> {
+        let bytes = usize::try_from(pages << PAGE).map_err(|_| Errno::NOMEM)?;
+        let allowed = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        let at = unsafe {
+            sys::mmap(ptr::null_mut(), bytes, allowed, MapFlags::SHARED, file, first << PAGE)
+        }?;
+        Ok(Mapping { at, bytes })
+    }
+
+    /// # Safety
+    /// Nobody uses it any more.
+    unsafe fn unmap(&self) -> Result<(), Errno> {
+        // SAFETY: it was mapped by `new`, and the caller promises that nobody uses it.
+        unsafe { sys::munmap(self.at, self.bytes) }
+    }
+}
+
+impl LiveFile {
+    /// A file of so many pages, with a budget of mappings of half of what the kernel allows.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn new(pages: u64) -> Result<LiveFile, LiveError> {
+        LiveFile::with_budget(pages, Mappings::half())
+    }
+
+    /// A file of so many pages.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn with_budget(pages: u64, mappings: Mappings) -> Result<LiveFile, LiveError> {
+        if pages == 0 || pages > u64::from(u32::MAX) {
+            return Err(LiveError::Outside { first: 0, count: pages, pages: u32::MAX.into() });
+        }
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = sys::memfd_create(c"nofrag live", flags)?;
+        sys::ftruncate(file.as_fd(), pages << PAGE)?;
+        // Pages that a mapping shows must never go away behind it.
+        sys::seal(file.as_fd(), SealFlags::SHRINK)?;
+        mappings.book(1).map_err(|budget| LiveError::MappingBudget { budget })?;
+        let window = Mapping::new(file.as_fd(), 0, pages)?;
+        let shown = Mutex::new(vec![0; pages as usize]);
+        Ok(LiveFile { file, window, pages, shown, mappings, left: Mutex::default() })
+    }
+
+    /// How many pages it has.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// The mappings that it and its areas have.
+    #[must_use]
+    pub fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    /// How many pages of areas show page `page`; none where the file ends.
+    #[must_use]
+    pub fn shown(&self, page: u64) -> u32 {
+        self.shown_pages().get(page as usize).copied().unwrap_or_default()
+    }
+
+    /// An area that shows `count` pages from `first` on.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn map(
+        &self,
+        first: u64,
+        count: u64,
+        access: Access,
+        reach: Reach,
+    ) -> Result<LiveArea<'_>, LiveError> {
+        let end = first.checked_add(count).filter(|&end| count > 0 && end <= self.pages);
+        let end = end.ok_or(LiveError::Outside { first, count, pages: self.pages })?;
+        self.retry_left();
+        self.mappings.book(1).map_err(|budget| LiveError::MappingBudget { budget })?;
+        // In use from now on, before anything shows them.
+        let shows = (first..end).collect::<Vec<_>>();
+        self.shown_pages()[first as usize..end as usize].iter_mut().for_each(|shown| *shown += 1);
+        let mapping = match Mapping::new(self.file.as_fd(), first, count) {
+            Ok(mapping) => mapping,
+            Err(error) => {
+                self.forget(&shows);
+                return Err(error.into());
+            }
+        };
+        let table = Mutex::new(Table { shows, owed: Vec::new() });
+        let waiting = Mutex::default();
+        Ok(LiveArea { file: self, mapping, access, reach, pins: Pins::new(), table, waiting })
+    }
+
+    /// Gives the memory of pages back that nothing shows; they are zero after that.
+    ///
+    /// # Errors
+    /// See [`LiveError`]; all pages are as before.
+    pub fn discard(&self, pages: Range<u64>) -> Result<(), LiveError> {
+        let (first, count) = (pages.start, pages.end.saturating_sub(pages.start));
+        if count == 0 || pages.end > self.pages {
+            return Err(LiveError::Outside { first, count, pages: self.pages });
+        }
+        let shown = self.shown_pages();
+        if let Some(page) = pages.clone().find(|&page| shown[page as usize] > 0) {
+            return Err(LiveError::InUse { page });
+        }
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // The lock is kept: nothing begins to show the pages meanwhile.
+        Ok(sys::fallocate(self.file.as_fd(), punch, first << PAGE, count << PAGE)?)
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Where the window shows a page of the file.
+    pub(super) fn window(&self, page: u64) -> *mut c_void {
+        debug_assert!(page < self.pages, "the window shows the file");
+        self.window.at.wrapping_byte_add((page << PAGE) as usize)
+    }
+
+    pub(super) fn shown_pages(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.shown.lock().expect(POISONED)
+    }
+
+    /// Unmaps an area, or keeps it booked until that works: the kernel cannot always split what it has merged.
+    fn unmap(&self, mapping: Mapping, shows: Vec<u64>) {
+        // SAFETY: the area is being dropped, so nobody refers to it.
+        match unsafe { mapping.unmap() } {
+            Ok(()) => self.forget(&shows),
+            Err(_) => self.left.lock().expect(POISONED).push((mapping, shows)),
+        }
+    }
+
+    /// Strikes an area off the books.
+    fn forget(&self, shows: &[u64]) {
+        let mut shown = self.shown_pages();
+        shows.iter().for_each(|&page| shown[page as usize] -= 1);
+        self.mappings.give_back(1 + breaks(shows));
+    }
+
+    /// Tries again to unmap what could not be unmapped.
+    fn retry_left(&self) {
+        let left = std::mem::take(&mut *self.left.lock().expect(POISONED));
+        left.into_iter().for_each(|(mapping, shows)| self.unmap(mapping, shows));
+    }
+
+    /// How many areas are no longer used but could not be unmapped yet.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.left.lock().expect(POISONED).len()
+    }
+}
+
+impl Drop for LiveFile {
+    fn drop(&mut self) {
+        self.retry_left();
+        // SAFETY: areas borrow the file, so there are none, and no other use of the window outlives a move.
+        // If it cannot be unmapped it stays: addresses, and the memory of the file.
+        let _ = unsafe { self.window.unmap() };
+    }
+}
+
+/// How often the next page of a table is not the next page of the file: there one mapping ends and another begins.
+pub(super) fn breaks(shows: &[u64]) -> u64 {
+    shows.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count() as u64
+}
+
+/// What an area shows.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// The page of the file at each page of the area.
+    pub(super) shows: Vec<u64>,
+    /// Runs of the area that may be protected still, because that could not be undone.
+    pub(super) owed: Vec<Range<u64>>,
+}
+
+/// Some pages of a file, one after the other, for programs to use.
+///
+/// 1. Every page of the mapping shows the page of the file that the table names, and can be read; it can be written
+///    unless a move is under way or the run is owed.
+/// 2. Only one move at a time: the lock of the table is held all through it.
+#[derive(Debug)]
+pub struct LiveArea<'f> {
+    file: &'f LiveFile,
+    mapping: Mapping,
+    access: Access,
+    reach: Reach,
+    pins: Pins,
+    table: Mutex<Table>,
+    /// The entry of the signal handler's table, once a run was moved under `mprotect`.
+    waiting: Mutex<Option<signals::Entry>>,
+}
+
+/// The words of an area, which does not move meanwhile.
+#[derive(Debug)]
+pub struct PinnedWords<'a> {
+    words: &'a [AtomicU64],
+    _pin: Pin<'a>,
+}
+
+impl Deref for PinnedWords<'_> {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        self.words
+    }
+}
+
+impl<'f> LiveArea<'f> {
+    /// How many pages it has.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        (self.mapping.bytes >> PAGE) as u64
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn start(&self) -> Va {
+        Va(self.mapping.at.addr() as u64)
+    }
+
+    /// How users get at it.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Who uses it.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Its memory, for as long as it stays where it is.
+    ///
+    /// # Errors
+    /// See [`PinError`]; never [`PinError::Moving`].
+    #[inline]
+    pub fn pin(&self) -> Result<PinnedWords<'_>, PinError> {
+        let pin = self.pins.pin()?;
+        Ok(PinnedWords { words: self.all_words(), _pin: pin })
+    }
+
+    /// Its memory, if it may be used without a pin.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> Option<&[AtomicU64]> {
+        (self.access == Access::Direct).then(|| self.all_words())
+    }
+
+    #[inline]
+    fn all_words(&self) -> &[AtomicU64] {
+        let count = (self.mapping.bytes >> PAGE) * WORDS;
+        // SAFETY: the pages are mapped to be read and written as long as the area lives, moves included: one mapping
+        // replaces another at once (law 1). All access is atomic, so anybody may change them.
+        unsafe { std::slice::from_raw_parts(self.mapping.at.cast::<AtomicU64>(), count) }
+    }
+
+    /// The page of the file that page `page` of the area shows.
+    #[must_use]
+    pub fn shows(&self, page: u64) -> Option<u64> {
+        self.table().shows.get(usize::try_from(page).ok()?).copied()
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &'f LiveFile {
+        self.file
+    }
+
+    /// Its pins.
+    #[must_use]
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect(POISONED)
+    }
+
+    /// The address of a page of the area.
+    pub(super) fn page(&self, page: u64) -> *mut c_void {
+        self.mapping.at.wrapping_byte_add((page << PAGE) as usize)
+    }
+
+    /// Its entry in the table of the signal handler, made on first use.
+    pub(super) fn waiting(&self) -> Result<signals::Seat, signals::NoEntry> {
+        let mut waiting = self.waiting.lock().expect(POISONED);
+        if let Some(entry) = &*waiting {
+            return Ok(entry.seat());
+        }
+        let start = self.mapping.at.addr();
+        let entry = signals::Entry::new(start..start + self.mapping.bytes)?;
+        Ok(waiting.insert(entry).seat())
+    }
+}
+
+impl Drop for LiveArea<'_> {
+    fn drop(&mut self) {
+        let bytes = self.mapping.bytes;
+        let mapping = Mapping { at: self.mapping.at, bytes };
+        let table = self.table.get_mut().expect(POISONED);
+        self.file.unmap(mapping, std::mem::take(&mut table.shows));
+    }
+}

@@ -1,0 +1,48 @@
+//! Memory that moves while it is used.
+//!
+//! Pages of a file in memory are shown to users in areas ([`LiveArea`]); a [`Mover`] lets a run of an area show other
+//! pages of the file, which hold the same then. So what lies scattered in the file can be brought together, and whole
+//! 2 MiB blocks of it become free or become real huge pages. Users keep their addresses, and no write is lost.
+//!
+//! # How writers are kept away
+//!
+//! Between the copy and the new mapping nobody may write. There are three ways ([`Method`]):
+//!
+//! - [`pins`], the default: a user pins what it uses, for as short as it can. That takes users that take part, and two
+//!   atomic operations for each use; a move pays nothing.
+//! - Write protection by [`userfaultfd`]: a user writes as it likes, and waits in the kernel for the end of a move.
+//!   That takes permission, and memory that only programs use. A move pays for registering and protecting the run.
+//! - Write protection by `mprotect`: the same, but the user waits in a handler of `SIGSEGV`, which is one for the whole
+//!   process; nobody else may take it over later. A move pays less where the run is an area of the kernel already, and
+//!   more where that must be split.
+//!
+//! # What cannot be moved
+//!
+//! Nobody but the user's page tables is told of a move. So:
+//!
+//! * What the kernel itself refers to stays on the old pages: data in a pipe (`vmsplice`), direct and registered
+//!   buffers of I/O, memory registered with a device. Hold a pin as long as that lasts, or map the area with
+//!   [`Reach::Devices`]: then every move is refused. The kernel does not refuse for us: it moves pages that it
+//!   refers to itself.
+//! * Other mappings of the same pages, in this or another process, stay on the old pages. A child after a fork is such
+//!   a process.
+//! * A system call that writes into a run that is being moved waits, by userfaultfd with
+//!   [`Scope::Everywhere`](userfaultfd::Scope); it fails with `EFAULT` by `mprotect`, and by userfaultfd where
+//!   only faults of programs wait.
+//! * Each run that is moved on its own becomes a mapping of its own. The kernel allows some 65,000; a mover stops at
+//!   half of that ([`MoveError::MappingBudget`]).
+//!
+//! Source: spec/backing.md §3.
+
+mod budget;
+mod live;
+pub mod measure;
+mod mover;
+pub mod pins;
+mod signals;
+mod steps;
+pub mod userfaultfd;
+
+pub use budget::{Mappings, max_map_count};
+pub use live::{Access, LiveArea, LiveError, LiveFile, PinnedWords, Reach};
+pub use mover::{Fill, Method, MoveError, Mover, Step};

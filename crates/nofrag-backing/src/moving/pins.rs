@@ -1,0 +1,220 @@
+//! Pins: who uses memory says so, and who wants to move it waits for them.
+//!
+//! A user adds a pin and then looks whether a move is under way; if so it takes the pin back, waits, and tries again.
+//! A mover says that it moves and then waits until there are no pins. Whichever comes second sees the other: with the
+//! count and the flag apart that would need both sides sequentially consistent; here they are one word, all operations
+//! on one word have one order, and so acquire and release are enough (`tests/loom_pins.rs` tries all interleavings).
+//!
+//! A mover gives up after a stated [`Patience`]. So nobody waits for ever: not for a user that keeps its pin, and not
+//! in a thread that holds one pin and asks for a second while a move waits for the first.
+//!
+//! Cost: two atomic operations for pin and unpin; one for a mover that finds nobody.
+//!
+//! Source: spec/backing.md §3.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A move is under way, or waits for the last pin.
+const MOVING: u32 = 1 << 31;
+
+/// More pins than anybody needs. The threads that may pass it at once, each by one, cannot reach the flag.
+const MOST: u32 = 1 << 30;
+
+/// How many look before they let others run.
+const SPINS: u32 = 64;
+
+/// The pins of something that can be moved.
+///
+/// 1. The low bits count the pins that are held and the attempts that are about to be taken back.
+/// 2. Between the end of the wait of a [`Moving`] and its drop, no pin is held.
+/// 3. There is at most one [`Moving`].
+#[derive(Debug, Default)]
+pub struct Pins {
+    word: AtomicU32,
+}
+
+/// As long as it lives, what is pinned stays where it is.
+#[derive(Debug)]
+#[must_use = "what is not pinned may be moved"]
+pub struct Pin<'a>(&'a Pins);
+
+/// As long as it lives, no pin is held, and who wants one waits.
+#[derive(Debug)]
+#[must_use = "dropping it lets users go on"]
+pub struct Moving<'a>(&'a Pins);
+
+/// How often a mover looks whether the last pin has gone before it gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// So often, at least once. From the 64th on it lets others run between two looks.
+    pub looks: u32,
+}
+
+impl Patience {
+    /// One look.
+    pub const NONE: Patience = Patience { looks: 1 };
+    /// Enough for pins that are held for microseconds by threads that run.
+    pub const SHORT: Patience = Patience { looks: 1 << 12 };
+}
+
+/// There is no pin to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    /// It is being moved right now.
+    #[error("it is being moved: try again")]
+    Moving,
+    /// More than 2^30 pins are held: some were forgotten.
+    #[error("more than 2^30 pins are held: give pins back by dropping them")]
+    TooMany,
+}
+
+/// It cannot be moved now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Pinned {
+    /// Somebody holds a pin.
+    #[error("pinned: {pins} pins were held when the mover gave up")]
+    Held {
+        /// So many, those included that were about to be taken back.
+        pins: u32,
+    },
+    /// Another mover is at it.
+    #[error("another move of it is under way")]
+    Moving,
+}
+
+impl Pins {
+    /// None are held.
+    #[must_use]
+    pub fn new() -> Pins {
+        Pins::default()
+    }
+
+    /// A pin, unless a move is under way.
+    ///
+    /// # Errors
+    /// See [`PinError`].
+    #[inline]
+    pub fn try_pin(&self) -> Result<Pin<'_>, PinError> {
+        // Acquire: pairs with the release that clears the flag in `Moving::drop`, so that who is pinned sees what the
+        // mover did. Release: see `unpin`.
+        let before = self.word.fetch_add(1, Ordering::AcqRel);
+        if before < MOST {
+            return Ok(Pin(self));
+        }
+        Err(self.refused(before))
+    }
+
+    /// A pin, after the end of a move that is under way.
+    ///
+    /// # Errors
+    /// [`PinError::TooMany`].
+    #[inline]
+    pub fn pin(&self) -> Result<Pin<'_>, PinError> {
+        match self.try_pin() {
+            Err(PinError::Moving) => self.wait_and_pin(),
+            result => result,
+        }
+    }
+
+    #[cold]
+    fn refused(&self, before: u32) -> PinError {
+        self.unpin();
+        if before & MOVING != 0 { PinError::Moving } else { PinError::TooMany }
+    }
+
+    #[cold]
+    fn wait_and_pin(&self) -> Result<Pin<'_>, PinError> {
+        let mut looks = 0;
+        loop {
+            // Only looks: an attempt would disturb the mover, which waits for a count of zero.
+            // Relaxed: the pin itself acquires.
+            while self.word.load(Ordering::Relaxed) & MOVING != 0 {
+                relax(looks);
+                looks = looks.saturating_add(1);
+            }
+            match self.try_pin() {
+                Err(PinError::Moving) => {}
+                result => return result,
+            }
+        }
+    }
+
+    #[inline]
+    fn unpin(&self) {
+        // Release: pairs with the acquire of a mover that sees zero, so that what was done under the pin comes before
+        // the move. An operation that adds continues what another has released, so all users count.
+        self.word.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Keeps users out and waits until no pin is held.
+    ///
+    /// # Errors
+    /// See [`Pinned`]; users go on.
+    #[inline]
+    pub fn begin_move(&self, patience: Patience) -> Result<Moving<'_>, Pinned> {
+        // Acquire: pairs with the release of `unpin` if nobody is left, and with that of the last `Moving`.
+        let before = self.word.fetch_or(MOVING, Ordering::Acquire);
+        if before & MOVING != 0 {
+            return Err(Pinned::Moving);
+        }
+        let moving = Moving(self);
+        if before == 0 { Ok(moving) } else { moving.wait(patience) }
+    }
+
+    /// How many pins are held, attempts included that are about to be taken back.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        // Relaxed: it may be another the moment after.
+        self.word.load(Ordering::Relaxed) & !MOVING
+    }
+}
+
+impl<'a> Moving<'a> {
+    #[cold]
+    fn wait(self, patience: Patience) -> Result<Moving<'a>, Pinned> {
+        let mut pins = 0;
+        for looks in 0..patience.looks.max(1) {
+            // Acquire: pairs with the release of `unpin`.
+            pins = self.0.word.load(Ordering::Acquire) & !MOVING;
+            if pins == 0 {
+                return Ok(self);
+            }
+            relax(looks);
+        }
+        Err(Pinned::Held { pins })
+    }
+}
+
+impl Drop for Pin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unpin();
+    }
+}
+
+impl Drop for Moving<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the acquire of `try_pin`, so that users see what was moved.
+        self.0.word.fetch_and(!MOVING, Ordering::Release);
+    }
+}
+
+/// Waits a moment; from some look on it lets others run.
+#[inline]
+fn relax(looks: u32) {
+    #[cfg(loom)]
+    {
+        let _ = (looks, SPINS);
+        loom::thread::yield_now();
+    }
+    #[cfg(not(loom))]
+    if looks < SPINS {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,194 @@
+//! Waiting in a signal handler: who writes to a run that `mprotect` made read-only for a move waits for its end.
+//!
+//! The handler of `SIGSEGV` belongs to the whole process. It is installed with the first move that needs it, and never
+//! taken away. It looks the address up in a table of areas; in one of them it waits while a move is under way, and then
+//! the write is tried again. For all other addresses it does what the handler before it did, which runs in its place;
+//! without one, the signal gets its default action.
+//!
+//! Limits: whoever installs another handler later must call this one for addresses that it does not know. A write
+//! inside a system call gets no signal but fails with `EFAULT`. A thread that blocks the signal dies. Waiting is by
+//! yielding the processor.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use rustix::io::Errno;
+
+use crate::sys;
+
+/// So many areas can wait in this way at once.
+const SLOTS: usize = 64;
+
+/// The kind of `SIGSEGV` that a protection causes; for an address without mapping it is another.
+const SEGV_ACCERR: c_int = 2;
+
+const POISONED: &str = "no thread panicked while it held this lock";
+
+/// An area of the table.
+///
+/// The handler may see the ends of two areas mixed while one is entered in place of the other. Then the write is tried
+/// again once too often, or the signal comes again, and it looks again.
+struct Slot {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// Odd while a move is under way.
+    moves: AtomicU32,
+}
+
+static TABLE: [Slot; SLOTS] = [const {
+    Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), moves: AtomicU32::new(0) }
+}; SLOTS];
+
+/// Which slots are in use, a bit each.
+static USED: Mutex<u64> = Mutex::new(0);
+
+/// What was done about the signal before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Why an area cannot be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoEntry {
+    /// The table is full.
+    Full,
+    /// No handler can be installed.
+    System(Errno),
+}
+
+/// An area's place in the table, for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Entry(usize);
+
+/// Where moves of an area are announced.
+#[derive(Clone, Copy)]
+pub(super) struct Seat(&'static Slot);
+
+/// A move that is under way. When dropped, whoever waits goes on.
+pub(super) struct Underway(&'static Slot);
+
+impl Entry {
+    /// Enters an area, so that writes to it wait for its moves.
+    pub(super) fn new(addresses: Range<usize>) -> Result<Entry, NoEntry> {
+        install()?;
+        let mut used = USED.lock().expect(POISONED);
+        let free = (!*used).trailing_zeros() as usize;
+        let slot = TABLE.get(free).ok_or(NoEntry::Full)?;
+        *used |= 1 << free;
+        // Release: pairs with the acquire in `find`. The start comes last: without it nothing is found.
+        slot.end.store(addresses.end, Ordering::Release);
+        slot.start.store(addresses.start, Ordering::Release);
+        Ok(Entry(free))
+    }
+
+    pub(super) fn seat(&self) -> Seat {
+        Seat(&TABLE[self.0])
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let slot = &TABLE[self.0];
+        slot.start.store(0, Ordering::Release);
+        slot.end.store(0, Ordering::Release);
+        *USED.lock().expect(POISONED) &= !(1 << self.0);
+    }
+}
+
+impl Seat {
+    /// From now on writers wait. One move of an area at a time.
+    pub(super) fn begin(self) -> Underway {
+        // AcqRel: the protection that follows must not be seen before; pairs with the acquire in `wait`.
+        let before = self.0.moves.fetch_add(1, Ordering::AcqRel);
+        debug_assert_eq!(before % 2, 0, "one move at a time");
+        Underway(self.0)
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in `wait`, so that who waited finds the new mapping.
+        self.0.moves.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Installs the handler, once.
+fn install() -> Result<(), NoEntry> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().expect(POISONED);
+    if *installed {
+        return Ok(());
+    }
+    // SAFETY: all zero is a valid `sigaction`: the default action.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: it reads what is there into a structure of ours.
+    let got = unsafe { libc::sigaction(libc::SIGSEGV, ptr::null(), &mut before) };
+    if got != 0 {
+        return Err(NoEntry::System(sys::last_error()));
+    }
+    // Kept first: the handler may run as soon as it is there.
+    let before = *BEFORE.get_or_init(|| before);
+    let mut ours = before;
+    ours.sa_sigaction = handle as *const () as usize;
+    // On the alternative stack, where std looks for overflows of the other; with what was blocked before.
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler does only what a handler may: it reads atomics, yields, and calls the one before it.
+    match unsafe { libc::sigaction(libc::SIGSEGV, &ours, ptr::null_mut()) } {
+        0 => *installed = true,
+        _ => return Err(NoEntry::System(sys::last_error())),
+    }
+    Ok(())
+}
+
+extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel hands a valid structure to a handler that was installed with `SA_SIGINFO`.
+    let code = unsafe { (*info).si_code };
+    // SAFETY: as above; for this signal it has an address.
+    let address = unsafe { (*info).si_addr() }.addr();
+    match find(address).filter(|_| code == SEGV_ACCERR) {
+        Some(slot) => wait(slot),
+        None => pass_on(signal, info, context),
+    }
+}
+
+fn find(address: usize) -> Option<&'static Slot> {
+    // Acquire: pairs with the release in `Entry::new`.
+    let holds = |slot: &&Slot| {
+        slot.start.load(Ordering::Acquire) <= address && address < slot.end.load(Ordering::Acquire)
+    };
+    TABLE.iter().filter(|slot| slot.start.load(Ordering::Acquire) != 0).find(holds)
+}
+
+/// Waits for the end of the move that is under way, not for that of a later one.
+fn wait(slot: &Slot) {
+    // Acquire: pairs with the release of `Underway`.
+    let seen = slot.moves.load(Ordering::Acquire);
+    while seen % 2 == 1 && slot.moves.load(Ordering::Acquire) == seen {
+        // SAFETY: it may be called in a handler, and cannot fail, so that `errno` stays.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+/// Does what was done about the signal before.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let Some(before) = BEFORE.get() else { return };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // The write is tried again, and the default action ends the process: a fault cannot be ignored.
+            // SAFETY: the structure came from the kernel, and a handler may change actions.
+            let _ = unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+            // SAFETY: the kernel named it as a handler of this form.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: the kernel named it as a handler of the simple form.
+            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
+            handler(signal);
+        }
+    }
+}

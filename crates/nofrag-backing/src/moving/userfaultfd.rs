@@ -1,0 +1,496 @@
+//! userfaultfd: page faults of a range as messages on a descriptor.
+//!
+//! A range that is *registered* can be treated by requests: its pages can be protected against writing without
+//! splitting its area ([`write_protect`](Userfaultfd::write_protect)), filled from what a file holds already
+//! ([`map_resident`](Userfaultfd::map_resident), about ten times cheaper than faults), filled with a copy, or taken
+//! from elsewhere without one. Whoever faults meanwhile waits in the kernel until it is woken, and is announced by a
+//! message. Messages need not be read for that: a mover that ends with [`wake`](Userfaultfd::wake) needs no thread.
+//!
+//! Closing the descriptor ends all registrations, takes protections away and wakes everybody: what cannot be undone
+//! otherwise can be undone so.
+//!
+//! Three ways lead to a descriptor, tried in this order: the system call, which `vm.unprivileged_userfaultfd` or
+//! `CAP_SYS_PTRACE` allows; the device `/dev/userfaultfd`, for whoever may open it; and the call with
+//! `UFFD_USER_MODE_ONLY`, for everybody, where a fault inside a system call does not wait but fails with `EFAULT`.
+//!
+//! Source: ioctl_userfaultfd(2), userfaultfd(2); spec/backing.md §1.5.
+
+use std::fmt;
+use std::ops::BitOr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use linux_raw_sys::general::{self as raw, uffdio_range};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE,
+    UFFDIO_WRITEPROTECT,
+};
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, opcode};
+use rustix::mm::UserfaultfdFlags;
+
+use crate::backend::Va;
+use crate::sys;
+
+/// `UFFDIO_MOVE`, which the bindings know only by its argument.
+const UFFDIO_MOVE: Opcode =
+    opcode::read_write::<raw::uffdio_move>(raw::UFFDIO as u8, raw::_UFFDIO_MOVE as u8);
+
+/// `UFFDIO_WRITEPROTECT_MODE_WP`.
+const PROTECT: u64 = 1;
+
+/// So often a request is made again that the kernel could not finish just now.
+const ATTEMPTS: u32 = 64;
+
+/// What a userfaultfd can be asked for beyond the first version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features(u64);
+
+impl Features {
+    /// Write protection of private memory.
+    pub const WRITE_PROTECT: Features = Features(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP as u64);
+    /// Write protection of files in memory, huge pages included (Linux 5.19).
+    pub const WRITE_PROTECT_SHARED: Features =
+        Features(raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM as u64);
+    /// Filling page tables from what a file in memory holds (Linux 5.14).
+    pub const MINOR_SHARED: Features = Features(raw::UFFD_FEATURE_MINOR_SHMEM as u64);
+    /// Moving private pages without a copy (Linux 6.8).
+    pub const MOVE: Features = Features(raw::UFFD_FEATURE_MOVE as u64);
+
+    /// None.
+    #[must_use]
+    pub const fn none() -> Features {
+        Features(0)
+    }
+
+    /// Whether all of `others` are among them.
+    #[must_use]
+    pub const fn has(self, others: Features) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Without `others`.
+    #[must_use]
+    pub const fn without(self, others: Features) -> Features {
+        Features(self.0 & !others.0)
+    }
+}
+
+impl BitOr for Features {
+    type Output = Features;
+
+    fn bitor(self, others: Features) -> Features {
+        Features(self.0 | others.0)
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [
+            (Features::WRITE_PROTECT, "write protection"),
+            (Features::WRITE_PROTECT_SHARED, "write protection of files in memory"),
+            (Features::MINOR_SHARED, "minor faults of files in memory"),
+            (Features::MOVE, "move"),
+        ];
+        let mut first = true;
+        for (feature, name) in names {
+            if self.has(feature) {
+                f.write_str(if first { "" } else { ", " })?;
+                f.write_str(name)?;
+                first = false;
+            }
+        }
+        if first { f.write_str("none that is known here") } else { Ok(()) }
+    }
+}
+
+/// What a registered range reports. At least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch(u64);
+
+impl Watch {
+    /// Touching a page that does not exist.
+    pub const MISSING: Watch = Watch(raw::UFFDIO_REGISTER_MODE_MISSING as u64);
+    /// Writing to a page that is protected.
+    pub const WRITES: Watch = Watch(raw::UFFDIO_REGISTER_MODE_WP as u64);
+    /// Touching a page that its file holds but no page table names.
+    pub const MINOR: Watch = Watch(raw::UFFDIO_REGISTER_MODE_MINOR as u64);
+}
+
+impl BitOr for Watch {
+    type Output = Watch;
+
+    fn bitor(self, others: Watch) -> Watch {
+        Watch(self.0 | others.0)
+    }
+}
+
+/// Which faults wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All, those inside system calls too.
+    Everywhere,
+    /// Those of programs alone: a system call that writes into a protected range fails with `EFAULT`.
+    UserModeOnly,
+}
+
+/// Why there is no userfaultfd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// This process may not have one.
+    #[error(
+        "userfaultfd is not allowed here ({0}): set vm.unprivileged_userfaultfd to 1, give access to \
+         /dev/userfaultfd, or use pins, which need none"
+    )]
+    NotAllowed(Errno),
+    /// The kernel was built without it.
+    #[error("this kernel has no userfaultfd: use pins, which need none")]
+    NotBuilt,
+    /// The kernel has it, but not all that was asked for.
+    #[error("this kernel's userfaultfd lacks: {missing}; use pins, or a newer kernel")]
+    Missing {
+        /// What it lacks.
+        missing: Features,
+    },
+    /// Something else, such as no room for one more descriptor.
+    #[error("userfaultfd: the system refused: {0}")]
+    System(Errno),
+}
+
+impl From<Errno> for OpenError {
+    fn from(error: Errno) -> OpenError {
+        match error {
+            Errno::PERM | Errno::ACCESS => OpenError::NotAllowed(error),
+            Errno::NOSYS => OpenError::NotBuilt,
+            _ => OpenError::System(error),
+        }
+    }
+}
+
+/// What was asked of a userfaultfd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Watch a range.
+    Register,
+    /// Watch it no more.
+    Unregister,
+    /// Protect it against writing.
+    Protect,
+    /// Let it be written.
+    Unprotect,
+    /// Let those go on who wait for it.
+    Wake,
+    /// Map what its file holds.
+    MapResident,
+    /// Fill it with a copy.
+    Copy,
+    /// Fill it with pages from elsewhere.
+    Move,
+    /// Read messages.
+    Read,
+}
+
+/// A request was not carried out, or only in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("userfaultfd: {request:?} failed after {done} bytes: {error}")]
+pub struct RequestError {
+    /// Which.
+    pub request: Request,
+    /// So many bytes from the start of the range are done.
+    pub done: u64,
+    /// What the system said.
+    pub error: Errno,
+}
+
+/// A fault that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The start of the page that was touched.
+    pub at: Va,
+    /// What for.
+    pub kind: FaultKind,
+}
+
+/// Why a fault waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// No such page, to be read.
+    MissingRead,
+    /// No such page, to be written.
+    MissingWrite,
+    /// The page is protected.
+    Protected,
+    /// The page is in its file, but in no page table.
+    Minor,
+}
+
+/// A descriptor of userfaultfd. It never blocks.
+#[derive(Debug)]
+pub struct Userfaultfd {
+    descriptor: OwnedFd,
+    scope: Scope,
+}
+
+impl Userfaultfd {
+    /// One that can do all of `wanted`, with the widest scope that this process may have.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(wanted: Features) -> Result<Userfaultfd, OpenError> {
+        let (descriptor, scope) = descriptor()?;
+        match agree(descriptor.as_fd(), wanted) {
+            Ok(_) => Ok(Userfaultfd { descriptor, scope }),
+            // The kernel does not say what is missing, and a descriptor can be asked once.
+            Err(Errno::INVAL) => {
+                let has = agree(self::descriptor()?.0.as_fd(), Features::none())?;
+                Err(match wanted.without(has) {
+                    Features(0) => OpenError::System(Errno::INVAL),
+                    missing => OpenError::Missing { missing },
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What this kernel's userfaultfd can do.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn features() -> Result<Features, OpenError> {
+        Ok(agree(descriptor()?.0.as_fd(), Features::none())?)
+    }
+
+    /// Which faults wait.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Watches a range, which is mapped. Only the areas of the range are watched that are there now: what is mapped
+    /// over them later is not.
+    ///
+    /// # Errors
+    /// See [`RequestError`]: `BUSY` if another userfaultfd watches it, `INVAL` if nothing is mapped there or the kind
+    /// of memory cannot be watched so, `NOMEM` if its area cannot be split.
+    pub fn register(&self, at: Va, bytes: u64, watch: Watch) -> Result<(), RequestError> {
+        let mut argument =
+            raw::uffdio_register { range: range(at, bytes), mode: watch.0, ioctls: 0 };
+        self.ask::<UFFDIO_REGISTER, _>(Request::Register, &mut argument)
+    }
+
+    /// Ends the watch, takes protections away and wakes who waits.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn unregister(&self, at: Va, bytes: u64) -> Result<(), RequestError> {
+        self.ask::<UFFDIO_UNREGISTER, _>(Request::Unregister, &mut range(at, bytes))
+    }
+
+    /// Protects pages against writing: who writes waits. The range is registered for [`Watch::WRITES`].
+    ///
+    /// # Errors
+    /// See [`RequestError`]. Some pages may be protected.
+    pub fn write_protect(&self, at: Va, bytes: u64) -> Result<(), RequestError> {
+        let mut argument = raw::uffdio_writeprotect { range: range(at, bytes), mode: PROTECT };
+        self.ask::<UFFDIO_WRITEPROTECT, _>(Request::Protect, &mut argument)
+    }
+
+    /// Lets pages be written again, and wakes who waits for that.
+    ///
+    /// # Errors
+    /// See [`RequestError`]. Some pages may be protected still.
+    pub fn write_unprotect(&self, at: Va, bytes: u64) -> Result<(), RequestError> {
+        let mut argument = raw::uffdio_writeprotect { range: range(at, bytes), mode: 0 };
+        self.ask::<UFFDIO_WRITEPROTECT, _>(Request::Unprotect, &mut argument)
+    }
+
+    /// Wakes who waits for a range: each tries again what it did.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn wake(&self, at: Va, bytes: u64) -> Result<(), RequestError> {
+        self.ask::<UFFDIO_WAKE, _>(Request::Wake, &mut range(at, bytes))
+    }
+
+    /// Lets page tables name what the file behind a range holds already, and wakes who waits for that
+    /// (`UFFDIO_CONTINUE`). The range is registered for [`Watch::MINOR`].
+    ///
+    /// # Errors
+    /// See [`RequestError`]: `FAULT` if the file holds no such page, `EXIST` if a page table names it already.
+    pub fn map_resident(&self, at: Va, bytes: u64) -> Result<(), RequestError> {
+        self.piecewise(Request::MapResident, bytes, |done| {
+            let rest = range(Va(at.0 + done), bytes - done);
+            let mut argument = raw::uffdio_continue { range: rest, mode: 0, mapped: 0 };
+            let result = self.request::<UFFDIO_CONTINUE, _>(&mut argument);
+            (result, argument.mapped)
+        })
+    }
+
+    /// Fills missing pages with a copy of what is at `from`, and wakes who waits for them.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    ///
+    /// # Safety
+    /// The range at `to` belongs to the caller, and nobody relies on its missing pages reading as zero.
+    pub unsafe fn copy(&self, to: Va, from: Va, bytes: u64) -> Result<(), RequestError> {
+        self.piecewise(Request::Copy, bytes, |done| {
+            let (dst, src) = (to.0 + done, from.0 + done);
+            let mut argument = raw::uffdio_copy { dst, src, len: bytes - done, mode: 0, copy: 0 };
+            let result = self.request::<UFFDIO_COPY, _>(&mut argument);
+            (result, argument.copy)
+        })
+    }
+
+    /// Hangs the private pages at `from` into the missing ones at `to`, without a copy. `from` is empty then.
+    ///
+    /// # Errors
+    /// See [`RequestError`]: `BUSY` for a page that another process shares since a fork. A page to which the kernel
+    /// holds a reference, through a pipe for example, moves all the same: only pins tell of such users.
+    ///
+    /// # Safety
+    /// Both ranges belong to the caller, and nobody relies on the contents of `from` staying there, or on the missing
+    /// pages of `to` reading as zero.
+    pub unsafe fn move_pages(&self, to: Va, from: Va, bytes: u64) -> Result<(), RequestError> {
+        self.piecewise(Request::Move, bytes, |done| {
+            let (dst, src) = (to.0 + done, from.0 + done);
+            let mut argument = raw::uffdio_move { dst, src, len: bytes - done, mode: 0, move_: 0 };
+            let result = self.request::<UFFDIO_MOVE, _>(&mut argument);
+            (result, argument.move_)
+        })
+    }
+
+    /// Reads all messages, and says how many there were. Those of other kinds than faults are passed over.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn read(&self, mut each: impl FnMut(Fault)) -> Result<u64, RequestError> {
+        const MESSAGE: usize = size_of::<raw::uffd_msg>();
+        let mut messages = 0;
+        loop {
+            let mut buffer = [0; 16 * MESSAGE];
+            let read = match sys::userfaultfd_read(self.descriptor.as_fd(), &mut buffer) {
+                Ok(read) => read,
+                Err(Errno::AGAIN) => return Ok(messages),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(RequestError { request: Request::Read, done: 0, error }),
+            };
+            let (whole, _) = buffer[..read].as_chunks::<MESSAGE>();
+            whole.iter().filter_map(fault).for_each(&mut each);
+            messages += whole.len() as u64;
+            if whole.len() < 16 {
+                return Ok(messages);
+            }
+        }
+    }
+
+    /// Throws all messages away, and says how many there were.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn drain(&self) -> Result<u64, RequestError> {
+        self.read(drop)
+    }
+
+    fn request<const REQUEST: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
+        // SAFETY: each caller names a request with its own argument; those that change contents are unsafe
+        // themselves, and so pass the promise on. All others at most let somebody wait.
+        unsafe { sys::userfaultfd_request::<REQUEST, T>(self.descriptor.as_fd(), argument) }
+    }
+
+    /// A request that is carried out as a whole. Made again after an interruption, and when the kernel could not just
+    /// now: it changed a mapping of the process meanwhile.
+    fn ask<const REQUEST: Opcode, T>(
+        &self,
+        request: Request,
+        argument: &mut T,
+    ) -> Result<(), RequestError> {
+        let mut attempts = 0;
+        loop {
+            match self.request::<REQUEST, T>(argument) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) if attempts < ATTEMPTS => attempts += 1,
+                Err(error) => return Err(RequestError { request, done: 0, error }),
+            }
+        }
+    }
+
+    /// A request that may stop part-way: it is made for the rest then. `each` gets how many bytes are done.
+    fn piecewise(
+        &self,
+        request: Request,
+        bytes: u64,
+        mut each: impl FnMut(u64) -> (Result<(), Errno>, i64),
+    ) -> Result<(), RequestError> {
+        let (mut done, mut attempts) = (0, 0);
+        loop {
+            let (result, now) = each(done);
+            // What it says is meant only together with success, or with `AGAIN`; negative, it is an error again.
+            match result {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) if now > 0 && done + (now as u64) < bytes => done += now as u64,
+                Err(Errno::AGAIN | Errno::INTR) if attempts < ATTEMPTS => attempts += 1,
+                Err(error) => return Err(RequestError { request, done, error }),
+            }
+        }
+    }
+}
+
+impl AsFd for Userfaultfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+fn range(at: Va, bytes: u64) -> uffdio_range {
+    uffdio_range { start: at.0, len: bytes }
+}
+
+/// A descriptor with the widest scope that may be had.
+fn descriptor() -> Result<(OwnedFd, Scope), OpenError> {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+    let why = match sys::userfaultfd(flags) {
+        Ok(descriptor) => return Ok((descriptor, Scope::Everywhere)),
+        Err(Errno::PERM) => Errno::PERM,
+        Err(error) => return Err(error.into()),
+    };
+    if let Ok(descriptor) = sys::userfaultfd_of_device(flags) {
+        return Ok((descriptor, Scope::Everywhere));
+    }
+    let user = UserfaultfdFlags::from_bits_retain(raw::UFFD_USER_MODE_ONLY);
+    match sys::userfaultfd(flags | user) {
+        Ok(descriptor) => Ok((descriptor, Scope::UserModeOnly)),
+        Err(_) => Err(why.into()),
+    }
+}
+
+/// Agrees on features with the kernel, and says all that it has.
+fn agree(descriptor: BorrowedFd<'_>, wanted: Features) -> Result<Features, Errno> {
+    let mut api = raw::uffdio_api { api: raw::UFFD_API.into(), features: wanted.0, ioctls: 0 };
+    // SAFETY: the argument of `UFFDIO_API` is a `uffdio_api`, and the request changes no memory.
+    unsafe { sys::userfaultfd_request::<UFFDIO_API, _>(descriptor, &mut api) }?;
+    Ok(Features(api.features))
+}
+
+/// The fault that a message tells of.
+fn fault(message: &[u8; size_of::<raw::uffd_msg>()]) -> Option<Fault> {
+    // Event, then after seven unused bytes the flags and the address.
+    let word = |at: usize| {
+        let bytes = message[at..at + 8].try_into().expect("a word has eight bytes");
+        u64::from_ne_bytes(bytes)
+    };
+    if u32::from(message[0]) != raw::UFFD_EVENT_PAGEFAULT {
+        return None;
+    }
+    let (flags, at) = (word(8), Va(word(16)));
+    let is = |flag: u32| flags & u64::from(flag) != 0;
+    let kind = if is(raw::UFFD_PAGEFAULT_FLAG_WP) {
+        FaultKind::Protected
+    } else if is(raw::UFFD_PAGEFAULT_FLAG_MINOR) {
+        FaultKind::Minor
+    } else if is(raw::UFFD_PAGEFAULT_FLAG_WRITE) {
+        FaultKind::MissingWrite
+    } else {
+        FaultKind::MissingRead
+    };
+    Some(Fault { at, kind })
+}

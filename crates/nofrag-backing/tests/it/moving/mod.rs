@@ -1,0 +1,17 @@
+//! Memory that moves while it is used.
+
+mod oracles;
+
+use nofrag_backing::moving::userfaultfd::{Features, OpenError, Userfaultfd};
+
+/// Whether this system lets tests have a userfaultfd with `features`; says why not.
+pub(crate) fn userfaultfd(features: Features) -> Option<Userfaultfd> {
+    match Userfaultfd::open(features) {
+        Ok(descriptor) => Some(descriptor),
+        Err(why @ (OpenError::NotAllowed(_) | OpenError::NotBuilt | OpenError::Missing { .. })) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
