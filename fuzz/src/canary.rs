@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
     drive(data, Rule::Exact, &mut Forgetful { inner: RangeAllocator::new(config) });
 }
 
-/// Loses the last number of a hole of odd length when a freed range joins two holes.
+/// Loses the last number of a hole when a freed range joins two holes.
 struct Forgetful {
     inner: RangeAllocator,
 }
@@ -30,7 +30,7 @@ impl Subject for Forgetful {
         self.inner.free(span)?;
         let joined = self.inner.hole_from(span.start()).expect("it was freed a moment ago");
         let both_sides = joined.start() < span.start() && span.end() < joined.end();
-        if both_sides && joined.len() % 2 == 1 {
+        if both_sides {
             let last = Span::new(joined.end() - 1, joined.end()).expect("one number is a span");
             self.inner.alloc_at(last).expect("the hole holds its last number");
         }

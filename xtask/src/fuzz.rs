@@ -30,6 +30,10 @@ pub(crate) fn run(root: &Path, seconds: u64) -> anyhow::Result<bool> {
         bail!("the fuzz targets cannot be run: {reason}");
     }
     let targets = targets(root)?;
+    // All at once: they share nearly everything, and each links for itself.
+    if !cargo_fuzz(root, &["build"]).status().context("cargo fuzz can be started")?.success() {
+        bail!("the fuzz targets cannot be built");
+    }
     let mut passed = true;
     for target in &targets {
         println!("-- fuzz target {target}");
@@ -55,17 +59,15 @@ fn verdict(is_canary: bool, survived: bool) -> &'static str {
     }
 }
 
-/// Builds and runs one target; whether it survived. A target that cannot be built is an error, also for the canary.
+fn cargo_fuzz(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["+nightly", "fuzz"]).args(arguments).current_dir(root).stdin(Stdio::null());
+    command
+}
+
+/// Runs one target; whether it survived.
 fn fuzz(root: &Path, target: &str, seconds: u64) -> anyhow::Result<bool> {
-    let cargo_fuzz = |task: &str| {
-        let mut command = Command::new("cargo");
-        command.args(["+nightly", "fuzz", task, target]).current_dir(root).stdin(Stdio::null());
-        command
-    };
-    if !cargo_fuzz("build").status().context("cargo fuzz can be started")?.success() {
-        bail!("the fuzz target {target} cannot be built");
-    }
-    let mut command = cargo_fuzz("run");
+    let mut command = cargo_fuzz(root, &["run", target]);
     let corpus = root.join("fuzz/corpus").join(target);
     std::fs::create_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
     // What the fuzzer finds goes into the first folder; the second one is kept in the repository.
