@@ -2,101 +2,214 @@
 //!
 //! A reservation is one mapping that may be read and written, without memory behind it (`MAP_NORESERVE`); memory comes
 //! with the first touch of each page. So making and mapping need no system call, and a reservation stays one area of
-//! the kernel whatever is done inside it. Taking a mapping away drops the contents (`MADV_DONTNEED`) and never leaves
-//! a hole.
+//! the kernel whatever is done inside it, as long as all may read and write it. Taking a mapping away drops the
+//! contents and never leaves a hole. What is purged or unmapped in one submission is joined where it touches, and goes
+//! to the kernel in vectors where it does not.
+//!
+//! If giving contents back fails, the range still holds them, and the operation says so: its next user must be its
+//! last, or it must be zeroed by hand.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use nofrag::check::{Check, Violation};
+use rustix::mm::{MapFlags, ProtFlags};
 
-use super::books::Books;
+use super::books::{Books, Change, Shown};
+use super::discard::{Discard, VECTOR};
+use super::host::{HostSpace, pointer, protect};
 use super::{
     Access, Backend, BackendError, Caps, CostModel, Export, Geometry, HostMemory, Op, OpResult,
-    Placement, Va,
+    Placement, Va, submission,
 };
 use crate::sys;
 
 /// Private memory of this process.
 ///
-/// 1. Every range of `books` was mapped by `reserve`, and is unmapped by `release` or `drop` alone.
+/// What it has reserved goes when it is dropped.
 #[derive(Debug)]
 pub struct Anonymous {
-    geometry: Geometry,
-    books: Books,
-    made: AtomicU64,
+    pub(super) geometry: Geometry,
+    pub(super) space: HostSpace<Private>,
+    promises: Mutex<Promises>,
+    discard: Discard,
+    /// Given for every reservation, where it is wanted.
+    pub(super) advice: Option<i32>,
 }
 
-/// Some private memory: a promise, since pages come with their first touch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Some private memory: a promise, since pages come with their first touch. Each mapping of it is memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Promise(u64);
+
+/// Promises that were made and not taken back, with their bytes.
+#[derive(Debug, Default)]
+struct Promises {
+    made: u64,
+    live: BTreeMap<u64, u64>,
+}
+
+/// What a private mapping shows: itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Private;
+
+impl Shown for Private {
+    fn further(self, _: u64) -> Private {
+        self
+    }
+
+    /// What is only reserved may be read and written as well.
+    fn is_one_area(left: Option<(Private, Access)>, right: Option<(Private, Access)>) -> bool {
+        let access =
+            |side: Option<(Private, Access)>| side.map_or(Access::ReadWrite, |side| side.1);
+        access(left) == access(right)
+    }
+}
 
 impl Anonymous {
     /// A backend of its own, with nothing reserved.
     #[must_use]
     pub fn new() -> Anonymous {
+        Anonymous::with_pages(1 << sys::PAGE, None)
+    }
+
+    /// Memory in units of `granule`; each reservation is given `advice`.
+    pub(super) fn with_pages(granule: u64, advice: Option<i32>) -> Anonymous {
         let geometry = Geometry {
-            granule: 1 << sys::PAGE,
+            granule,
             recommended: 2 << 20,
-            va_align: 1 << sys::PAGE,
+            va_align: granule,
             max_va: 1 << 46,
             caps: Caps::PARTIAL_UNMAP
                 | Caps::OVER_MAP
                 | Caps::SUBRANGE_MAP
                 | Caps::PURGE_IN_PLACE
+                | Caps::SCATTERED_PURGE
                 | Caps::ZEROED,
             max_mappings: None,
-            vector_max: 64,
-            cost: CostModel::default(),
+            vector_max: VECTOR,
+            cost: CostModel::ALONE,
         };
-        Anonymous { geometry, books: Books::default(), made: AtomicU64::new(0) }
-    }
-
-    fn fits(&self, bytes: u64) -> Result<usize, BackendError> {
-        let whole = bytes > 0 && bytes.is_multiple_of(self.geometry.granule);
-        let bytes = usize::try_from(bytes).ok().filter(|_| whole);
-        bytes.ok_or(BackendError::Misfit)
-    }
-
-    fn drop_contents(&self, va: Va, bytes: u64) -> OpResult {
-        let bytes = self.own(va, bytes)?;
-        // SAFETY: the range lies in one of our reservations (`own` has checked); whoever reserved it says that its
-        // contents are no longer wanted.
-        Ok(unsafe { sys::madvise(pointer(va), bytes, libc::MADV_DONTNEED) }?)
-    }
-
-    /// The bytes of a range of ours.
-    fn own(&self, va: Va, bytes: u64) -> Result<usize, BackendError> {
-        let fitting = self.fits(bytes)?;
-        if !va.0.is_multiple_of(self.geometry.va_align) {
-            return Err(BackendError::Misfit);
+        Anonymous {
+            geometry,
+            space: HostSpace::new(ProtFlags::READ | ProtFlags::WRITE, None),
+            promises: Mutex::default(),
+            discard: Discard::default(),
+            advice,
         }
-        self.books.check(va, bytes)?;
-        Ok(fitting)
+    }
+
+    /// Bytes that were released while the system could not unmap them. They are empty, and are unmapped later.
+    #[must_use]
+    pub fn held_back(&self) -> u64 {
+        self.space.held_back()
+    }
+
+    /// At most so many areas the system keeps for this backend.
+    #[must_use]
+    pub fn areas(&self) -> u64 {
+        self.space.read().areas()
+    }
+
+    fn promises(&self) -> MutexGuard<'_, Promises> {
+        // No change can be left half done by a panic: each is one call.
+        self.promises.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn advise(&self, va: Va, bytes: usize) {
+        if let Some(advice) = self.advice {
+            // SAFETY: the range is ours: it was mapped just now, or lies in a reservation whose books are held. The
+            // advice is one of those that change no contents. Without it memory serves as well, only slower.
+            let _ = unsafe { sys::madvise(pointer(va), bytes, advice) };
+        }
+    }
+
+    /// Makes a range of a reservation as new: empty, to be read and written.
+    fn renew(&self, va: Va, bytes: u64) -> OpResult {
+        let at: *mut c_void = pointer(va);
+        // SAFETY: the range lies in one of our reservations, as the books say that the caller holds; who unmaps it or
+        // maps over it says that its contents are no longer wanted.
+        unsafe { self.space.map_empty(at, bytes as usize, MapFlags::FIXED) }?;
+        self.advise(va, bytes as usize);
+        Ok(())
+    }
+
+    fn map(&self, op: &Op<Promise>) -> OpResult {
+        let &Op::Map { va, phys, offset, bytes } = op else {
+            return Err(BackendError::Unsupported);
+        };
+        self.geometry.fits(va, bytes)?;
+        let promised =
+            self.promises().live.get(&phys.0).copied().ok_or(BackendError::WrongState)?;
+        self.geometry.fits_inside(offset, bytes, promised)?;
+        let mut books = self.space.write();
+        books.check_reserved(va, bytes)?;
+        let is_new = books.is_unmapped(va, bytes);
+        let change = Change::Map(Private, Access::ReadWrite);
+        let carry_out = || if is_new { Ok(()) } else { self.renew(va, bytes) };
+        books.change((va, bytes), change, carry_out).map(drop)
     }
 
     fn grant(&self, va: Va, bytes: u64, access: Access) -> OpResult {
-        let bytes = self.own(va, bytes)?;
-        let allowed = match access {
-            Access::None => MprotectFlags::empty(),
-            Access::Read => MprotectFlags::READ,
-            Access::ReadWrite => MprotectFlags::READ | MprotectFlags::WRITE,
-        };
-        // SAFETY: the range lies in one of our reservations (`own` has checked); whoever reserved it decides what its
-        // users may do.
-        Ok(unsafe { sys::mprotect(pointer(va), bytes, allowed) }?)
+        self.geometry.fits(va, bytes)?;
+        let mut books = self.space.write();
+        books.check_mapped(va, bytes)?;
+        // SAFETY: the range lies in one of our reservations (the books, which are held); whoever reserved it decides
+        // what its users may do.
+        let carry_out = || unsafe { protect(va, bytes, access) };
+        books.change((va, bytes), Change::Grant(access), carry_out).map(drop)
     }
 
-    fn carry_out(&self, op: &Op<Promise>) -> OpResult {
-        match *op {
-            Op::Map { va, bytes, .. } => self.own(va, bytes).map(drop),
-            Op::Unmap { va, bytes } | Op::Purge { va, bytes } => self.drop_contents(va, bytes),
-            Op::Grant { va, bytes, access } => self.grant(va, bytes, access),
-            Op::Move { .. } | Op::Copy { .. } => Err(BackendError::Unsupported),
+    fn purge(&self, ops: &[Op<Promise>], done: &mut [OpResult]) {
+        let books = self.space.read();
+        let mut wanted = Vec::new();
+        for (place, (va, bytes)) in ops.iter().flat_map(Op::ranges).enumerate() {
+            done[place] = self.check_mapped(&books, va, bytes);
+            if done[place].is_ok() {
+                wanted.push((place, (va, bytes)));
+            }
         }
+        self.drop_contents(&wanted, done);
+    }
+
+    fn unmap(&self, ops: &[Op<Promise>], done: &mut [OpResult]) {
+        let mut books = self.space.write();
+        let mut plain = Vec::new();
+        for (place, (va, bytes)) in ops.iter().flat_map(Op::ranges).enumerate() {
+            done[place] = self.check_mapped(&books, va, bytes);
+            if done[place].is_err() {
+                continue;
+            }
+            if books.allows_all(va, bytes, Access::ReadWrite) {
+                plain.push((place, (va, bytes)));
+            } else {
+                // The next who maps there may read and write again.
+                let renew = || self.renew(va, bytes);
+                done[place] = books.change((va, bytes), Change::Unmap, renew).map(drop);
+            }
+        }
+        self.drop_contents(&plain, done);
+        for (place, range) in plain {
+            let forget = |()| books.change(range, Change::Unmap, || Ok(())).map(drop);
+            done[place] = done[place].and_then(forget);
+        }
+    }
+
+    fn check_mapped(&self, books: &Books<Private>, va: Va, bytes: u64) -> OpResult {
+        self.geometry.fits(va, bytes)?;
+        books.check_mapped(va, bytes)
+    }
+
+    /// Gives the contents of ranges back that the caller has found mapped in the books that it holds; each has its
+    /// place among the results.
+    fn drop_contents(&self, wanted: &[(usize, (Va, u64))], done: &mut [OpResult]) {
+        let ranges: Vec<(Va, u64)> = wanted.iter().map(|&(_, range)| range).collect();
+        let mut dropped = vec![Ok(()); ranges.len()];
+        // SAFETY: each lies in one of our reservations, as the books say that both callers hold; who purges or unmaps
+        // it says that its contents are no longer wanted.
+        unsafe { self.discard.all(&ranges, &mut dropped) };
+        wanted.iter().zip(dropped).for_each(|(&(place, _), result)| done[place] = result);
     }
 }
 
@@ -106,9 +219,11 @@ impl Default for Anonymous {
     }
 }
 
-/// An address of this process, for a system call.
-fn pointer(va: Va) -> *mut c_void {
-    ptr::with_exposed_provenance_mut(va.0 as usize)
+/// Of a backend that nobody uses meanwhile.
+impl Check for Anonymous {
+    fn check(&self) -> Result<(), Violation> {
+        self.space.read().check()
+    }
 }
 
 impl Backend for Anonymous {
@@ -120,65 +235,46 @@ impl Backend for Anonymous {
     }
 
     fn reserve(&self, bytes: u64, align: u64, hint: Option<Va>) -> Result<Va, BackendError> {
-        let wanted = self.fits(bytes)?;
-        if !align.is_power_of_two() {
-            return Err(BackendError::Misfit);
-        }
-        // What is needed to find an aligned place in it; the rest is given back at once.
-        let slack = (align as usize).saturating_sub(1 << sys::PAGE);
-        let total = wanted.checked_add(slack).ok_or(Errno::NOMEM)?;
-        let allowed = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
-        let base = unsafe {
-            sys::mmap_anonymous(pointer(hint.unwrap_or_default()), total, allowed, flags)
-        }?;
-        let base = base.expose_provenance();
-        let start = base.next_multiple_of(align as usize);
-        let (before, after) = (start - base, base + total - (start + wanted));
-        for (at, bytes) in [(base, before), (start + wanted, after)] {
-            if bytes > 0 {
-                // SAFETY: it was mapped above, and nobody knows of it yet. If it cannot be given back it stays
-                // reserved: addresses without memory.
-                let _ = unsafe { sys::munmap(pointer(Va(at as u64)), bytes) };
-            }
-        }
-        self.books.enter(Va(start as u64), bytes);
-        Ok(Va(start as u64))
+        let (bytes, align) = self.geometry.reservation(bytes, align)?;
+        let va = self.space.reserve(bytes, align, hint)?;
+        self.advise(va, bytes);
+        Ok(va)
     }
 
     fn release(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
-        self.books.strike(va, bytes)?;
-        // SAFETY: it was one of our reservations (law 1), and is struck off the books; who gives it back uses it no
-        // more.
-        let released = unsafe { sys::munmap(pointer(va), bytes as usize) };
-        if released.is_err() {
-            self.books.enter(va, bytes);
-        }
-        Ok(released?)
+        self.space.release(va, bytes).map(drop)
     }
 
-    fn create(&self, bytes: u64, _: Placement, export: Export) -> Result<Promise, BackendError> {
-        self.fits(bytes)?;
-        match export {
-            Export::Private => Ok(Promise(self.made.fetch_add(1, Ordering::Relaxed))),
-            Export::Shareable => Err(BackendError::Unsupported),
+    fn create(
+        &self,
+        bytes: u64,
+        placement: Placement,
+        export: Export,
+    ) -> Result<Promise, BackendError> {
+        self.geometry.fits(Va(0), bytes)?;
+        if (placement, export) != (Placement::Anywhere, Export::Private) {
+            return Err(BackendError::Unsupported);
         }
+        let mut promises = self.promises();
+        promises.made += 1;
+        let promise = promises.made;
+        promises.live.insert(promise, bytes);
+        Ok(Promise(promise))
     }
 
-    fn destroy(&self, _: Promise) -> Result<(), BackendError> {
-        Ok(())
+    fn destroy(&self, phys: Promise) -> Result<(), BackendError> {
+        self.promises().live.remove(&phys.0).map(drop).ok_or(BackendError::WrongState)
     }
 
     fn submit(&self, ops: &[Op<Promise>], done: &mut [OpResult]) {
-        assert_eq!(ops.len(), done.len(), "a result for each operation");
-        for (at, op) in ops.iter().enumerate() {
-            done[at] = if super::meets_failure(&ops[..at], &done[..at], op) {
-                Err(BackendError::Skipped)
-            } else {
-                self.carry_out(op)
-            };
-        }
+        submission::in_batches(ops, done, |ops, done| match ops[0] {
+            Op::Purge { .. } => self.purge(ops, done),
+            Op::Unmap { .. } => self.unmap(ops, done),
+            _ => submission::each(ops, done, |op| match *op {
+                Op::Grant { va, bytes, access } => self.grant(va, bytes, access),
+                _ => self.map(op),
+            }),
+        });
     }
 
     fn quiesce(&self, (): &()) -> Poll<()> {
@@ -186,6 +282,6 @@ impl Backend for Anonymous {
     }
 }
 
-// SAFETY: reservations are mapped to be read and written from the beginning, are unmapped by `release` alone (law 1),
-// and no operation takes access away but a grant that was asked for.
+// SAFETY: reservations are mapped to be read and written from the beginning and are unmapped by `release` or `drop`
+// alone (law 1 of `HostSpace`); access that a grant took away comes back when the range is unmapped or mapped over.
 unsafe impl HostMemory for Anonymous {}

@@ -1,41 +1,350 @@
-//! Which addresses a backend has reserved: no system call is made for any other.
+//! What a backend has reserved and mapped, and how many areas the system keeps for it: no system call is made for any
+//! other range, and none that would pass the budget of areas.
+//!
+//! A change is written into the books first, which tells what it would come to, and is taken back if the system
+//! refuses. Nobody sees what lies between, since who changes the books holds them alone.
+//!
+//! Mappings are kept as they were asked for: two that touch stay two. A GPU's driver takes away only what it was given
+//! as a whole; and Linux merges what it can by itself, which is counted here and not imitated.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{BackendError, Va};
+use nofrag::check::{Check, Violation};
 
-/// The reservations of a backend: disjoint, by their first address.
-#[derive(Debug, Default)]
-pub(super) struct Books(Mutex<BTreeMap<u64, u64>>);
+use super::{Access, BackendError, Va};
 
-impl Books {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        // No change can be left half done by a panic: each is one call.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// What a mapping shows.
+pub(super) trait Shown: Copy + PartialEq {
+    /// What is shown so many bytes further.
+    fn further(self, bytes: u64) -> Self;
+
+    /// Whether the system keeps what lies on both sides of an address in one area. What is reserved only is `None`;
+    /// of the left side, what a longer mapping would show at the address is given.
+    fn is_one_area(left: Option<(Self, Access)>, right: Option<(Self, Access)>) -> bool;
+}
+
+/// A mapping, by its first address.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Mapping<M> {
+    pub(super) bytes: u64,
+    pub(super) shows: M,
+    pub(super) access: Access,
+}
+
+impl<M: Shown> Mapping<M> {
+    /// The part of a mapping at `start` that lies in `from..to`.
+    fn clipped(self, start: u64, from: u64, to: u64) -> Option<(u64, Mapping<M>)> {
+        let (low, high) = (start.max(from), (start + self.bytes).min(to));
+        let part = || Mapping { bytes: high - low, shows: self.shows.further(low - start), ..self };
+        (low < high).then(|| (low, part()))
+    }
+}
+
+/// What becomes of a range.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<M> {
+    /// It shows this.
+    Map(M, Access),
+    /// It is reserved only.
+    Unmap,
+    /// Users may do this.
+    Grant(Access),
+}
+
+/// The reservations and mappings of a backend.
+///
+/// 1. Reservations are disjoint.
+/// 2. Every mapping lies in one reservation.
+/// 3. Mappings are disjoint.
+/// 4. `areas` is one for each reservation, and one more for each address inside where areas meet.
+#[derive(Debug)]
+pub(super) struct Books<M> {
+    reserved: BTreeMap<u64, u64>,
+    mapped: BTreeMap<u64, Mapping<M>>,
+    areas: u64,
+    budget: Option<u64>,
+}
+
+impl<M: Shown> Books<M> {
+    pub(super) fn new(budget: Option<u64>) -> Books<M> {
+        Books { reserved: BTreeMap::new(), mapped: BTreeMap::new(), areas: 0, budget }
+    }
+
+    /// So many areas the system keeps, or fewer where reservations touch.
+    pub(super) fn areas(&self) -> u64 {
+        self.areas
+    }
+
+    /// All reservations.
+    pub(super) fn reservations(&self) -> impl Iterator<Item = (Va, u64)> {
+        self.reserved.iter().map(|(&start, &bytes)| (Va(start), bytes))
+    }
+
+    /// Whether one more reservation is within the budget.
+    pub(super) fn may_reserve(&self) -> Result<(), BackendError> {
+        self.within_budget(self.areas + 1)
+    }
+
+    fn within_budget(&self, areas: u64) -> Result<(), BackendError> {
+        match self.budget {
+            Some(budget) if areas > budget => Err(BackendError::MappingBudget { budget }),
+            _ => Ok(()),
+        }
     }
 
     /// Notes a reservation.
-    pub(super) fn enter(&self, va: Va, bytes: u64) {
-        self.lock().insert(va.0, bytes);
+    pub(super) fn enter(&mut self, va: Va, bytes: u64) {
+        self.reserved.insert(va.0, bytes);
+        self.areas += 1;
     }
 
-    /// Strikes a reservation off, if it is exactly one.
-    pub(super) fn strike(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
-        let mut books = self.lock();
-        if books.get(&va.0) != Some(&bytes) {
-            return Err(BackendError::WrongState);
+    /// Whether it is exactly one reservation.
+    pub(super) fn is_reservation(&self, va: Va, bytes: u64) -> bool {
+        self.reserved.get(&va.0) == Some(&bytes)
+    }
+
+    /// Strikes a reservation off with all that is mapped in it, which is returned.
+    pub(super) fn strike(&mut self, va: Va, bytes: u64) -> Vec<(Va, Mapping<M>)> {
+        debug_assert!(self.is_reservation(va, bytes), "checked by the caller");
+        self.areas -= 1 + self.boundaries(va, bytes);
+        self.reserved.remove(&va.0);
+        let inside = self.mapped.extract_if(va.0..va.0 + bytes, |_, _| true);
+        inside.map(|(start, mapping)| (Va(start), mapping)).collect()
+    }
+
+    /// The reservation that the range lies in.
+    fn reservation_of(&self, va: Va, bytes: u64) -> Option<(u64, u64)> {
+        let (&start, &reserved) = self.reserved.range(..=va.0).next_back()?;
+        let inside = bytes > 0 && bytes <= reserved && va.0 - start <= reserved - bytes;
+        inside.then_some((start, reserved))
+    }
+
+    /// Refuses what does not lie in one reservation.
+    pub(super) fn check_reserved(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        self.reservation_of(va, bytes).map(drop).ok_or(BackendError::WrongState)
+    }
+
+    /// Refuses what is not mapped from its first byte to its last.
+    pub(super) fn check_mapped(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        self.check_reserved(va, bytes)?;
+        let covered: u64 = self.parts(va, bytes).map(|(_, part)| part.bytes).sum();
+        if covered == bytes { Ok(()) } else { Err(BackendError::WrongState) }
+    }
+
+    /// Whether nothing of the range is mapped.
+    pub(super) fn is_unmapped(&self, va: Va, bytes: u64) -> bool {
+        self.parts(va, bytes).next().is_none()
+    }
+
+    /// Whether all that is mapped in the range allows `access`.
+    pub(super) fn allows_all(&self, va: Va, bytes: u64, access: Access) -> bool {
+        self.parts(va, bytes).all(|(_, part)| part.access == access)
+    }
+
+    /// What is mapped in the range, cut to it, from its lowest address on.
+    pub(super) fn parts(&self, va: Va, bytes: u64) -> impl Iterator<Item = (Va, Mapping<M>)> {
+        let (from, to) = (va.0, va.0 + bytes);
+        let first = self.at(from).map_or(from, |(start, _)| start);
+        let parts = self.mapped.range(first..to);
+        parts.filter_map(move |(&start, mapping)| {
+            mapping.clipped(start, from, to).map(|(start, part)| (Va(start), part))
+        })
+    }
+
+    /// The mapping that holds an address.
+    fn at(&self, at: u64) -> Option<(u64, &Mapping<M>)> {
+        let (&start, mapping) = self.mapped.range(..=at).next_back()?;
+        (at - start < mapping.bytes).then_some((start, mapping))
+    }
+
+    /// At how many addresses of the range, its ends included, areas meet.
+    fn boundaries(&self, va: Va, bytes: u64) -> u64 {
+        let Some((start, reserved)) = self.reservation_of(va, bytes) else { return 0 };
+        let (from, to) = (va.0.max(start + 1), (va.0 + bytes).min(start + reserved - 1));
+        if from > to {
+            return 0;
         }
-        books.remove(&va.0);
-        Ok(())
+        let below = self.mapped.range(..from).next_back();
+        let edges = below.into_iter().chain(self.mapped.range(from..=to));
+        let mut edges: Vec<u64> = edges
+            .flat_map(|(&start, mapping)| [start, start + mapping.bytes])
+            .filter(|edge| (from..=to).contains(edge))
+            .collect();
+        edges.dedup();
+        edges.into_iter().filter(|&edge| !self.is_one_area(edge)).count() as u64
     }
 
-    /// Whether the range lies in one reservation.
-    pub(super) fn check(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
-        let books = self.lock();
-        let inside = books.range(..=va.0).next_back().is_some_and(|(&start, &reserved)| {
-            bytes > 0 && bytes <= reserved && va.0 - start <= reserved - bytes
-        });
-        if inside { Ok(()) } else { Err(BackendError::WrongState) }
+    fn is_one_area(&self, edge: u64) -> bool {
+        let left = self
+            .at(edge - 1)
+            .map(|(start, mapping)| (mapping.shows.further(edge - start), mapping.access));
+        let right = self
+            .at(edge)
+            .map(|(start, mapping)| (mapping.shows.further(edge - start), mapping.access));
+        M::is_one_area(left, right)
+    }
+
+    /// Changes what a range of one reservation is, if `carry_out` succeeds. What was mapped there is returned, cut to
+    /// the range.
+    ///
+    /// More areas than the budget allows are refused before anything is tried.
+    pub(super) fn change(
+        &mut self,
+        (va, bytes): (Va, u64),
+        change: Change<M>,
+        carry_out: impl FnOnce() -> Result<(), BackendError>,
+    ) -> Result<Vec<(Va, Mapping<M>)>, BackendError> {
+        let before = self.boundaries(va, bytes);
+        let replaced: Vec<_> = self.parts(va, bytes).collect();
+        let originals = self.cut_out(va, bytes);
+        match change {
+            Change::Unmap => {}
+            Change::Map(shows, access) => {
+                self.mapped.insert(va.0, Mapping { bytes, shows, access });
+            }
+            Change::Grant(access) => {
+                let granted = replaced.iter().map(|&(at, part)| (at.0, Mapping { access, ..part }));
+                self.mapped.extend(granted);
+            }
+        }
+        let areas = self.areas - before + self.boundaries(va, bytes);
+        let allowed = if areas > self.areas { self.within_budget(areas) } else { Ok(()) };
+        match allowed.and_then(|()| carry_out()) {
+            Ok(()) => {
+                self.areas = areas;
+                Ok(replaced)
+            }
+            Err(error) => {
+                self.restore((va, bytes), originals);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the range out of every mapping that has a part of it; what these were.
+    fn cut_out(&mut self, va: Va, bytes: u64) -> Vec<(u64, Mapping<M>)> {
+        let (from, to) = (va.0, va.0 + bytes);
+        let first = self.at(from).map_or(from, |(start, _)| start);
+        let originals: Vec<_> = self.mapped.extract_if(first..to, |_, _| true).collect();
+        for &(start, mapping) in &originals {
+            let end = start + mapping.bytes;
+            self.mapped.extend(mapping.clipped(start, start, from));
+            self.mapped.extend(mapping.clipped(start, to, end));
+        }
+        originals
+    }
+
+    fn restore(&mut self, (va, bytes): (Va, u64), originals: Vec<(u64, Mapping<M>)>) {
+        let ends = originals.iter().map(|(start, mapping)| start + mapping.bytes);
+        let end = ends.fold(va.0 + bytes, u64::max);
+        let start = originals.iter().map(|&(start, _)| start).fold(va.0, u64::min);
+        self.mapped.extract_if(start..end, |_, _| true).for_each(drop);
+        self.mapped.extend(originals);
+    }
+}
+
+impl<M: Shown> Check for Books<M> {
+    fn check(&self) -> Result<(), Violation> {
+        let mut last_end = 0;
+        for (&start, &bytes) in &self.reserved {
+            Violation::unless("Reservations are disjoint.", start, last_end <= start)?;
+            last_end = start + bytes;
+        }
+        let mut last_end = 0;
+        for (&start, mapping) in &self.mapped {
+            let inside = self.reservation_of(Va(start), mapping.bytes).is_some();
+            Violation::unless("Every mapping lies in one reservation.", start, inside)?;
+            Violation::unless("Mappings are disjoint.", start, last_end <= start)?;
+            last_end = start + mapping.bytes;
+        }
+        let meet = |(&start, &bytes): (&u64, &u64)| 1 + self.boundaries(Va(start), bytes);
+        let areas = self.reserved.iter().map(meet).sum();
+        let law = "`areas` is one for each reservation, and one more for each address inside where areas meet.";
+        Violation::unless_equal(law, 0, areas, self.areas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place in a file.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct At(u64);
+
+    impl Shown for At {
+        fn further(self, bytes: u64) -> At {
+            At(self.0 + bytes)
+        }
+
+        fn is_one_area(left: Option<(At, Access)>, right: Option<(At, Access)>) -> bool {
+            left == right
+        }
+    }
+
+    fn books() -> Books<At> {
+        let mut books = Books::new(Some(5));
+        books.enter(Va(100), 100);
+        books
+    }
+
+    fn map(books: &mut Books<At>, va: u64, bytes: u64, at: u64) -> Result<(), BackendError> {
+        let change = Change::Map(At(at), Access::ReadWrite);
+        books.change((Va(va), bytes), change, || Ok(())).map(drop)
+    }
+
+    #[test]
+    fn neighbours_that_continue_each_other_are_one_area() {
+        let mut books = books();
+        map(&mut books, 120, 10, 0).unwrap();
+        assert_eq!(books.areas(), 3);
+        map(&mut books, 130, 10, 10).unwrap();
+        assert_eq!(books.areas(), 3);
+        map(&mut books, 140, 10, 99).unwrap();
+        assert_eq!(books.areas(), 4);
+        books.check().unwrap();
+    }
+
+    #[test]
+    fn what_passes_the_budget_is_refused_and_changes_nothing() {
+        let mut books = books();
+        map(&mut books, 110, 1, 0).unwrap();
+        map(&mut books, 120, 1, 50).unwrap();
+        let refused = map(&mut books, 130, 1, 70);
+        assert_eq!(refused, Err(BackendError::MappingBudget { budget: 5 }));
+        books.check().unwrap();
+        assert!(books.is_unmapped(Va(130), 1));
+        // What joins two areas into one is always allowed.
+        map(&mut books, 111, 9, 1).unwrap();
+        assert_eq!(books.areas(), 4);
+        books.check().unwrap();
+    }
+
+    #[test]
+    fn a_refused_change_leaves_every_mapping_as_it_was() {
+        let mut books = books();
+        map(&mut books, 110, 10, 0).unwrap();
+        map(&mut books, 120, 10, 10).unwrap();
+        let refusal = BackendError::Unsupported;
+        for change in [Change::Unmap, Change::Map(At(7), Access::Read), Change::Grant(Access::None)]
+        {
+            let before: Vec<_> = books.parts(Va(100), 100).collect();
+            let refused = books.change((Va(115), 10), change, || Err(refusal));
+            assert_eq!(refused, Err(refusal));
+            books.check().unwrap();
+            assert_eq!(books.parts(Va(100), 100).collect::<Vec<_>>(), before);
+        }
+    }
+
+    #[test]
+    fn a_mapping_is_cut_where_a_part_goes() {
+        let mut books = books();
+        map(&mut books, 110, 30, 0).unwrap();
+        let gone = books.change((Va(120), 10), Change::Unmap, || Ok(())).unwrap();
+        let gone: Vec<_> = gone.iter().map(|(at, part)| (at.0, part.bytes, part.shows.0)).collect();
+        assert_eq!(gone, [(120, 10, 10)]);
+        assert!(books.check_mapped(Va(110), 30).is_err());
+        assert!(books.check_mapped(Va(130), 10).is_ok());
+        books.check().unwrap();
     }
 }

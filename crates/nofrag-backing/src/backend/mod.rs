@@ -5,13 +5,17 @@
 //! case for each kind. Operations are submitted many at a time, because that is where the gain lies: each has its own
 //! result, and what a failure leaves behind is stated ([`Op`]).
 //!
-//! Bottom up: `cost` (what each call is expected to cost), `state` (what a chunk of memory may be, and what each
-//! operation makes of it), `anonymous`, `memfd`, `huge`, `simulated`, and `cuda`: the rules of a GPU's driver, and a
-//! driver that enforces them without a GPU.
+//! Bottom up: `cost` (what each call is expected to cost), `books` (what is reserved and mapped, and how many areas
+//! that makes), `submission` (the order of operations, and what a failure leaves alone), `host` (addresses of this
+//! process), `discard` (many ranges emptied by few calls), then the backends: `anonymous` and `memfd`.
 
 mod anonymous;
 mod books;
 mod cost;
+mod discard;
+mod host;
+mod memfd;
+mod submission;
 
 use std::fmt::Debug;
 use std::ops::BitOr;
@@ -19,8 +23,9 @@ use std::task::Poll;
 
 use rustix::io::Errno;
 
-pub use anonymous::Anonymous;
+pub use anonymous::{Anonymous, Promise};
 pub use cost::CostModel;
+pub use memfd::{Budget, Exported, Memfd, Piece};
 
 /// An address in a backend's space; for memory of this process, an address of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,6 +111,38 @@ pub struct Geometry {
     pub cost: CostModel,
 }
 
+impl Geometry {
+    /// Refuses a range that is empty, does not begin or end where it must, or passes the end of all addresses.
+    pub(crate) fn fits(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        let fits = bytes > 0
+            && bytes.is_multiple_of(self.granule)
+            && va.0.is_multiple_of(self.va_align)
+            && va.0.checked_add(bytes).is_some();
+        if fits { Ok(()) } else { Err(BackendError::Misfit) }
+    }
+
+    /// Refuses a part of some memory that may not be mapped.
+    pub(crate) fn fits_inside(&self, offset: u64, bytes: u64, of: u64) -> Result<(), BackendError> {
+        let is_inside = offset.is_multiple_of(self.granule)
+            && offset.checked_add(bytes).is_some_and(|end| end <= of);
+        let is_allowed = bytes == of || self.caps.has(Caps::SUBRANGE_MAP);
+        if is_inside && is_allowed { Ok(()) } else { Err(BackendError::Misfit) }
+    }
+
+    /// Bytes and alignment of a reservation, as this process counts them.
+    pub(crate) fn reservation(
+        &self,
+        bytes: u64,
+        align: u64,
+    ) -> Result<(usize, usize), BackendError> {
+        self.fits(Va(0), bytes)?;
+        let align = Some(align).filter(|align| align.is_power_of_two());
+        let align = align.ok_or(BackendError::Misfit)?.max(self.va_align);
+        let narrow = |size| usize::try_from(size).map_err(|_| BackendError::Misfit);
+        Ok((narrow(bytes)?, narrow(align)?))
+    }
+}
+
 /// Where memory shall lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -153,25 +190,26 @@ pub enum Op<P> {
         /// So much of it.
         bytes: u64,
     },
-    /// Takes a mapping away; the addresses stay reserved.
+    /// Takes a mapping, or several that touch, away; the addresses stay reserved.
     Unmap {
-        /// Where.
+        /// Where; mapped from its first byte to its last.
         va: Va,
         /// How much: all of the mapping unless the backend can [`PARTIAL_UNMAP`](Caps::PARTIAL_UNMAP).
         bytes: u64,
     },
-    /// Says what users may do from now on.
+    /// Says what users may do from now on, until it is mapped anew.
     Grant {
-        /// Where.
+        /// Where; mapped from its first byte to its last.
         va: Va,
         /// How much.
         bytes: u64,
         /// What.
         access: Access,
     },
-    /// Gives the contents back; the mapping stays, and reads as zero where the backend has [`Caps::ZEROED`].
+    /// Gives the contents back; the mapping stays, and reads as zero where the backend has [`Caps::ZEROED`]. If that
+    /// fails the range may still hold them.
     Purge {
-        /// Where.
+        /// Where; mapped from its first byte to its last.
         va: Va,
         /// How much.
         bytes: u64,
@@ -261,13 +299,17 @@ pub trait Backend: Send + Sync {
     /// What it can do.
     fn geometry(&self) -> &Geometry;
 
-    /// Reserves addresses: a multiple of `align`, which is a power of two. Nothing is mapped there.
+    /// Reserves addresses: a multiple of `align`, which is a power of two. Nothing is mapped there, and nothing but
+    /// [`Op::Map`] may be done with them.
     ///
     /// # Errors
     /// See [`BackendError`]. `System(NOMEM)`: no such room; asking for half is sensible.
     fn reserve(&self, bytes: u64, align: u64, hint: Option<Va>) -> Result<Va, BackendError>;
 
     /// Gives exactly what was reserved back. Memory mapped there is unmapped where the backend allows that.
+    ///
+    /// What a backend cannot give to the system at once (Linux may refuse `munmap` where it would have to split an
+    /// area) it empties, keeps, and gives back later; to the caller it is gone.
     ///
     /// # Errors
     /// See [`BackendError`]; the range stays reserved.
@@ -310,13 +352,3 @@ pub trait Backend: Send + Sync {
 /// successful [`Op::Map`] (and [`Op::Grant`], where needed) and the end of that mapping, every byte there can be read
 /// and written.
 pub unsafe trait HostMemory: Backend {}
-
-/// Whether an operation before `op` has failed on a range that `op` touches.
-fn meets_failure<P>(before: &[Op<P>], done: &[OpResult], op: &Op<P>) -> bool {
-    let overlaps = |(a, a_bytes): (Va, u64), (b, b_bytes): (Va, u64)| {
-        a.0 < b.0.saturating_add(b_bytes) && b.0 < a.0.saturating_add(a_bytes)
-    };
-    before.iter().zip(done).any(|(earlier, result)| {
-        result.is_err() && earlier.ranges().any(|a| op.ranges().any(|b| overlaps(a, b)))
-    })
-}

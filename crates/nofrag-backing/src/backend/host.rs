@@ -1,0 +1,177 @@
+//! Addresses of this process: reserved, kept in books, given back.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+
+use super::books::{Books, Mapping, Shown};
+use super::{Access, BackendError, Va};
+use crate::sys;
+
+/// The reservations of a backend in this process.
+///
+/// 1. Every reservation of `books` and every range of `held_back` was mapped by `reserve`, and nobody else unmaps it.
+/// 2. No range is in both, nor twice in either.
+///
+/// The lock is as the kernel's own: who purges shares it, who maps or unmaps holds it alone. It is held over the
+/// system call, since else a range could be released, and be somebody else's, between the look into the books and the
+/// call.
+#[derive(Debug)]
+pub(super) struct HostSpace<M: Shown> {
+    books: RwLock<Books<M>>,
+    /// What was released and could not be unmapped, emptied; tried again later.
+    held_back: Mutex<Vec<(Va, usize)>>,
+    /// What a reservation allows.
+    allowed: ProtFlags,
+}
+
+impl<M: Shown> HostSpace<M> {
+    /// Nothing reserved. What will be allows `allowed` where nothing is mapped in it.
+    pub(super) fn new(allowed: ProtFlags, budget: Option<u64>) -> HostSpace<M> {
+        let books = RwLock::new(Books::new(budget));
+        HostSpace { books, held_back: Mutex::default(), allowed }
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Books<M>> {
+        // Nothing panics while the lock is held: what is carried out under it are system calls.
+        self.books.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Books<M>> {
+        self.books.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that were released and are not unmapped yet.
+    pub(super) fn held_back(&self) -> u64 {
+        let held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
+        held_back.iter().map(|&(_, bytes)| bytes as u64).sum()
+    }
+
+    /// A mapping that shows nothing but what a reservation allows.
+    ///
+    /// # Safety
+    /// With `MAP_FIXED`, the range lies in a reservation, and nobody uses what is there.
+    pub(super) unsafe fn map_empty(
+        &self,
+        at: *mut c_void,
+        bytes: usize,
+        flags: MapFlags,
+    ) -> Result<*mut c_void, Errno> {
+        let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the caller's promise.
+        unsafe { sys::mmap_anonymous(at, bytes, self.allowed, flags) }
+    }
+
+    /// So many bytes at a multiple of `align`, a power of two and of pages.
+    pub(super) fn reserve(
+        &self,
+        wanted: usize,
+        align: usize,
+        hint: Option<Va>,
+    ) -> Result<Va, BackendError> {
+        self.try_again();
+        let mut books = self.write();
+        books.may_reserve()?;
+        // What is needed to find an aligned place in it; the rest is given back at once.
+        let slack = align.saturating_sub(1 << sys::PAGE);
+        let total = wanted.checked_add(slack).ok_or(Errno::NOMEM)?;
+        let hint = pointer(hint.unwrap_or_default());
+        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        let base = unsafe { self.map_empty(hint, total, MapFlags::empty()) }?;
+        let base = base.expose_provenance();
+        let start = base.next_multiple_of(align);
+        let (before, after) = (start - base, base + total - (start + wanted));
+        for (at, bytes) in [(base, before), (start + wanted, after)] {
+            if bytes > 0 {
+                // SAFETY: it was mapped above, and nobody knows of it yet.
+                unsafe { self.unmap(Va(at as u64), bytes) };
+            }
+        }
+        books.enter(Va(start as u64), wanted as u64);
+        Ok(Va(start as u64))
+    }
+
+    /// Gives back exactly what was reserved; what was mapped in it is returned.
+    pub(super) fn release(
+        &self,
+        va: Va,
+        bytes: u64,
+    ) -> Result<Vec<(Va, Mapping<M>)>, BackendError> {
+        self.try_again();
+        let mut books = self.write();
+        if !books.is_reservation(va, bytes) {
+            return Err(BackendError::WrongState);
+        }
+        // SAFETY: it is one of our reservations (law 1), and is struck off the books before anybody else sees them; who
+        // gives it back uses it no more.
+        unsafe { self.unmap(va, bytes as usize) };
+        Ok(books.strike(va, bytes))
+    }
+
+    /// Takes a range away for good: now, or, where the system refuses, later. A part of an area that has merged with
+    /// its neighbours goes only if one more area may be made, which at the limit of areas is refused; it is emptied
+    /// and held back then, so that neither its memory nor its addresses are lost.
+    ///
+    /// # Safety
+    /// The range was mapped by `reserve`, nobody uses it, and it is not in the books any more.
+    unsafe fn unmap(&self, va: Va, bytes: usize) {
+        // SAFETY: the caller's promise.
+        if unsafe { sys::munmap(pointer(va), bytes) }.is_ok() {
+            return;
+        }
+        // Should this fail too, the memory stays until the range can be unmapped. Nobody gets to see it.
+        // SAFETY: the caller's promise.
+        let _ = unsafe { sys::madvise(pointer(va), bytes, libc::MADV_DONTNEED) };
+        self.held_back.lock().unwrap_or_else(PoisonError::into_inner).push((va, bytes));
+    }
+
+    /// Tries again to unmap what is held back.
+    fn try_again(&self) {
+        let mut held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: it was mapped by `reserve` and is unmapped here alone (law 1); who had it gave it back.
+        held_back.retain(|&(va, bytes)| unsafe { sys::munmap(pointer(va), bytes) }.is_err());
+    }
+}
+
+impl<M: Shown> Drop for HostSpace<M> {
+    fn drop(&mut self) {
+        self.try_again();
+        let books = self.books.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (va, bytes) in books.reservations() {
+            // SAFETY: it is one of our reservations (law 1), and with this their last owner goes. Whoever has an
+            // address of it was told that it ends with the backend.
+            // What cannot be unmapped even now is emptied at least, and stays with the process.
+            if unsafe { sys::munmap(pointer(va), bytes as usize) }.is_err() {
+                // SAFETY: as above.
+                let _ = unsafe { sys::madvise(pointer(va), bytes as usize, libc::MADV_DONTNEED) };
+            }
+        }
+    }
+}
+
+/// An address of this process, for a system call.
+pub(super) fn pointer(va: Va) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(va.0 as usize)
+}
+
+/// What users may do, as `mmap` takes it.
+pub(super) fn protection(access: Access) -> ProtFlags {
+    match access {
+        Access::None => ProtFlags::empty(),
+        Access::Read => ProtFlags::READ,
+        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+    }
+}
+
+/// Changes what users of a range may do.
+///
+/// # Safety
+/// The range lies in a reservation, and whoever reserved it decides what its users may do.
+pub(super) unsafe fn protect(va: Va, bytes: u64, access: Access) -> Result<(), BackendError> {
+    let allowed = MprotectFlags::from_bits_truncate(protection(access).bits());
+    // SAFETY: the caller's promise.
+    Ok(unsafe { sys::mprotect(pointer(va), bytes as usize, allowed) }?)
+}

@@ -1,0 +1,447 @@
+//! Every backend against one model, under the same random operations: pages by address, with what each shows. The model
+//! says of each operation what must become of it, legal or not, and what every granule must hold afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nofrag_backing::backend::{
+    Access, Anonymous, BackendError, Budget, Caps, Export, Geometry, Memfd, Op, OpResult,
+    Placement, Va,
+};
+
+use nofrag_backing::faults::{self, Armed, Call, Fault};
+use rustix::io::Errno;
+
+use super::support::{Contents, Random, Subject, submit};
+
+/// What is mapped at one granule of addresses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shown {
+    /// Which memory, and which granule of it.
+    memory: (usize, u64),
+    /// Which of all mappings.
+    mapping: u64,
+    access: Access,
+}
+
+#[derive(Debug)]
+struct Model {
+    geometry: Geometry,
+    contents_of: Contents,
+    /// Bytes by first address.
+    reserved: BTreeMap<u64, u64>,
+    /// Bytes of each memory, none once it is destroyed.
+    memory: Vec<Option<u64>>,
+    /// By the address of each granule.
+    shown: BTreeMap<u64, Shown>,
+    /// What is not zero, by memory or by address.
+    contents: BTreeMap<(usize, u64), u64>,
+    /// What a refused purge may have emptied, with what it held.
+    unsure: BTreeMap<(usize, u64), u64>,
+    mappings: u64,
+}
+
+type Plain = Op<usize>;
+
+impl Model {
+    fn new<B: Subject>(backend: &B) -> Model {
+        Model {
+            geometry: backend.geometry().clone(),
+            contents_of: B::CONTENTS,
+            reserved: BTreeMap::new(),
+            memory: Vec::new(),
+            shown: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            unsure: BTreeMap::new(),
+            mappings: 0,
+        }
+    }
+
+    fn has(&self, caps: Caps) -> bool {
+        self.geometry.caps.has(caps)
+    }
+
+    fn granules(&self, va: u64, bytes: u64) -> impl Iterator<Item = u64> + use<> {
+        (va..va + bytes).step_by(self.geometry.granule as usize)
+    }
+
+    fn fits(&self, va: Va, bytes: u64) -> bool {
+        bytes > 0
+            && bytes.is_multiple_of(self.geometry.granule)
+            && va.0.is_multiple_of(self.geometry.va_align)
+    }
+
+    fn is_reserved(&self, va: u64, bytes: u64) -> bool {
+        self.reserved.iter().any(|(start, size)| *start <= va && va + bytes <= start + size)
+    }
+
+    /// Mapped throughout, in one reservation, and cutting no mapping where that is forbidden.
+    fn is_mapped(&self, va: u64, bytes: u64) -> bool {
+        self.is_reserved(va, bytes)
+            && self.granules(va, bytes).all(|at| self.shown.contains_key(&at))
+    }
+
+    fn cuts(&self, va: u64, bytes: u64) -> bool {
+        let mapping = |at: u64| self.shown.get(&at).map(|shown| shown.mapping);
+        [va, va + bytes].into_iter().any(|edge| {
+            let before = mapping(edge.wrapping_sub(self.geometry.granule));
+            before.is_some() && before == mapping(edge)
+        })
+    }
+
+    /// What must become of an operation; carries it out if it is legal.
+    fn apply(&mut self, op: &Plain) -> OpResult {
+        let misfits = op.ranges().any(|(va, bytes)| !self.fits(va, bytes));
+        match *op {
+            _ if misfits => Err(BackendError::Misfit),
+            Op::Map { va, phys, offset, bytes } => self.map(va.0, phys, offset, bytes),
+            Op::Unmap { va, bytes } => self.unmap(va.0, bytes),
+            Op::Grant { va, bytes, access } => self.grant(va.0, bytes, access),
+            Op::Purge { va, bytes } => self.purge(va.0, bytes),
+            Op::Move { .. } | Op::Copy { .. } => Err(BackendError::Unsupported),
+        }
+    }
+
+    fn map(&mut self, va: u64, memory: usize, offset: u64, bytes: u64) -> OpResult {
+        let size = self.memory[memory].ok_or(BackendError::WrongState)?;
+        let part = offset.is_multiple_of(self.geometry.granule) && offset + bytes <= size;
+        if !part || (bytes < size && !self.has(Caps::SUBRANGE_MAP)) {
+            return Err(BackendError::Misfit);
+        }
+        let occupied = self.granules(va, bytes).any(|at| self.shown.contains_key(&at));
+        if !self.is_reserved(va, bytes) || (occupied && !self.has(Caps::OVER_MAP)) {
+            return Err(BackendError::WrongState);
+        }
+        self.mappings += 1;
+        let separate = self.has(Caps::GRANT_SEPARATE);
+        let access = if separate { Access::None } else { Access::ReadWrite };
+        for (number, at) in self.granules(va, bytes).enumerate() {
+            let granule = offset / self.geometry.granule + number as u64;
+            let shown = Shown { memory: (memory, granule), mapping: self.mappings, access };
+            self.shown.insert(at, shown);
+            if self.contents_of == Contents::OfMapping {
+                self.contents.remove(&(0, at));
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&mut self, va: u64, bytes: u64) -> OpResult {
+        if !self.is_mapped(va, bytes) || (self.cuts(va, bytes) && !self.has(Caps::PARTIAL_UNMAP)) {
+            return Err(BackendError::WrongState);
+        }
+        for at in self.granules(va, bytes) {
+            self.shown.remove(&at);
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, va: u64, bytes: u64, access: Access) -> OpResult {
+        if !self.is_mapped(va, bytes) || (self.cuts(va, bytes) && !self.has(Caps::PARTIAL_UNMAP)) {
+            return Err(BackendError::WrongState);
+        }
+        for at in self.granules(va, bytes) {
+            self.shown.get_mut(&at).unwrap().access = access;
+        }
+        Ok(())
+    }
+
+    fn purge(&mut self, va: u64, bytes: u64) -> OpResult {
+        if !self.has(Caps::PURGE_IN_PLACE) {
+            return Err(BackendError::Unsupported);
+        }
+        if !self.is_mapped(va, bytes) {
+            return Err(BackendError::WrongState);
+        }
+        for at in self.granules(va, bytes) {
+            self.contents.remove(&self.key(at));
+        }
+        Ok(())
+    }
+
+    /// Where the contents that an address shows are kept.
+    fn key(&self, at: u64) -> (usize, u64) {
+        match self.contents_of {
+            Contents::OfMapping => (0, at),
+            Contents::OfMemory => self.shown[&at].memory,
+        }
+    }
+
+    /// What must become of each operation: what a failure has touched is skipped.
+    ///
+    /// What the system refused is not done, if it was legal at all.
+    fn submit(&mut self, ops: &[Plain], real: &[OpResult]) -> Vec<OpResult> {
+        let mut failed: Vec<(u64, u64)> = Vec::new();
+        let mut results = Vec::new();
+        for (op, &real) in ops.iter().zip(real) {
+            let ranges: Vec<_> = op.ranges().map(|(va, bytes)| (va.0, va.0 + bytes)).collect();
+            let meets = failed.iter().any(|a| ranges.iter().any(|b| a.0 < b.1 && b.0 < a.1));
+            let result = match real {
+                _ if meets => Err(BackendError::Skipped),
+                Err(BackendError::System(_)) => self.refused(op, real),
+                _ => self.apply(op),
+            };
+            if result.is_err() {
+                failed.extend(ranges);
+            }
+            results.push(result);
+        }
+        results
+    }
+
+    /// An operation that the system refused: the mappings are as before. A purge may have emptied a part.
+    fn refused(&mut self, op: &Plain, real: OpResult) -> OpResult {
+        let before = (self.shown.clone(), self.contents.clone());
+        self.apply(op)?;
+        let emptied = before.1.iter().filter(|&(key, _)| !self.contents.contains_key(key));
+        self.unsure.extend(emptied);
+        (self.shown, self.contents) = before;
+        real
+    }
+
+    fn with_access(&self, least: &[Access]) -> Vec<u64> {
+        let shown = self.shown.iter().filter(|(_, shown)| least.contains(&shown.access));
+        shown.map(|(&at, _)| at).collect()
+    }
+}
+
+/// A backend and its model.
+struct Pair<'a, B: Subject> {
+    backend: &'a B,
+    model: Model,
+    /// The backend's own names of each memory.
+    phys: Vec<B::Phys>,
+    random: Random,
+}
+
+impl<B: Subject> Pair<'_, B> {
+    fn granule(&self) -> u64 {
+        self.model.geometry.granule
+    }
+
+    fn step(&mut self) {
+        match self.random.below(16) {
+            0 => self.reserve(),
+            1 if self.random.one_in(3) => self.release(),
+            2 | 3 => self.create(),
+            4 => self.destroy(),
+            5..8 => self.store(),
+            _ => self.submit(),
+        }
+    }
+
+    /// Makes one of the calls fail, once or more often, soon or a little later.
+    fn faults(&mut self, calls: &[Call]) -> Option<Armed> {
+        let call = *self.random.pick(calls).filter(|_| self.random.one_in(2))?;
+        let errors = [Errno::NOMEM, Errno::AGAIN, Errno::INTR, Errno::INVAL, Errno::PERM];
+        let error = errors[self.random.below(5) as usize];
+        let after = self.random.below(4) as u32;
+        Some(faults::inject([Fault { call, after, times: 1 + self.random.below(3) as u32, error }]))
+    }
+
+    fn reserve(&mut self) {
+        if self.model.reserved.len() > 6 {
+            return;
+        }
+        let bytes = (1 + self.random.below(24)) * self.granule();
+        let align = self.granule() << self.random.below(4);
+        let va = match self.backend.reserve(bytes, align, None) {
+            Err(BackendError::System(_)) => return,
+            reserved => reserved.unwrap(),
+        };
+        assert!(va.0.is_multiple_of(align) && va.0.is_multiple_of(self.model.geometry.va_align));
+        assert!(
+            self.model
+                .reserved
+                .iter()
+                .all(|(start, size)| { va.0 + bytes <= *start || start + size <= va.0 })
+        );
+        self.model.reserved.insert(va.0, bytes);
+    }
+
+    fn a_reservation(&mut self) -> Option<(u64, u64)> {
+        let all: Vec<_> = self.model.reserved.iter().map(|(&va, &bytes)| (va, bytes)).collect();
+        self.random.pick(&all).copied()
+    }
+
+    fn release(&mut self) {
+        let Some((va, bytes)) = self.a_reservation() else { return };
+        let less = bytes - self.granule();
+        let misfit = self.backend.release(Va(va), less);
+        assert_eq!(misfit, Err(BackendError::WrongState), "a part of a reservation");
+        let mapped = self.model.granules(va, bytes).any(|at| self.model.shown.contains_key(&at));
+        let result = self.backend.release(Va(va), bytes);
+        if mapped && !self.model.has(Caps::PARTIAL_UNMAP) {
+            assert_eq!(result, Err(BackendError::WrongState), "what is mapped must be unmapped");
+            return;
+        }
+        result.unwrap();
+        self.model.reserved.remove(&va);
+        for at in self.model.granules(va, bytes) {
+            self.model.shown.remove(&at);
+        }
+        assert_eq!(self.backend.release(Va(va), bytes), Err(BackendError::WrongState));
+    }
+
+    fn create(&mut self) {
+        let bytes = (1 + self.random.below(6)) * self.granule();
+        if self.model.memory.iter().flatten().count() > 12 {
+            return;
+        }
+        let phys = match self.backend.create(bytes, Placement::Anywhere, Export::Private) {
+            Err(BackendError::System(_)) => return,
+            created => created.unwrap(),
+        };
+        assert!(!self.phys.contains(&phys), "{phys:?} was made before");
+        self.phys.push(phys);
+        self.model.memory.push(Some(bytes));
+    }
+
+    fn destroy(&mut self) {
+        if self.phys.is_empty() {
+            return;
+        }
+        let which = self.random.below(self.phys.len() as u64) as usize;
+        let expected = self.model.memory[which].take().map(drop).ok_or(BackendError::WrongState);
+        assert_eq!(self.backend.destroy(self.phys[which]), expected);
+    }
+
+    fn store(&mut self) {
+        let writable = self.model.with_access(&[Access::ReadWrite]);
+        let Some(&at) = self.random.pick(&writable) else { return };
+        let value = 1 + self.random.below(1 << 40);
+        self.backend.store(Va(at), value);
+        self.model.contents.insert(self.model.key(at), value);
+    }
+
+    fn submit(&mut self) {
+        let count = 1 + self.random.below(8);
+        let ops: Vec<Plain> = (0..count).filter_map(|_| self.an_operation()).collect();
+        let phys = &self.phys;
+        let real: Vec<Op<B::Phys>> = ops.iter().map(|op| with_phys(op, phys)).collect();
+        let results = submit(self.backend, &real);
+        assert_eq!(results, self.model.submit(&ops, &results), "{ops:x?}");
+    }
+
+    /// An operation, usually a legal one.
+    fn an_operation(&mut self) -> Option<Plain> {
+        let (start, size) = self.a_reservation()?;
+        let granule = self.granule();
+        let first = self.random.below(size / granule);
+        let most = size / granule - first + u64::from(self.random.one_in(12));
+        let mut va = Va(start + first * granule);
+        let mut bytes = (1 + self.random.below(most.min(6))) * granule;
+        if self.random.one_in(20) {
+            va = va.plus(self.random.below(2) * granule / 2);
+            bytes -= self.random.below(2) * granule / 2;
+        }
+        Some(match self.random.below(8) {
+            0..3 => return self.a_mapping(va, bytes),
+            3 => {
+                let (va, bytes) = self.whole_mappings(va, bytes);
+                Op::Unmap { va, bytes }
+            }
+            4 => {
+                let access = [Access::None, Access::Read, Access::ReadWrite, Access::ReadWrite];
+                let access = access[self.random.below(4) as usize];
+                let (va, bytes) = self.whole_mappings(va, bytes);
+                Op::Grant { va, bytes, access }
+            }
+            _ => Op::Purge { va, bytes },
+        })
+    }
+
+    /// What a backend that cuts no mapping would take for a part of one, mostly.
+    fn whole_mappings(&mut self, va: Va, bytes: u64) -> (Va, u64) {
+        let shown = self.model.shown.get(&va.0);
+        let Some(shown) = shown.filter(|_| !self.model.has(Caps::PARTIAL_UNMAP)) else {
+            return (va, bytes);
+        };
+        if self.random.one_in(4) {
+            return (va, bytes);
+        }
+        let same = self.model.shown.iter().filter(|(_, other)| other.mapping == shown.mapping);
+        let places: BTreeSet<u64> = same.map(|(&at, _)| at).collect();
+        (Va(*places.first().unwrap()), places.len() as u64 * self.granule())
+    }
+
+    fn a_mapping(&mut self, va: Va, bytes: u64) -> Option<Plain> {
+        let live = |(_, size): &(usize, &Option<u64>)| size.is_some();
+        let live: Vec<usize> =
+            self.model.memory.iter().enumerate().filter(live).map(|(which, _)| which).collect();
+        let all: Vec<usize> = (0..self.phys.len()).collect();
+        let from = if self.random.one_in(16) { &all } else { &live };
+        let phys = *self.random.pick(from)?;
+        let size = self.model.memory[phys].unwrap_or(bytes);
+        if !self.model.has(Caps::SUBRANGE_MAP) && !self.random.one_in(8) {
+            return Some(Op::Map { va, phys, offset: 0, bytes: size });
+        }
+        let offset = self.random.below(size / self.granule()) * self.granule();
+        let bytes = if self.random.one_in(8) { bytes } else { bytes.min(size - offset) };
+        Some(Op::Map { va, phys, offset, bytes })
+    }
+
+    /// Every granule holds what it must, and every law holds.
+    fn compare(&mut self) {
+        for at in self.model.with_access(&[Access::Read, Access::ReadWrite]) {
+            let key = self.model.key(at);
+            let found = self.backend.load(Va(at));
+            if found == 0 && self.model.unsure.contains_key(&key) {
+                self.model.contents.remove(&key);
+            }
+            let expected = self.model.contents.get(&key).copied().unwrap_or(0);
+            assert_eq!(found, expected, "at {at:#x}");
+        }
+        self.backend.laws();
+    }
+}
+
+fn with_phys<P: Copy>(op: &Plain, phys: &[P]) -> Op<P> {
+    match *op {
+        Op::Map { va, phys: which, offset, bytes } => {
+            Op::Map { va, phys: phys[which], offset, bytes }
+        }
+        Op::Unmap { va, bytes } => Op::Unmap { va, bytes },
+        Op::Grant { va, bytes, access } => Op::Grant { va, bytes, access },
+        Op::Purge { va, bytes } => Op::Purge { va, bytes },
+        Op::Move { to, from, bytes } => Op::Move { to, from, bytes },
+        Op::Copy { to, from, bytes } => Op::Copy { to, from, bytes },
+    }
+}
+
+/// Runs random operations on a backend and its model, and compares after each.
+pub(super) fn check_backend<B: Subject>(backend: &B, seed: u64, steps: u32) {
+    check_with_faults(backend, seed, steps, &[]);
+}
+
+/// The same, while calls of these kinds fail now and then.
+pub(super) fn check_with_faults<B: Subject>(backend: &B, seed: u64, steps: u32, calls: &[Call]) {
+    let model = Model::new(backend);
+    let mut pair = Pair { backend, model, phys: Vec::new(), random: Random(seed) };
+    for step in 0..steps {
+        let number = format!("seed {seed}, step {step}");
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let armed = pair.faults(calls);
+            pair.step();
+            drop(armed);
+            pair.compare();
+        }));
+        if let Err(panic) = outcome {
+            eprintln!("{number}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn private_memory_is_as_the_model() {
+    for seed in 0..6 {
+        check_backend(&Anonymous::new(), seed, 1_500);
+    }
+}
+
+#[test]
+fn shared_memory_is_as_the_model() {
+    for seed in 0..6 {
+        check_backend(&Memfd::new(Budget::Unlimited).unwrap(), seed, 1_500);
+    }
+}

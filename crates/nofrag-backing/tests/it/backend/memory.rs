@@ -1,0 +1,229 @@
+//! Real memory: areas, what is shared, what stays when a backend goes.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nofrag::check::Check;
+use nofrag_backing::backend::{
+    Access, Anonymous, Backend, BackendError, Budget, Export, Exported, Memfd, Op, OpResult, Piece,
+    Placement, Va,
+};
+use nofrag_backing::faults::{self, Call};
+use nofrag_backing::maps;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::getpid;
+
+use super::support::{load, one, store, submit};
+
+const PAGE: u64 = 4096;
+
+/// How many areas of this process lie in a range.
+fn areas_in(va: Va, bytes: u64) -> usize {
+    let areas = maps::of_process(getpid()).unwrap();
+    areas.iter().filter(|area| area.start < va.0 + bytes && va.0 < area.end).count()
+}
+
+fn piece(backend: &Memfd, pages: u64) -> Piece {
+    backend.create(pages * PAGE, Placement::Anywhere, Export::Shareable).unwrap()
+}
+
+fn map(va: Va, phys: Piece, page: u64, pages: u64) -> Op<Piece> {
+    Op::Map { va, phys, offset: page * PAGE, bytes: pages * PAGE }
+}
+
+/// Oracle 2 of the specification.
+#[test]
+fn neighbours_with_consecutive_offsets_are_one_area() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let bytes = 1_024 * PAGE;
+    // With a page of each side that is never mapped, so that the area is not joined to others of the process.
+    let va = backend.reserve(bytes + 2 * PAGE, PAGE, None).unwrap();
+    let phys = piece(&backend, 1_024);
+    for page in 0..1_024 {
+        one(&backend, map(va.plus((page + 1) * PAGE), phys, page, 1)).unwrap();
+    }
+    assert_eq!(backend.areas(), 3);
+    assert_eq!(areas_in(va.plus(PAGE), bytes), 1);
+    backend.check().unwrap();
+}
+
+#[test]
+fn areas_are_counted_as_the_system_counts_them() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let va = backend.reserve(64 * PAGE, PAGE, None).unwrap();
+    let phys = piece(&backend, 64);
+    let at = |page: u64| va.plus(page * PAGE);
+    let check = |ops: &[Op<Piece>], expected: u64| {
+        assert!(submit(&backend, ops).iter().all(OpResult::is_ok));
+        // Its own edges may be joined to other areas that allow nothing, which makes no area more or less inside.
+        assert_eq!((backend.areas(), areas_in(va, 64 * PAGE) as u64), (expected, expected));
+    };
+    check(&[map(at(10), phys, 0, 10)], 3);
+    check(&[Op::Grant { va: at(12), bytes: PAGE, access: Access::Read }], 5);
+    check(&[Op::Grant { va: at(13), bytes: 7 * PAGE, access: Access::Read }], 4);
+    check(&[map(at(30), phys, 30, 1), map(at(32), phys, 32, 1), map(at(31), phys, 31, 1)], 6);
+    check(&[map(at(31), phys, 50, 1)], 8);
+    check(&[Op::Unmap { va: at(31), bytes: PAGE }], 8);
+    check(&[Op::Unmap { va: at(11), bytes: 9 * PAGE }], 7);
+    check(&[Op::Unmap { va: at(30), bytes: PAGE }, Op::Unmap { va: at(32), bytes: PAGE }], 3);
+}
+
+#[test]
+fn no_more_areas_than_the_budget_are_made() {
+    let backend = Memfd::new(Budget::Areas(9)).unwrap();
+    assert_eq!(backend.geometry().max_mappings, Some(9));
+    let va = backend.reserve(64 * PAGE, PAGE, None).unwrap();
+    let phys = piece(&backend, 64);
+    let isolated: Vec<_> =
+        (0..8).map(|run| map(va.plus((2 * run + 1) * PAGE), phys, run * 3, 1)).collect();
+    let before = faults::made();
+    let done = submit(&backend, &isolated);
+    let refused = Err(BackendError::MappingBudget { budget: 9 });
+    assert_eq!(done[..5], [Ok(()), Ok(()), Ok(()), Ok(()), refused]);
+    assert_eq!(faults::made().since(&before).of(Call::Mmap), 4, "nothing is tried past it");
+    // A hole in a mapping would need areas too; to empty it does not.
+    one(&backend, map(va.plus(40 * PAGE), phys, 40, 4)).unwrap_err();
+    let purge = Op::Purge { va: va.plus(PAGE), bytes: PAGE };
+    assert_eq!(one(&backend, purge), Ok(()));
+    assert!(backend.reserve(PAGE, PAGE, None).is_err());
+    assert!(areas_in(va, 64 * PAGE) <= 9);
+    backend.check().unwrap();
+}
+
+/// Gfxreconstruct unmapped first, and another thread used the addresses in between.
+#[test]
+fn gfxr_1161_window() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let va = backend.reserve(PAGE, PAGE, None).unwrap();
+    let memory = [piece(&backend, 1), piece(&backend, 1)];
+    one(&backend, map(va, memory[0], 0, 1)).unwrap();
+    let (reads, is_over) = (std::sync::atomic::AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // A moment without a mapping would end the process here.
+            while !is_over.load(Ordering::Relaxed) {
+                assert!([0, 8].contains(&load(&backend, va)));
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let before = faults::made();
+        for turn in 0..2_000 {
+            one(&backend, map(va, memory[turn % 2], 0, 1)).unwrap();
+        }
+        while reads.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let calls = faults::made().since(&before);
+        assert_eq!((calls.of(Call::Mmap), calls.total()), (2_000, 2_000));
+    });
+}
+
+#[test]
+fn memory_is_the_same_wherever_it_is_mapped() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let va = backend.reserve(8 * PAGE, PAGE, None).unwrap();
+    let phys = piece(&backend, 2);
+    let other = va.plus(4 * PAGE);
+    assert!(
+        submit(&backend, &[map(va, phys, 0, 2), map(other, phys, 0, 2)]).iter().all(Result::is_ok)
+    );
+    store(&backend, va.plus(PAGE), 7);
+    assert_eq!(load(&backend, other.plus(PAGE)), 7);
+    one(&backend, Op::Purge { va: other.plus(PAGE), bytes: PAGE }).unwrap();
+    assert_eq!(load(&backend, va.plus(PAGE)), 0);
+}
+
+/// Another owner of the file sees the same memory, until the last of us gives it back.
+#[test]
+fn what_is_handed_out_shows_the_same_memory() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let va = backend.reserve(PAGE, PAGE, None).unwrap();
+    let phys = piece(&backend, 1);
+    let Exported { file, offset, bytes } = backend.export(phys).unwrap();
+    one(&backend, map(va, phys, 0, 1)).unwrap();
+    store(&backend, va, 7);
+    let allowed = ProtFlags::READ;
+    // SAFETY: nothing is replaced without `MAP_FIXED`.
+    let view = unsafe {
+        rustix::mm::mmap(ptr::null_mut(), bytes as usize, allowed, MapFlags::SHARED, &file, offset)
+    };
+    let view: *const u64 = view.unwrap().cast();
+    // SAFETY: it was mapped to be read, and stays; the file never gets shorter.
+    let seen = || unsafe { view.read_volatile() };
+    assert_eq!(seen(), 7);
+    let shorter = rustix::fs::ftruncate(&file, 0);
+    assert_eq!(shorter, Err(rustix::io::Errno::PERM), "nobody pulls it from under the others");
+    backend.destroy(phys).unwrap();
+    assert_eq!(seen(), 7, "it is mapped here still");
+    assert_eq!(backend.export(phys).unwrap_err(), BackendError::WrongState);
+    one(&backend, Op::Unmap { va, bytes: PAGE }).unwrap();
+    assert_eq!(seen(), 0, "it went with its last mapping of the backend");
+}
+
+#[test]
+fn what_was_not_made_for_it_is_not_handed_out() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let own = backend.create(PAGE, Placement::Anywhere, Export::Private).unwrap();
+    assert_eq!(backend.export(own).unwrap_err(), BackendError::WrongState);
+    let anonymous = Anonymous::new();
+    let refused = anonymous.create(PAGE, Placement::Anywhere, Export::Shareable);
+    assert_eq!(refused, Err(BackendError::Unsupported));
+}
+
+/// A handle that was destroyed names nothing, even when its place in the file is used again.
+#[test]
+fn a_stale_name_destroys_nothing() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let first = piece(&backend, 1);
+    backend.destroy(first).unwrap();
+    let second = piece(&backend, 1);
+    assert_eq!(backend.destroy(first), Err(BackendError::WrongState));
+    let va = backend.reserve(PAGE, PAGE, None).unwrap();
+    assert_eq!(one(&backend, map(va, first, 0, 1)), Err(BackendError::WrongState));
+    assert_eq!(one(&backend, map(va, second, 0, 1)), Ok(()));
+}
+
+/// Addresses that no other test uses: what is gone there is not somebody else's meanwhile.
+fn stays_not<B: Backend>(backend: B, hint: u64) {
+    let va = backend.reserve(8 * PAGE, PAGE, Some(Va(hint))).unwrap();
+    let phys = backend.create(8 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    one(&backend, Op::Map { va: va.plus(PAGE), phys, offset: 0, bytes: 8 * PAGE }).unwrap_err();
+    one(&backend, Op::Map { va, phys, offset: 0, bytes: 8 * PAGE }).unwrap();
+    if va != Va(hint) {
+        eprintln!("skipped: the system does not follow the hint");
+        return;
+    }
+    assert!(areas_in(va, 8 * PAGE) > 0);
+    drop(backend);
+    assert_eq!(areas_in(va, 8 * PAGE), 0);
+}
+
+#[test]
+fn nothing_of_a_backend_stays() {
+    stays_not(Anonymous::new(), 0x1357_0000_0000);
+    stays_not(Memfd::new(Budget::Half).unwrap(), 0x1358_0000_0000);
+}
+
+#[test]
+fn foreign_addresses_are_refused() {
+    let backend = Anonymous::new();
+    let va = backend.reserve(4 * PAGE, PAGE, None).unwrap();
+    let here = Va(ptr::from_ref(&backend).addr() as u64 / PAGE * PAGE);
+    let ends =
+        [here, Va(0), va.plus(4 * PAGE), Va(u64::MAX - PAGE + 1), Va(u64::MAX - 2 * PAGE + 1)];
+    for va in ends {
+        for bytes in [PAGE, 4 * PAGE] {
+            let before = faults::made();
+            for op in [
+                Op::Purge { va, bytes },
+                Op::Unmap { va, bytes },
+                Op::Grant { va, bytes, access: Access::None },
+            ] {
+                one(&backend, op).unwrap_err();
+            }
+            backend.release(va, bytes).unwrap_err();
+            assert_eq!(faults::made().since(&before).total(), 0, "no call is made for {va:x?}");
+        }
+    }
+}
