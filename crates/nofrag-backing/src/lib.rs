@@ -4,6 +4,7 @@
 //! that maps, protects and unmaps, and so the only one with `unsafe`. Each block is one operation, and its comment
 //! names the check that makes it sound.
 //!
+//! - [`arena`]: memory for runtimes, databases and pools: one reservation, blocks of owners, late purges in batches.
 //! - [`backend`]: one face for all memory: private, shared, huge, a GPU's, and simulated.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
@@ -19,6 +20,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg(target_os = "linux")]
 
+pub mod arena;
 pub mod backend;
 pub mod faults;
 pub mod frames;

@@ -111,6 +111,15 @@ impl<M: Shown> HostSpace<M> {
         Ok(books.strike(va, bytes))
     }
 
+    /// Keeps what is mapped in a range from children of `fork`.
+    pub(super) fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        let books = self.read();
+        books.check_reserved(va, bytes)?;
+        // SAFETY: the range lies in one of our reservations (the books, which are held), and the advice changes no
+        // contents here.
+        Ok(unsafe { sys::madvise(pointer(va), bytes as usize, libc::MADV_DONTFORK) }?)
+    }
+
     /// Takes a range away for good: now, or, where the system refuses, later. A part of an area that has merged with
     /// its neighbours goes only if one more area may be made, which at the limit of areas is refused; it is emptied
     /// and held back then, so that neither its memory nor its addresses are lost.

@@ -508,6 +508,11 @@ impl Backend for Memfd {
         });
     }
 
+    fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        self.geometry.fits(va, bytes)?;
+        self.space.hide_from_children(va, bytes)
+    }
+
     fn quiesce(&self, (): &()) -> Poll<()> {
         Poll::Ready(())
     }

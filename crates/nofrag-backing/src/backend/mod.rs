@@ -341,6 +341,16 @@ pub trait Backend: Send + Sync {
     /// If `done` is shorter than `ops`.
     fn submit(&self, ops: &[Op<Self::Phys>], done: &mut [OpResult]);
 
+    /// From now on children of `fork` do not see what is mapped in this range: an access in a child faults. What is
+    /// mapped there later may be seen.
+    ///
+    /// # Errors
+    /// See [`BackendError`]; `Unsupported` where children cannot see the memory anyway, or cannot be kept from it.
+    fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        let _ = (va, bytes);
+        Err(BackendError::Unsupported)
+    }
+
     /// Whether `fence` is ready. Never blocks.
     fn quiesce(&self, fence: &Self::Fence) -> Poll<()>;
 }

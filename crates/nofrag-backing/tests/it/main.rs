@@ -1,5 +1,6 @@
 //! Tests of the backing crate, by subject.
 
+mod arena;
 mod backend;
 mod frames;
 mod huge_units;

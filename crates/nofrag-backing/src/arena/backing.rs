@@ -1,0 +1,301 @@
+//! The memory behind blocks: one mapping for all of them, or chunks that come and go with each block.
+//!
+//! Where contents can be given back in place, the whole arena is one mapping, made once, so it is one area of the
+//! kernel, and a purge is one operation for each run of adjacent blocks. A GPU's driver has no such purge, and unmaps
+//! whole mappings only: there a block is made of chunks, one handle and one mapping each, and purging it takes them
+//! away.
+
+use nofrag::ranges::Span;
+
+use super::atomic::{AtomicU64, Ordering};
+use super::books::{Block, Taken};
+use super::ground::Ground;
+use crate::backend::{
+    Access, Backend, BackendError, Caps, Export, Geometry, Op, OpResult, Placement, Va,
+};
+
+/// A piece of a block with memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk<P> {
+    phys: P,
+    /// Which of the block's chunks.
+    place: u32,
+    state: ChunkState,
+}
+
+/// How far a chunk has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkState {
+    Created,
+    Mapped,
+    Granted,
+}
+
+/// How the memory of an arena is made.
+#[derive(Debug)]
+enum Plan<P> {
+    /// One mapping for all.
+    Whole(P),
+    /// Chunks of so many bytes, so many for a block.
+    Chunks { bytes: u64, each: u32, placement: Placement },
+}
+
+/// A backend with what an arena has from it.
+#[derive(Debug)]
+pub(super) struct Backing<B: Backend> {
+    pub(super) backend: B,
+    plan: Plan<B::Phys>,
+    /// Mappings that exist.
+    pub(super) mappings: AtomicU64,
+    max_mappings: Option<u64>,
+    /// Operations that were submitted, and memory that was made or destroyed.
+    pub(super) calls: AtomicU64,
+}
+
+/// The bytes of a chunk: what the backend likes best, if that divides a block.
+fn chunk_bytes(geometry: &Geometry, block: u64) -> u64 {
+    let fits = geometry.recommended > 0 && block.is_multiple_of(geometry.recommended);
+    if fits { geometry.recommended } else { geometry.granule }
+}
+
+/// Blocks that did not all get memory, and why.
+pub(super) type Unfinished<B> = (Vec<Block<B>>, BackendError);
+
+impl<B: Backend> Backing<B> {
+    /// Prepares `bytes` that were reserved at `base`.
+    pub(super) fn new(
+        backend: B,
+        (base, bytes): (Va, u64),
+        block: u64,
+        placement: Placement,
+        max_mappings: Option<u64>,
+    ) -> Result<Backing<B>, (B, BackendError)> {
+        let geometry = backend.geometry();
+        let theirs = geometry.max_mappings;
+        let max_mappings =
+            max_mappings.map_or(theirs, |ours| Some(ours.min(theirs.unwrap_or(ours))));
+        let chunk = chunk_bytes(geometry, block);
+        let each = (block / chunk) as u32;
+        let in_place = geometry.caps.has(Caps::PURGE_IN_PLACE);
+        let mut backing = Backing {
+            backend,
+            plan: Plan::Chunks { bytes: chunk, each, placement },
+            mappings: AtomicU64::new(0),
+            max_mappings,
+            calls: AtomicU64::new(0),
+        };
+        if in_place {
+            match backing.map_whole(base, bytes, placement) {
+                Ok(phys) => backing.plan = Plan::Whole(phys),
+                Err(why) => return Err((backing.backend, why)),
+            }
+        }
+        Ok(backing)
+    }
+
+    fn map_whole(&self, va: Va, bytes: u64, placement: Placement) -> Result<B::Phys, BackendError> {
+        let phys = self.backend.create(bytes, placement, Export::Private)?;
+        let mapped = self
+            .one(Op::Map { va, phys, offset: 0, bytes })
+            .and_then(|()| if self.grants() { self.one(grant(va, bytes)) } else { Ok(()) });
+        match mapped {
+            Ok(()) => {
+                self.mappings.store(1, Ordering::Relaxed);
+                Ok(phys)
+            }
+            Err(why) => {
+                // What was mapped is unmapped by the release of the addresses, or before; the answer is the error.
+                let _ = self.one(Op::Unmap { va, bytes });
+                let _ = self.backend.destroy(phys);
+                Err(why)
+            }
+        }
+    }
+
+    fn grants(&self) -> bool {
+        self.backend.geometry().caps.has(Caps::GRANT_SEPARATE)
+    }
+
+    fn one(&self, op: Op<B::Phys>) -> OpResult {
+        let mut done = [Ok(())];
+        self.submit(&[op], &mut done);
+        done[0]
+    }
+
+    fn submit(&self, ops: &[Op<B::Phys>], done: &mut [OpResult]) {
+        let most = self.backend.geometry().vector_max.max(1);
+        for (ops, done) in ops.chunks(most).zip(done.chunks_mut(most)) {
+            self.backend.submit(ops, done);
+        }
+        self.calls.fetch_add(ops.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Memory for `blocks`, ready to be used. On failure there is none, unless it could not be taken back either.
+    pub(super) fn provide(
+        &self,
+        ground: &Ground,
+        blocks: std::ops::Range<u32>,
+    ) -> Result<Vec<Block<B>>, Unfinished<B>> {
+        let mut made: Vec<Block<B>> = blocks.clone().map(|_| Block::clean(Vec::new())).collect();
+        for (number, block) in blocks.zip(&mut made) {
+            if let Err(why) = self.complete(ground, number, block) {
+                return Err((made, why));
+            }
+        }
+        Ok(made)
+    }
+
+    /// Makes the chunks that a block lacks, and brings the others as far as they can come.
+    pub(super) fn complete(
+        &self,
+        ground: &Ground,
+        number: u32,
+        block: &mut Block<B>,
+    ) -> Result<(), BackendError> {
+        let Plan::Chunks { bytes, each, placement } = self.plan else { return Ok(()) };
+        let base = ground.va_of(ground.pages_of(number, 1).start() as u32);
+        for place in 0..each {
+            if !block.chunks.iter().any(|chunk| chunk.place == place) {
+                let phys = self.backend.create(bytes, placement, Export::Private)?;
+                self.calls.fetch_add(1, Ordering::Relaxed);
+                block.chunks.push(Chunk { phys, place, state: ChunkState::Created });
+            }
+        }
+        for chunk in &mut block.chunks {
+            let va = base.plus(u64::from(chunk.place) * bytes);
+            if chunk.state == ChunkState::Created {
+                self.count_mapping()?;
+                if let Err(why) = self.one(Op::Map { va, phys: chunk.phys, offset: 0, bytes }) {
+                    self.mappings.fetch_sub(1, Ordering::Relaxed);
+                    return Err(why);
+                }
+                chunk.state = ChunkState::Mapped;
+            }
+        }
+        // Granted once for the whole block, since a grant may span mappings.
+        if block.chunks.iter().any(|chunk| chunk.state == ChunkState::Mapped) {
+            if self.grants() {
+                self.one(grant(base, ground.block_bytes()))?;
+            }
+            block.chunks.iter_mut().for_each(|chunk| chunk.state = ChunkState::Granted);
+        }
+        Ok(())
+    }
+
+    /// One more mapping, if the budget allows it.
+    fn count_mapping(&self) -> Result<(), BackendError> {
+        let before = self.mappings.fetch_add(1, Ordering::Relaxed);
+        match self.max_mappings {
+            Some(budget) if before >= budget => {
+                self.mappings.fetch_sub(1, Ordering::Relaxed);
+                Err(BackendError::MappingBudget { budget })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the memory of blocks back. `each` gets every block with what became of it.
+    ///
+    /// Holds no lock; nobody else knows of the blocks.
+    pub(super) fn purge(
+        &self,
+        ground: &Ground,
+        mut taken: Vec<Taken<B>>,
+        mut each: impl FnMut(Taken<B>, OpResult),
+    ) {
+        if let Plan::Chunks { bytes, .. } = self.plan {
+            for mut block in taken {
+                let result = self.dissolve(ground, bytes, &mut block);
+                each(block, result);
+            }
+            return;
+        }
+        taken.sort_unstable_by_key(|taken| taken.number);
+        let spans = joined(&taken);
+        let ops: Vec<Op<B::Phys>> = spans.iter().map(|&span| purge_of(ground, span)).collect();
+        let mut done = vec![Ok(()); ops.len()];
+        self.submit(&ops, &mut done);
+        for block in taken {
+            let holds = |span: &Span| span.contains(u64::from(block.number));
+            let result = spans.iter().position(holds).map_or(Ok(()), |at| done[at]);
+            each(block, result);
+        }
+    }
+
+    /// Unmaps and destroys the chunks of a block. What fails stays as it is, and the first error is the answer.
+    fn dissolve(&self, ground: &Ground, bytes: u64, taken: &mut Taken<B>) -> OpResult {
+        let base = ground.va_of(ground.pages_of(taken.number, 1).start() as u32);
+        let chunks = &mut taken.block.chunks;
+        let mapped: Vec<usize> =
+            (0..chunks.len()).filter(|&at| chunks[at].state != ChunkState::Created).collect();
+        let unmap =
+            |&at: &usize| Op::Unmap { va: base.plus(u64::from(chunks[at].place) * bytes), bytes };
+        let ops: Vec<Op<B::Phys>> = mapped.iter().map(unmap).collect();
+        let mut done = vec![Ok(()); ops.len()];
+        self.submit(&ops, &mut done);
+        let mut answer = Ok(());
+        for (&at, result) in mapped.iter().zip(done) {
+            match result {
+                Ok(()) => {
+                    chunks[at].state = ChunkState::Created;
+                    self.mappings.fetch_sub(1, Ordering::Relaxed);
+                }
+                Err(_) => answer = answer.and(result),
+            }
+        }
+        chunks.retain(|chunk| {
+            if chunk.state != ChunkState::Created {
+                return true;
+            }
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            let destroyed = self.backend.destroy(chunk.phys);
+            answer = answer.and(destroyed);
+            destroyed.is_err()
+        });
+        answer
+    }
+
+    /// Gives the memory of chunks back, when the arena ends. Whatever a fence still keeps, or the backend refuses to
+    /// take, stays with the backend.
+    pub(super) fn dissolve_all(&self, ground: &Ground, taken: Vec<Taken<B>>) {
+        if let Plan::Chunks { bytes, .. } = self.plan {
+            for mut taken in taken {
+                if taken.block.is_quiet(&self.backend) {
+                    let _ = self.dissolve(ground, bytes, &mut taken);
+                }
+            }
+        }
+    }
+
+    /// Takes the one mapping away, if there is one, and its memory.
+    pub(super) fn end(&self, base: Va, bytes: u64) -> OpResult {
+        if let Plan::Whole(phys) = self.plan {
+            // If the contents cannot be dropped, the mapping goes with the addresses all the same.
+            let _ = self.one(Op::Unmap { va: base, bytes });
+            let _ = self.backend.destroy(phys);
+        }
+        self.backend.release(base, bytes)
+    }
+}
+
+fn grant<P>(va: Va, bytes: u64) -> Op<P> {
+    Op::Grant { va, bytes, access: Access::ReadWrite }
+}
+
+fn purge_of<P>(ground: &Ground, span: Span) -> Op<P> {
+    let pages = ground.pages_of(span.start() as u32, span.len() as u32);
+    Op::Purge { va: ground.va_of(pages.start() as u32), bytes: pages.len() << ground.page_shift }
+}
+
+/// Runs of adjacent blocks that may hold something, of ascending ones.
+pub(super) fn joined<B: Backend>(taken: &[Taken<B>]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for taken in taken.iter().filter(|taken| taken.block.touched > 0) {
+        let one = Span::sized(u64::from(taken.number), 1).expect("one is not zero");
+        match spans.last_mut() {
+            Some(last) if last.end() == one.start() => *last = last.hull(one),
+            _ => spans.push(one),
+        }
+    }
+    spans
+}

@@ -1,0 +1,365 @@
+//! What an owner has: parked runs by size, free ranges over all its blocks, and what is known of each block.
+//!
+//! Everything here is done by whoever holds the owner, and nothing here makes a system call: a block that shall be
+//! purged is taken out ([`Books::take`]), so that the purge needs no lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Poll;
+use std::time::Duration;
+
+use nofrag::ranges::{AlignClasses, Config, OutOfMetadata, RangeAllocator, Request, Span};
+
+use super::OwnerId;
+use super::backing::Chunk;
+use super::bins::{Bins, Which};
+use super::ground::Ground;
+use super::remote::Claim;
+use super::table::Use;
+use crate::backend::Backend;
+
+/// So many idle blocks are looked at under one hold of an owner.
+const LOOKED_AT: usize = 64;
+
+/// What is known of a block while it belongs to an owner.
+#[derive(Debug)]
+pub(super) struct Block<B: Backend> {
+    /// Pages from its beginning that have been handed out since it was clean: what may hold contents.
+    pub(super) touched: u32,
+    /// Whether it stands on the list of idle blocks.
+    listed: bool,
+    /// Since when it has been known to be idle.
+    idle_since: Option<Duration>,
+    /// A purge of it has failed, so that it may still hold what it held.
+    pub(super) quarantined: bool,
+    /// What must be ready before anybody else may use it.
+    fences: Vec<B::Fence>,
+    /// The memory behind it, where that is made block by block.
+    pub(super) chunks: Vec<Chunk<B::Phys>>,
+}
+
+impl<B: Backend> Block<B> {
+    pub(super) fn clean(chunks: Vec<Chunk<B::Phys>>) -> Block<B> {
+        Block {
+            touched: 0,
+            listed: false,
+            idle_since: None,
+            quarantined: false,
+            fences: Vec::new(),
+            chunks,
+        }
+    }
+
+    /// Whether all that was started on it has ended.
+    pub(super) fn is_quiet(&mut self, backend: &B) -> bool {
+        self.fences.retain(|fence| backend.quiesce(fence) == Poll::Pending);
+        self.fences.is_empty()
+    }
+}
+
+/// A block between two owners: on no books, and nobody but who has this can use it.
+#[derive(Debug)]
+pub(super) struct Taken<B: Backend> {
+    pub(super) number: u32,
+    pub(super) from: OwnerId,
+    pub(super) block: Block<B>,
+}
+
+/// Which idle blocks are taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Age {
+    /// Any.
+    Any,
+    /// Those that have been idle for so long, at that time.
+    Since { now: Duration, after: Duration },
+}
+
+/// The books of one owner.
+///
+/// 1. A page of the owner's blocks is free in `ranges`, or in exactly one run that is live, leased or parked.
+/// 2. A parked run lies in the bin of its size.
+/// 3. A block that is wholly free in `ranges` stands on `idle`.
+/// 4. No run ends above the touched pages of its last block.
+#[derive(Debug)]
+pub(super) struct Books<B: Backend> {
+    pub(super) owner: OwnerId,
+    pub(super) bins: Bins,
+    pub(super) ranges: RangeAllocator,
+    pub(super) blocks: BTreeMap<u32, Block<B>>,
+    idle: VecDeque<u32>,
+    /// The sum of the blocks' touched pages.
+    pub(super) touched: u64,
+    aged: Option<Duration>,
+    pub(super) allocs: u64,
+    pub(super) frees: u64,
+    /// Remote frees that turned out to be second ones.
+    pub(super) stale_frees: u64,
+}
+
+impl<B: Backend> Books<B> {
+    /// An owner without blocks, that parks so many pages at most.
+    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Books<B> {
+        let align_classes = AlignClasses::new(&[9]).expect("one exponent below 31");
+        Books {
+            owner,
+            bins: Bins::new(parked_pages),
+            ranges: RangeAllocator::new(Config { align_classes, ..Config::default() }),
+            blocks: BTreeMap::new(),
+            idle: VecDeque::new(),
+            touched: 0,
+            aged: None,
+            allocs: 0,
+            frees: 0,
+            stale_frees: 0,
+        }
+    }
+
+    /// Pages in use.
+    pub(super) fn live(&self) -> u64 {
+        let stats = self.ranges.stats();
+        stats.total - stats.free - self.bins.pages()
+    }
+
+    /// Pages that are not in use and may hold contents.
+    pub(super) fn dirty(&self) -> u64 {
+        // A live page was touched, and the sum is over all blocks; but what is leased and what waits on the remote
+        // list counts as live.
+        self.touched - self.live()
+    }
+
+    /// A run from the free ranges, which begins and ends in blocks of this owner.
+    pub(super) fn carve(&mut self, ground: &Ground, pages: u64, align: u64) -> Option<u32> {
+        let span = self.ranges.alloc(&Request::new(pages).align(align)).ok()?;
+        self.note_touched(ground, span);
+        Some(span.start() as u32)
+    }
+
+    /// Exactly these pages, if they are free.
+    pub(super) fn carve_at(&mut self, ground: &Ground, span: Span) -> bool {
+        let carved = self.ranges.alloc_at(span).is_ok();
+        if carved {
+            self.note_touched(ground, span);
+        }
+        carved
+    }
+
+    fn note_touched(&mut self, ground: &Ground, span: Span) {
+        let numbers = ground.blocks_of(span);
+        for (&number, block) in self.blocks.range_mut(numbers) {
+            let pages = ground.pages_of(number, 1);
+            let end = (span.end().min(pages.end()) - pages.start()) as u32;
+            block.idle_since = None;
+            if end > block.touched {
+                self.touched += u64::from(end - block.touched);
+                block.touched = end;
+            }
+        }
+    }
+
+    /// Parks a run that was in use, or gives its pages to the free ranges. Nothing changed on failure.
+    #[inline(always)]
+    pub(super) fn free(
+        &mut self,
+        ground: &Ground,
+        page: u32,
+        pages: u32,
+    ) -> Result<Freed, OutOfMetadata> {
+        if self.bins.push(page, pages).is_ok() {
+            ground.turn(page, Use::Parked, pages);
+            self.frees += 1;
+            return Ok(Freed::Parked);
+        }
+        self.free_pages(ground, page, pages)?;
+        self.frees += 1;
+        Ok(Freed::Merged)
+    }
+
+    /// Gives the pages of a run to the free ranges.
+    #[cold]
+    fn free_pages(&mut self, ground: &Ground, page: u32, pages: u32) -> Result<(), OutOfMetadata> {
+        let span = Span::sized(u64::from(page), u64::from(pages)).expect("a run has pages");
+        self.merge(ground, span)?;
+        ground.turn(page, Use::Nothing, 0);
+        Ok(())
+    }
+
+    /// Gives pages to the free ranges, and lists the blocks that became idle by that.
+    pub(super) fn merge(&mut self, ground: &Ground, span: Span) -> Result<(), OutOfMetadata> {
+        match self.ranges.free(span) {
+            Ok(()) => {}
+            Err(nofrag::ranges::FreeError::OutOfMetadata) => return Err(OutOfMetadata),
+            Err(why) => unreachable!("pages {span:?} of a run were not allocated: {why}"),
+        }
+        let hole = self.ranges.hole_from(span.start()).expect("what was freed is free");
+        for number in ground.blocks_of(span) {
+            if hole.covers(ground.pages_of(number, 1)) {
+                self.list(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, number: u32) {
+        let block = self.blocks.get_mut(&number).expect("free pages lie in the owner's blocks");
+        if !block.listed {
+            block.listed = true;
+            self.idle.push_back(number);
+        }
+    }
+
+    /// Frees a run that somebody else gave back, if it is still the one that was meant. Without memory it stays.
+    pub(super) fn free_remote(
+        &mut self,
+        ground: &Ground,
+        page: u32,
+        claim: Claim,
+    ) -> Result<(), OutOfMetadata> {
+        let word = ground.table.word(page);
+        let used = if claim.leased { Use::Leased } else { Use::Live };
+        let ours = ground.owner_of(ground.block_of(page)) == Some(self.owner);
+        if !ours || word.generation() != claim.generation || word.used() != used {
+            self.stale_frees += 1;
+            return Ok(());
+        }
+        self.free(ground, page, word.pages()).map(drop)
+    }
+
+    /// Gives parked runs to the free ranges.
+    pub(super) fn flush(&mut self, ground: &Ground, which: Which) {
+        let parked = self.bins.iter().count();
+        // Each could leave a hole of its own. Without memory for that they stay parked.
+        if self.ranges.reserve(self.ranges.stats().holes + parked).is_err() {
+            return;
+        }
+        let mut runs = Vec::new();
+        self.bins.drain(which, |page, pages| runs.push((page, pages)));
+        for (page, pages) in runs {
+            self.free_pages(ground, page, pages).expect("room was made for all holes");
+        }
+    }
+
+    /// Takes blocks over: clean ones of nobody, or own ones whose purge has failed.
+    pub(super) fn adopt(
+        &mut self,
+        ground: &Ground,
+        first: u32,
+        blocks: Vec<Block<B>>,
+    ) -> Result<(), (Vec<Block<B>>, OutOfMetadata)> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        if self.ranges.add_span(ground.pages_of(first, blocks.len() as u32)).is_err() {
+            return Err((blocks, OutOfMetadata));
+        }
+        for (number, mut block) in (first..).zip(blocks) {
+            ground.set_owner(number, Some(self.owner));
+            self.touched += u64::from(block.touched);
+            (block.listed, block.idle_since) = (false, None);
+            self.blocks.insert(number, block);
+            // All of it is free. If it is used at once, whoever looks at the list will see that.
+            self.list(number);
+        }
+        Ok(())
+    }
+
+    /// Takes idle blocks out, at most `most`, into `taken`. Nobody uses them from then on.
+    pub(super) fn take(
+        &mut self,
+        ground: &Ground,
+        backend: &B,
+        age: Age,
+        most: usize,
+        taken: &mut Vec<Taken<B>>,
+    ) {
+        let looks = match age {
+            Age::Any => self.idle.len(),
+            Age::Since { .. } => self.idle.len().min(LOOKED_AT),
+        };
+        let full = taken.len().saturating_add(most);
+        for _ in 0..looks {
+            if taken.len() >= full {
+                break;
+            }
+            let Some(number) = self.idle.pop_front() else { break };
+            match self.look(ground, backend, age, number) {
+                Look::InUse => self.block(number).listed = false,
+                Look::Stays => self.idle.push_back(number),
+                Look::Take => match self.remove(ground, number) {
+                    Some(block) => taken.push(Taken { number, from: self.owner, block }),
+                    None => self.idle.push_back(number),
+                },
+            }
+        }
+    }
+
+    fn block(&mut self, number: u32) -> &mut Block<B> {
+        self.blocks.get_mut(&number).expect("what is listed belongs to the owner")
+    }
+
+    fn look(&mut self, ground: &Ground, backend: &B, age: Age, number: u32) -> Look {
+        if !self.ranges.is_free(ground.pages_of(number, 1)) {
+            return Look::InUse;
+        }
+        let block = self.block(number);
+        let old = match age {
+            Age::Any => true,
+            Age::Since { now, after } => {
+                let since = *block.idle_since.get_or_insert(now);
+                now.saturating_sub(since) >= after
+            }
+        };
+        if old && block.is_quiet(backend) { Look::Take } else { Look::Stays }
+    }
+
+    /// Takes an idle block off the books; not without memory for what is left.
+    fn remove(&mut self, ground: &Ground, number: u32) -> Option<Block<B>> {
+        self.ranges.remove_span(ground.pages_of(number, 1)).ok()?;
+        let block = self.blocks.remove(&number).expect("what is listed belongs to the owner");
+        self.touched -= u64::from(block.touched);
+        ground.set_owner(number, None);
+        Some(block)
+    }
+
+    /// Gives back to the free ranges what bins have not needed lately, twice per decay.
+    pub(super) fn age(&mut self, ground: &Ground, now: Duration, after: Duration) {
+        let aged = *self.aged.get_or_insert(now);
+        if now.saturating_sub(aged) >= after / 2 {
+            self.flush(ground, Which::Unneeded);
+            self.aged = Some(now);
+        }
+    }
+
+    /// From now on the blocks of this run are for this owner alone until `fence` is ready.
+    pub(super) fn fence(&mut self, ground: &Ground, page: u32, pages: u32, fence: &B::Fence) {
+        let span = Span::sized(u64::from(page), u64::from(pages)).expect("a run has pages");
+        for (_, block) in self.blocks.range_mut(ground.blocks_of(span)) {
+            block.fences.push(fence.clone());
+        }
+    }
+
+    /// Blocks on the list of idle ones that are idle.
+    pub(super) fn idle_blocks(&self, ground: &Ground) -> u64 {
+        let free = |&&number: &&u32| self.ranges.is_free(ground.pages_of(number, 1));
+        self.idle.iter().filter(free).count() as u64
+    }
+
+    /// Whether the list of idle blocks says that this one is on it, and it is.
+    pub(super) fn lists(&self, number: u32) -> bool {
+        self.blocks.get(&number).is_some_and(|block| block.listed) && self.idle.contains(&number)
+    }
+}
+
+/// What a look at an idle block says.
+enum Look {
+    InUse,
+    Stays,
+    Take,
+}
+
+/// Where a freed run went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freed {
+    /// Into its bin.
+    Parked,
+    /// Among the free ranges.
+    Merged,
+}

@@ -1,0 +1,147 @@
+//! What everybody knows of an arena: where it lies, how it is cut, and a record for each page.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use nofrag::ranges::Span;
+
+use super::atomic::{AtomicU32, Ordering};
+use super::error::FreeError;
+use super::remote::{Claim, waiting};
+use super::table::{Table, Use, Word};
+use super::{OwnerId, Run};
+use crate::backend::Va;
+
+/// Pages are numbered from the first one of the arena, and so are blocks.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) base: Va,
+    /// Bytes of a page, as a shift.
+    pub(super) page_shift: u32,
+    /// Pages of a block, as a shift.
+    pub(super) block_shift: u32,
+    pub(super) blocks: u32,
+    pub(super) table: Table,
+    /// The owner of each block plus one; zero for a block of nobody. Written by the holder of the owner.
+    owners: Box<[AtomicU32]>,
+    /// What sets the runs of this arena apart from those of one that was at the same addresses before.
+    mark: u32,
+}
+
+impl Ground {
+    pub(super) fn new(base: Va, page_shift: u32, block_shift: u32, blocks: u32) -> Option<Ground> {
+        let table = Table::new(blocks << block_shift)?;
+        let mut owners = Vec::new();
+        owners.try_reserve_exact(blocks as usize).ok()?;
+        owners.resize_with(blocks as usize, || AtomicU32::new(0));
+        let mark = RandomState::new().build_hasher().finish() as u32;
+        let owners = owners.into();
+        Some(Ground { base, page_shift, block_shift, blocks, table, owners, mark })
+    }
+
+    pub(super) fn pages(&self) -> u32 {
+        self.blocks << self.block_shift
+    }
+
+    pub(super) fn block_pages(&self) -> u32 {
+        1 << self.block_shift
+    }
+
+    pub(super) fn block_bytes(&self) -> u64 {
+        1 << (self.block_shift + self.page_shift)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.blocks) * self.block_bytes()
+    }
+
+    #[inline(always)]
+    pub(super) fn block_of(&self, page: u32) -> u32 {
+        page >> self.block_shift
+    }
+
+    /// The pages of `count` blocks from `block` on.
+    pub(super) fn pages_of(&self, block: u32, count: u32) -> Span {
+        let first = u64::from(block) << self.block_shift;
+        let count = u64::from(count) << self.block_shift;
+        Span::sized(first, count).expect("a block has pages, and they have 32-bit numbers")
+    }
+
+    /// The blocks that hold any of `pages`.
+    pub(super) fn blocks_of(&self, pages: Span) -> std::ops::Range<u32> {
+        let last = (pages.end() - 1) >> self.block_shift;
+        (pages.start() >> self.block_shift) as u32..last as u32 + 1
+    }
+
+    pub(super) fn va_of(&self, page: u32) -> Va {
+        self.base.plus(u64::from(page) << self.page_shift)
+    }
+
+    #[inline(always)]
+    pub(super) fn owner_of(&self, block: u32) -> Option<OwnerId> {
+        // Relaxed: it does not change while a run of the block is in use, and who frees a run has learnt of it from
+        // who allocated it.
+        self.owners[block as usize].load(Ordering::Relaxed).checked_sub(1).map(OwnerId)
+    }
+
+    /// The holder of the block's owner, old or new, says who owns it now.
+    pub(super) fn set_owner(&self, block: u32, owner: Option<OwnerId>) {
+        let owner = owner.map_or(0, |OwnerId(owner)| owner + 1);
+        self.owners[block as usize].store(owner, Ordering::Relaxed);
+    }
+
+    /// Says that a run begins at `page`, and gives what names it.
+    #[inline(always)]
+    pub(super) fn begin(&self, page: u32, pages: u32, used: Use) -> Run {
+        let generation = self.table.word(page).generation().wrapping_add(1);
+        self.table.set(page, Word::new(used, pages, generation));
+        Run { va: self.va_of(page), pages, generation: generation ^ self.mark }
+    }
+
+    /// Says what becomes of the page where a run begins or has begun; the generation stays.
+    #[inline(always)]
+    pub(super) fn turn(&self, page: u32, used: Use, pages: u32) {
+        self.table.set(page, Word::new(used, pages, self.table.word(page).generation()));
+    }
+
+    /// The page that begins at an address.
+    #[inline(always)]
+    pub(super) fn page_at(&self, va: Va) -> Result<u32, FreeError> {
+        let offset = va.0.wrapping_sub(self.base.0);
+        let page = offset >> self.page_shift;
+        if page >= u64::from(self.pages()) || offset & ((1 << self.page_shift) - 1) != 0 {
+            return Err(FreeError::Foreign);
+        }
+        Ok(page as u32)
+    }
+
+    /// The first page of a run that is in use, if `run` is one.
+    #[inline(always)]
+    pub(super) fn find(&self, run: Run, used: Use) -> Result<u32, FreeError> {
+        let page = self.page_at(run.va)?;
+        let generation = run.generation ^ self.mark;
+        if self.table.word(page) != Word::new(used, run.pages, generation) {
+            return Err(self.objection(page, run));
+        }
+        match waiting(super::remote::Links::link(&self.table, page)) {
+            Some(claim) if claim.generation == generation => Err(FreeError::NotLive),
+            _ => Ok(page),
+        }
+    }
+
+    /// Why `run` is not the run in use at `page`.
+    #[cold]
+    fn objection(&self, page: u32, run: Run) -> FreeError {
+        let word = self.table.word(page);
+        let same = word.generation() == run.generation ^ self.mark;
+        match word.used() {
+            Use::Live if same => FreeError::WrongLength { pages: u64::from(word.pages()) },
+            Use::Leased if same => FreeError::Leased,
+            _ => FreeError::NotLive,
+        }
+    }
+
+    /// What a remote free writes down of a run that was found.
+    pub(super) fn claim(&self, run: Run, used: Use) -> Claim {
+        Claim { generation: run.generation ^ self.mark, leased: used == Use::Leased }
+    }
+}

@@ -1,0 +1,116 @@
+//! Holding an owner: no locked operation per call.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::books::{Books, Freed};
+use super::lock::Held;
+use super::owner::Owner;
+use super::pressure::Want;
+use super::purge::Round;
+use super::table::Use;
+use super::{Arena, ArenaError, Budget, Busy, FreeError, HoldError, OwnerId, Purged, Run};
+use crate::backend::Backend;
+
+/// The right to use an owner, until it is dropped. Others can still free its runs; they do not wait.
+///
+/// Background work leaves an owner alone that somebody holds, so who holds one for long calls
+/// [`step`](OwnerHandle::step) now and then.
+pub struct OwnerHandle<'a, B: Backend> {
+    arena: &'a Arena<B>,
+    slot: &'a Owner<B>,
+    books: Held<'a, Books<B>>,
+}
+
+impl<B: Backend> Arena<B> {
+    /// Holds an owner. Does not wait, so a signal handler may try.
+    ///
+    /// # Errors
+    /// [`HoldError::Busy`] if somebody else holds it.
+    pub fn owner(&self, owner: OwnerId) -> Result<OwnerHandle<'_, B>, HoldError> {
+        let owners = self.owners.len() as u32;
+        let unknown = HoldError::UnknownOwner { owner, owners };
+        let slot = self.owners.get(owner.0 as usize).ok_or(unknown)?;
+        let books = slot.books.0.try_lock().ok_or(Busy)?;
+        Ok(OwnerHandle { arena: self, slot, books })
+    }
+}
+
+impl<B: Backend> OwnerHandle<'_, B> {
+    /// Which one.
+    #[must_use]
+    pub fn id(&self) -> OwnerId {
+        self.books.owner
+    }
+
+    /// As [`Arena::alloc`], for this owner.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    #[inline]
+    pub fn alloc(&mut self, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        match self.arena.at_hand(&mut self.books, pages, align, Use::Live) {
+            Some(run) => Ok(run),
+            None => {
+                let want = Want { pages, align, used: Use::Live };
+                self.arena.alloc_slowly_held(self.slot, &mut self.books, want)
+            }
+        }
+    }
+
+    /// As [`Arena::free`]; runs of other owners too.
+    ///
+    /// # Errors
+    /// See [`FreeError`].
+    #[inline]
+    pub fn free(&mut self, run: Run) -> Result<(), FreeError> {
+        if !self.arena.parent.is_here() {
+            return Err(FreeError::Forked);
+        }
+        let ground = &self.arena.ground;
+        let page = ground.find(run, Use::Live)?;
+        if ground.owner_of(ground.block_of(page)) != Some(self.books.owner) {
+            return self.arena.free(run);
+        }
+        match self.books.free(ground, page, run.pages) {
+            Ok(Freed::Parked) => Ok(()),
+            Ok(Freed::Merged) => {
+                self.after_merge();
+                Ok(())
+            }
+            Err(_) => Err(FreeError::OutOfMetadata),
+        }
+    }
+
+    #[cold]
+    fn after_merge(&mut self) {
+        let mut taken = Vec::new();
+        self.arena.look_at_watermark(&mut self.books, &mut taken);
+        self.arena.purge_taken(taken);
+    }
+
+    /// As [`Arena::step`], for this owner.
+    pub fn step(&mut self, now: Duration, budget: Budget) -> Purged {
+        self.round(Round::Due(now), budget)
+    }
+
+    /// As [`Arena::purge`], for this owner.
+    pub fn purge(&mut self, budget: Budget) -> Purged {
+        self.round(Round::Everything, budget)
+    }
+
+    fn round(&mut self, round: Round, budget: Budget) -> Purged {
+        if !self.arena.parent.is_here() {
+            return Purged::default();
+        }
+        let mut taken = Vec::new();
+        self.arena.tend(self.slot, &mut self.books, round, budget, &mut taken);
+        self.arena.purge_taken(taken)
+    }
+}
+
+impl<B: Backend> fmt::Debug for OwnerHandle<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "owner {} of {:?}", self.books.owner.0, self.arena)
+    }
+}

@@ -1,0 +1,68 @@
+//! A run that is a slice of bytes and ends when it is dropped.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::table::Use;
+use super::{Arena, Run};
+use crate::backend::{HostMemory, Va};
+
+/// The bytes of a run, for one user at a time.
+///
+/// 1. Its run is recorded as a lease, which `drop` alone frees, and nobody else can free or resize; so nobody else gets
+///    the pages while it lives, and no purge takes them.
+pub struct Lease<'a, B: HostMemory> {
+    arena: &'a Arena<B>,
+    run: Run,
+}
+
+impl<'a, B: HostMemory> Lease<'a, B> {
+    /// The lease of a run that was recorded as one a moment ago.
+    pub(super) fn new(arena: &'a Arena<B>, run: Run) -> Lease<'a, B> {
+        Lease { arena, run }
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn va(&self) -> Va {
+        self.run.va()
+    }
+
+    fn len(&self) -> usize {
+        (u64::from(self.run.pages) << self.arena.ground.page_shift) as usize
+    }
+}
+
+impl<B: HostMemory> Deref for Lease<'_, B> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let first = self.arena.pointer(self.run);
+        // SAFETY: the run is the lease's alone (law 1), its memory was mapped before it was handed out and stays so
+        // (the promise of `HostMemory`), and the kernel has given every byte a value.
+        unsafe { std::slice::from_raw_parts(first, self.len()) }
+    }
+}
+
+impl<B: HostMemory> DerefMut for Lease<'_, B> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let first = self.arena.pointer(self.run);
+        // SAFETY: as above; and the lease is borrowed mutably for as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(first, self.len()) }
+    }
+}
+
+impl<B: HostMemory> Drop for Lease<'_, B> {
+    fn drop(&mut self) {
+        if self.arena.free_as(self.run, Use::Leased).is_err() {
+            // No memory to note the hole, or a child of `fork`, which has nothing to free. The owner notes it later.
+            let _ = self.arena.free_lease_later(self.run);
+        }
+    }
+}
+
+impl<B: HostMemory> fmt::Debug for Lease<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lease of {:?}", self.run)
+    }
+}

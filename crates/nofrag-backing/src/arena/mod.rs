@@ -1,0 +1,422 @@
+//! Memory for runtimes, databases and pools: one big reservation, blocks per owner, late purges in batches.
+//!
+//! ```
+//! use nofrag_backing::arena::{Arena, Config, OwnerId};
+//!
+//! let arena = Arena::reserve(256 << 20, Config::default())?;
+//! let run = arena.alloc(OwnerId(0), 16, 1)?; // 16 pages of 4 KiB, any alignment
+//! let bytes = arena.pointer(run);
+//! // SAFETY: the run is 16 pages long and ours until it is freed.
+//! unsafe { bytes.write_bytes(1, 16 << 12) };
+//! arena.free(run)?; // from any thread; the pages stay, and the next 16 pages of this owner are these
+//! assert!(arena.free(run).is_err(), "a second free is refused");
+//!
+//! // The same without `unsafe`: a lease is a slice of bytes, and ends when it is dropped.
+//! let mut lease = arena.lease(OwnerId(0), 4, 1)?;
+//! lease[0] = 1;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A lease cannot outlive its arena:
+//!
+//! ```compile_fail
+//! use nofrag_backing::arena::{Arena, Config, OwnerId};
+//!
+//! let arena = Arena::reserve(256 << 20, Config::default()).unwrap();
+//! let lease = arena.lease(OwnerId(0), 4, 1).unwrap();
+//! drop(arena);
+//! println!("{}", lease[0]);
+//! ```
+//!
+//! # Theory
+//!
+//! What costs is not the search but the system: mapping, the first touch of each page, and unmapping, which interrupts
+//! every processor that runs the process. So a free keeps its pages mapped and full (*parked*), and memory goes back
+//! late, in whole *blocks*, many in one call. Whether that is right depends on who asks next, so everything belongs to
+//! *owners*: a thread, a processor, a stream of a GPU.
+//!
+//! - The arena is one reservation, cut into blocks (4 MiB). A block belongs to one owner, or to nobody; then it is
+//!   clean.
+//! - An owner first looks into its bins of parked runs of exactly the wanted size. A run from there costs a few
+//!   nanoseconds and no call. Next come the free ranges over all its blocks (`nofrag::ranges`), so runs may span
+//!   blocks; then clean blocks. A run longer than a block takes as many as it needs, and what is left of the last one
+//!   is free for others.
+//! - A block in which nothing is in use is *idle*. It is taken off its owner's books under the owner's lock, purged
+//!   without any lock, and becomes nobody's. When that is done is a matter of [`Purge`]; before a request fails it is
+//!   always done, for all owners that can be had.
+//! - A record for each page says what run begins there and how often one has, so every free is verified in O(1).
+//! - Who frees a run of an owner that somebody else holds appends it to that owner's list, without waiting; the owner
+//!   takes it from there when it needs memory, and background work does.
+//!
+//! Contents: an owner may get its own runs back as they were. Another one gets the memory only after a purge that
+//! succeeded; a block whose purge failed stays with its owner until one does, however short memory is
+//! ([`Contents::Private`]).
+//!
+//! Fork: a child neither allocates nor frees nor purges; every call says [`ArenaError::Forked`]. By default it does not
+//! even see the memory ([`Fork`]).
+//!
+//! Locks: that of an owner, then the pool of clean blocks or an owner's mail, never both. Background work and frees
+//! only try an owner's lock. Handles ([`Arena::owner`]) hold it for long and pay nothing per call.
+//!
+//! Costs: parked allocation and free O(1); from free ranges O(log n); a purge is one call for up to `vector_max` runs
+//! of adjacent blocks. Records take 16 bytes per page that was ever the first of a run, a page of them at a time.
+
+mod atomic;
+mod background;
+mod backing;
+mod bins;
+mod books;
+mod config;
+mod cpu;
+mod error;
+mod fork;
+mod ground;
+mod handle;
+mod laws;
+mod lease;
+mod lock;
+mod owner;
+mod pool;
+mod pressure;
+mod purge;
+mod remote;
+mod resize;
+mod run;
+mod setup;
+mod stats;
+mod table;
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use self::atomic::{AtomicU64, Ordering};
+pub use self::background::Purger;
+use self::backing::Backing;
+use self::books::{Books, Freed};
+pub use self::config::{Budget, Config, Contents, Fork, Owners, Purge};
+use self::cpu::Processors;
+pub use self::error::{
+    ArenaError, Busy, FreeError, HoldError, ReserveError, ResizeError, Share, Shortage,
+};
+use self::fork::Parent;
+use self::ground::Ground;
+pub use self::handle::OwnerHandle;
+pub use self::lease::Lease;
+use self::owner::Owner;
+use self::pool::Pool;
+use self::pressure::Want;
+pub use self::run::{OwnerId, Run};
+pub use self::stats::{ArenaStats, BlockStats, Purged};
+use self::table::Use;
+use crate::backend::{Anonymous, Backend, HostMemory, Va};
+
+/// What is called before memory goes back, with its first address and bytes.
+type Hook = Box<dyn Fn(Va, u64) + Send + Sync>;
+
+/// Memory in blocks of owners. See the [module](self).
+///
+/// 1. A block is in the pool, on the books or in the mail of one owner, or taken by one purge.
+/// 2. What is in the pool is clean, and its record names no owner.
+pub struct Arena<B: Backend = Anonymous> {
+    ground: Ground,
+    owners: Box<[Owner<B>]>,
+    pool: Pool,
+    /// Not dropped in a child, where the addresses may be somebody else's.
+    backing: ManuallyDrop<Backing<B>>,
+    parent: Parent,
+    processors: Processors,
+    purge: Purge,
+    on_purge: Option<Hook>,
+    /// What was asked for; `ground` says what there is.
+    asked: u64,
+    align: u64,
+    purged: AtomicU64,
+    failed_purges: AtomicU64,
+    /// The owner at which background work goes on.
+    cursor: AtomicU64,
+}
+
+/// What an attempt to allocate under an owner's lock came to.
+enum Miss {
+    /// Memory of others, or of idle blocks, could help.
+    Pressure(ArenaError),
+    /// Nothing could.
+    Final(ArenaError),
+}
+
+impl<B: Backend> Arena<B> {
+    /// A run of `pages` pages for `owner`, whose first address is a multiple of `align` pages.
+    ///
+    /// It may hold what this owner has left there; from others there is nothing ([`Contents`]). Waits if somebody else
+    /// holds the owner: whoever has its [handle](Arena::owner) asks that.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    #[inline]
+    pub fn alloc(&self, owner: OwnerId, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        self.alloc_as(owner, pages, align, Use::Live)
+    }
+
+    /// As [`alloc`](Arena::alloc), for the owner of this processor, or another one if somebody holds that.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    #[inline]
+    pub fn alloc_here(&self, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        let here = self.here();
+        let count = self.owners.len();
+        let ours = here.0 as usize;
+        for at in (ours..count).chain(0..ours) {
+            if let Some(mut books) = self.owners[at].books.0.try_lock() {
+                if let Some(run) = self.at_hand(&mut books, pages, align, Use::Live) {
+                    return Ok(run);
+                }
+                drop(books);
+                return self.alloc(OwnerId(at as u32), pages, align);
+            }
+        }
+        self.alloc(here, pages, align)
+    }
+
+    /// The owner of the processor on which this runs; the thread may be elsewhere a moment later.
+    #[must_use]
+    #[inline]
+    pub fn here(&self) -> OwnerId {
+        self.processors.owner()
+    }
+
+    #[inline]
+    fn alloc_as(
+        &self,
+        owner: OwnerId,
+        pages: u64,
+        align: u64,
+        used: Use,
+    ) -> Result<Run, ArenaError> {
+        let slot = self.slot(owner)?;
+        let mut books = slot.books.0.lock();
+        if let Some(run) = self.at_hand(&mut books, pages, align, used) {
+            return Ok(run);
+        }
+        self.alloc_slowly(slot, books, Want { pages, align, used })
+    }
+
+    fn slot(&self, owner: OwnerId) -> Result<&Owner<B>, ArenaError> {
+        let owners = self.owners.len() as u32;
+        self.owners.get(owner.0 as usize).ok_or(ArenaError::UnknownOwner { owner, owners })
+    }
+
+    /// A parked run of exactly that size.
+    #[inline(always)]
+    fn at_hand(&self, books: &mut Books<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
+        if !align.is_power_of_two() || !self.parent.is_here() {
+            return None;
+        }
+        let page = books.bins.pop(pages, align)?;
+        books.allocs += 1;
+        Some(self.ground.begin(page, pages as u32, used))
+    }
+
+    /// Gives a run back. From any thread, and without waiting for anybody. Its pages stay as they are.
+    ///
+    /// # Errors
+    /// See [`FreeError`]; nothing changed. Should two threads free the same run at once, both may be told that it is
+    /// done; it is freed once, and [`ArenaStats::stale_frees`] says so later.
+    #[inline]
+    pub fn free(&self, run: Run) -> Result<(), FreeError> {
+        self.free_as(run, Use::Live)
+    }
+
+    #[inline]
+    fn free_as(&self, run: Run, used: Use) -> Result<(), FreeError> {
+        let slot = self.owner_of(run)?;
+        match slot.books.0.try_lock() {
+            Some(mut books) => {
+                let page = self.ground.find(run, used)?;
+                let freed = books.free(&self.ground, page, run.pages);
+                if freed.map_err(|_| FreeError::OutOfMetadata)? == Freed::Merged {
+                    self.after_merge(books);
+                }
+                Ok(())
+            }
+            None => self.free_remotely(slot, run, used),
+        }
+    }
+
+    /// As [`free`](Arena::free), but the owner takes note only when it needs memory. Takes no lock at all, so a signal
+    /// handler may call it.
+    ///
+    /// # Errors
+    /// As [`free`](Arena::free).
+    pub fn free_later(&self, run: Run) -> Result<(), FreeError> {
+        self.free_remotely(self.owner_of(run)?, run, Use::Live)
+    }
+
+    /// Gives a run back that is still used by what `fence` stands for. Its owner may have it at once; nobody else
+    /// before the fence is ready.
+    ///
+    /// # Errors
+    /// As [`free`](Arena::free).
+    pub fn free_after(&self, run: Run, fence: &B::Fence) -> Result<(), FreeError> {
+        if self.backing.backend.quiesce(fence).is_ready() {
+            return self.free(run);
+        }
+        let slot = self.owner_of(run)?;
+        let page = self.ground.find(run, Use::Live)?;
+        match slot.books.0.try_lock() {
+            Some(mut books) => {
+                let page = self.ground.find(run, Use::Live)?;
+                books.fence(&self.ground, page, run.pages, fence);
+                books
+                    .free(&self.ground, page, run.pages)
+                    .map(drop)
+                    .map_err(|_| FreeError::OutOfMetadata)
+            }
+            None => {
+                let claim = self.ground.claim(run, Use::Live);
+                slot.leave_free(page, claim, Some(fence.clone()));
+                Ok(())
+            }
+        }
+    }
+
+    /// The owner of the block where a run begins.
+    #[inline(always)]
+    fn owner_of(&self, run: Run) -> Result<&Owner<B>, FreeError> {
+        if !self.parent.is_here() {
+            return Err(FreeError::Forked);
+        }
+        let page = self.ground.page_at(run.va)?;
+        let owner = self.ground.owner_of(self.ground.block_of(page)).ok_or(FreeError::NotLive)?;
+        Ok(&self.owners[owner.0 as usize])
+    }
+
+    #[cold]
+    fn free_remotely(&self, slot: &Owner<B>, run: Run, used: Use) -> Result<(), FreeError> {
+        let page = self.ground.find(run, used)?;
+        let claim = self.ground.claim(run, used);
+        match slot.remote.0.push(&self.ground.table, page, claim) {
+            Ok(()) => Ok(()),
+            Err(other) if other.generation == claim.generation => Err(FreeError::NotLive),
+            // A second free of an earlier run here is not collected yet, and must not keep this one out.
+            Err(_) => {
+                slot.leave_free(page, claim, None);
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves a lease to its owner, for when that has memory to note the hole.
+    #[cold]
+    fn free_lease_later(&self, run: Run) -> Result<(), FreeError> {
+        self.free_remotely(self.owner_of(run)?, run, Use::Leased)
+    }
+
+    /// What this arena was given: less than what was asked for if there was no room for that.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.ground.bytes()
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn base(&self) -> Va {
+        self.ground.base
+    }
+
+    /// How many owners it has.
+    #[must_use]
+    pub fn owners(&self) -> u32 {
+        self.owners.len() as u32
+    }
+
+    /// Bytes of a page.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        1 << self.ground.page_shift
+    }
+
+    /// From now on `hook` is called before memory goes back, with its first address and bytes: outside all locks, but
+    /// for that of an owner whose handle purges.
+    pub fn on_purge(&mut self, hook: impl Fn(Va, u64) + Send + Sync + 'static) {
+        self.on_purge = Some(Box::new(hook));
+    }
+
+    /// Pages, blocks and calls. Owners that somebody holds are left out, and counted.
+    #[must_use]
+    pub fn stats(&self) -> ArenaStats {
+        let ground = &self.ground;
+        let clean = self.pool.stats();
+        let mut stats = ArenaStats {
+            pages: u64::from(ground.pages()),
+            purged: self.purged.load(Ordering::Relaxed),
+            largest: clean.largest << ground.block_shift,
+            mappings: self.backing.mappings.load(Ordering::Relaxed),
+            calls: self.backing.calls.load(Ordering::Relaxed),
+            failed_purges: self.failed_purges.load(Ordering::Relaxed),
+            ..ArenaStats::default()
+        };
+        stats.blocks.total = u64::from(ground.blocks);
+        stats.blocks.clean = clean.free;
+        for slot in &self.owners {
+            let Some(mut books) = slot.books.0.try_lock() else {
+                stats.busy_owners += 1;
+                continue;
+            };
+            if self.parent.is_here() {
+                slot.collect(ground, &self.backing, &mut books);
+            }
+            stats.live += books.live();
+            stats.parked += books.bins.pages();
+            stats.dirty += books.dirty();
+            stats.largest = stats.largest.max(books.ranges.largest());
+            stats.allocs += books.allocs;
+            stats.frees += books.frees;
+            stats.stale_frees += books.stale_frees;
+            let idle = books.idle_blocks(ground);
+            stats.blocks.idle += idle;
+            stats.blocks.used += books.blocks.len() as u64 - idle;
+            let quarantined = books.blocks.values().filter(|block| block.quarantined).count();
+            stats.blocks.quarantined += quarantined as u64 + slot.returned_blocks();
+        }
+        stats
+    }
+}
+
+impl<B: HostMemory> Arena<B> {
+    /// Where a run is. It may be read and written up to its length, until it is freed, by whoever takes care that no
+    /// two threads do so at once.
+    #[must_use]
+    #[inline]
+    pub fn pointer(&self, run: Run) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(run.va.0 as usize)
+    }
+
+    /// A run as a slice of bytes that ends when it is dropped.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    pub fn lease(
+        &self,
+        owner: OwnerId,
+        pages: u64,
+        align: u64,
+    ) -> Result<Lease<'_, B>, ArenaError> {
+        let run = self.alloc_as(owner, pages, align, Use::Leased)?;
+        Ok(Lease::new(self, run))
+    }
+}
+
+impl<B: Backend> fmt::Debug for Arena<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ground { base, blocks, .. } = &self.ground;
+        let owners = self.owners.len();
+        write!(f, "Arena at {:#x}: {blocks} blocks, {owners} owners, {:?}", base.0, self.purge)
+    }
+}

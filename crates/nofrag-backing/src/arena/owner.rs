@@ -1,0 +1,136 @@
+//! An owner as everybody sees it: its books behind a lock, and what others have for it.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::OwnerId;
+use super::atomic::{AtomicU32, Ordering};
+use super::backing::Backing;
+use super::books::{Block, Books, Taken};
+use super::ground::Ground;
+use super::lock::OwnerLock;
+use super::remote::{Claim, RemoteList};
+use crate::backend::Backend;
+
+/// A value on cache lines of its own (128 bytes: lines are fetched in pairs).
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Padded<T>(pub(super) T);
+
+/// One owner.
+#[derive(Debug)]
+pub(super) struct Owner<B: Backend> {
+    pub(super) books: Padded<OwnerLock<Books<B>>>,
+    /// Runs that others have freed.
+    pub(super) remote: Padded<RemoteList>,
+    mail: Mutex<Mail<B>>,
+    /// Whether there may be mail; so that nobody takes the lock to find none.
+    has_mail: AtomicU32,
+}
+
+/// What others have for an owner besides runs to free.
+#[derive(Debug)]
+struct Mail<B: Backend> {
+    /// Its blocks whose purge has failed: they may hold what it wrote, so nobody else gets them.
+    blocks: Vec<Taken<B>>,
+    /// Frees that the remote list cannot take: with a fence, or of a page that a stale free still claims.
+    frees: Vec<(u32, Claim, Option<B::Fence>)>,
+}
+
+impl<B: Backend> Owner<B> {
+    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Owner<B> {
+        Owner {
+            books: Padded(OwnerLock::new(Books::new(owner, parked_pages))),
+            remote: Padded(RemoteList::new()),
+            mail: Mutex::new(Mail { blocks: Vec::new(), frees: Vec::new() }),
+            has_mail: AtomicU32::new(0),
+        }
+    }
+
+    fn post(&self, write: impl FnOnce(&mut Mail<B>)) {
+        // No letter can be half written: each is one push.
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        write(&mut mail);
+        // Relaxed: written under the lock alone, so never lost; who misses it finds it the next time.
+        self.has_mail.store(1, Ordering::Relaxed);
+    }
+
+    /// Gives a block back whose purge has failed.
+    pub(super) fn return_block(&self, taken: Taken<B>) {
+        self.post(|mail| mail.blocks.push(taken));
+    }
+
+    /// Leaves a free that the remote list cannot take.
+    pub(super) fn leave_free(&self, page: u32, claim: Claim, fence: Option<B::Fence>) {
+        self.post(|mail| mail.frees.push((page, claim, fence)));
+    }
+
+    /// Blocks that wait in the mail.
+    pub(super) fn returned_blocks(&self) -> u64 {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner).blocks.len() as u64
+    }
+
+    /// The numbers of the blocks that wait in the mail.
+    pub(super) fn returned(&self) -> Vec<u32> {
+        let mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        mail.blocks.iter().map(|taken| taken.number).collect()
+    }
+
+    /// The blocks that wait in the mail, when nobody shares the owner any more.
+    pub(super) fn into_parts(self) -> (Books<B>, Vec<Taken<B>>) {
+        let mail = self.mail.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (self.books.0.into_inner(), mail.blocks)
+    }
+
+    /// Takes what others have for the owner into its books. The caller holds them.
+    #[inline]
+    pub(super) fn collect(&self, ground: &Ground, backing: &Backing<B>, books: &mut Books<B>) {
+        if !self.remote.0.is_empty() {
+            self.collect_frees(ground, books);
+        }
+        if self.has_mail.load(Ordering::Relaxed) != 0 {
+            self.collect_mail(ground, backing, books);
+        }
+    }
+
+    #[cold]
+    fn collect_frees(&self, ground: &Ground, books: &mut Books<B>) {
+        self.remote.0.drain(&ground.table, |page, claim| {
+            if books.free_remote(ground, page, claim).is_err() {
+                // No memory to note the hole: it waits on. A stale claim that came in between means another free of
+                // the same run, which will do.
+                let _ = self.remote.0.push(&ground.table, page, claim);
+            }
+        });
+    }
+
+    #[cold]
+    fn collect_mail(&self, ground: &Ground, backing: &Backing<B>, books: &mut Books<B>) {
+        let mail = {
+            let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+            self.has_mail.store(0, Ordering::Relaxed);
+            let empty = Mail { blocks: Vec::new(), frees: Vec::new() };
+            std::mem::replace(&mut *mail, empty)
+        };
+        for (page, claim, fence) in mail.frees {
+            let word = ground.table.word(page);
+            if let Some(fence) = &fence
+                && word.generation() == claim.generation
+            {
+                books.fence(ground, page, word.pages(), fence);
+            }
+            if books.free_remote(ground, page, claim).is_err() {
+                self.leave_free(page, claim, fence);
+            }
+        }
+        for Taken { number, from, mut block } in mail.blocks {
+            if backing.complete(ground, number, &mut block).is_err() {
+                self.return_block(Taken { number, from, block });
+                continue;
+            }
+            if let Err((blocks, _)) = books.adopt(ground, number, vec![block]) {
+                let returned = |block: Block<B>| self.return_block(Taken { number, from, block });
+                blocks.into_iter().for_each(returned);
+            }
+        }
+    }
+}

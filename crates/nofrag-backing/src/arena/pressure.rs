@@ -1,0 +1,243 @@
+//! What happens when no parked run fits: collect, cut, take clean blocks, and when there are none, purge.
+//!
+//! The order is the specification's core rule 3: own memory first (what others have freed, free ranges, clean blocks,
+//! parked runs of other sizes), then idle blocks, the owner's own before those of others; then the request fails, and
+//! the answer says who holds what. Nobody is waited for: owners that somebody holds are left out.
+
+use std::ops::Range;
+
+use super::bins::Which;
+use super::books::{Age, Books, Taken};
+use super::error::{Share, Shortage};
+use super::lock::Held;
+use super::owner::Owner;
+use super::table::Use;
+use super::{Arena, ArenaError, Miss, OwnerId, Run};
+use crate::backend::Backend;
+
+/// At least so many blocks are purged at once under pressure, if there are so many.
+const HARVEST: usize = 64;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub(super) pages: u64,
+    pub(super) align: u64,
+    pub(super) used: Use,
+}
+
+impl<B: Backend> Arena<B> {
+    /// What remains to be tried when no parked run fits. The books are released before anything is purged.
+    #[cold]
+    pub(super) fn alloc_slowly(
+        &self,
+        slot: &Owner<B>,
+        mut books: Held<'_, Books<B>>,
+        want: Want,
+    ) -> Result<Run, ArenaError> {
+        self.validate(want)?;
+        let own = books.owner;
+        let mut miss = match self.attempt(slot, &mut books, want) {
+            Ok(run) => return Ok(run),
+            Err(Miss::Final(why)) => return Err(why),
+            Err(Miss::Pressure(why)) => why,
+        };
+        drop(books);
+        for other in self.from(own) {
+            while self.harvest(other, want) > 0 {
+                match self.attempt(slot, &mut slot.books.0.lock(), want) {
+                    Ok(run) => return Ok(run),
+                    Err(Miss::Final(why)) => return Err(why),
+                    Err(Miss::Pressure(why)) => miss = why,
+                }
+            }
+        }
+        Err(self.explain(miss, want, own, None))
+    }
+
+    /// The same for who holds the owner, and goes on holding it.
+    #[cold]
+    pub(super) fn alloc_slowly_held(
+        &self,
+        slot: &Owner<B>,
+        books: &mut Books<B>,
+        want: Want,
+    ) -> Result<Run, ArenaError> {
+        self.validate(want)?;
+        let mut others = self.from(books.owner).skip(1);
+        let mut from = None;
+        loop {
+            let miss = match self.attempt(slot, books, want) {
+                Ok(run) => return Ok(run),
+                Err(Miss::Final(why)) => return Err(why),
+                Err(Miss::Pressure(why)) => why,
+            };
+            let mut taken = Vec::new();
+            books.take(&self.ground, &self.backing.backend, Age::Any, HARVEST, &mut taken);
+            if self.purge_taken(taken).blocks > 0 {
+                continue;
+            }
+            loop {
+                match from {
+                    Some(other) if self.harvest(other, want) > 0 => break,
+                    _ => from = others.next(),
+                }
+                if from.is_none() {
+                    return Err(self.explain(miss, want, books.owner, Some(books)));
+                }
+            }
+        }
+    }
+
+    fn validate(&self, want: Want) -> Result<(), ArenaError> {
+        let Want { pages, align, .. } = want;
+        if !self.parent.is_here() {
+            return Err(ArenaError::Forked);
+        }
+        if pages == 0 {
+            return Err(ArenaError::NoPages);
+        }
+        if !align.is_power_of_two() {
+            return Err(ArenaError::AlignNotPowerOfTwo { align });
+        }
+        let most = self.align >> self.ground.page_shift;
+        if align > most {
+            return Err(ArenaError::AlignTooLarge { align, most });
+        }
+        Ok(())
+    }
+
+    /// All owners, this one first.
+    fn from(&self, own: OwnerId) -> impl Iterator<Item = OwnerId> + use<B> {
+        let count = self.owners.len() as u32;
+        (own.0..count).chain(0..own.0).map(OwnerId)
+    }
+
+    /// What can be done under the owner's lock, without a purge.
+    fn attempt(&self, slot: &Owner<B>, books: &mut Books<B>, want: Want) -> Result<Run, Miss> {
+        let Want { pages, align, used } = want;
+        let ground = &self.ground;
+        if pages > u64::from(ground.pages()) {
+            return Err(Miss::Final(self.explain(
+                ArenaError::NoPages,
+                want,
+                books.owner,
+                Some(books),
+            )));
+        }
+        slot.collect(ground, &self.backing, books);
+        if let Some(run) = self.at_hand(books, pages, align, used) {
+            return Ok(run);
+        }
+        let mut page = books.carve(ground, pages, align);
+        let mut miss = ArenaError::NoPages;
+        if page.is_none() {
+            match self.refill(slot, books, want) {
+                Ok(()) => page = books.carve(ground, pages, align),
+                Err(Miss::Pressure(why)) => miss = why,
+                Err(last) => return Err(last),
+            }
+        }
+        if page.is_none() {
+            books.flush(ground, Which::All);
+            page = books.carve(ground, pages, align);
+        }
+        match page {
+            Some(page) => {
+                books.allocs += 1;
+                Ok(ground.begin(page, pages as u32, used))
+            }
+            None => Err(Miss::Pressure(miss)),
+        }
+    }
+
+    /// Takes clean blocks for a run that does not fit into what the owner has.
+    fn refill(&self, slot: &Owner<B>, books: &mut Books<B>, want: Want) -> Result<(), Miss> {
+        let per_block = u64::from(self.ground.block_pages());
+        let blocks = want.pages.div_ceil(per_block);
+        let taken = self.pool.take(blocks, (want.align / per_block).max(1));
+        let span = taken.map_err(|_| Miss::Pressure(ArenaError::NoPages))?;
+        self.bring(slot, books, span.start() as u32..span.end() as u32)
+    }
+
+    /// Puts memory behind blocks that were taken from the pool, and makes them the owner's.
+    pub(super) fn bring(
+        &self,
+        slot: &Owner<B>,
+        books: &mut Books<B>,
+        numbers: Range<u32>,
+    ) -> Result<(), Miss> {
+        let (blocks, why) = match self.backing.provide(&self.ground, numbers.clone()) {
+            Ok(blocks) => match books.adopt(&self.ground, numbers.start, blocks) {
+                Ok(()) => return Ok(()),
+                Err((blocks, _)) => (blocks, Miss::Final(ArenaError::OutOfMetadata)),
+            },
+            Err((blocks, why)) => (blocks, Miss::Pressure(ArenaError::Backend(why))),
+        };
+        let from = books.owner;
+        let taken = numbers.zip(blocks).map(|(number, block)| Taken { number, from, block });
+        self.backing.purge(&self.ground, taken.collect(), |taken, result| match result {
+            Ok(()) => self.pool.give(self.one(taken.number)),
+            Err(_) => slot.return_block(taken),
+        });
+        Err(why)
+    }
+
+    /// Purges idle blocks of one owner, unless somebody holds it; says how many.
+    fn harvest(&self, other: OwnerId, want: Want) -> u64 {
+        let slot = &self.owners[other.0 as usize];
+        let Some(mut books) = slot.books.0.try_lock() else { return 0 };
+        slot.collect(&self.ground, &self.backing, &mut books);
+        books.flush(&self.ground, Which::All);
+        let wanted = want.pages.div_ceil(u64::from(self.ground.block_pages())) as usize;
+        let mut taken = Vec::new();
+        let most = wanted.max(HARVEST);
+        books.take(&self.ground, &self.backing.backend, Age::Any, most, &mut taken);
+        drop(books);
+        self.purge_taken(taken).blocks
+    }
+
+    /// Says who holds what, unless it was not for want of a place.
+    fn explain(
+        &self,
+        miss: ArenaError,
+        want: Want,
+        own: OwnerId,
+        held: Option<&Books<B>>,
+    ) -> ArenaError {
+        if miss != ArenaError::NoPages {
+            return miss;
+        }
+        let clean = self.pool.stats();
+        let mut shortage = Shortage {
+            asked: want.pages,
+            largest: clean.largest << self.ground.block_shift,
+            clean_blocks: clean.free,
+            ..Shortage::default()
+        };
+        for (id, slot) in (0..).map(OwnerId).zip(&self.owners) {
+            if held.is_some_and(|held| held.owner == id) {
+                continue;
+            }
+            match slot.books.0.try_lock() {
+                Some(books) => shortage.add(own, &books),
+                None => shortage.busy.push(id),
+            }
+        }
+        if let Some(books) = held {
+            shortage.add(own, books);
+        }
+        ArenaError::Exhausted(Box::new(shortage))
+    }
+}
+
+impl Shortage {
+    fn add<B: Backend>(&mut self, own: OwnerId, books: &Books<B>) {
+        let Books { owner, bins, ranges, .. } = books;
+        if own == *owner {
+            self.largest = self.largest.max(ranges.largest());
+        }
+        let (parked, free) = (bins.pages(), ranges.stats().free);
+        self.owners.push(Share { owner: *owner, live: books.live(), parked, free });
+    }
+}

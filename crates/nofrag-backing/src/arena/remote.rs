@@ -1,0 +1,109 @@
+//! Frees by threads that do not hold the owner: a list that anybody appends to and the holder takes whole.
+//!
+//! The list runs through the records of the first pages of the runs, so nothing is allocated, and appending is two
+//! locked operations: one claims the record (a run that is freed twice is refused, and can never make the list run in a
+//! circle), one publishes it. Since the list is only ever taken whole, no place of it can be taken and put back while
+//! somebody looks at it. A claim names the generation of the run: should the run have been freed by other means in
+//! between, whoever takes the list sees that the generations differ, and drops the claim.
+
+use super::atomic::{AtomicU64, Ordering};
+
+/// Where the link of each page is.
+pub(super) trait Links {
+    fn link(&self, page: u32) -> &AtomicU64;
+}
+
+/// Which run somebody wants to free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) generation: u32,
+    /// Whether the run is a lease, which its lease alone may end.
+    pub(super) leased: bool,
+}
+
+/// A link: on no list, or the claim and what follows.
+///
+/// Bits 0 to 30 are the next page plus one, or [`END`]; so a link on a list is never zero. Bit 31 says that it is a
+/// lease, and the generation stands above.
+const ON_NO_LIST: u64 = 0;
+const NEXT: u64 = (1 << 31) - 1;
+const END: u64 = NEXT;
+const LEASED: u64 = 1 << 31;
+
+impl Claim {
+    fn link(self, head: u64) -> u64 {
+        let next = if head == EMPTY { END } else { head };
+        u64::from(self.generation) << 32 | if self.leased { LEASED } else { 0 } | next
+    }
+
+    fn of(link: u64) -> Claim {
+        Claim { generation: (link >> 32) as u32, leased: link & LEASED != 0 }
+    }
+}
+
+/// Whether a run waits on the list, as far as its own record says.
+pub(super) fn waiting(link: &AtomicU64) -> Option<Claim> {
+    // Relaxed: it only tells whether there is something to refuse; what is on the list is taken in `drain`.
+    let link = link.load(Ordering::Relaxed);
+    (link != ON_NO_LIST).then(|| Claim::of(link))
+}
+
+const EMPTY: u64 = 0;
+
+/// 1. A page is on the list once at most: its link was claimed for it, and is given back when it is taken.
+#[derive(Debug)]
+pub(super) struct RemoteList {
+    /// The page that was appended last plus one, or [`EMPTY`].
+    head: AtomicU64,
+}
+
+impl RemoteList {
+    pub(super) fn new() -> RemoteList {
+        RemoteList { head: AtomicU64::new(EMPTY) }
+    }
+
+    /// Appends the run that begins at `page`, unless its record is claimed already; then by whom.
+    pub(super) fn push(&self, links: &impl Links, page: u32, claim: Claim) -> Result<(), Claim> {
+        let link = links.link(page);
+        // Acquire pairs with the release in `drain` that gave the record back: this claim comes after that one.
+        link.compare_exchange(ON_NO_LIST, claim.link(EMPTY), Ordering::Acquire, Ordering::Relaxed)
+            .map_err(Claim::of)?;
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            link.store(claim.link(head), Ordering::Relaxed);
+            // Release pairs with the acquire in `drain`: whoever takes the list sees the links, and all that was
+            // written to the run before it was freed.
+            match self.head.compare_exchange_weak(
+                head,
+                u64::from(page) + 1,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(()),
+                Err(seen) => head = seen,
+            }
+        }
+    }
+
+    /// Whether there is something to take, at a glance.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == EMPTY
+    }
+
+    /// Takes all that is there, and hands it over one by one.
+    pub(super) fn drain(&self, links: &impl Links, mut each: impl FnMut(u32, Claim)) {
+        // Acquire pairs with the release in `push`. Each later push is an exchange on the same word, so it continues
+        // what the earlier ones have released.
+        let mut head = self.head.swap(EMPTY, Ordering::Acquire);
+        while head != EMPTY {
+            let page = (head - 1) as u32;
+            let link = links.link(page);
+            let found = link.load(Ordering::Relaxed);
+            head = if found & NEXT == END { EMPTY } else { found & NEXT };
+            // Release pairs with the acquire of the next claim in `push`.
+            link.store(ON_NO_LIST, Ordering::Release);
+            each(page, Claim::of(found));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Changing the length of a run where it is.
+
+use nofrag::ranges::Span;
+
+use super::bins::Which;
+use super::books::Books;
+use super::owner::Owner;
+use super::table::Use;
+use super::{Arena, FreeError, ResizeError, Run};
+use crate::backend::Backend;
+
+impl<B: Backend> Arena<B> {
+    /// Gives a run another length where it is: what it loses is free, what it gains lies behind it. The old value is
+    /// stale from then on. Waits if somebody else holds the owner.
+    ///
+    /// Grows into what is free behind the run, parked runs and clean blocks included; nothing is purged for that.
+    ///
+    /// # Errors
+    /// See [`ResizeError`]; nothing changed.
+    pub fn resize(&self, run: Run, pages: u64) -> Result<Run, ResizeError> {
+        if pages == 0 {
+            return Err(ResizeError::NoPages);
+        }
+        let slot = self.owner_of(run)?;
+        let mut books = slot.books.0.lock();
+        let page = self.ground.find(run, Use::Live)?;
+        let first = u64::from(page);
+        let (old, end) = (u64::from(run.pages), first + u64::from(run.pages));
+        let fits = pages <= u64::from(self.ground.pages()) - first;
+        if pages < old {
+            let tail = Span::new(first + pages, end).expect("the run shrinks");
+            books.merge(&self.ground, tail).map_err(|_| FreeError::OutOfMetadata)?;
+        } else if pages > old {
+            let more = Span::sized(end, pages - old).ok().filter(|_| fits);
+            if !more.is_some_and(|more| self.extend(slot, &mut books, more)) {
+                let behind = books.ranges.hole_from(end).filter(|hole| hole.start() == end);
+                return Err(ResizeError::NoRoom { most: old + behind.map_or(0, Span::len) });
+            }
+        }
+        Ok(self.ground.begin(page, pages as u32, Use::Live))
+    }
+
+    /// Takes exactly these pages, which follow a run of the owner.
+    fn extend(&self, slot: &Owner<B>, books: &mut Books<B>, more: Span) -> bool {
+        if books.carve_at(&self.ground, more) {
+            return true;
+        }
+        slot.collect(&self.ground, &self.backing, books);
+        books.flush(&self.ground, Which::All);
+        let mut lacking: Vec<u32> = Vec::new();
+        for number in self.ground.blocks_of(more) {
+            let part = self.ground.pages_of(number, 1).intersection(more);
+            let part = part.expect("the block holds some of the pages");
+            if !books.blocks.contains_key(&number) {
+                lacking.push(number);
+            } else if !books.ranges.is_free(part) {
+                return false;
+            }
+        }
+        if lacking.is_empty() {
+            return books.carve_at(&self.ground, more);
+        }
+        // Those of one request: what an owner lacks may lie before and behind a block that it has.
+        let brought = self.pool.take_at(&lacking) && {
+            let mut left = lacking.into_iter();
+            let whole = left.all(|number| self.bring(slot, books, number..number + 1).is_ok());
+            // What was taken after one that failed goes back.
+            left.for_each(|number| self.pool.give(self.one(number)));
+            whole
+        };
+        brought && books.carve_at(&self.ground, more)
+    }
+}

@@ -1,0 +1,204 @@
+//! Making an arena, and taking it down.
+
+use std::mem::{self, ManuallyDrop};
+
+use rustix::io::Errno;
+
+use super::atomic::AtomicU64;
+use super::backing::Backing;
+use super::books::Taken;
+use super::cpu::Processors;
+use super::fork::Parent;
+use super::ground::Ground;
+use super::owner::Owner;
+use super::pool::Pool;
+use super::table::MOST_PAGES;
+use super::{Arena, Config, Contents, Fork, OwnerId, Owners, ReserveError};
+use crate::backend::{Backend, BackendError, Caps, Geometry, Va};
+
+/// An arena is not made for more.
+const MOST_OWNERS: u32 = 1 << 16;
+
+impl<B: Backend> Arena<B> {
+    /// An arena of so many bytes, rounded up to blocks. If there is no room for them, half of that, and so on
+    /// ([`Config::least`]); [`bytes`](Arena::bytes) says what it came to.
+    ///
+    /// # Errors
+    /// See [`ReserveError`].
+    pub fn reserve(bytes: u64, config: Config<B>) -> Result<Arena<B>, ReserveError> {
+        let (backend, config) = config.split();
+        let owners = match config.owners {
+            Owners::PerCpu => Processors::wanted(),
+            Owners::Count(count) => count,
+        };
+        check(bytes, owners, &config, backend.geometry())?;
+        let blocks = bytes.div_ceil(config.block);
+        let least = config.least.map_or(u64::from(owners), |least| least.div_ceil(config.block));
+        let align = config.align.max(config.block).max(backend.geometry().va_align);
+        let (base, given) = ask(&backend, config.block, align, blocks, least.clamp(1, blocks))?;
+        let range = (base, given * config.block);
+        let made =
+            Backing::new(backend, range, config.block, config.placement, config.max_mappings);
+        let backing = made.map_err(|(backend, why)| {
+            // The answer is why there is no memory; addresses that cannot be given back stay reserved.
+            let _ = backend.release(range.0, range.1);
+            ReserveError::Backend(why)
+        })?;
+        match Arena::build(backing, range, given as u32, owners, &config) {
+            Ok(mut arena) => {
+                (arena.asked, arena.align) = (blocks * config.block, align);
+                Ok(arena)
+            }
+            Err((backing, why)) => {
+                // The answer is what came first.
+                let _ = backing.end(range.0, range.1);
+                Err(why)
+            }
+        }
+    }
+
+    /// The arena over memory that is there.
+    fn build(
+        backing: Backing<B>,
+        (base, bytes): (Va, u64),
+        blocks: u32,
+        count: u32,
+        config: &Config<()>,
+    ) -> Result<Arena<B>, (Backing<B>, ReserveError)> {
+        let prepared = hide(&backing.backend, (base, bytes), config.fork).and_then(|()| {
+            let parent = Parent::new().map_err(|why| ReserveError::Backend(why.into()))?;
+            let (page_shift, block_shift) =
+                (config.page.ilog2(), (config.block / config.page).ilog2());
+            let ground = Ground::new(base, page_shift, block_shift, blocks);
+            let parts = ground.zip(Pool::new(blocks)).ok_or(ReserveError::OutOfMetadata)?;
+            Ok((parent, parts))
+        });
+        let (parent, (ground, pool)) = match prepared {
+            Ok(prepared) => prepared,
+            Err(why) => return Err((backing, why)),
+        };
+        let share = u64::from(ground.pages()) / (8 * u64::from(count));
+        let parked = share.min(config.parked_pages);
+        Ok(Arena {
+            ground,
+            owners: (0..count).map(|owner| Owner::new(OwnerId(owner), parked)).collect(),
+            pool,
+            backing: ManuallyDrop::new(backing),
+            parent,
+            processors: Processors::new(count),
+            purge: config.purge,
+            on_purge: None,
+            asked: bytes,
+            align: config.align,
+            purged: AtomicU64::new(0),
+            failed_purges: AtomicU64::new(0),
+            cursor: AtomicU64::new(0),
+        })
+    }
+}
+
+/// Whether an arena can be made like that.
+fn check<B>(
+    bytes: u64,
+    owners: u32,
+    config: &Config<B>,
+    geometry: &Geometry,
+) -> Result<(), ReserveError> {
+    let Config { block, page, align, .. } = *config;
+    let needs = [
+        ("the size", bytes, bytes > 0, "at least one byte"),
+        ("a page", page, page.is_power_of_two(), "a power of two"),
+        (
+            "a block",
+            block,
+            block.is_power_of_two() && block >= page,
+            "a power of two, not below a page",
+        ),
+        (
+            "a block",
+            block,
+            geometry.granule > 0 && block.is_multiple_of(geometry.granule),
+            "a multiple of the backend's granule",
+        ),
+        (
+            "the alignment",
+            align,
+            align.is_power_of_two() && align >= page,
+            "a power of two, not below a page",
+        ),
+        (
+            "the number of owners",
+            u64::from(owners),
+            (1..=MOST_OWNERS).contains(&owners),
+            "from 1 to 65,536",
+        ),
+    ];
+    for (what, found, holds, must) in needs {
+        if !holds {
+            return Err(ReserveError::BadConfig { what, found, must });
+        }
+    }
+    let pages = bytes.div_ceil(block).saturating_mul(block / page);
+    if pages >= MOST_PAGES {
+        let must = "fewer than 2^30 pages; take larger pages";
+        return Err(ReserveError::BadConfig { what: "the size", found: bytes, must });
+    }
+    let zeroed = geometry.caps.has(Caps::ZEROED) || config.contents == Contents::Shared;
+    if zeroed { Ok(()) } else { Err(ReserveError::NotZeroed) }
+}
+
+/// Asks for so many blocks, then for half, but not below `least`.
+fn ask<B: Backend>(
+    backend: &B,
+    block: u64,
+    align: u64,
+    asked: u64,
+    least: u64,
+) -> Result<(Va, u64), ReserveError> {
+    let mut blocks = asked;
+    loop {
+        let why = match backend.reserve(blocks * block, align, None) {
+            Ok(base) => return Ok((base, blocks)),
+            Err(why @ BackendError::System(Errno::NOMEM)) => why,
+            Err(why) => return Err(ReserveError::Backend(why)),
+        };
+        if blocks == least {
+            let (asked, least) = (asked * block, least * block);
+            return Err(ReserveError::NoRoom { asked, least, why });
+        }
+        blocks = (blocks / 2).max(least);
+    }
+}
+
+/// Keeps children from the memory, where the backend's kind of memory could be seen by them at all.
+fn hide<B: Backend>(backend: &B, (base, bytes): (Va, u64), fork: Fork) -> Result<(), ReserveError> {
+    match fork {
+        Fork::Inherited => Ok(()),
+        Fork::Hidden => match backend.hide_from_children(base, bytes) {
+            Ok(()) | Err(BackendError::Unsupported) => Ok(()),
+            Err(why) => Err(ReserveError::Backend(why)),
+        },
+    }
+}
+
+impl<B: Backend> Drop for Arena<B> {
+    /// Gives everything back. In a child of `fork` nothing: the addresses may be somebody else's there. What a fence
+    /// still keeps, or what the backend refuses to take, stays with the backend.
+    fn drop(&mut self) {
+        if !self.parent.is_here() {
+            return;
+        }
+        let mut left = Vec::new();
+        for (from, slot) in (0..).map(OwnerId).zip(mem::take(&mut self.owners)) {
+            let (books, returned) = slot.into_parts();
+            let taken = |(number, block)| Taken { number, from, block };
+            left.extend(books.blocks.into_iter().map(taken));
+            left.extend(returned);
+        }
+        self.backing.dissolve_all(&self.ground, left);
+        // What cannot be given back is the backend's: it has it on its own books.
+        let _ = self.backing.end(self.ground.base, self.ground.bytes());
+        // SAFETY: this is the drop of the arena, the only place where this is done, and nothing uses it afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.backing) };
+    }
+}

@@ -1,0 +1,262 @@
+//! Single calls and what they answer.
+
+use std::time::Duration;
+
+use nofrag_backing::arena::{
+    Arena, ArenaError, Budget, Config, Contents, FreeError, HoldError, OwnerId, Owners, Purge,
+    ReserveError, ResizeError, Run,
+};
+use nofrag_backing::backend::{Anonymous, Va};
+use nofrag_backing::faults;
+
+use super::{A, BLOCK, PAGE, Z, arena_of, check_laws, small, stamp, stamps};
+
+fn shared_by_threads<T: Send + Sync>() {}
+
+#[test]
+fn an_arena_and_its_leases_may_be_shared() {
+    shared_by_threads::<Arena<Anonymous>>();
+    shared_by_threads::<nofrag_backing::arena::Lease<'static, Anonymous>>();
+}
+
+#[test]
+fn what_was_parked_comes_back_without_a_call() {
+    let arena =
+        Arena::reserve(64 << 20, Config { owners: Owners::Count(1), ..Config::default() }).unwrap();
+    for pages in 1..=64 {
+        arena.free(arena.alloc(A, pages, 1).unwrap()).unwrap();
+    }
+    let before = faults::made();
+    for round in 0..1000 {
+        let pages = round % 64 + 1;
+        let run = arena.alloc(A, pages, 1).unwrap();
+        assert_eq!(u64::from(run.pages()), pages);
+        arena.free(run).unwrap();
+    }
+    assert_eq!(faults::made().since(&before).total(), 0);
+    check_laws(&arena);
+}
+
+#[test]
+fn a_free_is_verified() {
+    let arena = arena_of(4, 2);
+    let run = arena.alloc(A, 3, 1).unwrap();
+    let longer = Run::from_parts(run.va(), 4, run.generation());
+    assert_eq!(arena.free(longer), Err(FreeError::WrongLength { pages: 3 }));
+    let inside = Run::from_parts(run.va().plus(PAGE as u64), 2, run.generation());
+    assert_eq!(arena.free(inside), Err(FreeError::NotLive));
+    let askew = Run::from_parts(run.va().plus(8), 3, run.generation());
+    assert_eq!(arena.free(askew), Err(FreeError::Foreign));
+    for foreign in [0, arena.base().0 - PAGE as u64, arena.base().0 + arena.bytes(), u64::MAX] {
+        let foreign = Run::from_parts(Va(foreign), 3, run.generation());
+        assert_eq!(arena.free(foreign), Err(FreeError::Foreign));
+    }
+    arena.free(run).unwrap();
+    assert_eq!(arena.free(run), Err(FreeError::NotLive));
+    let again = arena.alloc(A, 3, 1).unwrap();
+    assert_eq!((again.va(), arena.free(run)), (run.va(), Err(FreeError::NotLive)));
+    arena.free(again).unwrap();
+    check_laws(&arena);
+}
+
+#[test]
+fn a_remote_free_is_verified_and_collected() {
+    let arena = arena_of(4, 2);
+    let run = arena.alloc(A, 3, 1).unwrap();
+    let mut holder = arena.owner(A).unwrap();
+    arena.free(run).unwrap();
+    assert_eq!(arena.free(run), Err(FreeError::NotLive));
+    assert_eq!(holder.free(run), Err(FreeError::NotLive));
+    let again = holder.alloc(3, 1).unwrap();
+    assert_eq!(again.va(), run.va(), "what others have freed is looked at first");
+    drop(holder);
+    assert_eq!(arena.stats().stale_frees, 0);
+    check_laws(&arena);
+}
+
+#[test]
+fn one_holder_at_a_time() {
+    let arena = arena_of(4, 2);
+    let holder = arena.owner(A).unwrap();
+    assert!(matches!(arena.owner(A), Err(HoldError::Busy(_))));
+    assert!(matches!(arena.owner(OwnerId(2)), Err(HoldError::UnknownOwner { owners: 2, .. })));
+    assert_eq!(arena.owner(Z).unwrap().id(), Z);
+    drop(holder);
+    assert!(arena.owner(A).is_ok());
+}
+
+#[test]
+fn requests_that_cannot_be_are_refused() {
+    let arena = arena_of(4, 1);
+    let refused = |pages, align| arena.alloc(A, pages, align).unwrap_err();
+    assert_eq!(refused(0, 1), ArenaError::NoPages);
+    assert_eq!(refused(1, 3), ArenaError::AlignNotPowerOfTwo { align: 3 });
+    assert_eq!(refused(1, 0), ArenaError::AlignNotPowerOfTwo { align: 0 });
+    assert_eq!(refused(1, 128), ArenaError::AlignTooLarge { align: 128, most: 64 });
+    assert!(matches!(refused(u64::MAX, 1), ArenaError::Exhausted(_)));
+    assert!(matches!(refused(257, 1), ArenaError::Exhausted(why) if why.largest == 256));
+    let unknown = arena.alloc(OwnerId(7), 1, 1).unwrap_err();
+    assert_eq!(unknown, ArenaError::UnknownOwner { owner: OwnerId(7), owners: 1 });
+}
+
+#[test]
+fn alignments_hold_in_bins_too() {
+    let arena = arena_of(16, 1);
+    for round in 0..200_u64 {
+        let align = 1 << (round % 7);
+        let run = arena.alloc(A, round % 5 + 1, align).unwrap();
+        assert!(run.va().0.is_multiple_of(align * PAGE as u64));
+        if round % 3 > 0 {
+            arena.free(run).unwrap();
+        }
+    }
+    check_laws(&arena);
+}
+
+#[test]
+fn a_long_run_takes_whole_blocks_and_leaves_its_tail() {
+    let arena = arena_of(8, 1);
+    let long = arena.alloc(A, 65, 1).unwrap();
+    assert_eq!(arena.stats().blocks.used, 2);
+    let tail = arena.alloc(A, 63, 1).unwrap();
+    assert_eq!((tail.va().0 - long.va().0, arena.stats().blocks.used), (65 * PAGE as u64, 2));
+    check_laws(&arena);
+}
+
+#[test]
+fn memory_changes_owners_clean() {
+    let arena = arena_of(2, 2);
+    let run = arena.alloc(A, 128, 1).unwrap();
+    stamp(&arena, run, 7);
+    arena.free(run).unwrap();
+    // There is no clean block: the idle ones of the other owner are purged.
+    let run = arena.alloc(Z, 128, 1).unwrap();
+    assert!(stamps(&arena, run).iter().all(|&stamp| stamp == 0));
+    assert_eq!(arena.stats().purged, 128);
+    check_laws(&arena);
+}
+
+#[test]
+fn who_holds_what_is_said() {
+    let arena = arena_of(2, 2);
+    let _live = arena.alloc(A, 100, 1).unwrap();
+    let ArenaError::Exhausted(why) = arena.alloc(Z, 30, 1).unwrap_err() else {
+        panic!("there is another reason");
+    };
+    assert_eq!((why.asked, why.clean_blocks, why.owners.len()), (30, 0, 2));
+    assert_eq!((why.owners[0].live, why.owners[0].free), (100, 28));
+    let held = arena.owner(A).unwrap();
+    let ArenaError::Exhausted(why) = arena.alloc(Z, 30, 1).unwrap_err() else {
+        panic!("there is another reason");
+    };
+    assert_eq!(why.busy, [held.id()]);
+}
+
+#[test]
+fn decay_purges_what_has_been_idle_for_long_enough() {
+    let after = Duration::from_millis(100);
+    let config = Config { purge: Purge::Decay { after }, ..small(Anonymous::new(), 1) };
+    let arena = Arena::reserve(8 * BLOCK, config).unwrap();
+    let at = |ms| arena.step(Duration::from_millis(ms), Budget::ALL).blocks;
+    let runs = [0; 2].map(|_| arena.alloc(A, 64, 1).unwrap());
+    runs.iter().for_each(|&run| arena.free(run).unwrap());
+    assert_eq!((at(1000), at(1050), at(1099)), (0, 0, 0));
+    let again = arena.alloc(A, 64, 1).unwrap();
+    assert_eq!((at(1100), arena.stats().blocks.clean), (1, 7));
+    arena.free(again).unwrap();
+    assert_eq!((at(1150), at(1240), at(1250)), (0, 0, 1));
+    assert_eq!((arena.stats().purged, arena.stats().dirty), (128, 0));
+    check_laws(&arena);
+}
+
+#[test]
+fn a_budget_bounds_a_step() {
+    let arena = arena_of(8, 2);
+    let runs = [A, Z].map(|owner| arena.alloc(owner, 192, 1).unwrap());
+    runs.iter().for_each(|&run| arena.free(run).unwrap());
+    assert_eq!(arena.purge(Budget { blocks: 4 }).blocks, 4);
+    assert_eq!(arena.purge(Budget { blocks: 4 }).blocks, 2);
+    check_laws(&arena);
+}
+
+#[test]
+fn above_the_watermark_whoever_frees_purges() {
+    let config = Config { purge: Purge::Watermark { pages: 256 }, ..small(Anonymous::new(), 1) };
+    let arena = Arena::reserve(32 * BLOCK, config).unwrap();
+    let runs: Vec<Run> = (0..16).map(|_| arena.alloc(A, 100, 1).unwrap()).collect();
+    for run in runs {
+        arena.free(run).unwrap();
+        assert!(arena.stats().dirty <= 256 + 100);
+    }
+    assert!(arena.stats().purged > 1000);
+    check_laws(&arena);
+}
+
+#[test]
+fn a_run_grows_and_shrinks_where_it_is() {
+    let arena = arena_of(4, 1);
+    let run = arena.alloc(A, 10, 1).unwrap();
+    stamp(&arena, run, 9);
+    let grown = arena.resize(run, 150).unwrap();
+    assert_eq!((grown.va(), grown.pages()), (run.va(), 150));
+    assert_eq!(arena.free(run), Err(FreeError::NotLive), "the old value is stale");
+    assert!(stamps(&arena, grown)[..20].iter().all(|&stamp| stamp == 9));
+    let wall = arena.alloc(A, 1, 1).unwrap();
+    assert_eq!(arena.resize(grown, 200), Err(ResizeError::NoRoom { most: 150 }));
+    arena.free(wall).unwrap();
+    let all = arena.resize(grown, 256).unwrap();
+    assert!(matches!(arena.resize(all, 257), Err(ResizeError::NoRoom { most: 256 })));
+    assert_eq!(arena.resize(all, 0), Err(ResizeError::NoPages));
+    let shrunk = arena.resize(all, 1).unwrap();
+    check_laws(&arena);
+    arena.free(shrunk).unwrap();
+    assert_eq!(arena.purge(Budget::ALL).blocks, 4);
+    assert_eq!(arena.stats().blocks.clean, 4);
+    check_laws(&arena);
+}
+
+#[test]
+fn a_lease_is_its_memory_and_nobody_elses() {
+    let arena = arena_of(4, 1);
+    let mut lease = arena.lease(A, 2, 1).unwrap();
+    assert_eq!((lease.len(), lease[PAGE]), (2 * PAGE, 0));
+    lease.fill(7);
+    for generation in 0..4 {
+        // Nobody can name it without its generation, and with it the answer is no.
+        let guess = Run::from_parts(lease.va(), 2, generation);
+        assert!(arena.free(guess).is_err());
+    }
+    let second = arena.lease(A, 2, 1).unwrap();
+    assert_ne!(second.va(), lease.va());
+    drop(lease);
+    assert_eq!(arena.stats().live, 2);
+    drop(second);
+    check_laws(&arena);
+}
+
+#[test]
+fn what_cannot_be_configured_is_said() {
+    let base = || small(Anonymous::new(), 1);
+    let refused = |config| Arena::reserve(BLOCK, config).unwrap_err();
+    let is_bad = |why| matches!(why, ReserveError::BadConfig { .. });
+    assert!(is_bad(refused(Config { block: 3 * PAGE as u64, ..base() })));
+    assert!(is_bad(refused(Config { page: 0, ..base() })));
+    assert!(is_bad(refused(Config { page: 1 << 40, ..base() })));
+    assert!(is_bad(refused(Config { align: 100, ..base() })));
+    assert!(is_bad(refused(Config { owners: Owners::Count(0), ..base() })));
+    assert!(is_bad(Arena::reserve(0, base()).unwrap_err()));
+    assert!(is_bad(Arena::reserve(u64::MAX, base()).unwrap_err()));
+    let config = Config { contents: Contents::Shared, ..base() };
+    assert!(Arena::reserve(BLOCK, config).is_ok());
+}
+
+#[test]
+fn here_is_some_owner_and_serves() {
+    let arena = Arena::reserve(64 << 20, Config::default()).unwrap();
+    assert!(arena.here().0 < arena.owners());
+    let held: Vec<_> = (0..arena.owners()).map(|id| arena.owner(OwnerId(id)).unwrap()).collect();
+    drop(held);
+    let run = arena.alloc_here(5, 1).unwrap();
+    arena.free(run).unwrap();
+    check_laws(&arena);
+}
