@@ -40,17 +40,27 @@ pub enum Call {
     Ftruncate,
     /// `fallocate`, also to punch a hole.
     Fallocate,
-    /// `fcntl` with `F_ADD_SEALS`.
+    /// `fcntl` with `F_ADD_SEALS` or `F_GET_SEALS`.
     Seal,
     /// `userfaultfd`, or the open of its device.
     Userfaultfd,
     /// Any request to a userfaultfd.
     UserfaultfdRequest,
+    /// The lock of a file.
+    Lock,
+    /// Opening a file once more.
+    Reopen,
+    /// `pidfd_open`.
+    PidfdOpen,
+    /// `sendmsg`.
+    Sendmsg,
+    /// `recvmsg`.
+    Recvmsg,
 }
 
 impl Call {
     /// How many there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 17;
 
     /// All of them.
     pub const ALL: [Call; Call::COUNT] = [
@@ -66,6 +76,11 @@ impl Call {
         Call::Seal,
         Call::Userfaultfd,
         Call::UserfaultfdRequest,
+        Call::Lock,
+        Call::Reopen,
+        Call::PidfdOpen,
+        Call::Sendmsg,
+        Call::Recvmsg,
     ];
 }
 

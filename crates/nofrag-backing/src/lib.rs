@@ -12,6 +12,8 @@
 //! - [`maps`]: what `/proc/PID/maps` says of a process.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
+//! - [`shared`]: handles to memory that processes share and that may move, whoever of them dies.
+//! - [`store`]: objects of any size that processes share, in memory that stays usable to the last bytes.
 //! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
 //! - [`probe`]: a process that maps nothing but what it is told, so that every address that the kernel chooses can be
 //!   predicted and compared. Its program is `image`, an executable of a few hundred bytes that is made here.
@@ -32,5 +34,7 @@ pub mod moving;
 #[cfg(target_arch = "x86_64")]
 pub mod probe;
 pub mod reservation;
+pub mod shared;
+pub mod store;
 mod sys;
 pub mod threads;

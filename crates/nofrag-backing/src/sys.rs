@@ -4,12 +4,15 @@
 //! Nothing is checked here: whoever calls says why the range is its own.
 
 use std::ffi::{CStr, c_void};
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Updater, opcode};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, UserfaultfdFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, RecvMsg, SendAncillaryBuffer, SendFlags};
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::faults::{Call, before};
 
@@ -195,6 +198,52 @@ pub(crate) fn userfaultfd_read(
 ) -> Result<usize, Errno> {
     before(Call::UserfaultfdRequest)?;
     rustix::io::read(descriptor, messages)
+}
+
+/// The seals of a file in memory.
+pub(crate) fn seals(file: BorrowedFd<'_>) -> Result<SealFlags, Errno> {
+    before(Call::Seal)?;
+    rustix::fs::fcntl_get_seals(file)
+}
+
+/// Takes the lock of a file for its descriptor, if nobody has it.
+pub(crate) fn try_lock(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    before(Call::Lock)?;
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// The same file behind another descriptor.
+pub(crate) fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    before(Call::Reopen)?;
+    rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())
+}
+
+/// A descriptor of a process.
+pub(crate) fn pidfd_open(process: Pid) -> Result<OwnedFd, Errno> {
+    before(Call::PidfdOpen)?;
+    rustix::process::pidfd_open(process, PidfdFlags::empty())
+}
+
+/// Sends a message with descriptors.
+pub(crate) fn sendmsg(
+    socket: BorrowedFd<'_>,
+    message: &[IoSlice<'_>],
+    ancillary: &mut SendAncillaryBuffer<'_, '_, '_>,
+    flags: SendFlags,
+) -> Result<usize, Errno> {
+    before(Call::Sendmsg)?;
+    rustix::net::sendmsg(socket, message, ancillary, flags)
+}
+
+/// Receives a message with descriptors.
+pub(crate) fn recvmsg(
+    socket: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    ancillary: &mut RecvAncillaryBuffer<'_>,
+    flags: RecvFlags,
+) -> Result<RecvMsg, Errno> {
+    before(Call::Recvmsg)?;
+    rustix::net::recvmsg(socket, into, ancillary, flags)
 }
 
 /// What the C library says went wrong last.

@@ -2,9 +2,11 @@
 
 mod arena;
 mod backend;
+mod children;
 mod frames;
 mod huge_units;
 mod moving;
 mod probe;
 mod reservation;
+mod store;
 mod threads;
