@@ -1,11 +1,12 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
-//! among them. `ci` runs every check in order and prints what each took; `.ci/run` installs what it needs and then
-//! calls it.
+//! among them; `deep` runs what finds faults slowly. `ci` runs every check and prints what each took; `.ci/run`
+//! installs what it needs and then calls it.
 
 mod ci;
+mod deep;
 mod figures;
 mod finding;
 mod fuzz;
@@ -31,7 +32,7 @@ struct Cli {
 enum Task {
     /// Check the rules of the repository that no compiler checks
     Tidy,
-    /// Run every check in order, as continuous integration does after its set-up
+    /// Run every check, as continuous integration does after its set-up
     Ci,
     /// Rewrite the figures in prose from the files that they are taken from
     Figures,
@@ -43,6 +44,13 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Run the tests of the crate that touches memory under a sanitizer or Miri
+    Deep {
+        /// What looks for faults
+        finder: deep::Finder,
+        /// Only tests that have one of these in their names
+        filters: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -53,6 +61,7 @@ fn main() -> ExitCode {
         Task::Figures => rewrite(&root, figures::refresh),
         Task::Wrap => rewrite(&root, |_, file| wrap::wrap(&file.path, &file.text)),
         Task::Fuzz { seconds } => fuzz::run(&root, seconds),
+        Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,89 @@
+//! Checks that take longer than continuous integration has: sanitizers over the crate that touches memory, and Miri
+//! where it reaches.
+//!
+//! Both need the nightly toolchain; Miri needs its component, and the thread sanitizer the sources of the standard
+//! library, which must be instrumented too (`rustup +nightly component add miri rust-src`).
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+
+use crate::ci::succeeds;
+
+/// What finds a fault that no assertion sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Finder {
+    /// Uses of memory that is not there, or no longer
+    Address,
+    /// Accesses of two threads that nothing orders
+    Thread,
+    /// Undefined behaviour of any kind, in what needs no real memory
+    Miri,
+}
+
+impl Finder {
+    /// Whether it can be run here, or why not.
+    fn missing(self) -> Option<&'static str> {
+        let nightly = succeeds(Command::new("cargo").args(["+nightly", "--version"]));
+        let component = match self {
+            Finder::Address => true,
+            Finder::Thread => sources_are_there(),
+            Finder::Miri => succeeds(Command::new("cargo").args(["+nightly", "miri", "--version"])),
+        };
+        match (nightly, component) {
+            (false, _) => {
+                Some("there is no nightly toolchain (`rustup toolchain install nightly`)")
+            }
+            (_, false) => {
+                Some("a component is missing (`rustup +nightly component add miri rust-src`)")
+            }
+            _ => None,
+        }
+    }
+
+    fn command(self) -> Command {
+        let mut command = Command::new("cargo");
+        command.arg("+nightly");
+        match self {
+            Finder::Address => {
+                command.args(["test", "--target-dir", "target/address"]);
+                command.env("RUSTFLAGS", "-Zsanitizer=address");
+                // What a child shares with its parent at a fork is no leak of either.
+                command.env("ASAN_OPTIONS", "detect_leaks=0");
+            }
+            Finder::Thread => {
+                command.args(["test", "-Zbuild-std", "--target-dir", "target/thread"]);
+                command.env("RUSTFLAGS", "-Zsanitizer=thread");
+            }
+            Finder::Miri => {
+                command.args(["miri", "test", "--target-dir", "target/miri"]);
+                // Clocks and the environment; the cases of random tests are few, for each step is interpreted.
+                command.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-permissive-provenance");
+                command.env("PROPTEST_CASES", "2");
+            }
+        }
+        command.args(["--package", "nofrag-backing", "--target", "x86_64-unknown-linux-gnu"]);
+        command.args(["--lib", "--tests"]);
+        command
+    }
+}
+
+/// Runs the tests of the crate that touches memory under `finder`, those alone that have `filters` in their names.
+pub(crate) fn run(root: &Path, finder: Finder, filters: &[String]) -> anyhow::Result<bool> {
+    if let Some(reason) = finder.missing() {
+        bail!("this cannot be run: {reason}");
+    }
+    let mut command = finder.command();
+    command.arg("--").args(filters).current_dir(root).stdin(Stdio::null());
+    Ok(command.status().context("cargo can be started")?.success())
+}
+
+fn sources_are_there() -> bool {
+    let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
+    sysroot.is_ok_and(|output| {
+        let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Path::new(&sysroot).join("lib/rustlib/src/rust/library").is_dir()
+    })
+}
