@@ -9,6 +9,7 @@
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
 //! - [`moving`]: moving memory that is in use, and what that costs.
+//! - [`mapped`]: scattered page frames at adjacent addresses.
 //! - [`maps`]: what `/proc/PID/maps` says of a process.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
@@ -29,6 +30,7 @@ pub mod frames;
 pub mod huge_units;
 #[cfg(target_arch = "x86_64")]
 mod image;
+pub mod mapped;
 pub mod maps;
 pub mod moving;
 #[cfg(target_arch = "x86_64")]

@@ -382,6 +382,32 @@ impl Frames {
         blocks.iter().enumerate().try_for_each(free)
     }
 
+    /// Makes a block in use several of `order`, each to be given back on its own. They stay where they are until their
+    /// owner says what they are for. Nothing happens to a block that is no larger.
+    ///
+    /// # Errors
+    /// [`FreeError`] when no block in use begins there, or it is mapped or being moved; nothing has changed then.
+    pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let mut pool = self.shards[self.home(pfn)?].lock();
+        let known = pool.known_as(pfn);
+        let part = |word: Word| match word.is_none() || word.is_zombie() || word.holds() > 0 {
+            true => None,
+            false => Some(if word.order() > order { Word::fresh(order) } else { word }),
+        };
+        let whole = self.words.change(pfn.0, part).map_err(|_| self.why_not(&pool.pages, pfn))?;
+        if whole.order() > order {
+            let split = pool.pages.set_movable(known, false);
+            if let Err(why) = split.and_then(|()| pool.pages.split(known, order)) {
+                // It is being moved right now.
+                self.words.set(pfn.0, whole);
+                return Err(why);
+            }
+            let parts = (pfn.0..pfn.0 + whole.order().pages()).step_by(order.pages() as usize);
+            parts.skip(1).for_each(|part| self.words.set(part, Word::fresh(order)));
+        }
+        Ok(())
+    }
+
     /// What the block in use that begins at `pfn` is for; `None` if none does.
     #[must_use]
     pub fn use_of(&self, pfn: Pfn) -> Option<Use> {
@@ -451,6 +477,16 @@ impl Frames {
             Err(word) if word.is_none() => Err(self.why_not_in_use(pfn)),
             Err(_) => Err(FreeError::DoubleFree(pfn)),
         }
+    }
+
+    /// Somebody who is no owner: for frames that are given back on nobody's behalf.
+    pub(crate) fn stranger(&self) -> CpuId {
+        self.stranger
+    }
+
+    /// Whether a block is in use and mapped.
+    pub(crate) fn is_held(&self, pfn: Pfn) -> bool {
+        self.words.get(pfn.0).holds() > 0
     }
 
     /// Returns a block, whose word is struck already, to the pool where it is at home.

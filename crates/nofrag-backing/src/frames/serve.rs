@@ -11,8 +11,9 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard, Weak};
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Compaction, CompactionStep, FailureReport, FreeError, Landed, Migratetype, MoveResults, Moves,
-    Next, Outcome, PageAllocator, PageBudget, PageRequest, ReclaimRequest, Reclaimed, RequestFlags,
+    Compaction, CompactionStep, FailureReport, FrameState, FreeError, Landed, Migratetype,
+    MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget, PageRequest, ReclaimRequest,
+    Reclaimed, RequestFlags,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
@@ -205,7 +206,7 @@ impl Frames {
     }
 
     #[cold]
-    fn exhausted(&self, order: Order) -> FrameError {
+    pub(crate) fn exhausted(&self, order: Order) -> FrameError {
         let stats = self.stats();
         FrameError::Exhausted { order, free: stats.free, largest: stats.largest }
     }
@@ -288,15 +289,27 @@ impl Frames {
     /// giving it back meanwhile.
     ///
     /// # Errors
-    /// [`FreeError`] when no block in use begins at `from`, or one at `to`; nothing has changed then.
+    /// [`FreeError`] when no block in use begins at `from`, or `to` was not set aside for one of its size; nothing has
+    /// changed then.
     pub fn moved(&self, from: Pfn, to: Pfn) -> Result<(), FreeError> {
-        if !self.words.get(to.0).is_none() || to >= Pfn(self.len().0) {
+        let word = self.words.get(from.0);
+        if word.is_none() {
+            return Err(self.why_not_in_use(from));
+        }
+        if !self.is_set_aside(to, word.order()) {
             return Err(FreeError::Unknown(to));
         }
         let struck = self.words.change(from.0, |word| (!word.is_none()).then_some(Word::NONE));
         let word = struck.map_err(|_| self.why_not_in_use(from))?;
         self.words.set(to.0, word);
         Ok(())
+    }
+
+    /// Whether a block was set aside for a move that is not done yet.
+    pub(crate) fn is_set_aside(&self, to: Pfn, order: Order) -> bool {
+        let Ok(home) = self.home(to) else { return false };
+        let state = self.shards[home].lock().pages.frame(to);
+        state == Some((FrameState::Moving, to, order)) && self.words.get(to.0).is_none()
     }
 
     /// Moves what can be moved together, in all pools, so that large blocks become free; what came of it, in pages.

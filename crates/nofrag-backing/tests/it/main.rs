@@ -5,6 +5,7 @@ mod backend;
 mod children;
 mod frames;
 mod huge_units;
+mod mapped;
 mod moving;
 mod probe;
 mod reservation;

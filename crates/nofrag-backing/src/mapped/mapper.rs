@@ -1,0 +1,518 @@
+//! What stands behind the numbers of a space: mappings of frames, made at once and taken away late.
+//!
+//! An area that is freed becomes *stale*: it still shows its frames, which are held meanwhile, so that whoever uses it
+//! too long sees what he wrote and nothing of anybody else. A flush makes all stale areas in its ranges inaccessible,
+//! adjacent ones in one call, and only then lets their frames go. If the system refuses that, the area stays stale:
+//! its frames are not handed out, and its addresses not before the flush has been made up for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nofrag::check::{Check, Violation};
+use nofrag::page::Move;
+use nofrag::ranges::Span;
+use nofrag::units::Vpn;
+use nofrag::vmap::{Epoch, Mapper, RamArea};
+use rustix::io::Errno;
+
+use super::reserved::Reserved;
+use crate::frames::{FrameBlock, Frames, UseError};
+
+/// Why frames were not mapped. Nothing is left of the attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapFramesError {
+    /// One more area would pass the budget of mappings, though what was freed has been flushed. Larger blocks, whose
+    /// frames lie in a row, need fewer.
+    #[error("{needed} mappings are needed and {left} of {budget} left")]
+    MappingBudget {
+        /// So many the area needs: one for each run of frames, and one for what lies behind it.
+        needed: u64,
+        /// So many may be made.
+        left: u64,
+        /// So many are allowed in all.
+        budget: u64,
+    },
+    /// There are not as many frames as pages.
+    #[error("{frames} frames for {pages} pages")]
+    WrongSize {
+        /// So many pages.
+        pages: u64,
+        /// So many frames.
+        frames: u64,
+    },
+    /// A block is not in use, or in too many places.
+    #[error(transparent)]
+    Block(#[from] UseError),
+    /// What the system said.
+    #[error("the system refused: {0}")]
+    System(#[from] Errno),
+}
+
+/// Who gives the frames of an area back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The area, when it ends.
+    Area,
+    /// Whoever mapped them.
+    Caller,
+}
+
+/// An area that shows frames.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// Locked by whoever exchanges a block, from its copy to its new mapping, and by whoever ends the area.
+    content: Mutex<Content>,
+    owner: Owner,
+    pages: u64,
+}
+
+/// What an area shows.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// In the order of addresses. None once the area has ended.
+    pub(super) blocks: Vec<FrameBlock>,
+    /// The most mappings that it takes: one for each run of frames, and one for what lies behind it.
+    pub(super) mappings: u64,
+}
+
+impl Shown {
+    pub(super) fn content(&self) -> MutexGuard<'_, Content> {
+        lock(&self.content)
+    }
+}
+
+/// An area that was freed and not flushed.
+#[derive(Debug)]
+struct Stale {
+    /// Its end, the guard page included.
+    end: u64,
+    blocks: Vec<FrameBlock>,
+    mappings: u64,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    /// By first page.
+    shown: HashMap<u64, Arc<Shown>>,
+    stale: BTreeMap<u64, Stale>,
+    /// Those whose flush was refused.
+    refused: BTreeMap<u64, Stale>,
+    /// The most mappings that all of these take.
+    mappings: u64,
+}
+
+/// A block of frames that shall stand where another one stands now.
+#[derive(Debug)]
+pub struct Relocation<'a> {
+    /// Where users see the block.
+    pub at: *mut u8,
+    /// Its bytes.
+    pub bytes: usize,
+    /// Where the old frames are seen besides.
+    pub from: *mut u8,
+    /// Where the new ones are.
+    pub to: *mut u8,
+    /// The file of both.
+    pub file: BorrowedFd<'a>,
+    /// Where in it the new ones begin.
+    pub offset: u64,
+}
+
+/// What the mapper has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapCounters {
+    /// Areas that were mapped.
+    pub areas: u64,
+    /// Calls that map, one for each run of adjacent frames.
+    pub map_calls: u64,
+    /// Areas that were freed.
+    pub cleared: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Areas that were made inaccessible.
+    pub flushed: u64,
+    /// In so many calls.
+    pub flush_calls: u64,
+    /// How many of those were refused; the areas stay stale until a later flush.
+    pub refused: u64,
+}
+
+impl MapCounters {
+    /// Calls that were not made: a call for each area that ended, against those that were needed.
+    #[must_use]
+    pub fn calls_saved(&self) -> u64 {
+        self.flushed.saturating_sub(self.flush_calls)
+    }
+}
+
+/// Maps frames at the pages of a space.
+///
+/// Always true:
+/// 1. An area shows exactly its blocks, in their order, and each of them is held for it.
+/// 2. A page that belongs to no area, or only to one that was flushed, is inaccessible.
+/// 3. Areas on the books do not overlap.
+/// 4. The kernel's mappings inside are at most as many as are counted, and one.
+#[derive(Debug)]
+pub struct PageMapper {
+    frames: Arc<Frames>,
+    pub(super) reserved: Reserved,
+    books: Mutex<Books>,
+    budget: u64,
+    /// Held from taking stale areas off the books until they are inaccessible. Two flushes of the same area would end
+    /// at different times, and the first to end would let it be mapped again under the second.
+    flushing: Mutex<()>,
+    completed: AtomicU64,
+    counters: Mutex<MapCounters>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The books are changed in single calls, so that no panic leaves them half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The runs of frames that lie in a row: the first page of each, its offset in the file, its pages.
+fn runs(start: u64, blocks: &[FrameBlock]) -> impl Iterator<Item = (u64, u64, u64)> {
+    let mut at = start;
+    blocks.chunk_by(|one, next| one.end() == next.pfn).map(move |run| {
+        let pages = run.iter().map(|block| block.order.pages()).sum();
+        let first = at;
+        at += pages;
+        (first, run[0].offset(), pages)
+    })
+}
+
+impl PageMapper {
+    pub(super) fn new(frames: Arc<Frames>, reserved: Reserved, budget: u64) -> PageMapper {
+        PageMapper {
+            frames,
+            reserved,
+            books: Mutex::default(),
+            budget,
+            flushing: Mutex::new(()),
+            completed: AtomicU64::new(0),
+            counters: Mutex::default(),
+        }
+    }
+
+    /// The frames that it maps.
+    #[must_use]
+    pub fn frames(&self) -> &Arc<Frames> {
+        &self.frames
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> MapCounters {
+        *lock(&self.counters)
+    }
+
+    /// The most mappings that areas take at present, and how many they may take.
+    #[must_use]
+    pub fn mappings(&self) -> (u64, u64) {
+        (lock(&self.books).mappings, self.budget)
+    }
+
+    /// The area that begins at `start`.
+    pub(super) fn shown(&self, start: Vpn) -> Option<Arc<Shown>> {
+        lock(&self.books).shown.get(&start.0).cloned()
+    }
+
+    /// Books so many mappings, if the budget allows.
+    fn book(&self, needed: u64) -> Result<(), MapFramesError> {
+        let mut books = lock(&self.books);
+        let left = self.budget.saturating_sub(books.mappings);
+        if needed > left {
+            return Err(MapFramesError::MappingBudget { needed, left, budget: self.budget });
+        }
+        books.mappings += needed;
+        Ok(())
+    }
+
+    fn unbook(&self, mappings: u64) {
+        lock(&self.books).mappings -= mappings;
+    }
+
+    /// Lets an area show blocks.
+    pub(super) fn map(
+        &self,
+        start: u64,
+        pages: u64,
+        blocks: &[FrameBlock],
+        owner: Owner,
+    ) -> Result<(), MapFramesError> {
+        let frames = blocks.iter().map(|block| block.order.pages()).sum();
+        if frames != pages {
+            return Err(MapFramesError::WrongSize { pages, frames });
+        }
+        self.make_up(start, start + pages)?;
+        let mappings = runs(start, blocks).count() as u64 + 1;
+        self.book(mappings)?;
+        let shown = self.hold(blocks).and_then(|()| self.show(start, pages, blocks));
+        if let Err(why) = shown {
+            self.unbook(mappings);
+            return Err(why);
+        }
+        let content = Mutex::new(Content { blocks: blocks.to_vec(), mappings });
+        let area = Arc::new(Shown { content, owner, pages });
+        lock(&self.books).shown.insert(start, area);
+        let mut counters = lock(&self.counters);
+        counters.areas += 1;
+        counters.map_calls += mappings - 1;
+        Ok(())
+    }
+
+    /// Ends an area: what it showed, which is still held.
+    fn end(&self, shown: &Shown) -> Content {
+        let content = std::mem::take(&mut *shown.content());
+        if shown.owner == Owner::Area {
+            for block in &content.blocks {
+                // Who has given the frames of an area back by their numbers has done this for us.
+                let _ = self.frames.free(self.frames.stranger(), block.pfn);
+            }
+        }
+        content
+    }
+
+    /// Exchanges one block of an area for another, if `exchange` does: it copies, and maps the new block over the old
+    /// one. Whether it did.
+    pub(super) fn exchange(
+        &self,
+        start: Vpn,
+        pair: Move,
+        exchange: impl FnOnce(&Relocation<'_>) -> bool,
+    ) -> bool {
+        let Some(shown) = self.shown(start) else { return false };
+        if !self.frames.is_set_aside(pair.to, pair.order) {
+            return false;
+        }
+        let mut content = shown.content();
+        let mut at = start.0;
+        let place = content.blocks.iter().position(|block| {
+            let found = block.pfn == pair.from && block.order == pair.order;
+            at += if found { 0 } else { block.order.pages() };
+            found
+        });
+        // A block in the midst of a run leaves three.
+        let Some(place) = place.filter(|_| self.book(2).is_ok()) else { return false };
+        let to = FrameBlock { pfn: pair.to, order: pair.order };
+        let relocation = Relocation {
+            at: self.reserved.address(Vpn(at)).expect("it is inside").cast(),
+            bytes: to.bytes(),
+            from: self.frames.address(pair.from).expect("it is a frame"),
+            to: self.frames.address(pair.to).expect("it is a frame"),
+            file: self.frames.file(),
+            offset: to.offset(),
+        };
+        let done = exchange(&relocation);
+        if done {
+            self.frames.moved(pair.from, pair.to).expect("one is held, the other set aside");
+            content.blocks[place] = to;
+        }
+        let mappings = runs(start.0, &content.blocks).count() as u64 + 1;
+        self.unbook(content.mappings + 2 - mappings);
+        content.mappings = mappings;
+        done
+    }
+
+    /// Holds all blocks, or none.
+    fn hold(&self, blocks: &[FrameBlock]) -> Result<(), MapFramesError> {
+        for (held, block) in blocks.iter().enumerate() {
+            let whole = self.frames.block(block.pfn) == Some(*block);
+            let result = match self.frames.hold(block.pfn) {
+                Ok(()) if whole => continue,
+                Ok(()) => {
+                    self.release(&[*block]);
+                    Err(MapFramesError::WrongSize { pages: block.order.pages(), frames: 0 })
+                }
+                Err(why) => Err(why.into()),
+            };
+            self.release(&blocks[..held]);
+            return result;
+        }
+        Ok(())
+    }
+
+    fn release(&self, blocks: &[FrameBlock]) {
+        for block in blocks {
+            let released = self.frames.release(self.frames.stranger(), block.pfn);
+            released.expect("it was held for this area");
+        }
+    }
+
+    /// Maps the runs of held blocks. After a failure nothing is shown, and nothing held.
+    fn show(&self, start: u64, pages: u64, blocks: &[FrameBlock]) -> Result<(), MapFramesError> {
+        for (first, offset, count) in runs(start, blocks) {
+            let to = first..first + count;
+            // SAFETY: the space has just handed the area out: nobody uses it yet.
+            let Err(error) = (unsafe { self.reserved.show(to, self.frames.file(), offset) }) else {
+                continue;
+            };
+            // SAFETY: as above.
+            match unsafe { self.reserved.hide(start..first + count) } {
+                Ok(()) => self.release(blocks),
+                Err(_) => self.keep(start, start + pages, blocks.to_vec()),
+            }
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Takes note of what should be inaccessible and is not.
+    fn keep(&self, start: u64, end: u64, blocks: Vec<FrameBlock>) {
+        let mut books = lock(&self.books);
+        // Counted on its own: whoever failed gives back what it had booked.
+        let mappings = blocks.len() as u64 + 1;
+        books.mappings += mappings;
+        books.refused.insert(start, Stale { end, blocks, mappings });
+    }
+
+    /// Makes up for flushes that were refused, where they concern the pages that are to be mapped.
+    fn make_up(&self, start: u64, end: u64) -> Result<(), MapFramesError> {
+        let concerns = |books: &Books| {
+            let before = books.refused.range(..end).next_back();
+            before.is_some_and(|(_, stale)| stale.end > start)
+        };
+        if !concerns(&lock(&self.books)) {
+            return Ok(());
+        }
+        let _flushing = lock(&self.flushing);
+        self.retry()?;
+        Ok(())
+    }
+
+    /// Tries all refused flushes again.
+    fn retry(&self) -> Result<(), Errno> {
+        let refused = std::mem::take(&mut lock(&self.books).refused);
+        self.hide(refused.into_iter().collect())
+    }
+
+    /// Makes stale areas, ascending, inaccessible, adjacent ones in one call, and lets their frames go. Those for which
+    /// the system refuses it are kept; the last error.
+    fn hide(&self, stale: Vec<(u64, Stale)>) -> Result<(), Errno> {
+        let mut result = Ok(());
+        let mut counters = MapCounters::default();
+        let mut stale = stale;
+        while !stale.is_empty() {
+            let adjacent = stale.windows(2).take_while(|two| two[0].1.end == two[1].0).count();
+            let rest = stale.split_off(adjacent + 1);
+            let run = std::mem::replace(&mut stale, rest);
+            let (start, end) = (run[0].0, run[adjacent].1.end);
+            counters.flush_calls += 1;
+            // SAFETY: the areas were freed: their users have said that they no longer use them.
+            match unsafe { self.reserved.hide(start..end) } {
+                Ok(()) => {
+                    counters.flushed += run.len() as u64;
+                    self.unbook(run.iter().map(|(_, stale)| stale.mappings).sum());
+                    run.iter().for_each(|(_, stale)| self.release(&stale.blocks));
+                }
+                Err(error) => {
+                    counters.refused += 1;
+                    lock(&self.books).refused.extend(run);
+                    result = Err(error);
+                }
+            }
+        }
+        let mut total = lock(&self.counters);
+        total.flushed += counters.flushed;
+        total.flush_calls += counters.flush_calls;
+        total.refused += counters.refused;
+        result
+    }
+}
+
+impl Mapper for PageMapper {
+    type Context = [FrameBlock];
+    type Error = MapFramesError;
+
+    fn install(&self, area: RamArea, context: &[FrameBlock]) -> Result<(), MapFramesError> {
+        self.map(area.start.0, area.pages.0, context, Owner::Caller)
+    }
+
+    fn clear(&self, area: Span) {
+        // Before an area is stale nobody may find it by its number, and move its frames.
+        let Some(shown) = lock(&self.books).shown.remove(&area.start()) else { return };
+        let Content { blocks, mappings } = self.end(&shown);
+        let stale = Stale { end: area.end(), blocks, mappings };
+        lock(&self.books).stale.insert(area.start(), stale);
+        lock(&self.counters).cleared += 1;
+    }
+
+    fn flush(&self, ranges: &[Span]) -> Epoch {
+        let _flushing = lock(&self.flushing);
+        let mut stale = BTreeMap::new();
+        {
+            let mut books = lock(&self.books);
+            stale.append(&mut books.refused);
+            for range in ranges {
+                let starts: Vec<u64> = books
+                    .stale
+                    .range(range.start()..range.end())
+                    .map(|(&start, _)| start)
+                    .collect();
+                stale.extend(starts.iter().filter_map(|start| books.stale.remove_entry(start)));
+            }
+        }
+        // What is refused stays on the books, and is tried again by the next flush and before it is mapped anew.
+        let _ = self.hide(stale.into_iter().collect());
+        lock(&self.counters).flushes += 1;
+        // Pairs with the acquire in `completed`: whoever sees the number sees what the flush has done.
+        Epoch(self.completed.fetch_add(1, Ordering::Release) + 1)
+    }
+
+    fn completed(&self) -> Epoch {
+        Epoch(self.completed.load(Ordering::Acquire))
+    }
+}
+
+impl Check for PageMapper {
+    fn check(&self) -> Result<(), Violation> {
+        let books = lock(&self.books);
+        let mut mappings = 0;
+        let mut spans = Vec::new();
+        for (&start, shown) in &books.shown {
+            let Content { blocks, mappings: taken } = &*shown.content();
+            let pages = blocks.iter().map(|block| block.order.pages()).sum();
+            Violation::unless_equal("1. an area shows its blocks", start, shown.pages, pages)?;
+            let held = blocks.iter().all(|block| self.frames.is_held(block.pfn));
+            Violation::unless("1. each block is held for its area", start, held)?;
+            mappings += taken;
+            spans.push((start, start + shown.pages));
+        }
+        for (&start, stale) in books.stale.iter().chain(&books.refused) {
+            let held = stale.blocks.iter().all(|block| self.frames.is_held(block.pfn));
+            Violation::unless("1. each block is held for its area", start, held)?;
+            mappings += stale.mappings;
+            spans.push((start, stale.end));
+        }
+        spans.sort_unstable();
+        let overlap = spans.windows(2).find(|two| two[0].1 > two[1].0);
+        let at = overlap.map_or(0, |two| two[1].0);
+        Violation::unless("3. areas do not overlap", at, overlap.is_none())?;
+        Violation::unless_equal("4. mappings are counted", 0, mappings, books.mappings)
+    }
+}
+
+impl Drop for PageMapper {
+    fn drop(&mut self) {
+        let books = std::mem::take(&mut *lock(&self.books));
+        let shown = books.shown.into_iter();
+        let shown =
+            shown.map(|(start, shown)| (start, start + shown.pages, self.end(&shown).blocks));
+        let stale = books.stale.into_iter().chain(books.refused);
+        let stale = stale.map(|(start, stale)| (start, stale.end, stale.blocks));
+        let all: Vec<_> = shown.chain(stale).collect();
+        let pages = self.reserved.pages();
+        // SAFETY: whoever keeps an address has been told that it ends with the space.
+        let whole = unsafe { self.reserved.hide(pages.start()..pages.end()) };
+        for (start, end, blocks) in all {
+            // SAFETY: as above.
+            let hidden = whole.or_else(|_| unsafe { self.reserved.hide(start..end) });
+            // What can still be reached is not handed out again.
+            if hidden.is_ok() {
+                self.release(&blocks);
+            }
+        }
+    }
+}
