@@ -11,9 +11,9 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard, Weak};
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Compaction, CompactionStep, FailureReport, FrameState, FreeError, Landed, Migratetype,
-    MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget, PageRequest, ReclaimRequest,
-    Reclaimed, RequestFlags,
+    Compaction, CompactionStep, FailureReport, FrameState, FreeError, Kcompactd, KcompactdStep,
+    Landed, Migratetype, MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget,
+    PageProgress, PageRequest, ReclaimRequest, Reclaimed, RequestFlags,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
@@ -281,7 +281,14 @@ impl Frames {
         for pair in moves.pairs() {
             self.dirty.mark(pair.to, pair.order);
         }
-        residents.move_frames(moves)
+        residents.move_frames(moves);
+        // What is moved has its new name. That counts, whatever is said of it: to free a block that is still in use
+        // would give it to two owners. What was given back by its new name meanwhile is free in either case.
+        let mut results = MoveResults::default();
+        for (index, pair) in moves.pairs().iter().enumerate() {
+            results.0 |= u32::from(!self.words.get(pair.to.0).is_none()) << index;
+        }
+        results
     }
 
     /// Takes note that the block in use at `from` is at `to` now: from here on it is known by that name alone. Called
@@ -347,6 +354,40 @@ impl Frames {
             }
         });
         total
+    }
+
+    /// Lets a pool's kcompactd do some work.
+    pub(crate) fn step_kcompactd(
+        &self,
+        pool: usize,
+        machine: &mut Kcompactd,
+        now: Nanos,
+        budget: PageBudget,
+    ) -> PageProgress {
+        let mut left = budget;
+        let mut moved = 0;
+        self.drive(pool, |pages, outcome| {
+            if let Outcome::Migrated(results) = outcome {
+                moved += machine.migrated(pages, results).moved;
+            }
+            match machine.advance(now, pages, &mut left) {
+                KcompactdStep::Migrate(moves) => Step::Migrate(moves),
+                KcompactdStep::Paused(progress) => {
+                    Step::Done(PageProgress { pages: moved, ..progress })
+                }
+            }
+        })
+    }
+
+    /// Does something with the allocator of a pool, under its lock.
+    pub(crate) fn with_pool<T>(&self, pool: usize, act: impl FnOnce(&mut PageAllocator) -> T) -> T {
+        act(&mut self.shards[pool].lock().pages)
+    }
+
+    /// Whether residents are being asked right now to move the block at `from` to `to`.
+    pub(crate) fn asked_for(&self, from: Pfn, to: Pfn) -> bool {
+        let home = self.home(to);
+        home.is_ok_and(|home| self.shards[home].lock().is_asked(from, to))
     }
 
     /// How many pools there are: one, or one for each owner.

@@ -32,6 +32,11 @@ impl Pool {
         self.moving.retain(|&(to, _)| !ended(to));
     }
 
+    /// Whether this move was asked for and not reported yet.
+    pub(super) fn is_asked(&self, from: Pfn, to: Pfn) -> bool {
+        self.moving.contains(&(to, from))
+    }
+
     /// By which name the allocator knows a block in use.
     pub(super) fn known_as(&self, pfn: Pfn) -> Pfn {
         let moved = self.moving.iter().find(|&&(to, _)| to == pfn);

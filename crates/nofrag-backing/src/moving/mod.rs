@@ -34,7 +34,9 @@
 //!
 //! Source: spec/backing.md §3.
 
+mod background;
 mod budget;
+mod handles;
 mod live;
 pub mod measure;
 mod mover;
@@ -43,6 +45,8 @@ mod signals;
 mod steps;
 pub mod userfaultfd;
 
+pub use background::{Background, Pace, Worked};
 pub use budget::{Mappings, max_map_count};
+pub use handles::{Handle, HandleError, Handles, NoHandle, PinnedBlock};
 pub use live::{Access, LiveArea, LiveError, LiveFile, PinnedWords, Reach};
 pub use mover::{Fill, Method, MoveError, Mover, Step};

@@ -13,13 +13,14 @@
 
 use super::allocator::PageAllocator;
 use super::compaction::{
-    self, Advance, Cma, Compaction, CompactionResult, Goal, Job, Mode, Suitability, Verdict, Wish,
+    self, Advance, Cma, Compaction, CompactionResult, Goal, Job, Landed, Mode, Suitability,
+    Verdict, Wish,
 };
 use super::event::PageEvent;
 use super::kswapd::{PageBudget, PageProgress};
 use super::map::NodeId;
 use super::migratetype::Migratetype;
-use super::owner::Migrate;
+use super::owner::{Migrate, MoveResults, Moves};
 use super::policy::{SourceRules, Spread};
 use super::walk::{AllocFlags, Mark};
 use super::zone::ZoneId;
@@ -63,6 +64,16 @@ pub struct Kcompactd {
     look_at: Option<Nanos>,
 }
 
+/// What the machine wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for moves")]
+pub enum KcompactdStep {
+    /// Move these, then report with [`Kcompactd::migrated`].
+    Migrate(Moves),
+    /// Nothing just now: the budget is spent, or there is no work. It does not count the pages that were moved.
+    Paused(PageProgress),
+}
+
 /// What it is doing.
 #[derive(Debug)]
 struct Work {
@@ -97,15 +108,48 @@ impl Kcompactd {
         owner: &mut impl Migrate,
         budget: PageBudget,
     ) -> PageProgress {
-        let mut left = budget.pages;
+        let mut left = budget;
         let mut moved = 0;
-        while self.begin(now, pages) {
-            if left == 0 {
-                return PageProgress { pages: moved, more: true, wake_at: self.look_at };
+        loop {
+            match self.advance(now, pages, &mut left) {
+                KcompactdStep::Migrate(moves) => {
+                    moved += self.migrated(pages, moves.carry_out(owner)).moved;
+                }
+                KcompactdStep::Paused(progress) => {
+                    return PageProgress { pages: moved, ..progress };
+                }
             }
-            moved += self.go_on(now, pages, owner, &mut left);
         }
-        PageProgress { pages: moved, more: false, wake_at: self.look_at }
+    }
+
+    /// Does some work, for who moves pages while others use the allocator: stops where pages are to be moved, takes
+    /// what it looked at off `left`, and ends when nothing is left. Asked again before a report, it names the same
+    /// moves.
+    pub fn advance<E: EventSink>(
+        &mut self,
+        now: Nanos,
+        pages: &mut PageAllocator<E>,
+        left: &mut PageBudget,
+    ) -> KcompactdStep {
+        let mut more = self.begin(now, pages);
+        while more && left.pages > 0 {
+            if let Some(moves) = self.go_on(now, pages, &mut left.pages) {
+                return KcompactdStep::Migrate(moves);
+            }
+            more = self.begin(now, pages);
+        }
+        KcompactdStep::Paused(PageProgress { pages: 0, more, wake_at: self.look_at })
+    }
+
+    /// Takes note of what came of the moves that [`advance`](Self::advance) named, and says how many pages were moved
+    /// and how many not. Without such moves nothing happens.
+    pub fn migrated<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        results: MoveResults,
+    ) -> Landed {
+        let run = self.work.as_mut().and_then(|work| work.run.as_mut());
+        run.map_or(Landed::default(), |run| run.migrated(pages, results))
     }
 
     /// Whether there is something to do; takes up what was asked for.
@@ -138,25 +182,22 @@ impl Kcompactd {
         (idle && score > bounds.high).then_some(Why::Proactive { score, low: bounds.low })
     }
 
-    /// Goes on with a zone, or to the next one.
+    /// Goes on with a zone, or to the next one, up to where something is to be moved.
     fn go_on<E: EventSink>(
         &mut self,
         now: Nanos,
         pages: &mut PageAllocator<E>,
-        owner: &mut impl Migrate,
         left: &mut u64,
-    ) -> u64 {
+    ) -> Option<Moves> {
         let node = self.node;
         let work = self.work.as_mut().expect("there is something to do");
         if matches!(work.why, Why::Proactive { .. }) && pages.nodes[node.index()].kswapd.awake {
             self.stop(now, pages);
-            return 0;
+            return None;
         }
         if let Some(run) = &mut work.run {
             match run.advance(pages, left) {
-                Advance::Migrate(moves) => {
-                    return run.migrated(pages, moves.carry_out(owner)).moved;
-                }
+                Advance::Migrate(moves) => return Some(moves),
                 Advance::Paused => *left = 0,
                 Advance::Done(result) => {
                     let zone = run.zone();
@@ -164,7 +205,7 @@ impl Kcompactd {
                     pages.background_ended(zone, work.why, result);
                 }
             }
-            return 0;
+            return None;
         }
         *left -= 1;
         let zones = pages.zones.iter().skip(work.next);
@@ -176,7 +217,7 @@ impl Kcompactd {
             }
             None => self.stop(now, pages),
         }
-        0
+        None
     }
 
     /// Ends the work. If it was proactive and did not help, it is left alone for longer.

@@ -65,7 +65,7 @@ pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
 pub use index::FragmentationIndices;
 pub use inspect::{FrameState, PageblockCounts, PageblockInfo};
-pub use kcompactd::Kcompactd;
+pub use kcompactd::{Kcompactd, KcompactdStep};
 pub use kswapd::{Kswapd, KswapdInfo, PageBudget, PageProgress};
 pub use map::{
     MAX_CPUS, MAX_NODES, MapError, MemoryMap, NodeId, NodeMap, NodeMask, PfnRange, ZoneKind,

@@ -7,6 +7,7 @@
 //!
 //! Source: spec/backing.md §3 and oracles 3 to 5 and 10.
 
+mod churn;
 mod oracles;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,13 +16,16 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+pub use self::churn::{Churn, ChurnPlan, churn};
 pub use self::oracles::{
     Filling, References, SharedPage, filling, references_after_a_move, shared_page,
 };
+use super::handles::HandleError;
 use super::live::{Access, LiveArea, LiveError, LiveFile, Reach};
 use super::mover::{Fill, Guarding, Method, MoveError, Mover};
 use super::pins::Patience;
 use super::userfaultfd::{OpenError, RequestError};
+use crate::frames::FramesError;
 use crate::sys::PAGE;
 
 /// Words of a page.
@@ -45,6 +49,12 @@ pub enum MeasureError {
     /// There is no userfaultfd.
     #[error(transparent)]
     Userfaultfd(#[from] OpenError),
+    /// No frames.
+    #[error(transparent)]
+    Frames(#[from] FramesError),
+    /// A handle was refused.
+    #[error(transparent)]
+    Handle(#[from] HandleError),
     /// A request failed.
     #[error(transparent)]
     Request(#[from] RequestError),

@@ -1,5 +1,6 @@
 //! Memory that moves while it is used.
 
+mod handles;
 mod oracles;
 
 use nofrag_backing::moving::userfaultfd::{Features, OpenError, Userfaultfd};

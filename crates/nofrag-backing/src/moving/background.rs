@@ -1,0 +1,153 @@
+//! kcompactd on a thread: the core's machine, a stated amount of work at a time, until it is stopped.
+//!
+//! It works when somebody was refused a block for which there was memory in pieces, and, as the policy's
+//! `compaction_proactiveness` says, ahead of that. Between two steps it holds no lock, and while pages are moved
+//! neither; so whoever allocates waits for a step at most.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nofrag::page::{Kcompactd, NodeId, PageBudget, PageProgress};
+use nofrag::units::Nanos;
+
+use crate::frames::Frames;
+
+const POISONED: &str = "no thread panicked while it held this lock";
+
+/// How it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Frames that it looks at in one step, under one hold of a lock at most.
+    pub step: PageBudget,
+    /// From one look whether there is work to the next.
+    pub look_every: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { step: PageBudget { pages: 4096 }, look_every: Duration::from_millis(100) }
+    }
+}
+
+/// What it has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Worked {
+    /// Pages that it has moved.
+    pub moved: u64,
+    /// In so many steps.
+    pub steps: u64,
+    /// So often it looked whether there is work.
+    pub looks: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stopped: bool,
+    nudged: bool,
+    worked: Worked,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect(POISONED)
+    }
+}
+
+/// The thread. It ends, with nothing set aside any more, when this is stopped or dropped.
+#[derive(Debug)]
+pub struct Background {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Begins to work for frames.
+    ///
+    /// # Errors
+    /// The system has no thread.
+    pub fn start(frames: Arc<Frames>, pace: Pace) -> std::io::Result<Background> {
+        let shared = Arc::new(Shared::default());
+        let work = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("nofrag-kcompactd".to_owned());
+        let thread = thread.spawn(move || run(&frames, &work, pace))?;
+        Ok(Background { shared, thread: Some(thread) })
+    }
+
+    /// The same for the frames of handles.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn of_handles(handles: &super::Handles, pace: Pace) -> std::io::Result<Background> {
+        Background::start(Arc::clone(handles.frames()), pace)
+    }
+
+    /// Has it look at once whether there is work.
+    pub fn nudge(&self) {
+        self.shared.lock().nudged = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn worked(&self) -> Worked {
+        self.shared.lock().worked
+    }
+
+    /// Ends it, at the latest after the step that it is in, and says what it has done.
+    #[must_use = "dropping it ends it too"]
+    pub fn stop(mut self) -> Worked {
+        self.end();
+        self.worked()
+    }
+
+    fn end(&mut self) {
+        self.shared.lock().stopped = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the thread does not panic");
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn run(frames: &Frames, shared: &Shared, pace: Pace) {
+    let began = Instant::now();
+    let machine = |_| Kcompactd::new(NodeId(0));
+    let mut machines = (0..frames.pools()).map(machine).collect::<Vec<_>>();
+    loop {
+        let now = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let step = |(pool, machine): (usize, &mut Kcompactd)| {
+            frames.step_kcompactd(pool, machine, now, pace.step)
+        };
+        let steps = machines.iter_mut().enumerate().map(step).collect::<Vec<PageProgress>>();
+        let more = steps.iter().any(|step| step.more);
+        let mut state = shared.lock();
+        state.worked.steps += 1;
+        state.worked.moved += steps.iter().map(|step| step.pages).sum::<u64>();
+        if !more && !state.stopped {
+            state.worked.looks += 1;
+            let wait = |state: &mut State| !state.stopped && !state.nudged;
+            let waited = shared.changed.wait_timeout_while(state, pace.look_every, wait);
+            (state, _) = waited.expect(POISONED);
+        }
+        state.nudged = false;
+        if state.stopped {
+            break;
+        }
+    }
+    for (pool, machine) in machines.into_iter().enumerate() {
+        frames.with_pool(pool, |pages| machine.abandon(pages));
+    }
+}

@@ -1,0 +1,399 @@
+//! Handles: blocks of frames that users pin for as long as they use them, and that move in between.
+//!
+//! A handle says which block, never where. Whoever wants to use the block pins it and gets its words; while nobody has
+//! pinned it, compaction may copy it to another place and note that there. No page table changes, so a move needs no
+//! system call and no budget of mappings.
+//!
+//! A handle that was given back stays refused for good: a slot has a generation besides its block.
+//!
+//! Cost: pinning is two atomic operations and two loads; a move is one atomic operation and the copy.
+
+use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nofrag::check::{Check, Violation};
+use nofrag::cpu::CpuId;
+use nofrag::page::{Migrate, Migratetype, MoveResults, Moves};
+use nofrag::units::{Order, Pfn};
+use rustix::io::Errno;
+
+use super::pins::{Patience, Pin, PinError, Pinned, Pins};
+use crate::frames::{
+    Effort, FrameBlock, FrameError, FrameRequest, Frames, FramesConfig, FramesError, Residents, Use,
+};
+use crate::sys::{self, PAGE};
+
+/// Words of a page.
+const WORDS: usize = (1 << PAGE) / size_of::<u64>();
+
+/// So long a move waits for the last pin of a block.
+const PATIENCE: Patience = Patience::SHORT;
+
+const POISONED: &str = "no thread panicked while it held this lock";
+
+/// Names a block. It is valid until the block is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    id: u32,
+    generation: u32,
+}
+
+/// Why there is no block for a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandleError {
+    /// The block was given back.
+    #[error("the block of this handle was given back")]
+    Stale,
+    /// There is no pin to be had.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// The block is in use.
+    #[error(transparent)]
+    Pinned(#[from] Pinned),
+    /// Smaller than a huge page.
+    #[error("a block of order {0} is smaller than a huge page of 2 MiB")]
+    Small(Order),
+    /// What the system said.
+    #[error("the system refused: {0}")]
+    System(#[from] Errno),
+}
+
+/// Why no block was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoHandle {
+    /// As many handles are in use as there are.
+    #[error("all {0} handles are in use")]
+    Full(u32),
+    /// No frames.
+    #[error(transparent)]
+    Frames(#[from] FrameError),
+}
+
+/// A handle's block.
+///
+/// 1. `place` is the first frame of the block, in use for this handle alone, with its order; without a block
+///    `NOWHERE`. Only who has the slot's [`Moving`](super::pins::Moving) changes it.
+#[derive(Debug)]
+struct Slot {
+    pins: Pins,
+    generation: AtomicU32,
+    /// `pfn << 8 | order`.
+    place: AtomicU64,
+}
+
+const NOWHERE: u64 = u64::MAX;
+
+impl Slot {
+    fn block(&self) -> Option<FrameBlock> {
+        // Acquire: pairs with the release of `put`. Under a pin or a move nobody changes it.
+        let place = self.place.load(Ordering::Acquire);
+        let order = Order::new(place as u8)?;
+        Some(FrameBlock { pfn: Pfn(place >> 8), order })
+    }
+
+    fn put(&self, block: FrameBlock) {
+        // Release: pairs with the acquire of `block`.
+        self.place.store(block.pfn.0 << 8 | u64::from(block.order.get()), Ordering::Release);
+    }
+}
+
+/// Blocks of frames by handles, for any number of threads.
+///
+/// 1. A handle's block is in use, and says so: its use is the handle. Nobody else gives it back.
+/// 2. A slot is on the list of free ones, or has a block, or is about to.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+/// use nofrag::units::Order;
+/// use nofrag_backing::frames::FramesConfig;
+/// use nofrag_backing::moving::Handles;
+///
+/// let handles = Handles::new(&FramesConfig::new(16 << 20), 1000)?;
+/// let owner = handles.owners().by_rank(0).expect("there is one");
+/// let handle = handles.alloc(owner, Order::ZERO)?;
+/// handles.pin(handle)?[0].store(7, Ordering::Relaxed);
+/// handles.compact();
+/// assert_eq!(handles.pin(handle)?[0].load(Ordering::Relaxed), 7);
+/// handles.free(owner, handle)?;
+/// assert!(handles.pin(handle).is_err());
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Handles {
+    frames: Arc<Frames>,
+    slots: Box<[Slot]>,
+    free: Mutex<Vec<u32>>,
+}
+
+/// The words of a block, which stays where it is meanwhile.
+#[derive(Debug)]
+pub struct PinnedBlock<'a> {
+    words: &'a [AtomicU64],
+    block: FrameBlock,
+    _pin: Pin<'a>,
+}
+
+impl PinnedBlock<'_> {
+    /// Where it is.
+    #[must_use]
+    pub fn block(&self) -> FrameBlock {
+        self.block
+    }
+}
+
+impl Deref for PinnedBlock<'_> {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        self.words
+    }
+}
+
+impl Handles {
+    /// Up to `capacity` handles over frames of their own.
+    ///
+    /// # Errors
+    /// [`FramesError`].
+    pub fn new(config: &FramesConfig, capacity: u32) -> Result<Arc<Handles>, FramesError> {
+        let frames = Arc::new(Frames::new(config)?);
+        let handles = Arc::new(Handles::of(Arc::clone(&frames), capacity)?);
+        let residents: Arc<dyn Residents> = Arc::clone(&handles) as _;
+        frames.register(Arc::downgrade(&residents));
+        Ok(handles)
+    }
+
+    /// Up to `capacity` handles over frames that others use too. Whoever is registered with the frames must pass moves
+    /// of blocks whose use is a handle on to the result.
+    ///
+    /// # Errors
+    /// [`FramesError::OutOfMetadata`].
+    ///
+    /// # Safety
+    /// Others give back, and read or write, only blocks that they took themselves: what a handle names is not theirs,
+    /// though its number is known.
+    pub unsafe fn over(frames: Arc<Frames>, capacity: u32) -> Result<Handles, FramesError> {
+        Handles::of(frames, capacity)
+    }
+
+    fn of(frames: Arc<Frames>, capacity: u32) -> Result<Handles, FramesError> {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(capacity as usize).map_err(|_| FramesError::OutOfMetadata)?;
+        slots.resize_with(capacity as usize, || Slot {
+            pins: Pins::new(),
+            generation: AtomicU32::new(0),
+            place: AtomicU64::new(NOWHERE),
+        });
+        let free = Mutex::new((0..capacity).rev().collect());
+        Ok(Handles { frames, slots: slots.into_boxed_slice(), free })
+    }
+
+    /// Who may allocate.
+    #[must_use]
+    pub fn owners(&self) -> &nofrag::cpu::CpuSet {
+        self.frames.owners()
+    }
+
+    pub(super) fn frames(&self) -> &Arc<Frames> {
+        &self.frames
+    }
+
+    /// How the frames stand.
+    #[must_use]
+    pub fn stats(&self) -> crate::frames::FrameStats {
+        self.frames.stats()
+    }
+
+    /// Puts what owners keep on their lists back, so that it can merge.
+    pub fn drain(&self) {
+        self.frames.drain();
+    }
+
+    /// Takes a block of zeros. If none is at hand, others are moved for it.
+    ///
+    /// # Errors
+    /// [`NoHandle`].
+    pub fn alloc(&self, owner: CpuId, order: Order) -> Result<Handle, NoHandle> {
+        self.take(owner, order, Effort::Reclaim)
+    }
+
+    /// Takes a block if one is at hand: nothing is moved for it.
+    ///
+    /// # Errors
+    /// [`NoHandle`].
+    pub fn alloc_at_hand(&self, owner: CpuId, order: Order) -> Result<Handle, NoHandle> {
+        self.take(owner, order, Effort::AtHand)
+    }
+
+    fn take(&self, owner: CpuId, order: Order, effort: Effort) -> Result<Handle, NoHandle> {
+        let id = self.free.lock().expect(POISONED).pop();
+        let id = id.ok_or(NoHandle::Full(self.slots.len() as u32))?;
+        let request = FrameRequest::new(order, Migratetype::Movable).effort(effort);
+        let block = match self.frames.alloc(owner, request) {
+            Ok(block) => block,
+            Err(why) => {
+                self.free.lock().expect(POISONED).push(id);
+                return Err(why.into());
+            }
+        };
+        let slot = &self.slots[id as usize];
+        slot.put(block);
+        // Relaxed: only who frees the slot changes it, and the list's lock stands between.
+        let generation = slot.generation.load(Ordering::Relaxed);
+        let noted = self.frames.set_use(block.pfn, Use::Handle { id });
+        noted.expect("the block was just taken, and nobody else gives it back");
+        Ok(Handle { id, generation })
+    }
+
+    /// The words of a block, which does not move meanwhile.
+    ///
+    /// # Errors
+    /// [`HandleError::Stale`]; [`HandleError::Pin`], never because of a move.
+    #[inline]
+    pub fn pin(&self, handle: Handle) -> Result<PinnedBlock<'_>, HandleError> {
+        let slot = self.slots.get(handle.id as usize).ok_or(HandleError::Stale)?;
+        let pin = slot.pins.pin()?;
+        let block = self.current(slot, handle).ok_or(HandleError::Stale)?;
+        let at = self.frames.address(block.pfn).expect("a block is among the frames");
+        let count = WORDS << block.order.get();
+        // SAFETY: the block is in use for this handle (law 1 of the slot), is not given back or moved as long as the
+        // pin is held, and lies in the window, which lives as long as the frames, and those as long as `self`. All
+        // access is atomic, but for that of a move, which finds no pin.
+        let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) };
+        Ok(PinnedBlock { words, block, _pin: pin })
+    }
+
+    /// The block of a handle, if it is the slot's present one. To be asked under a pin or a move.
+    fn current(&self, slot: &Slot, handle: Handle) -> Option<FrameBlock> {
+        // Relaxed: it is changed under a move alone, and that ends before a pin begins.
+        let current = slot.generation.load(Ordering::Relaxed) == handle.generation;
+        slot.block().filter(|_| current)
+    }
+
+    /// Gives a block back.
+    ///
+    /// # Errors
+    /// [`HandleError::Stale`], and [`HandleError::Pinned`] while somebody uses it; nothing has changed then.
+    pub fn free(&self, owner: CpuId, handle: Handle) -> Result<(), HandleError> {
+        let slot = self.slots.get(handle.id as usize).ok_or(HandleError::Stale)?;
+        let moving = loop {
+            match slot.pins.begin_move(PATIENCE) {
+                Ok(moving) => break moving,
+                // It is being copied to another place, or given back: either ends soon.
+                Err(Pinned::Moving) => std::thread::yield_now(),
+                // The slot's next block may be in use.
+                Err(_) if self.is_stale(handle) => return Err(HandleError::Stale),
+                Err(why) => return Err(why.into()),
+            }
+        };
+        let block = self.current(slot, handle).ok_or(HandleError::Stale)?;
+        slot.generation.store(handle.generation.wrapping_add(1), Ordering::Relaxed);
+        slot.place.store(NOWHERE, Ordering::Release);
+        drop(moving);
+        let freed = self.frames.free(owner, block.pfn);
+        freed.expect("the block was this handle's, and nobody else gives it back");
+        self.free.lock().expect(POISONED).push(handle.id);
+        Ok(())
+    }
+
+    fn is_stale(&self, handle: Handle) -> bool {
+        self.slots[handle.id as usize].generation.load(Ordering::Relaxed) != handle.generation
+    }
+
+    /// Makes a real huge page of each 2 MiB of a block, whatever the system's settings for huge pages are
+    /// (`MADV_COLLAPSE`). What was never touched has memory after that.
+    ///
+    /// # Errors
+    /// [`HandleError::Small`] for a block of less than 2 MiB; `INVAL` from kernels before 6.1, and what else `madvise`
+    /// says. The contents stay in any case.
+    pub fn collapse(&self, handle: Handle) -> Result<(), HandleError> {
+        let pinned = self.pin(handle)?;
+        if pinned.block.order < Order::PAGEBLOCK {
+            return Err(HandleError::Small(pinned.block.order));
+        }
+        let at = self.frames.address(pinned.block.pfn).expect("a block is among the frames");
+        // SAFETY: the range is the pinned block's, in the window; the advice changes no contents.
+        Ok(unsafe { sys::madvise(at.cast(), pinned.block.bytes(), libc::MADV_COLLAPSE) }?)
+    }
+
+    /// Moves what is not pinned together, so that large blocks become free. What came of it, in pages.
+    pub fn compact(&self) -> nofrag::page::Landed {
+        self.frames.compact()
+    }
+
+    /// Whether the frames have asked for this move.
+    fn copy_over(&self, from: FrameBlock, to: Pfn) -> bool {
+        let (Some(source), Some(target)) = (self.frames.address(from.pfn), self.frames.address(to))
+        else {
+            return false;
+        };
+        if !self.frames.asked_for(from.pfn, to) {
+            return false;
+        }
+        // SAFETY: the source is a block in use of ours, of which nobody has a pin and nobody gets one; the target was
+        // set aside by the frames for this very move, so it is of the same size and nobody else's.
+        unsafe { ptr::copy_nonoverlapping(source, target, from.bytes()) };
+        true
+    }
+
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> bool {
+        // Who gave the block back meanwhile has struck its use.
+        let Some(Use::Handle { id }) = self.frames.use_of(from) else { return false };
+        let Some(slot) = self.slots.get(id as usize) else { return false };
+        let Ok(_moving) = slot.pins.begin_move(PATIENCE) else { return false };
+        let from = FrameBlock { pfn: from, order };
+        if slot.block() != Some(from) || !self.copy_over(from, to) {
+            return false;
+        }
+        let moved = self.frames.moved(from.pfn, to).is_ok();
+        if moved {
+            slot.put(FrameBlock { pfn: to, order });
+        }
+        moved
+    }
+}
+
+impl Migrate for &Handles {
+    fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool {
+        Handles::migrate(self, from, to, order)
+    }
+}
+
+impl Residents for Handles {
+    fn move_frames(&self, moves: &Moves) -> MoveResults {
+        moves.carry_out(&mut &*self)
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        // Others may go on with the frames. Nobody has a pin: those borrow the table.
+        let owner = self.frames.owners().by_rank(0).expect("there is an owner");
+        for block in self.slots.iter().filter_map(Slot::block) {
+            let freed = self.frames.free(owner, block.pfn);
+            debug_assert!(freed.is_ok(), "nobody else gives it back");
+        }
+    }
+}
+
+impl Check for Handles {
+    /// In O(handles + frames), while no other thread works.
+    fn check(&self) -> Result<(), Violation> {
+        self.frames.check()?;
+        let free = self.free.lock().expect(POISONED);
+        let mut used = 0;
+        for (id, slot) in self.slots.iter().enumerate() {
+            let Some(block) = slot.block() else { continue };
+            used += 1;
+            let law = "1. a handle's block is in use, and says so";
+            let said = self.frames.use_of(block.pfn) == Some(Use::Handle { id: id as u32 });
+            let whole = self.frames.block(block.pfn) == Some(block);
+            Violation::unless(law, block.pfn.0, said && whole)?;
+        }
+        let law = "2. a slot is free or has a block";
+        let all = self.slots.len() as u64;
+        Violation::unless_equal(law, 0, all, used + free.len() as u64)
+    }
+}

@@ -1,0 +1,225 @@
+//! Large blocks after random churn, without compaction and with it.
+//!
+//! Memory is filled with single pages, of which random ones are given back and taken again, with a stated share in use
+//! in the end. No 2 MiB are free in one piece then, though many times as much is free. Compaction moves the pages
+//! together, while another thread uses random ones of them; then all 2 MiB blocks that can be had are taken, and made
+//! real huge pages. What each page held is verified afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nofrag::cpu::CpuId;
+use nofrag::units::Order;
+
+use super::{MeasureError, Times, nanos};
+use crate::frames::FramesConfig;
+use crate::moving::handles::{Handle, HandleError, Handles};
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChurnPlan {
+    /// Memory.
+    pub bytes: u64,
+    /// Of 100 pages, so many are in use in the end.
+    pub live_percent: u64,
+    /// Pages that are given back and replaced by new ones, per page in use.
+    pub churn: u64,
+    /// For the choice of pages.
+    pub seed: u64,
+}
+
+impl ChurnPlan {
+    /// At 80 % live, as the published measurement.
+    #[must_use]
+    pub const fn new(bytes: u64) -> ChurnPlan {
+        ChurnPlan { bytes, live_percent: 80, churn: 2, seed: 1 }
+    }
+}
+
+/// What came of it. Pages are of 4 KiB, blocks of 2 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Churn {
+    /// Pages.
+    pub pages: u64,
+    /// Of them in use.
+    pub live: u64,
+    /// As many blocks as the free pages could be.
+    pub possible: u64,
+    /// Blocks that could be had before compaction.
+    pub before: u64,
+    /// Blocks that were taken after it.
+    pub obtained: u64,
+    /// Of them those that became huge pages.
+    pub collapsed: u64,
+    /// Pages that moved.
+    pub moved: u64,
+    /// Pages that did not, since they were in use whenever it was tried.
+    pub stayed: u64,
+    /// How long compaction took, in nanoseconds.
+    pub compaction_ns: u64,
+    /// Pages that held something else after it: none.
+    pub corrupted: u64,
+    /// One access, pin and unpin included, with nothing else at work.
+    pub access_alone: Times,
+    /// The same while pages moved.
+    pub access_compacting: Times,
+}
+
+/// xorshift64*: which page is next. Enough for that, and it needs no crate.
+#[derive(Clone)]
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((u128::from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)) * bound as u128) >> 64) as usize
+    }
+}
+
+/// One page in use. What stands in it is its number in each of some words, and how often it was used in another.
+struct Page {
+    handle: Handle,
+    stamp: u64,
+    uses: AtomicU64,
+}
+
+/// Where a page has its stamps: its first words, and its last.
+const STAMPS: [usize; 3] = [0, 1, 511];
+
+/// Where it counts its uses.
+const USES: usize = 256;
+
+/// Churns, compacts, takes what can be had.
+///
+/// # Errors
+/// See [`MeasureError`].
+pub fn churn(plan: &ChurnPlan) -> Result<Churn, MeasureError> {
+    let capacity = u32::try_from(plan.bytes >> crate::sys::PAGE).unwrap_or(u32::MAX);
+    let handles = Handles::new(&FramesConfig::new(plan.bytes), capacity)?;
+    let owner = handles.owners().by_rank(0).expect("there is an owner");
+    let mut chance = Chance(plan.seed | 1);
+    let live = fill_and_churn(&handles, owner, plan, &mut chance)?;
+    handles.drain();
+    let stats = handles.stats();
+    let before = stats.obtainable(Order::PAGEBLOCK);
+    let possible = stats.free.0 / Order::PAGEBLOCK.pages();
+
+    let idle = || thread::sleep(Duration::from_millis(50));
+    let (access_alone, ()) = while_accessed(&handles, &live, chance.clone(), idle);
+    let began = Instant::now();
+    let (access_compacting, landed) = while_accessed(&handles, &live, chance, || handles.compact());
+    let compaction_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+
+    let blocks: Vec<_> =
+        std::iter::from_fn(|| handles.alloc_at_hand(owner, Order::PAGEBLOCK).ok()).collect();
+    let collapsed = blocks.iter().filter(|&&block| handles.collapse(block).is_ok()).count();
+    let corrupted = live.iter().filter(|page| !page.is_sound(&handles)).count();
+    Ok(Churn {
+        pages: capacity.into(),
+        live: live.len() as u64,
+        possible,
+        before,
+        obtained: blocks.len() as u64,
+        collapsed: collapsed as u64,
+        moved: landed.moved,
+        stayed: landed.stayed,
+        compaction_ns,
+        corrupted: corrupted as u64,
+        access_alone,
+        access_compacting,
+    })
+}
+
+/// Takes all pages, replaces random ones, and leaves as many as are to live.
+fn fill_and_churn(
+    handles: &Handles,
+    owner: CpuId,
+    plan: &ChurnPlan,
+    chance: &mut Chance,
+) -> Result<Vec<Page>, MeasureError> {
+    let mut live = Vec::new();
+    let mut stamp = 0;
+    let mut take = |live: &mut Vec<Page>| {
+        let Ok(handle) = handles.alloc_at_hand(owner, Order::ZERO) else { return Ok(false) };
+        stamp += 1;
+        live.push(Page::stamped(handles, handle, stamp)?);
+        Ok::<bool, MeasureError>(true)
+    };
+    while take(&mut live)? {}
+    let all = live.len();
+    let target = (all as u64 * plan.live_percent.min(100) / 100) as usize;
+    let drop_one = |live: &mut Vec<Page>, chance: &mut Chance| {
+        let page = live.swap_remove(chance.below(live.len()));
+        handles.free(owner, page.handle)
+    };
+    while live.len() > target {
+        drop_one(&mut live, chance)?;
+    }
+    // Half of it at once and then taken again, so that what is replaced does not go where it came from.
+    for _ in 0..plan.churn * 2 {
+        let few = live.len() / 2;
+        (0..few).try_for_each(|_| drop_one(&mut live, chance))?;
+        while live.len() < all && take(&mut live)? {}
+        while live.len() > target {
+            drop_one(&mut live, chance)?;
+        }
+    }
+    Ok(live)
+}
+
+impl Page {
+    fn stamped(handles: &Handles, handle: Handle, stamp: u64) -> Result<Page, HandleError> {
+        let words = handles.pin(handle)?;
+        // Relaxed: who reads them pins the block, which orders it.
+        STAMPS.iter().for_each(|&word| words[word].store(stamp, Ordering::Relaxed));
+        words[USES].store(0, Ordering::Relaxed);
+        Ok(Page { handle, stamp, uses: AtomicU64::new(0) })
+    }
+
+    fn is_sound(&self, handles: &Handles) -> bool {
+        let Ok(words) = handles.pin(self.handle) else { return false };
+        let stamped = |&word: &usize| words[word].load(Ordering::Relaxed) == self.stamp;
+        let uses = self.uses.load(Ordering::Relaxed);
+        STAMPS.iter().all(stamped) && words[USES].load(Ordering::Relaxed) == uses
+    }
+
+    /// Counts in the page and beside it.
+    fn use_once(&self, handles: &Handles) {
+        let words = handles.pin(self.handle).expect("the page is in use");
+        // Relaxed: one thread counts, and pins order it with moves.
+        let before = words[USES].load(Ordering::Relaxed);
+        words[USES].store(before + 1, Ordering::Relaxed);
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Uses random pages until `act` has ended, and says how long each use took.
+fn while_accessed<T>(
+    handles: &Arc<Handles>,
+    live: &[Page],
+    mut chance: Chance,
+    act: impl FnOnce() -> T,
+) -> (Times, T) {
+    let stop = AtomicBool::new(false);
+    let mut samples = Vec::new();
+    let done = thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            // Relaxed: it orders nothing.
+            while !stop.load(Ordering::Relaxed) && !live.is_empty() {
+                let page = &live[chance.below(live.len())];
+                let start = Instant::now();
+                page.use_once(handles);
+                samples.push(nanos(start));
+            }
+        });
+        let done = act();
+        stop.store(true, Ordering::Relaxed);
+        user.join().expect("a user does not panic");
+        done
+    });
+    (Times::of(&mut samples), done)
+}
