@@ -26,7 +26,7 @@ use super::{
 };
 use crate::sys;
 
-/// Private memory of this process.
+/// Private memory of this process. See [`Anonymous::huge`] for memory in huge pages.
 ///
 /// What it has reserved goes when it is dropped.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Anonymous {
     promises: Mutex<Promises>,
     discard: Discard,
     /// Given for every reservation, where it is wanted.
-    pub(super) advice: Option<i32>,
+    advice: Option<i32>,
 }
 
 /// Some private memory: a promise, since pages come with their first touch. Each mapping of it is memory of its own.

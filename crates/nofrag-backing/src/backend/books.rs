@@ -131,6 +131,12 @@ impl<M: Shown> Books<M> {
         if covered == bytes { Ok(()) } else { Err(BackendError::WrongState) }
     }
 
+    /// Refuses what cuts a mapping.
+    pub(super) fn check_whole(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        let cut = |at: u64| self.at(at).is_some_and(|(start, _)| start < at);
+        if cut(va.0) || cut(va.0 + bytes) { Err(BackendError::WrongState) } else { Ok(()) }
+    }
+
     /// Whether nothing of the range is mapped.
     pub(super) fn is_unmapped(&self, va: Va, bytes: u64) -> bool {
         self.parts(va, bytes).next().is_none()
@@ -143,7 +149,7 @@ impl<M: Shown> Books<M> {
 
     /// What is mapped in the range, cut to it, from its lowest address on.
     pub(super) fn parts(&self, va: Va, bytes: u64) -> impl Iterator<Item = (Va, Mapping<M>)> {
-        let (from, to) = (va.0, va.0 + bytes);
+        let (from, to) = (va.0, va.0.saturating_add(bytes));
         let first = self.at(from).map_or(from, |(start, _)| start);
         let parts = self.mapped.range(first..to);
         parts.filter_map(move |(&start, mapping)| {
@@ -345,6 +351,8 @@ mod tests {
         assert_eq!(gone, [(120, 10, 10)]);
         assert!(books.check_mapped(Va(110), 30).is_err());
         assert!(books.check_mapped(Va(130), 10).is_ok());
+        assert!(books.check_whole(Va(110), 5).is_err());
+        assert!(books.check_whole(Va(110), 10).is_ok());
         books.check().unwrap();
     }
 }

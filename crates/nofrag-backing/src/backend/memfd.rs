@@ -63,7 +63,7 @@ pub(super) fn area_limit() -> u64 {
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT)
 }
 
-/// Memory in a file that other processes can have.
+/// Memory in a file that other processes can have. See [`Memfd::hugetlb`] for huge pages that were set aside.
 ///
 /// What it has reserved goes when it is dropped; the memory goes with the last process that has it.
 #[derive(Debug)]

@@ -5,16 +5,27 @@
 //! case for each kind. Operations are submitted many at a time, because that is where the gain lies: each has its own
 //! result, and what a failure leaves behind is stated ([`Op`]).
 //!
-//! Bottom up: `cost` (what each call is expected to cost), `books` (what is reserved and mapped, and how many areas
-//! that makes), `submission` (the order of operations, and what a failure leaves alone), `host` (addresses of this
-//! process), `discard` (many ranges emptied by few calls), then the backends: `anonymous` and `memfd`.
+//! Bottom up:
+//!
+//! - `cost`: what each call is expected to cost. `refusals`: failures by plan.
+//! - `books`: what is reserved and mapped, and how many areas that makes.
+//! - `submission`: the order of operations, and what a failure leaves alone.
+//! - `host`: addresses of this process. `discard`: many ranges emptied by few calls.
+//! - The backends: `anonymous`, `memfd`, both with `huge` pages too; `simulated`; and [`cuda`] over any driver, with one
+//!   that enforces CUDA's rules without a GPU.
+//! - [`state`]: what a chunk of memory may be over any of them, and what each step makes of it.
 
 mod anonymous;
 mod books;
 mod cost;
+pub mod cuda;
 mod discard;
 mod host;
+mod huge;
 mod memfd;
+mod refusals;
+mod simulated;
+pub mod state;
 mod submission;
 
 use std::fmt::Debug;
@@ -25,7 +36,10 @@ use rustix::io::Errno;
 
 pub use anonymous::{Anonymous, Promise};
 pub use cost::CostModel;
+pub use huge::HUGE;
 pub use memfd::{Budget, Exported, Memfd, Piece};
+
+pub use simulated::{Counts, SimCall, Simulated, Touched};
 
 /// An address in a backend's space; for memory of this process, an address of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +87,12 @@ impl Caps {
     #[must_use]
     pub const fn has(self, others: Caps) -> bool {
         self.0 & others.0 == others.0
+    }
+
+    /// With `others` too, where `|` cannot stand: in constants.
+    #[must_use]
+    pub const fn with(self, others: Caps) -> Caps {
+        Caps(self.0 | others.0)
     }
 
     /// Without `others`.
@@ -267,6 +287,23 @@ pub enum BackendError {
     MappingBudget {
         /// So many are allowed.
         budget: u64,
+    },
+    /// The administrator has set no huge pages aside, or none that are free.
+    #[error(
+        "{free} of {pages} huge pages are free: write how many are wanted to \
+         /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or use transparent huge pages"
+    )]
+    NoHugePages {
+        /// So many there are.
+        pages: u64,
+        /// So many of them are free.
+        free: u64,
+    },
+    /// A GPU's driver refused.
+    #[error("the driver refused with code {code}")]
+    Driver {
+        /// Its own number for why: 2 is out of memory.
+        code: i32,
     },
     /// An earlier operation of the submission failed on the same range, so this one was not tried.
     #[error("not tried, since an operation before it on the same range failed")]

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nofrag_backing::backend::cuda::{Cuda, FakeDriver, Shape};
 use nofrag_backing::backend::{
-    Access, Anonymous, BackendError, Budget, Caps, Export, Geometry, Memfd, Op, OpResult,
-    Placement, Va,
+    Access, Anonymous, Backend as _, BackendError, Budget, Caps, CostModel, Export, Geometry, HUGE,
+    Memfd, Op, OpResult, Placement, Simulated, Va,
 };
 
 use nofrag_backing::faults::{self, Armed, Call, Fault};
@@ -109,6 +110,14 @@ impl Model {
         }
         let occupied = self.granules(va, bytes).any(|at| self.shown.contains_key(&at));
         if !self.is_reserved(va, bytes) || (occupied && !self.has(Caps::OVER_MAP)) {
+            return Err(BackendError::WrongState);
+        }
+        let part = offset / self.geometry.granule..(offset + bytes) / self.geometry.granule;
+        let shows = |shown: &Shown| shown.memory.0 == memory && part.contains(&shown.memory.1);
+        if self.contents_of == Contents::OfMemory
+            && !self.has(Caps::ALIAS)
+            && self.shown.values().any(shows)
+        {
             return Err(BackendError::WrongState);
         }
         self.mappings += 1;
@@ -384,12 +393,16 @@ impl<B: Subject> Pair<'_, B> {
     fn compare(&mut self) {
         for at in self.model.with_access(&[Access::Read, Access::ReadWrite]) {
             let key = self.model.key(at);
-            let found = self.backend.load(Va(at));
-            if found == 0 && self.model.unsure.contains_key(&key) {
+            if self.model.unsure.contains_key(&key) && self.backend.holds(Va(at), 0) {
                 self.model.contents.remove(&key);
             }
-            let expected = self.model.contents.get(&key).copied().unwrap_or(0);
-            assert_eq!(found, expected, "at {at:#x}");
+            match self.model.contents.get(&key) {
+                None if !self.model.has(Caps::ZEROED) => {}
+                value => {
+                    let value = value.copied().unwrap_or(0);
+                    assert!(self.backend.holds(Va(at), value), "{value} at {at:#x}");
+                }
+            }
         }
         self.backend.laws();
     }
@@ -443,5 +456,83 @@ fn private_memory_is_as_the_model() {
 fn shared_memory_is_as_the_model() {
     for seed in 0..6 {
         check_backend(&Memfd::new(Budget::Unlimited).unwrap(), seed, 1_500);
+    }
+}
+
+#[test]
+fn private_huge_pages_are_as_the_model() {
+    check_backend(&Anonymous::huge(), 0, 300);
+}
+
+#[test]
+fn shared_huge_pages_are_as_the_model() {
+    check_backend(&Memfd::huge(Budget::Unlimited).unwrap(), 0, 300);
+}
+
+#[test]
+fn set_aside_huge_pages_are_as_the_model() {
+    match Memfd::hugetlb(Budget::Unlimited) {
+        Ok(backend) => check_few_pages(&backend),
+        Err(why) => eprintln!("skipped: {why}"),
+    }
+}
+
+/// As many huge pages as a host may have set aside are few: each mapping needs its own.
+fn check_few_pages(backend: &Memfd) {
+    let va = backend.reserve(HUGE, HUGE, None).unwrap();
+    let phys = backend.create(HUGE, Placement::Anywhere, Export::Private).unwrap();
+    match submit(backend, &[Op::Map { va, phys, offset: 0, bytes: HUGE }])[0] {
+        Err(why @ BackendError::NoHugePages { .. }) => eprintln!("skipped: {why}"),
+        mapped => {
+            mapped.unwrap();
+            backend.store(va, 7);
+            let ops = [Op::Purge { va, bytes: HUGE }];
+            assert_eq!(submit(backend, &ops), [Ok(())]);
+            assert_eq!(backend.load(va), 0);
+            assert_eq!(submit(backend, &[Op::Unmap { va, bytes: HUGE }]), [Ok(())]);
+            backend.destroy(phys).unwrap();
+            backend.laws();
+        }
+    }
+}
+
+#[test]
+fn a_gpu_is_as_the_model() {
+    for (seed, minimum) in [(0, 2 << 20), (1, 2 << 20), (2, 4 << 20)] {
+        let shape = Shape { minimum, recommended: 4 << 20, ..Shape::default() };
+        check_backend(&Cuda::new(FakeDriver::new(shape)).unwrap(), seed, 1_000);
+    }
+}
+
+/// All capabilities that change what is allowed, in all combinations.
+#[test]
+fn simulated_memory_is_as_the_model_whatever_it_can_do() {
+    let all = [
+        Caps::PARTIAL_UNMAP,
+        Caps::OVER_MAP,
+        Caps::ALIAS,
+        Caps::SUBRANGE_MAP,
+        Caps::PURGE_IN_PLACE,
+        Caps::GRANT_SEPARATE,
+        Caps::SCATTERED_PURGE,
+    ];
+    for set in 0..1 << all.len() {
+        let has = |bit: &usize| set >> bit & 1 == 1;
+        let caps = (0..all.len()).filter(has).fold(Caps::ZEROED, |caps, bit| caps | all[bit]);
+        let geometry = Geometry { caps, granule: 1 << (set % 13), ..geometry() };
+        check_backend(&Simulated::new(geometry).unwrap(), set, 300);
+    }
+}
+
+fn geometry() -> Geometry {
+    Geometry {
+        granule: 4096,
+        recommended: 2 << 20,
+        va_align: 4096,
+        max_va: 1 << 40,
+        caps: Caps::NONE,
+        max_mappings: None,
+        vector_max: 3,
+        cost: CostModel::BUSY,
     }
 }

@@ -1,7 +1,11 @@
 //! Backends: all against one model, each by its own rules, and with system calls that fail.
 
+mod chunks;
 mod conformance;
 mod failures;
+mod gpu;
+mod huge;
 mod memory;
 mod scattered;
+mod simulated;
 mod support;

@@ -3,7 +3,8 @@
 use std::ptr;
 
 use nofrag::check::Check;
-use nofrag_backing::backend::{Anonymous, Backend, HostMemory, Memfd, Op, OpResult, Va};
+use nofrag_backing::backend::cuda::{Cuda, DriverError, Entry, FakeDriver};
+use nofrag_backing::backend::{Anonymous, Backend, HostMemory, Memfd, Op, OpResult, Simulated, Va};
 
 /// Splitmix: the same numbers for the same seed, everywhere.
 pub(super) struct Random(pub(super) u64);
@@ -48,6 +49,11 @@ pub(super) trait Subject: Backend {
 
     /// Reads them.
     fn load(&self, va: Va) -> u64;
+
+    /// Whether a mapped granule holds the value; zero is nothing.
+    fn holds(&self, va: Va, value: u64) -> bool {
+        self.load(va) == value
+    }
 
     /// Every law that it states.
     fn laws(&self);
@@ -96,6 +102,52 @@ impl Subject for Memfd {
     fn laws(&self) {
         self.check().unwrap();
     }
+}
+
+impl Subject for Simulated {
+    const CONTENTS: Contents = Contents::OfMemory;
+
+    fn store(&self, va: Va, _: u64) {
+        self.touch(va, 1).unwrap();
+    }
+
+    fn load(&self, va: Va) -> u64 {
+        u64::from(Simulated::holds(self, va).unwrap())
+    }
+
+    /// It knows only whether there is anything.
+    fn holds(&self, va: Va, value: u64) -> bool {
+        Simulated::holds(self, va) == Some(value != 0)
+    }
+
+    fn laws(&self) {
+        self.check().unwrap();
+    }
+}
+
+impl Subject for Cuda<FakeDriver> {
+    const CONTENTS: Contents = Contents::OfMemory;
+
+    fn store(&self, va: Va, value: u64) {
+        self.driver().store(va, value).unwrap();
+    }
+
+    fn load(&self, va: Va) -> u64 {
+        self.driver().load(va).unwrap()
+    }
+
+    /// No rule was broken either, whatever was asked for.
+    fn laws(&self) {
+        self.check().unwrap();
+        check_rules(self.driver());
+    }
+}
+
+/// No call broke a rule, and nothing went wrong unnoticed.
+pub(super) fn check_rules(driver: &FakeDriver) {
+    let broken = |entry: &Entry| matches!(entry.result, Err(DriverError::Invalid(_)));
+    assert_eq!(driver.trace().iter().find(|entry| broken(entry)), None);
+    assert_eq!(driver.misuses(), Vec::new());
 }
 
 /// Submits operations; their results.

@@ -1,0 +1,108 @@
+//! Memory in huge pages: 2 MiB at a time, given and taken.
+//!
+//! Transparent huge pages are those that Linux gives where it can ([`Anonymous::huge`]); a file gets them when it is
+//! told to collapse what it holds ([`Memfd::collapse`]). Huge pages that the administrator set aside are certain, and
+//! few ([`Memfd::hugetlb`]). In all of them the granule is the huge page: to purge a part of one would split it, which
+//! costs more than to purge the whole, and leaves nothing huge behind.
+
+use std::fs;
+
+use rustix::fs::MemfdFlags;
+
+use super::host::pointer;
+use super::{Anonymous, BackendError, Budget, Memfd, OpResult, Va};
+use crate::sys;
+
+/// Bytes of a huge page.
+pub const HUGE: u64 = 2 << 20;
+
+/// `MADV_COLLAPSE` of Linux 6.1.
+const COLLAPSE: i32 = 25;
+
+/// Where Linux says how many huge pages there are.
+const SET_ASIDE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+impl Anonymous {
+    /// Private memory in units of huge pages, which Linux is asked to give at the first touch. It gives small pages
+    /// where it has no huge one; [`collapse`](Self::collapse) asks again.
+    #[must_use]
+    pub fn huge() -> Anonymous {
+        Anonymous::with_pages(HUGE, Some(libc::MADV_HUGEPAGE))
+    }
+
+    /// Makes huge pages of what a mapped range holds, now, whatever the host's settings say. The contents stay.
+    ///
+    /// # Errors
+    /// `Unsupported` unless the granule is a huge page, since a smaller purge would split them again; `Misfit` and
+    /// `WrongState` as for a purge; what the system says: `AGAIN` or `NOMEM` where it finds no huge page, `INVAL` from
+    /// a kernel before 6.1.
+    pub fn collapse(&self, va: Va, bytes: u64) -> OpResult {
+        let books = self.space.read();
+        self.geometry.is_huge()?;
+        self.geometry.fits(va, bytes)?;
+        books.check_mapped(va, bytes)?;
+        // SAFETY: the range lies in one of our reservations (the books, which are held), and the advice keeps contents.
+        unsafe { collapse(va, bytes) }
+    }
+}
+
+impl Memfd {
+    /// Shared memory in units of huge pages, which come by [`collapse`](Self::collapse), or at the first touch where
+    /// the host's `shmem_enabled` says so.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn huge(budget: Budget) -> Result<Memfd, BackendError> {
+        Memfd::with_pages(HUGE, MemfdFlags::empty(), budget)
+    }
+
+    /// Shared memory in huge pages that were set aside: a mapping has them for certain, or is refused.
+    ///
+    /// # Errors
+    /// [`NoHugePages`](BackendError::NoHugePages) if none are; else as [`new`](Self::new).
+    pub fn hugetlb(budget: Budget) -> Result<Memfd, BackendError> {
+        if pages("nr_hugepages") + pages("nr_overcommit_hugepages") == 0 {
+            return Err(no_huge_pages());
+        }
+        let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let mut made = Memfd::with_pages(HUGE, flags, budget)?;
+        made.if_out_of_memory = no_huge_pages;
+        Ok(made)
+    }
+
+    /// Makes huge pages of what a mapped range shows, now, whatever the host's settings say. The contents stay.
+    ///
+    /// # Errors
+    /// As [`Anonymous::collapse`].
+    pub fn collapse(&self, va: Va, bytes: u64) -> OpResult {
+        let books = self.space.read();
+        self.geometry.is_huge()?;
+        self.geometry.fits(va, bytes)?;
+        books.check_mapped(va, bytes)?;
+        // SAFETY: the range lies in one of our reservations (the books, which are held), and the advice keeps contents.
+        unsafe { collapse(va, bytes) }
+    }
+}
+
+impl super::Geometry {
+    fn is_huge(&self) -> OpResult {
+        if self.granule.is_multiple_of(HUGE) { Ok(()) } else { Err(BackendError::Unsupported) }
+    }
+}
+
+/// # Safety
+/// The range belongs to the caller.
+unsafe fn collapse(va: Va, bytes: u64) -> OpResult {
+    // SAFETY: the caller's promise; contents stay as they are.
+    Ok(unsafe { sys::madvise(pointer(va), bytes as usize, COLLAPSE) }?)
+}
+
+/// One of the counts of huge pages; none where the kernel has no such pages.
+fn pages(name: &str) -> u64 {
+    let text = fs::read_to_string(format!("{SET_ASIDE}/{name}")).ok();
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+fn no_huge_pages() -> BackendError {
+    BackendError::NoHugePages { pages: pages("nr_hugepages"), free: pages("free_hugepages") }
+}
