@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -208,6 +208,10 @@ impl Memfd {
         }
         let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?;
         Ok(Exported { file, offset: span.start(), bytes: span.len() })
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     fn pieces(&self) -> MutexGuard<'_, Pieces> {

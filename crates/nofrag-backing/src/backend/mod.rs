@@ -11,9 +11,10 @@
 //! - `books`: what is reserved and mapped, and how many areas that makes.
 //! - `submission`: the order of operations, and what a failure leaves alone.
 //! - `host`: addresses of this process. `discard`: many ranges emptied by few calls.
-//! - The backends: `anonymous`, `memfd`, both with `huge` pages too; `simulated`; and [`cuda`] over any driver, with one
-//!   that enforces CUDA's rules without a GPU.
+//! - The backends: `anonymous`, `memfd`, both with `huge` pages too; `simulated`; and [`cuda`] over any driver, with
+//!   one that enforces CUDA's rules without a GPU.
 //! - [`state`]: what a chunk of memory may be over any of them, and what each step makes of it.
+//! - [`measure`]: what the kernel does to those who map, counted and timed.
 
 mod anonymous;
 mod books;
@@ -22,6 +23,7 @@ pub mod cuda;
 mod discard;
 mod host;
 mod huge;
+pub mod measure;
 mod memfd;
 mod refusals;
 mod simulated;

@@ -5,6 +5,7 @@ mod conformance;
 mod failures;
 mod gpu;
 mod huge;
+mod measure;
 mod memory;
 mod scattered;
 mod simulated;

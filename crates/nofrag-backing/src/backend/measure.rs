@@ -1,0 +1,314 @@
+//! What the kernel does to those who map: the specification's oracles of live memory, as samples for who judges them.
+//!
+//! Counts are exact; times are of this machine at this moment, and only their ratios within one run mean anything.
+//! What is compared is measured in turns.
+
+use std::hint::{black_box, spin_loop};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Pid, WaitOptions, getpid};
+
+use super::memfd::area_limit;
+use super::{
+    Anonymous, Backend, BackendError, Budget, Export, HUGE, HostMemory, Memfd, Op, OpResult,
+    Placement, Va,
+};
+use crate::reservation::Reservation;
+use crate::{maps, sys};
+
+const PAGE: u64 = 1 << sys::PAGE;
+
+/// Above so many areas a kernel's memory would be what is measured.
+const MOST_AREAS: u64 = 1 << 18;
+
+/// How many runs are purged at a time.
+const RUNS: u64 = 64;
+
+/// How many one-page mappings, each alone in a reservation, a process could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isolated {
+    /// So many areas Linux allows a process.
+    pub limit: u64,
+    /// So many it had before.
+    pub areas_before: u64,
+    /// So many mappings were made before one was refused.
+    pub maps: u64,
+}
+
+impl Isolated {
+    /// What is left, two areas to a mapping: the page, and the gap behind it.
+    #[must_use]
+    pub fn expected(&self) -> u64 {
+        self.limit.saturating_sub(self.areas_before) / 2
+    }
+}
+
+/// Makes one-page mappings, none of which touch, until Linux refuses one for want of areas; in a child of this process,
+/// which ends with that.
+///
+/// # Errors
+/// What the system says; `Unsupported` where the limit is set so high that the kernel's memory would suffer.
+pub fn isolated_maps() -> io::Result<Isolated> {
+    let limit = area_limit();
+    if limit > MOST_AREAS {
+        let why = format!("a process may have {limit} areas here: too many to be made for a count");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    let bytes = 2 * (limit + 2) * PAGE;
+    let reservation = Reservation::new(bytes as usize, nofrag::mmap::Protection::NONE)?;
+    let file = sys::memfd_create(c"nofrag isolated", MemfdFlags::CLOEXEC)?;
+    sys::ftruncate(file.as_fd(), PAGE)?;
+    let (reader, writer) = rustix::pipe::pipe()?;
+    // SAFETY: the child makes system calls and nothing else until it ends: no other thread is there to release a lock.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let counts = count_in_child(reservation.start(), limit, file.as_fd());
+            let status = report(counts, &writer);
+            // SAFETY: ends the child at once, without what the parent would do at its own end.
+            unsafe { libc::_exit(status) }
+        }
+        child => {
+            drop(writer);
+            let mut counts = [0; 16];
+            let read = rustix::io::read(&reader, &mut counts);
+            let child = Pid::from_raw(child).expect("a fork has a number");
+            rustix::process::waitpid(Some(child), WaitOptions::empty())?;
+            if read? != counts.len() {
+                return Err(io::Error::other("the child ended before it had counted"));
+            }
+            let (before, made) = counts.split_at(8);
+            let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+            Ok(Isolated { limit, areas_before: number(before), maps: number(made) })
+        }
+    }
+}
+
+/// The areas of the child, and the mappings that it could add.
+fn count_in_child(start: u64, limit: u64, file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
+    let areas = own_areas()?;
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    for made in 0..=limit {
+        let at = ptr::with_exposed_provenance_mut((start + (2 * made + 1) * PAGE) as usize);
+        // SAFETY: the page lies in the reservation, which is the caller's and has twice as many pages and two more;
+        // nobody uses it.
+        match unsafe { sys::mmap(at, PAGE as usize, ProtFlags::READ, flags, file, 0) } {
+            Ok(_) => {}
+            Err(Errno::NOMEM) => return Ok((areas, made)),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok((areas, limit))
+}
+
+/// The lines of `/proc/self/maps`, without the one that is no area of the process; without any memory of its own.
+fn own_areas() -> Result<u64, Errno> {
+    let file = rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY, Mode::empty())?;
+    let (mut lines, mut buffer) = (0, [0_u8; 4096]);
+    let (mut tail, name) = ([0_u8; 11], b"[vsyscall]\n");
+    loop {
+        let read = rustix::io::read(&file, &mut buffer)?;
+        if read == 0 {
+            return Ok(lines - u64::from(&tail == name));
+        }
+        lines += buffer[..read].iter().filter(|&&byte| byte == b'\n').count() as u64;
+        for &byte in &buffer[read.saturating_sub(tail.len())..read] {
+            tail.rotate_left(1);
+            tail[tail.len() - 1] = byte;
+        }
+    }
+}
+
+/// Tells the parent, and with what the child ends.
+fn report(counts: Result<(u64, u64), Errno>, to: &OwnedFd) -> i32 {
+    let Ok((areas, made)) = counts else { return 1 };
+    let mut bytes = [0; 16];
+    let (before, after) = bytes.split_at_mut(8);
+    before.copy_from_slice(&areas.to_ne_bytes());
+    after.copy_from_slice(&made.to_ne_bytes());
+    i32::from(rustix::io::write(to, &bytes).is_err())
+}
+
+/// Makes one-page mappings of shared memory, one after the other at adjacent addresses and offsets; how many areas
+/// they are in the end.
+///
+/// # Errors
+/// What the backend or the system says.
+pub fn adjacent_maps(count: u64) -> Result<usize, BackendError> {
+    let backend = Memfd::new(Budget::Half)?;
+    // A page on each side is not mapped, so that nothing of others is joined.
+    let va = backend.reserve((count + 2) * PAGE, PAGE, None)?.plus(PAGE);
+    let phys = backend.create(count * PAGE, Placement::Anywhere, Export::Private)?;
+    for page in 0..count {
+        let offset = page * PAGE;
+        one(&backend, Op::Map { va: va.plus(offset), phys, offset, bytes: PAGE })?;
+    }
+    let areas = maps::of_process(getpid()).map_err(|_| Errno::IO)?;
+    let end = va.0 + count * PAGE;
+    Ok(areas.iter().filter(|area| area.start < end && va.0 < area.end).count())
+}
+
+/// Fills so many huge pages of shared memory with small ones and collapses them one by one: the nanoseconds of each, or
+/// why it stayed as it was.
+///
+/// # Errors
+/// What the backend says before the first is collapsed.
+pub fn collapses(count: u64) -> Result<Vec<Result<u64, BackendError>>, BackendError> {
+    let backend = Memfd::huge(Budget::Half)?;
+    let va = mapped(&backend, count * HUGE)?;
+    fill(&backend, va, count * HUGE);
+    let collapse = |page| {
+        let begin = Instant::now();
+        backend.collapse(va.plus(page * HUGE), HUGE).map(|()| nanoseconds(begin))
+    };
+    Ok((0..count).map(collapse).collect())
+}
+
+/// What else runs in the process meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Nothing.
+    Idle,
+    /// A thread on another processor, whose translation cache has to be flushed too.
+    Busy,
+}
+
+/// Nanoseconds to purge a run: one call for each, and one vector for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScatteredPurges {
+    /// A call for each run.
+    pub singly: Vec<u64>,
+    /// In vectors.
+    pub in_vectors: Vec<u64>,
+}
+
+/// Purges scattered runs of `pages` touched pages of private memory, both ways in turns, so many times.
+///
+/// # Errors
+/// What the backend says.
+pub fn scattered_purges(
+    pages: u64,
+    rounds: u32,
+    peer: Peer,
+) -> Result<ScatteredPurges, BackendError> {
+    let backend = Anonymous::new();
+    let step = (pages + 1) * PAGE;
+    let va = mapped(&backend, RUNS * step)?;
+    let at = |run| va.plus(run * step);
+    let ops: Vec<_> = (0..RUNS).map(|run| Op::Purge { va: at(run), bytes: pages * PAGE }).collect();
+    beside(peer, || {
+        let mut samples = ScatteredPurges::default();
+        for _ in 0..rounds {
+            for in_vectors in [false, true] {
+                (0..RUNS).for_each(|run| fill(&backend, at(run), pages * PAGE));
+                let batch = if in_vectors { ops.len() } else { 1 };
+                let mut done = vec![Ok(()); ops.len()];
+                let begin = Instant::now();
+                for (ops, done) in ops.chunks(batch).zip(done.chunks_mut(batch)) {
+                    backend.submit(ops, done);
+                }
+                let took = nanoseconds(begin) / RUNS;
+                done.into_iter().collect::<OpResult>()?;
+                let list = if in_vectors { &mut samples.in_vectors } else { &mut samples.singly };
+                list.push(took);
+            }
+        }
+        Ok(samples)
+    })
+}
+
+/// Runs `body` while the peer does what it does.
+fn beside<T>(peer: Peer, body: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        if peer == Peer::Busy {
+            scope.spawn(|| {
+                // No data hangs on the flag: it ends a loop.
+                while !is_over.load(Ordering::Relaxed) {
+                    spin_loop();
+                }
+            });
+        }
+        let result = body();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Nanoseconds to punch into a huge page of shared memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Punches {
+    /// All of it.
+    pub whole: Vec<u64>,
+    /// Sixteen pages in the middle, which splits it.
+    pub part: Vec<u64>,
+}
+
+/// Makes huge pages and punches into them, a part and the whole in turns, so many times.
+///
+/// # Errors
+/// What the backend says; that of a collapse where the host has no huge page.
+pub fn punches(rounds: u32) -> Result<Punches, BackendError> {
+    let backend = Memfd::huge(Budget::Half)?;
+    let va = mapped(&backend, HUGE)?;
+    let mut samples = Punches::default();
+    let purge = || one(&backend, Op::Purge { va, bytes: HUGE });
+    for _ in 0..rounds {
+        fill(&backend, va, HUGE);
+        backend.collapse(va, HUGE)?;
+        // Collapsing takes the small mappings away; this brings the huge one.
+        fill(&backend, va, PAGE);
+        let begin = Instant::now();
+        // The backend itself refuses to: its granule is the huge page. Its first memory is at the file's begin.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        sys::fallocate(backend.file(), flags, HUGE / 2, 16 * PAGE)?;
+        samples.part.push(nanoseconds(begin));
+        purge()?;
+        fill(&backend, va, HUGE);
+        backend.collapse(va, HUGE)?;
+        // Collapsing takes the small mappings away; this brings the huge one.
+        fill(&backend, va, PAGE);
+        let begin = Instant::now();
+        purge()?;
+        samples.whole.push(nanoseconds(begin));
+    }
+    Ok(samples)
+}
+
+/// A mapping of new memory, of so many bytes.
+fn mapped<B: HostMemory>(backend: &B, bytes: u64) -> Result<Va, BackendError> {
+    let va = backend.reserve(bytes, 1, None)?;
+    let phys = backend.create(bytes, Placement::Anywhere, Export::Private)?;
+    one(backend, Op::Map { va, phys, offset: 0, bytes })?;
+    Ok(va)
+}
+
+/// Writes to each page of a mapping.
+fn fill(_: &impl HostMemory, va: Va, bytes: u64) {
+    for at in (va.0..va.0 + bytes).step_by(PAGE as usize) {
+        // SAFETY: all callers have it mapped by `mapped`, so it can be written (`HostMemory`), and nobody else knows of
+        // it.
+        unsafe {
+            ptr::with_exposed_provenance_mut::<u64>(at as usize).write_volatile(black_box(1))
+        };
+    }
+}
+
+/// Submits one operation.
+fn one<B: Backend>(backend: &B, op: Op<B::Phys>) -> OpResult {
+    let mut done = [Ok(())];
+    backend.submit(&[op], &mut done);
+    done[0]
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,70 @@
+//! The specification's oracles of live memory: what is exact is judged here, times are only taken.
+
+use std::io::ErrorKind;
+
+use nofrag_backing::backend::BackendError;
+use nofrag_backing::backend::measure::{
+    Peer, adjacent_maps, collapses, isolated_maps, punches, scattered_purges,
+};
+
+/// Oracle 1: isolated mappings end at half of what is left.
+#[test]
+fn isolated_maps_end_where_areas_do() {
+    match isolated_maps() {
+        Err(why) if why.kind() == ErrorKind::Unsupported => eprintln!("skipped: {why}"),
+        counted => {
+            let counted = counted.unwrap();
+            assert!(counted.maps.abs_diff(counted.expected()) <= 2, "{counted:?}");
+        }
+    }
+}
+
+/// Oracle 2: neighbours at consecutive offsets are one area.
+#[test]
+fn adjacent_maps_are_one_area() {
+    assert_eq!(adjacent_maps(1_024), Ok(1));
+}
+
+/// Oracle 6: the host's setting for shared memory does not matter, only whether it has huge pages.
+#[test]
+fn shared_memory_collapses() {
+    let results = collapses(4).unwrap();
+    assert_eq!(results.len(), 4);
+    for refused in results.iter().filter_map(|result| result.as_ref().err()) {
+        assert!(matches!(refused, BackendError::System(_)), "{refused}");
+        eprintln!("not judged: {refused}");
+    }
+}
+
+/// Oracles 9 and 11 are ratios: a scenario judges them.
+#[test]
+fn samples_come_in_pairs() {
+    let purges = scattered_purges(1, 3, Peer::Busy).unwrap();
+    assert_eq!((purges.singly.len(), purges.in_vectors.len()), (3, 3));
+    match punches(2) {
+        Ok(punches) => assert_eq!((punches.whole.len(), punches.part.len()), (2, 2)),
+        Err(why) => eprintln!("skipped: no huge page: {why}"),
+    }
+}
+
+/// Prints the figures: `cargo test ... the_figures -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes seconds, and judges nothing"]
+fn the_figures() {
+    let median = |mut samples: Vec<u64>| {
+        samples.sort_unstable();
+        samples[samples.len() / 2]
+    };
+    eprintln!("{:?}", isolated_maps());
+    for peer in [Peer::Idle, Peer::Busy] {
+        for pages in [1, 16, 64] {
+            let purges = scattered_purges(pages, 30, peer).unwrap();
+            let (singly, vectors) = (median(purges.singly), median(purges.in_vectors));
+            eprintln!("{peer:?}, {pages} pages: singly {singly}, in vectors {vectors}");
+        }
+    }
+    if let Ok(punches) = punches(30) {
+        eprintln!("whole {}, part {}", median(punches.whole), median(punches.part));
+    }
+    eprintln!("{:?}", collapses(16));
+}
