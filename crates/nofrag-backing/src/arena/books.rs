@@ -168,13 +168,23 @@ impl<B: Backend> Books<B> {
             self.frees += 1;
             return Ok(Freed::Parked);
         }
+        self.free_unparked(ground, page, pages)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_unparked(
+        &mut self,
+        ground: &Ground,
+        page: u32,
+        pages: u32,
+    ) -> Result<Freed, OutOfMetadata> {
         self.free_pages(ground, page, pages)?;
         self.frees += 1;
         Ok(Freed::Merged)
     }
 
     /// Gives the pages of a run to the free ranges.
-    #[cold]
     fn free_pages(&mut self, ground: &Ground, page: u32, pages: u32) -> Result<(), OutOfMetadata> {
         let span = Span::sized(u64::from(page), u64::from(pages)).expect("a run has pages");
         self.merge(ground, span)?;

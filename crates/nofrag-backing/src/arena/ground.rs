@@ -20,6 +20,8 @@ pub(super) struct Ground {
     /// Pages of a block, as a shift.
     pub(super) block_shift: u32,
     pub(super) blocks: u32,
+    /// Of all blocks.
+    pages: u32,
     pub(super) table: Table,
     /// The owner of each block plus one; zero for a block of nobody. Written by the holder of the owner.
     owners: Box<[AtomicU32]>,
@@ -29,17 +31,19 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn new(base: Va, page_shift: u32, block_shift: u32, blocks: u32) -> Option<Ground> {
-        let table = Table::new(blocks << block_shift)?;
+        let pages = blocks << block_shift;
+        let table = Table::new(pages)?;
         let mut owners = Vec::new();
         owners.try_reserve_exact(blocks as usize).ok()?;
         owners.resize_with(blocks as usize, || AtomicU32::new(0));
         let mark = RandomState::new().build_hasher().finish() as u32;
         let owners = owners.into();
-        Some(Ground { base, page_shift, block_shift, blocks, table, owners, mark })
+        Some(Ground { base, page_shift, block_shift, blocks, pages, table, owners, mark })
     }
 
+    #[inline(always)]
     pub(super) fn pages(&self) -> u32 {
-        self.blocks << self.block_shift
+        self.pages
     }
 
     pub(super) fn block_pages(&self) -> u32 {
@@ -94,7 +98,7 @@ impl Ground {
     pub(super) fn begin(&self, page: u32, pages: u32, used: Use) -> Run {
         let generation = self.table.word(page).generation().wrapping_add(1);
         self.table.set(page, Word::new(used, pages, generation));
-        Run { va: self.va_of(page), pages, generation: generation ^ self.mark }
+        Run::from_parts(self.va_of(page), pages, generation ^ self.mark)
     }
 
     /// Says what becomes of the page where a run begins or has begun; the generation stays.
@@ -117,9 +121,9 @@ impl Ground {
     /// The first page of a run that is in use, if `run` is one.
     #[inline(always)]
     pub(super) fn find(&self, run: Run, used: Use) -> Result<u32, FreeError> {
-        let page = self.page_at(run.va)?;
-        let generation = run.generation ^ self.mark;
-        if self.table.word(page) != Word::new(used, run.pages, generation) {
+        let page = self.page_at(run.va())?;
+        let generation = run.generation() ^ self.mark;
+        if self.table.word(page) != Word::new(used, run.pages(), generation) {
             return Err(self.objection(page, run));
         }
         match waiting(super::remote::Links::link(&self.table, page)) {
@@ -132,7 +136,7 @@ impl Ground {
     #[cold]
     fn objection(&self, page: u32, run: Run) -> FreeError {
         let word = self.table.word(page);
-        let same = word.generation() == run.generation ^ self.mark;
+        let same = word.generation() == run.generation() ^ self.mark;
         match word.used() {
             Use::Live if same => FreeError::WrongLength { pages: u64::from(word.pages()) },
             Use::Leased if same => FreeError::Leased,
@@ -142,6 +146,6 @@ impl Ground {
 
     /// What a remote free writes down of a run that was found.
     pub(super) fn claim(&self, run: Run, used: Use) -> Claim {
-        Claim { generation: run.generation ^ self.mark, leased: used == Use::Leased }
+        Claim { generation: run.generation() ^ self.mark, leased: used == Use::Leased }
     }
 }

@@ -72,7 +72,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
         if ground.owner_of(ground.block_of(page)) != Some(self.books.owner) {
             return self.arena.free(run);
         }
-        match self.books.free(ground, page, run.pages) {
+        match self.books.free(ground, page, run.pages()) {
             Ok(Freed::Parked) => Ok(()),
             Ok(Freed::Merged) => {
                 self.after_merge();

@@ -29,7 +29,7 @@ impl<'a, B: HostMemory> Lease<'a, B> {
     }
 
     fn len(&self) -> usize {
-        (u64::from(self.run.pages) << self.arena.ground.page_shift) as usize
+        (u64::from(self.run.pages()) << self.arena.ground.page_shift) as usize
     }
 }
 

@@ -75,6 +75,7 @@ mod handle;
 mod laws;
 mod lease;
 mod lock;
+pub mod measure;
 mod owner;
 mod pool;
 mod pressure;
@@ -233,7 +234,7 @@ impl<B: Backend> Arena<B> {
         match slot.books.0.try_lock() {
             Some(mut books) => {
                 let page = self.ground.find(run, used)?;
-                let freed = books.free(&self.ground, page, run.pages);
+                let freed = books.free(&self.ground, page, run.pages());
                 if freed.map_err(|_| FreeError::OutOfMetadata)? == Freed::Merged {
                     self.after_merge(books);
                 }
@@ -266,9 +267,9 @@ impl<B: Backend> Arena<B> {
         match slot.books.0.try_lock() {
             Some(mut books) => {
                 let page = self.ground.find(run, Use::Live)?;
-                books.fence(&self.ground, page, run.pages, fence);
+                books.fence(&self.ground, page, run.pages(), fence);
                 books
-                    .free(&self.ground, page, run.pages)
+                    .free(&self.ground, page, run.pages())
                     .map(drop)
                     .map_err(|_| FreeError::OutOfMetadata)
             }
@@ -286,7 +287,7 @@ impl<B: Backend> Arena<B> {
         if !self.parent.is_here() {
             return Err(FreeError::Forked);
         }
-        let page = self.ground.page_at(run.va)?;
+        let page = self.ground.page_at(run.va())?;
         let owner = self.ground.owner_of(self.ground.block_of(page)).ok_or(FreeError::NotLive)?;
         Ok(&self.owners[owner.0 as usize])
     }
@@ -395,7 +396,7 @@ impl<B: HostMemory> Arena<B> {
     #[must_use]
     #[inline]
     pub fn pointer(&self, run: Run) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(run.va.0 as usize)
+        std::ptr::with_exposed_provenance_mut(run.va().0 as usize)
     }
 
     /// A run as a slice of bytes that ends when it is dropped.

@@ -42,6 +42,7 @@ impl Claim {
 }
 
 /// Whether a run waits on the list, as far as its own record says.
+#[inline(always)]
 pub(super) fn waiting(link: &AtomicU64) -> Option<Claim> {
     // Relaxed: it only tells whether there is something to refuse; what is on the list is taken in `drain`.
     let link = link.load(Ordering::Relaxed);

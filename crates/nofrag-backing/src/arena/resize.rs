@@ -25,7 +25,7 @@ impl<B: Backend> Arena<B> {
         let mut books = slot.books.0.lock();
         let page = self.ground.find(run, Use::Live)?;
         let first = u64::from(page);
-        let (old, end) = (u64::from(run.pages), first + u64::from(run.pages));
+        let (old, end) = (u64::from(run.pages()), first + u64::from(run.pages()));
         let fits = pages <= u64::from(self.ground.pages()) - first;
         if pages < old {
             let tail = Span::new(first + pages, end).expect("the run shrinks");

@@ -2,6 +2,8 @@
 
 mod basics;
 mod model;
+mod refusals;
+mod together;
 
 use nofrag::check::Check;
 use nofrag_backing::arena::{Arena, Config, OwnerId, Owners, Purge, Run};

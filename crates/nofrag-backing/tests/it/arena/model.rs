@@ -179,3 +179,11 @@ fn with_a_watermark() {
 fn by_hand() {
     check_trace(Anonymous::new(), Purge::Manual, 1500);
 }
+
+#[test]
+fn over_shared_memory() {
+    match nofrag_backing::backend::Memfd::new(Default::default()) {
+        Ok(memfd) => check_trace(memfd, Purge::Watermark { pages: 100 }, 700),
+        Err(why) => println!("skipped: no file in memory: {why}"),
+    }
+}

@@ -1,0 +1,170 @@
+//! Several threads, and signals, in one arena.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge, Purger};
+use nofrag_backing::backend::Anonymous;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::{A, BLOCK, Z, arena_of, check_laws, small, stamp, stamps};
+
+#[test]
+fn threads_allocate_free_each_others_runs_and_purge() {
+    const THREADS: u32 = 4;
+    let after = Duration::from_millis(1);
+    let config = Config { purge: Purge::Decay { after }, ..small(Anonymous::new(), 2) };
+    let arena = Arc::new(Arena::reserve(256 * BLOCK, config).unwrap());
+    let purger =
+        Purger::spawn(Arc::clone(&arena), Duration::from_micros(200), Budget::ALL).unwrap();
+    let start = Barrier::new(THREADS as usize);
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..THREADS).map(|_| mpsc::sync_channel(64)).unzip();
+    thread::scope(|scope| {
+        for (id, inbox) in (0..THREADS).zip(receivers) {
+            let (arena, start, senders) = (&arena, &start, senders.clone());
+            scope.spawn(move || {
+                let mut rng = Pcg64Mcg::seed_from_u64(u64::from(id));
+                start.wait();
+                for number in 0..3000_u64 {
+                    let owner = OwnerId(rng.random_range(0..2));
+                    let run = arena.alloc(owner, rng.random_range(1..80), 1).unwrap();
+                    let mark = u64::from(id + 1) << 32 | number;
+                    stamp(arena, run, mark);
+                    let to = rng.random_range(0..THREADS) as usize;
+                    if senders[to].try_send((run, mark)).is_err() {
+                        arena.free(run).unwrap();
+                    }
+                    while let Ok((run, mark)) = inbox.try_recv() {
+                        assert!(stamps(arena, run).iter().all(|&found| found == mark));
+                        arena.free(run).unwrap();
+                    }
+                }
+                drop(senders);
+                // What is still on its way when its receiver has ended stays live.
+                start.wait();
+                inbox.try_iter().for_each(|(run, _)| arena.free(run).unwrap());
+            });
+        }
+        drop(senders);
+    });
+    drop(purger);
+    arena.purge(Budget::ALL);
+    let stats = arena.stats();
+    assert_eq!((stats.live, stats.allocs, stats.frees), (0, 12_000, 12_000));
+    assert_eq!((stats.stale_frees, stats.blocks.clean), (0, stats.blocks.total));
+    check_laws(&arena);
+}
+
+#[test]
+fn a_run_that_two_threads_free_is_freed_once() {
+    let arena = arena_of(16, 2);
+    for _ in 0..300 {
+        let run = arena.alloc(A, 3, 1).unwrap();
+        let start = Barrier::new(2);
+        let free = || {
+            start.wait();
+            u64::from(arena.free(run).is_ok())
+        };
+        let done = thread::scope(|scope| {
+            let other = scope.spawn(free);
+            free() + other.join().unwrap()
+        });
+        assert!(done >= 1);
+        let first = arena.alloc(A, 3, 1).unwrap();
+        let second = arena.alloc(A, 3, 1).unwrap();
+        assert_ne!(first.va(), second.va(), "one run handed out twice");
+        arena.free(first).unwrap();
+        arena.free(second).unwrap();
+        check_laws(&arena);
+    }
+    assert_eq!(arena.stats().live, 0);
+}
+
+#[test]
+fn a_free_never_waits_for_a_holder() {
+    let arena = arena_of(16, 2);
+    let runs: Vec<_> = (0..100).map(|_| arena.alloc(A, 2, 1).unwrap()).collect();
+    let holder = arena.owner(A).unwrap();
+    thread::scope(|scope| {
+        for half in runs.chunks(50) {
+            let arena = &arena;
+            scope.spawn(move || half.iter().for_each(|&run| arena.free(run).unwrap()));
+        }
+    });
+    assert_eq!(arena.stats().busy_owners, 1);
+    drop(holder);
+    assert_eq!(arena.stats().live, 0);
+    check_laws(&arena);
+}
+
+static SHARED: AtomicPtr<Arena> = AtomicPtr::new(std::ptr::null_mut());
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// Does what a signal handler may do, whatever was interrupted: holds an owner if nobody does, takes a parked run, and
+/// leaves it to be freed.
+extern "C" fn handler(_: libc::c_int) {
+    let arena = SHARED.load(Ordering::Acquire);
+    if arena.is_null() {
+        return;
+    }
+    // SAFETY: the test sets the pointer while the arena lives, and takes it away and stops the signals before it ends.
+    let arena = unsafe { &*arena };
+    if let Ok(mut owner) = arena.owner(Z) {
+        match owner.alloc(1, 1) {
+            Ok(run) => {
+                let freed = arena.free_later(run).is_ok() && arena.free_later(run).is_err();
+                BROKEN.fetch_or(!freed, Ordering::Relaxed);
+            }
+            Err(_) => BROKEN.store(true, Ordering::Relaxed),
+        }
+    }
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn a_signal_during_a_call_does_no_harm() {
+    let config = Config { owners: Owners::Count(2), ..small(Anonymous::new(), 2) };
+    let mut arena = Arena::reserve(64 * BLOCK, config).unwrap();
+    // Enough parked runs, so that the handler needs no memory of its own.
+    let parked: Vec<_> = (0..8).map(|_| arena.alloc(Z, 1, 1).unwrap()).collect();
+    parked.iter().for_each(|&run| arena.free(run).unwrap());
+    SHARED.store(&raw mut arena, Ordering::Release);
+    // SAFETY: the handler does only what may be done in one, and nobody else in this test program uses the signal.
+    let before = unsafe { libc::signal(libc::SIGUSR2, handler as *const () as usize) };
+    let target = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: names the calling thread.
+    let thread_id = unsafe { libc::gettid() };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // SAFETY: sends a signal that has a handler to a thread of this process.
+                unsafe { libc::syscall(libc::SYS_tgkill, target, thread_id, libc::SIGUSR2) };
+                thread::sleep(Duration::from_micros(50));
+            }
+        });
+        for round in 0..20_000_u64 {
+            // SAFETY: the arena lives until the end of the test, and is only shared here.
+            let arena = unsafe { &*SHARED.load(Ordering::Relaxed) };
+            let owner = if round % 2 == 0 { A } else { Z };
+            let run = arena.alloc(owner, round % 70 + 1, 1).unwrap();
+            stamp(arena, run, round);
+            assert!(stamps(arena, run).iter().all(|&found| found == round));
+            arena.free(run).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    SHARED.store(std::ptr::null_mut(), Ordering::Release);
+    // SAFETY: gives back what was there.
+    unsafe { libc::signal(libc::SIGUSR2, before) };
+    println!("{} signals handled", HANDLED.load(Ordering::Relaxed));
+    assert!(!BROKEN.load(Ordering::Relaxed), "a handler was refused");
+    assert_eq!(arena.stats().live, 0);
+    check_laws(&arena);
+}
