@@ -13,7 +13,6 @@ use nofrag_host::record::{
     Which,
 };
 use nofrag_host::recording::Existing;
-use nofrag_host::trace::{self, ExtFragCount, summarise};
 use nofrag_lab::render;
 use serde::Serialize;
 
@@ -154,8 +153,6 @@ struct Document<'a> {
     version: u32,
     #[serde(flatten)]
     recorded: &'a Recorded,
-    /// External fragmentation by types, where the file can be read.
-    extfrag: Option<&'a [ExtFragCount]>,
 }
 
 /// Records what `args` asks for.
@@ -165,14 +162,12 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let recorded = record::record(&options, &|now| line.show(now));
     line.0.finish_and_clear();
     let recorded = recorded?;
-    let mixed = if args.quiet && !args.json { None } else { mixed_types(&recorded) };
     let page = || {
-        let table = mixed.as_deref().and_then(crate::trace::extfrag);
+        let table = crate::trace::extfrag(&recorded.extfrag);
         view::page(&recorded) + &table.map_or(String::new(), |table| render::text(&[table]))
     };
     if args.json {
-        let (schema, version) = ("nofrag.record", 1);
-        print_json(&Document { schema, version, recorded: &recorded, extfrag: mixed.as_deref() })?;
+        print_json(&Document { schema: "nofrag.record", version: 1, recorded: &recorded })?;
     } else if !args.quiet && recorded.command.is_some() {
         eprint!("{}", page());
     } else if !args.quiet {
@@ -183,14 +178,6 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     }
     let failed = recorded.command.as_ref().is_some_and(|command| !command.succeeded());
     Ok(if recorded.lost > 0 || recorded.gaps > 0 || failed { Status::Warned } else { Status::Done })
-}
-
-/// Which types of pages were mixed: the events themselves tell, so the file is read once more. `None` where it cannot
-/// be.
-fn mixed_types(recorded: &Recorded) -> Option<Vec<ExtFragCount>> {
-    let mut trace = trace::open(&recorded.output).ok()?;
-    let summary = summarise(&trace.meta, &mut *trace.events, &mut |_| {}).ok()?;
-    Some(summary.extfrag)
 }
 
 /// A line on standard error that follows the recording, if that is a terminal.

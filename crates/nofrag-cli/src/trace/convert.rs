@@ -57,7 +57,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     let bar = super::bar();
     let written = recording::convert(trace, &args.to, existing, &mut |done| bar.set_position(done));
     bar.finish_and_clear();
-    let Written { bytes, events } = written?;
+    let Written { bytes, events, .. } = written?;
     if args.json {
         print_json(&Document { schema: "nofrag.trace.convert", bytes, events })?;
     } else {

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nofrag_host::recording::Recording;
 use nofrag_host::trace::{self, EventKind, Moment, TraceMeta};
 use serde_json::Value;
 
@@ -147,6 +148,10 @@ fn a_recording_has_what_it_says_it_has() {
         let name = EventKind::from_name(kind["name"].as_str().unwrap()).unwrap();
         assert_eq!(kind["events"], counts[name as usize], "{kind}");
     }
+    assert_eq!(said["event_bytes"], Recording::open(&file).unwrap().sizes().events);
+    let pairs = said["extfrag"].as_array().unwrap().iter();
+    let mixed: u64 = pairs.map(|pair| pair["events"].as_u64().unwrap()).sum();
+    assert_eq!(mixed, counts[EventKind::ExtFrag as usize]);
     assert!(counts[EventKind::PageAlloc as usize] > 100, "{counts:?}");
     assert!(counts[EventKind::PageFree as usize] > 100, "{counts:?}");
     assert!(counts[EventKind::UnmappedArea as usize] > 10, "{counts:?}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::clock::CLOCK;
 use super::stats;
 use crate::recording::{
-    CpuStream, Ending, Existing, Pace, Recording, RecordingError, RecordingWriter, WriterOptions,
+    CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter, WriterOptions,
 };
 use crate::trace::{Event, Format, Moment, START_WINDOW, TakenSnapshot, TraceMeta};
 
@@ -49,7 +49,7 @@ pub(super) trait Sink {
     /// Bytes written so far, by this and the sinks of the CPUs.
     fn written(&self) -> u64;
 
-    /// How many of them are events, once it is finished.
+    /// How many of them are events; `None` where they are not told apart.
     fn event_bytes(&self) -> Option<u64>;
 }
 
@@ -125,7 +125,7 @@ impl Sink for Columns {
     }
 
     fn event_bytes(&self) -> Option<u64> {
-        Some(Recording::open(&self.path).ok()?.sizes().events)
+        Some(self.writer.written().event_bytes)
     }
 }
 

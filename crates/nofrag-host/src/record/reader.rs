@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use super::clock::clock_ns;
 use super::output::CpuSink;
 use crate::recording::RecordingError;
-use crate::trace::{Decode, Event, EventKind, Loss};
+use crate::trace::{Decode, Event, EventKind, ExtFragCounts, Loss};
 
 /// Bytes that one splice may move, if the system allows so large a pipe.
 const PIPE: usize = 1 << 20;
@@ -44,6 +44,8 @@ const OFFLINE: Errno = Errno::NODEV;
 pub(super) struct Shared {
     /// By kind: events that were read.
     pub(super) events: [AtomicU64; EventKind::COUNT],
+    /// External fragmentation by types, of the readers that have ended.
+    pub(super) extfrag: Mutex<ExtFragCounts>,
     /// Bytes of raw pages that were read.
     pub(super) raw_bytes: AtomicU64,
     /// Places where events are missing.
@@ -69,6 +71,7 @@ impl Default for Shared {
     fn default() -> Shared {
         Shared {
             events: [const { AtomicU64::new(0) }; EventKind::COUNT],
+            extfrag: Mutex::default(),
             raw_bytes: AtomicU64::new(0),
             gaps: AtomicU64::new(0),
             unreadable: AtomicU64::new(0),
@@ -84,13 +87,18 @@ impl Shared {
         self.events.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
+    /// External fragmentation by types, of the readers that have ended.
+    pub(super) fn extfrag(&self) -> MutexGuard<'_, ExtFragCounts> {
+        self.extfrag.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether something went wrong.
     pub(super) fn has_failed(&self) -> bool {
-        self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some()
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     fn fail(&self, failure: Failure) {
-        let mut first = self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut first = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(failure);
     }
 }
@@ -103,6 +111,7 @@ pub(super) struct Reader<'a> {
     pages: Vec<u8>,
     page_bytes: usize,
     events: Vec<Event>,
+    extfrag: ExtFragCounts,
     sink: Box<dyn CpuSink>,
     shared: &'a Shared,
 }
@@ -122,6 +131,7 @@ impl<'a> Reader<'a> {
             pages: vec![0; PIPE.next_multiple_of(of.page_bytes)],
             page_bytes: of.page_bytes,
             events: Vec::new(),
+            extfrag: ExtFragCounts::default(),
             sink,
             shared: of.shared,
         })
@@ -132,6 +142,7 @@ impl<'a> Reader<'a> {
         if let Err(failure) = self.read_all() {
             self.shared.fail(failure);
         }
+        self.shared.extfrag().add(&self.extfrag);
     }
 
     fn read_all(&mut self) -> Result<(), Failure> {
@@ -207,6 +218,9 @@ impl<'a> Reader<'a> {
         let mut counts = [0; EventKind::COUNT];
         for event in &self.events {
             counts[event.kind as usize] += 1;
+            if event.kind == EventKind::ExtFrag {
+                self.extfrag.count(event);
+            }
         }
         for (total, count) in self.shared.events.iter().zip(counts) {
             total.fetch_add(count, Ordering::Relaxed);

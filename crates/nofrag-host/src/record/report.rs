@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::command::CommandReport;
 use crate::recording::CpuStats;
+use crate::trace::ExtFragCount;
 
 /// What was recorded, and what was not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -14,7 +15,7 @@ pub struct Recorded {
     pub output: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
-    /// How many of these are events; the rest is snapshots. `None` of raw pages.
+    /// How many of these are chunks of events; the rest is snapshots. `None` of raw pages.
     pub event_bytes: Option<u64>,
     /// The kernel's release.
     pub release: Option<String>,
@@ -30,6 +31,8 @@ pub struct Recorded {
     pub events: u64,
     /// By kind, those that occurred.
     pub by_kind: Vec<KindCount>,
+    /// External fragmentation, by the type asked for and the type whose block was taken.
+    pub extfrag: Vec<ExtFragCount>,
     /// Events that the kernel lost.
     pub lost: u64,
     /// Places where some are missing.

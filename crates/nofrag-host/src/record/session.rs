@@ -273,6 +273,7 @@ impl<'a> Session<'a> {
             start_snapshot_seconds: 0.0,
             events: by_kind.iter().map(|kind| kind.events).sum(),
             by_kind,
+            extfrag: std::mem::take(&mut *self.shared.extfrag()).into_counts(),
             lost: 0,
             gaps: self.shared.gaps.load(Ordering::Relaxed),
             unreadable: self.shared.unreadable.load(Ordering::Relaxed),

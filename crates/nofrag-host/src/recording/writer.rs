@@ -84,6 +84,8 @@ pub enum RecordingError {
 pub struct Written {
     /// Bytes of the file.
     pub bytes: u64,
+    /// How many of them are chunks of events, with their heads.
+    pub event_bytes: u64,
     /// Events in it.
     pub events: u64,
 }
@@ -112,8 +114,15 @@ struct State {
     file: File,
     offset: u64,
     entries: Vec<Entry>,
+    event_bytes: u64,
     events: u64,
     ended: bool,
+}
+
+impl State {
+    fn written(&self) -> Written {
+        Written { bytes: self.offset, event_bytes: self.event_bytes, events: self.events }
+    }
 }
 
 impl RecordingWriter {
@@ -137,8 +146,14 @@ impl RecordingWriter {
             _ => RecordingError::File { path: path.to_owned(), cause },
         })?;
         let begun = file.write_all_at(&file_head(), 0);
-        let state =
-            State { file, offset: FILE_HEAD as u64, entries: Vec::new(), events: 0, ended: false };
+        let state = State {
+            file,
+            offset: FILE_HEAD as u64,
+            entries: Vec::new(),
+            event_bytes: 0,
+            events: 0,
+            ended: false,
+        };
         let shared = Shared { path: path.to_owned(), pace: options.pace, state: Mutex::new(state) };
         let writer = RecordingWriter { shared: Arc::new(shared) };
         begun.map_err(|cause| writer.shared.error(0, cause))?;
@@ -182,8 +197,7 @@ impl RecordingWriter {
     /// How far the file is. Events that wait in a stream are not counted.
     #[must_use]
     pub fn written(&self) -> Written {
-        let state = self.shared.state();
-        Written { bytes: state.offset, events: state.events }
+        self.shared.state().written()
     }
 
     /// Ends the recording: says what was lost, adds the index, and waits for the disk. All streams are to be
@@ -207,7 +221,7 @@ impl RecordingWriter {
         let ended = state.file.write_all_at(&tail, offset).and_then(|()| state.file.sync_all());
         ended.map_err(|cause| shared.error(offset, cause))?;
         state.offset += tail.len() as u64;
-        Ok(Written { bytes: state.offset, events: state.events })
+        Ok(state.written())
     }
 }
 
@@ -251,6 +265,9 @@ impl Shared {
             return Err(self.error(offset, cause));
         }
         state.offset = behind + head.length;
+        if head.kind == ChunkType::Events {
+            state.event_bytes += state.offset - offset;
+        }
         state.entries.push(Entry { offset, head });
         state.events += u64::from(head.count);
         Ok(())

@@ -30,6 +30,7 @@ pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};
 pub use meta::{Moment, TakenSnapshot, TraceMeta};
 pub use ring_buffer::{PageError, SUB_BUFFER, SubBuffer};
 pub use source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, open};
+pub(crate) use summary::ExtFragCounts;
 pub use summary::{
     ExtFragCount, FlagCount, KindCount, Lifetimes, ORDERS, Pairing, Rate, Summary, TYPES,
     summarise, type_name,

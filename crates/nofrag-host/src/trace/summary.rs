@@ -131,6 +131,55 @@ pub struct Lifetimes {
     pub longest: u64,
 }
 
+/// External fragmentation by types, from the events that tell it. No more than [`TYPES`] squared pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExtFragCounts(BTreeMap<(usize, usize), ExtFragCount>);
+
+impl ExtFragCounts {
+    /// Takes the event in, if it is one of external fragmentation.
+    pub(crate) fn count(&mut self, event: &Event) {
+        let View::ExtFrag {
+            alloc_order,
+            fallback_order,
+            alloc_migratetype,
+            fallback_migratetype,
+            change_ownership,
+            ..
+        } = event.view()
+        else {
+            return;
+        };
+        let count = self.pair(type_of(alloc_migratetype), type_of(fallback_migratetype));
+        count.events += 1;
+        count.fragmenting += u64::from(fallback_order < PAGEBLOCK_ORDER);
+        count.serious += u64::from(fallback_order < SERIOUS_ORDER);
+        if !change_ownership {
+            count.mistyped_pages += 1 << alloc_order.clamp(0, ORDERS as i32);
+        }
+    }
+
+    /// Takes in what another one counted.
+    pub(crate) fn add(&mut self, other: &ExtFragCounts) {
+        for more in other.0.values() {
+            let count = self.pair(more.wanted, more.taken);
+            count.events += more.events;
+            count.fragmenting += more.fragmenting;
+            count.serious += more.serious;
+            count.mistyped_pages += more.mistyped_pages;
+        }
+    }
+
+    /// By the type asked for, then by the type taken from; those that occurred.
+    pub(crate) fn into_counts(self) -> Vec<ExtFragCount> {
+        self.0.into_values().collect()
+    }
+
+    fn pair(&mut self, wanted: usize, taken: usize) -> &mut ExtFragCount {
+        let none = ExtFragCount { wanted, taken, ..ExtFragCount::default() };
+        self.0.entry((wanted, taken)).or_insert(none)
+    }
+}
+
 /// External fragmentation between two types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExtFragCount {
@@ -219,7 +268,7 @@ struct Counting {
     start: Start,
     by_order: Vec<Histogram<u64>>,
     by_type: Vec<Histogram<u64>>,
-    extfrag: BTreeMap<(usize, usize), ExtFragCount>,
+    extfrag: ExtFragCounts,
     last: u64,
 }
 
@@ -284,7 +333,7 @@ impl Counting {
             start: Start::new(meta),
             by_order: (0..ORDERS).map(|_| histogram()).collect(),
             by_type: (0..TYPES).map(|_| histogram()).collect(),
-            extfrag: BTreeMap::new(),
+            extfrag: ExtFragCounts::default(),
             last: 0,
         }
     }
@@ -310,24 +359,7 @@ impl Counting {
                 }
             }
             View::PageFree { pfn, order } => self.free(event.at, pfn, order_of(order)),
-            View::ExtFrag {
-                alloc_order,
-                fallback_order,
-                alloc_migratetype,
-                fallback_migratetype,
-                change_ownership,
-                ..
-            } => {
-                let (wanted, taken) = (type_of(alloc_migratetype), type_of(fallback_migratetype));
-                let pair = ExtFragCount { wanted, taken, ..ExtFragCount::default() };
-                let count = self.extfrag.entry((wanted, taken)).or_insert(pair);
-                count.events += 1;
-                count.fragmenting += u64::from(fallback_order < PAGEBLOCK_ORDER);
-                count.serious += u64::from(fallback_order < SERIOUS_ORDER);
-                if !change_ownership {
-                    count.mistyped_pages += 1 << alloc_order.clamp(0, ORDERS as i32);
-                }
-            }
+            View::ExtFrag { .. } => self.extfrag.count(event),
             _ => {}
         }
     }
@@ -386,7 +418,7 @@ impl Counting {
         summary.pairing.live = self.live.len() as u64;
         summary.lifetimes_by_order = lifetimes(&self.by_order);
         summary.lifetimes_by_type = lifetimes(&self.by_type);
-        summary.extfrag = self.extfrag.into_values().collect();
+        summary.extfrag = self.extfrag.into_counts();
         summary.loss = loss;
         summary
     }
@@ -404,4 +436,45 @@ fn lifetimes(histograms: &[Histogram<u64>]) -> Vec<Lifetimes> {
             longest: histogram.max(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::MAX_FIELDS;
+
+    /// A fallback of these orders and types, after which the pageblock keeps its type.
+    fn fallback(alloc_order: u64, fallback_order: u64, wanted: u64, taken: u64) -> Event {
+        let mut values = [0; MAX_FIELDS];
+        values[1..5].copy_from_slice(&[alloc_order, fallback_order, wanted, taken]);
+        Event { at: 0, pid: 0, cpu: 0, kind: EventKind::ExtFrag, values }
+    }
+
+    #[test]
+    fn readers_that_count_apart_count_as_one() {
+        let events = [
+            fallback(0, 3, 0, 1),
+            fallback(2, 9, 0, 1),
+            fallback(0, 5, 1, 2),
+            fallback(u64::MAX, 0, u64::MAX, 0),
+            Event { kind: EventKind::PageAlloc, ..fallback(0, 0, 0, 1) },
+        ];
+        let count = |events: &[Event]| {
+            let mut counts = ExtFragCounts::default();
+            events.iter().for_each(|event| counts.count(event));
+            counts
+        };
+        let mut sum = count(&events[..2]);
+        sum.add(&count(&events[2..]));
+        assert_eq!(sum, count(&events));
+        let first = ExtFragCount {
+            wanted: 0,
+            taken: 1,
+            events: 2,
+            fragmenting: 1,
+            serious: 1,
+            mistyped_pages: 5,
+        };
+        assert_eq!(sum.into_counts()[0], first);
+    }
 }

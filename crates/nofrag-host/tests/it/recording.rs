@@ -51,7 +51,7 @@ fn event(at: u64, cpu: u16, kind: EventKind, values: &[u64]) -> Event {
     Event { at, pid: 7, cpu, kind, values: all }
 }
 
-/// A recording of two CPUs in some chunks each, with a snapshot and an end.
+/// A recording of two CPUs in some chunks each, with a snapshot and an end. What its writer says of it is checked.
 fn small(folder: &TempDir) -> (Vec<u8>, Vec<Event>) {
     let path = folder.path().join("small.nofrag");
     let mut files = Files::default();
@@ -85,7 +85,10 @@ fn small(folder: &TempDir) -> (Vec<u8>, Vec<Event>) {
         }
     }
     streams.into_iter().for_each(|stream| stream.end().unwrap());
-    writer.finish(&Ending::default()).unwrap();
+    let written = writer.finish(&Ending::default()).unwrap();
+    let sizes = Recording::open(&path).unwrap().sizes();
+    assert_eq!((written.bytes, written.event_bytes), (sizes.file, sizes.events));
+    assert_eq!(written.events, sizes.count);
     events.sort_by_key(|event| (event.at, event.cpu));
     (std::fs::read(&path).unwrap(), events)
 }
