@@ -4,6 +4,7 @@
 //!
 //! * [`vmallocinfo`], [`proc_maps`], [`failure`] and [`fields`] turn bytes into values and touch no file, so that a
 //!   fuzzer can drive them.
+//! * [`gfp`] says what the flags of a request for pages stand for.
 //! * [`source`] is the only module that reads files, so that a captured folder serves as well as a live host;
 //!   [`unhash`] is the only one that changes a host, and puts it back.
 //! * [`addresses`] decides whether the addresses may be believed before anything is computed from them.
@@ -20,6 +21,7 @@ pub mod addresses;
 pub mod failure;
 pub mod fields;
 pub mod finding;
+pub mod gfp;
 pub mod layout;
 pub mod picture;
 pub mod proc_maps;

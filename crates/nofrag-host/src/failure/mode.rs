@@ -6,72 +6,14 @@
 use nofrag::page::{Migratetype, RequestFlags, ZoneKind};
 use serde::Serialize;
 
-/// One flag of a request, as far as it decides where pages come from and what happens when there are none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Flag {
-    Dma,
-    HighMem,
-    Dma32,
-    Movable,
-    Reclaimable,
-    High,
-    Io,
-    Fs,
-    DirectReclaim,
-    KswapdReclaim,
-    NoWarn,
-    RetryMayFail,
-    NoFail,
-    NoRetry,
-    MemAlloc,
-    ThisNode,
-}
-
-use Flag::{
-    DirectReclaim, Dma, Dma32, Fs, High, HighMem, Io, KswapdReclaim, MemAlloc, Movable, NoFail,
-    NoRetry, NoWarn, Reclaimable, RetryMayFail, ThisNode,
+use crate::gfp::GfpFlag::{
+    self, DirectReclaim, Dma, Dma32, Fs, High, HighMem, Io, KswapdReclaim, MemAlloc, Movable,
+    NoFail, NoRetry, NoWarn, Reclaimable, RetryMayFail, ThisNode,
 };
-
-/// What the kernel's names stand for; names that decide nothing here are not in the table.
-const NAMES: &[(&str, &[Flag])] = &[
-    ("GFP_KERNEL", &[DirectReclaim, KswapdReclaim, Io, Fs]),
-    ("GFP_KERNEL_ACCOUNT", &[DirectReclaim, KswapdReclaim, Io, Fs]),
-    ("GFP_TEMPORARY", &[DirectReclaim, KswapdReclaim, Io, Fs, Reclaimable]),
-    ("GFP_USER", &[DirectReclaim, KswapdReclaim, Io, Fs]),
-    ("GFP_HIGHUSER", &[DirectReclaim, KswapdReclaim, Io, Fs, HighMem]),
-    ("GFP_HIGHUSER_MOVABLE", &[DirectReclaim, KswapdReclaim, Io, Fs, HighMem, Movable]),
-    ("GFP_TRANSHUGE", &[DirectReclaim, Io, Fs, HighMem, Movable, NoWarn]),
-    ("GFP_TRANSHUGE_LIGHT", &[Io, Fs, HighMem, Movable, NoWarn]),
-    ("GFP_NOFS", &[DirectReclaim, KswapdReclaim, Io]),
-    ("GFP_NOIO", &[DirectReclaim, KswapdReclaim]),
-    ("GFP_ATOMIC", &[High, KswapdReclaim]),
-    ("GFP_NOWAIT", &[KswapdReclaim]),
-    ("GFP_DMA", &[Dma]),
-    ("GFP_DMA32", &[Dma32]),
-    ("__GFP_RECLAIM", &[DirectReclaim, KswapdReclaim]),
-    ("__GFP_WAIT", &[DirectReclaim, KswapdReclaim]),
-    ("__GFP_DMA", &[Dma]),
-    ("__GFP_HIGHMEM", &[HighMem]),
-    ("__GFP_DMA32", &[Dma32]),
-    ("__GFP_MOVABLE", &[Movable]),
-    ("__GFP_RECLAIMABLE", &[Reclaimable]),
-    ("__GFP_HIGH", &[High]),
-    ("__GFP_IO", &[Io]),
-    ("__GFP_FS", &[Fs]),
-    ("__GFP_DIRECT_RECLAIM", &[DirectReclaim]),
-    ("__GFP_KSWAPD_RECLAIM", &[KswapdReclaim]),
-    ("__GFP_NOWARN", &[NoWarn]),
-    ("__GFP_RETRY_MAYFAIL", &[RetryMayFail]),
-    ("__GFP_REPEAT", &[RetryMayFail]),
-    ("__GFP_NOFAIL", &[NoFail]),
-    ("__GFP_NORETRY", &[NoRetry]),
-    ("__GFP_MEMALLOC", &[MemAlloc]),
-    ("__GFP_THISNODE", &[ThisNode]),
-];
+use crate::gfp::GfpFlags;
 
 /// What the bits stood for before 4.4: one bit for both ways of reclaim.
-const BITS_UNTIL_4_3: &[(u64, &[Flag])] = &[
+const BITS_UNTIL_4_3: &[(u64, &[GfpFlag])] = &[
     (0x1, &[Dma]),
     (0x2, &[HighMem]),
     (0x4, &[Dma32]),
@@ -90,7 +32,7 @@ const BITS_UNTIL_4_3: &[(u64, &[Flag])] = &[
 ];
 
 /// The bits of 4.4 and 4.5.
-const BITS_OF_4_4: &[(u64, &[Flag])] = &[
+const BITS_OF_4_4: &[(u64, &[GfpFlag])] = &[
     (0x1, &[Dma]),
     (0x2, &[HighMem]),
     (0x4, &[Dma32]),
@@ -120,7 +62,7 @@ pub struct Mode {
     /// The names as printed, such as `GFP_KERNEL|__GFP_COMP`; empty in reports before 4.6.
     pub names: String,
     #[serde(skip)]
-    flags: u32,
+    flags: GfpFlags,
 }
 
 impl Mode {
@@ -137,98 +79,62 @@ impl Mode {
         if bits.is_none() && names.is_empty() {
             return None;
         }
-        let mut mode = Mode { bits, names: names.to_owned(), flags: 0 };
-        match bits {
+        let all = |sum: GfpFlags, flags| sum.with(flags);
+        let flags = match bits {
             Some(bits) if names.is_empty() => {
                 let is_4_4 = bits & ONLY_IN_4_4 != 0;
                 let layout = if is_4_4 { BITS_OF_4_4 } else { BITS_UNTIL_4_3 };
                 let set = layout.iter().filter(|(bit, _)| bits & bit != 0);
-                set.for_each(|(_, flags)| mode.add(flags));
+                set.map(|(_, flags)| GfpFlags::of(flags)).fold(GfpFlags::default(), all)
             }
-            _ => {
-                for name in names.split('|') {
-                    let known = NAMES.iter().find(|(known, _)| *known == name.trim());
-                    known.into_iter().for_each(|(_, flags)| mode.add(flags));
-                }
-            }
-        }
-        Some(mode)
-    }
-
-    fn add(&mut self, flags: &[Flag]) {
-        flags.iter().for_each(|&flag| self.flags |= 1 << flag as u32);
-    }
-
-    fn has(&self, flag: Flag) -> bool {
-        self.flags & (1 << flag as u32) != 0
+            _ => names
+                .split('|')
+                .map(|name| GfpFlags::named(name.trim()))
+                .fold(GfpFlags::default(), all),
+        };
+        Some(Mode { bits, names: names.to_owned(), flags })
     }
 
     /// The caller may wait while memory is freed.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        self.has(Flag::DirectReclaim)
+        self.flags.has(GfpFlag::DirectReclaim)
     }
 
     /// It may use a part of the reserve (`__GFP_HIGH`).
     #[must_use]
     pub fn is_high(&self) -> bool {
-        self.has(Flag::High)
+        self.flags.has(GfpFlag::High)
     }
 
     /// It must not give up (`__GFP_NOFAIL`).
     #[must_use]
     pub fn must_not_fail(&self) -> bool {
-        self.has(Flag::NoFail)
+        self.flags.has(GfpFlag::NoFail)
     }
 
     /// It tries once and has something else to do when that fails (`__GFP_NORETRY`).
     #[must_use]
     pub fn gives_up_early(&self) -> bool {
-        self.has(Flag::NoRetry)
+        self.flags.has(GfpFlag::NoRetry)
     }
 
     /// The highest zone that it can use.
     #[must_use]
     pub fn zone(&self) -> ZoneKind {
-        if self.has(Flag::Dma) {
-            ZoneKind::Dma
-        } else if self.has(Flag::Dma32) {
-            ZoneKind::Dma32
-        } else if self.has(Flag::HighMem) {
-            if self.has(Flag::Movable) { ZoneKind::Movable } else { ZoneKind::HighMem }
-        } else {
-            ZoneKind::Normal
-        }
+        self.flags.zone()
     }
 
     /// The type of its pages.
     #[must_use]
     pub fn migratetype(&self) -> Migratetype {
-        if self.has(Flag::Movable) {
-            Migratetype::Movable
-        } else if self.has(Flag::Reclaimable) {
-            Migratetype::Reclaimable
-        } else {
-            Migratetype::Unmovable
-        }
+        self.flags.migratetype()
     }
 
     /// What it allows and demands, in the core's terms.
     #[must_use]
     pub fn request_flags(&self) -> RequestFlags {
-        let table = [
-            (Flag::DirectReclaim, RequestFlags::DIRECT_RECLAIM),
-            (Flag::KswapdReclaim, RequestFlags::KSWAPD_RECLAIM),
-            (Flag::High, RequestFlags::HIGH),
-            (Flag::NoRetry, RequestFlags::NO_RETRY),
-            (Flag::RetryMayFail, RequestFlags::RETRY_MAYFAIL),
-            (Flag::ThisNode, RequestFlags::THIS_NODE),
-            (Flag::MemAlloc, RequestFlags::MEMALLOC),
-            // Movable pages may borrow from CMA.
-            (Flag::Movable, RequestFlags::CMA),
-        ];
-        let set = table.into_iter().filter(|&(flag, _)| self.has(flag));
-        set.fold(RequestFlags::NONE, |flags, (_, each)| flags.with(each))
+        self.flags.request_flags()
     }
 }
 

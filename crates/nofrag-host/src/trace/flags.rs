@@ -113,6 +113,11 @@ impl FlagTable {
         })
     }
 
+    /// All names, the widest first, as the kernel tries them.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.entries.iter().map(|(bits, name)| (*bits, name.as_str()))
+    }
+
     /// The bits of one name.
     #[must_use]
     pub fn bits(&self, name: &str) -> Option<u64> {

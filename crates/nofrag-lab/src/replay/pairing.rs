@@ -6,11 +6,12 @@
 
 use nofrag::page::{MemoryMap, PageAllocator};
 use nofrag::units::{Order, Pfn};
+use nofrag_host::gfp::GfpBits;
 use nofrag_host::trace::{CompactionRun, Event, TraceMeta, View};
 
 use super::migration::{Doing, Held, Pending, Processes};
 use super::outcome::Assumptions;
-use super::request::{Frees, GfpBits};
+use super::request::{Frees, Request};
 use super::spans::{FrameIndex, Spans};
 use super::step::{By, Step, What};
 
@@ -133,7 +134,7 @@ impl Pairing {
                 let Some(order) = order_of(order) else { return self.foreign() };
                 let frees =
                     if self.processes.reclaims(pid) { Frees::Memory } else { Frees::Nothing };
-                let request = self.gfp.request(order, gfp, migratetype, frees);
+                let request = Request::new(&self.gfp, order, gfp, migratetype, frees);
                 let Some(pfn) = pfn else { return self.push(event, What::Failed { request }) };
                 let Some(place) = self.place(event, pfn, order) else { return self.foreign() };
                 self.make_room(place);

@@ -6,12 +6,14 @@ use nofrag::page::{
     Boost, Fixes, FragmentationPolicy, MemoryMap, MinFree, PageAllocator, PageConfig, PageRequest,
 };
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
+use nofrag_host::gfp::GfpBits;
 use nofrag_host::trace::{Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, TraceMeta};
 
 use super::engine::{Engine, Spec};
 use super::outcome::{Counts, Verdict};
 use super::owner::Housekeeping;
 use super::pairing::Pairing;
+use super::request::{Frees, Request};
 use super::start::{Resized, Start};
 use super::step::{By, What};
 use super::{Input, ReplayOptions, ReplayReport, replay};
@@ -144,15 +146,11 @@ fn own_trace(policy: FragmentationPolicy, seed: u64) -> (Script, PageAllocator, 
         if in_use * 10 < PAGES * 7 && random.index(100) < 55 {
             let order = [0, 0, 0, 0, 1, 2, 3, 9][random.index(8)];
             let (gfp, kind) = [(KERNEL, UNMOVABLE), (CACHE, MOVABLE)][random.index(2)];
-            let bits = FlagTable::default();
-            let gfp = bits.value(gfp).expect("the names are known");
+            let table = FlagTable::default();
+            let gfp = table.value(gfp).expect("the names are known");
             let order = Order::new(order).expect("it is an order");
-            let request = super::request::GfpBits::new(&bits).request(
-                order,
-                gfp,
-                kind as i32,
-                super::request::Frees::Nothing,
-            );
+            let bits = GfpBits::new(&table);
+            let request = Request::new(&bits, order, gfp, kind as i32, Frees::Nothing);
             let request: PageRequest = request.page_request();
             let Ok(pfn) = pages.alloc(Nanos(0), cpu, request) else { continue };
             if kind == MOVABLE {
