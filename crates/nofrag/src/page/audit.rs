@@ -225,33 +225,17 @@ impl<E: EventSink> PageAllocator<E> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::two_zones;
     use super::*;
     use crate::cpu::{CpuId, CpuSet};
-    use crate::page::map::{MemoryMap, NodeMap, PfnRange, ZoneKind, ZoneMap};
+    use crate::page::PageRequest;
     use crate::page::walk::{AllocFlags, Walk};
-    use crate::page::{MinFree, PageConfig, PageRequest};
-    use crate::units::{Nanos, PageCount};
+    use crate::units::Nanos;
     use alloc::vec;
     use alloc::vec::Vec;
 
-    fn range(start: u64, pages: u64) -> PfnRange {
-        PfnRange { start: Pfn(start), pages: PageCount(pages) }
-    }
-
-    /// Two zones that share a pageblock, with a hole and a reservation.
     fn machine(policy: FragmentationPolicy) -> PageAllocator {
-        let low = ZoneMap {
-            holes: vec![range(700, 3)],
-            ..ZoneMap::new(ZoneKind::Dma32, Pfn(5), PageCount(4700))
-        };
-        let high = ZoneMap {
-            reserved: vec![range(6000, 100)],
-            ..ZoneMap::new(ZoneKind::Normal, Pfn(4705), PageCount(8000))
-        };
-        let nodes = vec![NodeMap { cpus: vec![0, 3], zones: vec![low, high] }];
-        let map = MemoryMap::new(nodes, &[]).expect("two zones are a machine");
-        let config = PageConfig { min_free: MinFree::Pages(300), ..PageConfig::new(map, policy) };
-        PageAllocator::new(&config).expect("there is memory")
+        PageAllocator::new(&two_zones(policy)).expect("there is memory")
     }
 
     struct Chance(u64);

@@ -283,12 +283,12 @@ impl Iterator for Merged<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{cpu, free_blocks, order};
+    use super::super::testing::{cpu, free_blocks, order, two_zones};
     use super::*;
     use crate::check::Check;
-    use crate::page::map::{NodeMap, PfnRange, ZoneKind, ZoneMap};
+    use crate::page::PageCounters;
+    use crate::page::map::{NodeMap, ZoneKind, ZoneMap};
     use crate::page::policy::FragmentationPolicy;
-    use crate::page::{MinFree, PageCounters};
     use crate::units::PageCount;
     use Migratetype::{HighAtomic, Movable, Reclaimable, Unmovable};
     use alloc::vec;
@@ -296,30 +296,11 @@ mod tests {
     const LOOSE: FragmentationPolicy = FragmentationPolicy::LINUX_6_1;
     const STRICT: FragmentationPolicy = FragmentationPolicy::LINUX_6_12;
 
-    fn range(start: u64, pages: u64) -> PfnRange {
-        PfnRange { start: Pfn(start), pages: PageCount(pages) }
-    }
-
-    /// Two zones that share a pageblock, with a hole and a reservation.
-    fn machine(policy: FragmentationPolicy) -> PageConfig {
-        let low = ZoneMap {
-            holes: vec![range(700, 3)],
-            ..ZoneMap::new(ZoneKind::Dma32, Pfn(5), PageCount(4700))
-        };
-        let high = ZoneMap {
-            reserved: vec![range(6000, 100)],
-            ..ZoneMap::new(ZoneKind::Normal, Pfn(4705), PageCount(8000))
-        };
-        let nodes = vec![NodeMap { cpus: vec![0, 3], zones: vec![low, high] }];
-        let map = MemoryMap::new(nodes, &[]).expect("two zones are a machine");
-        PageConfig { min_free: MinFree::Pages(300), ..PageConfig::new(map, policy) }
-    }
-
     fn load(
         policy: FragmentationPolicy,
         contents: &Contents<'_>,
     ) -> Result<PageAllocator, ContentsError> {
-        PageAllocator::with_contents(&machine(policy), contents, ())
+        PageAllocator::with_contents(&two_zones(policy), contents, ())
     }
 
     fn block(pfn: u64, number: u8) -> (Pfn, Order) {
@@ -330,7 +311,7 @@ mod tests {
     fn nothing_in_use_is_all_free() {
         for policy in [LOOSE, STRICT] {
             let loaded = load(policy, &Contents::default()).expect("nothing contradicts");
-            let fresh = PageAllocator::new(&machine(policy)).expect("there is memory");
+            let fresh = PageAllocator::new(&two_zones(policy)).expect("there is memory");
             assert_eq!(free_blocks(&loaded), free_blocks(&fresh));
             loaded.check().expect("the laws hold");
         }
@@ -346,7 +327,7 @@ mod tests {
             let contents =
                 Contents { types: &types, fixed: &fixed, movable: &movable, listed: &[] };
             let loaded = load(policy, &contents).expect("nothing contradicts");
-            let mut taken = PageAllocator::new(&machine(policy)).expect("there is memory");
+            let mut taken = PageAllocator::new(&two_zones(policy)).expect("there is memory");
             for (pfn, order) in fixed.into_iter().chain(movable) {
                 taken.alloc_at(pfn, order).expect("it is free");
             }

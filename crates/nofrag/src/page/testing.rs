@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::allocator::{MinFree, PageAllocator, PageConfig};
 use super::fallback::Grouping;
 use super::frames::{FrameIndex, Kind};
-use super::map::{MemoryMap, NodeMap, ZoneKind, ZoneMap};
+use super::map::{MemoryMap, NodeMap, PfnRange, ZoneKind, ZoneMap};
 use super::migratetype::Migratetype;
 use super::policy::FragmentationPolicy;
 use super::request::PageRequest;
@@ -23,6 +23,22 @@ pub(super) fn cpu() -> CpuId {
 
 pub(super) fn order(number: u8) -> Order {
     Order::new(number).expect("a test names orders")
+}
+
+/// Two zones that share a pageblock, with a hole and a reservation: 4697 and 7900 pages, on CPUs 0 and 3.
+pub(super) fn two_zones(policy: FragmentationPolicy) -> PageConfig {
+    let range = |start, pages| PfnRange { start: Pfn(start), pages: PageCount(pages) };
+    let low = ZoneMap {
+        holes: vec![range(700, 3)],
+        ..ZoneMap::new(ZoneKind::Dma32, Pfn(5), PageCount(4700))
+    };
+    let high = ZoneMap {
+        reserved: vec![range(6000, 100)],
+        ..ZoneMap::new(ZoneKind::Normal, Pfn(4705), PageCount(8000))
+    };
+    let nodes = vec![NodeMap { cpus: vec![0, 3], zones: vec![low, high] }];
+    let map = MemoryMap::new(nodes, &[]).expect("two zones are a machine");
+    PageConfig { min_free: MinFree::Pages(300), ..PageConfig::new(map, policy) }
 }
 
 /// One zone of so many pageblocks, all free, that groups pages by type however small it is.
