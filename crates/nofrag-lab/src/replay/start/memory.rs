@@ -83,7 +83,11 @@ impl Memory {
                     zone.zone.name, zone.zone.node
                 )));
             };
-            zones.push(zone_of(zone, kind, start..end, uses, &ram));
+            // Nothing lies behind the last frame that is known, whatever the file says of a zone's end.
+            let end = end.min(uses.len() as u64);
+            if start < end {
+                zones.push(zone_of(zone, kind, start..end, uses, &ram));
+            }
         }
         let sets = snapshot.populated().flat_map(|zone| &zone.per_cpu).map(|set| set.cpu);
         let mut cpus: Vec<u32> = sets.collect::<BTreeSet<u32>>().into_iter().collect();

@@ -209,6 +209,21 @@ fn what_is_not_known_is_said() {
 }
 
 #[test]
+fn a_zone_ends_with_the_frames_that_are_known() {
+    let Some(said) = recorded("start", |_| ()) else { return };
+    let absurd = recorded("start", |snapshot| {
+        let zones = snapshot.zones.iter_mut().filter(|zone| zone.managed > 0);
+        zones.last().expect("it has memory").spanned = u64::MAX / 2;
+    });
+    let absurd = absurd.expect("the files are there");
+    // kpageflags goes on to the end of its last section.
+    let zone = absurd.memory.zones.last().expect("there are zones");
+    assert_eq!(zone.span.end % (1 << 15), 0, "{:?}", zone.span);
+    assert_eq!(absurd.memory.managed(), said.memory.managed());
+    assert_eq!(absurd.in_use(), said.in_use());
+}
+
+#[test]
 fn a_host_of_which_nothing_is_known_is_empty() {
     let host = Host::empty(Pfn(0x12_3456), 4).expect("it is a machine");
     let Start { pages, places, .. } = load(&host, FragmentationPolicy::LINUX_7_2, 100);
