@@ -400,7 +400,8 @@ fn list(out: &mut String, title: &str, lines: &[String]) {
 }
 
 /// A table, unless it has no rows.
-pub(crate) fn table_of(
+#[must_use]
+pub fn table_of(
     title: &str,
     caption: &str,
     texts: usize,

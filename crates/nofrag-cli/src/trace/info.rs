@@ -7,7 +7,7 @@ use nofrag_host::recording::{Recording, Sizes};
 use nofrag_host::trace::{
     self, ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, TraceMeta, summarise, type_name,
 };
-use nofrag_lab::render::{self, Section};
+use nofrag_lab::render::{self, Section, table_of};
 use serde::Serialize;
 
 use crate::Status;
@@ -188,24 +188,12 @@ fn rate(summary: &Summary) -> Section {
     }
 }
 
-fn table(
-    title: &str,
-    caption: &str,
-    texts: usize,
-    header: &[&str],
-    rows: Vec<Vec<String>>,
-) -> Option<Section> {
-    let header = header.iter().map(|name| (*name).to_owned()).collect();
-    let (title, caption) = (title.to_owned(), caption.to_owned());
-    (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
-}
-
 fn kinds(summary: &Summary) -> Option<Section> {
     let rows = summary.kinds.iter().map(|kind| {
         let rate = kind.per_second.map_or("-".to_owned(), render::number);
         vec![kind.group.to_owned(), kind.name.to_owned(), count(kind.count), rate]
     });
-    table("Events", "", 2, &["group", "event", "count", "a second"], rows.collect())
+    table_of("Events", "", 2, &["group", "event", "count", "a second"], rows.collect())
 }
 
 fn orders(summary: &Summary) -> Option<Section> {
@@ -222,7 +210,7 @@ fn orders(summary: &Summary) -> Option<Section> {
         failed => format!(" {} more requests failed.", count(failed)),
     };
     let caption = format!("Blocks allocated by type: {types}.{failed}");
-    table("Orders", &caption, 1, &["order", "allocated", "freed"], rows.collect())
+    table_of("Orders", &caption, 1, &["order", "allocated", "freed"], rows.collect())
 }
 
 fn lives(by: &str, lives: &[Lifetimes], name: impl Fn(usize) -> String) -> Option<Section> {
@@ -235,7 +223,7 @@ fn lives(by: &str, lives: &[Lifetimes], name: impl Fn(usize) -> String) -> Optio
     let title = format!("Lifetimes by {by}");
     let caption = "How long blocks lived that were allocated and freed in the trace: so many of them no longer than \
                    this.";
-    table(&title, caption, 1, &header, rows.collect())
+    table_of(&title, caption, 1, &header, rows.collect())
 }
 
 fn flags(summary: &Summary) -> Option<Section> {
@@ -246,7 +234,7 @@ fn flags(summary: &Summary) -> Option<Section> {
         0 => String::new(),
         left => format!("The commonest; {left} more sets are not shown."),
     };
-    table("Flags of requests", &caption, 2, &["gfp_flags", "requests"], rows)
+    table_of("Flags of requests", &caption, 2, &["gfp_flags", "requests"], rows)
 }
 
 /// Which types were mixed, how often; `None` if none were.
@@ -258,7 +246,7 @@ pub(crate) fn extfrag(pairs: &[ExtFragCount]) -> Option<Section> {
     });
     let header =
         ["wanted", "taken from", "events", "below a pageblock", "below order 4", "mistyped pages"];
-    table("External fragmentation", "", 2, &header, rows.collect())
+    table_of("External fragmentation", "", 2, &header, rows.collect())
 }
 
 fn pairing(pairing: &Pairing) -> Vec<String> {
