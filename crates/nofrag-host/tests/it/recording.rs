@@ -338,6 +338,32 @@ fn blocks_are_followed_from_allocation_to_free() {
         free(3, 0, 0),          // not in use at the start any more
         alloc(10, 64, 3),       //
         free(11, 67, 0),        // a page inside
+/// What a value has that was read from an example in `docs/format.md`, with all that it did not say.
+fn read_and_written<T: serde::Serialize + serde::de::DeserializeOwned>(example: &str) -> String {
+    let value: T = serde_json::from_str(example).unwrap();
+    serde_json::to_string_pretty(&serde_json::to_value(value).unwrap()).unwrap()
+}
+
+#[test]
+fn the_json_in_the_document_is_what_is_written() {
+    let text = include_str!("../../../../docs/format.md");
+    let examples = text.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let examples: Vec<&str> = examples.collect();
+    let [meta, ending] = examples[..] else { panic!("{examples:?}") };
+    let same = |example| {
+        let value: serde_json::Value = serde_json::from_str(example).unwrap();
+        serde_json::to_string_pretty(&value).unwrap()
+    };
+    assert_eq!(read_and_written::<TraceMeta>(meta), same(meta));
+    assert_eq!(read_and_written::<Ending>(ending), same(ending));
+    let table = text.split("| in `trace` | what |").nth(1).unwrap();
+    let table = table.split("\n\n").next().unwrap();
+    let written = serde_json::to_value(TraceMeta::default()).unwrap();
+    for name in written.as_object().unwrap().keys() {
+        assert!(table.contains(&format!("`{name}`")), "{name} is not in the table");
+    }
+}
+
         free(20, 64, 3),        // matched
         alloc(30, 64, 1),       //
         alloc(31, 64, 1),       // twice
