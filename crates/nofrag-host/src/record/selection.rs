@@ -188,6 +188,9 @@ fn costs(kind: EventKind) -> &'static str {
         EventKind::Munmap => {
             "unmappings are not seen (the kernel was built without syscall tracing)"
         }
+        EventKind::Mmap => {
+            "what protection and file a mapping has is not seen (the kernel was built without syscall tracing)"
+        }
         EventKind::ExitMmap => "the end of an address space is not seen",
         EventKind::WakeupKswapd
         | EventKind::KswapdWake
