@@ -134,11 +134,16 @@ fn kinds(recorded: &Recorded) -> String {
 fn sentences(recorded: &Recorded) -> Vec<String> {
     let mut sentences = Vec::new();
     if recorded.lost > 0 || recorded.gaps > 0 {
+        let places = match recorded.gaps {
+            0 => ", the kernel does not say where: what is computed from the others".to_owned(),
+            gaps => {
+                format!(" in {gaps} places, and the file says where: what is computed across a gap")
+            }
+        };
         sentences.push(format!(
-            "{} events were lost in {} places, and the file says where: what is computed across a gap is tainted. \
-             Record again with larger buffers (--buffer-kib {}), a faster disk, or fewer kinds of events.",
+            "{} events were lost{places} is tainted. Record again with larger buffers (--buffer-kib {}), a faster \
+             disk, or fewer kinds of events.",
             recorded.lost,
-            recorded.gaps,
             recorded.buffer_kib_per_cpu.saturating_mul(4),
         ));
     }

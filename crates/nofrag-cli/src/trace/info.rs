@@ -276,6 +276,10 @@ fn missing(meta: &TraceMeta, summary: &Summary) -> Vec<String> {
     let Loss { events, gaps, unreadable } = summary.loss;
     let mut lines = match (events, gaps) {
         (0, 0) => vec!["no event is known to be lost".to_owned()],
+        (events, 0) => vec![format!(
+            "at least {} events are lost, it is not known where: any block may be paired wrongly",
+            count(events)
+        )],
         (events, gaps) => vec![format!(
             "at least {} events are lost, in {} places: blocks are paired wrongly after each",
             count(events.max(gaps)),
