@@ -86,7 +86,15 @@ fn lines(args: &Args, existing: Existing) -> Result<()> {
         Err(export::ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(())
         }
-        written => written.map(drop).with_context(|| format!("cannot write {}", args.to.display())),
+        written => named(written.map(drop), &args.to),
+    }
+}
+
+/// Names the file that cannot be written; one that cannot be read names itself.
+fn named(exported: Result<(), export::ExportError>, to: &Path) -> Result<()> {
+    match exported {
+        Err(error @ export::ExportError::Trace(_)) => Err(error.into()),
+        exported => exported.with_context(|| format!("cannot write {}", to.display())),
     }
 }
 
@@ -100,8 +108,7 @@ fn parquet(args: &Args, existing: Existing) -> Result<()> {
     let mut progress = |done| bar.set_position(done);
     let written = export::parquet(&mut *trace.events, out, &mut progress);
     bar.finish_and_clear();
-    written.with_context(|| format!("cannot write {}", args.to.display()))?;
-    Ok(())
+    named(written.map(drop), &args.to)
 }
 
 #[cfg(not(feature = "parquet"))]
@@ -121,5 +128,24 @@ fn create(path: &Path, existing: Existing) -> Result<File> {
             bail!("{} exists already: name another file, or give --replace", path.display())
         }
         file => file.with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_is_wrong_is_named() {
+        let said = |error| {
+            let error = named(Err(error), Path::new("out")).expect_err("it is an error");
+            format!("{error:#}")
+        };
+        let unread = trace::TraceError::Unknown("in".into());
+        let unread = said(export::ExportError::Trace(unread));
+        assert!(unread.starts_with("in: ") && !unread.contains("out"), "{unread}");
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let unwritten = said(export::ExportError::Write(full));
+        assert!(unwritten.starts_with("cannot write out: "), "{unwritten}");
     }
 }
