@@ -10,7 +10,7 @@ use super::flags::FlagTable;
 use super::format::{Decoder, Format};
 use super::kinds::EventKind;
 use super::meta::{Moment, TakenSnapshot, TraceMeta};
-use super::ring_buffer::{HEADER, LARGEST_SUB_BUFFER, SUB_BUFFER, SubBuffer};
+use super::ring_buffer::{HEADER, LARGEST_SUB_BUFFER, SUB_BUFFER, SubBuffer, dropped};
 use super::source::{BATCH, EventSource, Loss, Merged, TraceError};
 use crate::snapshot::Files;
 
@@ -21,13 +21,16 @@ pub struct Folder {
     decoder: Arc<Decoder>,
     page_size: usize,
     pages: Vec<(u16, PathBuf)>,
+    /// Events that the kernel says it lost.
+    dropped: u64,
 }
 
 impl Folder {
     /// Opens it: reads the formats and the snapshots, and finds the pages of each CPU.
     ///
-    /// `header_page`, `trace_clock` and `start_window` are read where the folder has them. Without the first a page has
-    /// [`SUB_BUFFER`] bytes; without the last the snapshot in `start` was taken before the first event.
+    /// `header_page`, `trace_clock`, `start_window`, `stats` and `missing` are read where the folder has them. Without
+    /// the first a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken before the
+    /// first event. `stats` says what the kernel lost, `missing` has a sentence a line.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -43,6 +46,9 @@ impl Folder {
             clock: optional(&path.join("trace_clock"))?.and_then(|text| clock(&text)),
             cpus: pages.iter().map(|&(cpu, _)| cpu).collect(),
             gfp: gfp.unwrap_or_default(),
+            missing: optional(&path.join(MISSING))?
+                .map(|text| text.lines().map(str::to_owned).collect())
+                .unwrap_or_default(),
             ..TraceMeta::default()
         };
         let start = optional(&path.join(START_WINDOW))?.and_then(|text| window(&text));
@@ -57,7 +63,8 @@ impl Folder {
         }
         let decoder = Arc::new(Decoder::new(formats.iter().map(|(_, format)| format)));
         meta.formats = formats.into_iter().map(|(text, format)| (format.name, text)).collect();
-        Ok(Folder { meta, decoder, page_size: page_size_in(path)?, pages })
+        let dropped = optional(&path.join(STATS))?.map_or(0, |text| dropped(&text));
+        Ok(Folder { meta, decoder, page_size: page_size_in(path)?, pages, dropped })
     }
 
     /// What is known beside the events.
@@ -83,7 +90,26 @@ impl Folder {
             let decoder = Arc::clone(&self.decoder);
             Ok(RawPages::new(input, path.clone(), *cpu, decoder, self.page_size))
         });
-        Ok(Box::new(Merged::new(pages.collect::<Result<Vec<_>, TraceError>>()?)))
+        let merged = Merged::new(pages.collect::<Result<Vec<_>, TraceError>>()?);
+        Ok(Box::new(Counted { merged, dropped: self.dropped }))
+    }
+}
+
+/// Events of which the kernel also says how many it lost.
+struct Counted<S> {
+    merged: S,
+    dropped: u64,
+}
+
+impl<S: EventSource> EventSource for Counted<S> {
+    fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError> {
+        self.merged.read(into)
+    }
+
+    /// The pages and the kernel's counters tell of the same losses.
+    fn loss(&self) -> Loss {
+        let seen = self.merged.loss();
+        Loss { events: seen.events.max(self.dropped), ..seen }
     }
 }
 
@@ -129,6 +155,12 @@ fn clock(text: &str) -> Option<String> {
     let chosen = words().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     chosen.or_else(|| words().next()).map(str::to_owned)
 }
+
+/// Has the kernel's counters of each CPU's buffer.
+pub(crate) const STATS: &str = "stats";
+
+/// Has a line for each thing that was not recorded.
+pub(crate) const MISSING: &str = "missing";
 
 /// Has the two times between which the snapshot in `start` was taken.
 pub(crate) const START_WINDOW: &str = "start_window";

@@ -23,7 +23,7 @@ mod wording;
 
 pub use event::{CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
-pub(crate) use folder::{Decode, START_WINDOW, page_size};
+pub(crate) use folder::{Decode, MISSING, START_WINDOW, STATS, page_size};
 pub use folder::{Folder, RawPages};
 pub use format::{Decoder, Format, FormatError, FormatField, RecordError};
 pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};

@@ -25,6 +25,16 @@ const TIME_STAMP: u32 = 31;
 /// Bits of a time that [`TIME_STAMP`] gives; the others are those of the page.
 const STAMP_BITS: u64 = (1 << 59) - 1;
 
+/// How many events did not reach the reader by what `per_cpu/cpuN/stats` says, of one CPU or of several.
+pub(crate) fn dropped(stats: &str) -> u64 {
+    let counts = stats.lines().filter_map(|line| {
+        let (name, count) = line.split_once(':')?;
+        let lost = matches!(name.trim(), "overrun" | "commit overrun" | "dropped events");
+        lost.then(|| count.trim().parse::<u64>().ok()).flatten()
+    });
+    counts.fold(0, u64::saturating_add)
+}
+
 /// Why a page could not be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PageError {
@@ -181,5 +191,20 @@ impl<'a> Iterator for SubBuffer<'a> {
             self.time = self.time.wrapping_add(u64::from(head >> 5));
             return Some(Ok((self.time, body)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_events_are_those_that_the_kernel_counted() {
+        let stats = "CPU: 0\nentries: 5\noverrun: 30\ncommit overrun: 2\nbytes: 220\n\
+                     oldest event ts: 37336.385483\nnow ts: 37336.386967\ndropped events: 1\nread events: 0\n";
+        assert_eq!(dropped(stats), 33);
+        assert_eq!(dropped(&stats.repeat(2)), 66);
+        assert_eq!(dropped("Buffer: nofrag"), 0);
+        assert_eq!(dropped("overrun: -1"), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::io::Read;
 use super::input::Words;
 use crate::trace::format::{Format, FormatError, parse_field};
 use crate::trace::kinds::{EventKind, KINDS};
-use crate::trace::ring_buffer::SUB_BUFFER;
+use crate::trace::ring_buffer::{SUB_BUFFER, dropped};
 use crate::trace::source::TraceError;
 
 /// CPUs of one buffer, at most: Linux on x86-64 has room for 8192.
@@ -205,16 +205,6 @@ pub(super) fn cpu_count(count: u32, words: &Words<impl Read>) -> Result<u32, Tra
     Ok(count)
 }
 
-/// What a `stats` file says of events that did not reach the reader.
-fn dropped(stats: &str) -> u64 {
-    let counts = stats.lines().filter_map(|line| {
-        let (name, count) = line.split_once(':')?;
-        let lost = matches!(name.trim(), "overrun" | "commit overrun" | "dropped events");
-        lost.then(|| count.trim().parse::<u64>().ok()).flatten()
-    });
-    counts.fold(0, u64::saturating_add)
-}
-
 impl<R: Read> Words<R> {
     fn bad_format(&self, group: &str, cause: FormatError) -> TraceError {
         self.corrupt(&format!("a format of the group {group}: {cause}"))
@@ -224,15 +214,6 @@ impl<R: Read> Words<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lost_events_are_those_that_the_kernel_counted() {
-        let stats = "CPU: 0\nentries: 5\noverrun: 30\ncommit overrun: 2\nbytes: 220\n\
-                     oldest event ts: 37336.385483\nnow ts: 37336.386967\ndropped events: 1\nread events: 0\n";
-        assert_eq!(dropped(stats), 33);
-        assert_eq!(dropped("Buffer: nofrag"), 0);
-        assert_eq!(dropped("overrun: -1"), 0);
-    }
 
     #[test]
     fn the_marked_clock_is_the_clock() {
