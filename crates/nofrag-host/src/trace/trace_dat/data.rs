@@ -4,8 +4,12 @@ use std::io::{self, Read};
 
 use super::input::Span;
 
-/// Bytes of a chunk, packed or not, at most. trace-cmd packs ten pages at a time.
-const LARGEST_CHUNK: u32 = 16 << 20;
+/// Bytes of a chunk of pages of so many bytes, packed or not, at most. trace-cmd packs ten pages of memory at a time,
+/// which are at least 40 KiB and at most 640.
+pub(super) fn largest_chunk(page_bytes: usize) -> usize {
+    const LARGEST: usize = 1 << 20;
+    LARGEST.max(16 * page_bytes)
+}
 
 /// What it means that a chunk ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +24,7 @@ pub(super) enum End {
 pub(super) struct Chunks {
     input: Span,
     end: End,
+    largest: usize,
     /// How many follow; `None` before the first read.
     left: Option<u32>,
     packed: Vec<u8>,
@@ -29,9 +34,11 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub(super) fn new(input: Span, end: End) -> io::Result<Chunks> {
+    /// Those in `input`, none of which has more than `largest` bytes.
+    pub(super) fn new(input: Span, end: End, largest: usize) -> io::Result<Chunks> {
         let unpack = zstd::bulk::Decompressor::new()?;
-        Ok(Chunks { input, end, left: None, packed: Vec::new(), pages: Vec::new(), at: 0, unpack })
+        let (packed, pages) = (Vec::new(), Vec::new());
+        Ok(Chunks { input, end, largest, left: None, packed, pages, at: 0, unpack })
     }
 
     fn word(&mut self) -> io::Result<u32> {
@@ -63,13 +70,11 @@ impl Chunks {
             return Ok(false);
         }
         let (packed, unpacked) = (self.word()?, self.word()?);
-        if packed > LARGEST_CHUNK || unpacked > LARGEST_CHUNK {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "a chunk of {packed} bytes that unpack to {unpacked}: nofrag takes up to 16 MiB"
-                ),
-            ));
+        if packed.max(unpacked) as usize > self.largest {
+            return Err(invalid(format!(
+                "a chunk of {packed} bytes that unpack to {unpacked}: nofrag takes up to {}",
+                self.largest
+            )));
         }
         self.packed.clear();
         let read = (&mut self.input).take(u64::from(packed)).read_to_end(&mut self.packed)?;

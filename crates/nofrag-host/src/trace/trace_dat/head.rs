@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use super::input::Words;
+use super::input::{Input, Words};
 use crate::trace::format::{Format, FormatError, parse_field};
 use crate::trace::kinds::{EventKind, KINDS};
 use crate::trace::ring_buffer::{SUB_BUFFER, dropped};
@@ -11,6 +11,9 @@ use crate::trace::source::TraceError;
 
 /// CPUs of one buffer, at most: Linux on x86-64 has room for 8192.
 const MOST_CPUS: u32 = 8192;
+
+/// CPUs of all buffers together, at most.
+const MOST_STREAMS: usize = 1 << 16;
 
 /// What the head says.
 #[derive(Debug, Default)]
@@ -161,6 +164,17 @@ impl Head {
             Some((pid.parse().ok()?, name.to_owned()))
         });
         self.names.extend(names);
+        Ok(())
+    }
+
+    /// Adds an instance.
+    pub(super) fn add(&mut self, buffer: Buffer, input: &Input) -> Result<(), TraceError> {
+        let cpus: usize = self.buffers.iter().map(|buffer| buffer.cpus.len()).sum();
+        if cpus + buffer.cpus.len() > MOST_STREAMS {
+            let what = "its instances have more CPUs together than nofrag takes";
+            return Err(input.corrupt(format!("{what}, which is {MOST_STREAMS}")));
+        }
+        self.buffers.push(buffer);
         Ok(())
     }
 

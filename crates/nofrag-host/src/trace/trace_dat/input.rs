@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::trace::source::TraceError;
 
@@ -56,12 +57,14 @@ pub(super) struct Input {
     bytes: Arc<dyn ReadAt>,
     path: PathBuf,
     size: u64,
+    /// Bytes that were kept so far, of all parts.
+    kept: Arc<AtomicU64>,
 }
 
 impl Input {
     pub(super) fn new(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<Input, TraceError> {
         let size = bytes.size().map_err(TraceError::file(path))?;
-        Ok(Input { bytes, path: path.to_owned(), size })
+        Ok(Input { bytes, path: path.to_owned(), size, kept: Arc::default() })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -81,7 +84,7 @@ impl Input {
     /// The words from a place on.
     pub(super) fn words(&self, at: u64, part: &'static str) -> Words<io::BufReader<Span>> {
         let bytes = io::BufReader::new(self.span(at, u64::MAX));
-        Words::new(bytes, self.path(), part)
+        Words::new(bytes, self, part)
     }
 
     pub(super) fn corrupt(&self, what: impl Into<String>) -> TraceError {
@@ -111,13 +114,13 @@ pub(super) struct Words<R> {
     bytes: R,
     path: PathBuf,
     part: &'static str,
-    kept: u64,
+    kept: Arc<AtomicU64>,
 }
 
 impl<R: Read> Words<R> {
-    /// Those of the part of this name; the name is for errors.
-    pub(super) fn new(bytes: R, path: &Path, part: &'static str) -> Words<R> {
-        Words { bytes, path: path.to_owned(), part, kept: 0 }
+    /// Those of the part of this name, which is for errors.
+    pub(super) fn new(bytes: R, of: &Input, part: &'static str) -> Words<R> {
+        Words { bytes, path: of.path.clone(), part, kept: Arc::clone(&of.kept) }
     }
 
     /// From here on errors name this part.
@@ -166,8 +169,9 @@ impl<R: Read> Words<R> {
 
     /// So many bytes.
     pub(super) fn take(&mut self, count: u64) -> Result<Vec<u8>, TraceError> {
-        self.kept = self.kept.saturating_add(count);
-        if self.kept > KEPT {
+        // A count that is refused is not added: it may be any number.
+        let fits = |kept: u64| kept.checked_add(count).filter(|&kept| kept <= KEPT);
+        if self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
             return Err(self.corrupt("its texts are longer than those of any kernel"));
         }
         let mut bytes = Vec::new();
@@ -217,5 +221,22 @@ impl<R: Read> Words<R> {
         }
         let name = String::from_utf8_lossy(expected);
         Err(self.corrupt(&format!("`{}` does not stand where it belongs", name.trim_matches('\0'))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_of_a_file_share_what_may_be_kept() {
+        let bytes: Arc<dyn ReadAt> = Arc::new(vec![0; 100]);
+        let input = Input::new(bytes, Path::new("a.dat")).unwrap();
+        let said = |count| input.words(0, "a part").take(count).map_err(|error| error.to_string());
+        assert_eq!(said(90).map(|bytes| bytes.len()), Ok(90));
+        assert!(said(u64::MAX).unwrap_err().contains("longer than those of any kernel"));
+        assert!(said(KEPT - 100).unwrap_err().contains("has been cut"));
+        assert!(said(11).unwrap_err().contains("longer than those of any kernel"));
+        assert!(said(10).is_ok());
     }
 }

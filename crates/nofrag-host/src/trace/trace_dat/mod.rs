@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use input::ReadAt;
 
-use self::data::{Chunks, End};
+use self::data::{Chunks, End, largest_chunk};
 use self::head::{Buffer, Data, Head, Packing};
 use self::input::Input;
 use super::event::Event;
@@ -39,8 +39,11 @@ use super::source::{EventSource, Loss, Merged, Trace, TraceError};
 /// What such a file begins with.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// How many pages are read at a time.
-const READ_PAGES: usize = 64;
+/// How many bytes are read at a time, if a page is no larger.
+const READ_BYTES: usize = 1 << 18;
+
+/// Bytes that the readers of all CPUs may hold at a time.
+const MOST_HELD: u64 = 8 << 30;
 
 /// A trace.dat.
 pub struct TraceDat {
@@ -99,8 +102,10 @@ impl TraceDat {
     /// The events of all instances and CPUs.
     ///
     /// # Errors
-    /// [`TraceError::File`] if no memory is to be had for unpacking.
+    /// [`TraceError::File`] if no memory is to be had for unpacking, [`TraceError::Unsupported`] where the CPUs and
+    /// their pages are more than memory should be asked for.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
+        self.check_bounds()?;
         let mut sources = Vec::new();
         let mut cut = 0;
         for buffer in &self.buffers {
@@ -114,6 +119,33 @@ impl TraceDat {
         Ok(Box::new(Corrected { merged, offset: self.offset, said }))
     }
 
+    /// Whether what the readers of all CPUs hold at a time is no more than memory should be asked for.
+    fn check_bounds(&self) -> Result<(), TraceError> {
+        let held = |buffer: &Buffer| {
+            let chunks = match buffer.packing {
+                Packing::Plain => 0,
+                Packing::Zstd => 2 * largest_chunk(buffer.page_bytes),
+            };
+            // A buffer, a page that lies across its end, and events on their way.
+            let each = READ_BYTES.max(buffer.page_bytes) + buffer.page_bytes + READ_BYTES + chunks;
+            let cpus = buffer.cpus.iter().filter(|data| data.bytes > 0).count();
+            (cpus as u64).saturating_mul(each as u64)
+        };
+        let held = self.buffers.iter().map(held).fold(0, u64::saturating_add);
+        if held <= MOST_HELD {
+            return Ok(());
+        }
+        Err(TraceError::Unsupported {
+            path: self.input.path().to_owned(),
+            what: format!(
+                "pages of so many CPUs and of such a size side by side: they need {} GiB of memory, and {} are the \
+                 most that it takes",
+                held >> 30,
+                MOST_HELD >> 30
+            ),
+        })
+    }
+
     /// The events of one CPU.
     fn pages(&self, buffer: &Buffer, data: &Data) -> Result<impl EventSource + use<>, TraceError> {
         let span = self.input.span(data.at, data.bytes);
@@ -122,10 +154,11 @@ impl TraceDat {
             Packing::Plain => Box::new(span),
             Packing::Zstd => {
                 let end = if self.input.ends_before(data) { End::Cut } else { End::Wrong };
-                Box::new(Chunks::new(span, end).map_err(TraceError::file(path))?)
+                let largest = largest_chunk(buffer.page_bytes);
+                Box::new(Chunks::new(span, end, largest).map_err(TraceError::file(path))?)
             }
         };
-        let bytes = BufReader::with_capacity(READ_PAGES * buffer.page_bytes, bytes);
+        let bytes = BufReader::with_capacity(READ_BYTES.max(buffer.page_bytes), bytes);
         let decoder = Arc::clone(&self.decoder);
         Ok(RawPages::new(bytes, path.to_owned(), data.cpu, decoder, buffer.page_bytes))
     }
@@ -258,5 +291,47 @@ impl<S: EventSource> EventSource for Corrected<S> {
         let events = seen.events.max(self.said.events);
         let unseen = u64::from(events > 0 && seen.gaps == 0);
         Loss { events, gaps: seen.gaps + self.said.gaps + unseen, unreadable: seen.unreadable }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_that_would_fill_the_memory_are_not_started() {
+        let input = Input::new(Arc::new(vec![0; 100]), Path::new("a.dat")).unwrap();
+        let with = |cpus: u16, page_bytes, packing| {
+            let cpus = (0..cpus).map(|cpu| Data { cpu, at: 0, bytes: 50 }).collect();
+            let name = String::new();
+            let buffer = Buffer { name, clock: String::new(), page_bytes, packing, cpus };
+            let mut head = Head::default();
+            head.add(buffer, &input)?;
+            let decoder = Arc::new(Decoder::new([]));
+            let (meta, input) = (TraceMeta::default(), input.clone());
+            let file =
+                TraceDat { meta, decoder, input, buffers: head.buffers, offset: 0, dropped: 0 };
+            file.check_bounds()
+        };
+        with(8192, 4096, Packing::Plain).unwrap();
+        with(2048, 4096, Packing::Zstd).unwrap();
+        for (cpus, page_bytes) in [(8192, 1 << 20), (8192, 4096)] {
+            let error = with(cpus, page_bytes, Packing::Zstd).unwrap_err().to_string();
+            assert!(error.contains("GiB of memory"), "{error}");
+        }
+    }
+
+    #[test]
+    fn instances_have_no_more_cpus_than_can_be_listed() {
+        let input = Input::new(Arc::new(vec![0; 100]), Path::new("a.dat")).unwrap();
+        let mut head = Head::default();
+        let cpus = vec![Data { cpu: 0, at: 0, bytes: 0 }; 8192];
+        let (name, clock, packing) = (String::new(), String::new(), Packing::Plain);
+        let buffer = Buffer { name, clock, page_bytes: 4096, packing, cpus };
+        for _ in 0..8 {
+            head.add(buffer.clone(), &input).unwrap();
+        }
+        let error = head.add(buffer, &input).unwrap_err().to_string();
+        assert!(error.contains("65536"), "{error}");
     }
 }

@@ -28,11 +28,11 @@ pub(super) fn read(input: &Input, words: &mut Words<impl Read>) -> Result<Head, 
         read_options(&mut head, &mut instances, words)?;
         kind = words.take(10)?;
     }
-    head.buffers.push(read_table(&head, String::new(), cpus, &kind, words)?);
+    head.add(read_table(&head, String::new(), cpus, &kind, words)?, input)?;
     for (at, name) in instances {
         let mut words = input.words(at, "the table of an instance");
         let kind = words.take(10)?;
-        head.buffers.push(read_table(&head, name, cpus, &kind, &mut words)?);
+        head.add(read_table(&head, name, cpus, &kind, &mut words)?, input)?;
     }
     Ok(head)
 }

@@ -106,7 +106,7 @@ impl Options {
         }
         for data in &self.buffers {
             let buffer = read_buffer(data, input, method)?;
-            self.head.buffers.push(buffer);
+            self.head.add(buffer, input)?;
         }
         if self.text && self.head.buffers.iter().all(|buffer| buffer.cpus.is_empty()) {
             return Err(TraceError::Unsupported {
@@ -122,7 +122,7 @@ impl Options {
 
 /// What the option of an instance says of its pages.
 fn read_buffer(data: &[u8], input: &Input, method: Method) -> Result<Buffer, TraceError> {
-    let mut words = Words::new(data, input.path(), "the option of an instance");
+    let mut words = Words::new(data, input, "the option of an instance");
     let at = words.u64()?;
     let (name, clock) = (words.string()?, words.string()?);
     let bytes = words.u32()? as usize;
@@ -183,13 +183,13 @@ impl Section {
     fn words(self, input: &Input, part: &'static str) -> Result<Words<Box<dyn Read>>, TraceError> {
         let mut body = self.body;
         if !self.compressed {
-            return Ok(Words::new(Box::new(BufReader::new(body)), input.path(), part));
+            return Ok(Words::new(Box::new(BufReader::new(body)), input, part));
         }
-        let mut words = Words::new(&mut body, input.path(), part);
+        let mut words = Words::new(&mut body, input, part);
         let (packed, unpacked) = (words.u32()?, words.u32()?);
         let packed = body.take(u64::from(packed));
         let unpacked_bytes = zstd::Decoder::new(packed).map_err(TraceError::file(input.path()))?;
         let unpacked_bytes = BufReader::new(unpacked_bytes.take(u64::from(unpacked)));
-        Ok(Words::new(Box::new(unpacked_bytes), input.path(), part))
+        Ok(Words::new(Box::new(unpacked_bytes), input, part))
     }
 }
