@@ -99,7 +99,7 @@ struct Columns {
 
 impl Sink for Columns {
     fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
-        Ok(Box::new(self.writer.stream(cpu)?))
+        Ok(Box::new(self.writer.stream(cpu)))
     }
 
     fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {

@@ -39,7 +39,11 @@ pub enum ConvertError {
     Recording(#[from] RecordingError),
 }
 
-/// Writes a trace as a recording; `progress` is told how many events are done. Memory: a chunk of each CPU.
+/// Events that wait in the streams of all CPUs, at most: about a gigabyte.
+const MOST_WAITING: u64 = 1 << 24;
+
+/// Writes a trace as a recording; `progress` is told how many events are done. Memory: a chunk of each CPU, and no more
+/// than a gigabyte.
 ///
 /// # Errors
 /// [`ConvertError`]; what was written so far stays, and is not called complete.
@@ -53,7 +57,7 @@ pub fn convert(
     let writer = RecordingWriter::create(path, &trace.meta, options)?;
     let mut streams: Vec<Option<CpuStream>> = Vec::new();
     let mut batch: Vec<Event> = Vec::new();
-    let mut done = 0;
+    let (mut done, mut waiting) = (0, 0);
     while trace.events.read(&mut batch)? {
         for event in &batch {
             let cpu = usize::from(event.cpu);
@@ -62,8 +66,13 @@ pub fn convert(
             }
             match &mut streams[cpu] {
                 Some(stream) => stream.push(event)?,
-                none => none.insert(writer.stream(event.cpu)?).push(event)?,
+                none => none.insert(writer.stream(event.cpu)).push(event)?,
             }
+        }
+        waiting += batch.len() as u64;
+        if waiting >= MOST_WAITING {
+            streams.iter_mut().flatten().try_for_each(CpuStream::release)?;
+            waiting = 0;
         }
         done += batch.len() as u64;
         progress(done);

@@ -10,8 +10,9 @@ use crate::trace::{EventKind, KINDS, Loss, Moment, TakenSnapshot, TraceMeta};
 
 /// The level of compression of snapshots: they are written once.
 const LEVEL: i32 = 9;
-/// No snapshot unpacks to more bytes: flags and counts of 2 TiB of memory have eight.
-const LARGEST_SNAPSHOT: u64 = 9 << 30;
+/// All snapshots of a file together unpack to no more bytes: flags and counts of 2 TiB of memory have eight, before and
+/// after.
+pub(super) const LARGEST_SNAPSHOTS: u64 = 17 << 30;
 
 /// What the kernel says of its buffer of one CPU when the recording ends: the lines of `per_cpu/cpuN/stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,25 +127,44 @@ pub(super) fn pack_snapshot(taken: &TakenSnapshot) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The snapshot in a body. Memory grows with what is unpacked, never with what a length says.
-pub(super) fn unpack_snapshot(body: &[u8]) -> Option<TakenSnapshot> {
-    let (length, rest) = body.split_at_checked(4)?;
-    let (head, mut rest) = rest.split_at_checked(u32_at(length, 0) as usize)?;
-    let head: SnapshotHead = serde_json::from_slice(head).ok()?;
-    let mut left = LARGEST_SNAPSHOT;
+/// Why a snapshot is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unusable {
+    Damaged,
+    /// It says that it unpacks to more than there is room for.
+    TooLarge,
+}
+
+/// The snapshot in a body, which may unpack to `room` bytes. Memory grows with what is unpacked, never with what a
+/// length says.
+pub(super) fn unpack_snapshot(body: &[u8], room: u64) -> Result<TakenSnapshot, Unusable> {
+    let (head, mut rest) = snapshot_head(body).ok_or(Unusable::Damaged)?;
+    let said = head.files.iter().try_fold(0, |sum: u64, file| sum.checked_add(file.bytes));
+    if said.is_none_or(|said| said > room) {
+        return Err(Unusable::TooLarge);
+    }
     let mut files = Files::default();
     for file in head.files {
-        left = left.checked_sub(file.bytes)?;
-        let (packed, after) = rest.split_at_checked(usize::try_from(file.packed).ok()?)?;
-        rest = after;
-        let mut bytes = Vec::new();
-        zstd::Decoder::new(packed).ok()?.take(file.bytes + 1).read_to_end(&mut bytes).ok()?;
-        if bytes.len() as u64 != file.bytes {
-            return None;
-        }
+        let bytes = unpack_file(&file, &mut rest).ok_or(Unusable::Damaged)?;
         files.insert(file.name, bytes);
     }
-    rest.is_empty().then_some(TakenSnapshot { moment: head.moment, files })
+    let whole = rest.is_empty().then_some(TakenSnapshot { moment: head.moment, files });
+    whole.ok_or(Unusable::Damaged)
+}
+
+fn snapshot_head(body: &[u8]) -> Option<(SnapshotHead, &[u8])> {
+    let (length, rest) = body.split_at_checked(4)?;
+    let (head, rest) = rest.split_at_checked(u32_at(length, 0) as usize)?;
+    Some((serde_json::from_slice(head).ok()?, rest))
+}
+
+/// Takes a file off the front of what is packed.
+fn unpack_file(file: &FileHead, rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let (packed, after) = rest.split_at_checked(usize::try_from(file.packed).ok()?)?;
+    *rest = after;
+    let mut bytes = Vec::new();
+    zstd::Decoder::new(packed).ok()?.take(file.bytes + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 == file.bytes).then_some(bytes)
 }
 
 /// Where a chunk begins, and its head.
@@ -177,3 +197,20 @@ pub(super) fn unpack_index(body: &[u8]) -> Option<Vec<Entry>> {
 
 /// The number of a kind is part of the format.
 const _: () = assert!(EventKind::COUNT <= 255, "a column's owner is a byte");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_has_the_room_that_it_says_it_needs_or_is_left_out() {
+        let mut files = Files::default();
+        files.insert("kpageflags", vec![0; 1000]);
+        files.insert("version", vec![7; 24]);
+        let taken = TakenSnapshot { moment: Moment::After, files };
+        let body = pack_snapshot(&taken).unwrap();
+        assert_eq!(unpack_snapshot(&body, 1024), Ok(taken));
+        assert_eq!(unpack_snapshot(&body, 1023), Err(Unusable::TooLarge));
+        assert_eq!(unpack_snapshot(&body[..body.len() - 1], 1024), Err(Unusable::Damaged));
+    }
+}

@@ -1,10 +1,11 @@
 //! Reads a recording, whole or cut.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::column::Unpacker;
 use super::events::Block;
@@ -12,10 +13,23 @@ use super::layout::{
     BadHead, CHUNK_HEAD, CHUNK_MAGIC, ChunkHead, ChunkType, FILE_HEAD, FOOTER, MAJOR,
     check_file_head, parse_footer,
 };
-use super::parts::{Ending, Entry, unpack_ending, unpack_index, unpack_meta, unpack_snapshot};
+use super::parts::{
+    Ending, Entry, LARGEST_SNAPSHOTS, Unusable, unpack_ending, unpack_index, unpack_meta,
+    unpack_snapshot,
+};
 use crate::trace::{
     BATCH, Event, EventKind, EventSource, Loss, MAX_FIELDS, Merged, Moment, TraceError, TraceMeta,
 };
+
+/// Events of so many CPUs are read side by side: Linux on x86-64 has room for no more.
+const MOST_CPUS: usize = 8192;
+
+/// The largest chunks of all CPUs have no more events together, which take some 4 GiB: those of 1024 CPUs that are
+/// full.
+const MOST_EVENTS: u64 = 1 << 26;
+
+/// So many damaged parts are told one by one.
+const TOLD: usize = 16;
 
 /// Where the bytes are.
 enum Store {
@@ -65,7 +79,13 @@ pub struct Recording {
     /// The chunks of events, in the order of the file.
     events: Vec<Entry>,
     sizes: Sizes,
+    /// Behind this offset no head was to be found where one belongs: whose events there were nobody knows.
+    unknown: Vec<u64>,
     holes: Vec<Hole>,
+    /// Bytes to which snapshots may still unpack.
+    room: u64,
+    /// Snapshots for which there was none left.
+    too_large: u64,
 }
 
 /// What the bytes of a recording hold.
@@ -126,7 +146,10 @@ impl Recording {
             ending: None,
             events: Vec::new(),
             sizes: Sizes::default(),
+            unknown: holes.iter().map(|hole: &Hole| hole.from).collect(),
             holes,
+            room: LARGEST_SNAPSHOTS,
+            too_large: 0,
         };
         recording.sizes.file = recording.store.length();
         for entry in entries {
@@ -163,9 +186,19 @@ impl Recording {
                 let snapshots = std::mem::take(&mut self.meta.snapshots);
                 unpack_meta(bytes).map(|meta| self.meta = TraceMeta { snapshots, ..meta })
             }
-            ChunkType::Snapshot => {
-                unpack_snapshot(bytes).map(|taken| self.meta.snapshots.push(taken))
-            }
+            ChunkType::Snapshot => match unpack_snapshot(bytes, self.room) {
+                Ok(taken) => {
+                    let bytes = taken.files.iter().map(|(_, bytes)| bytes.len() as u64);
+                    self.room = self.room.saturating_sub(bytes.sum());
+                    self.meta.snapshots.push(taken);
+                    Some(())
+                }
+                Err(Unusable::TooLarge) => {
+                    self.too_large += 1;
+                    Some(())
+                }
+                Err(Unusable::Damaged) => None,
+            },
             _ => unpack_ending(bytes).map(|ending| self.ending = Some(ending)),
         });
         if taken.flatten().is_none() {
@@ -195,15 +228,13 @@ impl Recording {
     /// Up to when the events of each CPU are there, as the heads of its chunks say; by CPU.
     #[must_use]
     pub fn reaches(&self) -> Vec<(u16, Option<u64>)> {
-        let mut cpus = self.meta.cpus.clone();
-        cpus.extend(self.events.iter().map(|entry| entry.head.cpu));
-        cpus.sort_unstable();
-        cpus.dedup();
-        let reach = |cpu| {
-            let own = self.events.iter().filter(|entry| entry.head.cpu == cpu);
-            own.map(|entry| entry.head.until).max()
-        };
-        cpus.into_iter().map(|cpu| (cpu, reach(cpu))).collect()
+        let mut cpus: BTreeMap<u16, Option<u64>> =
+            self.meta.cpus.iter().map(|&cpu| (cpu, None)).collect();
+        for ChunkHead { cpu, until, .. } in self.events.iter().map(|entry| entry.head) {
+            let reach = cpus.entry(cpu).or_default();
+            *reach = (*reach).max(Some(until));
+        }
+        cpus.into_iter().collect()
     }
 
     /// The time up to which a recording that was cut off has the events of all CPUs; `None` if it lacks a CPU
@@ -227,10 +258,21 @@ impl Recording {
             };
             missing.push(format!("the recording was cut off before its end: {until}"));
         }
-        for hole in &self.holes {
+        for hole in self.holes.iter().take(TOLD) {
             missing.push(format!(
                 "bytes {} to {} of the file are damaged and left out",
                 hole.from, hole.to
+            ));
+        }
+        if self.holes.len() > TOLD {
+            let more = self.holes.len() - TOLD;
+            missing.push(format!("{more} more parts of the file are damaged and left out"));
+        }
+        if self.too_large > 0 {
+            missing.push(format!(
+                "{} snapshots are left out: with those before them they would unpack to more than {} GiB",
+                self.too_large,
+                LARGEST_SNAPSHOTS >> 30
             ));
         }
         missing
@@ -239,25 +281,28 @@ impl Recording {
     /// The events, in time order. Memory: a chunk of each CPU.
     ///
     /// # Errors
-    /// [`TraceError::File`] without memory for decompression.
+    /// [`TraceError::File`] without memory for decompression, [`TraceError::Unsupported`] where the chunks of all CPUs
+    /// are more than memory should be asked for.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
+        self.check_bounds()?;
         let reaches = self.reaches();
         let last = reaches.iter().filter_map(|&(_, until)| until).max();
+        let mut parts = self.parts();
+        let unpacker = Unpacker::new().map_err(TraceError::file(&self.path))?;
+        let unpacker = Arc::new(Mutex::new(unpacker));
         let mut streams = Vec::new();
         for (cpu, until) in reaches {
-            let own = self.events.iter().filter(|entry| entry.head.cpu == cpu);
+            let Some(mut parts) = parts.remove(&cpu) else { continue };
             // Where a file was cut off, CPUs end at different times: what is missing is lost.
-            let cut = match (self.ending.is_none(), until, last) {
-                (true, Some(until), Some(last)) if until < last => Some(until),
-                _ => None,
-            };
+            if self.ending.is_none() && until < last {
+                parts.extend(until.map(Part::Gap));
+            }
             streams.push(CpuSource {
                 path: self.path.clone(),
                 store: Arc::clone(&self.store),
-                entries: own.copied().collect::<Vec<_>>().into_iter(),
-                cut,
+                parts: parts.into_iter(),
                 block: Block::new(cpu),
-                unpacker: Unpacker::new().map_err(TraceError::file(&self.path))?,
+                unpacker: Arc::clone(&unpacker),
                 body: Vec::new(),
                 cpu,
                 loss: Loss::default(),
@@ -267,6 +312,66 @@ impl Recording {
         let holes = self.holes.len() as u64;
         Ok(Box::new(Whole { events: Merged::new(streams), known, holes }))
     }
+
+    /// Whether a chunk of each CPU is no more than memory should be asked for.
+    fn check_bounds(&self) -> Result<(), TraceError> {
+        let mut largest: BTreeMap<u16, u64> = BTreeMap::new();
+        for ChunkHead { cpu, count, .. } in self.events.iter().map(|entry| entry.head) {
+            let largest = largest.entry(cpu).or_default();
+            *largest = (*largest).max(u64::from(count));
+        }
+        let (cpus, events) = (largest.len(), largest.values().sum::<u64>());
+        if cpus <= MOST_CPUS && events <= MOST_EVENTS {
+            return Ok(());
+        }
+        Err(TraceError::Unsupported {
+            path: self.path.clone(),
+            what: format!(
+                "the chunks of {cpus} CPUs with {events} events side by side: {MOST_CPUS} CPUs and {MOST_EVENTS} \
+                 events are the most that it has memory for"
+            ),
+        })
+    }
+
+    /// The chunks of each CPU in the order of the file, with the gaps between them.
+    ///
+    /// Nobody knows whose events a part without a head had. So it is a gap of the CPU of which the least is known
+    /// before that part, from there on: no event that is missing was earlier.
+    fn parts(&self) -> BTreeMap<u16, Vec<Part>> {
+        let mut parts: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
+        let mut known: BTreeMap<u16, u64> = BTreeMap::new();
+        for ChunkHead { cpu, first, .. } in self.events.iter().map(|entry| entry.head) {
+            known.entry(cpu).or_insert(first);
+        }
+        let mut least: BTreeSet<(u64, u16)> = known.iter().map(|(&cpu, &to)| (to, cpu)).collect();
+        let gap = |least: &BTreeSet<(u64, u16)>, parts: &mut BTreeMap<u16, Vec<Part>>| {
+            if let Some(&(to, cpu)) = least.first() {
+                parts.entry(cpu).or_default().push(Part::Gap(to));
+            }
+        };
+        let mut unknown = self.unknown.iter().peekable();
+        for entry in &self.events {
+            while unknown.next_if(|&&from| from < entry.offset).is_some() {
+                gap(&least, &mut parts);
+            }
+            let ChunkHead { cpu, until, .. } = entry.head;
+            parts.entry(cpu).or_default().push(Part::Chunk(*entry));
+            let to = known.entry(cpu).or_default();
+            least.remove(&(*to, cpu));
+            *to = (*to).max(until);
+            least.insert((*to, cpu));
+        }
+        unknown.for_each(|_| gap(&least, &mut parts));
+        parts
+    }
+}
+
+/// A part of what a CPU traced.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Chunk(Entry),
+    /// From this time on events are missing.
+    Gap(u64),
 }
 
 /// Why a file with such a head is not read.
@@ -365,11 +470,10 @@ fn read_body(store: &Store, entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<bo
 struct CpuSource {
     path: PathBuf,
     store: Arc<Store>,
-    entries: std::vec::IntoIter<Entry>,
-    /// When this CPU's events end although others go on.
-    cut: Option<u64>,
+    parts: std::vec::IntoIter<Part>,
     block: Block,
-    unpacker: Unpacker,
+    /// That of all CPUs.
+    unpacker: Arc<Mutex<Unpacker>>,
     body: Vec<u8>,
     cpu: u16,
     loss: Loss,
@@ -394,11 +498,13 @@ impl EventSource for CpuSource {
                 self.block.take(before + BATCH - into.len(), into, &mut self.loss);
                 continue;
             }
-            let Some(entry) = self.entries.next() else {
-                if let Some(at) = self.cut.take() {
+            let entry = match self.parts.next() {
+                Some(Part::Chunk(entry)) => entry,
+                Some(Part::Gap(at)) => {
                     self.lose(at, 0, into);
+                    continue;
                 }
-                break;
+                None => break,
             };
             let ChunkHead { count, first, .. } = entry.head;
             let sound = read_body(&self.store, &entry, &mut self.body)
@@ -406,7 +512,10 @@ impl EventSource for CpuSource {
             if count == 0 && sound {
                 continue;
             }
-            if !sound || self.block.load(count, &self.body, &mut self.unpacker).is_err() {
+            let mut unpacker = self.unpacker.lock().unwrap_or_else(PoisonError::into_inner);
+            let loaded = sound && self.block.load(count, &self.body, &mut unpacker).is_ok();
+            drop(unpacker);
+            if !loaded {
                 self.lose(first, u64::from(count), into);
             }
         }

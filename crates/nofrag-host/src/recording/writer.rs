@@ -105,6 +105,8 @@ struct Shared {
     path: PathBuf,
     pace: Pace,
     state: Mutex<State>,
+    /// Those that no stream uses at the moment: there are as many as threads that write, however many streams.
+    packers: Mutex<Vec<Packer>>,
 }
 
 /// 1. `offset` is behind the last whole chunk, and the file is no longer unless a chunk is being written.
@@ -145,6 +147,16 @@ impl RecordingWriter {
             io::ErrorKind::AlreadyExists => RecordingError::Exists(path.to_owned()),
             _ => RecordingError::File { path: path.to_owned(), cause },
         })?;
+        RecordingWriter::begin(file, path, meta, options.pace)
+    }
+
+    /// As [`create`](Self::create), in an empty file that is open for writing; `path` is its name in messages.
+    pub(crate) fn begin(
+        file: File,
+        path: &Path,
+        meta: &TraceMeta,
+        pace: Pace,
+    ) -> Result<RecordingWriter, RecordingError> {
         let begun = file.write_all_at(&file_head(), 0);
         let state = State {
             file,
@@ -154,7 +166,8 @@ impl RecordingWriter {
             events: 0,
             ended: false,
         };
-        let shared = Shared { path: path.to_owned(), pace: options.pace, state: Mutex::new(state) };
+        let (state, packers) = (Mutex::new(state), Mutex::default());
+        let shared = Shared { path: path.to_owned(), pace, state, packers };
         let writer = RecordingWriter { shared: Arc::new(shared) };
         begun.map_err(|cause| writer.shared.error(0, cause))?;
         writer.meta(meta)?;
@@ -166,14 +179,10 @@ impl RecordingWriter {
 
     /// The events of one CPU, which come in the order in which it traced them. Streams of different CPUs may be filled
     /// by different threads; a CPU has one stream.
-    ///
-    /// # Errors
-    /// [`RecordingError::File`] without memory for compression.
-    pub fn stream(&self, cpu: u16) -> Result<CpuStream, RecordingError> {
-        let packer = Packer::new().map_err(|cause| self.shared.error(0, cause))?;
+    #[must_use]
+    pub fn stream(&self, cpu: u16) -> CpuStream {
         let shared = Arc::clone(&self.shared);
-        let (rows, body) = (Rows::new(), Vec::new());
-        Ok(CpuStream { shared, cpu, rows, packer, body, until: 0, written: 0 })
+        CpuStream { shared, cpu, rows: Rows::new(), body: Vec::new(), until: 0, written: 0 }
     }
 
     /// Says anew what is known beside the events, in place of what was said before; its snapshots are not written.
@@ -279,7 +288,6 @@ pub struct CpuStream {
     shared: Arc<Shared>,
     cpu: u16,
     rows: Rows,
-    packer: Packer,
     body: Vec<u8>,
     /// Up to when all events are known.
     until: u64,
@@ -328,7 +336,7 @@ impl CpuStream {
             return Ok(());
         }
         self.body.clear();
-        let packed = self.rows.pack(&mut self.packer, &mut self.body);
+        let packed = self.pack();
         let head = ChunkHead {
             kind: ChunkType::Events,
             cpu: self.cpu,
@@ -343,6 +351,25 @@ impl CpuStream {
         self.shared.write(head, &self.body)?;
         self.written = self.until;
         Ok(())
+    }
+
+    fn pack(&mut self) -> io::Result<()> {
+        let packers = || self.shared.packers.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = packers().pop();
+        let mut packer = match free {
+            Some(packer) => packer,
+            None => Packer::new()?,
+        };
+        let packed = self.rows.pack(&mut packer, &mut self.body);
+        packers().push(packer);
+        packed
+    }
+
+    /// Writes what waits, and keeps no memory for what comes.
+    pub(super) fn release(&mut self) -> Result<(), RecordingError> {
+        let flushed = self.flush();
+        (self.rows, self.body) = (Rows::new(), Vec::new());
+        flushed
     }
 
     /// Writes what waits, and ends the stream.

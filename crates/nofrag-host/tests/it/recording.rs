@@ -64,7 +64,7 @@ fn small(folder: &TempDir) -> (Vec<u8>, Vec<Event>) {
     };
     let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
     let mut events = Vec::new();
-    let mut streams = [0, 3].map(|cpu| writer.stream(cpu).unwrap());
+    let mut streams = [0, 3].map(|cpu| writer.stream(cpu));
     for round in 0..6 {
         for stream in 0..2 {
             let cpu = [0, 3][stream];
@@ -136,7 +136,7 @@ fn a_cut_says_up_to_when_all_cpus_are_there() {
     let path = folder.path().join("cut.nofrag");
     let meta = TraceMeta { cpus: vec![0, 1], ..TraceMeta::default() };
     let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
-    let mut streams = [0, 1].map(|cpu| writer.stream(cpu).unwrap());
+    let mut streams = [0, 1].map(|cpu| writer.stream(cpu));
     assert_eq!(Recording::open(&path).unwrap().complete_until(), None);
     streams[0].push(&event(50, 0, EventKind::PageFree, &[1, 0])).unwrap();
     streams[0].complete_until(1_000).unwrap();
@@ -170,6 +170,57 @@ fn a_changed_byte_is_seen() {
         let real = read.iter().filter(|event| event.kind != EventKind::Lost);
         let mut rest = events.iter();
         real.for_each(|event| assert!(rest.any(|other| other == event), "{at}: wrong events"));
+    }
+}
+
+/// Where each chunk begins, with its type and its CPU.
+fn chunks(bytes: &[u8]) -> Vec<(usize, u8, u8)> {
+    let begins = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"NFck"));
+    begins.map(|at| (at, bytes[at + 4], bytes[at + 6])).collect()
+}
+
+#[test]
+fn a_lost_head_is_a_gap_where_there_is_no_index() {
+    let (bytes, events) = small(&tempfile::tempdir().unwrap());
+    let of_events = chunks(&bytes).into_iter().filter(|&(_, kind, _)| kind == 3);
+    let of_events: Vec<_> = of_events.collect();
+    assert_eq!(of_events.iter().map(|&(.., cpu)| cpu).collect::<Vec<_>>(), [0, 3, 0, 3, 0, 3]);
+    let mut damaged = bytes[..bytes.len() - 24].to_vec();
+    damaged[of_events[2].0 + 9] ^= 1;
+    let (recording, read, loss) = read_bytes(&damaged).unwrap();
+    assert_eq!(loss, Loss { events: 0, gaps: 1, unreadable: 1 });
+    assert!(recording.meta().missing[0].contains("damaged"), "{:?}", recording.meta().missing);
+    // Both CPUs are known up to 140, and what is missing is later.
+    let at = read.iter().position(|event| event.kind == EventKind::Lost).unwrap();
+    assert_eq!(read[at].at, 140);
+    assert_eq!(read.len(), events.len() - 20 + 1);
+    assert!(read.is_sorted_by_key(|event| event.at));
+}
+
+/// What would fill the memory of a machine is refused with a reason.
+#[test]
+fn chunks_of_too_many_events_side_by_side_are_refused() {
+    let (bytes, _) = small(&tempfile::tempdir().unwrap());
+    let (at, ..) = chunks(&bytes).into_iter().find(|&(_, kind, _)| kind == 3).unwrap();
+    let with_chunks = |cpus: u16, count: u32| {
+        let mut bytes = bytes[..at].to_vec();
+        for cpu in 0..cpus {
+            let mut head = [0_u8; 48];
+            head[..4].copy_from_slice(b"NFck");
+            head[4] = 3;
+            head[6..8].copy_from_slice(&cpu.to_le_bytes());
+            head[8..12].copy_from_slice(&count.to_le_bytes());
+            let crc = crc32fast::hash(&head[..44]);
+            head[44..].copy_from_slice(&crc.to_le_bytes());
+            bytes.extend_from_slice(&head);
+        }
+        read_bytes(&bytes).map(|_| ())
+    };
+    with_chunks(2, 1 << 20).unwrap();
+    for (cpus, count) in [(65, 1 << 20), (8193, 1)] {
+        let error = with_chunks(cpus, count).unwrap_err();
+        assert!(matches!(error, TraceError::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("{cpus} CPUs")), "{error}");
     }
 }
 
@@ -239,7 +290,7 @@ fn the_kernels_counters_of_lost_events_are_kept() {
     let path = folder.path().join("lossy.nofrag");
     let meta = TraceMeta::default();
     let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
-    let mut stream = writer.stream(0).unwrap();
+    let mut stream = writer.stream(0);
     stream.push(&event(1, 0, EventKind::Lost, &[40])).unwrap();
     stream.push(&event(2, 0, EventKind::Lost, &[])).unwrap();
     stream.end().unwrap();
@@ -270,7 +321,7 @@ fn the_bytes_in_the_document_are_those_written() {
     let path = folder.path().join("example.nofrag");
     let meta = TraceMeta::default();
     let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
-    let mut stream = writer.stream(1).unwrap();
+    let mut stream = writer.stream(1);
     for (at, kind, values) in [
         (1000, EventKind::PageAlloc, &[4096, 0, 0xcc0, 1][..]),
         (1010, EventKind::PageAlloc, &[4097, 0, 0xcc0, 1]),
@@ -285,6 +336,32 @@ fn the_bytes_in_the_document_are_those_written() {
     assert_eq!(examples.len(), 2);
     assert_eq!(&bytes[..16], examples[0]);
     assert_eq!(&bytes[bytes.len() - examples[1].len()..], examples[1]);
+}
+
+/// What a value has that was read from an example in `docs/format.md`, with all that it did not say.
+fn read_and_written<T: serde::Serialize + serde::de::DeserializeOwned>(example: &str) -> String {
+    let value: T = serde_json::from_str(example).unwrap();
+    serde_json::to_string_pretty(&serde_json::to_value(value).unwrap()).unwrap()
+}
+
+#[test]
+fn the_json_in_the_document_is_what_is_written() {
+    let text = include_str!("../../../../docs/format.md");
+    let examples = text.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let examples: Vec<&str> = examples.collect();
+    let [meta, ending] = examples[..] else { panic!("{examples:?}") };
+    let same = |example| {
+        let value: serde_json::Value = serde_json::from_str(example).unwrap();
+        serde_json::to_string_pretty(&value).unwrap()
+    };
+    assert_eq!(read_and_written::<TraceMeta>(meta), same(meta));
+    assert_eq!(read_and_written::<Ending>(ending), same(ending));
+    let table = text.split("| in `trace` | what |").nth(1).unwrap();
+    let table = table.split("\n\n").next().unwrap();
+    let written = serde_json::to_value(TraceMeta::default()).unwrap();
+    for name in written.as_object().unwrap().keys() {
+        assert!(table.contains(&format!("`{name}`")), "{name} is not in the table");
+    }
 }
 
 #[test]
@@ -338,32 +415,6 @@ fn blocks_are_followed_from_allocation_to_free() {
         free(3, 0, 0),          // not in use at the start any more
         alloc(10, 64, 3),       //
         free(11, 67, 0),        // a page inside
-/// What a value has that was read from an example in `docs/format.md`, with all that it did not say.
-fn read_and_written<T: serde::Serialize + serde::de::DeserializeOwned>(example: &str) -> String {
-    let value: T = serde_json::from_str(example).unwrap();
-    serde_json::to_string_pretty(&serde_json::to_value(value).unwrap()).unwrap()
-}
-
-#[test]
-fn the_json_in_the_document_is_what_is_written() {
-    let text = include_str!("../../../../docs/format.md");
-    let examples = text.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let examples: Vec<&str> = examples.collect();
-    let [meta, ending] = examples[..] else { panic!("{examples:?}") };
-    let same = |example| {
-        let value: serde_json::Value = serde_json::from_str(example).unwrap();
-        serde_json::to_string_pretty(&value).unwrap()
-    };
-    assert_eq!(read_and_written::<TraceMeta>(meta), same(meta));
-    assert_eq!(read_and_written::<Ending>(ending), same(ending));
-    let table = text.split("| in `trace` | what |").nth(1).unwrap();
-    let table = table.split("\n\n").next().unwrap();
-    let written = serde_json::to_value(TraceMeta::default()).unwrap();
-    for name in written.as_object().unwrap().keys() {
-        assert!(table.contains(&format!("`{name}`")), "{name} is not in the table");
-    }
-}
-
         free(20, 64, 3),        // matched
         alloc(30, 64, 1),       //
         alloc(31, 64, 1),       // twice
@@ -482,7 +533,7 @@ proptest! {
         let path = folder.path().join("any.nofrag");
         let meta = TraceMeta::default();
         let writer = RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
-        let mut streams = [0, 1, 2].map(|cpu| writer.stream(cpu).unwrap());
+        let mut streams = [0, 1, 2].map(|cpu| writer.stream(cpu));
         for event in &events {
             streams[usize::from(event.cpu)].push(event).unwrap();
         }
