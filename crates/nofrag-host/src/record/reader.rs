@@ -29,7 +29,8 @@ const PIPE: usize = 1 << 20;
 /// How long a reader sleeps when less than a page is there. At 300,000 events/s a CPU writes about 60 KiB meanwhile.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// After so long without a whole page the output gets what is on the page that is being filled.
+/// After so long the output gets what is on the page that is being filled, whole pages or not: a CPU that fills one in
+/// less would otherwise be as far behind as its last events fill no chunk.
 const COMPLETE: Duration = Duration::from_secs(1);
 
 /// An event has its time before it can be read; by far less than this.
@@ -146,21 +147,19 @@ impl<'a> Reader<'a> {
     }
 
     fn read_all(&mut self) -> Result<(), Failure> {
-        let mut idle_since = Instant::now();
+        let mut completed = Instant::now();
         loop {
             // Asked before the look: what was traced before the end is then seen.
             let stopped = self.shared.stopped.load(Ordering::Acquire);
-            while self.splice_pages()? {
-                idle_since = Instant::now();
-            }
+            while self.splice_pages()? {}
             if stopped {
                 break;
             }
             if self.shared.has_failed() {
                 return Ok(());
             }
-            if idle_since.elapsed() >= COMPLETE {
-                idle_since = Instant::now();
+            if completed.elapsed() >= COMPLETE {
+                completed = Instant::now();
                 self.complete()?;
             }
             thread::sleep(PAUSE);
@@ -242,4 +241,59 @@ pub(super) struct Of<'a> {
     pub(super) decode: Decode<'a>,
     pub(super) page_bytes: usize,
     pub(super) shared: &'a Shared,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+    use crate::trace::{Decoder, SUB_BUFFER};
+
+    /// Counts how often it is told up to when everything is there.
+    #[derive(Default)]
+    struct Counting(std::sync::Arc<AtomicU64>);
+
+    impl CpuSink for Counting {
+        fn take(&mut self, _pages: &[u8], _events: &[Event]) -> Result<(), RecordingError> {
+            Ok(())
+        }
+
+        fn complete_until(&mut self, _time: u64) -> Result<(), RecordingError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<(), RecordingError> {
+            Ok(())
+        }
+    }
+
+    /// A pipe by name stands for the buffer of a CPU.
+    #[test]
+    fn a_cpu_that_fills_a_page_now_and_then_is_not_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace_pipe_raw");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let mut buffer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let (shared, decoder) = (Shared::default(), Decoder::new([]));
+        let decode = Decode { decoder: &decoder, cpu: 0 };
+        let of = Of { decode, page_bytes: SUB_BUFFER, shared: &shared };
+        let sink = Counting::default();
+        let count = sink.0.clone();
+        let reader = Reader::open(&path, of, Box::new(sink)).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || reader.run());
+            for _ in 0..7 {
+                buffer.write_all(&[0; SUB_BUFFER]).unwrap();
+                thread::sleep(Duration::from_millis(400));
+            }
+            shared.stopped.store(true, Ordering::Release);
+        });
+        assert!(!shared.has_failed());
+        assert_eq!(shared.raw_bytes.load(Ordering::Relaxed), 7 * SUB_BUFFER as u64);
+        assert!(count.load(Ordering::Relaxed) >= 2, "in almost three seconds");
+    }
 }
