@@ -30,7 +30,7 @@ const PREFIX: &str = "nofrag-";
 pub(super) struct Instance {
     path: PathBuf,
     /// Its folder, with the lock that says that it is in use.
-    lock: File,
+    lock: Option<File>,
     /// When the last one closes this, the kernel frees the buffers.
     free_buffer: Option<File>,
     state: State,
@@ -49,9 +49,12 @@ impl Instance {
             Some(name) => make_named(&tracefs.instances(), name)?,
             None => make_unique(&tracefs.instances())?,
         };
-        let lock = File::open(&path).map_err(RecordError::instance(&path, "cannot be opened"))?;
-        let mut instance = Instance { path, lock, free_buffer: None, state: State::Present };
-        flock(&instance.lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+        // From here on an error takes it away again.
+        let mut instance = Instance { path, lock: None, free_buffer: None, state: State::Present };
+        let lock = File::open(&instance.path)
+            .map_err(RecordError::instance(&instance.path, "cannot be opened"))?;
+        let lock = instance.lock.insert(lock);
+        flock(lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             RecordError::instance(&instance.path, "cannot be locked")(error.into())
         })?;
         instance.set("tracing_on", "0", "cannot be switched off")?;
@@ -274,6 +277,15 @@ mod tests {
         let error = Instance::make(&tracefs, Some("mine")).unwrap_err();
         assert!(matches!(error, RecordError::Taken { .. }), "{error}");
         assert!(tracefs.instances().join("mine").exists());
+    }
+
+    /// This tracefs lets a folder be made and nothing be switched.
+    #[test]
+    fn an_instance_that_cannot_be_set_up_is_taken_away() {
+        let (_folder, tracefs) = tracefs();
+        let error = Instance::make(&tracefs, Some("mine")).unwrap_err();
+        assert!(error.to_string().contains("cannot be switched off"), "{error}");
+        assert!(!tracefs.instances().join("mine").exists());
     }
 
     #[test]
