@@ -12,6 +12,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use super::report::{Ended, KindCount, Recorded};
 use super::signals::{self, Signals};
 use super::stats;
 use super::tracefs::Tracefs;
+use super::whole::read_whole;
 use super::{Buffer, Now, Options, Phase, Until};
 use crate::recording::{CpuStats, Ending};
 use crate::source::Root;
@@ -63,7 +65,7 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
         enabled.formats.iter().map(|(text, format)| (format.name.clone(), text.clone())).collect();
     meta.cpus = instance.cpus().map_err(RecordError::instance(instance.path(), "has no CPUs"))?;
     let decoder = Decoder::new(enabled.formats.iter().map(|(_, format)| format));
-    let header_page = tracefs.text("events/header_page");
+    let header_page = header_page(instance.path(), &tracefs);
     let page_bytes = header_page.as_deref().and_then(page_size);
     let begun =
         Begun { meta: &meta, formats: &enabled.formats, header_page: header_page.as_deref() };
@@ -108,6 +110,15 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
 }
 
 /// Makes the buffers as large as asked, or half as large as often as it takes.
+/// How a page of the instance is laid out. Pages of instances may be of different sizes, so it is asked itself; one of
+/// a kernel that has but one size has no such file.
+fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
+    const NAME: &str = "events/header_page";
+    let own = read_whole(&instance.join(NAME)).ok();
+    let own = own.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    own.or_else(|| tracefs.text(NAME))
+}
+
 fn size_buffers(
     instance: &Instance,
     buffer: Buffer,
@@ -496,4 +507,25 @@ fn names(tracefs: &Tracefs) -> Vec<(i32, String)> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tracefs::Which;
+    use super::*;
+
+    #[test]
+    fn pages_have_the_size_that_their_own_instance_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let instance = folder.path().join("instances/own");
+        fs::create_dir_all(instance.join("events")).unwrap();
+        fs::create_dir(folder.path().join("events")).unwrap();
+        let text = |size| format!("\tfield: char data;\toffset:16;\tsize:{size};\tsigned:1;\n");
+        fs::write(folder.path().join("events/header_page"), text(4080)).unwrap();
+        let tracefs = Tracefs::find(&Which::At(folder.path().to_owned())).unwrap();
+        let size = || header_page(&instance, &tracefs).as_deref().and_then(page_size);
+        assert_eq!(size(), Some(4096));
+        fs::write(instance.join("events/header_page"), text(16368)).unwrap();
+        assert_eq!(size(), Some(16384));
+    }
 }
