@@ -224,8 +224,9 @@ impl RawFolder {
                 fs::write(folder.join(format!("{name}.zst")), &packed)?;
                 packed.len()
             } else {
-                // A snapshot's folder has no folders: `maps/7` is `maps.7`.
-                fs::write(folder.join(name.replace('/', ".")), bytes)?;
+                let path = folder.join(name);
+                fs::create_dir_all(path.parent().unwrap_or(&folder))?;
+                fs::write(path, bytes)?;
                 bytes.len()
             };
             self.written.fetch_add(written as u64, Ordering::Relaxed);
