@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use nofrag_host::record::{
-    self, Buffer, Ended, Frames, Now, Options, Orders, Output, Phase, Recorded, Selection, Until,
-    Which,
+    self, Buffer, CommandStdout, Ended, Frames, Now, Options, Orders, Output, Phase, Recorded,
+    Selection, Until, Which,
 };
 use nofrag_host::recording::Existing;
 use nofrag_lab::render;
@@ -29,7 +29,8 @@ the CPUs' lists and the buddies), vmalloc, mmap, all. Single events have their k
 mm_page_free_batched is recorded only if it is named, since each repeats an mm_page_free.
 
 Ctrl-C ends the recording in order; a command that is being recorded gets the signal, too, and five
-seconds to end. Its output stays its own: the summary goes to standard error then.
+seconds to end. Its output stays its own: the summary goes to standard error then. With --json the object
+alone is on standard output, and what the command writes there goes to standard error.
 
 Examples:
   nofrag record --seconds 10                      ten seconds of this host, to recording.nofrag
@@ -137,6 +138,11 @@ impl Args {
                 None => Output::Recording(self.output.clone()),
             },
             existing: if self.force { Existing::Replace } else { Existing::Keep },
+            command_stdout: if self.json {
+                CommandStdout::StandardError
+            } else {
+                CommandStdout::Own
+            },
             events: Selection::parse(names)?.with_orders(orders),
             frames: if self.no_frames { Frames::LeftOut } else { Frames::Read },
             buffer: self.buffer_kib.map_or(Buffer::Default, Buffer::KibPerCpu),

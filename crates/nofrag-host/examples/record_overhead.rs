@@ -17,7 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nofrag_host::record::{
-    Buffer, Frames, Options, Output, Phase, Recorded, Selection, Until, Which, record,
+    Buffer, CommandStdout, Frames, Options, Output, Phase, Recorded, Selection, Until, Which,
+    record,
 };
 use nofrag_host::recording::{Existing, Recording};
 use rustix::thread::{
@@ -49,6 +50,7 @@ fn options(output: &Path, time: Duration) -> Options {
         until: Until::Elapsed(time),
         output: Output::Recording(output.to_owned()),
         existing: Existing::Replace,
+        command_stdout: CommandStdout::Own,
         events: Selection::default(),
         frames: Frames::LeftOut,
         buffer: Buffer::Default,

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
+use super::CommandStdout;
 use super::error::RecordError;
 use super::signals::Signals;
 
@@ -69,14 +71,18 @@ pub(super) enum State {
 }
 
 impl Running {
-    pub(super) fn start(words: &[OsString]) -> Result<Running, RecordError> {
+    pub(super) fn start(words: &[OsString], stdout: CommandStdout) -> Result<Running, RecordError> {
         let (program, arguments) = words.split_first().ok_or_else(|| RecordError::Command {
             command: String::new(),
-            cause: std::io::ErrorKind::InvalidInput.into(),
+            cause: io::ErrorKind::InvalidInput.into(),
         })?;
         let cpu_before = children_cpu();
         let began = Instant::now();
-        let started = Command::new(program).args(arguments).spawn();
+        let stdout = match stdout {
+            CommandStdout::Own => Stdio::inherit(),
+            CommandStdout::StandardError => io::stderr().into(),
+        };
+        let started = Command::new(program).args(arguments).stdout(stdout).spawn();
         let child = started.map_err(|cause| RecordError::Command {
             command: program.to_string_lossy().into_owned(),
             cause,

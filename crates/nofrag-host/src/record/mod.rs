@@ -47,6 +47,8 @@ pub struct Options {
     pub output: Output,
     /// What to do when that is there already.
     pub existing: Existing,
+    /// Where the command's standard output goes.
+    pub command_stdout: CommandStdout,
     /// Which events.
     pub events: Selection,
     /// Whether snapshots have the state of each frame.
@@ -68,6 +70,16 @@ pub enum Until {
     Command(Vec<OsString>),
     /// When a signal comes.
     Signal,
+}
+
+/// Where the standard output of a recorded command goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CommandStdout {
+    /// To that of this process.
+    #[default]
+    Own,
+    /// To standard error: that of this process is for something else.
+    StandardError,
 }
 
 /// How large the ring buffers are.

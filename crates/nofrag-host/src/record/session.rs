@@ -212,7 +212,9 @@ impl<'a> Session<'a> {
         // Whoever stopped the recording by now does not want the command to begin.
         let stopped = self.signals.take();
         self.command = match &self.options.until {
-            Until::Command(words) if stopped.is_none() => Some(Running::start(words)?),
+            Until::Command(words) if stopped.is_none() => {
+                Some(Running::start(words, self.options.command_stdout)?)
+            }
             _ => None,
         };
         if self.options.events.has_mmap() {
