@@ -1,5 +1,6 @@
 //! Where a recording goes.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use super::stats;
 use crate::recording::{
     CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter, WriterOptions,
 };
-use crate::trace::{Event, Format, Moment, START_WINDOW, TakenSnapshot, TraceMeta};
+use crate::trace::{Event, Format, MISSING, Moment, START_WINDOW, STATS, TakenSnapshot, TraceMeta};
 
 /// Where a recording goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +38,16 @@ pub(super) trait Sink {
     /// What takes the events of one CPU.
     fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError>;
 
+    /// Takes the place of what was there before, which was untouched until now.
+    fn replace(&mut self) -> Result<(), RecordingError>;
+
     /// Takes a snapshot.
     fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError>;
 
     /// Writes what is left. The sinks of the CPUs have ended.
     fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError>;
 
-    /// Takes the output away again: nothing was recorded.
+    /// Takes the output away again: nothing was recorded. What was not replaced stays.
     fn discard(&mut self);
 
     /// Bytes written so far, by this and the sinks of the CPUs.
@@ -82,24 +86,90 @@ pub(super) fn create(
     begun: &Begun<'_>,
 ) -> Result<Box<dyn Sink>, RecordingError> {
     match output {
-        Output::Recording(path) => {
-            let options = WriterOptions { existing, pace: Pace::Live };
-            let writer = RecordingWriter::create(path, begun.meta, options)?;
-            Ok(Box::new(Columns { path: path.clone(), writer }))
-        }
+        Output::Recording(path) => Ok(Box::new(Columns::create(path, existing, begun.meta)?)),
         Output::RawFolder(path) => Ok(Box::new(RawFolder::create(path, existing, begun)?)),
+    }
+}
+
+/// Where a recording is until it takes the place of an older one; if it never does, it goes with this.
+struct Beside {
+    path: PathBuf,
+    older: PathBuf,
+}
+
+impl Beside {
+    /// A name that nothing has, in the folder of `older`.
+    fn new(older: PathBuf) -> Beside {
+        let mut name = OsString::from(".");
+        name.push(older.file_name().unwrap_or_default());
+        name.push(format!(".{}.new", std::process::id()));
+        Beside { path: older.with_file_name(name), older }
+    }
+
+    /// Takes the place of the older one. A folder goes before another one can have its name.
+    fn replace(mut self) -> io::Result<()> {
+        let path = std::mem::take(&mut self.path);
+        let replaced = match self.older.is_dir() {
+            true => fs::remove_dir_all(&self.older),
+            false => Ok(()),
+        };
+        replaced.and_then(|()| fs::rename(&path, &self.older)).map_err(|cause| {
+            let why =
+                format!("{cause}: it cannot be replaced; the recording is {}", path.display());
+            io::Error::new(cause.kind(), why)
+        })
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // Without a path it has taken its place; nobody can be told of an error.
+        let _ = match self.path.is_dir() {
+            true => fs::remove_dir_all(&self.path),
+            false => fs::remove_file(&self.path),
+        };
     }
 }
 
 /// A recording in columns.
 struct Columns {
     path: PathBuf,
+    beside: Option<Beside>,
     writer: RecordingWriter,
+}
+
+impl Columns {
+    fn create(
+        path: &Path,
+        existing: Existing,
+        meta: &TraceMeta,
+    ) -> Result<Columns, RecordingError> {
+        // What is no file, such as a device, is written to.
+        let older = fs::canonicalize(path).ok().filter(|older| older.is_file());
+        let (beside, writer) = match older.filter(|_| existing == Existing::Replace) {
+            Some(older) => {
+                let beside = Beside::new(older);
+                let file = File::create_new(&beside.path)
+                    .map_err(|cause| RecordingError::File { path: beside.path.clone(), cause })?;
+                (Some(beside), RecordingWriter::begin(file, path, meta, Pace::Live)?)
+            }
+            None => {
+                let options = WriterOptions { existing, pace: Pace::Live };
+                (None, RecordingWriter::create(path, meta, options)?)
+            }
+        };
+        Ok(Columns { path: path.to_owned(), beside, writer })
+    }
 }
 
 impl Sink for Columns {
     fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
         Ok(Box::new(self.writer.stream(cpu)))
+    }
+
+    fn replace(&mut self) -> Result<(), RecordingError> {
+        let replaced = self.beside.take().map_or(Ok(()), Beside::replace);
+        replaced.map_err(|cause| RecordingError::File { path: self.path.clone(), cause })
     }
 
     fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
@@ -113,6 +183,9 @@ impl Sink for Columns {
     }
 
     fn discard(&mut self) {
+        if self.beside.take().is_some() {
+            return;
+        }
         // A device or a link that was named for the output is not ours to remove.
         if fs::symlink_metadata(&self.path).is_ok_and(|file| file.is_file()) {
             // Nobody is told: what is reported is why nothing was recorded.
@@ -145,7 +218,9 @@ impl CpuSink for CpuStream {
 
 /// A folder of raw pages.
 struct RawFolder {
+    /// What it is called in the end.
     path: PathBuf,
+    beside: Option<Beside>,
     written: Arc<AtomicU64>,
 }
 
@@ -154,7 +229,7 @@ fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> Reco
     let (path, bytes) = (path.to_owned(), written.load(Ordering::Relaxed));
     move |cause| match cause.kind() {
         io::ErrorKind::AlreadyExists => RecordingError::Exists(path),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             RecordingError::Full { path, bytes, cause }
         }
         _ => RecordingError::File { path, cause },
@@ -163,16 +238,8 @@ fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> Reco
 
 /// Whether everything in the folder has a name that a raw recording gives.
 fn holds_only_ours(folder: &Path) -> io::Result<bool> {
-    const OURS: [&str; 8] = [
-        "format",
-        "start",
-        "end",
-        "stats",
-        "missing",
-        "header_page",
-        "trace_clock",
-        "start_window",
-    ];
+    const OURS: [&str; 8] =
+        ["format", "start", "end", STATS, MISSING, "header_page", "trace_clock", START_WINDOW];
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
@@ -189,17 +256,24 @@ impl RawFolder {
         existing: Existing,
         begun: &Begun<'_>,
     ) -> Result<RawFolder, RecordingError> {
-        let folder = RawFolder { path: path.to_owned(), written: Arc::default() };
+        let mut folder = RawFolder { path: path.to_owned(), beside: None, written: Arc::default() };
         folder.begin(existing, begun).map_err(raw_error(path, &folder.written))?;
         Ok(folder)
     }
 
-    fn begin(&self, existing: Existing, begun: &Begun<'_>) -> io::Result<()> {
-        let path = &self.path;
+    /// Where it is now.
+    fn place(&self) -> &Path {
+        self.beside.as_ref().map_or(&self.path, |beside| &beside.path)
+    }
+
+    fn begin(&mut self, existing: Existing, begun: &Begun<'_>) -> io::Result<()> {
+        let older = &self.path;
         // Only what is such a folder is replaced.
-        if existing == Existing::Replace && path.join("format").is_dir() && holds_only_ours(path)? {
-            fs::remove_dir_all(path)?;
+        if existing == Existing::Replace && older.join("format").is_dir() && holds_only_ours(older)?
+        {
+            self.beside = Some(Beside::new(fs::canonicalize(older)?));
         }
+        let path = self.place();
         fs::create_dir(path)?;
         fs::create_dir(path.join("format"))?;
         for (text, format) in begun.formats {
@@ -214,9 +288,9 @@ impl RawFolder {
     fn add(&self, snapshot: &TakenSnapshot) -> io::Result<()> {
         let name = if snapshot.moment == Moment::After { "end" } else { "start" };
         if let Moment::During { begin, end } = snapshot.moment {
-            fs::write(self.path.join(START_WINDOW), format!("{begin} {end}\n"))?;
+            fs::write(self.place().join(START_WINDOW), format!("{begin} {end}\n"))?;
         }
-        let folder = self.path.join(name);
+        let folder = self.place().join(name);
         fs::create_dir(&folder)?;
         for (name, bytes) in snapshot.files.iter() {
             let written = if matches!(name, "kpageflags" | "kpagecount") {
@@ -236,17 +310,24 @@ impl RawFolder {
 
     fn end(&self, meta: &TraceMeta, ending: &Ending) -> io::Result<()> {
         let stats: String = ending.cpus.iter().map(stats::text).collect();
-        fs::write(self.path.join("stats"), stats)?;
+        fs::write(self.place().join(STATS), stats)?;
         let missing: String = meta.missing.iter().map(|line| format!("{line}\n")).collect();
-        fs::write(self.path.join("missing"), missing)
+        fs::write(self.place().join(MISSING), missing)
     }
 }
 
 impl Sink for RawFolder {
     fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
-        let path = self.path.join(format!("cpu{cpu}.trace_pipe_raw"));
-        let file = File::create_new(&path).map_err(raw_error(&path, &self.written))?;
+        let name = format!("cpu{cpu}.trace_pipe_raw");
+        let path = self.path.join(&name);
+        let file = File::create_new(self.place().join(name));
+        let file = file.map_err(raw_error(&path, &self.written))?;
         Ok(Box::new(RawCpu { file, path, written: Arc::clone(&self.written) }))
+    }
+
+    fn replace(&mut self) -> Result<(), RecordingError> {
+        let replaced = self.beside.take().map_or(Ok(()), Beside::replace);
+        replaced.map_err(raw_error(&self.path, &self.written))
     }
 
     fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
@@ -258,8 +339,10 @@ impl Sink for RawFolder {
     }
 
     fn discard(&mut self) {
-        // Nobody is told: what is reported is why nothing was recorded.
-        let _ = fs::remove_dir_all(&self.path);
+        if self.beside.take().is_none() {
+            // Nobody is told: what is reported is why nothing was recorded.
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 
     fn written(&self) -> u64 {
@@ -290,5 +373,44 @@ impl CpuSink for RawCpu {
 
     fn finish(&mut self) -> Result<(), RecordingError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::CpuStats;
+    use crate::snapshot::Files;
+    use crate::trace::open;
+
+    #[test]
+    fn a_raw_folder_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("raw");
+        let meta = TraceMeta { missing: vec!["kpageflags: no".to_owned()], ..TraceMeta::default() };
+        let begun = Begun { meta: &meta, formats: &[], header_page: None };
+        let mut sink = create(&Output::RawFolder(path.clone()), Existing::Keep, &begun).unwrap();
+        sink.cpu(0).unwrap();
+        sink.replace().unwrap();
+        let mut files = Files::default();
+        files.insert("version", b"Linux version 6.1.0".to_vec());
+        files.insert("maps/7", b"1000-2000 r--p".to_vec());
+        files.insert("kpageflags", vec![0; 64]);
+        for moment in [Moment::During { begin: 3, end: 5 }, Moment::After] {
+            sink.snapshot(&TakenSnapshot { moment, files: files.clone() }).unwrap();
+        }
+        let cpus = [(0, 30), (1, 4)].map(|(cpu, overrun)| CpuStats {
+            cpu,
+            overrun,
+            ..CpuStats::default()
+        });
+        sink.finish(&meta, &Ending { cpus: cpus.to_vec(), ..Ending::default() }).unwrap();
+        let mut trace = open(&path).unwrap();
+        assert_eq!(trace.meta.missing, meta.missing);
+        let taken = trace.meta.snapshots.iter().map(|taken| taken.moment).collect::<Vec<_>>();
+        assert_eq!(taken, [Moment::During { begin: 3, end: 5 }, Moment::After]);
+        assert!(trace.meta.snapshots.iter().all(|taken| taken.files == files));
+        while trace.events.read(&mut Vec::new()).unwrap() {}
+        assert_eq!(trace.events.loss().events, 34);
     }
 }

@@ -224,7 +224,8 @@ impl<'a> Session<'a> {
         let moment = Moment::During { begin: began, end: clock_ns() };
         let snapshot = TakenSnapshot { moment, files: state.files };
         self.meta.release = snapshot.files.release();
-        let mut ended = match self.sink.snapshot(&snapshot) {
+        let begun = self.sink.replace().and_then(|()| self.sink.snapshot(&snapshot));
+        let mut ended = match begun {
             Ok(()) => match stopped {
                 Some(signal) => Ended::Signal(signals::name(signal)),
                 None => self.wait(scope, &mut readers),
