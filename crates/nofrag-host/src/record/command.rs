@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::consts::{SIGTERM, SIGXCPU};
 
 use super::CommandStdout;
 use super::error::RecordError;
-use super::signals::Signals;
+use super::signals::{Arrived, Reached, Signals};
 
 /// How long a command may take to end after a signal, until the recording ends without it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -99,11 +99,13 @@ impl Running {
         Ok(Running { child, began, cpu_before, report, asked_to_end: None })
     }
 
-    /// Passes a signal on. One from the keyboard has reached the command already.
-    pub(super) fn signal(&mut self, signal: i32) {
+    /// Passes a signal on, unless it has reached the command already.
+    pub(super) fn signal(&mut self, arrived: Arrived) {
         self.asked_to_end.get_or_insert(Instant::now());
-        let from_keyboard = matches!(signal, SIGINT | SIGQUIT);
-        if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !from_keyboard) {
+        // That limit is ours and says nothing of the command's.
+        let signal = if arrived.signal == SIGXCPU { SIGTERM } else { arrived.signal };
+        let signal = Signal::from_named_raw(signal).filter(|_| arrived.reached == Reached::Us);
+        if let Some(signal) = signal {
             // It may just have ended.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
@@ -122,7 +124,7 @@ impl Running {
     }
 
     /// Waits until it ends, without a recording.
-    pub(super) fn wait(&mut self, signals: &Signals) {
+    pub(super) fn wait(&mut self, signals: &mut Signals) {
         const TICK: Duration = Duration::from_millis(50);
         while self.state() == State::Runs {
             if let Some(signal) = signals.take() {

@@ -1,12 +1,14 @@
 //! Takes a snapshot of the host.
 //!
 //! Small files come first: free lists and counters of one moment, some milliseconds. Then every frame's state is read,
-//! some seconds on a large host; a frame with an event meanwhile takes its state from the events. Nothing is changed to
-//! see more: with `kernel.kptr_restrict` at 0 addresses of vmalloc stay hashed.
+//! some seconds on a large host; a frame with an event meanwhile takes its state from the events. Who is in a hurry
+//! does without them. Nothing is changed to see more: with `kernel.kptr_restrict` at 0 addresses of vmalloc stay
+//! hashed.
 
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use super::whole::{prepared, read_into, read_whole};
 use crate::snapshot::{Files, ZoneInfo, zoneinfo};
@@ -109,8 +111,13 @@ pub(super) struct HostState {
 }
 
 impl HostState {
-    /// Reads the files. Never fails: see [`missing`](Self::missing).
-    pub(super) fn read(root: &Root, frames: Frames, memory: FrameMemory) -> HostState {
+    /// Reads the files; those of frames only as long as `hurry` is false. Never fails: see [`missing`](Self::missing).
+    pub(super) fn read(
+        root: &Root,
+        frames: Frames,
+        memory: FrameMemory,
+        hurry: &AtomicBool,
+    ) -> HostState {
         let mut state = HostState::default();
         for file in &SMALL {
             state.add(root, file, read_whole);
@@ -126,7 +133,7 @@ impl HostState {
                 let mut memory = memory.0.into_iter();
                 for file in &FRAMES {
                     let into = memory.next().unwrap_or_default();
-                    state.add(root, file, |path| read_into(path, into));
+                    state.add(root, file, |path| read_into(path, into, hurry));
                 }
             }
             Frames::LeftOut => state.missing.extend(
@@ -196,7 +203,8 @@ mod tests {
         fs::write(folder.path().join("proc/kpageflags"), vec![7; (2 << 20) + 8]).unwrap();
         let root = Root::Captured(folder.path().to_owned());
         let memory = FrameMemory::prepare(&root, Frames::Read);
-        let state = HostState::read(&root, Frames::Read, memory);
+        let calm = AtomicBool::new(false);
+        let state = HostState::read(&root, Frames::Read, memory, &calm);
         assert_eq!(
             state.files.text("sysctl").unwrap(),
             "lowmem_reserve_ratio 256\t256\t32\t0\t0\nswappiness 60\n"
@@ -205,8 +213,14 @@ mod tests {
         assert_eq!(state.missing.len(), SMALL.len() + FRAMES.len() - 1);
         let missing = state.missing.join("\n");
         assert!(missing.contains("zones and watermarks are not known: no replay"), "{missing}");
-        let without = HostState::read(&root, Frames::LeftOut, FrameMemory::default());
+        let without = HostState::read(&root, Frames::LeftOut, FrameMemory::default(), &calm);
         assert_eq!(without.files.bytes("kpageflags"), None);
         assert_eq!(without.missing.len(), SMALL.len() + FRAMES.len());
+        let hurry = AtomicBool::new(true);
+        let state = HostState::read(&root, Frames::Read, FrameMemory::default(), &hurry);
+        assert_eq!(state.files.bytes("kpageflags"), None);
+        assert!(state.files.text("sysctl").is_some(), "what is small is read all the same");
+        let missing = state.missing.join("\n");
+        assert!(missing.contains("kpageflags: a signal came before it was read"), "{missing}");
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub(super) unreadable: AtomicU64,
     /// Tracing is off: what is left shall be read.
     pub(super) stopped: AtomicBool,
+    /// A signal came while a snapshot was taken: what takes long in it is left out.
+    pub(super) hurry: AtomicBool,
     /// The first thing that went wrong.
     pub(super) failure: Mutex<Option<Failure>>,
 }
@@ -77,6 +79,7 @@ impl Default for Shared {
             gaps: AtomicU64::new(0),
             unreadable: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
     }

@@ -25,7 +25,7 @@ use super::instance::{Instance, remove_stale};
 use super::output::{self, Begun, Sink};
 use super::reader::{Failure, Of, Reader, Shared};
 use super::report::{Ended, KindCount, Recorded};
-use super::signals::{self, Signals};
+use super::signals::{self, Arrived, Signals};
 use super::stats;
 use super::tracefs::Tracefs;
 use super::whole::read_whole;
@@ -49,7 +49,7 @@ const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// [`RecordError`], if nothing was recorded. A recording that was cut short, by a full disk say, is none:
 /// see [`Recorded::ended`].
 pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, RecordError> {
-    let signals = Signals::catch().map_err(RecordError::Signals)?;
+    let mut signals = Signals::catch().map_err(RecordError::Signals)?;
     let tracefs = Tracefs::find(&options.tracefs)?;
     let removed_stale = remove_stale(&tracefs);
     let instance = Instance::make(&tracefs, options.instance.as_deref())?;
@@ -74,7 +74,7 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     let mut session = Session {
         options,
         progress,
-        signals: &signals,
+        signals: &mut signals,
         tracefs: &tracefs,
         instance: &instance,
         decoder: &decoder,
@@ -95,6 +95,7 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
         }
     };
     let command = session.command.take();
+    drop(session);
     recorded.buffer_kib_per_cpu = buffer_kib_per_cpu;
     recorded.removed_stale = removed_stale;
     // What was recorded is not lost by this.
@@ -102,14 +103,13 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     recorded.command = command.map(|mut command| {
         // Nobody asked the command to end.
         if matches!(recorded.ended, Ended::Failed(_)) {
-            command.wait(&signals);
+            command.wait(&mut signals);
         }
         command.report()
     });
     Ok(recorded)
 }
 
-/// Makes the buffers as large as asked, or half as large as often as it takes.
 /// How a page of the instance is laid out. Pages of instances may be of different sizes, so it is asked itself; one of
 /// a kernel that has but one size has no such file.
 fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
@@ -119,6 +119,7 @@ fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
     own.or_else(|| tracefs.text(NAME))
 }
 
+/// Makes the buffers as large as asked, or half as large as often as it takes.
 fn size_buffers(
     instance: &Instance,
     buffer: Buffer,
@@ -170,7 +171,7 @@ fn available_kib() -> Option<u64> {
 struct Session<'a> {
     options: &'a Options,
     progress: &'a dyn Fn(&Now),
-    signals: &'a Signals,
+    signals: &'a mut Signals,
     tracefs: &'a Tracefs,
     instance: &'a Instance,
     decoder: &'a Decoder,
@@ -207,10 +208,10 @@ impl<'a> Session<'a> {
         self.instance.set("tracing_on", "1", "tracing cannot be switched on")?;
         self.began = Instant::now();
         let began = clock_ns();
-        let mut state = self.read_state(scope, Phase::StartSnapshot, memory);
+        let (mut state, arrived) = self.read_state(scope, Phase::StartSnapshot, memory);
         let snapshot_seconds = self.began.elapsed().as_secs_f64();
         // Whoever stopped the recording by now does not want the command to begin.
-        let stopped = self.signals.take();
+        let stopped = arrived.or_else(|| self.signals.take());
         self.command = match &self.options.until {
             Until::Command(words) if stopped.is_none() => {
                 Some(Running::start(words, self.options.command_stdout)?)
@@ -227,7 +228,7 @@ impl<'a> Session<'a> {
         let begun = self.sink.replace().and_then(|()| self.sink.snapshot(&snapshot));
         let mut ended = match begun {
             Ok(()) => match stopped {
-                Some(signal) => Ended::Signal(signals::name(signal)),
+                Some(Arrived { signal, .. }) => Ended::Signal(signals::name(signal)),
                 None => self.wait(scope, &mut readers),
             },
             Err(error) => Ended::Failed(error.to_string()),
@@ -332,21 +333,29 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Reads the host's state beside the ticks of progress.
+    /// Reads the host's state beside the ticks of progress. A signal that comes meanwhile cuts it short.
     fn read_state<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
         phase: Phase,
         memory: FrameMemory,
-    ) -> HostState {
-        let frames = self.options.frames;
-        let reading = scope.spawn(move || HostState::read(&Root::Live, frames, memory));
+    ) -> (HostState, Option<Arrived>)
+    where
+        'a: 'scope,
+    {
+        let (frames, hurry) = (self.options.frames, &self.shared.hurry);
+        let reading = scope.spawn(move || HostState::read(&Root::Live, frames, memory, hurry));
         self.note_threads();
+        let mut arrived = None;
         while !reading.is_finished() {
             thread::sleep(TICK);
+            if let Some(signal) = self.signals.take() {
+                hurry.store(true, Ordering::Relaxed);
+                arrived = Some(signal);
+            }
             self.tell(phase);
         }
-        reading.join().unwrap_or_default()
+        (reading.join().unwrap_or_default(), arrived)
     }
 
     /// Notes which threads are ours. Their numbers are known only while they run.
@@ -373,11 +382,12 @@ impl<'a> Session<'a> {
                 // The reader's own words replace this.
                 return Ended::Failed(String::new());
             }
-            if let Some(signal) = self.signals.take() {
-                let again = by_signal.replace(signals::name(signal)).is_some();
+            if let Some(arrived) = self.signals.take() {
+                let name = signals::name(arrived.signal);
+                let again = by_signal.replace(name).is_some();
                 match &mut self.command {
-                    Some(command) if !again => command.signal(signal),
-                    _ => return Ended::Signal(signals::name(signal)),
+                    Some(command) if !again => command.signal(arrived),
+                    _ => return Ended::Signal(name),
                 }
             }
             match self.command.as_mut().map(Running::state) {
@@ -414,12 +424,15 @@ impl<'a> Session<'a> {
         )))
     }
 
-    /// Reads the host's state once more, unless something failed or a signal says that there is no time.
-    fn take_end_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, ended: &mut Ended) {
+    /// Reads the host's state once more, unless something failed.
+    fn take_end_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, ended: &mut Ended)
+    where
+        'a: 'scope,
+    {
         if matches!(ended, Ended::Failed(_)) {
             return;
         }
-        let state = self.read_state(scope, Phase::EndSnapshot, FrameMemory::default());
+        let (state, _) = self.read_state(scope, Phase::EndSnapshot, FrameMemory::default());
         self.note_missing(state.missing);
         let snapshot = TakenSnapshot { moment: Moment::After, files: state.files };
         if let Err(error) = self.sink.snapshot(&snapshot) {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Few calls for the files with eight bytes for each frame.
 const CHUNK: usize = 1 << 20;
@@ -12,16 +13,23 @@ const CHUNK: usize = 1 << 20;
 /// The first read has much room: some files of tracefs, such as `events/header_page`, give one answer and then the end,
 /// however little of it was taken.
 pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = read_into(path, Vec::new())?;
+    let mut bytes = read_into(path, Vec::new(), &AtomicBool::new(false))?;
     bytes.shrink_to_fit();
     Ok(bytes)
 }
 
-/// As [`read_whole`], into memory that is there already.
-pub(super) fn read_into(path: &Path, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+/// As [`read_whole`], into memory that is there already. Gives up when `hurry` becomes true.
+pub(super) fn read_into(
+    path: &Path,
+    mut bytes: Vec<u8>,
+    hurry: &AtomicBool,
+) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let mut filled = 0;
     loop {
+        if hurry.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a signal came before it was read"));
+        }
         if bytes.len() < filled + CHUNK {
             let more = bytes.len().max(CHUNK);
             bytes.try_reserve(more).map_err(io::Error::other)?;
