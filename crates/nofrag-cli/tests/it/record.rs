@@ -195,12 +195,14 @@ fn frames_are_eight_bytes_each() {
 #[test]
 fn t12_signals_end_a_recording_in_order() {
     let Some(host) = Host::new() else { return };
-    for (signal, name) in [("-INT", "SIGINT"), ("-TERM", "SIGTERM"), ("-HUP", "SIGHUP")] {
+    let names = "SIGINT SIGTERM SIGHUP SIGQUIT SIGALRM SIGUSR1 SIGUSR2 SIGXCPU";
+    for name in names.split(' ') {
+        let signal = name.replace("SIG", "-");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.nofrag");
         let child = command(&file, &[]).spawn().unwrap();
         wait_until_tracing(child.id());
-        send(signal, child.id());
+        send(&signal, child.id());
         let (pid, output) = finish(child);
         host.check_as_found(pid);
         check(&output, 0, &[]);
@@ -215,20 +217,40 @@ fn t12_signals_end_a_recording_in_order() {
 #[test]
 fn a_command_gets_the_signal_and_its_end_ends_the_recording() {
     let Some(host) = Host::new() else { return };
+    // Nobody has pressed a key: whoever sends SIGINT to the recorder does not reach the command.
+    for (signal, name, number) in [("-TERM", "SIGTERM", 15), ("-INT", "SIGINT", 2)] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.nofrag");
+        let child = command(&file, &["--", "sleep", "100"]).spawn().unwrap();
+        wait_until_tracing(child.id());
+        std::thread::sleep(Duration::from_secs(1));
+        send(signal, child.id());
+        let (pid, output) = finish(child);
+        host.check_as_found(pid);
+        check(&output, 1, &[]);
+        let said = json(&output);
+        assert_eq!(said["ended"]["signal"], name);
+        assert_eq!(said["command"]["signal"], number);
+    }
+}
+
+/// A limit that would end the process without a chance to clean up makes a write fail instead.
+#[test]
+fn a_limit_on_the_size_of_files_ends_the_recording_in_order() {
+    let Some(host) = Host::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.nofrag");
-    let child = command(&file, &["--", "sleep", "100"]).spawn().unwrap();
-    wait_until_tracing(child.id());
-    std::thread::sleep(Duration::from_secs(1));
-    send("-TERM", child.id());
-    let (pid, output) = finish(child);
+    let (_, output) = record(&file, &["--seconds", "0"]);
+    check(&output, 0, &[]);
+    let bytes = json(&output)["bytes"].as_u64().unwrap();
+    let mut limited = Command::new("prlimit");
+    limited.arg(format!("--fsize={}", bytes * 3 / 4)).arg(env!("CARGO_BIN_EXE_nofrag"));
+    limited.args(["record", "--force", "--seconds", "0", "-o"]).arg(&file).args(QUICK);
+    limited.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (pid, output) = finish(limited.spawn().unwrap());
     host.check_as_found(pid);
-    check(&output, 1, &[]);
-    let said = json(&output);
-    assert_eq!(
-        (&said["ended"]["signal"], &said["command"]["signal"]),
-        (&"SIGTERM".into(), &15.into())
-    );
+    check(&output, 2, &["the recording was cut short", "no room is left"]);
+    assert!(Recording::open(&file).is_ok());
 }
 
 /// Oracle 12: after SIGKILL the kernel stops tracing by itself, and the next start removes the instance.
@@ -390,8 +412,56 @@ fn a_command_that_fails_or_is_not_there_is_said() {
     host.check_as_found(pid);
     let (_, output) = record(&file, &["--seconds", "0"]);
     check(&output, 2, &["exists", "--force"]);
-    let (_, output) = record(&file, &["--seconds", "0", "--force"]);
+}
+
+/// The name of everything in the folder.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    entries.map(|name| name.into_string().unwrap()).collect()
+}
+
+#[test]
+fn an_older_recording_is_replaced_only_by_another_one() {
+    let Some(_host) = Host::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.nofrag");
+    let path = file.to_str().unwrap();
+    for output in [["-o", path], ["--raw", path]] {
+        let record = |args: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
+            command.arg("record").args(output).args(QUICK).args(args);
+            command.output().unwrap()
+        };
+        let state = || {
+            let inside = if file.is_dir() { file.join("start/vmstat") } else { file.clone() };
+            fs::read(inside).unwrap()
+        };
+        check(&record(&["--seconds", "0"]), 0, &[]);
+        let before = state();
+        let failed = record(&["--force", "--", "/nonexistent/command"]);
+        check(&failed, 2, &["nothing was recorded"]);
+        assert_eq!(state(), before, "nothing took its place");
+        assert_eq!(names_in(folder.path()), ["a.nofrag"]);
+        check(&record(&["--seconds", "0", "--force"]), 0, &[]);
+        assert_ne!(state(), before);
+        assert_eq!(names_in(folder.path()), ["a.nofrag"]);
+        opened(&file);
+        if file.is_dir() {
+            fs::remove_dir_all(&file).unwrap()
+        } else {
+            fs::remove_file(&file).unwrap()
+        }
+    }
+}
+
+#[test]
+fn json_stands_alone_beside_a_command_that_prints() {
+    let Some(_host) = Host::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_, output) = record(&folder.path().join("a.nofrag"), &["--", "echo", "hello"]);
     check(&output, 0, &[]);
+    assert_eq!(json(&output)["command"]["exit_code"], 0);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "hello\n");
 }
 
 #[test]
