@@ -88,7 +88,7 @@ fn all_free_pages(end: &Snapshot<'_>, runs: &Runs<'_>, figures: &mut Vec<Fidelit
         pages.zones().map(|zone| zone.free.get() + pages.per_cpu_pages(zone.id).get()).sum::<u64>()
     };
     figures.push(figure(
-        "free pages, all zones".to_owned(),
+        "free or on CPU lists, all zones".to_owned(),
         recorded as f64,
         (Some(of(runs.without) as f64), of(runs.replayed) as f64),
         Tolerance::Percent(2.0),
@@ -98,7 +98,7 @@ fn all_free_pages(end: &Snapshot<'_>, runs: &Runs<'_>, figures: &mut Vec<Fidelit
 
 fn free_pages(zone: &Recorded, runs: &Runs<'_>, figures: &mut Vec<FidelityFigure>) {
     OfZone {
-        name: format!("free pages, {}", label(&zone.zone)),
+        name: format!("free or on CPU lists, {}", label(&zone.zone)),
         zone: &zone.zone,
         recorded: zone.free + zone.on_per_cpu_lists(),
         tolerance: Tolerance::Percent(2.0),

@@ -199,7 +199,7 @@ pub struct Fidelity {
 /// One figure of a replay beside the kernel's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FidelityFigure {
-    /// What it is, such as `free pages, DMA32`.
+    /// What it is, such as `free or on CPU lists, DMA32`.
     pub name: String,
     /// What the kernel recorded.
     pub recorded: f64,
