@@ -16,6 +16,7 @@
 //! - [`shared`]: handles to memory that processes share and that may move, whoever of them dies.
 //! - [`store`]: objects of any size that processes share, in memory that stays usable to the last bytes.
 //! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
+//! - [`measure`]: what memory costs: loops for whoever reports figures.
 //! - [`probe`]: a process that maps nothing but what it is told, so that every address that the kernel chooses can be
 //!   predicted and compared. Its program is `image`, an executable of a few hundred bytes that is made here.
 //!
@@ -32,6 +33,7 @@ pub mod huge_units;
 mod image;
 pub mod mapped;
 pub mod maps;
+pub mod measure;
 pub mod moving;
 #[cfg(target_arch = "x86_64")]
 pub mod probe;

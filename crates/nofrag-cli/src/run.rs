@@ -3,12 +3,12 @@
 use std::env;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::machine::Origin;
 use nofrag_lab::record::{self, Saved};
 use nofrag_lab::render::{self, Claims};
-use nofrag_lab::scenario::{Extent, ThpTouch};
+use nofrag_lab::scenario::{Extent, Memory, ThpTouch};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
 
@@ -63,6 +63,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT")]
     thp_touch: Option<ThpTouch>,
 
+    /// Put real memory behind the frames: mapped, written, moved and timed (extfrag-2018)
+    #[arg(long)]
+    real: bool,
+
+    /// How long --mode soak goes on (real-memory)
+    #[arg(long, value_name = "N")]
+    minutes: Option<u64>,
+
     /// Run everything, not only what ends in seconds
     #[arg(long)]
     full: bool,
@@ -94,6 +102,8 @@ impl Args {
             seed: self.seed,
             memory: self.memory.clone(),
             thp_touch: self.thp_touch,
+            memory_is: if self.real { Memory::Real } else { Memory::Numbers },
+            minutes: self.minutes,
         }
     }
 }
@@ -109,6 +119,12 @@ fn help() -> String {
         ),
         ("run extfrag-2018 --mask s-madv --memory 8 --thp-touch 75", "one program, whole"),
         ("run extfrag-2018 --mask stall-curve --repeat 1", "settings of patch 5, one seed"),
+        ("run extfrag-2018 --real", "the same phases on 1 GiB of real memory: fault latencies"),
+        ("run real-memory --check", "what real memory costs, and what the arena makes of it"),
+        (
+            "run real-memory --mode soak --minutes 60 --save results",
+            "an hour of random load, all contents verified, growth watched",
+        ),
     ];
     let lines = examples.map(|(command, what)| format!("  nofrag {command}\n      {what}\n"));
     format!("Examples:\n{}\n{EXTFRAG_HELP}\n\n{}", lines.concat(), crate::EXIT_STATUS_HELP)
@@ -140,6 +156,11 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     for scenario in chosen(name)? {
         if name == "all" && !scenario.has_mode(args.mode) {
             eprintln!("left out: {} has no mode {}", scenario.name(), args.mode.name());
+            continue;
+        }
+        if args.real && !scenario.has_real_memory() {
+            ensure!(name == "all", "{name} has no --real: only extfrag-2018 has");
+            eprintln!("left out: {} has no --real", scenario.name());
             continue;
         }
         let report = scenario.run(&args.options(), &Bar::default())?;

@@ -4,9 +4,12 @@
 //! are formed here so that no scenario does it its own way: before over after, as an interval when several runs were
 //! published.
 
+mod backing;
 mod gorman;
 mod pen;
 mod wander;
+
+pub use backing::{Backing, BackingFigure, MoveCost, StrategyCost, Target, backing};
 
 pub use gorman::{
     Column, Exactness, Gorman2018, LaterFigure, Minimum, Missing, Misstated, ModelMix, ModelRow,

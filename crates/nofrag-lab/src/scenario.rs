@@ -30,6 +30,11 @@ pub trait Scenario: Sync {
         mode == Mode::Compare
     }
 
+    /// Whether it can run on real memory in place of numbers alone.
+    fn has_real_memory(&self) -> bool {
+        false
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -51,6 +56,7 @@ pub fn scenarios() -> &'static [&'static dyn Scenario] {
         &crate::ExtFrag2018,
         &crate::MmapLive,
         &crate::RecordedGuest,
+        &crate::RealMemory,
     ]
 }
 
@@ -126,6 +132,16 @@ pub enum Extent {
     Full,
 }
 
+/// What stands behind the frames that a scenario's allocator hands out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// Nothing: they are numbers.
+    #[default]
+    Numbers,
+    /// Memory of this host, which is mapped, written, moved and timed.
+    Real,
+}
+
 /// What the command line asks for. What is `None` or empty is the scenario's to choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -151,6 +167,10 @@ pub struct Options {
     pub memory: Vec<u64>,
     /// How much of what is mapped the threads for huge pages touch.
     pub thp_touch: Option<ThpTouch>,
+    /// What stands behind the frames.
+    pub memory_is: Memory,
+    /// How long a soak goes on.
+    pub minutes: Option<u64>,
 }
 
 /// How much of their mapping, which is 75 % of a node, the threads for huge pages touch.

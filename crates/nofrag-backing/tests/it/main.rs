@@ -6,6 +6,7 @@ mod children;
 mod frames;
 mod huge_units;
 mod mapped;
+mod measure;
 mod moving;
 mod probe;
 mod reservation;

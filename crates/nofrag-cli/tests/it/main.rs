@@ -6,6 +6,7 @@ mod extfrag;
 mod host_maps;
 mod host_vmalloc;
 mod mmap_holes;
+mod real_memory;
 mod record;
 mod run;
 mod support;

@@ -4,6 +4,8 @@
 //! does takes virtual time by [`Costs`](super::costs::Costs); between two steps others may move. A request that has to
 //! wait (patch 5) puts its actor to sleep, and nobody else.
 
+use std::time::Instant;
+
 use nofrag::cpu::CpuId;
 use nofrag::page::{Attempt, FailureReport, Next, Outcome, PageRequest};
 use nofrag::units::{Nanos, Pfn};
@@ -105,6 +107,21 @@ impl Actor {
 
     /// Moves once.
     pub(super) fn step(&mut self, world: &mut World) -> Result<(), OutOfMemory> {
+        let asks = self.pending.is_some() || !self.wants.is_empty();
+        let is_timed = asks && world.owner.memory.is_some() && matches!(self.task, Task::Huge(_));
+        if !is_timed {
+            return self.move_once(world);
+        }
+        let began = Instant::now();
+        self.move_once(world)?;
+        let took = began.elapsed();
+        if let Some(memory) = &mut world.owner.memory {
+            memory.toucher_moved(took);
+        }
+        Ok(())
+    }
+
+    fn move_once(&mut self, world: &mut World) -> Result<(), OutOfMemory> {
         world.owner.turn(self.cpu, self.clock);
         if let Some(pending) = self.pending.take() {
             return self.go_on(world, pending);

@@ -334,7 +334,7 @@ fn subset_seeds(program: Program, case: &Case, design: &str, wanted: usize) -> u
 }
 
 /// The designs of a default run.
-const SUBSET_DESIGNS: [&str; 9] =
+pub(super) const SUBSET_DESIGNS: [&str; 9] =
     [VANILLA, PATCH_1, MERGED, ALL_FIVE, SHIPPED, LAST_LOOSE, "linux-6.12", DEFRAG_MODE, OURS];
 
 /// The two mixes on which the count model reduces least.

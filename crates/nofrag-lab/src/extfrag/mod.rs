@@ -13,6 +13,7 @@
 //! - [`spec`]: what a run is given and what comes of it. [`simulate`]: one run, with everything around the allocator:
 //!   [`machine`], [`actor`] and [`schedule`] (who runs where and when), [`owner`], [`cache`], [`lru`] and [`slab`] (who
 //!   holds pages), [`costs`], and [`world`], which is all of it.
+//! - [`memory`]: real memory behind the frames of a run. [`real`]: runs with it, timed.
 //! - [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: what runs besides.
 //! - [`compare`]: runs them. [`view`]: how reports are looked into. [`claims`]: what a run must confirm.
 //!   [`present`]: tables and pictures.
@@ -25,10 +26,12 @@ mod compare;
 mod costs;
 mod lru;
 mod machine;
+mod memory;
 mod mixes;
 mod names;
 mod owner;
 mod present;
+mod real;
 mod schedule;
 mod simulate;
 mod slab;
@@ -48,8 +51,8 @@ use crate::machine::cpus;
 use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
-    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch, choose_designs,
-    choose_programs,
+    Extent, Memory, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch,
+    choose_designs, choose_programs,
 };
 
 /// The scenario.
@@ -78,11 +81,21 @@ impl Scenario for ExtFrag2018 {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
-        run(options, simulate::simulate, progress)
+        match options.memory_is {
+            Memory::Numbers => run(options, simulate::simulate, progress),
+            Memory::Real => real::run(options, progress),
+        }
+    }
+
+    fn has_real_memory(&self) -> bool {
+        true
     }
 
     fn present(&self, report: &Report) -> Vec<Section> {
-        present::sections(report)
+        match report.measurements.first() {
+            Some(row) if row.unit == names::UNIT_US => real::sections(report),
+            _ => present::sections(report),
+        }
     }
 }
 

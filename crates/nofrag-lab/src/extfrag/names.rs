@@ -55,3 +55,18 @@ pub(super) const FREE_BLOCKS: &str = "pageblocks that could serve as a huge page
 /// seed's.
 pub(super) const BOOST: &str = "boost";
 pub(super) const CONTIGUITY: &str = "contiguity ";
+
+/// On real memory: what a unit of either kind takes, and what `time` is spread over.
+pub(super) const UNIT_US: &str = "us until a unit is mapped, zeroed and written";
+pub(super) const HUGE_FAULT_US: &str = "mean us of a unit that is a huge page";
+pub(super) const BASE_FAULTS_US: &str = "mean us of a unit of 512 base pages";
+pub(super) const FAULT_RATIO: &str = "huge over base";
+pub(super) const WRITTEN: &str = "pages written";
+pub(super) const VERIFIED: &str = "pages verified";
+pub(super) const LOST: &str = "pages lost";
+pub(super) const COPIED: &str = "pages copied";
+
+/// A part of the distribution of units of a kind.
+pub(super) fn latency(kind: &str, part: &str) -> String {
+    format!("{kind} {part} us")
+}

@@ -20,6 +20,7 @@ use nofrag::units::{Order, Pfn};
 use super::cache::{FILE_PAGES, FilePart, Files};
 use super::costs::Costs;
 use super::lru::{FrameNumber, Holds, Lru, LruZone};
+use super::memory::RealMemory;
 use super::slab::{SlabId, SlabKind, Slabs};
 use super::spec::Mix;
 use crate::random::Random;
@@ -86,6 +87,8 @@ pub(super) struct Owner {
     cpu: CpuId,
     /// Virtual time spent since it was last asked for.
     spent: u64,
+    /// What stands behind the frames, if anything does.
+    pub(super) memory: Option<RealMemory>,
 }
 
 /// What waits to be written.
@@ -121,6 +124,7 @@ impl Owner {
             costs,
             cpu,
             spent: 0,
+            memory: None,
         }
     }
 
@@ -174,6 +178,9 @@ impl Owner {
         let file = page / FILE_PAGES;
         if let Some(frame) = self.files.frame(page) {
             self.lru.set_referenced(frame);
+            if let Some(memory) = &mut self.memory {
+                memory.read_page(frame, page);
+            }
             return;
         }
         if random.between(1, 1000) <= mix.transient_chance {
@@ -225,6 +232,20 @@ impl Owner {
     pub(super) fn fulfil(&mut self, pages: &mut PageAllocator, want: Want, pfn: Pfn) {
         let frame = pfn.0 as FrameNumber;
         debug_assert_eq!(self.lru.holds(frame), Holds::Nothing, "the frame was free");
+        if let Some(memory) = &mut self.memory {
+            match want {
+                Want::Page(page) => memory.write_page(frame, page),
+                Want::Base => memory.fault(frame, 1, self.process.len() as u32),
+                Want::Huge(request) => {
+                    memory.fault(frame, request.order.pages() as usize, self.process.len() as u32);
+                }
+                Want::Transient(order) => memory.take_block(frame, order.pages()),
+                Want::Part(..) | Want::Misc | Want::SpareDentry => {
+                    let kind = want.slab().expect("these are objects of slabs");
+                    memory.take_block(frame, self.slabs.order(kind).pages());
+                }
+            }
+        }
         if let Some(kind) = want.slab() {
             let slab = self.slabs.add(kind, frame);
             self.lru.set(frame, Holds::Slab(slab.0));
@@ -272,6 +293,9 @@ impl Owner {
 
     /// Processes end: their memory is given back.
     pub(super) fn end_processes(&mut self, pages: &mut PageAllocator) {
+        if let Some(memory) = &mut self.memory {
+            memory.end_of_process(&self.process);
+        }
         for frame in std::mem::take(&mut self.process) {
             self.release(pages, frame);
         }
@@ -317,6 +341,9 @@ impl Owner {
     fn release(&mut self, pages: &mut PageAllocator, frame: FrameNumber) {
         self.lru.set(frame, Holds::Nothing);
         self.spent += self.costs.free;
+        if let Some(memory) = &mut self.memory {
+            memory.give_back(frame);
+        }
         pages.free(self.cpu, Pfn(u64::from(frame))).expect("the owner frees what it was given");
     }
 
@@ -329,6 +356,9 @@ impl Owner {
     }
 
     fn drop_page(&mut self, pages: &mut PageAllocator, frame: FrameNumber, page: u32) {
+        if let Some(memory) = &mut self.memory {
+            memory.read_page(frame, page);
+        }
         self.lru.remove(frame);
         self.files.remove(page);
         self.release(pages, frame);
@@ -425,6 +455,9 @@ impl Migrate for Owner {
                 self.process[place as usize] = to;
             }
             Holds::Nothing | Holds::Slab(_) | Holds::Transient => return false,
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.relocate(from, to);
         }
         self.spent += self.costs.migrate_page;
         true

@@ -32,12 +32,14 @@ use nofrag::page::{
     RequestFlags,
 };
 use nofrag::units::{Nanos, Order};
+use nofrag_backing::measure::machine::MachineMemory;
 
 use super::actor::{Actor, HugeTask, OutOfMemory, Task};
 use super::cache::FILE_PAGES;
 use super::costs::Costs;
 use super::lru::LruZone;
 use super::machine::{FIO_THREADS, Layout, units_per_thread};
+use super::memory::{RealMemory, RealResult};
 use super::owner::Owner;
 use super::schedule::{Daemon, Schedule};
 use super::spec::{HugeMode, Machine, RunResult, RunSpec, Touch};
@@ -60,6 +62,23 @@ const HUGE: u64 = 300;
 /// [`RunError::Engine`] when memory ran out for something that must not fail, or when there is no such machine.
 pub(super) fn simulate(spec: &RunSpec) -> Result<RunResult, RunError> {
     Run::new(spec, spec.memory_gib * GIB_PAGES)?.run()
+}
+
+/// The same run with memory behind its frames: what was counted, which is what [`simulate`] counts, what was done with
+/// the memory, and the memory back. The machine has as many pages as there are frames, whatever the spec says.
+///
+/// # Errors
+/// As [`simulate`]; and when a system call failed.
+pub(super) fn run_on(
+    spec: &RunSpec,
+    memory: MachineMemory,
+) -> Result<(RunResult, RealResult, MachineMemory), RunError> {
+    let mut run = Run::new(spec, memory.frames())?;
+    run.world.owner.memory = Some(RealMemory::new(memory));
+    run.whole()?;
+    let memory = run.world.owner.memory.take().expect("it was given above");
+    let (memory, real) = memory.end().map_err(|error| failed(spec, error.to_string()))?;
+    Ok((run.finish(), real, memory))
 }
 
 /// A run under way.
@@ -106,11 +125,15 @@ impl<'a> Run<'a> {
 
     /// All phases.
     pub(super) fn run(mut self) -> Result<RunResult, RunError> {
+        self.whole()?;
+        Ok(self.finish())
+    }
+
+    fn whole(&mut self) -> Result<(), RunError> {
         self.all_phases().map_err(|out| {
             let OutOfMemory { want, report } = out;
             failed(self.spec, format!("out of memory for {want:?}: {report:?}"))
-        })?;
-        Ok(self.finish())
+        })
     }
 
     /// The phases of the workload, one after the other.

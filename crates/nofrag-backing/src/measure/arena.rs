@@ -1,0 +1,99 @@
+//! The arena under the same requests as the [strategies](super::strategies).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::strategies::{MOST_PAGES, Request, Took, Touched, thread_time};
+use crate::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
+use crate::faults;
+use crate::sys;
+
+const PAGE: usize = 1 << sys::PAGE;
+/// As large as a strategy's bench.
+const BYTES: u64 = 256 << 20;
+/// Pairs between two steps of an arena that purges by decay: the background work of a runtime that steps it itself.
+const STEP_EVERY: usize = 64;
+
+/// One owner of an arena, which others may have owners of.
+///
+/// 1. A run of `slots` is live in `arena` and was handed out to this bench alone.
+#[derive(Debug)]
+pub struct ArenaBench {
+    arena: Arc<Arena>,
+    owner: OwnerId,
+    slots: Vec<Option<crate::arena::Run>>,
+    steps: bool,
+    began: Instant,
+}
+
+impl ArenaBench {
+    /// Benches over one arena, each with an owner of its own and so many slots. With a purge by decay each steps the
+    /// arena now and then.
+    ///
+    /// # Errors
+    /// What the arena says.
+    pub fn over_one(count: u32, slots: u16, purge: Purge) -> io::Result<Vec<ArenaBench>> {
+        let owners = Owners::Count(count);
+        let config = Config { purge, owners, ..Config::default() };
+        let arena = Arena::reserve(BYTES, config).map_err(io::Error::other)?;
+        let arena = Arc::new(arena);
+        let bench = |owner| ArenaBench {
+            arena: Arc::clone(&arena),
+            owner: OwnerId(owner),
+            slots: vec![None; usize::from(slots)],
+            steps: matches!(purge, Purge::Decay { .. }),
+            began: Instant::now(),
+        };
+        Ok((0..count).map(bench).collect())
+    }
+
+    /// The arena, for its counts.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// As [`Bench::serve`](super::strategies::Bench::serve).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a slot that there is not, or a size that is not allowed, before anything is done; else what
+    /// the arena says.
+    pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
+        let fits = |request: &Request| {
+            usize::from(request.slot) < self.slots.len()
+                && (1..=MOST_PAGES).contains(&request.pages)
+        };
+        if let Some(wrong) = requests.iter().find(|request| !fits(request)) {
+            let why = format!("{wrong:?}: no such slot, or no such size");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let calls = faults::made();
+        let (processor, wall) = (thread_time(), Instant::now());
+        for (at, request) in requests.iter().enumerate() {
+            if self.steps && at % STEP_EVERY == 0 {
+                self.arena.step(self.began.elapsed(), Budget::ALL);
+            }
+            let slot = usize::from(request.slot);
+            if let Some(run) = self.slots[slot].take() {
+                self.arena.free(run).map_err(io::Error::other)?;
+            }
+            let pages = usize::from(request.pages);
+            let run = self.arena.alloc(self.owner, pages as u64, 1).map_err(io::Error::other)?;
+            self.slots[slot] = Some(run);
+            let start = self.arena.pointer(run);
+            let touched = match touched {
+                Touched::First => 1,
+                Touched::All => pages,
+            };
+            for page in 0..touched {
+                // SAFETY: the run is live and nobody else's (law 1), as long as was asked for, and an arena's runs may
+                // be written.
+                unsafe { start.add(page * PAGE).write_volatile(1) };
+            }
+        }
+        let wall = wall.elapsed();
+        let processor = thread_time().saturating_sub(processor);
+        Ok(Took { processor, wall, calls: faults::made().since(&calls) })
+    }
+}

@@ -1,0 +1,224 @@
+//! The page frames of a machine that is simulated otherwise.
+//!
+//! Who simulates a machine hands out frames by number. Here stands real memory behind the numbers: a file in memory of
+//! as many pages, all of them resident from the beginning, so that what is measured later is not how the kernel finds
+//! memory. Contents are written, read and moved through a mapping of all of it, as a kernel does through its own.
+//! A process sees frames through a *window*: there they are mapped piece by piece, which costs what a page fault costs
+//! here (a mapping, the fault of its first touch, and zeroing).
+//!
+//! Where the kernel can, each block of 2 MiB is one huge page of the file ([`MADV_COLLAPSE`]), so that a block that is
+//! mapped whole takes one entry of the page table, as with real huge pages.
+//!
+//! [`MADV_COLLAPSE`]: https://man7.org/linux/man-pages/man2/madvise.2.html
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+
+use nofrag::mmap::Protection;
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::reservation::Reservation;
+use crate::sys;
+
+/// Pages of a unit: what a huge page has.
+pub const UNIT_PAGES: usize = 512;
+
+const PAGE: usize = 1 << sys::PAGE;
+const UNIT: usize = UNIT_PAGES * PAGE;
+const WORDS: usize = PAGE / size_of::<u64>();
+
+/// The frames, and a window of one unit.
+///
+/// 1. `all` is as long as the file and maps it from its first byte on, readable and writable, while this lives.
+/// 2. `window` has a whole unit from `first` on; pages of it for which `shown` has a frame are mapped, readable and
+///    writable, and all others are not touched.
+#[derive(Debug)]
+pub struct MachineMemory {
+    all: Reservation,
+    window: Reservation,
+    file: OwnedFd,
+    frames: u64,
+    first: usize,
+    shown: Vec<Option<u64>>,
+    huge_units: u64,
+}
+
+impl MachineMemory {
+    /// So many frames, a multiple of [`UNIT_PAGES`], all resident. Their contents are zero.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a number that is no such multiple; else what the system calls say: `ENOMEM` and `ENOSPC` if
+    /// there is not so much memory.
+    pub fn new(frames: u64) -> io::Result<MachineMemory> {
+        let bytes = usize::try_from(frames).ok().and_then(|frames| frames.checked_mul(PAGE));
+        let bytes = bytes.filter(|bytes| *bytes > 0 && bytes.is_multiple_of(UNIT));
+        let Some(bytes) = bytes else {
+            let why = format!("{frames} frames are no multiple of {UNIT_PAGES}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        };
+        let file = sys::memfd_create(c"nofrag-frames", MemfdFlags::CLOEXEC)?;
+        sys::ftruncate(file.as_fd(), bytes as u64)?;
+        sys::fallocate(file.as_fd(), FallocateFlags::empty(), 0, bytes as u64)?;
+        let all = Reservation::new(bytes, Protection(0))?;
+        show(&all, 0, &file, 0, bytes)?;
+        let window = Reservation::new(2 * UNIT, Protection(0))?;
+        let start = window.base().addr();
+        let first = start.next_multiple_of(UNIT) - start;
+        let shown = vec![None; UNIT_PAGES];
+        let mut made = MachineMemory { all, window, file, frames, first, shown, huge_units: 0 };
+        made.huge_units = made.collapse();
+        Ok(made)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// How many units of them the kernel made huge pages; none where it cannot.
+    #[must_use]
+    pub fn huge_units(&self) -> u64 {
+        self.huge_units
+    }
+
+    /// Asks for huge pages, unit by unit, until the kernel says that it has none.
+    fn collapse(&self) -> u64 {
+        let units = self.frames / UNIT_PAGES as u64;
+        let collapsed = |unit: &u64| {
+            let at = self.all.base().wrapping_byte_add(*unit as usize * UNIT);
+            // SAFETY: the unit lies in `all` (law 1), which is ours, and the advice keeps contents.
+            unsafe { sys::madvise(at, UNIT, libc::MADV_COLLAPSE) }.is_ok()
+        };
+        (0..units).take_while(collapsed).count() as u64
+    }
+
+    /// Where a frame is in `all`.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    fn at(&self, frame: u64) -> *mut u64 {
+        assert!(frame < self.frames, "frame {frame} of {}", self.frames);
+        self.all.base().wrapping_byte_add(frame as usize * PAGE).cast()
+    }
+
+    /// Writes all of a frame: words that follow from `stamp`.
+    ///
+    /// # Panics
+    /// If there is no such frame; so do the others.
+    pub fn fill(&mut self, frame: u64, stamp: u64) {
+        let at = self.at(frame);
+        for word in 0..WORDS {
+            // SAFETY: inside the frame, which `all` maps writable (law 1, `at` has checked); no reference to it exists.
+            unsafe { at.add(word).write(stamp ^ word as u64) };
+        }
+    }
+
+    /// Reads all of a frame. Whether it is as `fill` wrote it.
+    #[must_use]
+    pub fn holds(&self, frame: u64, stamp: u64) -> bool {
+        let at = self.at(frame);
+        let mut differing = 0;
+        for word in 0..WORDS {
+            // SAFETY: inside the frame, which `all` maps readable (law 1, `at` has checked); nobody writes to it
+            // meanwhile, since that takes `&mut self`.
+            differing |= unsafe { at.add(word).read() } ^ stamp ^ word as u64;
+        }
+        differing == 0
+    }
+
+    /// A frame's contents move to another one. A page of the window that showed them shows them there from now on.
+    ///
+    /// # Errors
+    /// What `mmap` says; then the window does not show that page any more.
+    ///
+    /// # Panics
+    /// If it is the same frame.
+    pub fn relocate(&mut self, from: u64, to: u64) -> io::Result<()> {
+        assert_ne!(from, to, "a frame's contents move to another one");
+        let (old, new) = (self.at(from), self.at(to));
+        // SAFETY: two frames, both mapped (law 1, `at` has checked), that differ and so do not overlap.
+        unsafe { ptr::copy_nonoverlapping(old, new, WORDS) };
+        let Some(page) = self.shown.iter().position(|shown| *shown == Some(from)) else {
+            return Ok(());
+        };
+        // One call: between an unmapping and a mapping an access would fail.
+        self.shown[page] = None;
+        show(&self.window, self.first + page * PAGE, &self.file, to * PAGE as u64, PAGE)?;
+        self.shown[page] = Some(to);
+        Ok(())
+    }
+
+    /// A fault: maps `pages` frames from `frame` on at page `at` of the window, and zeroes them there.
+    ///
+    /// # Errors
+    /// `InvalidInput` for pages outside of the window or frames that there are not; else what `mmap` says.
+    pub fn fault(&mut self, at: usize, frame: u64, pages: usize) -> io::Result<()> {
+        let fits = at.checked_add(pages).is_some_and(|end| end <= UNIT_PAGES);
+        let exist = frame.checked_add(pages as u64).is_some_and(|end| end <= self.frames);
+        if !fits || !exist || pages == 0 {
+            let why = format!("{pages} frames from {frame} on at page {at} of the window");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let offset = self.first + at * PAGE;
+        show(&self.window, offset, &self.file, frame * PAGE as u64, pages * PAGE)?;
+        for page in 0..pages {
+            self.shown[at + page] = Some(frame + page as u64);
+        }
+        let start = self.window.base().wrapping_byte_add(offset).cast::<u8>();
+        // SAFETY: these pages of the window have just been mapped, writable; no reference to them exists.
+        unsafe { start.write_bytes(0, pages * PAGE) };
+        Ok(())
+    }
+
+    /// What a process does with the window's unit: writes all of it, as [`fill`](MachineMemory::fill) writes a frame;
+    /// each page with the stamp that `stamp_of` says for its number. Pages that show nothing are passed by.
+    pub fn write_unit(&mut self, stamp_of: impl Fn(usize) -> u64) {
+        for (page, frame) in self.shown.iter().enumerate() {
+            if frame.is_none() {
+                continue;
+            }
+            let start =
+                self.window.base().wrapping_byte_add(self.first + page * PAGE).cast::<u64>();
+            let stamp = stamp_of(page);
+            for word in 0..WORDS {
+                // SAFETY: inside a page of the window that shows a frame, and so is mapped writable (law 2).
+                unsafe { start.add(word).write(stamp ^ word as u64) };
+            }
+        }
+    }
+
+    /// The window shows nothing any more.
+    ///
+    /// # Errors
+    /// What `mmap` says.
+    pub fn clear_window(&mut self) -> io::Result<()> {
+        let start = self.window.base().wrapping_byte_add(self.first);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // From here on nothing is touched, also if the call fails half way.
+        self.shown.fill(None);
+        // SAFETY: the unit lies in `window` (law 2), which is ours, and nobody uses it.
+        unsafe { sys::mmap_anonymous(start, UNIT, ProtFlags::empty(), flags) }?;
+        Ok(())
+    }
+}
+
+/// Maps `bytes` of the file over a part of a reservation, which has them from `offset` on.
+fn show(
+    over: &Reservation,
+    offset: usize,
+    file: &OwnedFd,
+    from: u64,
+    bytes: usize,
+) -> io::Result<()> {
+    let start: *mut c_void = over.base().wrapping_byte_add(offset);
+    let allowed = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the callers name a part of a reservation of their own, which unmaps whatever is there when it goes;
+    // no reference to what it replaces exists.
+    unsafe { sys::mmap(start, bytes, allowed, flags, file.as_fd(), from) }?;
+    Ok(())
+}

@@ -1,0 +1,423 @@
+//! Ways to hand out runs of pages and to take them back.
+//!
+//! A [`Bench`] serves requests in one of these ways ([`Strategy`]), from nothing but a bump pointer in blocks of
+//! 4 MiB: what is measured is what the *memory* costs, and next to nothing of what an allocator of addresses does. A
+//! block whose pages have all been handed out and all come back is empty: it is purged, if the strategy is to do so
+//! block by block, and used again.
+//!
+//! A request names a slot; what the slot held is given back first. So as many runs are live as there are slots.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use nofrag::mmap::Protection;
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::backend::{Anonymous, Backend, BackendError, Export, Op, OpResult, Placement, Va};
+use crate::faults::{self, Calls};
+use crate::reservation::Reservation;
+use crate::sys;
+
+/// How runs come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// Each run is mapped where the kernel likes, and unmapped.
+    MapEach,
+    /// Each run is mapped at an address of ours, and replaced by addresses without memory.
+    MapOwn,
+    /// Each run is mapped at an address of ours; a block is replaced at once when it is empty.
+    MapOwnBlock,
+    /// A file in memory, mapped once; each run is punched out of it.
+    FilePunchEach,
+    /// The same; an empty block is punched out at once.
+    FilePunchBlock,
+    /// The same; an empty block's pages are only unmapped (`MADV_DONTNEED`), and stay in the file.
+    FileDropBlock,
+    /// Private memory, mapped once; each run is purged (`MADV_DONTNEED`).
+    PurgeEach,
+    /// The same; an empty block is purged at once.
+    PurgeBlock,
+    /// The same; runs are purged 64 at a time, wherever they lie (`process_madvise`, where the kernel allows it).
+    PurgeScattered,
+    /// Private memory, mapped once, and never given back.
+    Parked,
+}
+
+impl Strategy {
+    /// All of them, the dearest kind first.
+    pub const ALL: [Strategy; 10] = [
+        Strategy::MapEach,
+        Strategy::MapOwn,
+        Strategy::MapOwnBlock,
+        Strategy::FilePunchEach,
+        Strategy::FilePunchBlock,
+        Strategy::FileDropBlock,
+        Strategy::PurgeEach,
+        Strategy::PurgeBlock,
+        Strategy::PurgeScattered,
+        Strategy::Parked,
+    ];
+
+    /// Whether the memory is a file's.
+    fn has_file(self) -> bool {
+        matches!(self, Strategy::FilePunchEach | Strategy::FilePunchBlock | Strategy::FileDropBlock)
+    }
+}
+
+/// Which pages of a run its user writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Touched {
+    /// The first one.
+    First,
+    /// All.
+    All,
+}
+
+/// A run that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// It takes the place of what this slot holds.
+    pub slot: u16,
+    /// So many pages, at least 1 and at most [`MOST_PAGES`].
+    pub pages: u16,
+}
+
+/// The largest run.
+pub const MOST_PAGES: u16 = 64;
+
+/// What some requests took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// Of a processor, by this thread.
+    pub processor: Duration,
+    /// By the clock on the wall.
+    pub wall: Duration,
+    /// The system calls on memory that were made.
+    pub calls: Calls,
+}
+
+const PAGE: usize = 1 << sys::PAGE;
+/// Pages of a block: 4 MiB.
+const BLOCK_PAGES: usize = 1024;
+/// Blocks of a bench: sixteen times what 64 live runs of the largest size take.
+const BLOCKS: usize = 64;
+/// Runs that are purged together wherever they lie.
+const SCATTERED: usize = 64;
+
+/// A run that is live.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    at: usize,
+    pages: usize,
+}
+
+/// How far a block has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// Pages handed out, from the first on.
+    used: usize,
+    /// Pages that have not come back.
+    live: usize,
+}
+
+/// Serves requests in one way.
+///
+/// 1. A run of `slots` lies in mapped memory of this bench that may be read and written: for `MapEach` in a mapping of
+///    its own, else in `memory`.
+/// 2. No two of them overlap: pages of a block are handed out from the first on, and again when all have come back.
+#[derive(Debug)]
+pub struct Bench {
+    strategy: Strategy,
+    memory: Memory,
+    file: Option<OwnedFd>,
+    slots: Vec<Option<Run>>,
+    blocks: Vec<Block>,
+    /// The block that hands out, and those that are empty.
+    current: usize,
+    empty: Vec<usize>,
+    /// What waits to be purged together.
+    waiting: Vec<Run>,
+}
+
+/// Where a bench's addresses come from.
+#[derive(Debug)]
+enum Memory {
+    /// The kernel, each time.
+    Kernel,
+    /// A range of our own.
+    Own(Reservation),
+    /// A backend's range, for what is purged many ranges at a time.
+    Backend(Box<Anonymous>, Va),
+}
+
+impl Bench {
+    /// So many slots, all empty. At most 512.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no slots or too many; else what `mmap`, `memfd_create` and `ftruncate` say.
+    pub fn new(strategy: Strategy, slots: u16) -> io::Result<Bench> {
+        // At most half of all pages are ever live.
+        let most = BLOCKS * BLOCK_PAGES / 2 / usize::from(MOST_PAGES);
+        if slots == 0 || usize::from(slots) > most {
+            let why = format!("a bench has 1 to {most} slots, not {slots}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let bytes = BLOCKS * BLOCK_PAGES * PAGE;
+        let memory = match strategy {
+            Strategy::MapEach => Memory::Kernel,
+            Strategy::MapOwn | Strategy::MapOwnBlock => Memory::Own(own(bytes, Protection(0))?),
+            Strategy::PurgeScattered => {
+                let backend = Box::new(Anonymous::new());
+                let at = backend.reserve(bytes as u64, PAGE as u64, None).map_err(explain)?;
+                let phys = backend.create(bytes as u64, Placement::Anywhere, Export::Private);
+                let phys = phys.map_err(explain)?;
+                let map = Op::Map { va: at, phys, offset: 0, bytes: bytes as u64 };
+                let mut done = [Ok(())];
+                backend.submit(&[map], &mut done);
+                done[0].map_err(explain)?;
+                small_pages_only(at.0 as usize, bytes);
+                Memory::Backend(backend, at)
+            }
+            _ => Memory::Own(own(bytes, Protection::READ_WRITE)?),
+        };
+        let file = match &memory {
+            Memory::Own(own) if strategy.has_file() => Some(file_over(own, bytes)?),
+            _ => None,
+        };
+        Ok(Bench {
+            strategy,
+            memory,
+            file,
+            slots: vec![None; usize::from(slots)],
+            blocks: vec![Block::default(); BLOCKS],
+            current: 0,
+            empty: (1..BLOCKS).rev().collect(),
+            waiting: Vec::with_capacity(SCATTERED),
+        })
+    }
+
+    /// Serves `requests` one after the other and says what that took.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a slot that there is not, or a size that is not allowed, before anything is done; `NOMEM`
+    /// when live runs keep every block; else what the system calls say.
+    pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
+        let fits = |request: &Request| {
+            usize::from(request.slot) < self.slots.len()
+                && (1..=MOST_PAGES).contains(&request.pages)
+        };
+        if let Some(wrong) = requests.iter().find(|request| !fits(request)) {
+            let why = format!("{wrong:?}: no such slot, or no such size");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let calls = faults::made();
+        let (processor, wall) = (thread_time(), Instant::now());
+        for request in requests {
+            let slot = usize::from(request.slot);
+            if let Some(run) = self.slots[slot].take() {
+                self.give_back(run)?;
+            }
+            let run = self.take(usize::from(request.pages))?;
+            self.slots[slot] = Some(run);
+            let pages = match touched {
+                Touched::First => 1,
+                Touched::All => run.pages,
+            };
+            for page in 0..pages {
+                let byte: *mut u8 = ptr::with_exposed_provenance_mut(run.at + page * PAGE);
+                // SAFETY: the page belongs to a run of a slot, so it is ours, mapped and writable (law 1), and no
+                // reference to it exists.
+                unsafe { byte.write_volatile(1) };
+            }
+        }
+        let wall = wall.elapsed();
+        let processor = thread_time().saturating_sub(processor);
+        Ok(Took { processor, wall, calls: faults::made().since(&calls) })
+    }
+
+    fn base(&self) -> usize {
+        match &self.memory {
+            Memory::Kernel => 0,
+            Memory::Own(memory) => memory.base().expose_provenance(),
+            Memory::Backend(_, at) => at.0 as usize,
+        }
+    }
+
+    fn take(&mut self, pages: usize) -> io::Result<Run> {
+        let allowed = ProtFlags::READ | ProtFlags::WRITE;
+        if matches!(self.memory, Memory::Kernel) {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+            let at = unsafe { sys::mmap_anonymous(ptr::null_mut(), pages * PAGE, allowed, flags) }?;
+            return Ok(Run { at: at.expose_provenance(), pages });
+        }
+        if self.blocks[self.current].used + pages > BLOCK_PAGES {
+            self.turn_to_next_block()?;
+        }
+        let block = &mut self.blocks[self.current];
+        let first = self.current * BLOCK_PAGES + block.used;
+        block.used += pages;
+        block.live += pages;
+        let run = Run { at: self.base() + first * PAGE, pages };
+        if matches!(self.strategy, Strategy::MapOwn | Strategy::MapOwnBlock) {
+            over(run.at, pages * PAGE, allowed)?;
+        }
+        Ok(run)
+    }
+
+    /// Another block hands out from now on. The one that did may be empty already.
+    fn turn_to_next_block(&mut self) -> io::Result<()> {
+        let full = self.current;
+        if self.empty.is_empty() {
+            // What waits may be all that keeps a block.
+            self.purge_waiting()?;
+        }
+        self.current = self.empty.pop().ok_or(Errno::NOMEM)?;
+        // The rest of the block is never handed out.
+        self.blocks[full].used = BLOCK_PAGES;
+        if self.blocks[full].live == 0 { self.emptied(full) } else { Ok(()) }
+    }
+
+    fn give_back(&mut self, run: Run) -> io::Result<()> {
+        let Run { at, pages } = run;
+        let bytes = pages * PAGE;
+        match self.strategy {
+            Strategy::MapEach => {
+                // SAFETY: it was mapped for this run alone (law 1), which has just left its slot.
+                return Ok(unsafe { sys::munmap(pointer(at), bytes) }?);
+            }
+            Strategy::MapOwn => over(at, bytes, ProtFlags::empty())?,
+            Strategy::FilePunchEach => self.punch(at, bytes)?,
+            Strategy::PurgeEach => drop_pages(at, bytes)?,
+            Strategy::PurgeScattered => {
+                self.waiting.push(run);
+                return if self.waiting.len() < SCATTERED { Ok(()) } else { self.purge_waiting() };
+            }
+            Strategy::MapOwnBlock
+            | Strategy::FilePunchBlock
+            | Strategy::FileDropBlock
+            | Strategy::PurgeBlock
+            | Strategy::Parked => {}
+        }
+        self.came_back(run)
+    }
+
+    /// The run's pages are not in use any more, and clean if its strategy wants them so.
+    fn came_back(&mut self, run: Run) -> io::Result<()> {
+        let at = (run.at - self.base()) / PAGE / BLOCK_PAGES;
+        let block = &mut self.blocks[at];
+        block.live -= run.pages;
+        if block.live == 0 && at != self.current { self.emptied(at) } else { Ok(()) }
+    }
+
+    /// All of a block has come back.
+    fn emptied(&mut self, block: usize) -> io::Result<()> {
+        let (at, bytes) = (self.base() + block * BLOCK_PAGES * PAGE, BLOCK_PAGES * PAGE);
+        match self.strategy {
+            Strategy::MapOwnBlock => over(at, bytes, ProtFlags::empty())?,
+            Strategy::FilePunchBlock => self.punch(at, bytes)?,
+            Strategy::FileDropBlock | Strategy::PurgeBlock => drop_pages(at, bytes)?,
+            _ => {}
+        }
+        self.blocks[block] = Block::default();
+        self.empty.push(block);
+        Ok(())
+    }
+
+    fn punch(&self, at: usize, bytes: usize) -> io::Result<()> {
+        let file = self.file.as_ref().expect("what is punched is a file's");
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let offset = (at - self.base()) as u64;
+        Ok(sys::fallocate(file.as_fd(), flags, offset, bytes as u64)?)
+    }
+
+    fn purge_waiting(&mut self) -> io::Result<()> {
+        let Memory::Backend(backend, _) = &self.memory else { return Ok(()) };
+        let purge =
+            |run: &Run| Op::Purge { va: Va(run.at as u64), bytes: (run.pages * PAGE) as u64 };
+        let ops: Vec<_> = self.waiting.iter().map(purge).collect();
+        let mut done: Vec<OpResult> = vec![Ok(()); ops.len()];
+        backend.submit(&ops, &mut done);
+        done.into_iter().collect::<OpResult>().map_err(explain)?;
+        for run in std::mem::take(&mut self.waiting) {
+            self.came_back(run)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Memory::Kernel = self.memory {
+            for run in self.slots.drain(..).flatten() {
+                // SAFETY: it was mapped for this run alone (law 1), which has just left its slot. What cannot be
+                // unmapped stays: addresses of a process that measures.
+                let _ = unsafe { sys::munmap(pointer(run.at), run.pages * PAGE) };
+            }
+        }
+        if let Memory::Backend(backend, at) = &self.memory {
+            let _ = backend.release(*at, (BLOCKS * BLOCK_PAGES * PAGE) as u64);
+        }
+    }
+}
+
+fn explain(error: BackendError) -> io::Error {
+    match error {
+        BackendError::System(error) => error.into(),
+        other => io::Error::other(other),
+    }
+}
+
+fn pointer(at: usize) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(at)
+}
+
+/// A range of our own in which pages stay small: a huge page would be touched as one.
+fn own(bytes: usize, protection: Protection) -> io::Result<Reservation> {
+    let memory = Reservation::new(bytes, protection)?;
+    small_pages_only(memory.base().expose_provenance(), bytes);
+    Ok(memory)
+}
+
+fn small_pages_only(at: usize, bytes: usize) {
+    // SAFETY: both callers have just reserved the range, and the advice changes no contents. A kernel without huge
+    // pages refuses it, and then it is not needed.
+    let _ = unsafe { sys::madvise(pointer(at), bytes, libc::MADV_NOHUGEPAGE) };
+}
+
+/// A file in memory, mapped over all of `memory`.
+fn file_over(memory: &Reservation, bytes: usize) -> io::Result<OwnedFd> {
+    let file = sys::memfd_create(c"nofrag-bench", MemfdFlags::CLOEXEC)?;
+    sys::ftruncate(file.as_fd(), bytes as u64)?;
+    let allowed = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the range is the reservation's, which is ours alone and unused so far; it unmaps whatever is there.
+    unsafe { sys::mmap(memory.base(), bytes, allowed, flags, file.as_fd(), 0) }?;
+    Ok(file)
+}
+
+/// Maps empty private memory over a range of a bench.
+fn over(at: usize, bytes: usize, allowed: ProtFlags) -> io::Result<()> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: callers name a run or a block of their own reservation, and nobody uses it: it has just left its slot, or
+    // is not in one yet.
+    unsafe { sys::mmap_anonymous(pointer(at), bytes, allowed, flags) }?;
+    Ok(())
+}
+
+fn drop_pages(at: usize, bytes: usize) -> io::Result<()> {
+    // SAFETY: as for `over`; nobody wants the contents any more.
+    Ok(unsafe { sys::madvise(pointer(at), bytes, libc::MADV_DONTNEED) }?)
+}
+
+/// What this thread has had of a processor.
+pub(super) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

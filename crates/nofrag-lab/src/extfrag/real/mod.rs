@@ -1,0 +1,465 @@
+//! `--real`: the workload on real memory that our own allocator hands out.
+//!
+//! The phases are those of the simulation, and so is every decision: who asks for what and when follows from the seed
+//! and from virtual time. Behind the frames stands memory ([`memory`](super::memory)), and two clocks run: the virtual
+//! one, which orders the actors, and the host's, which runs while the huge-page program moves. So the counts must be
+//! those of the simulation, which is a claim of the run; and the times are real.
+//!
+//! What a unit of 2 MiB takes is what the document's program takes the time of: until all of it is mapped and zeroed,
+//! and all of it has been written once. A unit that is a huge page is one request of order 9, one mapping and one
+//! fault; any other one is the request of order 9 that failed, with all that it did to succeed, and 512 times a request
+//! of order 0, a mapping and a fault. The published 0.27 is the mean of the first over the mean of the second kind, as
+//! is the ratio here.
+//!
+//! Designs take turns, and all runs of a program have the same seed: what differs between rounds is the host.
+
+mod present;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use nofrag::page::PolicyPreset;
+use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
+
+use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
+use super::memory::{RealResult, UnitTimes};
+use super::spec::{Machine, RunResult, RunSpec, Touch};
+use super::{MOST_GIB, choose, names, simulate};
+use crate::figures;
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::report::{Measurement, Report, Settings};
+use crate::scenario::{
+    Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch, choose_programs,
+    turn,
+};
+use crate::stats::Spread;
+
+pub(super) use present::sections;
+
+/// Rounds of a default run, and of a full one.
+const FEW_ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
+
+/// Pages of a GiB.
+const GIB_PAGES: u64 = 1 << 18;
+
+/// The largest mean of huge faults over the mean of units of base faults that spec/pages.md §10 wants of memory that is
+/// mapped and touched.
+const MOST_RATIO: f64 = 0.3;
+
+/// How much is run.
+#[derive(Clone, Debug)]
+struct Plan {
+    designs: Vec<PolicyPreset>,
+    programs: Vec<Program>,
+    memory_gib: u64,
+    /// Frames of the machine: all of its memory, but in tests.
+    frames: u64,
+    touch: Touch,
+    seed: u64,
+    rounds: usize,
+}
+
+/// Whether a program can run on real memory: one thread touches units, so that a clock can run for it alone.
+fn has_one_toucher(program: Program) -> bool {
+    let cases = program.cases(1);
+    !program.is_curve() && cases.len() == 1 && cases[0].machine == Machine::OneNode
+}
+
+fn plan(options: &Options) -> Result<Plan, RunError> {
+    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
+    if options.mode != Mode::Compare {
+        return refuse("mode", "must be compare: this scenario has no other");
+    }
+    let on_one: Vec<ProgramInfo> = SPECS
+        .iter()
+        .filter(|(program, _)| has_one_toucher(*program))
+        .map(|(_, info)| *info)
+        .collect();
+    let chosen = choose_programs(&on_one, options.mask.as_deref())?;
+    let full = options.extent == Extent::Full;
+    let in_default =
+        |program: &Program| full || options.mask.is_some() || *program != Program::SDefrag;
+    let programs = SPECS.iter().filter(|(_, info)| chosen.contains(info)).map(|(p, _)| *p);
+    let some: Vec<String> = SUBSET_DESIGNS.map(str::to_owned).to_vec();
+    let designs = match (options.designs.is_empty(), full) {
+        (true, false) => choose(&some)?,
+        _ => choose(&options.designs)?,
+    };
+    let memory_gib = match options.memory[..] {
+        [] => 1,
+        [gib] if (1..=MOST_GIB).contains(&gib) => gib,
+        _ => return refuse("memory", "must be one size between 1 and 64 GiB with --real"),
+    };
+    let plan = Plan {
+        designs,
+        programs: programs.filter(in_default).collect(),
+        memory_gib,
+        frames: memory_gib * GIB_PAGES,
+        touch: match options.thp_touch.unwrap_or_default() {
+            ThpTouch::HalfOfUnits => Touch::HalfOfUnits,
+            ThpTouch::AllUnits => Touch::AllUnits,
+        },
+        seed: options.seed.unwrap_or(1),
+        rounds: options.repeat.unwrap_or(if full { ROUNDS } else { FEW_ROUNDS }),
+    };
+    if plan.rounds == 0 { refuse("repeat", "must be at least 1") } else { Ok(plan) }
+}
+
+/// Runs it.
+pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    run_plan(&plan(options)?, progress)
+}
+
+fn run_plan(plan: &Plan, progress: &dyn Progress) -> Result<Report, RunError> {
+    let begin = Instant::now();
+    let document = figures::gorman_2018().document;
+    let mut report = Report::new(super::ExtFrag2018.name(), document, settings(plan));
+    let memory =
+        MachineMemory::new(plan.frames).map_err(|error| no_memory(plan, &error.to_string()))?;
+    let huge_units = memory.huge_units();
+    let compared = compare(plan, memory, progress)?;
+    claims(plan, &compared, &mut report);
+    report.measurements = compared.rows.iter().filter_map(|row| row.measurement(plan)).collect();
+    take_notes(plan, huge_units, &mut report);
+    report.elapsed_s = begin.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn no_memory(plan: &Plan, why: &str) -> RunError {
+    let why = format!("{} GiB of memory in a file: {why}", plan.memory_gib);
+    RunError::Engine { design: "every design".to_owned(), program: "--real".to_owned(), why }
+}
+
+fn settings(plan: &Plan) -> Settings {
+    let touch = match plan.touch {
+        Touch::HalfOfUnits => ThpTouch::HalfOfUnits,
+        Touch::AllUnits => ThpTouch::AllUnits,
+    };
+    Settings {
+        mode: Mode::Compare.name().to_owned(),
+        seed: plan.seed,
+        repeats: plan.rounds,
+        loops: 1,
+        pages: 1,
+        threads: 1,
+        designs: plan.designs.iter().map(|preset| preset.name.to_owned()).collect(),
+        conditions: vec![
+            "on real memory".to_owned(),
+            format!("seed {}, {} rounds", plan.seed, plan.rounds),
+            format!("memory {} GiB", plan.memory_gib),
+            format!("{} % of a node touched", touch.name()),
+        ],
+    }
+}
+
+/// A program under a design, round by round.
+#[derive(Debug)]
+struct Row {
+    case: Case,
+    preset: PolicyPreset,
+    /// What was counted in the first round.
+    counted: Option<RunResult>,
+    /// Whether each other round counted the same.
+    repeats: bool,
+    rounds: Vec<RealResult>,
+}
+
+/// What a plan gave.
+#[derive(Debug)]
+struct Compared {
+    rows: Vec<Row>,
+    /// Runs that were made again without memory, and how many of them counted something else.
+    without_memory: usize,
+    differ: usize,
+}
+
+impl Row {
+    fn spec(&self, plan: &Plan) -> RunSpec {
+        let Case { machine, huge, mix, memory_gib } = self.case;
+        RunSpec {
+            design: self.preset.name.to_owned(),
+            policy: self.preset.policy,
+            machine,
+            huge,
+            mix,
+            memory_gib,
+            touch: plan.touch,
+            seed: plan.seed,
+        }
+    }
+
+    fn add(&mut self, counted: RunResult, real: RealResult) {
+        match &self.counted {
+            Some(first) => self.repeats &= *first == counted,
+            None => self.counted = Some(counted),
+        }
+        self.rounds.push(real);
+    }
+
+    fn all(&self, of: fn(&RealResult) -> &UnitTimes) -> UnitTimes {
+        let mut all = UnitTimes::default();
+        self.rounds.iter().for_each(|round| all.merge(of(round)));
+        all
+    }
+
+    fn measurement(&self, plan: &Plan) -> Option<Measurement> {
+        let mut spreads = BTreeMap::new();
+        let mut by_round = |name: &str, of: &dyn Fn(&RealResult) -> Option<f64>| {
+            let samples = self.rounds.iter().filter_map(of).collect();
+            spreads.extend(Spread::of(samples).map(|spread| (name.to_owned(), spread)));
+        };
+        by_round(names::HUGE_FAULT_US, &|round| round.huge.mean_us());
+        by_round(names::BASE_FAULTS_US, &|round| round.base.mean_us());
+        by_round(names::FAULT_RATIO, &ratio);
+        by_round(names::UNIT_US, &|round| mean_of_all(round).mean_us());
+        let medians = spreads.iter().map(|(name, spread)| (name.clone(), spread.median));
+        let mut counts: BTreeMap<String, f64> = medians.collect();
+        let counted = self.counted.as_ref()?;
+        counts.extend(self.counts(counted));
+        let unit = spreads.remove(names::UNIT_US)?;
+        Some(Measurement {
+            program: self.case.to_string(),
+            design: self.preset.name.to_owned(),
+            loops: counted.huge + counted.base,
+            unit: names::UNIT_US.to_owned(),
+            time: unit,
+            tail: mean_of_all_rounds(&self.rounds).tail(),
+            counts,
+            functions: BTreeMap::new(),
+            series: BTreeMap::new(),
+            spreads,
+        })
+        .filter(|_| plan.rounds > 0)
+    }
+
+    fn counts(&self, counted: &RunResult) -> BTreeMap<String, f64> {
+        let sum = |of: fn(&RealResult) -> u64| self.rounds.iter().map(of).sum::<u64>() as f64;
+        let units = counted.huge + counted.base;
+        let mut counts = BTreeMap::new();
+        let mut set = |name: String, value: f64| counts.insert(name, value);
+        set(names::HUGE.to_owned(), counted.huge as f64);
+        set(names::BASE.to_owned(), counted.base as f64);
+        if units > 0 {
+            set(names::HUGE_PERCENT.to_owned(), 100.0 * counted.huge as f64 / units as f64);
+        }
+        set(names::WRITTEN.to_owned(), sum(|round| round.written));
+        set(names::VERIFIED.to_owned(), sum(|round| round.verified));
+        set(names::LOST.to_owned(), sum(|round| round.lost));
+        set(names::COPIED.to_owned(), sum(|round| round.moved));
+        let kinds =
+            [("huge", self.all(|round| &round.huge)), ("base", self.all(|round| &round.base))];
+        for (kind, times) in kinds {
+            let Some(tail) = times.tail() else { continue };
+            let parts = [
+                ("p50", tail.p50_ns),
+                ("p99", tail.p99_ns),
+                ("p99.9", tail.p999_ns),
+                ("max", tail.max_ns),
+            ];
+            for (part, ns) in parts {
+                set(names::latency(kind, part), ns as f64 / 1e3);
+            }
+        }
+        counts
+    }
+}
+
+/// Units of both kinds.
+fn mean_of_all(round: &RealResult) -> UnitTimes {
+    let mut all = round.huge.clone();
+    all.merge(&round.base);
+    all
+}
+
+fn mean_of_all_rounds(rounds: &[RealResult]) -> UnitTimes {
+    let mut all = UnitTimes::default();
+    rounds.iter().for_each(|round| all.merge(&mean_of_all(round)));
+    all
+}
+
+/// The mean of huge faults over that of units of base faults.
+fn ratio(round: &RealResult) -> Option<f64> {
+    Some(round.huge.mean_us()? / round.base.mean_us()?)
+}
+
+/// Runs every program under every design, round by round, in the same memory.
+fn compare(
+    plan: &Plan,
+    memory: MachineMemory,
+    progress: &dyn Progress,
+) -> Result<Compared, RunError> {
+    let mut rows: Vec<Row> = Vec::new();
+    for program in &plan.programs {
+        for case in program.cases(plan.memory_gib) {
+            for preset in &plan.designs {
+                let (preset, rounds) = (*preset, Vec::new());
+                rows.push(Row { case, preset, counted: None, repeats: true, rounds });
+            }
+        }
+    }
+    let again: Vec<usize> = made_again(&rows);
+    progress.begin((rows.len() * plan.rounds + again.len()) as u64);
+    let mut memory = memory;
+    let order: Vec<usize> = (0..rows.len()).collect();
+    for round in 0..plan.rounds {
+        for at in turn(&order, round) {
+            let row = &mut rows[at];
+            progress.step(&format!("{} under {}", row.case, row.preset.name));
+            let (counted, real, back) = simulate::run_on(&row.spec(plan), memory)?;
+            memory = back;
+            row.add(counted, real);
+        }
+    }
+    let mut differ = 0;
+    for at in &again {
+        let row = &rows[*at];
+        progress.step(&format!("{} under {}, without memory", row.case, row.preset.name));
+        let counted = simulate::Run::new(&row.spec(plan), plan.frames)?.run()?;
+        differ += usize::from(row.counted.as_ref() != Some(&counted));
+    }
+    progress.end();
+    Ok(Compared { without_memory: again.len(), rows, differ })
+}
+
+/// The runs that are made again without memory: the oldest design of each program, and ours.
+fn made_again(rows: &[Row]) -> Vec<usize> {
+    let is_one = |row: &Row| [VANILLA, OURS].contains(&row.preset.name);
+    let chosen: Vec<usize> = (0..rows.len()).filter(|at| is_one(&rows[*at])).collect();
+    if chosen.is_empty() { vec![0] } else { chosen }
+}
+
+fn claims(plan: &Plan, compared: &Compared, report: &mut Report) {
+    let sum = |of: fn(&RealResult) -> u64| {
+        let rounds = compared.rows.iter().flat_map(|row| &row.rounds);
+        rounds.map(of).sum::<u64>() as f64
+    };
+    let mut exact = |id: &str, claim: String, measured: f64, relation: Relation| {
+        report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+    };
+    let verified = sum(|round| round.verified);
+    let claim = format!(
+        "of {verified} pages that were read before they were given up, moved or read by a process: those that did not \
+         hold what was written"
+    );
+    exact("real/contents", claim, sum(|round| round.lost), Relation::Equals(0.0));
+    let claim = "pages that were read again";
+    exact("real/verified", claim.to_owned(), verified, Relation::AtLeast(plan.frames as f64));
+    let claim = format!(
+        "of {} runs that were made again without memory: those that counted something else",
+        compared.without_memory
+    );
+    exact("real/decisions", claim, compared.differ as f64, Relation::Equals(0.0));
+    let unlike = compared.rows.iter().filter(|row| !row.repeats).count();
+    let claim = "designs whose rounds counted different things".to_owned();
+    exact("real/rounds", claim, unlike as f64, Relation::Equals(0.0));
+    let timed = |row: &Row| {
+        let of = |times: UnitTimes| times.tail().map_or(0, |tail| tail.count);
+        of(row.all(|round| &round.huge)) + of(row.all(|round| &round.base))
+    };
+    let counted = |row: &Row| {
+        let counted = row.counted.as_ref().map_or(0, |counted| counted.huge + counted.base);
+        counted * row.rounds.len() as u64
+    };
+    let untimed: u64 = compared.rows.iter().map(|row| counted(row).abs_diff(timed(row))).sum();
+    exact(
+        "real/units",
+        "units that were touched and not timed".to_owned(),
+        untimed as f64,
+        Relation::Equals(0.0),
+    );
+    for row in compared.rows.iter().filter(|row| row.case.configuration() == "s-default") {
+        let samples = row.rounds.iter().filter_map(ratio).collect();
+        let Some(spread) = Spread::of(samples) else { continue };
+        let design = row.preset.name;
+        let id = format!("real/ratio/{design}");
+        let claim = format!(
+            "{design}: mean of huge faults over mean of units of base faults (0.27 published)"
+        );
+        let most = Relation::AtMost(MOST_RATIO);
+        report.oracles.push(Oracle::judge(id, Kind::Ratio, claim, spread.median, most));
+    }
+}
+
+fn take_notes(plan: &Plan, huge_units: u64, report: &mut Report) {
+    let units = plan.frames / UNIT_PAGES as u64;
+    report.notes.push(match huge_units {
+        0 => "the kernel made no huge pages for the memory (MADV_COLLAPSE): a huge fault is one mapping and 512 small \
+              faults in it"
+            .to_owned(),
+        some => format!(
+            "the memory is a file of which the kernel made {some} of {units} blocks of 2 MiB huge pages \
+             (MADV_COLLAPSE): there a huge fault is one entry of the page table"
+        ),
+    });
+    report.notes.push(
+        "the order of requests is that of virtual time, as in the simulation; the clock of a unit runs on one thread: \
+         other actors do not compete for it, and what they do meanwhile is not in it"
+            .to_owned(),
+    );
+    report.notes.push(
+        "measured besides allocation, mapping, zeroing and writing: two reads of the clock for each page, some \
+         hundredths of a base fault"
+            .to_owned(),
+    );
+    if plan.designs.len() < DESIGNS.len() {
+        report.notes.push(format!(
+            "{} of {} designs; --full has all, and defrag = always",
+            plan.designs.len(),
+            DESIGNS.len()
+        ));
+    }
+    report.notes.extend(report.weaknesses());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render;
+    use crate::scenario::Silent;
+
+    fn small(designs: &[&str]) -> Plan {
+        let designs: Vec<String> = designs.iter().map(|name| (*name).to_owned()).collect();
+        let options = Options {
+            designs,
+            repeat: Some(2),
+            mask: Some("s-default".to_owned()),
+            ..Options::default()
+        };
+        let plan = plan(&options).expect("the options are sensible");
+        Plan { frames: 64 << 8, ..plan }
+    }
+
+    #[test]
+    fn real_memory_changes_no_decision_and_loses_nothing() {
+        let plan = small(&["linux-4.20", "nofrag"]);
+        let report = run_plan(&plan, &Silent).expect("64 MiB can be had");
+        for oracle in report.oracles.iter().filter(|oracle| oracle.kind == Kind::Exact) {
+            assert!(oracle.holds, "{oracle:?}");
+        }
+        assert_eq!(report.measurements.len(), 2);
+        let text = render::text(&sections(&report));
+        assert!(text.contains("huge/base") && text.contains("0.27"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn a_page_that_is_moved_without_its_contents_is_found() {
+        let mut memory = super::super::memory::RealMemory::new(MachineMemory::new(512).unwrap());
+        memory.write_page(3, 7);
+        memory.read_page(3, 7);
+        memory.relocate(3, 4);
+        memory.read_page(4, 7);
+        memory.read_page(5, 7);
+        let (_, found) = memory.end().unwrap();
+        assert_eq!((found.verified, found.lost, found.moved), (2, 1, 1));
+    }
+
+    #[test]
+    fn programs_with_several_touchers_are_refused_by_name() {
+        let options = Options { mask: Some("h-default".to_owned()), ..Options::default() };
+        assert!(matches!(plan(&options), Err(RunError::UnknownProgram { .. })));
+        let options = Options { memory: vec![4, 8], ..Options::default() };
+        assert!(matches!(plan(&options), Err(RunError::BadOption { option: "memory", .. })));
+    }
+}

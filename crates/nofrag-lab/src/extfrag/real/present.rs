@@ -1,0 +1,132 @@
+//! Tables and a picture of what was measured on real memory.
+
+use super::super::names;
+use super::VANILLA;
+use crate::figures::{self, Column, Gorman2018, Quantity};
+use crate::render::{BarGroup, Section, by_design, count, median_and_range, number, table_of};
+use crate::report::{Measurement, Report};
+
+/// All sections of a report.
+pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
+    let figures = figures::gorman_2018();
+    let mut sections = Vec::new();
+    for program in report.programs() {
+        let configuration = program.split(',').next().unwrap_or(program);
+        sections.extend(bars(report, program));
+        sections.extend(latencies(report, &figures, program, configuration));
+        sections.extend(distribution(report, program));
+    }
+    sections.extend(memory(report));
+    sections
+}
+
+/// A design's name without what all have in common.
+fn short(design: &str) -> String {
+    let name = design.strip_prefix("linux-").unwrap_or(design);
+    name.strip_prefix("4.20+").map_or_else(|| name.to_owned(), |patch| format!("+{patch}"))
+}
+
+fn bars(report: &Report, program: &str) -> Option<Section> {
+    let kinds = [("huge page", names::HUGE_FAULT_US), ("512 base pages", names::BASE_FAULTS_US)];
+    let groups = kinds.map(|(name, what)| {
+        let bar = |design: &String| {
+            let mean = report.measurement(program, design)?.count(what)?;
+            Some((short(design), mean))
+        };
+        let bars = report.settings.designs.iter().filter_map(bar).collect();
+        BarGroup { name: name.to_owned(), bars }
+    });
+    let title =
+        format!("Microseconds until a unit of 2 MiB is mapped, zeroed and written: {program}");
+    let groups: Vec<BarGroup> = groups.into_iter().filter(|group| !group.bars.is_empty()).collect();
+    (!groups.is_empty()).then_some(Section::Bars { title, groups })
+}
+
+fn latencies(
+    report: &Report,
+    figures: &Gorman2018,
+    program: &str,
+    configuration: &str,
+) -> Option<Section> {
+    let there = |design: &str, what| {
+        let column = Column::of_design(design)?;
+        figures.result(configuration, what)?.column(column).value()
+    };
+    let cells = |design: &str| {
+        let Some(row) = report.measurement(program, design) else { return Vec::new() };
+        let spread = |name: &str| row.spreads.get(name).map(median_and_range);
+        let sampled = |name: &str| Some(spread(name).unwrap_or_else(|| "no sample".to_owned()));
+        let ratio_there = there(design, Quantity::HugeLatency)
+            .zip(there(design, Quantity::BaseLatency))
+            .map(|(huge, base)| format!("{:.2}", huge / base));
+        vec![
+            sampled(names::BASE_FAULTS_US),
+            sampled(names::HUGE_FAULT_US),
+            spread(names::FAULT_RATIO),
+            ratio_there,
+            row.count(names::HUGE_PERCENT).map(number),
+            there(design, Quantity::PercentageHuge).map(number),
+        ]
+    };
+    let rows = by_design(&report.settings.designs, cells).into_iter();
+    let rows = rows.map(|(design, cells)| [vec![short(&design)], cells].concat()).collect();
+    table_of(
+        &format!("Fault latency on real memory: {program}"),
+        "A row is one design. Means in us of a unit of 2 MiB: 512 requests, mappings, faults and zeroings of base \
+         pages, or one of each for a huge page, and writing all of it; medians over rounds with half their range. \
+         huge/base: the first over the second; there: the same quotient of the document's means (0.27 with patches 1 \
+         to 4, s-default). Its microseconds belong to another machine. No sample: no such fault.",
+        1,
+        &["design", "base us", "huge us", "huge/base", "there", "huge %", "there %"],
+        rows,
+    )
+}
+
+fn distribution(report: &Report, program: &str) -> Option<Section> {
+    let cells = |design: &str| {
+        let Some(row) = report.measurement(program, design) else { return Vec::new() };
+        let of = |kind| {
+            ["p50", "p99", "p99.9", "max"]
+                .map(|part| row.count(&names::latency(kind, part)).map(number))
+        };
+        [of("base"), of("huge")].concat()
+    };
+    let rows = by_design(&report.settings.designs, cells).into_iter();
+    let rows = rows.map(|(design, cells)| [vec![short(&design)], cells].concat()).collect();
+    table_of(
+        &format!("Distribution of the same: {program}"),
+        "us a unit, over all rounds. Maxima are reported and never judged: on a shared host they are interruptions.",
+        1,
+        &["design", "base p50", "p99", "p99.9", "max", "huge p50", "p99", "p99.9", "max"],
+        rows,
+    )
+}
+
+/// What was done with memory besides.
+fn memory(report: &Report) -> Option<Section> {
+    let row = |measured: &Measurement| {
+        let counted = |name: &str| measured.count(name).map_or_else(|| "-".to_owned(), count);
+        vec![
+            measured.program.clone(),
+            short(&measured.design),
+            counted(names::WRITTEN),
+            counted(names::COPIED),
+            counted(names::VERIFIED),
+            counted(names::LOST),
+        ]
+    };
+    let shown = |measured: &&Measurement| measured.design == VANILLA || is_last(report, measured);
+    let rows = report.measurements.iter().filter(shown).map(row).collect();
+    table_of(
+        "Contents",
+        "Pages of all rounds: written into the page cache, moved by compaction with their contents, read and found as \
+         written, and found otherwise. The oldest design and the last one.",
+        2,
+        &["program", "design", "written", "moved", "verified", "lost"],
+        rows,
+    )
+}
+
+fn is_last(report: &Report, measured: &Measurement) -> bool {
+    report.settings.designs.last() == Some(&measured.design)
+}

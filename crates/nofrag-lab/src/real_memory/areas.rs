@@ -1,0 +1,72 @@
+//! How many mappings a process may have: each run in a mapping of its own, until the kernel refuses.
+//!
+//! A child process that maps nothing but what it is told maps single pages in a range that allows nothing, every second
+//! one, so that each costs two areas: its own, and what it leaves of the range behind it. So the first refusal can be
+//! predicted from the limit and from the areas that the child began with.
+
+use nofrag::mmap::{Direction, Protection};
+use nofrag_backing::probe::{Errno, Kind, MOST_STEPS, MapAt, Operation, Probe, Step, Width};
+
+/// What became of the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// Mappings that succeeded.
+    pub(super) mapped: u64,
+    /// What the limit lets expect.
+    pub(super) expected: u64,
+    /// `vm.max_map_count`.
+    pub(super) limit: u64,
+}
+
+const PAGE: u64 = 4096;
+
+/// Where the child's range begins: far from what it consists of.
+const RANGE: u64 = 1 << 40;
+
+/// A limit that can be reached in a moment.
+const MOST: u64 = 1 << 20;
+
+/// Maps until the kernel refuses.
+///
+/// # Errors
+/// Why it cannot be tried here, as a sentence.
+pub(super) fn one_mapping_per_run() -> Result<Limit, String> {
+    let limit = max_map_count()?;
+    if limit > MOST {
+        return Err(format!("vm.max_map_count is {limit}, more than {MOST}: not tried"));
+    }
+    let mut probe =
+        Probe::start(Width::Bits64, Direction::Down).map_err(|error| error.to_string())?;
+    let map = |start: u64, bytes: u64, protection: Protection| Step {
+        operation: Operation::Map { at: MapAt::Fixed(start), kind: Kind::Plain, bytes, protection },
+        expected: Ok(start),
+    };
+    let range = map(RANGE, 2 * (limit + 1) * PAGE, Protection(0));
+    let run =
+        |probe: &mut Probe, steps: &[Step]| probe.run(steps).map_err(|error| error.to_string());
+    if let Some(difference) = run(&mut probe, &[range])? {
+        return Err(format!("no range for it: {difference:?}"));
+    }
+    let before = probe.areas().map_err(|error| error.to_string())?.len() as u64;
+    let page = |number: u64| map(RANGE + (2 * number + 1) * PAGE, PAGE, Protection::READ_WRITE);
+    let mut mapped = 0;
+    while mapped <= limit {
+        let batch: Vec<Step> = (mapped..mapped + MOST_STEPS as u64).map(page).collect();
+        match run(&mut probe, &batch)? {
+            None => mapped += batch.len() as u64,
+            Some(difference) if difference.outcome == Err(Errno::NOMEM) => {
+                mapped += difference.step as u64;
+                return Ok(Limit { mapped, expected: limit.saturating_sub(before) / 2, limit });
+            }
+            Some(other) => return Err(format!("mapping {mapped}: {other:?}")),
+        }
+    }
+    Err(format!("{mapped} mappings, and no refusal"))
+}
+
+/// `vm.max_map_count`.
+pub(super) fn max_map_count() -> Result<u64, String> {
+    let path = "/proc/sys/vm/max_map_count";
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    text.trim().parse().map_err(|_| format!("{path} holds no number"))
+}

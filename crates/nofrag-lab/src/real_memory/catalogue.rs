@@ -1,0 +1,84 @@
+//! Which programs there are.
+
+use super::strategies::Load;
+use crate::scenario::ProgramInfo;
+
+/// What a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    /// Random runs come and go in every way that there is.
+    Strategies(Load),
+    /// How many mappings a process may have.
+    MapLimit,
+    /// Very many runs of an arena.
+    Areas,
+    /// An object store until it has no room.
+    Fill,
+    /// Runs of 2 MiB after churn.
+    HugeRuns,
+    /// Allocation beside a purge.
+    Pressure,
+    /// Runs that move under a writer.
+    Moves,
+    /// Single statements about the kernel.
+    Oracles,
+}
+
+/// A program with what lists show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spec {
+    pub(super) program: Program,
+    pub(super) info: ProgramInfo,
+}
+
+const fn spec(bit: u64, program: Program, name: &'static str, body: &'static str) -> Spec {
+    Spec { program, info: ProgramInfo { name, bit, body } }
+}
+
+pub(super) const TOUCH_FIRST: &str = "touch-first";
+pub(super) const TOUCH_FIRST_2: &str = "touch-first-2";
+pub(super) const TOUCH_ALL: &str = "touch-all";
+pub(super) const MAP_LIMIT: &str = "map-limit";
+pub(super) const AREAS: &str = "areas";
+pub(super) const FILL: &str = "store-fill";
+pub(super) const HUGE_RUNS: &str = "huge-runs";
+pub(super) const PRESSURE: &str = "pressure";
+pub(super) const MOVES: &str = "moves";
+pub(super) const ORACLES: &str = "oracles";
+
+/// In the order of the specification.
+pub(super) const SPECS: [Spec; 10] = [
+    spec(
+        1,
+        Program::Strategies(Load::First),
+        TOUCH_FIRST,
+        "replace one of 64 runs of 1 to 64 pages, touch one page",
+    ),
+    spec(2, Program::Strategies(Load::FirstByTwo), TOUCH_FIRST_2, "likewise, two threads"),
+    spec(4, Program::Strategies(Load::All), TOUCH_ALL, "likewise, one thread, touch all pages"),
+    spec(8, Program::MapLimit, MAP_LIMIT, "map isolated pages until the kernel refuses"),
+    spec(16, Program::Moves, MOVES, "move 1 to 512 pages while a thread writes to them"),
+    spec(32, Program::Oracles, ORACLES, "single statements of the specification"),
+    spec(64, Program::Areas, AREAS, "100,000 random runs of an arena: areas of the process"),
+    spec(128, Program::Pressure, PRESSURE, "time each allocation, alone and beside a purge"),
+    spec(256, Program::Fill, FILL, "larger and larger objects until a store has no room"),
+    spec(
+        512,
+        Program::HugeRuns,
+        HUGE_RUNS,
+        "churn at 80 % live, compact under a user, take 2 MiB runs",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_stand_at_their_bits_and_fit_a_listing() {
+        for (at, Spec { info, .. }) in SPECS.iter().enumerate() {
+            assert_eq!(info.bit, 1 << at);
+            assert!(info.body.len() < 65 && info.name.len() <= 19, "{}", info.name);
+        }
+    }
+}

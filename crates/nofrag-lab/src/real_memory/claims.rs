@@ -1,0 +1,148 @@
+//! What a run must confirm: the specification's oracles, and the targets of the library.
+
+use nofrag_backing::store::Compaction;
+
+use super::areas::Limit;
+use super::catalogue::{TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
+use super::fill::Filled;
+use super::names;
+use super::pressure::Tails;
+use super::runs::Areas;
+use crate::figures;
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::report::{Measurement, Report};
+
+/// How often the first fits into the second, from medians.
+pub(super) fn times_faster(slow: &Measurement, fast: &Measurement) -> f64 {
+    slow.time.median / fast.time.median
+}
+
+/// Judges what the programs have measured.
+pub(super) fn judge(report: &mut Report) {
+    let mut oracles = Vec::new();
+    for program in [TOUCH_FIRST, TOUCH_FIRST_2, TOUCH_ALL] {
+        let row = |design| report.measurement(program, design);
+        for design in [names::PARKED, names::ARENA] {
+            let calls = row(design).and_then(|row| row.count(names::CALLS));
+            let Some(calls) = calls else { continue };
+            let claim = format!("{program}: system calls of parked reuse, {design} (oracle 7)");
+            let (id, none) = (format!("calls/{program}/{design}"), Relation::Equals(0.0));
+            oracles.push(Oracle::judge(id, Kind::Exact, claim, calls, none));
+        }
+        let Some(each) = row(names::MAP_EACH) else { continue };
+        let bounds = [(names::PARKED, 90.0, "oracle 7"), (names::PURGE_BLOCK, 4.0, "oracle 8")];
+        for (design, least, oracle) in bounds {
+            // Where every page is touched, faults decide, and only what keeps its pages gains.
+            if program == TOUCH_ALL && design == names::PURGE_BLOCK {
+                continue;
+            }
+            let Some(row) = row(design) else { continue };
+            let claim = format!("{program}: {design} over mmap + munmap, times ({oracle})");
+            let id = format!("gain/{program}/{design}");
+            let least = Relation::AtLeast(least);
+            oracles.push(Oracle::judge(id, Kind::Ratio, claim, times_faster(each, row), least));
+        }
+    }
+    oracles.extend(targets(report));
+    report.oracles.extend(oracles);
+}
+
+/// What the library must reach with what each way costs: over mmap + munmap, in this run.
+fn targets(report: &Report) -> Vec<Oracle> {
+    let wanted = [
+        ("parked-first", TOUCH_FIRST, names::ARENA),
+        ("parked-all", TOUCH_ALL, names::ARENA),
+        ("decay-1", TOUCH_FIRST, names::ARENA_DECAY),
+        ("decay-2", TOUCH_FIRST_2, names::ARENA_DECAY),
+    ];
+    let figures = figures::backing();
+    let judge = |(id, program, design)| {
+        let target = figures.target(id)?;
+        let [each, ours] = [names::MAP_EACH, design].map(|it| report.measurement(program, it));
+        let claim = format!("target: {}; {} in the specification", target.what, target.spec);
+        let (measured, least) = (times_faster(each?, ours?), Relation::AtLeast(target.target));
+        Some(Oracle::judge(format!("target/{id}"), Kind::Ratio, claim, measured, least))
+    };
+    wanted.into_iter().filter_map(judge).collect()
+}
+
+/// How many areas an arena takes.
+pub(super) fn areas(areas: &Areas, report: &mut Report) {
+    let Areas { runs, blocks, before, after, mappings, budget } = *areas;
+    let figures = figures::backing();
+    let most = figures.target("areas-per-block").map_or(3.0, |target| target.target);
+    let mut exact = |id: &str, claim: String, measured: f64, relation: Relation| {
+        report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+    };
+    let each = after.saturating_sub(before) as f64 / blocks.max(1) as f64;
+    let claim = format!(
+        "target: areas of the process per block of 4 MiB, for {runs} random runs in {blocks} blocks ({before} areas \
+         before, {after} after)"
+    );
+    exact("target/areas-per-block", claim, each, Relation::AtMost(most));
+    let claim = "mappings of the arena: within its budget".to_owned();
+    exact("target/budget", claim, mappings as f64, Relation::AtMost(budget as f64));
+}
+
+/// How full a store was at its first failure.
+pub(super) fn filled(compaction: Compaction, filled: &Filled, report: &mut Report) {
+    let Filled { first_failure_percent, moved, least, objects } = *filled;
+    let figures = figures::backing();
+    let least_percent = figures.target("store-fill").map_or(99.0, |target| target.target);
+    let (id, kind, relation, how) = match compaction {
+        Compaction::OnDemand => {
+            let relation = Relation::AtLeast(least_percent);
+            ("target/store-fill", Kind::Exact, relation, "objects move on demand")
+        }
+        // What it is compared with: no promise.
+        Compaction::Manual => {
+            let relation = Relation::AtMost(least_percent);
+            ("store-fill/without", Kind::Environment, relation, "nothing moves")
+        }
+    };
+    let moved_mib = moved >> 20;
+    let claim = format!(
+        "how full an object store is, in percent, at the first of {objects} ever larger objects that finds no room; \
+         {how} ({moved_mib} MiB moved, {} at least)",
+        least >> 20
+    );
+    report.oracles.push(Oracle::judge(id, kind, claim, first_failure_percent, relation));
+}
+
+/// How much longer an allocation takes beside a purge.
+pub(super) fn pressure(tails: &Tails, report: &mut Report) {
+    let most = figures::backing().target("purge-tail").map_or(10.0, |target| target.target);
+    let claim = format!(
+        "target: p99.9 of allocation beside a purge ({} ns) over that alone ({} ns); {} purges of {} pages",
+        tails.beside_purge.p999_ns, tails.alone.p999_ns, tails.purges, tails.pages_purged
+    );
+    let most = Relation::AtMost(most);
+    report.oracles.push(Oracle::judge(
+        "target/purge-tail",
+        Kind::Ratio,
+        claim,
+        tails.ratio(),
+        most,
+    ));
+    let claim = "pages that were purged meanwhile".to_owned();
+    let some = Relation::AtLeast(1.0);
+    let purged = tails.pages_purged as f64;
+    report.oracles.push(Oracle::judge("purged-meanwhile", Kind::Exact, claim, purged, some));
+}
+
+/// Oracle 1, and that one mapping for each run ends far below a hundred thousand.
+pub(super) fn map_limit(limit: &Limit, report: &mut Report) {
+    let Limit { mapped, expected, limit } = *limit;
+    let claim = format!(
+        "isolated mappings of one page before the first refusal, less what a limit of {limit} areas lets expect \
+         ({expected}) (oracle 1)"
+    );
+    let off = mapped as f64 - expected as f64;
+    let near = Relation::Between(-2.0, 2.0);
+    report.oracles.push(Oracle::judge("map-limit", Kind::Exact, claim, off, near));
+    let published = figures::backing().figure("map-limit-index").unwrap_or(0.0);
+    report.notes.push(format!(
+        "a mapping for each run: the kernel refused after {mapped} isolated pages, with a limit of {limit} areas \
+         (published: {published})"
+    ));
+}

@@ -1,0 +1,178 @@
+//! Runs that move while a thread writes to them: what each method costs, and whether a write is lost.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use nofrag_backing::moving::measure::{self, MeasureError, Row, Way};
+
+use super::{Plan, names};
+use crate::figures;
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::report::{Measurement, Report};
+use crate::scenario::RunError;
+use crate::stats::Spread;
+
+/// Pages of the runs, as the specification has them.
+pub(super) const SIZES: [u64; 4] = [1, 16, 64, 512];
+
+/// From a move to the next, as long as in the specification.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// Moves of a turn.
+const TURN: u64 = 25;
+
+/// The name of a way, as the published figures have it.
+pub(super) const fn method(way: Way) -> &'static str {
+    match way {
+        Way::Unprotected => "none",
+        Way::Pins => "pins",
+        Way::WriteProtect => "write-protect",
+        Way::WriteProtectPopulate => "write-protect-populated",
+        Way::Mprotect => "mprotect",
+    }
+}
+
+/// The program of a size, as reports have it.
+pub(super) fn program(pages: u64) -> String {
+    format!("moves-{pages}")
+}
+
+/// What came of one size in each round.
+#[derive(Default)]
+struct Rounds {
+    cost: Vec<f64>,
+    moves: u64,
+    writes: u64,
+    lost: u64,
+    p999: u64,
+}
+
+/// Moves runs of every size in every way that this system allows.
+pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Result<(), RunError> {
+    let ways = allowed(report)?;
+    for pages in SIZES {
+        let mut by_way: BTreeMap<&str, Rounds> = BTreeMap::new();
+        for _ in 0..plan.rounds {
+            step(&program(pages));
+            for row in once(plan, &ways, pages).map_err(failed)? {
+                by_way.entry(method(row.way)).or_default().add(&row);
+            }
+        }
+        judge(pages, &by_way, report);
+        report
+            .measurements
+            .extend(by_way.into_iter().filter_map(|(way, rounds)| rounds.row(pages, way)));
+    }
+    Ok(())
+}
+
+fn once(plan: &Plan, ways: &[Way], pages: u64) -> Result<Vec<Row>, MeasureError> {
+    // A move of 512 pages takes as long as a hundred of one; the control needs some hundred moves to lose a write.
+    let moves = if pages == 512 { plan.moves / 4 } else { plan.moves }.max(TURN);
+    let ways = ways.to_vec();
+    let plan = measure::Plan { ways, pages, moves, writers: 1, turn: TURN, pause: PAUSE };
+    measure::live_moves(&plan)
+}
+
+/// The ways that a single move goes through with; the notes say which do not, and why.
+fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
+    let mut ways = Vec::new();
+    for way in Way::ALL {
+        let one = measure::Plan {
+            ways: vec![way],
+            pages: 1,
+            moves: 1,
+            writers: 1,
+            turn: 1,
+            pause: PAUSE,
+        };
+        match measure::live_moves(&one) {
+            Ok(_) => ways.push(way),
+            Err(why) if way.needs_userfaultfd() => {
+                report.notes.push(format!("skipped: moves by {}: {why}", method(way)));
+            }
+            Err(why) => return Err(failed(why)),
+        }
+    }
+    Ok(ways)
+}
+
+fn failed(why: MeasureError) -> RunError {
+    let program = "moves".to_owned();
+    RunError::Engine { design: "every method".to_owned(), program, why: why.to_string() }
+}
+
+impl Rounds {
+    fn add(&mut self, row: &Row) {
+        self.cost.push(row.cost.median_ns as f64);
+        self.moves += row.moves;
+        self.writes += row.writes;
+        self.lost += row.lost;
+        self.p999 = self.p999.max(row.cost.p999_ns);
+    }
+
+    fn row(self, pages: u64, way: &str) -> Option<Measurement> {
+        let counts = [
+            (names::MOVES, self.moves),
+            (names::WRITES, self.writes),
+            (names::LOST_WRITES, self.lost),
+            (names::P999_NS, self.p999),
+        ];
+        Some(Measurement {
+            program: program(pages),
+            design: way.to_owned(),
+            loops: self.moves,
+            unit: names::NS_PER_MOVE.to_owned(),
+            time: Spread::of(self.cost)?,
+            tail: None,
+            counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+            functions: BTreeMap::new(),
+            series: BTreeMap::new(),
+            spreads: BTreeMap::new(),
+        })
+    }
+}
+
+fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
+    let figures = figures::backing();
+    let control = method(Way::Unprotected);
+    for (way, rounds) in by_way {
+        let claim = match *way == control {
+            true => format!(
+                "{pages} pages moved, nothing stops the writer: writes lost (oracle 3's control)"
+            ),
+            false => format!("{pages} pages moved by {way}: writes lost (oracle 3)"),
+        };
+        // Whether the control's writer hits a copy is a matter of chance where a copy is short.
+        let (kind, relation) = match *way == control {
+            true => (Kind::Environment, Relation::AtLeast(1.0)),
+            false => (Kind::Exact, Relation::Equals(0.0)),
+        };
+        let id = format!("lost-writes/{pages}/{way}");
+        report.oracles.push(Oracle::judge(id, kind, claim, rounds.lost as f64, relation));
+    }
+    let median = |way: &str| Spread::of(by_way.get(way)?.cost.clone()).map(|spread| spread.median);
+    let at = SIZES.iter().position(|size| *size == pages);
+    for way in [Way::WriteProtect, Way::Pins].map(method) {
+        let there = |id: &str| Some(figures.method(id)?.cost[at?]);
+        let Some(here) = median(way).zip(median(control)).map(|(way, none)| way / none) else {
+            continue;
+        };
+        let Some(spec) = there(way).zip(there(control)).map(|(way, none)| way / none) else {
+            continue;
+        };
+        let most = figures.target("move-cost").map_or(1.5, |target| target.target);
+        let claim = format!(
+            "{pages} pages moved by {way}: cost over that without protection, over the same of the specification \
+             ({spec:.2})"
+        );
+        let id = format!("move-cost/{pages}/{way}");
+        report.oracles.push(Oracle::judge(
+            id,
+            Kind::Ratio,
+            claim,
+            here / spec,
+            Relation::AtMost(most),
+        ));
+    }
+}

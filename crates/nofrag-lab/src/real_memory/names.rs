@@ -1,0 +1,39 @@
+//! The names of this scenario's designs, units and counts, as its JSON and its tables have them.
+
+use nofrag_backing::measure::strategies::Strategy;
+
+/// The library's own ways, through its full interface: purged by decay, and never.
+pub(super) const ARENA_DECAY: &str = "nofrag-decay";
+pub(super) const ARENA: &str = "nofrag";
+/// What everything is compared with.
+pub(super) const MAP_EACH: &str = "map-each";
+pub(super) const PARKED: &str = "parked";
+pub(super) const PURGE_BLOCK: &str = "purge-block";
+
+/// The name of a strategy, as the published figures have it.
+pub(super) const fn strategy(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::MapEach => MAP_EACH,
+        Strategy::MapOwn => "map-own",
+        Strategy::MapOwnBlock => "map-own-block",
+        Strategy::FilePunchEach => "file-punch-each",
+        Strategy::FilePunchBlock => "file-punch-block",
+        Strategy::FileDropBlock => "file-drop-block",
+        Strategy::PurgeEach => "purge-each",
+        Strategy::PurgeBlock => PURGE_BLOCK,
+        Strategy::PurgeScattered => "purge-scattered",
+        Strategy::Parked => PARKED,
+    }
+}
+
+pub(super) const NS_PER_PAIR: &str = "ns per allocation and free";
+pub(super) const CALLS: &str = "system calls per 1,000 pairs";
+
+pub(super) const PURGED: &str = "pages purged per pair";
+
+pub(super) const NS_PER_ALLOC: &str = "ns per allocation";
+pub(super) const NS_PER_MOVE: &str = "ns per move";
+pub(super) const MOVES: &str = "moves";
+pub(super) const WRITES: &str = "writes";
+pub(super) const LOST_WRITES: &str = "writes lost";
+pub(super) const P999_NS: &str = "p99.9 ns";

@@ -1,0 +1,143 @@
+//! Tables of what real memory costs.
+
+use super::DESIGNS;
+use super::catalogue::{PRESSURE, TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
+use super::claims::times_faster;
+use super::moves;
+use super::names;
+use super::pressure::{ALONE, BESIDE};
+use crate::figures::{self, Backing, StrategyCost};
+use crate::render::{BarGroup, Section, count, median_and_range, number, ratio, table_of};
+use crate::report::Report;
+
+/// All sections of a report.
+pub(super) fn sections(report: &Report) -> Vec<Section> {
+    let figures = figures::backing();
+    [bars(report), strategies(report, &figures), tails(report), moved(report, &figures)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+const LOADS: [&str; 3] = [TOUCH_FIRST, TOUCH_FIRST_2, TOUCH_ALL];
+
+fn bars(report: &Report) -> Option<Section> {
+    let group = |program: &&str| {
+        let bar = |design: &&str| {
+            let row = report.measurement(program, design)?;
+            Some(((*design).to_owned(), row.time.median))
+        };
+        let bars: Vec<(String, f64)> = DESIGNS.iter().filter_map(bar).collect();
+        (!bars.is_empty()).then(|| BarGroup { name: (*program).to_owned(), bars })
+    };
+    let groups: Vec<BarGroup> = LOADS.iter().filter_map(group).collect();
+    let title = "Nanoseconds for a run of 1 to 64 pages: got, touched, given back".to_owned();
+    (!groups.is_empty()).then_some(Section::Bars { title, groups })
+}
+
+/// What the specification has for a load.
+fn published(row: &StrategyCost, load: &str) -> f64 {
+    match load {
+        TOUCH_FIRST => row.touch_first,
+        TOUCH_FIRST_2 => row.touch_first_2,
+        _ => row.touch_all,
+    }
+}
+
+fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
+    let each = figures.strategy(names::MAP_EACH)?;
+    let mut rows = Vec::new();
+    for design in DESIGNS {
+        let there = figures.strategy(design);
+        let mut cells = vec![design.to_owned()];
+        for load in LOADS {
+            let here = report.measurement(load, design);
+            let gain = |row| Some(times_faster(report.measurement(load, names::MAP_EACH)?, row));
+            let shown = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+            cells.push(shown(here.map(|row| median_and_range(&row.time))));
+            cells.push(shown(here.and_then(gain).map(ratio)));
+            let there = there.map(|row| published(each, load) / published(row, load));
+            cells.push(shown(there.map(ratio)));
+        }
+        if cells[1..].iter().step_by(3).any(|cell| cell != "-") {
+            rows.push(cells);
+        }
+    }
+    let calls = calls(report);
+    table_of(
+        "What each way to hand out runs costs",
+        &format!(
+            "A row is one way; a pair replaces one of 64 live runs of 1 to 64 pages. Medians of rounds in ns with half \
+             their range: one thread that touches the first page, two of them, one that touches all pages. Gain: over \
+             mmap + munmap in this run, and (spec) in the specification's. {calls}"
+        ),
+        1,
+        &["way", "first", "gain", "spec", "2 thr.", "gain", "spec", "all", "gain", "spec"],
+        rows,
+    )
+}
+
+/// Allocation alone and beside a purge.
+fn tails(report: &Report) -> Option<Section> {
+    let row = |design: &str| {
+        let tail = report.measurement(PRESSURE, design)?.tail?;
+        let parts = [tail.count, tail.p50_ns, tail.p99_ns, tail.p999_ns, tail.max_ns];
+        let cells = parts.map(|part| count(part as f64)).to_vec();
+        Some([vec![design.to_owned()], cells].concat())
+    };
+    table_of(
+        "How long an allocation takes beside a purge",
+        "ns of single requests of 1 to 64 pages, while another thread dirties memory and purges the arena, or not. \
+         Maxima are reported and never judged.",
+        1,
+        &["", "requests", "p50", "p99", "p99.9", "max"],
+        [ALONE, BESIDE].into_iter().filter_map(row).collect(),
+    )
+}
+
+/// Moves, by size and method.
+fn moved(report: &Report, figures: &Backing) -> Option<Section> {
+    let control = figures.moves.first()?;
+    let mut rows = Vec::new();
+    for (at, pages) in moves::SIZES.into_iter().enumerate() {
+        let program = moves::program(pages);
+        for method in &figures.moves {
+            let Some(row) = report.measurement(&program, &method.id) else { continue };
+            let none = report.measurement(&program, &control.id);
+            let over = none.map(|none| ratio(times_faster(row, none)));
+            let counted = |name| row.count(name).map_or_else(|| "-".to_owned(), count);
+            rows.push(vec![
+                count(pages as f64),
+                method.id.clone(),
+                median_and_range(&row.time),
+                over.unwrap_or_else(|| "-".to_owned()),
+                ratio(method.cost[at] / control.cost[at]),
+                counted(names::MOVES),
+                counted(names::WRITES),
+                counted(names::LOST_WRITES),
+            ]);
+        }
+    }
+    table_of(
+        "Moves of runs while a thread writes to them",
+        "A row is one method and a number of pages. Medians of rounds in ns with half their range; over: the same \
+         over that without protection (none); spec: that quotient in the specification's table. Lost: writes that \
+         were lost; without protection some must be.",
+        2,
+        &["pages", "method", "ns a move", "over", "spec", "moves", "writes", "lost"],
+        rows,
+    )
+}
+
+/// How many system calls the ways make, in words.
+fn calls(report: &Report) -> String {
+    let of = |design: &&str| {
+        let calls = report.measurement(TOUCH_FIRST, design)?.count(names::CALLS)?;
+        Some(format!("{design} {}", number(calls)))
+    };
+    let counted: Vec<String> = DESIGNS.iter().filter_map(of).collect();
+    match counted.is_empty() {
+        true => String::new(),
+        false => format!("System calls for 1,000 pairs: {}.", counted.join(", ")),
+    }
+}

@@ -1,0 +1,132 @@
+//! How long an allocation takes while memory is purged beside it.
+//!
+//! A thread replaces runs of an owner and times each request. Another one dirties memory of another owner, gives it
+//! back and purges the whole arena, again and again, so that locks, the pool of blocks and the process's page tables
+//! are contended as they are under pressure. Phases with and without it take turns.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
+
+use super::{Plan, names};
+use crate::random::Random;
+use crate::report::Measurement;
+use crate::stats::{Latencies, Spread, Tail};
+
+/// Live runs of the thread that is timed.
+const SLOTS: usize = 64;
+/// Runs that the other one dirties between two purges: 16 MiB at most.
+const DIRTIED: usize = 64;
+const MOST_PAGES: u64 = 64;
+const BYTES: u64 = 512 << 20;
+
+/// Times of single allocations, and what was purged meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tails {
+    pub(super) alone: Tail,
+    pub(super) beside_purge: Tail,
+    pub(super) purges: u64,
+    pub(super) pages_purged: u64,
+}
+
+impl Tails {
+    /// How many times as long the slowest thousandth takes beside a purge.
+    pub(super) fn ratio(&self) -> f64 {
+        self.beside_purge.p999_ns as f64 / self.alone.p999_ns.max(1) as f64
+    }
+
+    /// A row for each.
+    pub(super) fn measurements(&self, program: &str) -> Vec<Measurement> {
+        let row = |(design, tail): (&str, Tail)| {
+            let purges = [("purges", self.purges), ("pages purged", self.pages_purged)];
+            Some(Measurement {
+                program: program.to_owned(),
+                design: design.to_owned(),
+                loops: tail.count,
+                unit: names::NS_PER_ALLOC.to_owned(),
+                time: Spread::of(vec![tail.p50_ns as f64])?,
+                tail: Some(tail),
+                counts: purges.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+                functions: BTreeMap::new(),
+                series: BTreeMap::new(),
+                spreads: BTreeMap::new(),
+            })
+        };
+        [(ALONE, self.alone), (BESIDE, self.beside_purge)].into_iter().filter_map(row).collect()
+    }
+}
+
+/// The two rows.
+pub(super) const ALONE: &str = "alone";
+pub(super) const BESIDE: &str = "beside a purge";
+
+/// Measures both.
+///
+/// # Errors
+/// What the arena says.
+pub(super) fn measure(plan: &Plan, step: &dyn Fn()) -> Result<Tails, String> {
+    let config = Config { owners: Owners::Count(2), purge: Purge::Manual, ..Config::default() };
+    let arena = Arena::reserve(BYTES, config).map_err(|error| error.to_string())?;
+    let (mut alone, mut beside) = (Latencies::default(), Latencies::default());
+    let mut purges = 0;
+    for round in 0..plan.rounds {
+        let seed = plan.seed.wrapping_add(round as u64);
+        step();
+        replace(&arena, plan.pairs, seed, &mut alone)?;
+        let over = AtomicBool::new(false);
+        purges += thread::scope(|scope| {
+            let purger = scope.spawn(|| dirty_and_purge(&arena, seed, &over));
+            let replaced = replace(&arena, plan.pairs, seed, &mut beside);
+            // Relaxed: it orders nothing but the end.
+            over.store(true, Ordering::Relaxed);
+            let purged = purger.join().unwrap_or_else(|_| Err("the purger panicked".to_owned()));
+            replaced.and(purged)
+        })?;
+    }
+    let pages_purged = arena.stats().purged;
+    let none = || "nothing was timed".to_owned();
+    let (alone, beside_purge) = (alone.tail().ok_or_else(none)?, beside.tail().ok_or_else(none)?);
+    Ok(Tails { alone, beside_purge, purges, pages_purged })
+}
+
+fn replace(arena: &Arena, pairs: usize, seed: u64, times: &mut Latencies) -> Result<(), String> {
+    let mut random = Random::new(seed, 21);
+    let mut slots: Vec<_> = (0..SLOTS).map(|_| None).collect();
+    for at in 0..SLOTS + pairs {
+        let slot = if at < SLOTS { at } else { random.index(SLOTS) };
+        let pages = random.between(1, MOST_PAGES);
+        slots[slot] = None;
+        let began = Instant::now();
+        let lease = arena.lease(OwnerId(0), pages, 1);
+        let took = began.elapsed();
+        let mut lease = lease.map_err(|error| error.to_string())?;
+        if at >= SLOTS {
+            times.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        }
+        lease[0] = 1;
+        slots[slot] = Some(lease);
+    }
+    Ok(())
+}
+
+fn dirty_and_purge(arena: &Arena, seed: u64, over: &AtomicBool) -> Result<u64, String> {
+    let mut random = Random::new(seed, 22);
+    let mut purges = 0;
+    // Relaxed: nothing else is read because of it.
+    while !over.load(Ordering::Relaxed) {
+        let mut leases = Vec::with_capacity(DIRTIED);
+        for _ in 0..DIRTIED {
+            let pages = random.between(1, MOST_PAGES);
+            let mut lease = arena.lease(OwnerId(1), pages, 1).map_err(|error| error.to_string())?;
+            lease[0] = 1;
+            leases.push(lease);
+        }
+        drop(leases);
+        arena.purge(Budget::ALL);
+        purges += 1;
+    }
+    Ok(purges)
+}

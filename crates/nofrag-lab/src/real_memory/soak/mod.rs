@@ -1,0 +1,345 @@
+//! `--mode soak`: everything under random load for as long as wanted, and what grows meanwhile.
+//!
+//! Each part of the library that hands out real memory has a load of its own, which allocates, writes, verifies and
+//! gives back without a break, all in one process and on several threads. Every content is read again before it is
+//! given up; a difference is a lost write or memory with two owners, and there must be none in an hour as in a second.
+//! Meanwhile the process is looked at once a second from outside: what it holds of memory, of areas and of descriptors.
+//! What a user must not find after a week is growth: so the end is compared with the time after the beginning.
+//!
+//! - [`arena`]: runs of pages with owners. [`frames`]: blocks of frames that are moved together meanwhile. [`store`]:
+//!   objects of any size, read by handles.
+//! - [`sampler`]: the process from outside. [`present`]: pictures.
+
+mod arena;
+mod frames;
+mod present;
+mod sampler;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::sampler::{Course, Sample};
+use crate::figures;
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::report::{Measurement, Report, Settings};
+use crate::scenario::{Mode, Options, Progress, RunError, Scenario};
+use crate::stats::Spread;
+
+pub(super) use present::sections;
+
+/// How long it goes on unless the command line says otherwise.
+const MINUTES: u64 = 1;
+/// A week: no counter overflows before.
+const MOST_MINUTES: u64 = 7 * 24 * 60;
+
+pub(super) const PROGRAM: &str = "soak";
+pub(super) const NS_PER_OPERATION: &str = "ns per operation with its contents";
+
+/// What a load shares with who watches it.
+#[derive(Debug, Default)]
+struct Watch {
+    stop: AtomicBool,
+}
+
+impl Watch {
+    fn is_over(&self) -> bool {
+        // Relaxed: nothing else is read because of it.
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// What a load counts; the watcher reads it while the load goes on.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Allocations, frees and moves.
+    operations: AtomicU64,
+    /// Contents that were read and found as written.
+    verified: AtomicU64,
+    /// And found otherwise.
+    lost: AtomicU64,
+    /// Requests that found no memory, which is an answer.
+    refused: AtomicU64,
+}
+
+impl Tally {
+    // All relaxed: each is a count of its own.
+    fn done(&self) {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn found(&self, as_written: bool) {
+        let count = if as_written { &self.verified } else { &self.lost };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counted(&self) -> Counted {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counted {
+            operations: of(&self.operations),
+            verified: of(&self.verified),
+            lost: of(&self.lost),
+            refused: of(&self.refused),
+        }
+    }
+}
+
+/// A [`Tally`] at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    operations: u64,
+    verified: u64,
+    lost: u64,
+    refused: u64,
+}
+
+/// A part of the library under load.
+trait Load: Sync {
+    /// Its name in tables.
+    fn name(&self) -> &'static str;
+
+    /// How many threads it keeps busy.
+    fn threads(&self) -> usize;
+
+    /// Works until it is over, on threads of its own besides the caller's if it wants several.
+    fn work(&self, watch: &Watch) -> Result<(), String>;
+
+    /// What it has counted so far.
+    fn tally(&self) -> &Tally;
+
+    /// What it says of its own state, by name, for the course over time.
+    fn state(&self) -> Vec<(&'static str, f64)>;
+}
+
+/// Writes words that follow from `stamp`; the first one has the number `first`.
+fn fill(bytes: &mut [u8], stamp: u64, first: u64) {
+    for (number, word) in (first..).zip(bytes.chunks_exact_mut(8)) {
+        word.copy_from_slice(&(stamp ^ number).to_le_bytes());
+    }
+}
+
+/// Whether all is as [`fill`] wrote it, from the first word on.
+fn is_as_written(bytes: &[u8], stamp: u64) -> bool {
+    let mut words = (0..).zip(bytes.chunks_exact(8));
+    words.all(|(number, word)| word == (stamp ^ number).to_le_bytes())
+}
+
+/// How long, and from which seed.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    length: Duration,
+    /// Between two looks at the process.
+    every: Duration,
+    seed: u64,
+}
+
+/// Runs it.
+pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+    let minutes = options.minutes.unwrap_or(MINUTES);
+    if !(1..=MOST_MINUTES).contains(&minutes) {
+        let why = format!("must be between 1 and {MOST_MINUTES}");
+        return Err(RunError::BadOption { option: "minutes", why });
+    }
+    let plan = Plan {
+        length: Duration::from_secs(60 * minutes),
+        every: Duration::from_secs(1),
+        seed: options.seed.unwrap_or(1),
+    };
+    run_plan(&plan, progress)
+}
+
+fn failed(load: &str, why: String) -> RunError {
+    RunError::Engine { design: load.to_owned(), program: PROGRAM.to_owned(), why }
+}
+
+fn run_plan(plan: &Plan, progress: &dyn Progress) -> Result<Report, RunError> {
+    let begin = Instant::now();
+    let mut report =
+        Report::new(super::RealMemory.name(), figures::backing().document, settings(plan));
+    let before =
+        Sample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
+    let course = {
+        let loads = loads(plan)?;
+        let course = drive(plan, &loads, progress)?;
+        report.measurements =
+            loads.iter().filter_map(|load| measured(load.as_ref(), &course)).collect();
+        course
+    };
+    let after =
+        Sample::take(begin.elapsed()).map_err(|error| failed("/proc", error.to_string()))?;
+    judge(&course, (&before, &after), &mut report);
+    report.measurements.extend(course.measurement());
+    report.elapsed_s = begin.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn settings(plan: &Plan) -> Settings {
+    Settings {
+        mode: Mode::Soak.name().to_owned(),
+        seed: plan.seed,
+        repeats: 1,
+        loops: 1,
+        pages: 1,
+        threads: 0,
+        designs: Vec::new(),
+        conditions: vec![
+            format!("seed {}", plan.seed),
+            format!("{} s of load", plan.length.as_secs()),
+            format!("looked at every {} ms", plan.every.as_millis()),
+        ],
+    }
+}
+
+/// Every load, set up.
+fn loads(plan: &Plan) -> Result<Vec<Box<dyn Load>>, RunError> {
+    let arena = arena::ArenaLoad::new(plan.seed).map_err(|why| failed(arena::NAME, why))?;
+    let store = store::StoreLoad::new(plan.seed).map_err(|why| failed(store::NAME, why))?;
+    let frames = frames::FramesLoad::new(plan.seed).map_err(|why| failed(frames::NAME, why))?;
+    Ok(vec![Box::new(arena), Box::new(frames), Box::new(store)])
+}
+
+/// Lets all loads work while the process is looked at, until time is up or one fails.
+fn drive(
+    plan: &Plan,
+    loads: &[Box<dyn Load>],
+    progress: &dyn Progress,
+) -> Result<Course, RunError> {
+    let watch = Watch::default();
+    let begin = Instant::now();
+    let looks = (plan.length.as_nanos() / plan.every.as_nanos()).max(1) as u64;
+    progress.begin(looks);
+    let mut course = Course::default();
+    let outcome = thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for load in loads {
+            let watch = &watch;
+            workers.push((load.name(), scope.spawn(move || load.work(watch))));
+        }
+        let mut looked = Ok(());
+        for _ in 0..looks {
+            thread::sleep(plan.every);
+            looked = course.look(begin.elapsed(), loads).map_err(|error| failed("/proc", error));
+            // A worker ends early only if it has failed.
+            if looked.is_err() || workers.iter().any(|(_, worker)| worker.is_finished()) {
+                break;
+            }
+            progress.step(&course.summary());
+        }
+        watch.stop.store(true, Ordering::Relaxed);
+        let ended: Vec<Result<(), RunError>> = workers
+            .into_iter()
+            .map(|(name, worker)| {
+                let ended = worker.join().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
+                ended.map_err(|why| failed(name, why))
+            })
+            .collect();
+        ended.into_iter().collect::<Result<(), RunError>>().and(looked)
+    });
+    progress.end();
+    outcome.map(|()| course)
+}
+
+/// A load's row: its operations, second by second.
+fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
+    let Counted { operations, verified, lost, refused } = load.tally().counted();
+    let ns = course.ns_per_operation(load.name(), load.threads() as f64);
+    let mut series = BTreeMap::new();
+    for (name, _) in load.state() {
+        series.extend(course.state(load.name(), name).map(|values| (name.to_owned(), values)));
+    }
+    let counts =
+        [("operations", operations), ("verified", verified), ("lost", lost), ("refused", refused)];
+    Some(Measurement {
+        program: PROGRAM.to_owned(),
+        design: load.name().to_owned(),
+        loops: operations,
+        unit: NS_PER_OPERATION.to_owned(),
+        time: Spread::of(ns)?,
+        tail: None,
+        counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
+        functions: BTreeMap::new(),
+        series,
+        spreads: BTreeMap::new(),
+    })
+}
+
+/// How much more of memory may be held at the end than after the beginning: random load of a bounded size has its
+/// waves.
+const MEMORY_SLACK: f64 = 1.10;
+const MEMORY_SLACK_MIB: f64 = 16.0;
+/// The same of areas, which come and go with what is mapped at a moment.
+const AREAS_SLACK: f64 = 64.0;
+
+fn judge(course: &Course, (before, after): (&Sample, &Sample), report: &mut Report) {
+    let lost: f64 = report.measurements.iter().filter_map(|row| row.count("lost")).sum();
+    let verified: f64 = report.measurements.iter().filter_map(|row| row.count("verified")).sum();
+    let mut claim = |id: &str, kind, claim: String, measured: f64, relation| {
+        report.oracles.push(Oracle::judge(id, kind, claim, measured, relation));
+    };
+    let text =
+        format!("of {verified} contents that were read again: those that were not as written");
+    claim("soak/contents", Kind::Exact, text, lost, Relation::Equals(0.0));
+    let text = "contents that were read again".to_owned();
+    claim("soak/verified", Kind::Exact, text, verified, Relation::AtLeast(1.0));
+    if let Some((early, late)) = course.early_and_late() {
+        let bound = early.resident_mib * MEMORY_SLACK + MEMORY_SLACK_MIB;
+        let text =
+            "MiB resident at most in the last quarter, with what the second quarter had".to_owned();
+        claim("soak/memory", Kind::Ratio, text, late.resident_mib, Relation::AtMost(bound));
+        let text = "areas of the process at most in the last quarter, with the second quarter's"
+            .to_owned();
+        let bound = Relation::AtMost(early.areas + AREAS_SLACK);
+        claim("soak/areas", Kind::Exact, text, late.areas, bound);
+        let text = "descriptors at most in the last quarter, with the second quarter's".to_owned();
+        claim(
+            "soak/descriptors",
+            Kind::Exact,
+            text,
+            late.descriptors,
+            Relation::AtMost(early.descriptors),
+        );
+    }
+    let text = "descriptors that are left when all is over".to_owned();
+    let left = after.descriptors - before.descriptors;
+    claim("soak/descriptors-left", Kind::Exact, text, left, Relation::Equals(0.0));
+    let text = "areas that are left when all is over (stacks and heaps of threads that have ended)"
+        .to_owned();
+    let left = after.areas - before.areas;
+    claim("soak/areas-left", Kind::Exact, text, left, Relation::AtMost(AREAS_SLACK));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render;
+    use crate::scenario::Silent;
+
+    #[test]
+    fn a_short_soak_verifies_all_and_leaves_nothing() {
+        let (length, every) = (Duration::from_millis(800), Duration::from_millis(50));
+        let report = run_plan(&Plan { length, every, seed: 3 }, &Silent).unwrap();
+        // Other tests of this process open and close descriptors and map areas meanwhile.
+        for id in ["soak/contents", "soak/verified"] {
+            let oracle = report.oracles.iter().find(|oracle| oracle.id == id).unwrap();
+            assert!(oracle.holds, "{oracle:?}");
+        }
+        let text = render::text(&sections(&report));
+        assert!(text.contains("arena") && text.contains("MiB"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn a_soak_that_never_ends_is_refused() {
+        for minutes in [0, u64::MAX] {
+            let options = Options { minutes: Some(minutes), ..Options::default() };
+            let refused = run(&options, &Silent);
+            assert!(matches!(refused, Err(RunError::BadOption { option: "minutes", .. })));
+        }
+    }
+}

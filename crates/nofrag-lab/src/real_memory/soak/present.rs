@@ -1,0 +1,53 @@
+//! What a soak shows: the loads, and the process over time.
+
+use super::PROGRAM;
+use super::sampler::{AREAS, DESCRIPTORS, PROCESS, RESIDENT};
+use crate::render::{Section, count, median_and_range, table_of};
+use crate::report::{Measurement, Report};
+
+/// All sections of a soak's report.
+pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
+    let process = report.measurement(PROGRAM, PROCESS);
+    let charts =
+        [RESIDENT, AREAS, DESCRIPTORS].map(|name| process.and_then(|row| chart(row, name)));
+    let own = report.measurements.iter().filter(|row| row.design != PROCESS).flat_map(states);
+    loads(report).into_iter().chain(charts.into_iter().flatten()).chain(own).collect()
+}
+
+fn loads(report: &Report) -> Option<Section> {
+    let rows = report.measurements.iter().filter(|row| row.design != PROCESS);
+    let row = |row: &Measurement| {
+        let counted = |name| row.count(name).map_or_else(|| "-".to_owned(), count);
+        vec![
+            row.design.clone(),
+            counted("operations"),
+            counted("verified"),
+            counted("lost"),
+            counted("refused"),
+            median_and_range(&row.time),
+        ]
+    };
+    table_of(
+        "Loads",
+        "A row is a part of the library under random load. Verified: contents that were read again before they were \
+         given up, and found as written; lost: found otherwise. Refused: no memory, which is an answer. ns: of a \
+         thread, for an operation with writing and reading its contents, by the clock on the wall.",
+        1,
+        &["load", "operations", "verified", "lost", "refused", "ns"],
+        rows.map(row).collect(),
+    )
+}
+
+fn chart(row: &Measurement, name: &str) -> Option<Section> {
+    let values = row.series.get(name).filter(|values| !values.is_empty())?;
+    Some(Section::Chart {
+        title: format!("{}: {name}", row.design),
+        caption: "Over the whole run; of each stretch its peak.".to_owned(),
+        ends: ["begin", "end"].map(str::to_owned),
+        layers: vec![(name.to_owned(), values.clone())],
+    })
+}
+
+fn states(row: &Measurement) -> Vec<Section> {
+    row.series.keys().filter_map(|name| chart(row, name)).collect()
+}

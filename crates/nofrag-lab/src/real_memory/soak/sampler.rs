@@ -1,0 +1,176 @@
+//! The process from outside, second by second: memory, areas, descriptors.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use super::{Counted, Load, NS_PER_OPERATION};
+use crate::report::Measurement;
+use crate::stats::Spread;
+
+/// What the process holds at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sample {
+    pub(super) at_s: f64,
+    /// Of files in memory too, as far as they are mapped.
+    pub(super) resident_mib: f64,
+    /// Lines of `/proc/self/maps`.
+    pub(super) areas: f64,
+    pub(super) descriptors: f64,
+}
+
+impl Sample {
+    pub(super) fn take(at: Duration) -> io::Result<Sample> {
+        let status = fs::read_to_string("/proc/self/status")?;
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line?.split_ascii_whitespace().next()?.parse::<f64>().ok()
+        };
+        let areas = fs::read("/proc/self/maps")?.iter().filter(|byte| **byte == b'\n').count();
+        // The folder's own descriptor is among them, each time.
+        let descriptors = fs::read_dir("/proc/self/fd")?.count();
+        Ok(Sample {
+            at_s: at.as_secs_f64(),
+            resident_mib: kib("VmRSS").unwrap_or(0.0) / 1024.0,
+            areas: areas as f64,
+            descriptors: descriptors as f64,
+        })
+    }
+
+    /// The larger one of each value.
+    fn at_most(samples: &[Sample]) -> Option<Sample> {
+        samples.iter().copied().reduce(|a, b| Sample {
+            at_s: b.at_s,
+            resident_mib: a.resident_mib.max(b.resident_mib),
+            areas: a.areas.max(b.areas),
+            descriptors: a.descriptors.max(b.descriptors),
+        })
+    }
+}
+
+/// What a load was like at each look.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    counted: Vec<Counted>,
+    state: BTreeMap<&'static str, Vec<f64>>,
+}
+
+/// All looks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Course {
+    samples: Vec<Sample>,
+    loads: BTreeMap<&'static str, Seen>,
+}
+
+/// Points of a course that a report keeps.
+const POINTS: usize = 72;
+
+impl Course {
+    pub(super) fn look(&mut self, at: Duration, loads: &[Box<dyn Load>]) -> Result<(), String> {
+        self.samples.push(Sample::take(at).map_err(|error| error.to_string())?);
+        for load in loads {
+            let seen = self.loads.entry(load.name()).or_default();
+            seen.counted.push(load.tally().counted());
+            for (name, value) in load.state() {
+                seen.state.entry(name).or_default().push(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// One line for who waits.
+    pub(super) fn summary(&self) -> String {
+        let Some(now) = self.samples.last() else { return String::new() };
+        let last = self.loads.values().filter_map(|seen| seen.counted.last());
+        let (verified, lost) =
+            last.fold((0, 0), |(verified, lost), it| (verified + it.verified, lost + it.lost));
+        let Sample { resident_mib, areas, .. } = now;
+        format!("{verified} verified, {lost} lost; {resident_mib:.0} MiB, {areas} areas")
+    }
+
+    /// The most of each value in the second quarter and in the last one; `None` if there were too few looks.
+    pub(super) fn early_and_late(&self) -> Option<(Sample, Sample)> {
+        let quarter = self.samples.len() / 4;
+        let last = self.samples.len() - quarter;
+        Some((
+            Sample::at_most(&self.samples[quarter..2 * quarter])?,
+            Sample::at_most(&self.samples[last..])?,
+        ))
+    }
+
+    /// What an operation of a load took, from look to look.
+    pub(super) fn ns_per_operation(&self, load: &str, threads: f64) -> Vec<f64> {
+        let Some(seen) = self.loads.get(load) else { return Vec::new() };
+        let pairs = seen.counted.windows(2).zip(self.samples.windows(2));
+        let each = pairs.filter_map(|(counted, times)| {
+            let done = counted[1].operations - counted[0].operations;
+            let ns = (times[1].at_s - times[0].at_s) * 1e9 * threads;
+            (done > 0).then(|| ns / done as f64)
+        });
+        thinned(&each.collect::<Vec<_>>())
+    }
+
+    /// A load's own value in its course.
+    pub(super) fn state(&self, load: &str, name: &str) -> Option<Vec<f64>> {
+        Some(thinned(self.loads.get(load)?.state.get(name)?))
+    }
+
+    /// The process itself as a row: what it held.
+    pub(super) fn measurement(&self) -> Option<Measurement> {
+        let of = |value: fn(&Sample) -> f64| self.samples.iter().map(value).collect::<Vec<f64>>();
+        let courses = [
+            (RESIDENT, of(|sample| sample.resident_mib)),
+            (AREAS, of(|sample| sample.areas)),
+            (DESCRIPTORS, of(|sample| sample.descriptors)),
+        ];
+        let peak = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+        let counts = courses.iter().map(|(name, values)| ((*name).to_owned(), peak(values)));
+        let last = self.samples.last()?;
+        Some(Measurement {
+            program: super::PROGRAM.to_owned(),
+            design: PROCESS.to_owned(),
+            loops: self.samples.len() as u64,
+            unit: NS_PER_OPERATION.to_owned(),
+            time: Spread::of(vec![last.at_s * 1e9 / self.samples.len() as f64])?,
+            tail: None,
+            counts: counts.collect(),
+            functions: BTreeMap::new(),
+            series: courses.iter().map(|(name, it)| ((*name).to_owned(), thinned(it))).collect(),
+            spreads: BTreeMap::new(),
+        })
+    }
+}
+
+/// The row of the process itself.
+pub(super) const PROCESS: &str = "process";
+pub(super) const RESIDENT: &str = "MiB resident";
+pub(super) const AREAS: &str = "areas";
+pub(super) const DESCRIPTORS: &str = "descriptors";
+
+/// At most [`POINTS`] values: the largest of each stretch, since growth is what is looked for.
+fn thinned(values: &[f64]) -> Vec<f64> {
+    let stretch = values.len().div_ceil(POINTS).max(1);
+    values.chunks(stretch).map(|part| part.iter().copied().fold(0.0, f64::max)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_memory_areas_and_descriptors() {
+        let sample = Sample::take(Duration::ZERO).unwrap();
+        assert!(sample.resident_mib > 0.0 && sample.areas > 3.0 && sample.descriptors > 2.0);
+    }
+
+    #[test]
+    fn quarters_are_compared_by_their_peaks() {
+        let sample = |areas: f64| Sample { areas, ..Sample::default() };
+        let samples = [90.0, 80.0, 5.0, 6.0, 7.0, 6.0, 8.0, 5.0].map(sample).to_vec();
+        let course = Course { samples, ..Course::default() };
+        let (early, late) = course.early_and_late().unwrap();
+        assert_eq!((early.areas, late.areas), (6.0, 8.0));
+        assert!(Course::default().early_and_late().is_none());
+    }
+}

@@ -1,0 +1,227 @@
+//! Random runs that come and go, in every way that there is: what each costs.
+//!
+//! Every way serves the same requests in the same order. Ways take turns, and what is compared are ratios within one
+//! round: so a slow minute of the host falls on all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use nofrag_backing::arena::Purge;
+use nofrag_backing::measure::arena::ArenaBench;
+use nofrag_backing::measure::strategies::{Bench, MOST_PAGES, Request, Strategy, Took, Touched};
+
+use super::{Plan, names};
+use crate::random::Random;
+use crate::report::Measurement;
+use crate::scenario::{RunError, turn};
+use crate::stats::Spread;
+
+/// How runs are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// One thread touches the first page of each.
+    First,
+    /// Two threads do.
+    FirstByTwo,
+    /// One thread touches all pages.
+    All,
+}
+
+impl Load {
+    fn threads(self) -> usize {
+        if self == Load::FirstByTwo { 2 } else { 1 }
+    }
+
+    fn touched(self) -> Touched {
+        if self == Load::All { Touched::All } else { Touched::First }
+    }
+
+    /// Pairs of a round: whatever is touched takes tens of microseconds where nothing is parked.
+    fn pairs(self, plan: &Plan) -> usize {
+        if self == Load::All { plan.pairs / 8 } else { plan.pairs }
+    }
+}
+
+/// So often all requests are served before a way that keeps its pages is measured: a page that is touched for the first
+/// time is no reuse.
+const WARM_UPS: usize = 4;
+
+/// Live runs.
+const SLOTS: u16 = 64;
+
+/// Something that serves requests, on the thread that holds it.
+pub(super) trait Serve: Send {
+    fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String>;
+
+    /// Pages that it has given back so far, if it counts them.
+    fn purged(&self) -> u64 {
+        0
+    }
+}
+
+impl Serve for Bench {
+    fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String> {
+        Bench::serve(self, requests, touched).map_err(|error| error.to_string())
+    }
+}
+
+impl Serve for ArenaBench {
+    fn serve(&mut self, requests: &[Request], touched: Touched) -> Result<Took, String> {
+        ArenaBench::serve(self, requests, touched).map_err(|error| error.to_string())
+    }
+
+    fn purged(&self) -> u64 {
+        self.arena().stats().purged
+    }
+}
+
+/// Blocks that have been idle for so long are purged: about as long as a thousand pairs take, so that purges are part
+/// of what is measured.
+const DECAY: Duration = Duration::from_millis(1);
+
+/// A way, with a server for each thread.
+struct Way {
+    design: &'static str,
+    servers: Vec<Box<dyn Serve>>,
+    ns: Vec<f64>,
+    calls: u64,
+    pairs: u64,
+}
+
+impl Way {
+    fn of(strategy: Strategy, threads: usize) -> Result<Way, RunError> {
+        let design = names::strategy(strategy);
+        let server = || Bench::new(strategy, SLOTS).map(|bench| Box::new(bench) as Box<dyn Serve>);
+        let servers = (0..threads).map(|_| server()).collect::<Result<_, _>>();
+        let servers = servers.map_err(|error| failed(design, &error.to_string()))?;
+        Ok(Way { design, servers, ns: Vec::new(), calls: 0, pairs: 0 })
+    }
+
+    /// The library's own: an arena with an owner for each thread.
+    fn of_arena(design: &'static str, purge: Purge, threads: usize) -> Result<Way, RunError> {
+        let benches = ArenaBench::over_one(threads as u32, SLOTS, purge)
+            .map_err(|error| failed(design, &error.to_string()))?;
+        let boxed = |bench| Box::new(bench) as Box<dyn Serve>;
+        let servers = benches.into_iter().map(boxed).collect();
+        Ok(Way { design, servers, ns: Vec::new(), calls: 0, pairs: 0 })
+    }
+
+    /// Serves the requests of each thread, all threads at once.
+    fn serve(&mut self, requests: &[Vec<Request>], load: Load) -> Result<Vec<Took>, RunError> {
+        let touched = load.touched();
+        let together = Barrier::new(self.servers.len());
+        let served: Result<Vec<Took>, String> = thread::scope(|scope| {
+            let workers: Vec<_> = self
+                .servers
+                .iter_mut()
+                .zip(requests)
+                .map(|(server, requests)| {
+                    let together = &together;
+                    scope.spawn(move || {
+                        together.wait();
+                        server.serve(requests, touched)
+                    })
+                })
+                .collect();
+            let ended = workers.into_iter().map(|worker| worker.join());
+            ended.map(|ended| ended.unwrap_or_else(|_| Err("it panicked".to_owned()))).collect()
+        });
+        served.map_err(|why| failed(self.design, &why))
+    }
+
+    /// Until it is as it stays: blocks are in use, and what keeps its pages has them.
+    fn warm_up(&mut self, requests: &[Vec<Request>], load: Load) -> Result<(), RunError> {
+        let keeps_pages = [names::PARKED, names::ARENA, names::ARENA_DECAY].contains(&self.design);
+        for _ in 0..if keeps_pages { WARM_UPS } else { 0 } {
+            self.serve(requests, Load::All)?;
+        }
+        self.serve(requests, load).map(drop)
+    }
+
+    fn round(&mut self, requests: &[Vec<Request>], load: Load) -> Result<(), RunError> {
+        let took = self.serve(requests, load)?;
+        let pairs = requests.iter().map(Vec::len).sum::<usize>();
+        // By the clock on the wall where threads disturb each other, as they do it while they wait; else by what the
+        // thread had of a processor, which nobody else disturbs.
+        let each = |took: &Took| match load {
+            Load::FirstByTwo => took.wall,
+            Load::First | Load::All => took.processor,
+        };
+        let ns: f64 = took.iter().map(|took| each(took).as_nanos() as f64).sum();
+        self.ns.push(ns / pairs as f64);
+        self.calls += took.iter().map(|took| took.calls.total()).sum::<u64>();
+        self.pairs += pairs as u64;
+        Ok(())
+    }
+}
+
+fn failed(design: &str, why: &str) -> RunError {
+    let program = "a load of random runs".to_owned();
+    RunError::Engine { design: design.to_owned(), program, why: why.to_owned() }
+}
+
+/// What each thread asks for.
+fn requests(seed: u64, thread: usize, pairs: usize) -> Vec<Request> {
+    let mut random = Random::new(seed, thread as u64);
+    let mut request = || Request {
+        slot: random.index(usize::from(SLOTS)) as u16,
+        pages: random.between(1, u64::from(MOST_PAGES)) as u16,
+    };
+    (0..pairs).map(|_| request()).collect()
+}
+
+/// Runs the load in every way, round by round.
+pub(super) fn compare(
+    plan: &Plan,
+    load: Load,
+    program: &str,
+    step: &dyn Fn(&str),
+) -> Result<Vec<Measurement>, RunError> {
+    let mut ways = Vec::new();
+    for strategy in Strategy::ALL.into_iter().filter(|it| plan.has(names::strategy(*it))) {
+        ways.push(Way::of(strategy, load.threads())?);
+    }
+    let arenas =
+        [(names::ARENA_DECAY, Purge::Decay { after: DECAY }), (names::ARENA, Purge::Manual)];
+    for (design, purge) in arenas.into_iter().filter(|(design, _)| plan.has(design)) {
+        ways.push(Way::of_arena(design, purge, load.threads())?);
+    }
+    let pairs = load.pairs(plan);
+    let requests: Vec<Vec<Request>> =
+        (0..load.threads()).map(|thread| requests(plan.seed, thread, pairs)).collect();
+    for way in &mut ways {
+        way.warm_up(&requests, load)?;
+    }
+    let order: Vec<usize> = (0..ways.len()).collect();
+    for round in 0..plan.rounds {
+        for at in turn(&order, round) {
+            step(&format!("{program}: {}", ways[at].design));
+            ways[at].round(&requests, load)?;
+        }
+    }
+    Ok(ways.into_iter().filter_map(|way| measurement(program, way)).collect())
+}
+
+fn measurement(program: &str, way: Way) -> Option<Measurement> {
+    let calls = 1000.0 * way.calls as f64 / way.pairs.max(1) as f64;
+    // Benches over one arena all count what the whole arena has given back. The first pass is among it, not in pairs.
+    let purged = way.servers.first().map_or(0, |server| server.purged()) as f64;
+    let purged = purged / way.pairs.max(1) as f64;
+    Some(Measurement {
+        program: program.to_owned(),
+        design: way.design.to_owned(),
+        loops: way.pairs,
+        unit: names::NS_PER_PAIR.to_owned(),
+        time: Spread::of(way.ns)?,
+        tail: None,
+        counts: BTreeMap::from([
+            (names::CALLS.to_owned(), calls),
+            (names::PURGED.to_owned(), purged),
+        ]),
+        functions: BTreeMap::new(),
+        series: BTreeMap::new(),
+        spreads: BTreeMap::new(),
+    })
+}
