@@ -14,6 +14,7 @@
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
 //! - [`shared`]: handles to memory that processes share and that may move, whoever of them dies.
+//! - [`shapes`]: a buffer that grows without being copied, a ring without a seam, a pool of guarded memories.
 //! - [`store`]: objects of any size that processes share, in memory that stays usable to the last bytes.
 //! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
 //! - [`measure`]: what memory costs: loops for whoever reports figures.
@@ -38,6 +39,7 @@ pub mod moving;
 #[cfg(target_arch = "x86_64")]
 pub mod probe;
 pub mod reservation;
+pub mod shapes;
 pub mod shared;
 pub mod store;
 mod sys;

@@ -58,7 +58,7 @@ impl Budget {
 }
 
 /// How many areas Linux allows a process (`vm.max_map_count`).
-pub(super) fn area_limit() -> u64 {
+pub(crate) fn area_limit() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT)
 }

@@ -32,7 +32,7 @@
 
 pub(crate) mod descriptors;
 mod error;
-mod forks;
+pub(crate) mod forks;
 mod layout;
 pub(crate) mod mapping;
 mod owner;

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// A child that ends with the test.
@@ -32,8 +32,12 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    pub(crate) fn succeeds(mut self) {
-        assert!(self.child.wait().unwrap().success());
+    pub(crate) fn succeeds(self) {
+        assert!(self.ends().success());
+    }
+
+    pub(crate) fn ends(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
     }
 }
 

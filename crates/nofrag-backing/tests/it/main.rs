@@ -10,5 +10,6 @@ mod measure;
 mod moving;
 mod probe;
 mod reservation;
+mod shapes;
 mod store;
 mod threads;

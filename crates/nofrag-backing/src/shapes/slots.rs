@@ -1,0 +1,348 @@
+//! Memories of one size for many short-lived users, such as sandboxes: each guarded at its end, all in one area.
+//!
+//! A memory of its own by `mmap` costs system calls for each user, and areas of the process, of which there are some
+//! 65,000. Here addresses for all are reserved at once; guards stand in the page tables (Linux 6.13), where they split
+//! no area. A slot that was given back is *dirty*: nobody gets it before its contents are gone. They go many slots at a
+//! time, in one call that the kernel can answer with one flush of the processors' translation caches.
+//!
+//! Where the system refuses to take contents away, slots stay dirty and are tried again; when no other is left, one is
+//! overwritten with zeros by hand. So contents never reach the next user, whatever fails.
+
+use std::ffi::c_void;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::mm::MprotectFlags;
+
+use super::{ShapeError, pages, to};
+use crate::backend::{Anonymous, Backend as _, BackendError, Export, Op, Placement, Va};
+use crate::shared::forks::Forks;
+use crate::sys;
+
+/// `MADV_GUARD_INSTALL` of Linux 6.13, which no binding has yet.
+const GUARD_INSTALL: i32 = 102;
+
+/// Sizes of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSizes {
+    /// How many memories.
+    pub slots: u32,
+    /// Bytes of each; rounded up to pages.
+    pub memory: usize,
+    /// Bytes behind each that end the process, or are caught by it, when they are touched; rounded up to pages.
+    pub guard: usize,
+    /// So many given back make a purge. Until then their memory stays in use.
+    pub batch: u32,
+}
+
+/// Where guards stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guards {
+    /// In the page tables: the pool is one area.
+    PageTables,
+    /// As areas of their own: two areas for each slot. The kernel is older than 6.13.
+    Areas,
+}
+
+/// What a pool has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Slots handed out.
+    pub taken: u64,
+    /// Slots whose contents were taken away.
+    pub purged: u64,
+    /// Submissions that did so; each is one system call or a few.
+    pub purges: u64,
+    /// Slots whose contents the system refused to take away, each time it did.
+    pub refused: u64,
+    /// Slots that were overwritten by hand instead.
+    pub zeroed: u64,
+}
+
+/// Guarded memories of one size.
+///
+/// 1. A slot is clean, dirty, or has one user; one that is being purged is neither.
+/// 2. A clean slot is zero.
+/// 3. The reservation is `base..`, `slots` times a stride of memory and guard, until the pool is dropped.
+#[derive(Debug)]
+pub struct SlotPool {
+    backend: Anonymous,
+    base: Va,
+    /// Of which memory and guard are whole pages.
+    sizes: PoolSizes,
+    guards: Guards,
+    lists: Mutex<Lists>,
+    counts: Counts,
+    forks: Forks,
+}
+
+#[derive(Debug)]
+struct Lists {
+    clean: Vec<u32>,
+    dirty: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    taken: AtomicU64,
+    purged: AtomicU64,
+    purges: AtomicU64,
+    refused: AtomicU64,
+    zeroed: AtomicU64,
+}
+
+/// A memory of a pool, zero at first, and given back when dropped.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    pool: &'a SlotPool,
+    number: u32,
+}
+
+impl SlotPool {
+    /// A pool of clean slots. Takes addresses and page tables, and memory as slots are used.
+    ///
+    /// # Errors
+    /// See [`ShapeError`].
+    pub fn new(sizes: PoolSizes) -> Result<SlotPool, ShapeError> {
+        let guard = sizes.guard.checked_next_multiple_of(1 << sys::PAGE);
+        let (memory, guard) = pages(sizes.memory).zip(guard).ok_or(ShapeError::Sizes)?;
+        let sizes = PoolSizes { memory, guard, ..sizes };
+        let stride = memory.checked_add(guard).ok_or(ShapeError::Sizes)?;
+        let bytes = stride.checked_mul(sizes.slots as usize).filter(|&bytes| bytes > 0);
+        let bytes = bytes.ok_or(ShapeError::Sizes)?;
+        let backend = Anonymous::new();
+        let base = mapped(&backend, bytes as u64).map_err(refused)?;
+        // The lowest are taken first.
+        let lists = Lists { clean: (0..sizes.slots).rev().collect(), dirty: Vec::new() };
+        let mut pool = SlotPool {
+            backend,
+            base,
+            sizes,
+            guards: Guards::PageTables,
+            lists: Mutex::new(lists),
+            counts: Counts::default(),
+            forks: Forks::now(),
+        };
+        // SAFETY: reserved a moment ago, and the advice changes no content.
+        let kept = unsafe { sys::madvise(pool.address(0).cast(), bytes, libc::MADV_DONTFORK) };
+        kept.map_err(to("keep the pool from children"))?;
+        pool.guards = pool.install_guards()?;
+        Ok(pool)
+    }
+
+    /// Where a slot begins.
+    fn address(&self, slot: u32) -> *mut u8 {
+        let stride = (self.sizes.memory + self.sizes.guard) as u64;
+        let at = self.base.plus(stride * u64::from(slot));
+        ptr::with_exposed_provenance_mut(at.0 as usize)
+    }
+
+    fn guard_of(&self, slot: u32) -> *mut c_void {
+        self.address(slot).wrapping_add(self.sizes.memory).cast()
+    }
+
+    fn install_guards(&self) -> Result<Guards, ShapeError> {
+        let PoolSizes { slots, guard, .. } = self.sizes;
+        if guard == 0 {
+            return Ok(Guards::PageTables);
+        }
+        for slot in 0..slots {
+            let at = self.guard_of(slot);
+            // SAFETY: the range lies in our reservation (law 3), and nobody has the slot yet.
+            match unsafe { sys::madvise(at, guard, GUARD_INSTALL) } {
+                Ok(()) => {}
+                Err(Errno::INVAL) if slot == 0 => return self.protect_guards(),
+                Err(error) => return Err(to("install a guard")(error)),
+            }
+        }
+        Ok(Guards::PageTables)
+    }
+
+    fn protect_guards(&self) -> Result<Guards, ShapeError> {
+        let PoolSizes { slots, guard, .. } = self.sizes;
+        let (areas, budget) = (u64::from(slots) * 2, crate::backend::area_limit() / 2);
+        if areas > budget {
+            return Err(ShapeError::TooManyAreas { slots, areas, budget });
+        }
+        for slot in 0..slots {
+            let at = self.guard_of(slot);
+            // SAFETY: the range lies in our reservation (law 3), and nobody has the slot yet.
+            let protected = unsafe { sys::mprotect(at, guard, MprotectFlags::empty()) };
+            protected.map_err(to("protect a guard"))?;
+        }
+        Ok(Guards::Areas)
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        // Numbers move from list to list by single calls: a panic leaves none half moved.
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where guards stand.
+    #[must_use]
+    pub fn guards(&self) -> Guards {
+        self.guards
+    }
+
+    /// Bytes of each memory.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.sizes.memory
+    }
+
+    /// A memory that is all zero. Purges if there is no clean one.
+    ///
+    /// # Errors
+    /// [`ShapeError::NoSlot`], [`ShapeError::Forked`].
+    pub fn take(&self) -> Result<Slot<'_>, ShapeError> {
+        if !self.forks.is_same() {
+            return Err(ShapeError::Forked);
+        }
+        let clean = || self.lists().clean.pop();
+        let number = clean().or_else(|| {
+            self.purge();
+            clean().or_else(|| self.zero_one())
+        });
+        let number = number.ok_or(ShapeError::NoSlot { slots: self.sizes.slots })?;
+        self.counts.taken.fetch_add(1, Ordering::Relaxed);
+        Ok(Slot { pool: self, number })
+    }
+
+    /// Takes the contents of all dirty slots away and says of how many the system did so. The others stay dirty.
+    pub fn purge(&self) -> usize {
+        if !self.forks.is_same() {
+            return 0;
+        }
+        // Nobody else has these numbers until they are back on a list, so no lock is held during the calls.
+        let mut dirty = mem::take(&mut self.lists().dirty);
+        if dirty.is_empty() {
+            return 0;
+        }
+        dirty.sort_unstable();
+        // Guards are purged along with memories, which they survive, so that slots in a row are one range.
+        let bytes = (self.sizes.memory + self.sizes.guard) as u64;
+        let purge = |&slot: &u32| Op::Purge { va: Va(self.address(slot).addr() as u64), bytes };
+        let purges: Vec<_> = dirty.iter().map(purge).collect();
+        let mut done = vec![Ok(()); purges.len()];
+        self.backend.submit(&purges, &mut done);
+        let mut purged = 0;
+        let mut lists = self.lists();
+        for (slot, done) in dirty.into_iter().zip(done) {
+            if done.is_ok() {
+                purged += 1;
+                lists.clean.push(slot);
+            } else {
+                lists.dirty.push(slot);
+            }
+        }
+        drop(lists);
+        self.counts.purges.fetch_add(1, Ordering::Relaxed);
+        self.counts.purged.fetch_add(purged as u64, Ordering::Relaxed);
+        let refused = (purges.len() - purged) as u64;
+        self.counts.refused.fetch_add(refused, Ordering::Relaxed);
+        purged
+    }
+
+    /// Overwrites a dirty slot with zeros, which takes memory for all of it.
+    fn zero_one(&self) -> Option<u32> {
+        let slot = self.lists().dirty.pop()?;
+        // SAFETY: the memory of a slot lies in our reservation and can be written (law 3); the slot is on no list and
+        // has no user (law 1), so nobody else touches it.
+        unsafe { ptr::write_bytes(self.address(slot), 0, self.sizes.memory) };
+        self.counts.zeroed.fetch_add(1, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    fn give_back(&self, slot: u32) {
+        let mut lists = self.lists();
+        lists.dirty.push(slot);
+        let is_full = lists.dirty.len() >= self.sizes.batch as usize;
+        drop(lists);
+        if is_full {
+            self.purge();
+        }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> PoolCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { taken, purged, purges, refused, zeroed } = &self.counts;
+        PoolCounts {
+            taken: read(taken),
+            purged: read(purged),
+            purges: read(purges),
+            refused: read(refused),
+            zeroed: read(zeroed),
+        }
+    }
+}
+
+impl Slot<'_> {
+    /// Which one of the pool.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn start(&self) -> *mut u8 {
+        assert!(self.pool.forks.is_same(), "a child of a fork does not have its parent's pool");
+        self.pool.address(self.number)
+    }
+}
+
+impl Deref for Slot<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory of a slot is reserved to be read and written as long as the pool is (law 3), which is
+        // borrowed; it is zero or was written; the slot has one user (law 1), which is this.
+        unsafe { std::slice::from_raw_parts(self.start(), self.pool.sizes.memory) }
+    }
+}
+
+impl DerefMut for Slot<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and it is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.pool.sizes.memory) }
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        // In a child of a fork the slot is the parent's.
+        if self.pool.forks.is_same() {
+            self.pool.give_back(self.number);
+        }
+    }
+}
+
+impl Drop for SlotPool {
+    fn drop(&mut self) {
+        if !self.forks.is_same() {
+            // A child does not have the mapping, and may have another one there, which the backend would unmap.
+            mem::forget(mem::take(&mut self.backend));
+        }
+    }
+}
+
+/// So many bytes of private memory, to be read and written.
+fn mapped(backend: &Anonymous, bytes: u64) -> Result<Va, BackendError> {
+    let va = backend.reserve(bytes, 1 << sys::PAGE, None)?;
+    let phys = backend.create(bytes, Placement::Anywhere, Export::Private)?;
+    let mut done = [Ok(())];
+    backend.submit(&[Op::Map { va, phys, offset: 0, bytes }], &mut done);
+    done[0].map(|()| va)
+}
+
+/// What a backend's refusal to make memory means.
+fn refused(error: BackendError) -> ShapeError {
+    match error {
+        BackendError::System(error) => to("make memory for slots")(error),
+        _ => ShapeError::Sizes,
+    }
+}
