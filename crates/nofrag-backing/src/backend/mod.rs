@@ -32,6 +32,7 @@ mod submission;
 
 use std::fmt::Debug;
 use std::ops::BitOr;
+use std::sync::Arc;
 use std::task::Poll;
 
 use rustix::io::Errno;
@@ -393,6 +394,49 @@ pub trait Backend: Send + Sync {
 
     /// Whether `fence` is ready. Never blocks.
     fn quiesce(&self, fence: &Self::Fence) -> Poll<()>;
+}
+
+/// A backend that others look at too. It is no [`HostMemory`]: they could purge what somebody has references to.
+impl<B: Backend> Backend for Arc<B> {
+    type Phys = B::Phys;
+    type Fence = B::Fence;
+
+    fn geometry(&self) -> &Geometry {
+        B::geometry(self)
+    }
+
+    fn reserve(&self, bytes: u64, align: u64, hint: Option<Va>) -> Result<Va, BackendError> {
+        B::reserve(self, bytes, align, hint)
+    }
+
+    fn release(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        B::release(self, va, bytes)
+    }
+
+    fn create(
+        &self,
+        bytes: u64,
+        placement: Placement,
+        export: Export,
+    ) -> Result<Self::Phys, BackendError> {
+        B::create(self, bytes, placement, export)
+    }
+
+    fn destroy(&self, phys: Self::Phys) -> Result<(), BackendError> {
+        B::destroy(self, phys)
+    }
+
+    fn submit(&self, ops: &[Op<Self::Phys>], done: &mut [OpResult]) {
+        B::submit(self, ops, done);
+    }
+
+    fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
+        B::hide_from_children(self, va, bytes)
+    }
+
+    fn quiesce(&self, fence: &Self::Fence) -> Poll<()> {
+        B::quiesce(self, fence)
+    }
 }
 
 /// A backend whose addresses this process can use.

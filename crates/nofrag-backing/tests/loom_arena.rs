@@ -1,0 +1,150 @@
+//! The list of runs that other threads have freed, and the lock of an owner, under every interleaving with at most
+//! three preemptions. Both are the arena's own files, with loom's atomics in place of the standard library's.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p nofrag-backing --profile quick --test loom_arena --target-dir target/loom
+//! ```
+#![cfg(loom)]
+#![allow(dead_code, unreachable_pub)]
+
+mod atomic {
+    pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    pub(super) fn pause(_: u32) {
+        loom::thread::yield_now();
+    }
+}
+
+#[path = "../src/arena/lock.rs"]
+mod lock;
+#[path = "../src/arena/remote.rs"]
+mod remote;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use atomic::{AtomicU64, Ordering};
+use lock::OwnerLock;
+use remote::{Claim, Links, RemoteList};
+
+const PAGES: usize = 3;
+
+struct World {
+    list: RemoteList,
+    links: [AtomicU64; PAGES],
+    /// What the runs hold: loom finds every access that is not ordered.
+    contents: [UnsafeCell<u32>; PAGES],
+    /// Held by who drains, as in the arena.
+    owner: OwnerLock<Vec<(u32, Claim)>>,
+}
+
+impl Links for World {
+    fn link(&self, page: u32) -> &AtomicU64 {
+        &self.links[page as usize]
+    }
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        Arc::new(World {
+            list: RemoteList::new(),
+            links: std::array::from_fn(|_| AtomicU64::new(0)),
+            contents: std::array::from_fn(|_| UnsafeCell::new(0)),
+            owner: OwnerLock::new(Vec::new()),
+        })
+    }
+
+    /// A user writes to its run and frees it.
+    fn write_and_free(&self, page: u32, generation: u32) -> Result<(), Claim> {
+        // SAFETY: in the model each page has one user until it is freed; loom says if that is not so.
+        self.contents[page as usize].with_mut(|contents| unsafe { *contents = generation });
+        self.free(page, generation)
+    }
+
+    fn free(&self, page: u32, generation: u32) -> Result<(), Claim> {
+        self.list.push(self, page, Claim { generation, leased: false })
+    }
+
+    /// The holder takes what was freed, and uses the pages again.
+    fn collect(&self) {
+        let Some(mut books) = self.owner.try_lock() else { return };
+        self.list.drain(self, |page, claim| {
+            // SAFETY: whoever freed the page uses it no more; loom says if that is not so.
+            self.contents[page as usize].with_mut(|contents| unsafe { *contents += 1 });
+            books.push((page, claim));
+        });
+    }
+
+    fn collected(&self) -> Vec<(u32, Claim)> {
+        self.collect();
+        let mut found = self.owner.lock().clone();
+        found.sort_unstable_by_key(|&(page, _)| page);
+        found
+    }
+}
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+#[test]
+fn nothing_is_lost_and_contents_are_seen() {
+    explore(|| {
+        let world = World::new();
+        let others: Vec<_> = (0..2)
+            .map(|page| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.write_and_free(page, 7 + page).unwrap())
+            })
+            .collect();
+        world.collect();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        let pages: Vec<u32> = world.collected().iter().map(|&(page, _)| page).collect();
+        assert_eq!(pages, [0, 1]);
+        assert!(world.list.is_empty());
+    });
+}
+
+/// Two frees of the same run, while it is collected: each page is on the list once at most, so it never runs in a
+/// circle; and a claim says which run it meant.
+#[test]
+fn a_second_free_does_no_harm() {
+    explore(|| {
+        let world = World::new();
+        let other = Arc::clone(&world);
+        let other = thread::spawn(move || other.free(0, 1).is_ok());
+        let first = world.free(0, 1).is_ok();
+        world.collect();
+        let second = other.join().unwrap();
+        let found = world.collected();
+        assert_eq!(found.len(), usize::from(first) + usize::from(second));
+        assert!(first || second);
+        assert!(found.iter().all(|(page, claim)| (*page, claim.generation) == (0, 1)));
+    });
+}
+
+#[test]
+fn one_holds_the_owner_at_a_time() {
+    explore(|| {
+        let world = World::new();
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let _books = world.owner.lock();
+                // SAFETY: only the holder does this; loom says if there are two.
+                world.contents[2].with_mut(|contents| unsafe { *contents += 1 });
+            })
+        };
+        if let Some(_books) = world.owner.try_lock() {
+            // SAFETY: as above.
+            world.contents[2].with_mut(|contents| unsafe { *contents += 1 });
+        }
+        other.join().unwrap();
+        // SAFETY: the other one has ended.
+        assert!(world.contents[2].with(|contents| unsafe { *contents }) >= 1);
+        assert_eq!(world.links[2].load(Ordering::Relaxed), 0);
+    });
+}
