@@ -213,9 +213,19 @@ impl Model {
     }
 }
 
-/// A backend and its model.
+/// When the laws can be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Laws {
+    /// Nobody else uses the backend.
+    EachStep,
+    /// Others use it meanwhile.
+    AtTheEnd,
+}
+
+/// A backend and its model, or a part of a backend that others use too.
 struct Pair<'a, B: Subject> {
     backend: &'a B,
+    laws: Laws,
     model: Model,
     /// The backend's own names of each memory.
     phys: Vec<B::Phys>,
@@ -404,7 +414,9 @@ impl<B: Subject> Pair<'_, B> {
                 }
             }
         }
-        self.backend.laws();
+        if self.laws == Laws::EachStep {
+            self.backend.laws();
+        }
     }
 }
 
@@ -428,8 +440,22 @@ pub(super) fn check_backend<B: Subject>(backend: &B, seed: u64, steps: u32) {
 
 /// The same, while calls of these kinds fail now and then.
 pub(super) fn check_with_faults<B: Subject>(backend: &B, seed: u64, steps: u32, calls: &[Call]) {
-    let model = Model::new(backend);
-    let mut pair = Pair { backend, model, phys: Vec::new(), random: Random(seed) };
+    run(backend, Laws::EachStep, seed, steps, calls);
+}
+
+/// Several threads on one backend, each with a model of what it did itself; some of their calls fail.
+fn check_threads<B: Subject>(backend: &B, steps: u32, calls: &[Call]) {
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            scope.spawn(move || run(backend, Laws::AtTheEnd, seed, steps, calls));
+        }
+    });
+    backend.laws();
+}
+
+fn run<B: Subject>(backend: &B, laws: Laws, seed: u64, steps: u32, calls: &[Call]) {
+    let (model, random) = (Model::new(backend), Random(seed));
+    let mut pair = Pair { backend, laws, model, phys: Vec::new(), random };
     for step in 0..steps {
         let number = format!("seed {seed}, step {step}");
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -457,6 +483,15 @@ fn shared_memory_is_as_the_model() {
     for seed in 0..6 {
         check_backend(&Memfd::new(Budget::Unlimited).unwrap(), seed, 1_500);
     }
+}
+
+#[test]
+fn threads_share_a_backend() {
+    let calls = [Call::Mmap, Call::Munmap, Call::Madvise, Call::ProcessMadvise, Call::Fallocate];
+    check_threads(&Anonymous::new(), 600, &calls);
+    check_threads(&Memfd::new(Budget::Unlimited).unwrap(), 600, &calls);
+    check_threads(&Simulated::new(geometry()).unwrap(), 600, &[]);
+    check_threads(&Cuda::new(FakeDriver::new(Shape::default())).unwrap(), 100, &[]);
 }
 
 #[test]
