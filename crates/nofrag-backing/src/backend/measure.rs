@@ -190,7 +190,8 @@ pub struct ScatteredPurges {
     pub in_vectors: Vec<u64>,
 }
 
-/// Purges scattered runs of `pages` touched pages of private memory, both ways in turns, so many times.
+/// Purges scattered runs of `pages` touched pages of private memory, both ways in turns, so many times. On a
+/// host that does other work, a busy peer does not always run at the same moment, and the two ways differ less.
 ///
 /// # Errors
 /// What the backend says.
@@ -227,15 +228,19 @@ pub fn scattered_purges(
 
 /// Runs `body` while the peer does what it does.
 fn beside<T>(peer: Peer, body: impl FnOnce() -> T) -> T {
-    let is_over = AtomicBool::new(false);
+    let (runs, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         if peer == Peer::Busy {
             scope.spawn(|| {
-                // No data hangs on the flag: it ends a loop.
+                // No data hangs on either flag: one begins a measurement, the other ends a loop.
+                runs.store(true, Ordering::Relaxed);
                 while !is_over.load(Ordering::Relaxed) {
                     spin_loop();
                 }
             });
+            while !runs.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
         }
         let result = body();
         is_over.store(true, Ordering::Relaxed);
