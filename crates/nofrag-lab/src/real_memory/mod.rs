@@ -66,7 +66,7 @@ const FULL: (usize, usize) = (15, 8_000);
 
 /// Moves of a run of up to 64 pages, in each round.
 const MOVES: u64 = 200;
-const MOVES_OF_FULL_RUN: u64 = 5_000;
+const MOVES_OF_FULL_RUN: u64 = 6_000;
 
 /// How much is run.
 #[derive(Clone, Debug)]

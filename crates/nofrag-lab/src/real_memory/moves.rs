@@ -63,7 +63,21 @@ pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Resu
             .measurements
             .extend(by_way.into_iter().filter_map(|(way, rounds)| rounds.row(pages, way)));
     }
+    judge_all(report);
     Ok(())
+}
+
+/// All sizes and methods that keep writers away, together: a full run makes more than a million moves.
+fn judge_all(report: &mut Report) {
+    let control = method(Way::Unprotected);
+    let programs = SIZES.map(program);
+    let protected = |row: &&Measurement| programs.contains(&row.program) && row.design != control;
+    let rows: Vec<&Measurement> = report.measurements.iter().filter(protected).collect();
+    let sum = |name: &str| rows.iter().filter_map(|row| row.count(name)).sum::<f64>();
+    let (moves, lost) = (sum(names::MOVES), sum(names::LOST_WRITES));
+    let claim = format!("target: writes lost in {moves} moves by every method, of every size");
+    let none = Relation::Equals(0.0);
+    report.oracles.push(Oracle::judge("target/lost-writes", Kind::Exact, claim, lost, none));
 }
 
 fn once(plan: &Plan, ways: &[Way], pages: u64) -> Result<Vec<Row>, MeasureError> {

@@ -1,5 +1,7 @@
 //! Single statements of the specification about what the kernel does, tried here.
 
+use nofrag_backing::backend::BackendError;
+use nofrag_backing::backend::measure::{Peer, adjacent_maps, collapses, punches, scattered_purges};
 use nofrag_backing::moving::measure::{
     MeasureError, filling, references_after_a_move, shared_page,
 };
@@ -24,6 +26,68 @@ pub(super) fn run(report: &mut Report) {
             report.notes.push(format!("skipped: {oracle}: {why}"));
         }
     }
+    let skipped = [
+        ("oracle 2", neighbours(report)),
+        ("oracle 6", huge_pages(report)),
+        ("oracle 9", scattered(report)),
+        ("oracle 11", punched(report)),
+    ];
+    for (oracle, tried) in skipped {
+        if let Err(why) = tried {
+            report.notes.push(format!("skipped: {oracle}: {why}"));
+        }
+    }
+}
+
+/// The middle of some samples, nanoseconds; the upper one of two.
+fn median(mut samples: Vec<u64>) -> f64 {
+    samples.sort_unstable();
+    samples.get(samples.len() / 2).map_or(f64::NAN, |median| *median as f64)
+}
+
+/// Mappings of one page that lie in a row, in memory and in their file.
+const NEIGHBOURS: u64 = 1_024;
+
+fn neighbours(report: &mut Report) -> Result<(), BackendError> {
+    let areas = adjacent_maps(NEIGHBOURS)?;
+    let claim = format!(
+        "areas of {NEIGHBOURS} mappings of one page at adjacent addresses with consecutive offsets (oracle 2)"
+    );
+    let one = Relation::AtMost(1.0);
+    report.oracles.push(Oracle::judge("oracle-2", Kind::Exact, claim, areas as f64, one));
+    Ok(())
+}
+
+/// Huge pages that are made of small ones of a file in memory.
+const COLLAPSED: u64 = 16;
+
+fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
+    let made = collapses(COLLAPSED)?.iter().filter(|made| made.is_ok()).count();
+    let claim = format!(
+        "of {COLLAPSED} blocks of a memfd those that MADV_COLLAPSE made huge pages (oracle 6)"
+    );
+    let all = Relation::Equals(COLLAPSED as f64);
+    report.oracles.push(Oracle::judge("oracle-6", Kind::Environment, claim, made as f64, all));
+    Ok(())
+}
+
+fn scattered(report: &mut Report) -> Result<(), BackendError> {
+    let found = scattered_purges(1, ROUNDS as u32, Peer::Busy)?;
+    let gain = median(found.singly) / median(found.in_vectors);
+    let claim = "64 scattered runs of one page purged one by one, over process_madvise of all, another processor busy \
+                 (oracle 9)";
+    let least = Relation::AtLeast(10.0);
+    report.oracles.push(Oracle::judge("oracle-9", Kind::Ratio, claim, gain, least));
+    Ok(())
+}
+
+fn punched(report: &mut Report) -> Result<(), BackendError> {
+    let found = punches(ROUNDS as u32 / 4)?;
+    let share = median(found.whole) / median(found.part);
+    let claim = "punching a whole huge page over punching 16 pages out of it (oracle 11)";
+    let most = Relation::AtMost(1.0 / 3.0);
+    report.oracles.push(Oracle::judge("oracle-11", Kind::Ratio, claim, share, most));
+    Ok(())
 }
 
 /// The number of an error; 0 for success.

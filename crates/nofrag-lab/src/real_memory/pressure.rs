@@ -5,7 +5,7 @@
 //! are contended as they are under pressure. Phases with and without it take turns.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -76,20 +76,42 @@ pub(super) fn measure(plan: &Plan, step: &dyn Fn()) -> Result<Tails, String> {
         let seed = plan.seed.wrapping_add(round as u64);
         step();
         replace(&arena, plan.pairs, seed, &mut alone)?;
-        let over = AtomicBool::new(false);
-        purges += thread::scope(|scope| {
-            let purger = scope.spawn(|| dirty_and_purge(&arena, seed, &over));
-            let replaced = replace(&arena, plan.pairs, seed, &mut beside);
-            // Relaxed: it orders nothing but the end.
-            over.store(true, Ordering::Relaxed);
-            let purged = purger.join().unwrap_or_else(|_| Err("the purger panicked".to_owned()));
-            replaced.and(purged)
-        })?;
+        purges += replace_beside(&arena, plan.pairs, seed, &mut beside)?;
     }
     let pages_purged = arena.stats().purged;
     let none = || "nothing was timed".to_owned();
     let (alone, beside_purge) = (alone.tail().ok_or_else(none)?, beside.tail().ok_or_else(none)?);
     Ok(Tails { alone, beside_purge, purges, pages_purged })
+}
+
+/// Replaces runs while another thread purges, until that has done so at least once meanwhile. How often it did.
+fn replace_beside(
+    arena: &Arena,
+    pairs: usize,
+    seed: u64,
+    times: &mut Latencies,
+) -> Result<u64, String> {
+    let (over, purges) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let purger = scope.spawn(|| dirty_and_purge(arena, seed, &over, &purges));
+        // All relaxed: a flag and a count, of which nothing else hangs.
+        while purges.load(Ordering::Relaxed) == 0 && !purger.is_finished() {
+            thread::yield_now();
+        }
+        let before = purges.load(Ordering::Relaxed);
+        let mut replaced = Ok(());
+        // On a busy host one pass may end before the other thread had its turn.
+        while replaced.is_ok() {
+            replaced = replace(arena, pairs, seed, times);
+            if purges.load(Ordering::Relaxed) > before || purger.is_finished() {
+                break;
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        let purged = purger.join().unwrap_or_else(|_| Err("the purger panicked".to_owned()));
+        replaced.and(purged)
+    })?;
+    Ok(purges.into_inner())
 }
 
 fn replace(arena: &Arena, pairs: usize, seed: u64, times: &mut Latencies) -> Result<(), String> {
@@ -112,10 +134,13 @@ fn replace(arena: &Arena, pairs: usize, seed: u64, times: &mut Latencies) -> Res
     Ok(())
 }
 
-fn dirty_and_purge(arena: &Arena, seed: u64, over: &AtomicBool) -> Result<u64, String> {
+fn dirty_and_purge(
+    arena: &Arena,
+    seed: u64,
+    over: &AtomicBool,
+    purges: &AtomicU64,
+) -> Result<(), String> {
     let mut random = Random::new(seed, 22);
-    let mut purges = 0;
-    // Relaxed: nothing else is read because of it.
     while !over.load(Ordering::Relaxed) {
         let mut leases = Vec::with_capacity(DIRTIED);
         for _ in 0..DIRTIED {
@@ -126,7 +151,7 @@ fn dirty_and_purge(arena: &Arena, seed: u64, over: &AtomicBool) -> Result<u64, S
         }
         drop(leases);
         arena.purge(Budget::ALL);
-        purges += 1;
+        purges.fetch_add(1, Ordering::Relaxed);
     }
-    Ok(purges)
+    Ok(())
 }
