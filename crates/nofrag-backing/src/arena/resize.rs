@@ -23,6 +23,8 @@ impl<B: Backend> Arena<B> {
         }
         let slot = self.owner_of(run)?;
         let mut books = slot.books.0.lock();
+        // First, since a free of this very run may be among what others have left: what is found after that stays.
+        slot.collect(&self.ground, &self.backing, &mut books);
         let page = self.ground.find(run, Use::Live)?;
         let first = u64::from(page);
         let (old, end) = (u64::from(run.pages()), first + u64::from(run.pages()));
@@ -40,12 +42,12 @@ impl<B: Backend> Arena<B> {
         Ok(self.ground.begin(page, pages as u32, Use::Live))
     }
 
-    /// Takes exactly these pages, which follow a run of the owner.
+    /// Takes exactly these pages, which follow a run of the owner. What others have freed was collected before that run
+    /// was found, and must not be collected here.
     fn extend(&self, slot: &Owner<B>, books: &mut Books<B>, more: Span) -> bool {
         if books.carve_at(&self.ground, more) {
             return true;
         }
-        slot.collect(&self.ground, &self.backing, books);
         books.flush(&self.ground, Which::All);
         let mut lacking: Vec<u32> = Vec::new();
         for number in self.ground.blocks_of(more) {

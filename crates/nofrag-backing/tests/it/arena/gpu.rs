@@ -22,7 +22,7 @@ const BLOCK: u64 = 4 << 20;
 const PAGE: u64 = 64 << 10;
 const OWNERS: u32 = 3;
 
-fn config<B: Backend>(backing: B) -> Config<B> {
+pub(super) fn config<B: Backend>(backing: B) -> Config<B> {
     let (owners, contents) = (Owners::Count(OWNERS), Contents::Shared);
     let after = Duration::from_millis(100);
     let (page, purge) = (PAGE, Purge::Decay { after });
@@ -196,7 +196,7 @@ const COST: CostModel = CostModel {
     first_touch_ns: 1500.0,
 };
 
-fn simulated(caps: Caps) -> Arc<Simulated> {
+pub(super) fn simulated(caps: Caps) -> Arc<Simulated> {
     let geometry = Geometry {
         granule: 1 << 20,
         recommended: 1 << 20,

@@ -1,6 +1,7 @@
 //! The arena: what it hands out, what it refuses, what it gives back, and that its laws hold.
 
 mod basics;
+mod fenced;
 mod gpu;
 mod model;
 mod refusals;
