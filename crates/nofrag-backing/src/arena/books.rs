@@ -216,12 +216,14 @@ impl<B: Backend> Books<B> {
         }
     }
 
-    /// Frees a run that somebody else gave back, if it is still the one that was meant. Without memory it stays.
+    /// Frees a run that somebody else gave back, if it is still the one that was meant; what is used by what a fence
+    /// stands for stays with this owner until that is ready. Without memory it stays in use.
     pub(super) fn free_remote(
         &mut self,
         ground: &Ground,
         page: u32,
         claim: Claim,
+        fence: Option<&B::Fence>,
     ) -> Result<(), OutOfMetadata> {
         let word = ground.table.word(page);
         let used = if claim.leased { Use::Leased } else { Use::Live };
@@ -230,7 +232,12 @@ impl<B: Backend> Books<B> {
             self.stale_frees += 1;
             return Ok(());
         }
-        self.free(ground, page, word.pages()).map(drop)
+        let pages = word.pages();
+        self.free(ground, page, pages)?;
+        if let Some(fence) = fence {
+            self.fence(ground, page, pages, fence);
+        }
+        Ok(())
     }
 
     /// Gives parked runs to the free ranges.
@@ -338,7 +345,7 @@ impl<B: Backend> Books<B> {
         }
     }
 
-    /// From now on the blocks of this run are for this owner alone until `fence` is ready.
+    /// From now on the blocks of a run that was freed just now are for this owner alone until `fence` is ready.
     pub(super) fn fence(&mut self, ground: &Ground, page: u32, pages: u32, fence: &B::Fence) {
         let span = Span::sized(u64::from(page), u64::from(pages)).expect("a run has pages");
         for (_, block) in self.blocks.range_mut(ground.blocks_of(span)) {

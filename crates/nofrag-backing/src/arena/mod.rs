@@ -257,7 +257,7 @@ impl<B: Backend> Arena<B> {
     /// before the fence is ready.
     ///
     /// # Errors
-    /// As [`free`](Arena::free).
+    /// As [`free`](Arena::free). While somebody else holds the owner a second free may be told that it is done, too.
     pub fn free_after(&self, run: Run, fence: &B::Fence) -> Result<(), FreeError> {
         if self.backing.backend.quiesce(fence).is_ready() {
             return self.free(run);
@@ -267,11 +267,14 @@ impl<B: Backend> Arena<B> {
         match slot.books.0.try_lock() {
             Some(mut books) => {
                 let page = self.ground.find(run, Use::Live)?;
+                let freed = books.free(&self.ground, page, run.pages());
+                let freed = freed.map_err(|_| FreeError::OutOfMetadata)?;
+                // Nobody else can have taken its blocks in between: the books are held.
                 books.fence(&self.ground, page, run.pages(), fence);
-                books
-                    .free(&self.ground, page, run.pages())
-                    .map(drop)
-                    .map_err(|_| FreeError::OutOfMetadata)
+                if freed == Freed::Merged {
+                    self.after_merge(books);
+                }
+                Ok(())
             }
             None => {
                 let claim = self.ground.claim(run, Use::Live);

@@ -95,7 +95,7 @@ impl<B: Backend> Owner<B> {
     #[cold]
     fn collect_frees(&self, ground: &Ground, books: &mut Books<B>) {
         self.remote.0.drain(&ground.table, |page, claim| {
-            if books.free_remote(ground, page, claim).is_err() {
+            if books.free_remote(ground, page, claim, None).is_err() {
                 // No memory to note the hole: it waits on. A stale claim that came in between means another free of
                 // the same run, which will do.
                 let _ = self.remote.0.push(&ground.table, page, claim);
@@ -112,13 +112,7 @@ impl<B: Backend> Owner<B> {
             std::mem::replace(&mut *mail, empty)
         };
         for (page, claim, fence) in mail.frees {
-            let word = ground.table.word(page);
-            if let Some(fence) = &fence
-                && word.generation() == claim.generation
-            {
-                books.fence(ground, page, word.pages(), fence);
-            }
-            if books.free_remote(ground, page, claim).is_err() {
+            if books.free_remote(ground, page, claim, fence.as_ref()).is_err() {
                 self.leave_free(page, claim, fence);
             }
         }
