@@ -233,7 +233,7 @@ impl<B: Backend> Arena<B> {
         let slot = self.owner_of(run)?;
         match slot.books.0.try_lock() {
             Some(mut books) => {
-                let page = self.ground.find(run, used)?;
+                let page = self.find_in(&books, run, used)?;
                 let freed = books.free(&self.ground, page, run.pages());
                 if freed.map_err(|_| FreeError::OutOfMetadata)? == Freed::Merged {
                     self.after_merge(books);
@@ -266,7 +266,7 @@ impl<B: Backend> Arena<B> {
         let page = self.ground.find(run, Use::Live)?;
         match slot.books.0.try_lock() {
             Some(mut books) => {
-                let page = self.ground.find(run, Use::Live)?;
+                let page = self.find_in(&books, run, Use::Live)?;
                 let freed = books.free(&self.ground, page, run.pages());
                 let freed = freed.map_err(|_| FreeError::OutOfMetadata)?;
                 // Nobody else can have taken its blocks in between: the books are held.
@@ -293,6 +293,18 @@ impl<B: Backend> Arena<B> {
         let page = self.ground.page_at(run.va())?;
         let owner = self.ground.owner_of(self.ground.block_of(page)).ok_or(FreeError::NotLive)?;
         Ok(&self.owners[owner.0 as usize])
+    }
+
+    /// The first page of a run that is in use, if the holder of these books owns it.
+    #[inline(always)]
+    fn find_in(&self, books: &Books<B>, run: Run, used: Use) -> Result<u32, FreeError> {
+        let page = self.ground.find(run, used)?;
+        // Whose books to take was asked before they were held. A run of whoever asked cannot have changed hands since;
+        // one that was put together from parts can.
+        if self.ground.owner_of(self.ground.block_of(page)) != Some(books.owner) {
+            return Err(FreeError::NotLive);
+        }
+        Ok(page)
     }
 
     #[cold]

@@ -25,7 +25,7 @@ impl<B: Backend> Arena<B> {
         let mut books = slot.books.0.lock();
         // First, since a free of this very run may be among what others have left: what is found after that stays.
         slot.collect(&self.ground, &self.backing, &mut books);
-        let page = self.ground.find(run, Use::Live)?;
+        let page = self.find_in(&books, run, Use::Live)?;
         let first = u64::from(page);
         let (old, end) = (u64::from(run.pages()), first + u64::from(run.pages()));
         let fits = pages <= u64::from(self.ground.pages()) - first;

@@ -6,7 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use nofrag_backing::arena::{Arena, Budget, Config, OwnerId, Owners, Purge, Purger};
+use nofrag_backing::arena::{
+    Arena, Budget, Config, FreeError, OwnerId, Owners, Purge, Purger, ResizeError, Run,
+};
 use nofrag_backing::backend::Anonymous;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -99,6 +101,37 @@ fn a_free_never_waits_for_a_holder() {
     assert_eq!(arena.stats().busy_owners, 1);
     drop(holder);
     assert_eq!(arena.stats().live, 0);
+    check_laws(&arena);
+}
+
+/// A name for a run that is not there yet, used while the block goes from one owner to another: whoever waits for the
+/// first owner must not touch its books for a run of the second.
+#[test]
+fn a_block_that_changes_hands_is_looked_at_again() {
+    let arena = arena_of(4, 2);
+    let run = arena.alloc(A, 2, 1).unwrap();
+    // It is the first that begins there, and names of one place differ by how often.
+    let next = Run::from_parts(run.va(), 2, run.generation() ^ 1 ^ 2);
+    let mut holder = arena.owner(A).unwrap();
+    let begun = Barrier::new(2);
+    thread::scope(|scope| {
+        let resized = scope.spawn(|| {
+            begun.wait();
+            arena.resize(next, 1)
+        });
+        begun.wait();
+        // Long enough to ask for the owner and wait for it; whoever comes later finds the other one, which is right too.
+        thread::sleep(Duration::from_millis(50));
+        holder.free(run).unwrap();
+        assert_eq!(holder.purge(Budget::ALL).blocks, 1);
+        assert_eq!(arena.alloc(Z, 2, 1), Ok(next));
+        drop(holder);
+        let refused = resized.join().unwrap();
+        assert!(
+            matches!(refused, Ok(_) | Err(ResizeError::Run(FreeError::NotLive))),
+            "{refused:?}"
+        );
+    });
     check_laws(&arena);
 }
 
