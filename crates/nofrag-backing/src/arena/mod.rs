@@ -311,15 +311,7 @@ impl<B: Backend> Arena<B> {
     fn free_remotely(&self, slot: &Owner<B>, run: Run, used: Use) -> Result<(), FreeError> {
         let page = self.ground.find(run, used)?;
         let claim = self.ground.claim(run, used);
-        match slot.remote.0.push(&self.ground.table, page, claim) {
-            Ok(()) => Ok(()),
-            Err(other) if other.generation == claim.generation => Err(FreeError::NotLive),
-            // A second free of an earlier run here is not collected yet, and must not keep this one out.
-            Err(_) => {
-                slot.leave_free(page, claim, None);
-                Ok(())
-            }
-        }
+        slot.leave(&self.ground, page, claim).map_err(|_| FreeError::NotLive)
     }
 
     /// Leaves a lease to its owner, for when that has memory to note the hole.

@@ -59,6 +59,18 @@ impl<B: Backend> Owner<B> {
         self.post(|mail| mail.blocks.push(taken));
     }
 
+    /// Leaves a free for the holder: on the remote list, or in the mail while a free of an earlier run there, that came
+    /// late, stands on the list. Refused if a free of the same run does.
+    pub(super) fn leave(&self, ground: &Ground, page: u32, claim: Claim) -> Result<(), Claim> {
+        match self.remote.0.push(&ground.table, page, claim) {
+            Err(other) if other.generation != claim.generation => {
+                self.leave_free(page, claim, None);
+                Ok(())
+            }
+            pushed => pushed,
+        }
+    }
+
     /// Leaves a free that the remote list cannot take.
     pub(super) fn leave_free(&self, page: u32, claim: Claim, fence: Option<B::Fence>) {
         self.post(|mail| mail.frees.push((page, claim, fence)));
@@ -96,9 +108,8 @@ impl<B: Backend> Owner<B> {
     fn collect_frees(&self, ground: &Ground, books: &mut Books<B>) {
         self.remote.0.drain(&ground.table, |page, claim| {
             if books.free_remote(ground, page, claim, None).is_err() {
-                // No memory to note the hole: it waits on. A stale claim that came in between means another free of
-                // the same run, which will do.
-                let _ = self.remote.0.push(&ground.table, page, claim);
+                // No memory to note the hole: it waits on. Another free of the same run that came in between will do.
+                let _ = self.leave(ground, page, claim);
             }
         });
     }
@@ -126,5 +137,30 @@ impl<B: Backend> Owner<B> {
                 blocks.into_iter().for_each(returned);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::table::{Use, Word};
+    use crate::backend::{Anonymous, Va};
+
+    /// A free whose first attempt found no memory is left again; meanwhile a late one of an earlier run has come.
+    #[test]
+    fn a_stale_free_keeps_no_other_out() {
+        let ground = Ground::new(Va(1 << 30), 12, 6, 2).unwrap();
+        let owner = Owner::<Anonymous>::new(OwnerId(0), 0);
+        ground.table.set(3, Word::new(Use::Live, 2, 8));
+        let [stale, current] = [7, 8].map(|generation| Claim { generation, leased: false });
+        assert_eq!(owner.leave(&ground, 3, stale), Ok(()));
+        assert_eq!(owner.leave(&ground, 3, stale), Err(stale));
+        assert_eq!(owner.leave(&ground, 3, current), Ok(()));
+        let mut listed = Vec::new();
+        owner.remote.0.drain(&ground.table, |page, claim| listed.push((page, claim)));
+        let mail = owner.mail.into_inner().unwrap();
+        let mailed: Vec<_> = mail.frees.iter().map(|&(page, claim, _)| (page, claim)).collect();
+        assert_eq!((listed, mailed), (vec![(3, stale)], vec![(3, current)]));
+        assert_eq!(owner.has_mail.load(Ordering::Relaxed), 1);
     }
 }
