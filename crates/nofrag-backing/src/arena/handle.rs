@@ -49,6 +49,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
     /// See [`ArenaError`].
     #[inline]
     pub fn alloc(&mut self, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        self.arena.check_parent()?;
         match self.arena.at_hand(&mut self.books, pages, align, Use::Live) {
             Some(run) => Ok(run),
             None => {

@@ -164,6 +164,7 @@ impl<B: Backend> Arena<B> {
     /// See [`ArenaError`].
     #[inline]
     pub fn alloc_here(&self, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        self.check_parent()?;
         let here = self.here();
         let count = self.owners.len();
         let ours = here.0 as usize;
@@ -194,6 +195,8 @@ impl<B: Backend> Arena<B> {
         align: u64,
         used: Use,
     ) -> Result<Run, ArenaError> {
+        // Before the lock: in a child it may be held for ever, by a thread of the parent.
+        self.check_parent()?;
         let slot = self.slot(owner)?;
         let mut books = slot.books.0.lock();
         if let Some(run) = self.at_hand(&mut books, pages, align, used) {
@@ -202,15 +205,20 @@ impl<B: Backend> Arena<B> {
         self.alloc_slowly(slot, books, Want { pages, align, used })
     }
 
+    #[inline(always)]
+    fn check_parent(&self) -> Result<(), ArenaError> {
+        if self.parent.is_here() { Ok(()) } else { Err(ArenaError::Forked) }
+    }
+
     fn slot(&self, owner: OwnerId) -> Result<&Owner<B>, ArenaError> {
         let owners = self.owners.len() as u32;
         self.owners.get(owner.0 as usize).ok_or(ArenaError::UnknownOwner { owner, owners })
     }
 
-    /// A parked run of exactly that size.
+    /// A parked run of exactly that size. Not in a child.
     #[inline(always)]
     fn at_hand(&self, books: &mut Books<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
-        if !align.is_power_of_two() || !self.parent.is_here() {
+        if !align.is_power_of_two() {
             return None;
         }
         let page = books.bins.pop(pages, align)?;
@@ -259,10 +267,10 @@ impl<B: Backend> Arena<B> {
     /// # Errors
     /// As [`free`](Arena::free). While somebody else holds the owner a second free may be told that it is done, too.
     pub fn free_after(&self, run: Run, fence: &B::Fence) -> Result<(), FreeError> {
+        let slot = self.owner_of(run)?;
         if self.backing.backend.quiesce(fence).is_ready() {
             return self.free(run);
         }
-        let slot = self.owner_of(run)?;
         let page = self.ground.find(run, Use::Live)?;
         match slot.books.0.try_lock() {
             Some(mut books) => {
@@ -356,30 +364,34 @@ impl<B: Backend> Arena<B> {
         self.on_purge = Some(Box::new(hook));
     }
 
-    /// Pages, blocks and calls. Owners that somebody holds are left out, and counted.
+    /// Pages, blocks and calls. Owners that somebody holds are left out, and counted; in a child all of them, and the
+    /// clean blocks are not known there.
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
         let ground = &self.ground;
-        let clean = self.pool.stats();
         let mut stats = ArenaStats {
             pages: u64::from(ground.pages()),
             purged: self.purged.load(Ordering::Relaxed),
-            largest: clean.largest << ground.block_shift,
             mappings: self.backing.mappings.load(Ordering::Relaxed),
             calls: self.backing.calls.load(Ordering::Relaxed),
             failed_purges: self.failed_purges.load(Ordering::Relaxed),
             ..ArenaStats::default()
         };
         stats.blocks.total = u64::from(ground.blocks);
+        if !self.parent.is_here() {
+            // Any lock may be held for ever, by a thread of the parent.
+            stats.busy_owners = self.owners.len() as u64;
+            return stats;
+        }
+        let clean = self.pool.stats();
+        stats.largest = clean.largest << ground.block_shift;
         stats.blocks.clean = clean.free;
         for slot in &self.owners {
             let Some(mut books) = slot.books.0.try_lock() else {
                 stats.busy_owners += 1;
                 continue;
             };
-            if self.parent.is_here() {
-                slot.collect(ground, &self.backing, &mut books);
-            }
+            slot.collect(ground, &self.backing, &mut books);
             stats.live += books.live();
             stats.parked += books.bins.pages();
             stats.dirty += books.dirty();

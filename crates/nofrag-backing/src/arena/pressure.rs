@@ -91,9 +91,6 @@ impl<B: Backend> Arena<B> {
 
     fn validate(&self, want: Want) -> Result<(), ArenaError> {
         let Want { pages, align, .. } = want;
-        if !self.parent.is_here() {
-            return Err(ArenaError::Forked);
-        }
         if pages == 0 {
             return Err(ArenaError::NoPages);
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use nofrag_backing::arena::{Arena, Budget, Config, Fork, Purge, ReserveError};
+use nofrag::check::Check;
+use nofrag_backing::arena::{Arena, ArenaError, Budget, Config, Fork, Purge, ReserveError};
 use nofrag_backing::backend::{Anonymous, BackendError, HostMemory, Memfd};
 use nofrag_backing::faults::{self, Call, Fault};
 use nofrag_backing::maps;
@@ -165,7 +166,18 @@ fn check_fork(fork: Fork) {
     // without running anything of the test's.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: ends the child by a signal, should it wait for the owner that is held.
+        unsafe { libc::alarm(10) };
+        let forked = |refused: Result<nofrag_backing::arena::Run, ArenaError>| {
+            matches!(refused, Err(ArenaError::Forked))
+        };
         let refused = holder.alloc(1, 1).is_err()
+            && forked(arena.alloc(A, 8, 1))
+            && forked(arena.alloc_here(8, 1))
+            && arena.lease(A, 8, 1).is_err()
+            && arena.free_after(run, &()).is_err()
+            && arena.stats().busy_owners == 2
+            && arena.check().is_ok()
             && holder.free(run).is_err()
             && arena.alloc(Z, 64, 1).is_err()
             && arena.free(run).is_err()
