@@ -4,6 +4,7 @@
 //! on. Without any lock they are purged, those of all owners together, adjacent ones as one. What succeeds is clean and
 //! nobody's; what fails goes back to its owner by mail.
 
+use std::mem;
 use std::time::Duration;
 
 use nofrag::ranges::Span;
@@ -123,15 +124,7 @@ impl<B: Backend> Arena<B> {
             return report;
         }
         taken.sort_unstable_by_key(|taken| taken.number);
-        if let Some(hook) = &self.on_purge {
-            for span in super::backing::joined(&taken) {
-                let pages = self.ground.pages_of(span.start() as u32, span.len() as u32);
-                hook(
-                    self.ground.va_of(pages.start() as u32),
-                    pages.len() << self.ground.page_shift,
-                );
-            }
-        }
+        let taken = self.announce(taken);
         self.backing.purge(&self.ground, taken, |mut taken, result| match result {
             Ok(()) => {
                 report.blocks += 1;
@@ -149,7 +142,32 @@ impl<B: Backend> Arena<B> {
         report
     }
 
+    /// Tells the hook what goes back.
+    fn announce(&self, taken: Vec<Taken<B>>) -> Vec<Taken<B>> {
+        let Some(hook) = &self.on_purge else { return taken };
+        let mut announced = Announced { owners: &self.owners, taken };
+        for span in super::backing::joined(&announced.taken) {
+            let pages = self.ground.pages_of(span.start() as u32, span.len() as u32);
+            hook(self.ground.va_of(pages.start() as u32), pages.len() << self.ground.page_shift);
+        }
+        mem::take(&mut announced.taken)
+    }
+
     pub(super) fn one(&self, block: u32) -> Span {
         Span::sized(u64::from(block), 1).expect("one is not zero")
+    }
+}
+
+/// Blocks that the hook is told of. Should it panic they go back to their owners.
+struct Announced<'a, B: Backend> {
+    owners: &'a [Owner<B>],
+    taken: Vec<Taken<B>>,
+}
+
+impl<B: Backend> Drop for Announced<'_, B> {
+    fn drop(&mut self) {
+        for taken in self.taken.drain(..) {
+            self.owners[taken.from.0 as usize].return_block(taken);
+        }
     }
 }

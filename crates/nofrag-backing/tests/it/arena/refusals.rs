@@ -1,5 +1,7 @@
 //! What an arena does when the system refuses: every call it makes, made to fail.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nofrag::check::Check;
@@ -151,6 +153,25 @@ fn matrixone_28736_panic() {
         [Call::Munmap, Call::Madvise, Call::Mmap].map(|call| Fault::always(call, Errno::NOMEM)),
     );
     drop(arena);
+}
+
+/// A hook that panics stops the purge; what would have been purged stays with its owner.
+#[test]
+fn a_hook_that_panics_loses_no_block() {
+    let mut arena = arena_of(8, 2);
+    let times = AtomicU32::new(0);
+    arena.on_purge(move |_, _| assert!(times.fetch_add(1, Ordering::Relaxed) != 1, "as wanted"));
+    // Blocks 0, 1 and 3: the hook is told of two runs of them, and panics at the second.
+    let [first, kept, second] = [128, 64, 64].map(|pages| arena.alloc(A, pages, 1).unwrap());
+    stamp(&arena, first, 5);
+    [first, second].iter().for_each(|&run| arena.free(run).unwrap());
+    catch_unwind(AssertUnwindSafe(|| arena.purge(Budget::ALL))).unwrap_err();
+    check_laws(&arena);
+    assert_eq!(arena.purge(Budget::ALL).blocks, 3);
+    arena.free(kept).unwrap();
+    arena.purge(Budget::ALL);
+    assert_eq!(arena.stats().blocks.clean, 8);
+    check_laws(&arena);
 }
 
 /// What the child of a fork sees: nothing by default, and never a way to allocate, free or purge.
