@@ -7,7 +7,7 @@ use nofrag::ranges::Span;
 use super::atomic::{AtomicU32, Ordering};
 use super::error::FreeError;
 use super::remote::{Claim, waiting};
-use super::table::{Table, Use, Word};
+use super::table::{MOST_PAGES, Table, Use, Word};
 use super::{OwnerId, Run};
 use crate::backend::Va;
 
@@ -123,7 +123,9 @@ impl Ground {
     pub(super) fn find(&self, run: Run, used: Use) -> Result<u32, FreeError> {
         let page = self.page_at(run.va())?;
         let generation = run.generation() ^ self.mark;
-        if self.table.word(page) != Word::new(used, run.pages(), generation) {
+        // A length of more bits than a record has for it would be read as part of the generation.
+        let fits = u64::from(run.pages()) < MOST_PAGES;
+        if !fits || self.table.word(page) != Word::new(used, run.pages(), generation) {
             return Err(self.objection(page, run));
         }
         match waiting(super::remote::Links::link(&self.table, page)) {

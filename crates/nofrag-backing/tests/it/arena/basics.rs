@@ -43,6 +43,15 @@ fn a_free_is_verified() {
     let run = arena.alloc(A, 3, 1).unwrap();
     let longer = Run::from_parts(run.va(), 4, run.generation());
     assert_eq!(arena.free(longer), Err(FreeError::WrongLength { pages: 3 }));
+    // Bits above those of a length, and a generation that has those of them which they would set.
+    for high in 1..4 {
+        for generation in 0..4 {
+            let generation = run.generation() ^ generation;
+            let wide = Run::from_parts(run.va(), 3 | high << 30, generation);
+            arena.free(wide).unwrap_err();
+            arena.resize(wide, 2).unwrap_err();
+        }
+    }
     let inside = Run::from_parts(run.va().plus(PAGE as u64), 2, run.generation());
     assert_eq!(arena.free(inside), Err(FreeError::NotLive));
     let askew = Run::from_parts(run.va().plus(8), 3, run.generation());
