@@ -2,13 +2,14 @@
 //!
 //! An area that is freed becomes *stale*: it still shows its frames, which are held meanwhile, so that whoever uses it
 //! too long sees what he wrote and nothing of anybody else. A flush makes all stale areas in its ranges inaccessible,
-//! adjacent ones in one call, and only then lets their frames go. If the system refuses that, the area stays stale:
+//! those between which nothing is shown in one call, and only then lets their frames go. If the system refuses that, the area stays stale:
 //! its frames are not handed out, and its addresses not before the flush has been made up for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use nofrag::check::{Check, Violation};
 use nofrag::page::Move;
@@ -95,12 +96,30 @@ struct Stale {
 #[derive(Debug, Default)]
 struct Books {
     /// By first page.
-    shown: HashMap<u64, Arc<Shown>>,
+    shown: BTreeMap<u64, Arc<Shown>>,
+    /// Areas that are being mapped right now, with their ends.
+    begun: BTreeMap<u64, u64>,
+    /// What is being made inaccessible right now, be there areas or not.
+    hiding: Option<Range<u64>>,
     stale: BTreeMap<u64, Stale>,
     /// Those whose flush was refused.
     refused: BTreeMap<u64, Stale>,
     /// The most mappings that all of these take.
     mappings: u64,
+}
+
+impl Books {
+    /// Whether nothing is shown, or will be, in what lies between two areas.
+    fn is_bare(&self, between: Range<u64>) -> bool {
+        fn none<T>(areas: &BTreeMap<u64, T>, between: &Range<u64>) -> bool {
+            areas.range(between.clone()).next().is_none()
+        }
+        between.is_empty()
+            || none(&self.shown, &between)
+                && none(&self.begun, &between)
+                && none(&self.stale, &between)
+                && none(&self.refused, &between)
+    }
 }
 
 /// A block of frames that shall stand where another one stands now.
@@ -163,6 +182,8 @@ pub struct PageMapper {
     /// Held from taking stale areas off the books until they are inaccessible. Two flushes of the same area would end
     /// at different times, and the first to end would let it be mapped again under the second.
     flushing: Mutex<()>,
+    /// Tells those who would map where something is being made inaccessible that this is over.
+    hidden: Condvar,
     completed: AtomicU64,
     counters: Mutex<MapCounters>,
 }
@@ -191,6 +212,7 @@ impl PageMapper {
             books: Mutex::default(),
             budget,
             flushing: Mutex::new(()),
+            hidden: Condvar::new(),
             completed: AtomicU64::new(0),
             counters: Mutex::default(),
         }
@@ -219,9 +241,21 @@ impl PageMapper {
         lock(&self.books).shown.get(&start.0).cloned()
     }
 
+    /// Books an area that is to be mapped, if the budget allows, and keeps flushes away from it.
+    fn begin(&self, area: Range<u64>, needed: u64) -> Result<(), MapFramesError> {
+        let meets = |books: &mut Books| {
+            let hiding = books.hiding.as_ref();
+            hiding.is_some_and(|hiding| area.start < hiding.end && hiding.start < area.end)
+        };
+        let books = self.hidden.wait_while(lock(&self.books), meets);
+        let mut books = books.unwrap_or_else(PoisonError::into_inner);
+        self.book(&mut books, needed)?;
+        books.begun.insert(area.start, area.end);
+        Ok(())
+    }
+
     /// Books so many mappings, if the budget allows.
-    fn book(&self, needed: u64) -> Result<(), MapFramesError> {
-        let mut books = lock(&self.books);
+    fn book(&self, books: &mut Books, needed: u64) -> Result<(), MapFramesError> {
         let left = self.budget.saturating_sub(books.mappings);
         if needed > left {
             return Err(MapFramesError::MappingBudget { needed, left, budget: self.budget });
@@ -248,15 +282,17 @@ impl PageMapper {
         }
         self.make_up(start, start + pages)?;
         let mappings = runs(start, blocks).count() as u64 + 1;
-        self.book(mappings)?;
+        self.begin(start..start + pages, mappings)?;
         let shown = self.hold(blocks).and_then(|()| self.show(start, pages, blocks));
+        let mut books = lock(&self.books);
+        books.begun.remove(&start);
         if let Err(why) = shown {
-            self.unbook(mappings);
+            books.mappings -= mappings;
             return Err(why);
         }
         let content = Mutex::new(Content { blocks: blocks.to_vec(), mappings });
-        let area = Arc::new(Shown { content, owner, pages });
-        lock(&self.books).shown.insert(start, area);
+        books.shown.insert(start, Arc::new(Shown { content, owner, pages }));
+        drop(books);
         let mut counters = lock(&self.counters);
         counters.areas += 1;
         counters.map_calls += mappings - 1;
@@ -295,7 +331,9 @@ impl PageMapper {
             found
         });
         // A block in the midst of a run leaves three.
-        let Some(place) = place.filter(|_| self.book(2).is_ok()) else { return false };
+        let Some(place) = place.filter(|_| self.book(&mut lock(&self.books), 2).is_ok()) else {
+            return false;
+        };
         let to = FrameBlock { pfn: pair.to, order: pair.order };
         let relocation = Relocation {
             at: self.reserved.address(Vpn(at)).expect("it is inside").cast(),
@@ -388,28 +426,32 @@ impl PageMapper {
         self.hide(refused.into_iter().collect())
     }
 
-    /// Makes stale areas, ascending, inaccessible, adjacent ones in one call, and lets their frames go. Those for which
-    /// the system refuses it are kept; the last error.
-    fn hide(&self, stale: Vec<(u64, Stale)>) -> Result<(), Errno> {
+    /// Makes stale areas, ascending, inaccessible, and lets their frames go: those between which nothing is shown in one
+    /// call. Those for which the system refuses it are kept; the last error. `flushing` is held.
+    fn hide(&self, mut stale: Vec<(u64, Stale)>) -> Result<(), Errno> {
         let mut result = Ok(());
         let mut counters = MapCounters::default();
-        let mut stale = stale;
         while !stale.is_empty() {
-            let adjacent = stale.windows(2).take_while(|two| two[0].1.end == two[1].0).count();
-            let rest = stale.split_off(adjacent + 1);
+            let rest = stale.split_off(self.begin_hiding(&stale));
             let run = std::mem::replace(&mut stale, rest);
-            let (start, end) = (run[0].0, run[adjacent].1.end);
+            let pages = run[0].0..run[run.len() - 1].1.end;
+            // SAFETY: the areas were freed: their users have said that they no longer use them. Between them nothing is
+            // shown, and `begin` waits until this is over.
+            let hidden = unsafe { self.reserved.hide(pages) };
             counters.flush_calls += 1;
-            // SAFETY: the areas were freed: their users have said that they no longer use them.
-            match unsafe { self.reserved.hide(start..end) } {
+            let mut books = lock(&self.books);
+            books.hiding = None;
+            self.hidden.notify_all();
+            match hidden {
                 Ok(()) => {
+                    books.mappings -= run.iter().map(|(_, stale)| stale.mappings).sum::<u64>();
+                    drop(books);
                     counters.flushed += run.len() as u64;
-                    self.unbook(run.iter().map(|(_, stale)| stale.mappings).sum());
                     run.iter().for_each(|(_, stale)| self.release(&stale.blocks));
                 }
                 Err(error) => {
+                    books.refused.extend(run);
                     counters.refused += 1;
-                    lock(&self.books).refused.extend(run);
                     result = Err(error);
                 }
             }
@@ -419,6 +461,15 @@ impl PageMapper {
         total.flush_calls += counters.flush_calls;
         total.refused += counters.refused;
         result
+    }
+
+    /// How many of the areas, from the first on, one call can make inaccessible. Nothing is mapped there until it has.
+    fn begin_hiding(&self, stale: &[(u64, Stale)]) -> usize {
+        let mut books = lock(&self.books);
+        let bare = |two: &&[(u64, Stale)]| books.is_bare(two[0].1.end..two[1].0);
+        let count = 1 + stale.windows(2).take_while(bare).count();
+        books.hiding = Some(stale[0].0..stale[count - 1].1.end);
+        count
     }
 }
 

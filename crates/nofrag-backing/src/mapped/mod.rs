@@ -6,8 +6,8 @@
 //! call replaces what stands there in one step; there is never a hole into which another thread might map.
 //!
 //! **Cost.** An area costs a call for each run of frames that lie in a row: blocks are sorted, and frames of a memory
-//! that is not in pieces make one run. Ending an area costs no call. Later one call makes all freed areas that are
-//! adjacent inaccessible (docs/decisions/0011 and the module of the core say when that is).
+//! that is not in pieces make one run. Ending an area costs no call. Later one call makes all freed areas inaccessible
+//! between which no live one lies (docs/decisions/0011 and the module of the core say when that is).
 //!
 //! **The law** of the core holds for memory too: detach, flush, only then reuse, both of addresses and of frames. An
 //! area that was freed shows its old frames until its flush, nobody else's; after it every access is a fault.

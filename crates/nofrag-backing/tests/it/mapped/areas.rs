@@ -90,6 +90,40 @@ fn munmap_block_no_batch() {
     assert_eq!(shown_areas(&mapped).len(), 0);
 }
 
+/// A call reaches over what is inaccessible already, and never over what is shown.
+#[test]
+fn one_call_hides_all_that_lies_between_two_live_areas() {
+    let mapped = space(8, 64);
+    let here = owner(&mapped, 0);
+    let request = VmallocRequest::new(3 * 4096);
+    let mut areas: Vec<_> =
+        (0..60).map(|_| Some(mapped.vmalloc(here, &request).unwrap())).collect();
+    for area in areas.iter().flatten() {
+        pages(area).for_each(|vpn| stamp(&mapped, vpn, 1));
+    }
+    // First every third one, then the next ones; every third one lives on.
+    for (first, calls) in [(0, 20), (1, 20)] {
+        for area in areas.iter_mut().skip(first).step_by(3) {
+            mapped.vfree(here, area.take().unwrap()).unwrap();
+        }
+        let before = mapped.mapper().counters().flush_calls;
+        mapped.settle();
+        assert_eq!(mapped.mapper().counters().flush_calls - before, calls);
+        for area in areas.iter().flatten() {
+            pages(area).for_each(|vpn| assert_eq!(seen(&mapped, vpn), (1, vpn.0)));
+        }
+    }
+    // Ten that are apart by what is inaccessible already.
+    for area in areas.iter_mut().skip(2).step_by(3).take(10) {
+        mapped.vfree(here, area.take().unwrap()).unwrap();
+    }
+    let before = mapped.mapper().counters().flush_calls;
+    mapped.settle();
+    assert_eq!(mapped.mapper().counters().flush_calls - before, 1);
+    areas.into_iter().flatten().for_each(|area| mapped.vfree(here, area).unwrap());
+    assert_eq!(mapped.check(), Ok(()));
+}
+
 #[test]
 fn an_area_may_take_all_frames_and_no_more() {
     let mapped = space(4, 64);
