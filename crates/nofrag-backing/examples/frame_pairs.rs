@@ -176,7 +176,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             }
             for (sharing, times, waits) in seen {
-                let row = format!("{program}/{threads}/{}", name(sharing));
+                let row = format!("{program}-{threads}-{}", name(sharing));
                 let least = times.iter().copied().fold(f64::INFINITY, f64::min);
                 let (ns, waits) = (median(times), median(waits));
                 println!(
@@ -188,7 +188,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for owners in [2, 8] {
         for sharing in both {
             let (stuck, least) = pieces(sharing, owners)?;
-            let row = format!("pieces/{owners}/{}", name(sharing));
+            let row = format!("pieces-{owners}-{}", name(sharing));
             println!(r#"{{"row": "{row}", "stuck": {stuck}, "least": {least}}}"#);
         }
     }

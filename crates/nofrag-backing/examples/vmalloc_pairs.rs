@@ -184,7 +184,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let [file, whole, scattered] = times.map(median);
         let per_pair = calls.map(|calls| calls as f64 / (rounds * pairs) as f64);
         println!(
-            r#"{{"row": "{name}", "file_ns": {file:.0}, "nofrag_ns": {whole:.0}, "pieces_ns": {scattered:.0}, "calls": {:.3}, "pieces_calls": {:.3}, "ratio": {:.2}, "pieces_ratio": {:.2}}}"#,
+            "{{\"row\": \"{name}\", \"file_ns\": {file:.0}, \"nofrag_ns\": {whole:.0}, \
+             \"pieces_ns\": {scattered:.0}, \"calls\": {:.3}, \"pieces_calls\": {:.3}, \
+             \"ratio\": {:.2}, \"pieces_ratio\": {:.2}}}",
             per_pair[0],
             per_pair[1],
             file / whole,
@@ -194,7 +196,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, space) in [("whole", &whole), ("pieces", &scattered)] {
         let counters = space.mapper().counters();
         println!(
-            r#"{{"row": "calls/{name}", "areas": {}, "map_calls": {}, "flushed": {}, "flush_calls": {}, "saved": {}}}"#,
+            r#"{{"row": "calls-{name}", "areas": {}, "map_calls": {}, "flushed": {}, "flush_calls": {}, "saved": {}}}"#,
             counters.areas,
             counters.map_calls,
             counters.flushed,

@@ -2,8 +2,8 @@
 //!
 //! An area that is freed becomes *stale*: it still shows its frames, which are held meanwhile, so that whoever uses it
 //! too long sees what he wrote and nothing of anybody else. A flush makes all stale areas in its ranges inaccessible,
-//! those between which nothing is shown in one call, and only then lets their frames go. If the system refuses that, the area stays stale:
-//! its frames are not handed out, and its addresses not before the flush has been made up for.
+//! those between which nothing is shown in one call, and only then lets their frames go. If the system refuses that,
+//! the area stays stale: its frames are not handed out, and its addresses not before the flush has been made up for.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -426,8 +426,8 @@ impl PageMapper {
         self.hide(refused.into_iter().collect())
     }
 
-    /// Makes stale areas, ascending, inaccessible, and lets their frames go: those between which nothing is shown in one
-    /// call. Those for which the system refuses it are kept; the last error. `flushing` is held.
+    /// Makes stale areas, ascending, inaccessible, and lets their frames go: those between which nothing is shown in
+    /// one call. Those for which the system refuses it are kept; the last error. `flushing` is held.
     fn hide(&self, mut stale: Vec<(u64, Stale)>) -> Result<(), Errno> {
         let mut result = Ok(());
         let mut counters = MapCounters::default();
