@@ -120,7 +120,8 @@ fn a_block_that_changes_hands_is_looked_at_again() {
             arena.resize(next, 1)
         });
         begun.wait();
-        // Long enough to ask for the owner and wait for it; whoever comes later finds the other one, which is right too.
+        // Long enough to ask for the owner and wait for it; whoever comes later finds the other one, which is right
+        // too.
         thread::sleep(Duration::from_millis(50));
         holder.free(run).unwrap();
         assert_eq!(holder.purge(Budget::ALL).blocks, 1);
