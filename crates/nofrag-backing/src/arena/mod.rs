@@ -252,13 +252,19 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// As [`free`](Arena::free), but the owner takes note only when it needs memory. Takes no lock at all, so a signal
-    /// handler may call it.
+    /// As [`free`](Arena::free), but the owner takes note only when it needs memory. Takes no lock and no memory at
+    /// all, so a signal handler may call it.
     ///
     /// # Errors
-    /// As [`free`](Arena::free).
+    /// As [`free`](Arena::free), and [`FreeError::Uncollected`].
     pub fn free_later(&self, run: Run) -> Result<(), FreeError> {
-        self.free_remotely(self.owner_of(run)?, run, Use::Live)
+        let slot = self.owner_of(run)?;
+        let page = self.ground.find(run, Use::Live)?;
+        let claim = self.ground.claim(run, Use::Live);
+        slot.remote.0.push(&self.ground.table, page, claim).map_err(|other| {
+            let same = other.generation == claim.generation;
+            if same { FreeError::NotLive } else { FreeError::Uncollected }
+        })
     }
 
     /// Gives a run back that is still used by what `fence` stands for. Its owner may have it at once; nobody else

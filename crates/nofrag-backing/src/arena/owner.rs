@@ -144,6 +144,7 @@ impl<B: Backend> Owner<B> {
 mod tests {
     use super::*;
     use crate::arena::table::{Use, Word};
+    use crate::arena::{Arena, Config, FreeError, Owners};
     use crate::backend::{Anonymous, Va};
 
     /// A free whose first attempt found no memory is left again; meanwhile a late one of an earlier run has come.
@@ -162,5 +163,21 @@ mod tests {
         let mailed: Vec<_> = mail.frees.iter().map(|&(page, claim, _)| (page, claim)).collect();
         assert_eq!((listed, mailed), (vec![(3, stale)], vec![(3, current)]));
         assert_eq!(owner.has_mail.load(Ordering::Relaxed), 1);
+    }
+
+    /// Who must not wait for the mail is told so; everybody else leaves the free there.
+    #[test]
+    fn what_the_list_cannot_take_is_refused_or_mailed() {
+        let config = Config { owners: Owners::Count(1), ..Config::default() };
+        let arena = Arena::reserve(8 << 20, config).unwrap();
+        let run = arena.alloc(OwnerId(0), 65, 1).unwrap();
+        let holder = arena.owner(OwnerId(0)).unwrap();
+        let stale = Claim { generation: 0, leased: false };
+        arena.owners[0].remote.0.push(&arena.ground.table, 0, stale).unwrap();
+        assert_eq!(arena.free_later(run), Err(FreeError::Uncollected));
+        assert_eq!(arena.free(run), Ok(()));
+        drop(holder);
+        let stats = arena.stats();
+        assert_eq!((stats.live, stats.frees, stats.stale_frees), (0, 1, 1));
     }
 }
