@@ -167,6 +167,12 @@ pub enum ResizeError {
     /// A run has at least one page.
     #[error("a run has at least one page; free it instead")]
     NoPages,
+    /// It belongs to another owner than the one that is held.
+    #[error("the run belongs to owner {}, which is not the one that is held: resize it through the arena", owner.0)]
+    OtherOwner {
+        /// Whose it is.
+        owner: OwnerId,
+    },
     /// What lies behind it is in use, or the arena ends there.
     #[error("no room behind the run: it can have {most} pages at most where it is")]
     NoRoom {

@@ -9,8 +9,10 @@ use super::owner::Owner;
 use super::pressure::Want;
 use super::purge::Round;
 use super::table::Use;
-use super::{Arena, ArenaError, Budget, Busy, FreeError, HoldError, OwnerId, Purged, Run};
-use crate::backend::Backend;
+use super::{
+    Arena, ArenaError, Budget, Busy, FreeError, HoldError, Lease, OwnerId, Purged, ResizeError, Run,
+};
+use crate::backend::{Backend, HostMemory};
 
 /// The right to use an owner, until it is dropped. Others can still free its runs; they do not wait.
 ///
@@ -51,11 +53,16 @@ impl<B: Backend> OwnerHandle<'_, B> {
     /// See [`ArenaError`].
     #[inline]
     pub fn alloc(&mut self, pages: u64, align: u64) -> Result<Run, ArenaError> {
+        self.alloc_as(pages, align, Use::Live)
+    }
+
+    #[inline(always)]
+    fn alloc_as(&mut self, pages: u64, align: u64, used: Use) -> Result<Run, ArenaError> {
         self.arena.check_parent()?;
-        match self.arena.at_hand(&mut self.books, pages, align, Use::Live) {
+        match self.arena.at_hand(&mut self.books, pages, align, used) {
             Some(run) => Ok(run),
             None => {
-                let want = Want { pages, align, used: Use::Live };
+                let want = Want { pages, align, used };
                 self.arena.alloc_slowly_held(self.slot, &mut self.books, want)
             }
         }
@@ -93,6 +100,18 @@ impl<B: Backend> OwnerHandle<'_, B> {
         }
     }
 
+    /// As [`Arena::resize`], for a run of this owner.
+    ///
+    /// # Errors
+    /// See [`ResizeError`]; [`OtherOwner`](ResizeError::OtherOwner) for a run of another one, which the arena resizes.
+    pub fn resize(&mut self, run: Run, pages: u64) -> Result<Run, ResizeError> {
+        let owner = self.arena.owner_of(run)?.id;
+        if owner != self.books.owner {
+            return Err(ResizeError::OtherOwner { owner });
+        }
+        self.arena.resize_held(self.slot, &mut self.books, run, pages)
+    }
+
     #[cold]
     fn after_merge(&mut self) {
         let mut taken = Vec::new();
@@ -117,6 +136,17 @@ impl<B: Backend> OwnerHandle<'_, B> {
         let mut taken = Vec::new();
         self.arena.tend(self.slot, &mut self.books, round, budget, &mut taken);
         self.arena.purge_taken(taken)
+    }
+}
+
+impl<'a, B: HostMemory> OwnerHandle<'a, B> {
+    /// As [`Arena::lease`], for this owner. It may outlive the handle.
+    ///
+    /// # Errors
+    /// See [`ArenaError`].
+    pub fn lease(&mut self, pages: u64, align: u64) -> Result<Lease<'a, B>, ArenaError> {
+        let run = self.alloc_as(pages, align, Use::Leased)?;
+        Ok(Lease::new(self.arena, run))
     }
 }
 

@@ -424,7 +424,8 @@ impl<B: HostMemory> Arena<B> {
         std::ptr::with_exposed_provenance_mut(run.va().0 as usize)
     }
 
-    /// A run as a slice of bytes that ends when it is dropped.
+    /// A run as a slice of bytes that ends when it is dropped. Waits if somebody holds the owner: whoever has its
+    /// [handle](Arena::owner) asks that.
     ///
     /// # Errors
     /// See [`ArenaError`].

@@ -19,6 +19,7 @@ pub(super) struct Padded<T>(pub(super) T);
 /// One owner.
 #[derive(Debug)]
 pub(super) struct Owner<B: Backend> {
+    pub(super) id: OwnerId,
     pub(super) books: Padded<OwnerLock<Books<B>>>,
     /// Runs that others have freed.
     pub(super) remote: Padded<RemoteList>,
@@ -39,6 +40,7 @@ struct Mail<B: Backend> {
 impl<B: Backend> Owner<B> {
     pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Owner<B> {
         Owner {
+            id: owner,
             books: Padded(OwnerLock::new(Books::new(owner, parked_pages))),
             remote: Padded(RemoteList::new()),
             mail: Mutex::new(Mail { blocks: Vec::new(), frees: Vec::new() }),

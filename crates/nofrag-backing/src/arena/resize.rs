@@ -11,21 +11,32 @@ use crate::backend::Backend;
 
 impl<B: Backend> Arena<B> {
     /// Gives a run another length where it is: what it loses is free, what it gains lies behind it. The old value is
-    /// stale from then on. Waits if somebody else holds the owner.
+    /// stale from then on. Waits if somebody holds the owner; whoever has its [handle](Arena::owner) asks that, or waits
+    /// for ever.
     ///
     /// Grows into what is free behind the run, parked runs and clean blocks included; nothing is purged for that.
     ///
     /// # Errors
     /// See [`ResizeError`]; nothing changed.
     pub fn resize(&self, run: Run, pages: u64) -> Result<Run, ResizeError> {
+        let slot = self.owner_of(run)?;
+        self.resize_held(slot, &mut slot.books.0.lock(), run, pages)
+    }
+
+    /// The same for who holds the owner of the run.
+    pub(super) fn resize_held(
+        &self,
+        slot: &Owner<B>,
+        books: &mut Books<B>,
+        run: Run,
+        pages: u64,
+    ) -> Result<Run, ResizeError> {
         if pages == 0 {
             return Err(ResizeError::NoPages);
         }
-        let slot = self.owner_of(run)?;
-        let mut books = slot.books.0.lock();
         // First, since a free of this very run may be among what others have left: what is found after that stays.
-        slot.collect(&self.ground, &self.backing, &mut books);
-        let page = self.find_in(&books, run, Use::Live)?;
+        slot.collect(&self.ground, &self.backing, books);
+        let page = self.find_in(books, run, Use::Live)?;
         let first = u64::from(page);
         let (old, end) = (u64::from(run.pages()), first + u64::from(run.pages()));
         let fits = pages <= u64::from(self.ground.pages()) - first;
@@ -34,7 +45,7 @@ impl<B: Backend> Arena<B> {
             books.merge(&self.ground, tail).map_err(|_| FreeError::OutOfMetadata)?;
         } else if pages > old {
             let more = Span::sized(end, pages - old).ok().filter(|_| fits);
-            if !more.is_some_and(|more| self.extend(slot, &mut books, more)) {
+            if !more.is_some_and(|more| self.extend(slot, books, more)) {
                 let behind = books.ranges.hole_from(end).filter(|hole| hole.start() == end);
                 return Err(ResizeError::NoRoom { most: old + behind.map_or(0, Span::len) });
             }

@@ -84,6 +84,28 @@ fn a_remote_free_is_verified_and_collected() {
 }
 
 #[test]
+fn a_holder_resizes_and_leases() {
+    let arena = arena_of(4, 2);
+    let theirs = arena.alloc(Z, 2, 1).unwrap();
+    let mut holder = arena.owner(A).unwrap();
+    let run = holder.alloc(3, 1).unwrap();
+    stamp(&arena, run, 4);
+    let longer = holder.resize(run, 80).unwrap();
+    assert_eq!((longer.va(), longer.pages()), (run.va(), 80));
+    assert_eq!(stamps(&arena, longer)[..6], [4; 6]);
+    assert_eq!(holder.resize(run, 1), Err(ResizeError::Run(FreeError::NotLive)));
+    assert_eq!(holder.resize(theirs, 1), Err(ResizeError::OtherOwner { owner: Z }));
+    let mut lease = holder.lease(2, 1).unwrap();
+    lease.fill(9);
+    drop(holder);
+    assert!(lease.iter().all(|&byte| byte == 9));
+    drop(lease);
+    [longer, theirs].iter().for_each(|&run| arena.free(run).unwrap());
+    assert_eq!(arena.stats().live, 0);
+    check_laws(&arena);
+}
+
+#[test]
 fn one_holder_at_a_time() {
     let arena = arena_of(4, 2);
     let holder = arena.owner(A).unwrap();
