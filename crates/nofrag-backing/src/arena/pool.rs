@@ -51,6 +51,11 @@ impl Pool {
         self.lock().stats()
     }
 
+    /// The end of the clean blocks that begin with this one, if it is clean.
+    pub(super) fn clean_from(&self, block: u64) -> Option<u64> {
+        self.lock().hole_from(block).filter(|hole| hole.contains(block)).map(Span::end)
+    }
+
     pub(super) fn holds(&self, block: u32) -> bool {
         self.lock().is_free(Span::sized(u64::from(block), 1).expect("one is not zero"))
     }

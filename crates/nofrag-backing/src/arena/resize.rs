@@ -46,11 +46,27 @@ impl<B: Backend> Arena<B> {
         } else if pages > old {
             let more = Span::sized(end, pages - old).ok().filter(|_| fits);
             if !more.is_some_and(|more| self.extend(slot, books, more)) {
-                let behind = books.ranges.hole_from(end).filter(|hole| hole.start() == end);
-                return Err(ResizeError::NoRoom { most: old + behind.map_or(0, Span::len) });
+                books.flush(&self.ground, Which::All);
+                return Err(ResizeError::NoRoom { most: self.end_of_room(books, end) - first });
             }
         }
         Ok(self.ground.begin(page, pages as u32, Use::Live))
+    }
+
+    /// How far a run that ends at `end` could grow: over what is free, in the owner's blocks and in clean ones.
+    fn end_of_room(&self, books: &Books<B>, mut end: u64) -> u64 {
+        loop {
+            let block = end >> self.ground.block_shift;
+            let clean = || self.pool.clean_from(block).map(|last| last << self.ground.block_shift);
+            match books.ranges.hole_from(end).filter(|hole| hole.contains(end)) {
+                Some(hole) => end = hole.end(),
+                None if end.is_multiple_of(u64::from(self.ground.block_pages())) => match clean() {
+                    Some(further) => end = further,
+                    None => return end,
+                },
+                None => return end,
+            }
+        }
     }
 
     /// Takes exactly these pages, which follow a run of the owner. What others have freed was collected before that run

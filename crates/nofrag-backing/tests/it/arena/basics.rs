@@ -105,6 +105,24 @@ fn a_holder_resizes_and_leases() {
     check_laws(&arena);
 }
 
+/// What is said to be the most can be had: free pages, parked runs, clean blocks, and own blocks behind these.
+#[test]
+fn a_run_can_grow_as_far_as_is_said() {
+    let arena = arena_of(8, 2);
+    let run = arena.alloc(A, 60, 1).unwrap();
+    let [parked, _second, third, fourth] = [4, 64, 64, 64].map(|pages| arena.alloc(A, pages, 1).unwrap());
+    [parked, fourth].iter().for_each(|&run| arena.free(run).unwrap());
+    assert_eq!(arena.resize(run, 1 << 40), Err(ResizeError::NoRoom { most: 64 }));
+    assert_eq!(arena.resize(run, 65), Err(ResizeError::NoRoom { most: 64 }));
+    let refused = arena.resize(third, 7 * 64);
+    assert_eq!(refused, Err(ResizeError::NoRoom { most: 6 * 64 }));
+    let longest = arena.resize(third, 6 * 64).unwrap();
+    check_laws(&arena);
+    arena.free(longest).unwrap();
+    arena.purge(Budget::ALL);
+    check_laws(&arena);
+}
+
 #[test]
 fn one_holder_at_a_time() {
     let arena = arena_of(4, 2);
