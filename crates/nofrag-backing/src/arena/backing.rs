@@ -94,16 +94,16 @@ impl<B: Backend> Backing<B> {
     }
 
     fn map_whole(&self, va: Va, bytes: u64, placement: Placement) -> Result<B::Phys, BackendError> {
-        let phys = self.backend.create(bytes, placement, Export::Private)?;
+        self.count_mapping()?;
+        let created = self.backend.create(bytes, placement, Export::Private);
+        let phys = created.inspect_err(|_| self.uncount_mapping())?;
         let mapped = self
             .one(Op::Map { va, phys, offset: 0, bytes })
             .and_then(|()| if self.grants() { self.one(grant(va, bytes)) } else { Ok(()) });
         match mapped {
-            Ok(()) => {
-                self.mappings.store(1, Ordering::Relaxed);
-                Ok(phys)
-            }
+            Ok(()) => Ok(phys),
             Err(why) => {
+                self.uncount_mapping();
                 // What was mapped is unmapped by the release of the addresses, or before; the answer is the error.
                 let _ = self.one(Op::Unmap { va, bytes });
                 let _ = self.backend.destroy(phys);
@@ -166,7 +166,7 @@ impl<B: Backend> Backing<B> {
             if chunk.state == ChunkState::Created {
                 self.count_mapping()?;
                 if let Err(why) = self.one(Op::Map { va, phys: chunk.phys, offset: 0, bytes }) {
-                    self.mappings.fetch_sub(1, Ordering::Relaxed);
+                    self.uncount_mapping();
                     return Err(why);
                 }
                 chunk.state = ChunkState::Mapped;
@@ -182,12 +182,16 @@ impl<B: Backend> Backing<B> {
         Ok(())
     }
 
+    fn uncount_mapping(&self) {
+        self.mappings.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// One more mapping, if the budget allows it.
     fn count_mapping(&self) -> Result<(), BackendError> {
         let before = self.mappings.fetch_add(1, Ordering::Relaxed);
         match self.max_mappings {
             Some(budget) if before >= budget => {
-                self.mappings.fetch_sub(1, Ordering::Relaxed);
+                self.uncount_mapping();
                 Err(BackendError::MappingBudget { budget })
             }
             _ => Ok(()),
@@ -196,7 +200,7 @@ impl<B: Backend> Backing<B> {
 
     /// Gives the memory of blocks back. `each` gets every block with what became of it.
     ///
-    /// Holds no lock; nobody else knows of the blocks.
+    /// Needs no lock, though a caller may hold its owner; nobody else knows of the blocks.
     pub(super) fn purge(
         &self,
         ground: &Ground,
@@ -216,9 +220,11 @@ impl<B: Backend> Backing<B> {
         let mut done = vec![Ok(()); ops.len()];
         self.submit(&ops, &mut done);
         for block in taken {
-            let holds = |span: &Span| span.contains(u64::from(block.number));
-            let result = spans.iter().position(holds).map_or(Ok(()), |at| done[at]);
-            each(block, result);
+            // They ascend; a block that was never touched is in none of them.
+            let number = u64::from(block.number);
+            let at = spans.partition_point(|span| span.end() <= number);
+            let touched = spans.get(at).is_some_and(|span| span.contains(number));
+            each(block, if touched { done[at] } else { Ok(()) });
         }
     }
 
@@ -238,7 +244,7 @@ impl<B: Backend> Backing<B> {
             match result {
                 Ok(()) => {
                     chunks[at].state = ChunkState::Created;
-                    self.mappings.fetch_sub(1, Ordering::Relaxed);
+                    self.uncount_mapping();
                 }
                 Err(_) => answer = answer.and(result),
             }

@@ -42,7 +42,8 @@
 //!   blocks; then clean blocks. A run longer than a block takes as many as it needs, and what is left of the last one
 //!   is free for others.
 //! - A block in which nothing is in use is *idle*. It is taken off its owner's books under the owner's lock, purged
-//!   without any lock, and becomes nobody's. When that is done is a matter of [`Purge`]; before a request fails it is
+//!   without any lock, and becomes nobody's. (Who has a handle keeps its owner meanwhile; and blocks that were taken
+//!   from the pool, but could not get memory, are purged at once.) When that is done is a matter of [`Purge`]; before a request fails it is
 //!   always done, for all owners that can be had.
 //! - A record for each page says what run begins there and how often one has, so every free is verified in O(1).
 //! - Who frees a run of an owner that somebody else holds appends it to that owner's list, without waiting; the owner

@@ -1,8 +1,8 @@
 //! Giving memory back: in the background, above a watermark, when asked.
 //!
 //! Always the same two steps. Under an owner's lock, idle blocks are taken off its books; nobody can use them from then
-//! on. Without any lock they are purged, those of all owners together, adjacent ones as one. What succeeds is clean and
-//! nobody's; what fails goes back to its owner by mail.
+//! on. Without any lock they are purged, those of all owners together, adjacent ones as one; only who purges through a
+//! handle keeps its owner meanwhile. What succeeds is clean and nobody's; what fails goes back to its owner by mail.
 
 use std::mem;
 use std::time::Duration;

@@ -138,8 +138,12 @@ fn check<B>(
             return Err(ReserveError::BadConfig { what, found, must });
         }
     }
-    let pages = bytes.div_ceil(block).saturating_mul(block / page);
-    if pages >= MOST_PAGES {
+    let blocks = bytes.div_ceil(block);
+    if blocks.checked_mul(block).is_none() {
+        let must = "below 2^64 bytes also when rounded up to blocks";
+        return Err(ReserveError::BadConfig { what: "the size", found: bytes, must });
+    }
+    if blocks.saturating_mul(block / page) >= MOST_PAGES {
         let must = "fewer than 2^30 pages; take larger pages";
         return Err(ReserveError::BadConfig { what: "the size", found: bytes, must });
     }

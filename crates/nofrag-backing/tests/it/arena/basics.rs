@@ -6,7 +6,7 @@ use nofrag_backing::arena::{
     Arena, ArenaError, Budget, Config, Contents, FreeError, HoldError, OwnerId, Owners, Purge,
     ReserveError, ResizeError, Run,
 };
-use nofrag_backing::backend::{Anonymous, Va};
+use nofrag_backing::backend::{Anonymous, BackendError, Va};
 use nofrag_backing::faults;
 
 use super::{A, BLOCK, PAGE, Z, arena_of, check_laws, small, stamp, stamps};
@@ -121,6 +121,20 @@ fn a_run_can_grow_as_far_as_is_said() {
     arena.free(longest).unwrap();
     arena.purge(Budget::ALL);
     check_laws(&arena);
+}
+
+#[test]
+fn sizes_and_budgets_at_their_limits_are_refused() {
+    let huge = 1 << 40;
+    let config = Config { page: huge, block: huge, align: huge, ..small(Anonymous::new(), 1) };
+    let refused = Arena::reserve(u64::MAX, config).unwrap_err();
+    assert!(matches!(refused, ReserveError::BadConfig { what: "the size", .. }), "{refused:?}");
+    let config = Config { max_mappings: Some(0), ..small(Anonymous::new(), 1) };
+    let refused = Arena::reserve(4 * BLOCK, config).unwrap_err();
+    let none = BackendError::MappingBudget { budget: 0 };
+    assert_eq!(refused, ReserveError::Backend(none));
+    let config = Config { max_mappings: Some(1), ..small(Anonymous::new(), 1) };
+    assert_eq!(Arena::reserve(4 * BLOCK, config).unwrap().stats().mappings, 1);
 }
 
 #[test]
