@@ -148,7 +148,9 @@ pub enum FreeError {
     #[error("the run is a lease; drop that")]
     Leased,
     /// Another free of an earlier run there came late, and is not collected yet.
-    #[error("a late free of an earlier run there is not collected yet; use `free`, or try again later")]
+    #[error(
+        "a late free of an earlier run there is not collected yet; use `free`, or try again later"
+    )]
     Uncollected,
     /// No memory for the arena's own records; try again later.
     #[error("no memory for the arena's own records; nothing changed, try again later")]

@@ -26,8 +26,8 @@ pub struct OwnerHandle<'a, B: Backend> {
 
 impl<B: Backend> Arena<B> {
     /// Holds an owner. Does not wait, so a signal handler may try; and it may call
-    /// [`alloc_parked`](OwnerHandle::alloc_parked) and [`Arena::free_later`], but nothing else: the rest may need memory,
-    /// or locks that are held by what was interrupted.
+    /// [`alloc_parked`](OwnerHandle::alloc_parked) and [`Arena::free_later`], but nothing else: the rest may need
+    /// memory, or locks that are held by what was interrupted.
     ///
     /// # Errors
     /// [`HoldError::Busy`] if somebody else holds it.
@@ -68,8 +68,8 @@ impl<B: Backend> OwnerHandle<'_, B> {
         }
     }
 
-    /// A run of exactly that size that is parked, if the one that was parked last lies at such an address. Takes no lock
-    /// and no memory, so a signal handler may call it.
+    /// A run of exactly that size that is parked, if the one that was parked last lies at such an address. Takes no
+    /// lock and no memory, so a signal handler may call it.
     #[inline]
     pub fn alloc_parked(&mut self, pages: u64, align: u64) -> Option<Run> {
         self.arena.check_parent().ok()?;

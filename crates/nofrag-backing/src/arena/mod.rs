@@ -43,8 +43,8 @@
 //!   is free for others.
 //! - A block in which nothing is in use is *idle*. It is taken off its owner's books under the owner's lock, purged
 //!   without any lock, and becomes nobody's. (Who has a handle keeps its owner meanwhile; and blocks that were taken
-//!   from the pool, but could not get memory, are purged at once.) When that is done is a matter of [`Purge`]; before a request fails it is
-//!   always done, for all owners that can be had.
+//!   from the pool, but could not get memory, are purged at once.) When that is done is a matter of [`Purge`]; before a
+//!   request fails it is always done, for all owners that can be had.
 //! - A record for each page says what run begins there and how often one has, so every free is verified in O(1).
 //! - Who frees a run of an owner that somebody else holds appends it to that owner's list, without waiting; the owner
 //!   takes it from there when it needs memory, and background work does.

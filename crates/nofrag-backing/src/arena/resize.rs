@@ -11,8 +11,8 @@ use crate::backend::Backend;
 
 impl<B: Backend> Arena<B> {
     /// Gives a run another length where it is: what it loses is free, what it gains lies behind it. The old value is
-    /// stale from then on. Waits if somebody holds the owner; whoever has its [handle](Arena::owner) asks that, or waits
-    /// for ever.
+    /// stale from then on. Waits if somebody holds the owner; whoever has its [handle](Arena::owner) asks that, or
+    /// waits for ever.
     ///
     /// Grows into what is free behind the run, parked runs and clean blocks included; nothing is purged for that.
     ///

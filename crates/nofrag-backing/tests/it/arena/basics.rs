@@ -110,7 +110,8 @@ fn a_holder_resizes_and_leases() {
 fn a_run_can_grow_as_far_as_is_said() {
     let arena = arena_of(8, 2);
     let run = arena.alloc(A, 60, 1).unwrap();
-    let [parked, _second, third, fourth] = [4, 64, 64, 64].map(|pages| arena.alloc(A, pages, 1).unwrap());
+    let [parked, _second, third, fourth] =
+        [4, 64, 64, 64].map(|pages| arena.alloc(A, pages, 1).unwrap());
     [parked, fourth].iter().for_each(|&run| arena.free(run).unwrap());
     assert_eq!(arena.resize(run, 1 << 40), Err(ResizeError::NoRoom { most: 64 }));
     assert_eq!(arena.resize(run, 65), Err(ResizeError::NoRoom { most: 64 }));
