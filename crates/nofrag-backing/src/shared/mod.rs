@@ -51,7 +51,7 @@ mod sync {
 
 pub use descriptors::{Invitation, Succession};
 pub use error::SharedError;
-pub(crate) use owner::{Found, Place, Slide};
+pub(crate) use owner::{Found, Place, Slide, Unfinished};
 pub use owner::{Held, Owner, Sizes};
 pub use peer::{Peer, Pinned};
 

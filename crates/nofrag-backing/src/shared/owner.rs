@@ -58,6 +58,17 @@ pub(crate) struct Slide {
     pub(crate) done: u64,
 }
 
+/// What a successor finds of a slide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// None that had begun and not ended.
+    Nothing,
+    /// This one. Nobody has checked the places yet.
+    Slide(Slide),
+    /// Some of this entry's bytes may have moved, and nobody can tell which.
+    Torn(u32),
+}
+
 /// What the owner itself knows of an entry: no other process can write here.
 #[derive(Debug)]
 struct Record {
@@ -310,7 +321,10 @@ impl Owner {
     /// Makes an entry free that a successor found with nothing in it. If it had a life, that has ended.
     pub(crate) fn clear(&self, entry: u32) {
         match self.state(entry) {
-            State { generation: u32::MAX, .. } => {}
+            // The last generation is over too; see `end`.
+            State { generation: u32::MAX, .. } => {
+                self.enter(entry, State::new(u32::MAX, Phase::Free));
+            }
             State { phase: Phase::Free, .. } => self.lock().push(entry),
             _ => self.end(entry),
         }
@@ -356,15 +370,28 @@ impl Owner {
     pub(crate) fn close(&self, entry: u32, patience: Duration) -> Result<Closed<'_>, SharedError> {
         self.enter_phase(entry, Phase::Moving);
         let closed = Closed { owner: self, entry };
+        match self.wait_for_pins(entry, patience) {
+            None => Ok(closed),
+            Some(process) => Err(SharedError::Pinned { process }),
+        }
+    }
+
+    /// As [`close`](Self::close), for an entry that a successor found moving: it becomes live, or is given up, when the
+    /// caller knows what has become of it. Whether nobody has it pinned.
+    pub(crate) fn is_left_alone(&self, entry: u32, patience: Duration) -> bool {
+        self.enter_phase(entry, Phase::Moving);
+        self.wait_for_pins(entry, patience).is_none()
+    }
+
+    /// Which process still has an entry pinned, that can get no new pins, after so long.
+    fn wait_for_pins(&self, entry: u32, patience: Duration) -> Option<u32> {
         let mut waiting = Waiting::new(patience);
         loop {
-            let Some(process) = self.pinned_by(entry) else { return Ok(closed) };
+            let process = self.pinned_by(entry)?;
             if !waiting.again() {
                 // The dead do not unpin. Asked last, since it takes system calls.
-                return match self.reap() > 0 && self.pinned_by(entry).is_none() {
-                    true => Ok(closed),
-                    false => Err(SharedError::Pinned { process }),
-                };
+                let dead = self.reap() > 0;
+                return if dead { self.pinned_by(entry) } else { Some(process) };
             }
         }
     }
@@ -458,19 +485,33 @@ impl Owner {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// The slide that an owner had begun and not ended when it died.
-    pub(crate) fn unfinished(&self) -> Option<Slide> {
+    /// What an owner that died was about to do, by the table, where anybody may have written it. Read once.
+    pub(crate) fn unfinished(&self) -> Unfinished {
         let words = self.layout.intent(&self.table).map(|word| word.load(Ordering::Acquire));
-        let which = words::unpack(About::Intent, 0, 0, words[0])?;
-        let entry = u32::try_from(which.checked_sub(1)?).ok()?;
-        if entry >= self.layout.entries {
-            return None;
+        let Some(which) = words::unpack(About::Intent, 0, 0, words[0]) else {
+            return Unfinished::Nothing;
+        };
+        let entry = which.checked_sub(1).and_then(|entry| u32::try_from(entry).ok());
+        let Some(entry) = entry.filter(|&entry| entry < self.layout.entries) else {
+            return Unfinished::Nothing;
+        };
+        // A slide's entry is moving from before it is noted until after it is forgotten.
+        let State { generation, phase } = self.state(entry);
+        let Found::Live(Place { offset, bytes }) = self.find(entry) else {
+            return Unfinished::Nothing;
+        };
+        if phase != Phase::Moving {
+            return Unfinished::Nothing;
         }
-        let generation = self.state(entry).generation;
         let unpack = |word| words::unpack(About::Intent, entry, generation, word);
-        let (from, to, done) = (unpack(words[1])?, unpack(words[2])?, unpack(words[3])?);
-        let Found::Live(Place { bytes, .. }) = self.find(entry) else { return None };
-        Some(Slide { entry, from, to, bytes, done })
+        match (unpack(words[1]), unpack(words[2]), unpack(words[3])) {
+            // All is moved and the new place is noted, when it is no longer at the old one.
+            (Some(from), Some(to), Some(_)) if offset == to && from != to => Unfinished::Nothing,
+            (Some(from), Some(to), Some(done)) if offset == from => {
+                Unfinished::Slide(Slide { entry, from, to, bytes, done })
+            }
+            _ => Unfinished::Torn(entry),
+        }
     }
 }
 
