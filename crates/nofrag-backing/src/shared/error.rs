@@ -32,8 +32,9 @@ pub enum SharedError {
     /// Sizes that a table cannot have.
     #[error("a table has 1 to 16777216 entries, 1 to 1024 processes, and data below 256 TiB")]
     Sizes,
-    /// The process lives in another namespace of process numbers, where nobody could tell whether it has died.
-    #[error("attached processes must share one namespace of process numbers")]
+    /// The process lives in another namespace of process numbers or of time, where nobody could tell whether it has
+    /// died.
+    #[error("attached processes must share the namespaces of process numbers and of time")]
     OtherNamespace,
     /// As many processes are attached as the table has room for.
     #[error(

@@ -42,7 +42,8 @@ pub struct Pinned<'a> {
 }
 
 impl Peer {
-    /// Takes part in what the invitation names. The descriptors are not needed afterwards.
+    /// Takes part in what the invitation names. The descriptors are not needed afterwards. A process that executes
+    /// another program without dropping its peer first stays attached, with its pins, until it ends.
     ///
     /// # Errors
     /// See [`SharedError`].
