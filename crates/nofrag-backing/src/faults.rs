@@ -48,8 +48,14 @@ pub enum Call {
     UserfaultfdRequest,
     /// The lock of a file.
     Lock,
-    /// Opening a file once more.
+    /// Opening a file once more, or making a descriptor one of another open file.
     Reopen,
+    /// One more descriptor of the same open file.
+    Duplicate,
+    /// `fstat`.
+    Stat,
+    /// `fchmod`.
+    Chmod,
     /// `pidfd_open`.
     PidfdOpen,
     /// `sendmsg`.
@@ -60,7 +66,7 @@ pub enum Call {
 
 impl Call {
     /// How many there are.
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 20;
 
     /// All of them.
     pub const ALL: [Call; Call::COUNT] = [
@@ -78,6 +84,9 @@ impl Call {
         Call::UserfaultfdRequest,
         Call::Lock,
         Call::Reopen,
+        Call::Duplicate,
+        Call::Stat,
+        Call::Chmod,
         Call::PidfdOpen,
         Call::Sendmsg,
         Call::Recvmsg,
@@ -114,26 +123,37 @@ impl Fault {
 /// While it lives, the calls that were named fail in the thread that made it.
 #[must_use = "dropping it lets every call through again"]
 #[derive(Debug)]
-pub struct Armed(PhantomData<*const ()>);
+pub struct Armed {
+    plan: u64,
+    /// Belongs to its thread.
+    here: PhantomData<*const ()>,
+}
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        PLAN.with_borrow_mut(Vec::clear);
-        ARMED.set(false);
+        // What was injected later is another's.
+        if self.plan == PLANS.get() {
+            PLAN.with_borrow_mut(Vec::clear);
+            ARMED.set(false);
+        }
     }
 }
 
 thread_local! {
     static ARMED: Cell<bool> = const { Cell::new(false) };
+    /// How often something was injected.
+    static PLANS: Cell<u64> = const { Cell::new(0) };
     static PLAN: RefCell<Vec<Fault>> = const { RefCell::new(Vec::new()) };
     static MADE: [Cell<u64>; Call::COUNT] = const { [const { Cell::new(0) }; Call::COUNT] };
 }
 
-/// Makes calls of this thread fail until the result is dropped. What was injected before is replaced.
+/// Makes calls of this thread fail until the result is dropped. What was injected before is replaced, and who drops the
+/// result of that takes nothing back.
 pub fn inject(faults: impl IntoIterator<Item = Fault>) -> Armed {
     PLAN.set(faults.into_iter().collect());
     ARMED.set(true);
-    Armed(PhantomData)
+    PLANS.set(PLANS.get() + 1);
+    Armed { plan: PLANS.get(), here: PhantomData }
 }
 
 /// How many calls of each kind a thread has made. Those that were made to fail count too.
@@ -191,4 +211,19 @@ fn refused(call: Call) -> Result<(), Errno> {
             None => Ok(()),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_plan_that_ends_leaves_the_newer_one() {
+        let older = inject([Fault::always(Call::Mmap, Errno::NOMEM)]);
+        let newer = inject([Fault::always(Call::Stat, Errno::IO)]);
+        drop(older);
+        assert_eq!((before(Call::Stat), before(Call::Mmap)), (Err(Errno::IO), Ok(())));
+        drop(newer);
+        assert_eq!(before(Call::Stat), Ok(()));
+    }
 }

@@ -16,7 +16,8 @@ use std::ptr;
 use nofrag::mmap::Protection;
 use nofrag::ranges::Span;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
-use rustix::mm::{madvise, mmap_anonymous, mprotect, munmap};
+
+use crate::sys;
 
 /// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` of Linux 6.13, which no binding has yet.
 const GUARD_INSTALL: i32 = 102;
@@ -68,7 +69,7 @@ impl Reservation {
         let allowed = ProtFlags::from_bits_truncate(u32::from(protection.0));
         let bytes = bytes.next_multiple_of(1 << PAGE);
         // SAFETY: neither caller asks for `MAP_FIXED`, so no existing mapping is replaced.
-        let base = unsafe { mmap_anonymous(hint, bytes, allowed, flags) }?;
+        let base = unsafe { sys::mmap_anonymous(hint, bytes, allowed, flags) }?;
         Ok(Reservation { base, bytes })
     }
 
@@ -104,7 +105,7 @@ impl Reservation {
         let allowed = MprotectFlags::from_bits_truncate(u32::from(protection.0));
         // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
         // and what runs threads on them owns the reservation.
-        Ok(unsafe { mprotect(start, bytes, allowed) }?)
+        Ok(unsafe { sys::mprotect(start, bytes, allowed) }?)
     }
 
     /// Makes every access to `pages` fail without splitting the area. Their content is lost.
@@ -127,10 +128,7 @@ impl Reservation {
         let (start, bytes) = self.part(pages)?;
         // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
         // and what runs threads on them owns the reservation.
-        match unsafe { libc::madvise(start, bytes, advice) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(unsafe { sys::madvise(start, bytes, advice) }?)
     }
 
     /// Gives the memory behind `pages` back; they stay mapped and read as zero. Works where `munmap` would have to
@@ -142,7 +140,7 @@ impl Reservation {
         let (start, bytes) = self.part(pages)?;
         // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
         // and what runs threads on them owns the reservation.
-        Ok(unsafe { madvise(start, bytes, Advice::LinuxDontNeed) }?)
+        Ok(unsafe { sys::madvise(start, bytes, libc::MADV_DONTNEED) }?)
     }
 
     /// Keeps huge pages out: a stack that touches one page shall not get 512.
@@ -161,7 +159,7 @@ impl Reservation {
         );
         let (start, bytes) = self.part(self.pages())?;
         // SAFETY: the pages are ours (law 1), and the advice changes no content.
-        Ok(unsafe { madvise(start, bytes, advice) }?)
+        Ok(unsafe { sys::madvise(start, bytes, advice as i32) }?)
     }
 
     /// Its first byte, for who writes to it.
@@ -181,6 +179,6 @@ impl Drop for Reservation {
         // SAFETY: the range is ours (law 1), and nobody uses it: no reference exists, and what runs threads on it owns
         // the reservation until they have ended.
         // Unmapping one whole mapping can fail only where that would split an area that it merged into; then it stays.
-        let _ = unsafe { munmap(self.base, self.bytes) };
+        let _ = unsafe { sys::munmap(self.base, self.bytes) };
     }
 }

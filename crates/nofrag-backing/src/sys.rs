@@ -5,9 +5,9 @@
 
 use std::ffi::{CStr, c_void};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, Stat};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Updater, opcode};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, UserfaultfdFlags};
@@ -216,6 +216,35 @@ pub(crate) fn try_lock(file: BorrowedFd<'_>) -> Result<(), Errno> {
 pub(crate) fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     before(Call::Reopen)?;
     rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())
+}
+
+/// Makes the descriptor `number` one of what is behind `other`. For a child, between a fork and everything else: what
+/// has the descriptor there goes on having one.
+pub(crate) fn replace(number: RawFd, other: RawFd) -> Result<(), Errno> {
+    before(Call::Reopen)?;
+    // SAFETY: numbers, no memory; the descriptor stays one that whoever has it may use and close.
+    match unsafe { libc::dup3(other, number, libc::O_CLOEXEC) } {
+        0.. => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// One more descriptor of the same open file.
+pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    before(Call::Duplicate)?;
+    rustix::io::fcntl_dupfd_cloexec(file, 0)
+}
+
+/// What the system says of a file.
+pub(crate) fn stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
+    before(Call::Stat)?;
+    rustix::fs::fstat(file)
+}
+
+/// Says who may open a file.
+pub(crate) fn chmod(file: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
+    before(Call::Chmod)?;
+    rustix::fs::fchmod(file, mode)
 }
 
 /// A descriptor of a process.

@@ -151,7 +151,7 @@ impl Memfd {
         let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = sys::memfd_create(c"nofrag", flags)?;
         // No process that gets it can make it shorter, which would pull memory from under the others.
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
+        sys::seal(file.as_fd(), SealFlags::SHRINK)?;
         let max_mappings = budget.areas();
         let geometry = Geometry {
             granule,
@@ -206,7 +206,7 @@ impl Memfd {
         if export != Export::Shareable {
             return Err(BackendError::WrongState);
         }
-        let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?;
+        let file = sys::duplicate(self.file.as_fd())?;
         Ok(Exported { file, offset: span.start(), bytes: span.len() })
     }
 

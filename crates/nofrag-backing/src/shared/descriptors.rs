@@ -124,7 +124,7 @@ pub(crate) fn sealed_file(name: &CStr, bytes: u64) -> Result<OwnedFd, SharedErro
     let file = sys::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(to("make a file in memory"))?;
     sys::ftruncate(file.as_fd(), bytes).map_err(to("give a file in memory its size"))?;
-    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(to("restrict a file in memory"))?;
+    sys::chmod(file.as_fd(), Mode::RUSR | Mode::WUSR).map_err(to("restrict a file in memory"))?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     sys::seal(file.as_fd(), seals).map_err(to("seal a file in memory"))?;
     Ok(file)

@@ -4,8 +4,10 @@ use std::io::ErrorKind;
 
 use nofrag::mmap::Protection;
 use nofrag::ranges::Span;
+use nofrag_backing::faults::{self, Call, Fault};
 use nofrag_backing::maps::{self, MapsLine};
 use nofrag_backing::reservation::Reservation;
+use rustix::io::Errno;
 
 /// The areas of this process inside the reservation.
 fn areas(reservation: &Reservation) -> Vec<MapsLine> {
@@ -55,4 +57,32 @@ fn pages_outside_are_refused() {
     for refused in refusals {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
     }
+}
+
+#[test]
+fn whatever_the_system_refuses_is_an_error() {
+    let mut reservation = Reservation::new(4 << 12, Protection::NONE).unwrap();
+    let pages = reservation.pages();
+    let refuse = |call| faults::inject([Fault::once(call, Errno::NOMEM)]);
+    let is_refused = |result: std::io::Result<()>| {
+        result.unwrap_err().raw_os_error() == Some(Errno::NOMEM.raw_os_error())
+    };
+    let armed = refuse(Call::Mmap);
+    assert!(is_refused(Reservation::new(4096, Protection::NONE).map(drop)));
+    drop(armed);
+    let armed = refuse(Call::Mprotect);
+    assert!(is_refused(reservation.protect(pages, Protection::READ)));
+    drop(armed);
+    type Advise = fn(&mut Reservation, Span) -> std::io::Result<()>;
+    let advise: [Advise; 4] =
+        [Reservation::guard, Reservation::unguard, Reservation::discard, |reservation, _| {
+            reservation.without_huge_pages()
+        }];
+    for advise in advise {
+        let _armed = refuse(Call::Madvise);
+        assert!(is_refused(advise(&mut reservation, pages)));
+    }
+    let before = faults::made();
+    drop(reservation);
+    assert_eq!(faults::made().since(&before).of(Call::Munmap), 1);
 }

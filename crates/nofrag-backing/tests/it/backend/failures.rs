@@ -38,6 +38,20 @@ fn a_file_that_cannot_be_made_is_an_error() {
     assert_eq!(refused, BackendError::System(Errno::MFILE));
 }
 
+#[test]
+fn a_file_that_cannot_be_sealed_or_handed_on_is_an_error() {
+    {
+        let _armed = faults::inject([Fault::once(Call::Seal, Errno::PERM)]);
+        let refused = Memfd::new(Budget::Half).unwrap_err();
+        assert_eq!(refused, BackendError::System(Errno::PERM));
+    }
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let piece = backend.create(PAGE, Placement::default(), Export::Shareable).unwrap();
+    let _armed = faults::inject([Fault::once(Call::Duplicate, Errno::MFILE)]);
+    assert_eq!(backend.export(piece).unwrap_err(), BackendError::System(Errno::MFILE));
+    assert!(backend.export(piece).is_ok());
+}
+
 /// OCaml lost such a range until the system was out of memory: the unmapping that would split an area is refused.
 #[test]
 fn ocaml_14865_munmap_enomem() {
