@@ -55,10 +55,10 @@ impl GrowableBuffer {
         let capacity = capacity.ok_or(ShapeError::Sizes)?;
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let forks = Forks::now().map_err(to("watch for forks"))?;
         // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
         let base = unsafe { sys::mmap_anonymous(ptr::null_mut(), capacity, allowed, flags) };
         let base = base.map_err(to("reserve addresses"))?;
-        let forks = Forks::now();
         let buffer = GrowableBuffer { base: base.cast(), capacity, len: 0, touched: 0, forks };
         // SAFETY: mapped a moment ago, and the advice changes no content.
         let kept = unsafe { sys::madvise(base, capacity, libc::MADV_DONTFORK) };

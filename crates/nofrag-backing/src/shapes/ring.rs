@@ -109,6 +109,7 @@ pub fn ring(bytes: usize) -> Result<(Producer, Consumer), ShapeError> {
 
 impl Twice {
     fn new(bytes: usize) -> Result<Twice, ShapeError> {
+        let forks = Forks::now().map_err(to("watch for forks"))?;
         let file = sys::memfd_create(c"nofrag-ring", MemfdFlags::CLOEXEC);
         let file = file.map_err(to("make a file in memory"))?;
         sys::ftruncate(file.as_fd(), bytes as u64).map_err(to("give a file in memory its size"))?;
@@ -117,7 +118,7 @@ impl Twice {
         let base = unsafe { sys::mmap_anonymous(ptr::null_mut(), bytes * 2, none, flags) };
         let base = base.map_err(to("reserve addresses"))?;
         // From here on `drop` unmaps all of it.
-        let twice = Twice { base: base.cast(), bytes, forks: Forks::now() };
+        let twice = Twice { base: base.cast(), bytes, forks };
         let both = ProtFlags::READ | ProtFlags::WRITE;
         for half in [twice.base, twice.base.wrapping_add(bytes)] {
             let flags = MapFlags::SHARED | MapFlags::FIXED;

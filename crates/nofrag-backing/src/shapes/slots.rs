@@ -114,6 +114,7 @@ impl SlotPool {
         let stride = memory.checked_add(guard).ok_or(ShapeError::Sizes)?;
         let bytes = stride.checked_mul(sizes.slots as usize).filter(|&bytes| bytes > 0);
         let bytes = bytes.ok_or(ShapeError::Sizes)?;
+        let forks = Forks::now().map_err(to("watch for forks"))?;
         let backend = Anonymous::new();
         let base = mapped(&backend, bytes as u64).map_err(refused)?;
         // The lowest are taken first.
@@ -125,7 +126,7 @@ impl SlotPool {
             guards: Guards::PageTables,
             lists: Mutex::new(lists),
             counts: Counts::default(),
-            forks: Forks::now(),
+            forks,
         };
         // SAFETY: reserved a moment ago, and the advice changes no content.
         let kept = unsafe { sys::madvise(pool.address(0).cast(), bytes, libc::MADV_DONTFORK) };

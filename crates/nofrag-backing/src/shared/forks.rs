@@ -2,34 +2,89 @@
 //!
 //! What is shared through a table belongs to a process by name. A child of a fork has copies of its parent's guards,
 //! and must not give back what it does not hold; the mappings themselves are not passed on to it.
+//!
+//! A word that the kernel empties in every child (`MADV_WIPEONFORK`) says which process this is, so that a child is
+//! known also if it was made without the C library, whose hooks a raw `clone` passes by.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-static FORKS: AtomicU64 = AtomicU64::new(0);
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 
-/// How often the line of processes that ends here has forked, seen from the child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forks(u64);
+use crate::sys;
+
+/// The word; null until it is first needed. No lock guards it, since a child could find that locked for ever.
+static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+
+/// The highest number given to a process, in the line of processes that ends here.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// One process of a line in which each was forked by the one before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forks {
+    word: &'static AtomicU64,
+    number: u64,
+}
 
 impl Forks {
     /// For what is made now.
-    pub(crate) fn now() -> Forks {
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| {
-            extern "C" fn in_the_child() {
-                FORKS.fetch_add(1, Ordering::Relaxed);
-            }
-            // SAFETY: the hook does one atomic addition, which may be done after any fork. Without memory for it the
-            // mappings are still not passed on, so that a child's use ends the child and nobody else.
-            let _ = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-        });
-        Forks(FORKS.load(Ordering::Relaxed))
+    ///
+    /// # Errors
+    /// No memory for one page; or a kernel before 4.14.
+    pub(crate) fn now() -> Result<Forks, Errno> {
+        let word = word()?;
+        // Relaxed, here and below: a fork orders everything before it.
+        let number = match word.load(Ordering::Relaxed) {
+            0 => name(word),
+            number => number,
+        };
+        Ok(Forks { word, number })
     }
 
     /// Whether this process is the one that called [`now`](Self::now).
     pub(crate) fn is_same(self) -> bool {
-        // Relaxed: only this process writes it, before anything else in a child runs.
-        FORKS.load(Ordering::Relaxed) == self.0
+        self.word.load(Ordering::Relaxed) == self.number
     }
+}
+
+/// Gives a process that has none its number. What a parent made has a lower one: it was given before the fork.
+fn name(word: &AtomicU64) -> u64 {
+    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    let given = word.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+    given.err().unwrap_or(number)
+}
+
+fn word() -> Result<&'static AtomicU64, Errno> {
+    let mut known = WORD.load(Ordering::Acquire);
+    if known.is_null() {
+        let page = page()?;
+        // Release pairs with the acquires of others, so that they find the page mapped.
+        let first =
+            WORD.compare_exchange(ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire);
+        known = first.err().unwrap_or(page);
+        if known != page {
+            // SAFETY: mapped a moment ago, and nobody else has learnt of it. If it cannot be unmapped, it stays.
+            let _ = unsafe { sys::munmap(page.cast(), 1 << sys::PAGE) };
+        }
+    }
+    // SAFETY: what stands in `WORD` is the beginning of a page that was mapped, and is never unmapped, neither here nor
+    // in children; any eight bytes are an atomic word.
+    Ok(unsafe { &*known })
+}
+
+/// A page that children find empty.
+fn page() -> Result<*mut AtomicU64, Errno> {
+    let allowed = ProtFlags::READ | ProtFlags::WRITE;
+    let (bytes, flags) = (1 << sys::PAGE, MapFlags::PRIVATE);
+    // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+    let page = unsafe { sys::mmap_anonymous(ptr::null_mut(), bytes, allowed, flags) }?;
+    // SAFETY: mapped a moment ago, and it keeps its contents in this process.
+    let wiped = unsafe { sys::madvise(page, bytes, libc::MADV_WIPEONFORK) };
+    if let Err(error) = wiped {
+        // SAFETY: mapped a moment ago, and nobody else has learnt of it. If it cannot be unmapped, it stays.
+        let _ = unsafe { sys::munmap(page, bytes) };
+        return Err(error);
+    }
+    Ok(page.cast())
 }

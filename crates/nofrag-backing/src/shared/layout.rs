@@ -10,6 +10,8 @@
 //! Rows are written by their process alone, so that the pins of one that died can be told from those of others. A row
 //! that is not used costs addresses and no memory.
 
+use std::ops::Range;
+
 use super::error::SharedError;
 use super::mapping::Mapping;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
@@ -37,7 +39,7 @@ pub(super) struct Layout {
     pub(super) processes: u32,
     /// Bytes of the file that entries point into.
     pub(super) data_bytes: u64,
-    /// Processes know each other by numbers of this namespace.
+    /// Processes know each other by numbers and times of these namespaces.
     pub(super) namespace: u64,
 }
 
@@ -126,13 +128,24 @@ impl Layout {
         table.word(self.entry(entry) + 2)
     }
 
+    /// Where the pins of `process` stand in the file.
+    pub(super) fn row_bytes(self, process: u32) -> Range<usize> {
+        assert!(process < self.processes, "process {process} is none of the table");
+        let start = (self.rows() * 2 + process as usize * self.row()) * 4;
+        start..start + self.row() * 4
+    }
+
+    /// The word with which the rows begin.
+    fn rows(&self) -> usize {
+        let entries = self.entries as usize * ENTRY_WORDS;
+        PROCESSES_AT + self.processes as usize * PROCESS_WORDS + entries
+    }
+
     /// How often `process` has pinned `entry`.
     pub(super) fn pins(self, table: &Mapping, process: u32, entry: u32) -> &AtomicU32 {
         assert!(process < self.processes, "process {process} is none of the table");
         assert!(entry < self.entries, "entry {entry} is none of the table");
-        let entries = self.entries as usize * ENTRY_WORDS;
-        let rows = PROCESSES_AT + self.processes as usize * PROCESS_WORDS + entries;
-        table.half(rows * 2 + process as usize * self.row() + entry as usize)
+        table.half(self.rows() * 2 + process as usize * self.row() + entry as usize)
     }
 
     /// The words of a mover's intent: which entry, from where, to where, how far.

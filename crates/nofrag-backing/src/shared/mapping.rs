@@ -45,12 +45,13 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// All of `file`.
     pub(crate) fn new(file: BorrowedFd<'_>, allowed: Use) -> Result<Mapping, SharedError> {
+        let forks = Forks::now().map_err(to("watch for forks"))?;
         // Seals stay, so the size that is read afterwards stays too.
         let seals = sys::seals(file).map_err(|_| SharedError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(SharedError::Unsealed);
         }
-        let stat = rustix::fs::fstat(file).map_err(to("look at a file in memory"))?;
+        let stat = sys::stat(file).map_err(to("look at a file in memory"))?;
         let bytes = usize::try_from(stat.st_size).ok().filter(|&bytes| bytes > 0);
         let bytes = bytes.ok_or(SharedError::NotATable)?;
         let protection = match allowed {
@@ -61,7 +62,7 @@ impl Mapping {
         // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
         let mapped = unsafe { sys::mmap(anywhere, bytes, protection, flags, file, 0) };
         let base = mapped.map_err(to("map a file in memory"))?;
-        let mapping = Mapping { base: base.cast(), bytes, allowed, forks: Forks::now() };
+        let mapping = Mapping { base: base.cast(), bytes, allowed, forks };
         // SAFETY: the range was mapped a moment ago, and the advice changes no content.
         let kept = unsafe { sys::madvise(base, bytes, libc::MADV_DONTFORK) };
         kept.map_err(to("keep a mapping from children"))?;

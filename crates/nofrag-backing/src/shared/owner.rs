@@ -4,10 +4,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::FallocateFlags;
+
 use super::Handle;
 use super::descriptors::{self, Invitation, Reopen, Succession};
 use super::error::SharedError;
 use super::layout::Layout;
+use super::lock::Lock;
 use super::mapping::{Mapping, Use};
 use super::patience::Waiting;
 use super::process::{self, Identity, Life};
@@ -86,6 +89,9 @@ struct Record {
 #[derive(Debug)]
 pub struct Owner {
     table: Mapping,
+    /// Before the files: it names one of them to children.
+    #[expect(dead_code, reason = "held, not used")]
+    lock: Lock,
     files: Invitation,
     layout: Layout,
     records: Box<[Record]>,
@@ -122,11 +128,11 @@ impl Owner {
         let data = descriptors::sealed_file(c"nofrag-data", data_bytes)?;
         let table = descriptors::sealed_file(c"nofrag-table", layout.bytes() as u64)?;
         // Who else may write to the data is decided by who gets this descriptor; one owner at a time holds its lock.
-        sys::try_lock(data.as_fd()).map_err(descriptors::locked)?;
+        let lock = Lock::take(data.as_fd())?;
         let mapped = Mapping::new(table.as_fd(), Use::Write)?;
         layout.write(&mapped);
         let states = |_| State::new(1, Phase::Free);
-        let owner = Owner::with(mapped, Invitation { table, data }, layout, states);
+        let owner = Owner::with(mapped, (lock, Invitation { table, data }), layout, states);
         for entry in 0..entries {
             owner.enter(entry, State::new(1, Phase::Free));
         }
@@ -137,9 +143,9 @@ impl Owner {
     /// each what it shall be.
     pub(crate) fn succeed(succession: &Succession) -> Result<Owner, SharedError> {
         let Invitation { table, data } = &succession.0;
-        // A descriptor of our own: the lock of another one says whether its holder lives.
         let data = descriptors::reopened(data.as_fd(), Reopen::Write)?;
-        sys::try_lock(data.as_fd()).map_err(descriptors::locked)?;
+        // Says whether its holder lives.
+        let lock = Lock::take(data.as_fd())?;
         let table = descriptors::reopened(table.as_fd(), Reopen::Write)?;
         let mapped = Mapping::new(table.as_fd(), Use::Write)?;
         let layout = Layout::read(&mapped, mapped.bytes())?;
@@ -153,14 +159,14 @@ impl Owner {
         };
         let states: Vec<State> = (0..layout.entries).map(states).collect();
         let states = |entry: u32| states[entry as usize];
-        let owner = Owner::with(mapped, Invitation { table, data }, layout, states);
+        let owner = Owner::with(mapped, (lock, Invitation { table, data }), layout, states);
         owner.lock().clear();
         Ok(owner)
     }
 
     fn with(
         table: Mapping,
-        files: Invitation,
+        (lock, files): (Lock, Invitation),
         layout: Layout,
         state: impl Fn(u32) -> State,
     ) -> Owner {
@@ -173,7 +179,7 @@ impl Owner {
         let records = (0..layout.entries).map(record).collect();
         // The lowest are taken first, so that few pages of the table are touched.
         let free = Mutex::new((0..layout.entries).rev().collect());
-        Owner { table, files, layout, records, free }
+        Owner { table, lock, files, layout, records, free }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
@@ -409,11 +415,14 @@ impl Owner {
     }
 
     fn release_row(&self, process: u32) {
-        for entry in 0..self.layout.entries {
-            let pins = self.layout.pins(&self.table, process, entry);
-            // Nobody else writes here: its process is dead. Most of the row was never touched, and stays so.
-            if pins.load(Ordering::Relaxed) != 0 {
-                pins.store(0, Ordering::Relaxed);
+        // Nobody else writes here: its process is dead. Most of the row was never touched; to read that would take
+        // memory for it, and to empty it gives back what was taken.
+        let row = self.layout.row_bytes(process);
+        let (start, bytes) = (row.start as u64, row.len() as u64);
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if sys::fallocate(self.files.table.as_fd(), how, start, bytes).is_err() {
+            for entry in 0..self.layout.entries {
+                self.layout.pins(&self.table, process, entry).store(0, Ordering::Relaxed);
             }
         }
         // Release pairs with the acquire of `Peer::attach`, so that who comes next finds zeros.
@@ -531,5 +540,44 @@ impl Drop for Held<'_> {
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         self.owner.enter_phase(self.entry, Phase::Live);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::{self, Call, Fault};
+    use rustix::io::Errno;
+
+    /// A process that does not exist: numbers end below it.
+    const NOBODY: u64 = 1 << 22 | ((1 << 22) - 1);
+
+    #[test]
+    fn a_dead_process_leaves_no_memory_in_its_row() {
+        let sizes = Sizes { entries: 1 << 18, processes: 4, data_bytes: 4096 };
+        let owner = Owner::create(sizes).unwrap();
+        let table = owner.files.table.as_fd();
+        let blocks = || rustix::fs::fstat(table).unwrap().st_blocks;
+        let pins = |entry| owner.layout.pins(&owner.table, 2, entry);
+        let others = [1, 3].map(|process| owner.layout.pins(&owner.table, process, 0));
+        others.iter().for_each(|pins| pins.store(7, Ordering::Relaxed));
+        // Its first page is partly of the row before, and its last of the next one.
+        [0, (1 << 18) - 1].iter().for_each(|&entry| pins(entry).store(0, Ordering::Relaxed));
+        let before = blocks();
+        for refused in [0, 1] {
+            owner.layout.identity(&owner.table, 2).store(NOBODY, Ordering::Relaxed);
+            for entry in [0, 5, (1 << 18) - 1] {
+                pins(entry).store(1, Ordering::Relaxed);
+            }
+            let fault = Fault { times: refused, ..Fault::once(Call::Fallocate, Errno::OPNOTSUPP) };
+            let armed = faults::inject([fault]);
+            assert_eq!((owner.reap(), owner.attached()), (1, 0));
+            drop(armed);
+            if refused == 0 {
+                assert!(blocks() <= before, "{before} blocks became {}", blocks());
+            }
+            assert!((0..1 << 18).all(|entry| pins(entry).load(Ordering::Relaxed) == 0));
+            assert!(others.iter().all(|pins| pins.load(Ordering::Relaxed) == 7));
+        }
     }
 }

@@ -45,12 +45,13 @@ mod recovery;
 mod writer;
 
 use std::ops::Deref;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nofrag::check::{Check, Violation};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use crate::shared::mapping::Mapping;
 use crate::shared::patience::Waiting;
@@ -181,7 +182,8 @@ pub struct Compacted {
 
 /// Objects of any size in memory that other processes can read.
 ///
-/// Its owner's view; may be shared by threads. A child of a fork has no part in it: every call there is refused.
+/// Its owner's view; may be shared by threads. A child of a fork has no part in it: every call there is
+/// refused, or says that there is nothing.
 ///
 /// ```
 /// use nofrag_backing::shared::Peer;
@@ -230,8 +232,7 @@ impl ObjectStore {
         let owner = Owner::create(Sizes { entries: objects, processes, data_bytes })?;
         let data = owner.map_data()?;
         if memory == Memory::AtOnce {
-            let file = owner.data_file().as_fd();
-            sys::fallocate(file, FallocateFlags::empty(), 0, data_bytes).map_err(|error| {
+            take_memory(owner.data_file().as_fd(), data_bytes).map_err(|error| {
                 SharedError::System { what: "take memory for the store", error }
             })?;
         }
@@ -419,12 +420,19 @@ impl ObjectStore {
     /// What there is. O(objects given up).
     #[must_use]
     pub fn stats(&self) -> StoreStats {
+        // In a child somebody who does not exist there may have the lock.
+        if self.owner.is_here().is_err() {
+            return StoreStats::default();
+        }
         self.books().stats()
     }
 
     /// Every live object, in the order of their places.
     #[must_use]
     pub fn handles(&self) -> Vec<Handle> {
+        if self.owner.is_here().is_err() {
+            return Vec::new();
+        }
         let books = self.books();
         let handles = books.entries().map(|entry| self.owner.handle(entry));
         handles.filter(|&handle| self.owner.live(handle).is_ok()).collect()
@@ -433,8 +441,29 @@ impl ObjectStore {
     /// Whether each of the given number of equal parts of the store is free (0) or how full it is, in eighths.
     #[must_use]
     pub fn picture(&self, parts: usize) -> Vec<u8> {
+        if self.owner.is_here().is_err() {
+            return Vec::new();
+        }
         self.books().picture(parts)
     }
+}
+
+/// Takes memory for a whole file. A signal undoes what the call that it interrupts has done, so each call is for a part
+/// that is soon done.
+fn take_memory(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+    const PART: u64 = 16 << 20;
+    let mut at = 0;
+    while at < bytes {
+        let part = PART.min(bytes - at);
+        match sys::fallocate(file, FallocateFlags::empty(), at, part) {
+            Err(Errno::INTR) => {}
+            taken => {
+                taken?;
+                at += part;
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Deref for Object<'_> {
@@ -454,6 +483,8 @@ impl Deref for Object<'_> {
 
 impl Check for ObjectStore {
     fn check(&self) -> Result<(), Violation> {
+        let law = "a child of a fork has no part in the store";
+        Violation::unless(law, 0, self.owner.is_here().is_ok())?;
         let books = self.books();
         books.check()?;
         for entry in books.entries() {
@@ -474,5 +505,67 @@ impl Check for ObjectStore {
             Violation::unless(law, entry.into(), self.owner.agrees(entry))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How a child is made.
+    #[derive(Clone, Copy, Debug)]
+    enum Birth {
+        Fork,
+        /// Past the hooks of the C library.
+        Clone,
+    }
+
+    /// Whether `claim` holds in a child, which has a few seconds for it.
+    fn holds_in_a_child(birth: Birth, claim: impl Fn() -> bool) -> bool {
+        let child = match birth {
+            // SAFETY: the child asks for no memory, and ends without running anything else.
+            Birth::Fork => unsafe { libc::fork() },
+            // SAFETY: as above; without flags it is a fork, of this thread's stack too.
+            Birth::Clone => unsafe {
+                libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32
+            },
+        };
+        if child == 0 {
+            // SAFETY: ends the child if it waits for a lock that nobody will give back.
+            let _ = unsafe { libc::alarm(5) };
+            let holds = claim();
+            // SAFETY: ends the child, and nothing else.
+            unsafe { libc::_exit(i32::from(!holds)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status == 0
+    }
+
+    #[test]
+    fn a_child_waits_for_no_lock_of_its_parent() {
+        let config = Config { objects: 16, processes: 2, ..Config::new(64 << 10) };
+        let store = ObjectStore::create(config).unwrap();
+        let handle = store.create_object(100).unwrap().seal();
+        let books = store.books();
+        for birth in [Birth::Fork, Birth::Clone] {
+            let is_refused = holds_in_a_child(birth, || {
+                store.stats() == StoreStats::default()
+                    && store.handles().is_empty()
+                    && store.picture(8).is_empty()
+                    && store.check().is_err()
+                    && store.get(handle).is_err()
+                    && store.create_object(1).is_err()
+                    && store.delete(handle).is_err()
+                    && store.purge().is_err()
+                    && store.compact(64) == Compacted::default()
+                    && (store.collect(), store.reap(), store.attached()) == (0, 0, 0)
+            });
+            assert!(is_refused, "{birth:?}");
+        }
+        drop(books);
+        assert_eq!(store.stats().objects, 1);
+        store.check().unwrap();
     }
 }

@@ -619,3 +619,91 @@ fn a_child_of_a_fork_has_no_part_in_it() {
     assert!(is_whole(&store.get(writer.unwrap().seal()).unwrap()));
     store.check().unwrap();
 }
+
+/// A child that does nothing, and ends with the test.
+struct Idle(i32);
+
+impl Idle {
+    fn new() -> Idle {
+        // SAFETY: the child waits for a signal, and runs nothing else.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: waits for a signal.
+                let _ = unsafe { libc::pause() };
+            }
+        }
+        assert!(child > 0);
+        Idle(child)
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        // SAFETY: a signal to our own child, which nobody has waited for.
+        let _ = unsafe { libc::kill(self.0, libc::SIGKILL) };
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        let _ = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+    }
+}
+
+#[test]
+fn an_owner_does_not_live_on_in_its_children() {
+    let store = ObjectStore::create(small(8 << 10)).unwrap();
+    let handle = put(&store, 3, 1000).unwrap();
+    let succession = store.succession().unwrap();
+    let child = Idle::new();
+    // The child has given up its own part only.
+    let refused = ObjectStore::take_over(&succession, small(0)).unwrap_err();
+    assert_eq!(refused, SharedError::OwnerLives.into());
+    drop(store);
+    let (store, _) = ObjectStore::take_over(&succession, small(0)).unwrap();
+    assert!(is_whole(&store.get(handle).unwrap()));
+    // Nor does a successor.
+    let second = Idle::new();
+    drop(store);
+    assert!(ObjectStore::take_over(&succession, small(0)).is_ok());
+    drop((child, second));
+}
+
+#[test]
+fn signals_do_not_keep_memory_from_a_store() {
+    let config = Config { memory: Memory::AtOnce, ..small(1 << 20) };
+    let interrupted = Fault { times: 3, ..Fault::once(Call::Fallocate, Errno::INTR) };
+    let armed = faults::inject([interrupted]);
+    let store = ObjectStore::create(config).unwrap();
+    drop(armed);
+    store.check().unwrap();
+    // No call takes so long that signals could come faster than it ends.
+    let before = faults::made();
+    drop(ObjectStore::create(Config { memory: Memory::AtOnce, ..small(40 << 20) }).unwrap());
+    assert_eq!(faults::made().since(&before).of(Call::Fallocate), 3);
+}
+
+#[test]
+fn what_nobody_can_read_yet_is_no_object() {
+    let store = ObjectStore::create(small(64 << 10)).unwrap();
+    let peer = Peer::attach(&store.invite().unwrap()).unwrap();
+    let objects = || {
+        store.check().unwrap();
+        store.stats().objects
+    };
+    let writer = store.create_object(100).unwrap();
+    assert_eq!((objects(), store.handles().len()), (0, 0));
+    drop(writer);
+    let handle = put(&store, 1, 100).unwrap();
+    assert_eq!(objects(), 1);
+    // While it grows it can be read as it was.
+    let growing = store.grow(handle, 100).unwrap();
+    assert_eq!((objects(), store.handles().len()), (1, 1));
+    let _ = growing.seal();
+    assert_eq!(objects(), 1);
+    let pin = peer.try_pin(handle).unwrap();
+    store.delete(handle).unwrap();
+    assert_eq!(objects(), 0);
+    drop(pin);
+    store.collect();
+    assert_eq!(objects(), 0);
+    store.check().unwrap();
+}
