@@ -22,18 +22,22 @@ struct Room {
     span: Span,
     /// A writer has it, or a part of it.
     is_held: bool,
+    /// It has bytes that can be read.
+    is_sealed: bool,
 }
 
 /// Places in units.
 ///
 /// 1. Every room is allocated in `ranges`, no two overlap, and nothing else is allocated.
 /// 2. `starts` has each room once, by its start.
+/// 3. `unsealed` rooms are those of objects that nobody can read yet.
 #[derive(Debug)]
 pub(super) struct Books {
     ranges: RangeAllocator,
     rooms: Vec<Option<Room>>,
     starts: BTreeMap<u64, u32>,
     end: u64,
+    unsealed: u64,
     /// Entries that were given up and were pinned then.
     pub(super) dying: Vec<u32>,
     pub(super) moved: u64,
@@ -56,6 +60,7 @@ impl Books {
             rooms: vec![None; objects as usize],
             starts: BTreeMap::new(),
             end,
+            unsealed: 0,
             dying: Vec::new(),
             moved: 0,
             least: 0,
@@ -80,7 +85,8 @@ impl Books {
 
     /// A place that was taken belongs to an object now, which is being written.
     pub(super) fn enter(&mut self, entry: u32, span: Span) {
-        self.rooms[entry as usize] = Some(Room { span, is_held: true });
+        self.rooms[entry as usize] = Some(Room { span, is_held: true, is_sealed: false });
+        self.unsealed += 1;
         self.starts.insert(span.start(), entry);
     }
 
@@ -88,6 +94,7 @@ impl Books {
     pub(super) fn strike(&mut self, entry: u32) {
         let room = self.rooms[entry as usize].take().expect("only objects are struck off");
         self.starts.remove(&room.span.start());
+        self.unsealed -= u64::from(!room.is_sealed);
         self.give_back(room.span);
     }
 
@@ -103,6 +110,15 @@ impl Books {
         self.room(entry).is_held = true;
     }
 
+    /// The object can be read, and no writer has it.
+    pub(super) fn seal(&mut self, entry: u32) {
+        let room = self.room(entry);
+        room.is_held = false;
+        let is_new = !std::mem::replace(&mut room.is_sealed, true);
+        self.unsealed -= u64::from(is_new);
+    }
+
+    /// The object is as it was before a writer had it.
     pub(super) fn let_go(&mut self, entry: u32) {
         self.room(entry).is_held = false;
     }
@@ -192,7 +208,7 @@ impl Books {
         let ranges = self.ranges.stats();
         let dying: u64 = self.dying.iter().map(|&entry| self.span(entry).len()).sum();
         StoreStats {
-            objects: self.starts.len() as u64 - self.dying.len() as u64,
+            objects: self.starts.len() as u64 - self.unsealed - self.dying.len() as u64,
             live: (self.end - ranges.free - dying) * UNIT,
             dying: dying * UNIT,
             free: ranges.free * UNIT,
@@ -252,6 +268,9 @@ impl Check for Books {
             0,
             rooms,
             self.starts.len() as u64,
-        )
+        )?;
+        let unsealed = self.rooms.iter().flatten().filter(|room| !room.is_sealed).count() as u64;
+        let law = "as many rooms are of objects that nobody can read yet as were counted";
+        Violation::unless_equal(law, 0, unsealed, self.unsealed)
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! The successor has the lock of the data, so the old owner has ended: the system says so, nobody guesses. What the
 //! table says was written by the old owner, one word at a time, or by anybody who may write there; so each entry is
-//! believed only as far as its place is inside the data and nobody else's. A move that was noted is believed least, since
-//! carrying it out writes to the data: only when all others have their places, and then only if the object was moving,
-//! nobody has it pinned, and the place that it is to have is its own or free.
+//! believed only as far as its place is inside the data and nobody else's. A move that was noted is believed least,
+//! since carrying it out writes to the data: only when all others have their places, and then only if the object was
+//! moving, nobody has it pinned, and the place that it is to have is its own or free.
 
 use nofrag::ranges::Span;
 
@@ -119,7 +119,7 @@ impl ObjectStore {
             return self.owner.clear(entry);
         };
         books.enter(entry, span);
-        books.let_go(entry);
+        books.seal(entry);
         self.owner.place(entry, place);
         if matches!(found, Found::Live(_)) {
             recovered.objects += 1;

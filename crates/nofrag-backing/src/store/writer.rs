@@ -46,7 +46,7 @@ impl<'a> Writer<'a> {
         std::mem::forget(self);
         let mut books = store.books();
         store.owner.place(entry, Place { offset, bytes: old + more });
-        books.let_go(entry);
+        books.seal(entry);
         if old == 0 { store.owner.publish(entry) } else { store.owner.handle(entry) }
     }
 
