@@ -11,6 +11,8 @@ use std::cell::RefCell;
 use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::descriptors::{self, Reopen};
 use super::error::{SharedError, to};
@@ -25,6 +27,9 @@ struct Locks {
 }
 
 static LOCKS: Mutex<Locks> = Mutex::new(Locks { are_hooked: false, held: Vec::new() });
+
+/// Time enough for a new child to begin.
+const GRACE: Duration = Duration::from_millis(100);
 
 thread_local! {
     /// Held by a thread that forks, from before until after, there and in the child.
@@ -61,6 +66,20 @@ impl Lock {
         let lock = Lock { file: Some(own) };
         locked.map_err(descriptors::locked)?;
         Ok(lock)
+    }
+
+    /// As [`take`](Self::take), from an owner that may have died a moment ago: a child that it had just forked gives
+    /// its copy up when it first runs, and one that it had just spawned when it executes its program.
+    pub(crate) fn take_over(file: BorrowedFd<'_>) -> Result<Lock, SharedError> {
+        let began = Instant::now();
+        loop {
+            match Lock::take(file) {
+                Err(SharedError::OwnerLives) if began.elapsed() < GRACE => {
+                    thread::sleep(GRACE / 100)
+                }
+                taken => return taken,
+            }
+        }
     }
 }
 

@@ -145,7 +145,7 @@ impl Owner {
         let Invitation { table, data } = &succession.0;
         let data = descriptors::reopened(data.as_fd(), Reopen::Write)?;
         // Says whether its holder lives.
-        let lock = Lock::take(data.as_fd())?;
+        let lock = Lock::take_over(data.as_fd())?;
         let table = descriptors::reopened(table.as_fd(), Reopen::Write)?;
         let mapped = Mapping::new(table.as_fd(), Use::Write)?;
         let layout = Layout::read(&mapped, mapped.bytes())?;
