@@ -29,7 +29,7 @@ struct Locks {
 static LOCKS: Mutex<Locks> = Mutex::new(Locks { are_hooked: false, held: Vec::new() });
 
 /// Time enough for a new child to begin.
-const GRACE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_millis(250);
 
 thread_local! {
     /// Held by a thread that forks, from before until after, there and in the child.

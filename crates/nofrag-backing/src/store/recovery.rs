@@ -31,7 +31,9 @@ impl ObjectStore {
     /// configuration, sizes are those of the store.
     ///
     /// # Errors
-    /// See [`StoreError`]; in particular the owner may live.
+    /// See [`StoreError`]; in particular the owner may live, which is said after a quarter of a second. So may a child
+    /// of it that was made by a raw `clone`, past the C library's `fork`: that counts as the owner until it ends or
+    /// executes another program.
     pub fn take_over(
         succession: &Succession,
         config: Config,
