@@ -8,6 +8,7 @@ use nofrag::units::{Order, PageCount, Pfn};
 use rustix::io::Errno;
 
 use super::Frames;
+use crate::sys;
 
 /// How the frames stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Frames {
     /// # Errors
     /// What `fstat` says.
     pub fn resident_bytes(&self) -> Result<u64, Errno> {
-        let stat = rustix::fs::fstat(self.file())?;
+        let stat = sys::stat(self.file())?;
         Ok(stat.st_blocks as u64 * 512)
     }
 

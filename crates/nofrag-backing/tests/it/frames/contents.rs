@@ -67,6 +67,10 @@ fn whole_blocks_are_purged_in_one_call_for_each_run() {
         let blocks: Vec<_> = (0..8).map(|_| frames.alloc(here, plain(9)).unwrap()).collect();
         blocks.iter().for_each(|&block| stamp(&frames, block, 3));
         assert_eq!(frames.resident_bytes(), Ok(16 * MIB));
+        {
+            let _armed = faults::inject([Fault::once(Call::Stat, Errno::NOMEM)]);
+            assert_eq!(frames.resident_bytes(), Err(Errno::NOMEM));
+        }
         assert_eq!(frames.purge(PageCount(u64::MAX)).calls, 0, "all of them are in use");
         let kept = blocks.iter().find(|block| block.pfn == Pfn(5 * 512)).unwrap();
         let given = blocks.iter().filter(|&block| block != kept);
