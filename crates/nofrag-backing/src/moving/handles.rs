@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use nofrag::check::{Check, Violation};
 use nofrag::cpu::CpuId;
-use nofrag::page::{Migrate, Migratetype, MoveResults, Moves};
+use nofrag::page::{Migrate, Migratetype, Move, MoveResults, Moves};
 use nofrag::units::{Order, Pfn};
 use rustix::io::Errno;
 
@@ -336,6 +336,11 @@ impl Handles {
         // set aside by the frames for this very move, so it is of the same size and nobody else's.
         unsafe { ptr::copy_nonoverlapping(source, target, from.bytes()) };
         true
+    }
+
+    /// Moves one block, if it is a handle's.
+    pub(super) fn migrate_pair(&self, pair: Move) -> bool {
+        self.migrate(pair.from, pair.to, pair.order)
     }
 
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> bool {

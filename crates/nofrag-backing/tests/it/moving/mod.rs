@@ -1,7 +1,9 @@
 //! Memory that moves while it is used.
 
 mod handles;
+mod mapped;
 mod oracles;
+mod runs;
 
 use nofrag_backing::moving::userfaultfd::{Features, OpenError, Userfaultfd};
 
