@@ -194,7 +194,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         );
     }
     for (name, space) in [("whole", &whole), ("pieces", &scattered)] {
-        let counters = space.mapper().counters();
+        let counters = space.counters();
         println!(
             r#"{{"row": "calls-{name}", "areas": {}, "map_calls": {}, "flushed": {}, "flush_calls": {}, "saved": {}}}"#,
             counters.areas,

@@ -223,8 +223,11 @@ pub enum UseError {
     #[error(transparent)]
     Free(#[from] FreeError),
     /// More mappings than can be counted.
-    #[error("the block is mapped 4095 times already")]
+    #[error("the block is mapped 2047 times already")]
     TooManyHolds,
+    /// The block is being moved; it has another name soon.
+    #[error("the block is being moved")]
+    Moving,
     /// No address has this page number.
     #[error("no address lies on page {0}")]
     NoSuchPage(u64),
@@ -454,6 +457,7 @@ impl Frames {
         match held {
             Ok(_) => Ok(()),
             Err(word) if word.is_none() || word.is_zombie() => Err(self.why_not_in_use(pfn).into()),
+            Err(word) if word.is_claimed() => Err(UseError::Moving),
             Err(_) => Err(UseError::TooManyHolds),
         }
     }

@@ -5,21 +5,23 @@
 //! another, or being purged, or because owners keep blocks on their lists: it waits for the former, empties the latter,
 //! and tries again, once.
 
+use std::any::Any;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, Weak};
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Compaction, CompactionStep, FailureReport, FrameState, FreeError, Kcompactd, KcompactdStep,
-    Landed, Migratetype, MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget,
-    PageProgress, PageRequest, ReclaimRequest, Reclaimed, RequestFlags,
+    Compaction, CompactionStep, FrameState, FreeError, Kcompactd, KcompactdStep, Landed,
+    Migratetype, MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget, PageProgress,
+    PageRequest, ReclaimRequest, Reclaimed, RequestFlags,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
 use super::shard::Pool;
-use super::word::Word;
-use super::{Effort, Fill, FrameBlock, FrameError, FrameRequest, Frames};
+use super::word::{Word, Words};
+use super::{Effort, Fill, FrameBlock, FrameError, FrameRequest, Frames, Use};
 
 /// Those who use frames, and can give back or move what they hold. Called from any thread that allocates or compacts,
 /// with no lock of the frames held; they may call the [`Frames`] but not allocate with [`Effort::Reclaim`].
@@ -41,6 +43,9 @@ pub trait Residents: Debug + Send + Sync {
 /// How many frames compaction looks at under one hold of the lock.
 const SCAN: PageBudget = PageBudget { pages: 4096 };
 
+/// What a panic says.
+type Panic = Box<dyn Any + Send>;
+
 /// What a machine of the core wants next.
 #[expect(clippy::large_enum_variant, reason = "it is looked at at once, and moves are the rule")]
 pub(crate) enum Step<D> {
@@ -52,6 +57,20 @@ pub(crate) enum Step<D> {
     Again,
     /// Nothing: it is done.
     Done(D),
+}
+
+/// A block that is being moved by who maps it.
+#[derive(Debug)]
+pub(crate) struct MoveClaim<'a> {
+    words: &'a Words,
+    pfn: Pfn,
+}
+
+impl Drop for MoveClaim<'_> {
+    fn drop(&mut self) {
+        // After the move another block may have begun at the frame: that one is not claimed, or by another.
+        let _ = self.words.change(self.pfn.0, |word| word.is_claimed().then(|| word.unclaimed()));
+    }
 }
 
 impl Frames {
@@ -224,29 +243,50 @@ impl Frames {
                 Err(attempt) => attempt,
             }
         };
-        let made: Result<Pfn, FailureReport> = self.drive(pool, |pages, outcome| {
+        let (made, panic) = self.drive_to_end(pool, |pages, outcome| {
             match attempt.advance(pages, Nanos(0), outcome) {
                 Next::Done(pfn) => {
                     self.words.set(pfn.0, Word::fresh(wanted.order));
-                    Step::Done(Ok(pfn))
+                    Step::Done(Some(pfn))
                 }
-                Next::Fail(report) => Step::Done(Err(report)),
+                Next::Fail(_) => Step::Done(None),
                 Next::Reclaim(wanted) => Step::Reclaim(wanted),
                 Next::Migrate(moves) => Step::Migrate(moves),
                 // For kswapd, which nobody runs here.
                 Next::Stall { .. } => Step::Again,
             }
         });
-        made.ok()
+        if let Some(panic) = panic {
+            // Nobody else knows of the block, so that it can only be given back here.
+            let _ = made.map(|pfn| self.free(owner, pfn));
+            resume_unwind(panic);
+        }
+        made
     }
 
     /// Runs a machine of the core over the frames of a pool to its end. The lock is held during each step, and not
     /// while residents do what it asks for.
+    ///
+    /// A panic of a resident goes on when the machine has ended, without asking anybody for more: what was taken out of
+    /// the lists for moves is back then.
     pub(crate) fn drive<D>(
         &self,
         pool: usize,
-        mut step: impl FnMut(&mut PageAllocator, Outcome) -> Step<D>,
+        step: impl FnMut(&mut PageAllocator, Outcome) -> Step<D>,
     ) -> D {
+        match self.drive_to_end(pool, step) {
+            (done, None) => done,
+            (_, Some(panic)) => resume_unwind(panic),
+        }
+    }
+
+    /// What came of a machine, and the panic of a resident if there was one.
+    fn drive_to_end<D>(
+        &self,
+        pool: usize,
+        mut step: impl FnMut(&mut PageAllocator, Outcome) -> Step<D>,
+    ) -> (D, Option<Panic>) {
+        let mut panic: Option<Panic> = None;
         let mut outcome = Outcome::Begin;
         let mut asked: Option<Moves> = None;
         loop {
@@ -256,18 +296,32 @@ impl Frames {
             if let Some(moves) = asked.take() {
                 locked.end(&moves);
             }
+            let residents = || if panic.is_none() { self.registered() } else { None };
             outcome = match next {
-                Step::Done(done) => return done,
+                Step::Done(done) => return (done, panic),
                 Step::Again => Outcome::Waited,
                 Step::Reclaim(wanted) => {
                     drop(locked);
-                    let gave = self.registered().map(|residents| residents.reclaim(wanted));
+                    let residents = residents();
+                    // They are not looked at again after a panic, and what they were asked to do is judged by the
+                    // words of the frames.
+                    let gave = catch_unwind(AssertUnwindSafe(|| {
+                        residents.map(|residents| residents.reclaim(wanted))
+                    }));
+                    let gave = gave.unwrap_or_else(|why| {
+                        panic = Some(why);
+                        None
+                    });
                     Outcome::Reclaimed(gave.unwrap_or_default())
                 }
                 Step::Migrate(moves) => {
                     locked.begin(&moves);
                     drop(locked);
-                    let results = self.move_frames(&moves);
+                    if let Some(residents) = residents() {
+                        let asked = AssertUnwindSafe(|| self.ask_to_move(&*residents, &moves));
+                        panic = catch_unwind(asked).err();
+                    }
+                    let results = self.what_moved(&moves);
                     asked = Some(moves);
                     Outcome::Migrated(results)
                 }
@@ -276,14 +330,17 @@ impl Frames {
     }
 
     /// Has residents carry moves out. What they were to move to may hold anything afterwards.
-    fn move_frames(&self, moves: &Moves) -> MoveResults {
-        let Some(residents) = self.registered() else { return MoveResults::default() };
+    fn ask_to_move(&self, residents: &dyn Residents, moves: &Moves) {
         for pair in moves.pairs() {
             self.dirty.mark(pair.to, pair.order);
         }
         residents.move_frames(moves);
-        // What is moved has its new name. That counts, whatever is said of it: to free a block that is still in use
-        // would give it to two owners. What was given back by its new name meanwhile is free in either case.
+    }
+
+    /// Which moves are done. What is moved has its new name. That counts, whatever residents say of it: to free a block
+    /// that is still in use would give it to two owners. What was given back by its new name meanwhile is free in
+    /// either case.
+    fn what_moved(&self, moves: &Moves) -> MoveResults {
         let mut results = MoveResults::default();
         for (index, pair) in moves.pairs().iter().enumerate() {
             results.0 |= u32::from(!self.words.get(pair.to.0).is_none()) << index;
@@ -296,20 +353,34 @@ impl Frames {
     /// giving it back meanwhile.
     ///
     /// # Errors
-    /// [`FreeError`] when no block in use begins at `from`, or `to` was not set aside for one of its size; nothing has
-    /// changed then.
+    /// [`FreeError`] when no block in use begins at `from`, it is mapped in more places than its use says, or the
+    /// residents were not asked to move it to `to`, or have done so already; nothing has changed then.
     pub fn moved(&self, from: Pfn, to: Pfn) -> Result<(), FreeError> {
-        let word = self.words.get(from.0);
-        if word.is_none() {
+        let Some(order) = self.words.get(from.0).order_in_use() else {
             return Err(self.why_not_in_use(from));
-        }
-        if !self.is_set_aside(to, word.order()) {
-            return Err(FreeError::Unknown(to));
-        }
-        let struck = self.words.change(from.0, |word| (!word.is_none()).then_some(Word::NONE));
-        let word = struck.map_err(|_| self.why_not_in_use(from))?;
-        self.words.set(to.0, word);
-        Ok(())
+        };
+        let struck = {
+            // Two sources may be claimed to be at one target: from the look at it to its word there is one lock.
+            let pool = self.shards[self.home(to)?].lock();
+            let free = self.words.get(to.0).is_none();
+            let aside = pool.pages.frame(to) == Some((FrameState::Moving, to, order));
+            if !free || !aside || !pool.is_asked(from, to) {
+                return Err(FreeError::Unknown(to));
+            }
+            let struck = self.words.change(from.0, |word| word.can_move().then_some(Word::NONE));
+            struck.inspect(|word| self.words.set(to.0, word.unclaimed()))
+        };
+        struck.map(drop).map_err(|_| self.why_not_in_use(from))
+    }
+
+    /// Keeps mappings of a block from beginning and ending while it is moved, if it is mapped once and used for just
+    /// that. Until the result is dropped, or [`moved`](Self::moved) has given the block its new name.
+    pub(crate) fn claim_move(&self, pfn: Pfn, used_for: Use) -> Option<MoveClaim<'_>> {
+        let claimed = self.words.change(pfn.0, |word| {
+            let sole = word.used_for() == Some(used_for) && word.holds() == 1;
+            (sole && !word.is_claimed()).then(|| word.claimed())
+        });
+        claimed.ok().map(|_| MoveClaim { words: &self.words, pfn })
     }
 
     /// Whether a block was set aside for a move that is not done yet.

@@ -24,7 +24,7 @@ pub enum Use {
     },
 }
 
-/// A word: `kind | zombie << 2 | order << 3 | holds << 7 | value << 19`.
+/// A word: `kind | zombie << 2 | order << 3 | holds << 7 | claimed << 18 | value << 19`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
@@ -33,7 +33,8 @@ const ZOMBIE: u64 = 1 << 2;
 const ORDER_SHIFT: u32 = 3;
 const HOLD_SHIFT: u32 = 7;
 const VALUE_SHIFT: u32 = 19;
-const HOLDS: u64 = (1 << (VALUE_SHIFT - HOLD_SHIFT)) - 1;
+const CLAIMED: u64 = 1 << 18;
+const HOLDS: u64 = (1 << (18 - HOLD_SHIFT)) - 1;
 const VALUE_BITS: u32 = u64::BITS - VALUE_SHIFT;
 
 impl Word {
@@ -89,14 +90,38 @@ impl Word {
         Word(self.0 | ZOMBIE)
     }
 
-    /// With one mapping more; `None` if there are as many as can be counted.
-    pub(super) fn held(self) -> Option<Word> {
-        (self.holds() < HOLDS).then(|| Word(self.0 + (1 << HOLD_SHIFT)))
+    /// Of a block in use.
+    pub(super) fn order_in_use(self) -> Option<Order> {
+        (!self.is_none()).then(|| self.order())
     }
 
-    /// With one mapping less; `None` if there is none.
+    /// Whether nobody shows the block but who moves it.
+    pub(super) fn can_move(self) -> bool {
+        let own = u64::from(matches!(self.used_for(), Some(Use::Mapped { .. })));
+        !self.is_none() && self.holds() <= own
+    }
+
+    /// Being moved by who maps it: no mapping begins or ends meanwhile.
+    pub(super) fn is_claimed(self) -> bool {
+        self.0 & CLAIMED != 0
+    }
+
+    pub(super) fn claimed(self) -> Word {
+        Word(self.0 | CLAIMED)
+    }
+
+    pub(super) fn unclaimed(self) -> Word {
+        Word(self.0 & !CLAIMED)
+    }
+
+    /// With one mapping more; `None` if there are as many as can be counted, or it is claimed.
+    pub(super) fn held(self) -> Option<Word> {
+        (!self.is_claimed() && self.holds() < HOLDS).then(|| Word(self.0 + (1 << HOLD_SHIFT)))
+    }
+
+    /// With one mapping less; `None` if there is none, or it is claimed.
     pub(super) fn released(self) -> Option<Word> {
-        (self.holds() > 0).then(|| Word(self.0 - (1 << HOLD_SHIFT)))
+        (!self.is_claimed() && self.holds() > 0).then(|| Word(self.0 - (1 << HOLD_SHIFT)))
     }
 }
 
@@ -159,6 +184,14 @@ mod tests {
         assert_eq!(word.released(), None);
         assert!(!word.is_none() && Word::NONE.is_none());
         assert_eq!(word.with_use(Use::Mapped { vpn: Vpn(1 << VALUE_BITS) }), None);
+    }
+
+    #[test]
+    fn a_claimed_word_gains_and_loses_no_mapping() {
+        let held = Word::fresh(Order::ZERO).held().unwrap();
+        let claimed = held.claimed();
+        assert_eq!((claimed.held(), claimed.released(), claimed.holds()), (None, None, 1));
+        assert_eq!(claimed.unclaimed(), held);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! too long sees what he wrote and nothing of anybody else. A flush makes all stale areas in its ranges inaccessible,
 //! those between which nothing is shown in one call, and only then lets their frames go. If the system refuses that,
 //! the area stays stale: its frames are not handed out, and its addresses not before the flush has been made up for.
+//! An area stays on the books until it is inaccessible, so that nobody maps there while that is still to be done.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,8 +19,8 @@ use nofrag::units::Vpn;
 use nofrag::vmap::{Epoch, Mapper, RamArea};
 use rustix::io::Errno;
 
-use super::reserved::Reserved;
-use crate::frames::{FrameBlock, Frames, UseError};
+use super::reserved::{Hidden, Reserved};
+use crate::frames::{FrameBlock, Frames, Use, UseError};
 
 /// Why frames were not mapped. Nothing is left of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,6 +90,7 @@ impl Shown {
 struct Stale {
     /// Its end, the guard page included.
     end: u64,
+    /// None once it is out of reach, though its mappings are still there.
     blocks: Vec<FrameBlock>,
     mappings: u64,
 }
@@ -102,8 +104,8 @@ struct Books {
     /// What is being made inaccessible right now, be there areas or not.
     hiding: Option<Range<u64>>,
     stale: BTreeMap<u64, Stale>,
-    /// Those whose flush was refused.
-    refused: BTreeMap<u64, Stale>,
+    /// Those whose flush is under way, or was refused.
+    owed: BTreeMap<u64, Stale>,
     /// The most mappings that all of these take.
     mappings: u64,
 }
@@ -118,7 +120,7 @@ impl Books {
             || none(&self.shown, &between)
                 && none(&self.begun, &between)
                 && none(&self.stale, &between)
-                && none(&self.refused, &between)
+                && none(&self.owed, &between)
     }
 }
 
@@ -174,7 +176,7 @@ impl MapCounters {
 /// 3. Areas on the books do not overlap.
 /// 4. The kernel's mappings inside are at most as many as are counted, and one.
 #[derive(Debug)]
-pub struct PageMapper {
+pub(super) struct PageMapper {
     frames: Arc<Frames>,
     pub(super) reserved: Reserved,
     books: Mutex<Books>,
@@ -219,20 +221,17 @@ impl PageMapper {
     }
 
     /// The frames that it maps.
-    #[must_use]
-    pub fn frames(&self) -> &Arc<Frames> {
+    pub(super) fn frames(&self) -> &Arc<Frames> {
         &self.frames
     }
 
     /// What it has done so far.
-    #[must_use]
-    pub fn counters(&self) -> MapCounters {
+    pub(super) fn counters(&self) -> MapCounters {
         *lock(&self.counters)
     }
 
     /// The most mappings that areas take at present, and how many they may take.
-    #[must_use]
-    pub fn mappings(&self) -> (u64, u64) {
+    pub(super) fn mappings(&self) -> (u64, u64) {
         (lock(&self.books).mappings, self.budget)
     }
 
@@ -281,9 +280,11 @@ impl PageMapper {
             return Err(MapFramesError::WrongSize { pages, frames });
         }
         self.make_up(start, start + pages)?;
+        // From here on the blocks are what they say, and stay so.
+        self.hold(blocks)?;
         let mappings = runs(start, blocks).count() as u64 + 1;
-        self.begin(start..start + pages, mappings)?;
-        let shown = self.hold(blocks).and_then(|()| self.show(start, pages, blocks));
+        self.begin(start..start + pages, mappings).inspect_err(|_| self.release(blocks))?;
+        let shown = self.show(start, pages, blocks);
         let mut books = lock(&self.books);
         books.begun.remove(&start);
         if let Err(why) = shown {
@@ -331,9 +332,14 @@ impl PageMapper {
             found
         });
         // A block in the midst of a run leaves three.
-        let Some(place) = place.filter(|_| self.book(&mut lock(&self.books), 2).is_ok()) else {
+        let Some(place) = place else { return false };
+        // Asked under the lock of the content: who has been told that the block stays has had it since.
+        let Some(claim) = self.frames.claim_move(pair.from, Use::Mapped { vpn: Vpn(at) }) else {
             return false;
         };
+        if self.book(&mut lock(&self.books), 2).is_err() {
+            return false;
+        }
         let to = FrameBlock { pfn: pair.to, order: pair.order };
         let relocation = Relocation {
             at: self.reserved.address(Vpn(at)).expect("it is inside").cast(),
@@ -345,9 +351,11 @@ impl PageMapper {
         };
         let done = exchange(&relocation);
         if done {
-            self.frames.moved(pair.from, pair.to).expect("one is held, the other set aside");
+            let moved = self.frames.moved(pair.from, pair.to);
+            moved.expect("one is claimed for this move, the other set aside for it");
             content.blocks[place] = to;
         }
+        drop(claim);
         let mappings = runs(start.0, &content.blocks).count() as u64 + 1;
         self.unbook(content.mappings + 2 - mappings);
         content.mappings = mappings;
@@ -357,9 +365,9 @@ impl PageMapper {
     /// Holds all blocks, or none.
     fn hold(&self, blocks: &[FrameBlock]) -> Result<(), MapFramesError> {
         for (held, block) in blocks.iter().enumerate() {
-            let whole = self.frames.block(block.pfn) == Some(*block);
             let result = match self.frames.hold(block.pfn) {
-                Ok(()) if whole => continue,
+                // A block that is held is not split.
+                Ok(()) if self.frames.block(block.pfn) == Some(*block) => continue,
                 Ok(()) => {
                     self.release(&[*block]);
                     Err(MapFramesError::WrongSize { pages: block.order.pages(), frames: 0 })
@@ -389,72 +397,79 @@ impl PageMapper {
             };
             // SAFETY: as above.
             match unsafe { self.reserved.hide(start..first + count) } {
-                Ok(()) => self.release(blocks),
-                Err(_) => self.keep(start, start + pages, blocks.to_vec()),
+                Ok(Hidden::Gone) => self.release(blocks),
+                Ok(Hidden::OutOfReach) => {
+                    self.keep(start, start + pages, blocks, Vec::new());
+                    self.release(blocks);
+                }
+                Err(_) => self.keep(start, start + pages, blocks, blocks.to_vec()),
             }
             return Err(error.into());
         }
         Ok(())
     }
 
-    /// Takes note of what should be inaccessible and is not.
-    fn keep(&self, start: u64, end: u64, blocks: Vec<FrameBlock>) {
+    /// Takes note of what should be gone and is not, with those blocks that can be reached there.
+    fn keep(&self, start: u64, end: u64, shown: &[FrameBlock], blocks: Vec<FrameBlock>) {
         let mut books = lock(&self.books);
         // Counted on its own: whoever failed gives back what it had booked.
-        let mappings = blocks.len() as u64 + 1;
+        let mappings = runs(start, shown).count() as u64 + 1;
         books.mappings += mappings;
-        books.refused.insert(start, Stale { end, blocks, mappings });
+        books.owed.insert(start, Stale { end, blocks, mappings });
     }
 
     /// Makes up for flushes that were refused, where they concern the pages that are to be mapped.
     fn make_up(&self, start: u64, end: u64) -> Result<(), MapFramesError> {
         let concerns = |books: &Books| {
-            let before = books.refused.range(..end).next_back();
+            let before = books.owed.range(..end).next_back();
             before.is_some_and(|(_, stale)| stale.end > start)
         };
         if !concerns(&lock(&self.books)) {
             return Ok(());
         }
+        // If it is under way elsewhere, this waits until it is over.
         let _flushing = lock(&self.flushing);
-        self.retry()?;
+        let result = self.hide();
+        if concerns(&lock(&self.books)) {
+            // Without an error they are out of reach, for lack of mappings.
+            return Err(result.err().unwrap_or(Errno::NOMEM).into());
+        }
         Ok(())
     }
 
-    /// Tries all refused flushes again.
-    fn retry(&self) -> Result<(), Errno> {
-        let refused = std::mem::take(&mut lock(&self.books).refused);
-        self.hide(refused.into_iter().collect())
+    /// Tries all refused flushes again. What is refused again stays on the books.
+    pub(super) fn retry(&self) {
+        let _flushing = lock(&self.flushing);
+        let _ = self.hide();
     }
 
-    /// Makes stale areas, ascending, inaccessible, and lets their frames go: those between which nothing is shown in
-    /// one call. Those for which the system refuses it are kept; the last error. `flushing` is held.
-    fn hide(&self, mut stale: Vec<(u64, Stale)>) -> Result<(), Errno> {
+    /// Makes all areas that are owed inaccessible, and lets their frames go: those between which nothing is shown in
+    /// one call. Those for which the system refuses it stay on the books; the last error. `flushing` is held.
+    fn hide(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         let mut counters = MapCounters::default();
-        while !stale.is_empty() {
-            let rest = stale.split_off(self.begin_hiding(&stale));
-            let run = std::mem::replace(&mut stale, rest);
-            let pages = run[0].0..run[run.len() - 1].1.end;
-            // SAFETY: the areas were freed: their users have said that they no longer use them. Between them nothing is
-            // shown, and `begin` waits until this is over.
-            let hidden = unsafe { self.reserved.hide(pages) };
+        let mut from = 0;
+        while let Some(pages) = self.begin_hiding(from) {
+            from = pages.end;
+            // SAFETY: the areas were freed: their users have said that they no longer use them. They are on the books
+            // as owed, so that `make_up` lets nobody map there; between them nothing is shown, and `begin` waits until
+            // this is over.
+            let hidden = unsafe { self.reserved.hide(pages.clone()) };
             counters.flush_calls += 1;
-            let mut books = lock(&self.books);
-            books.hiding = None;
-            self.hidden.notify_all();
             match hidden {
-                Ok(()) => {
-                    books.mappings -= run.iter().map(|(_, stale)| stale.mappings).sum::<u64>();
-                    drop(books);
-                    counters.flushed += run.len() as u64;
-                    run.iter().for_each(|(_, stale)| self.release(&stale.blocks));
+                Ok(hidden) => {
+                    let freed = self.strike(pages, hidden);
+                    let flushed = freed.iter().filter(|blocks| !blocks.is_empty());
+                    counters.flushed += flushed.count() as u64;
+                    freed.iter().for_each(|blocks| self.release(blocks));
                 }
                 Err(error) => {
-                    books.refused.extend(run);
+                    lock(&self.books).hiding = None;
                     counters.refused += 1;
                     result = Err(error);
                 }
             }
+            self.hidden.notify_all();
         }
         let mut total = lock(&self.counters);
         total.flushed += counters.flushed;
@@ -463,13 +478,36 @@ impl PageMapper {
         result
     }
 
-    /// How many of the areas, from the first on, one call can make inaccessible. Nothing is mapped there until it has.
-    fn begin_hiding(&self, stale: &[(u64, Stale)]) -> usize {
+    /// The pages of the first areas from `from` on that are owed and that one call can make inaccessible. Nothing is
+    /// mapped there until it has.
+    fn begin_hiding(&self, from: u64) -> Option<Range<u64>> {
         let mut books = lock(&self.books);
-        let bare = |two: &&[(u64, Stale)]| books.is_bare(two[0].1.end..two[1].0);
-        let count = 1 + stale.windows(2).take_while(bare).count();
-        books.hiding = Some(stale[0].0..stale[count - 1].1.end);
-        count
+        let mut owed = books.owed.range(from..).map(|(&start, stale)| start..stale.end);
+        let first = owed.next()?;
+        let mut end = first.end;
+        for next in owed {
+            if !books.is_bare(end..next.start) {
+                break;
+            }
+            end = next.end;
+        }
+        // Nobody counts it as gone before the books say so.
+        books.hiding = Some(first.start..end);
+        books.hiding.clone()
+    }
+
+    /// Strikes the areas in `pages` off the books, or only their blocks where mappings are left. Their blocks.
+    fn strike(&self, pages: Range<u64>, hidden: Hidden) -> Vec<Vec<FrameBlock>> {
+        let mut books = lock(&self.books);
+        books.hiding = None;
+        let owed = books.owed.range_mut(pages.clone());
+        let blocks = owed.map(|(_, stale)| std::mem::take(&mut stale.blocks)).collect();
+        if hidden == Hidden::Gone {
+            let mut gone = books.owed.split_off(&pages.start);
+            books.owed.append(&mut gone.split_off(&pages.end));
+            books.mappings -= gone.values().map(|stale| stale.mappings).sum::<u64>();
+        }
+        blocks
     }
 }
 
@@ -492,21 +530,21 @@ impl Mapper for PageMapper {
 
     fn flush(&self, ranges: &[Span]) -> Epoch {
         let _flushing = lock(&self.flushing);
-        let mut stale = BTreeMap::new();
         {
-            let mut books = lock(&self.books);
-            stale.append(&mut books.refused);
+            let books = &mut *lock(&self.books);
             for range in ranges {
                 let starts: Vec<u64> = books
                     .stale
                     .range(range.start()..range.end())
                     .map(|(&start, _)| start)
                     .collect();
-                stale.extend(starts.iter().filter_map(|start| books.stale.remove_entry(start)));
+                books
+                    .owed
+                    .extend(starts.iter().filter_map(|start| books.stale.remove_entry(start)));
             }
         }
         // What is refused stays on the books, and is tried again by the next flush and before it is mapped anew.
-        let _ = self.hide(stale.into_iter().collect());
+        let _ = self.hide();
         lock(&self.counters).flushes += 1;
         // Pairs with the acquire in `completed`: whoever sees the number sees what the flush has done.
         Epoch(self.completed.fetch_add(1, Ordering::Release) + 1)
@@ -519,10 +557,14 @@ impl Mapper for PageMapper {
 
 impl Check for PageMapper {
     fn check(&self) -> Result<(), Violation> {
-        let books = lock(&self.books);
+        // Who exchanges a block takes the books while it has the content: so not the other way round here.
+        let shown: Vec<_> = {
+            let books = lock(&self.books);
+            books.shown.iter().map(|(&start, shown)| (start, Arc::clone(shown))).collect()
+        };
         let mut mappings = 0;
         let mut spans = Vec::new();
-        for (&start, shown) in &books.shown {
+        for (start, shown) in shown {
             let Content { blocks, mappings: taken } = &*shown.content();
             let pages = blocks.iter().map(|block| block.order.pages()).sum();
             Violation::unless_equal("1. an area shows its blocks", start, shown.pages, pages)?;
@@ -531,7 +573,8 @@ impl Check for PageMapper {
             mappings += taken;
             spans.push((start, start + shown.pages));
         }
-        for (&start, stale) in books.stale.iter().chain(&books.refused) {
+        let books = lock(&self.books);
+        for (&start, stale) in books.stale.iter().chain(&books.owed) {
             let held = stale.blocks.iter().all(|block| self.frames.is_held(block.pfn));
             Violation::unless("1. each block is held for its area", start, held)?;
             mappings += stale.mappings;
@@ -551,7 +594,7 @@ impl Drop for PageMapper {
         let shown = books.shown.into_iter();
         let shown =
             shown.map(|(start, shown)| (start, start + shown.pages, self.end(&shown).blocks));
-        let stale = books.stale.into_iter().chain(books.refused);
+        let stale = books.stale.into_iter().chain(books.owed);
         let stale = stale.map(|(start, stale)| (start, stale.end, stale.blocks));
         let all: Vec<_> = shown.chain(stale).collect();
         let pages = self.reserved.pages();
@@ -565,5 +608,53 @@ impl Drop for PageMapper {
                 self.release(&blocks);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nofrag::cpu::CpuId;
+    use nofrag::page::Migratetype;
+    use nofrag::units::Order;
+
+    use super::*;
+    use crate::faults::{self, Call, Fault};
+    use crate::frames::{FrameRequest, FramesConfig};
+
+    /// A flush that was refused is tried again by one thread while another maps there: what that one maps stays.
+    #[test]
+    fn a_late_flush_takes_nothing_away_that_was_mapped_since() {
+        let frames = Arc::new(Frames::new(&FramesConfig::new(4 << 20)).unwrap());
+        let mapper =
+            PageMapper::new(Arc::clone(&frames), Reserved::new(4 << 20, 4 << 20).unwrap(), 100);
+        let here: CpuId = frames.owners().by_rank(0).unwrap();
+        let take = || frames.alloc(here, FrameRequest::new(Order::ZERO, Migratetype::Unmovable));
+        let [one, other] = [(), ()].map(|()| take().unwrap());
+        let start = mapper.reserved.pages().start();
+        let span = Span::sized(start, 1).unwrap();
+        mapper.map(start, 1, &[one], Owner::Caller).unwrap();
+        mapper.clear(span);
+        let both = [Call::Mmap, Call::Mprotect].map(|call| Fault::always(call, Errno::NOMEM));
+        let armed = faults::inject(both);
+        mapper.flush(&[span]);
+        drop(armed);
+        // Here the one thread has made up its mind, and not yet made the call.
+        let flushing = lock(&mapper.flushing);
+        let pages = mapper.begin_hiding(0).expect("it is owed");
+        std::thread::scope(|scope| {
+            let mapping = scope.spawn(|| mapper.map(start, 1, &[other], Owner::Caller));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(lock(&mapper.books).shown.is_empty(), "the other one waits");
+            // SAFETY: nothing is shown there that is in use.
+            let hidden = unsafe { mapper.reserved.hide(pages.clone()) }.unwrap();
+            mapper.strike(pages, hidden).iter().for_each(|blocks| mapper.release(blocks));
+            mapper.hidden.notify_all();
+            drop(flushing);
+            assert_eq!(mapping.join().unwrap(), Ok(()));
+        });
+        assert!(lock(&mapper.books).owed.is_empty());
+        assert_eq!(mapper.check(), Ok(()));
     }
 }

@@ -30,10 +30,12 @@ mod reserved;
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nofrag::check::{Check, Violation};
 use nofrag::cpu::CpuId;
 use nofrag::page::{Migratetype, Move};
+use nofrag::ranges::Span;
 use nofrag::units::{Order, PageCount, Pfn, Vpn};
 use nofrag::vmap::{
     Area, AreaRequest, FreeAreaError, MapRamError, RamArea, UnmapRamError, VmapConfig, VmapSpace,
@@ -43,10 +45,10 @@ use rustix::io::Errno;
 use crate::frames::{Effort, FrameBlock, FrameError, FrameRequest, Frames, Use};
 use crate::moving::max_map_count;
 use crate::sys;
-use mapper::Owner;
+use mapper::{Owner, PageMapper};
 use reserved::{Advice, Reserved};
 
-pub use mapper::{MapCounters, MapFramesError, PageMapper, Relocation};
+pub use mapper::{MapCounters, MapFramesError, Relocation};
 pub use request::{
     Grain, MappedConfig, MappedError, Mobility, VfreeError, VmallocArea, VmallocError,
     VmallocRequest,
@@ -57,7 +59,12 @@ const ALIGN: usize = 4 << 20;
 
 /// Virtual areas over page frames, for any number of threads.
 ///
-/// Always true: the laws of the [`VmapSpace`], of the [`PageMapper`] and of the [`Frames`].
+/// Always true: the laws of the [`VmapSpace`] and of the [`Frames`], and:
+///
+/// 1. An area shows exactly its blocks, in their order, and each of them is held for it.
+/// 2. A page that belongs to no area, or only to one that was flushed, is inaccessible.
+/// 3. Areas on the books do not overlap.
+/// 4. The kernel's mappings inside are at most as many as are counted, and one.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,7 +84,11 @@ const ALIGN: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Mapped {
     space: VmapSpace<PageMapper>,
+    id: u64,
 }
+
+/// The next space's number.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Mapped {
     /// A space over `frames`, with a CPU for each of their owners.
@@ -95,7 +106,9 @@ impl Mapped {
         let budget = config.mappings.unwrap_or_else(|| max_map_count() / 2);
         let mapper = PageMapper::new(frames, reserved, budget);
         let config = VmapConfig { span, cpus, policy: config.policy };
-        Ok(Mapped { space: VmapSpace::new(config, mapper, ())? })
+        let space = VmapSpace::new(config, mapper, ())?;
+        // A number that nobody else gets: nothing is read by its order.
+        Ok(Mapped { space, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// Takes memory at adjacent addresses, as long as so many frames are free, wherever they are. An inaccessible page
@@ -112,7 +125,7 @@ impl Mapped {
         let align = if request.grain == Grain::Huge { Order::PAGEBLOCK.pages() } else { 1 };
         let area = self.space.alloc(owner, &AreaRequest::new(pages).align(align))?;
         match self.back(owner, &area, request) {
-            Ok(()) => Ok(VmallocArea(area)),
+            Ok(()) => Ok(VmallocArea { area, space: self.id }),
             Err(why) => {
                 let freed = self.space.free(owner, area.start);
                 freed.expect("it was handed out above, and nobody knows of it");
@@ -263,11 +276,10 @@ impl Mapped {
     /// # Errors
     /// [`VfreeError`] for an area of another space.
     pub fn vfree(&self, owner: CpuId, area: VmallocArea) -> Result<(), VfreeError> {
-        let mine = self.space.find(area.0.start).is_some_and(|found| found == area.0);
-        if !mine {
+        if !self.is_mine(&area) {
             return Err(VfreeError(FreeAreaError::Foreign));
         }
-        Ok(self.space.free(owner, area.0.start).map(drop)?)
+        Ok(self.space.free(owner, area.start()).map(drop)?)
     }
 
     /// Shows the caller's frames at adjacent addresses, in the order of `blocks`. Without a guard page. The frames stay
@@ -303,6 +315,7 @@ impl Mapped {
     pub fn settle(&self) {
         self.space.unmap_aliases();
         self.space.purge_all();
+        self.mapper().retry();
     }
 
     /// Where a page of the space is, as long as the space lives; `None` if it has no such page.
@@ -317,17 +330,30 @@ impl Mapped {
     /// Maps all pages of an area now, in one call, so that no touch has to.
     ///
     /// # Errors
-    /// What `madvise` says; `NOMEM` or `FAULT` when there is no memory.
+    /// [`MappedError::Foreign`], and what `madvise` says; `NOMEM` or `FAULT` when there is no memory.
     pub fn populate(&self, area: &VmallocArea) -> Result<(), MappedError> {
-        Ok(self.advise(area.0.start.0..area.0.start.0 + area.0.pages.0, Advice::PopulateWrite)?)
+        if !self.is_mine(area) {
+            return Err(MappedError::Foreign);
+        }
+        let start = area.start().0;
+        Ok(self.advise(start..start + area.pages().0, Advice::PopulateWrite)?)
+    }
+
+    /// Whether an area is of this space, and not of one that has or had the same addresses. As it is not given up yet,
+    /// it is in use then.
+    fn is_mine(&self, area: &VmallocArea) -> bool {
+        area.space == self.id
     }
 
     /// Lets the kernel put huge pages where an area has whole aligned blocks of 2 MiB frames: as many as there are, and
-    /// of these so many that it made.
+    /// of these so many that it made. An area of another space has none.
     pub fn collapse(&self, area: &VmallocArea) -> Collapsed {
         let mut collapsed = Collapsed::default();
-        let mut at = area.0.start.0;
-        for block in self.blocks(area.0.start) {
+        if !self.is_mine(area) {
+            return collapsed;
+        }
+        let mut at = area.start().0;
+        for block in self.blocks(area.start()) {
             let end = at + block.order.pages();
             for start in (at..end).step_by(Order::PAGEBLOCK.pages() as usize) {
                 let whole = Order::PAGEBLOCK.pages();
@@ -356,9 +382,12 @@ impl Mapped {
         shown.map_or_else(Vec::new, |shown| shown.content().blocks.clone())
     }
 
-    /// Keeps the frames of an area where they are, or lets them be moved. A move that has begun is over first.
+    /// Keeps the frames of an area where they are, or lets them be moved. A move that has begun is over first. Nothing
+    /// happens to an area of another space.
     pub fn set_mobility(&self, area: &VmallocArea, mobility: Mobility) {
-        self.set_uses(area.0.start, mobility);
+        if self.is_mine(area) {
+            self.set_uses(area.start(), mobility);
+        }
     }
 
     fn set_uses(&self, start: Vpn, mobility: Mobility) {
@@ -391,15 +420,26 @@ impl Mapped {
         self.mapper().frames()
     }
 
-    /// The space: its books and counters.
+    /// Its pages.
     #[must_use]
-    pub fn space(&self) -> &VmapSpace<PageMapper> {
-        &self.space
+    pub fn span(&self) -> Span {
+        self.space.span()
     }
 
-    /// What shows the frames: its counters.
+    /// What was mapped and flushed so far.
     #[must_use]
-    pub fn mapper(&self) -> &PageMapper {
+    pub fn counters(&self) -> MapCounters {
+        self.mapper().counters()
+    }
+
+    /// The most mappings that areas take at present, and how many they may take.
+    #[must_use]
+    pub fn mappings(&self) -> (u64, u64) {
+        self.mapper().mappings()
+    }
+
+    /// What shows the frames. Not for others: by it anybody's area could be replaced.
+    fn mapper(&self) -> &PageMapper {
         self.space.mapper()
     }
 }

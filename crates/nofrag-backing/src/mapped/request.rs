@@ -37,6 +37,9 @@ pub enum MappedError {
     /// The space could not be made.
     #[error("the space: {0}")]
     Space(#[from] ConfigError),
+    /// The area is of another space.
+    #[error("the area is of another space; ask the one that handed it out")]
+    Foreign,
     /// What the system said. `NOMEM`: no such room; asking for half is sensible.
     #[error("the system refused: {0}")]
     System(#[from] Errno),
@@ -108,25 +111,29 @@ impl VmallocRequest {
 /// nothing is freed twice. If it is lost, its memory stays in use as long as the space lives.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the memory stays in use until this is given to `vfree`"]
-pub struct VmallocArea(pub(super) Area);
+pub struct VmallocArea {
+    pub(super) area: Area,
+    /// Of which space: another may have the same addresses later.
+    pub(super) space: u64,
+}
 
 impl VmallocArea {
     /// Its first page.
     #[must_use]
     pub fn start(&self) -> Vpn {
-        self.0.start
+        self.area.start
     }
 
     /// How many pages, without the guard page.
     #[must_use]
     pub fn pages(&self) -> PageCount {
-        self.0.pages
+        self.area.pages
     }
 
     /// How many bytes: whole pages.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        (self.0.pages.0 as usize) << sys::PAGE
+        (self.area.pages.0 as usize) << sys::PAGE
     }
 }
 

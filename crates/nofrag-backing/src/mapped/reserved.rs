@@ -89,20 +89,20 @@ impl Reserved {
     }
 
     /// Makes pages inaccessible, in one call and without a hole. Where the kernel allows no more mappings, they keep
-    /// what they show, but nobody can reach it.
+    /// what they show, but nobody can reach it: says which.
     ///
     /// # Safety
     /// Nobody uses what the pages show.
-    pub(super) unsafe fn hide(&self, pages: Range<u64>) -> Result<(), Errno> {
+    pub(super) unsafe fn hide(&self, pages: Range<u64>) -> Result<Hidden, Errno> {
         let (at, bytes) = self.part(pages);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: the pages are ours (law 1, `part` has checked); that nobody uses them is the caller's promise.
         let hidden = unsafe { sys::mmap_anonymous(at, bytes, ProtFlags::empty(), flags) };
         if hidden.is_ok() {
-            return Ok(());
+            return Ok(Hidden::Gone);
         }
         // SAFETY: as above.
-        unsafe { sys::mprotect(at, bytes, MprotectFlags::empty()) }
+        unsafe { sys::mprotect(at, bytes, MprotectFlags::empty()) }.map(|()| Hidden::OutOfReach)
     }
 
     /// Gives advice about pages that keeps their contents.
@@ -111,6 +111,15 @@ impl Reserved {
         // SAFETY: the pages are ours (law 1, `part` has checked), and the advice loses no contents.
         unsafe { sys::madvise(at, bytes, advice as i32) }
     }
+}
+
+/// How pages were made inaccessible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hidden {
+    /// They show nothing, and take no mappings.
+    Gone,
+    /// They keep what they show, and its mappings, and nobody can reach it.
+    OutOfReach,
 }
 
 /// Advice that loses no contents.

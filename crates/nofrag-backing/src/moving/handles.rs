@@ -172,8 +172,10 @@ impl Handles {
     /// [`FramesError::OutOfMetadata`].
     ///
     /// # Safety
-    /// Others give back, and read or write, only blocks that they took themselves: what a handle names is not theirs,
-    /// though its number is known.
+    /// Others act only on blocks that they took themselves: what a handle names is not theirs, though its number is
+    /// known. That is: they do not read or write it, and call none of [`Frames::free`], [`Frames::moved`],
+    /// [`Frames::split`], [`Frames::set_use`], [`Frames::hold`] and [`Frames::release`] for it or for what it is being
+    /// moved to, nor give it a handle's use.
     pub unsafe fn over(frames: Arc<Frames>, capacity: u32) -> Result<Handles, FramesError> {
         Handles::of(frames, capacity)
     }

@@ -179,3 +179,58 @@ fn a_move_to_a_block_in_use_is_refused() {
     assert!(frames.moved(Pfn(0), Pfn(u64::MAX)).is_err(), "there is no such frame");
     check_pages(&tenant);
 }
+
+/// Panics when its moves are done.
+#[derive(Debug)]
+struct Panicking(Arc<Tenant>);
+
+impl Residents for Panicking {
+    fn move_frames(&self, moves: &Moves) -> MoveResults {
+        self.0.move_frames(moves);
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_resident_that_panics_loses_no_frames() {
+    for sharing in BOTH {
+        let tenant = scattered(sharing, Habit::Plain, 4);
+        let (frames, here) = (&tenant.frames, owner(&tenant.frames, 0));
+        let free = frames.stats().free;
+        let panicking = Arc::new(Panicking(Arc::clone(&tenant)));
+        frames.register(Arc::downgrade(&panicking) as Weak<dyn Residents>);
+        let compact = || assert_eq!(frames.compact().moved, 0);
+        let take = || assert!(frames.alloc(here, huge()).is_err());
+        for act in [&compact as &dyn Fn(), &take] {
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+            assert!(caught.is_err(), "who asked hears of it");
+            assert_eq!(frames.stats().free, free, "nothing is lost, nor handed out");
+            check_pages(&tenant);
+        }
+        frames.register(Arc::downgrade(&tenant) as Weak<dyn Residents>);
+        frames.alloc(here, huge()).expect("nothing stands in the way");
+        check_pages(&tenant);
+    }
+}
+
+/// Says that blocks are where others were to go.
+#[derive(Debug)]
+struct Confused(Arc<Frames>);
+
+impl Residents for Confused {
+    fn move_frames(&self, moves: &Moves) -> MoveResults {
+        for two in moves.pairs().windows(2) {
+            assert!(self.0.moved(two[0].from, two[1].to).is_err(), "it was asked for of another");
+        }
+        MoveResults::default()
+    }
+}
+
+#[test]
+fn a_block_takes_no_place_but_its_own() {
+    let tenant = scattered(Sharing::Lock, Habit::Plain, 4);
+    let confused = Arc::new(Confused(Arc::clone(&tenant.frames)));
+    tenant.frames.register(Arc::downgrade(&confused) as Weak<dyn Residents>);
+    assert_eq!(tenant.frames.compact().moved, 0);
+    check_pages(&tenant);
+}

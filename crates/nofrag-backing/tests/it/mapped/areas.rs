@@ -7,7 +7,8 @@ use nofrag::vmap::{MapRamError, UnmapRamError, VmapPolicy};
 use nofrag_backing::faults::{self, Call};
 use nofrag_backing::frames::{FrameBlock, FrameError, FrameRequest};
 use nofrag_backing::mapped::{
-    Grain, MapFramesError, Mapped, MappedConfig, VmallocError, VmallocRequest,
+    Collapsed, Grain, MapFramesError, Mapped, MappedConfig, MappedError, Mobility, VmallocError,
+    VmallocRequest,
 };
 
 use super::{Read, owner, pages, read_in_child, scatter, seen, seen_in_frame, shown_areas};
@@ -85,7 +86,7 @@ fn munmap_block_no_batch() {
     mapped.settle();
     let made = faults::made().since(&before);
     assert_eq!((made.of(Call::Mmap), made.total()), (1, 1));
-    let counters = mapped.mapper().counters();
+    let counters = mapped.counters();
     assert_eq!((counters.flushed, counters.flush_calls, counters.calls_saved()), (64, 1, 63));
     assert_eq!(shown_areas(&mapped).len(), 0);
 }
@@ -106,9 +107,9 @@ fn one_call_hides_all_that_lies_between_two_live_areas() {
         for area in areas.iter_mut().skip(first).step_by(3) {
             mapped.vfree(here, area.take().unwrap()).unwrap();
         }
-        let before = mapped.mapper().counters().flush_calls;
+        let before = mapped.counters().flush_calls;
         mapped.settle();
-        assert_eq!(mapped.mapper().counters().flush_calls - before, calls);
+        assert_eq!(mapped.counters().flush_calls - before, calls);
         for area in areas.iter().flatten() {
             pages(area).for_each(|vpn| assert_eq!(seen(&mapped, vpn), (1, vpn.0)));
         }
@@ -117,9 +118,9 @@ fn one_call_hides_all_that_lies_between_two_live_areas() {
     for area in areas.iter_mut().skip(2).step_by(3).take(10) {
         mapped.vfree(here, area.take().unwrap()).unwrap();
     }
-    let before = mapped.mapper().counters().flush_calls;
+    let before = mapped.counters().flush_calls;
     mapped.settle();
-    assert_eq!(mapped.mapper().counters().flush_calls - before, 1);
+    assert_eq!(mapped.counters().flush_calls - before, 1);
     areas.into_iter().flatten().for_each(|area| mapped.vfree(here, area).unwrap());
     assert_eq!(mapped.check(), Ok(()));
 }
@@ -210,19 +211,19 @@ fn the_budget_of_mappings_holds() {
     let hoard = scatter(&mapped, 500);
     let page = VmallocRequest::new(4096);
     let areas: Vec<_> = std::iter::from_fn(|| mapped.vmalloc(here, &page).ok()).collect();
-    assert_eq!((areas.len(), mapped.mapper().mappings()), (20, (40, 40)));
+    assert_eq!((areas.len(), mapped.mappings()), (20, (40, 40)));
     let refused = mapped.vmalloc(here, &page);
     let why = MapFramesError::MappingBudget { needed: 2, left: 0, budget: 40 };
     assert_eq!(refused, Err(VmallocError::Map(why)));
     assert_eq!(mapped.check(), Ok(()));
     areas.into_iter().for_each(|area| mapped.vfree(here, area).unwrap());
-    assert_eq!(mapped.mapper().mappings(), (40, 40), "they are still shown");
+    assert_eq!(mapped.mappings(), (40, 40), "they are still shown");
     let whole =
         mapped.vmalloc(here, &VmallocRequest::new(2 * MIB)).expect("it takes larger blocks");
     assert!(mapped.blocks(whole.start()).len() < 40, "500 scattered frames would not do");
     mapped.vfree(here, whole).unwrap();
     mapped.settle();
-    assert_eq!((mapped.mapper().mappings(), mapped.check()), ((0, 40), Ok(())));
+    assert_eq!((mapped.mappings(), mapped.check()), ((0, 40), Ok(())));
     mapped.frames().free_bulk(here, &hoard).unwrap();
 }
 
@@ -262,4 +263,32 @@ fn threads_have_areas_of_their_own() {
     mapped.settle();
     assert_eq!(mapped.check(), Ok(()));
     assert_eq!(mapped.frames().stats().free, mapped.frames().len());
+}
+
+#[test]
+fn an_area_of_another_space_is_refused_even_at_the_same_addresses() {
+    let [one, other] = [space(4, 64), space(4, 64)];
+    let area = one.vmalloc(owner(&one, 0), &VmallocRequest::new(4096)).unwrap();
+    assert_eq!(other.populate(&area), Err(MappedError::Foreign));
+    assert_eq!(other.collapse(&area), Collapsed::default());
+    other.set_mobility(&area, Mobility::Movable);
+    assert!(other.vfree(owner(&other, 0), area).is_err());
+    let start = one.span().start();
+    let foreign = one.vmalloc(owner(&one, 0), &VmallocRequest::new(4096)).unwrap();
+    drop(one);
+    // Most likely at the same addresses.
+    let next = space(4, 64);
+    let same = next.span().start() == start;
+    let mine = next.vmalloc(owner(&next, 0), &VmallocRequest::new(4096)).unwrap();
+    assert!(next.vfree(owner(&next, 0), foreign).is_err(), "at the same addresses: {same}");
+    assert_eq!(next.vfree(owner(&next, 0), mine), Ok(()));
+}
+
+#[test]
+fn blocks_that_are_none_are_refused() {
+    let mapped = space(4, 64);
+    let here = owner(&mapped, 0);
+    let none = FrameBlock { pfn: Pfn(u64::MAX), order: Order::ZERO };
+    assert!(mapped.map_ram(here, &[none, none]).is_err());
+    assert_eq!((mapped.mappings().0, mapped.check()), (0, Ok(())));
 }

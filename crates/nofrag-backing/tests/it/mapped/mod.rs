@@ -82,7 +82,7 @@ fn seen_in_frame(mapped: &Mapped, pfn: nofrag::units::Pfn) -> (u64, u64) {
 
 /// The kernel's areas in a space that show frames.
 fn shown_areas(mapped: &Mapped) -> Vec<MapsLine> {
-    let span = mapped.space().span();
+    let span = mapped.span();
     let own = maps::of_process(rustix::process::getpid()).expect("there is /proc");
     let inside = own.into_iter().filter(|line| span.contains(line.start >> 12));
     inside.filter(|line| line.name.contains("nofrag-frames")).collect()

@@ -141,7 +141,7 @@ fn check_model(policy: VmapPolicy, seed: u64) {
     frames.drain();
     assert_eq!(frames.stats().free, frames.len());
     assert_eq!(frames.stats().obtainable(Order::PAGEBLOCK), 6);
-    assert_eq!(model.mapped.mapper().mappings().0, 0);
+    assert_eq!(model.mapped.mappings().0, 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use nofrag::check::Check;
 use nofrag::page::{Migratetype, Move, MoveResults, Moves, ReclaimRequest, Reclaimed};
-use nofrag::units::{Order, Pfn};
+use nofrag::units::{Order, Pfn, Vpn};
 use nofrag_backing::faults::{self, Call};
 use nofrag_backing::frames::{Effort, Fill, FrameRequest, Residents, Use};
 use nofrag_backing::mapped::{Mapped, Mobility, Relocation, VmallocArea, VmallocRequest};
@@ -169,4 +169,43 @@ fn o_5_after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
     assert_eq!(seen(&mapped, areas[moved].start()).0, 0xbeef);
     // SAFETY: as above.
     assert_eq!(unsafe { alias.read() }, 4 * moved as u64, "and does not change with the new one");
+}
+
+/// A block that two areas show has two users, of whom a move would tell one.
+#[test]
+fn a_block_that_is_mapped_twice_is_not_moved() {
+    let (mapped, _quiet, areas) = in_pieces(8);
+    let here = owner(&mapped, 0);
+    let twice: Vec<_> = areas
+        .iter()
+        .map(|area| mapped.map_ram(here, &mapped.blocks(area.start())).unwrap())
+        .collect();
+    assert_eq!(mapped.frames().compact().moved, 0);
+    check_areas(&mapped, &areas);
+    for area in twice {
+        mapped.unmap_ram(here, area).unwrap();
+    }
+    mapped.settle();
+    assert!(mapped.frames().compact().moved > 0, "now each is mapped once");
+    check_areas(&mapped, &areas);
+}
+
+/// What a block is for is asked again where nobody can say otherwise: at the page where it stands.
+#[test]
+fn a_block_that_says_it_stands_elsewhere_is_not_moved() {
+    let (mapped, _quiet, areas) = in_pieces(8);
+    for area in &areas {
+        for block in mapped.blocks(area.start()) {
+            let last = Vpn(area.start().0 + area.pages().0 - 1);
+            let elsewhere = if mapped.frames().use_of(block.pfn) == Some(Use::Mapped { vpn: last })
+            {
+                area.start()
+            } else {
+                last
+            };
+            mapped.frames().set_use(block.pfn, Use::Mapped { vpn: elsewhere }).unwrap();
+        }
+    }
+    assert_eq!(mapped.frames().compact().moved, 0);
+    assert_eq!(mapped.check(), Ok(()));
 }
