@@ -57,22 +57,34 @@ pub(super) enum Change<M> {
 /// 2. Every mapping lies in one reservation.
 /// 3. Mappings are disjoint.
 /// 4. `areas` is one for each reservation, and one more for each address inside where areas meet.
+/// 5. `kept` is what the system keeps of reservations that were struck off while it could not unmap them.
 #[derive(Debug)]
 pub(super) struct Books<M> {
     reserved: BTreeMap<u64, u64>,
     mapped: BTreeMap<u64, Mapping<M>>,
     areas: u64,
+    kept: u64,
     budget: Option<u64>,
 }
 
 impl<M: Shown> Books<M> {
     pub(super) fn new(budget: Option<u64>) -> Books<M> {
-        Books { reserved: BTreeMap::new(), mapped: BTreeMap::new(), areas: 0, budget }
+        Books { reserved: BTreeMap::new(), mapped: BTreeMap::new(), areas: 0, kept: 0, budget }
     }
 
     /// So many areas the system keeps, or fewer where reservations touch.
     pub(super) fn areas(&self) -> u64 {
-        self.areas
+        self.areas + self.kept
+    }
+
+    /// Notes areas that stay though they are in no reservation any more.
+    pub(super) fn keep(&mut self, areas: u64) {
+        self.kept += areas;
+    }
+
+    /// Notes that areas which had stayed are gone.
+    pub(super) fn let_go(&mut self, areas: u64) {
+        self.kept -= areas;
     }
 
     /// All reservations.
@@ -87,7 +99,9 @@ impl<M: Shown> Books<M> {
 
     fn within_budget(&self, areas: u64) -> Result<(), BackendError> {
         match self.budget {
-            Some(budget) if areas > budget => Err(BackendError::MappingBudget { budget }),
+            Some(budget) if areas + self.kept > budget => {
+                Err(BackendError::MappingBudget { budget })
+            }
             _ => Ok(()),
         }
     }
@@ -103,10 +117,15 @@ impl<M: Shown> Books<M> {
         self.reserved.get(&va.0) == Some(&bytes)
     }
 
+    /// How many areas a reservation is.
+    pub(super) fn areas_of(&self, va: Va, bytes: u64) -> u64 {
+        1 + self.boundaries(va, bytes)
+    }
+
     /// Strikes a reservation off with all that is mapped in it, which is returned.
     pub(super) fn strike(&mut self, va: Va, bytes: u64) -> Vec<(Va, Mapping<M>)> {
         debug_assert!(self.is_reservation(va, bytes), "checked by the caller");
-        self.areas -= 1 + self.boundaries(va, bytes);
+        self.areas -= self.areas_of(va, bytes);
         self.reserved.remove(&va.0);
         let inside = self.mapped.extract_if(va.0..va.0 + bytes, |_, _| true);
         inside.map(|(start, mapping)| (Va(start), mapping)).collect()
@@ -263,7 +282,7 @@ impl<M: Shown> Check for Books<M> {
             Violation::unless("Mappings are disjoint.", start, last_end <= start)?;
             last_end = start + mapping.bytes;
         }
-        let meet = |(&start, &bytes): (&u64, &u64)| 1 + self.boundaries(Va(start), bytes);
+        let meet = |(&start, &bytes): (&u64, &u64)| self.areas_of(Va(start), bytes);
         let areas = self.reserved.iter().map(meet).sum();
         let law = "`areas` is one for each reservation, and one more for each address inside where areas meet.";
         Violation::unless_equal(law, 0, areas, self.areas)

@@ -15,6 +15,7 @@ use crate::sys;
 ///
 /// 1. Every reservation of `books` and every range of `held_back` was mapped by `reserve`, and nobody else unmaps it.
 /// 2. No range is in both, nor twice in either.
+/// 3. The books keep count of the areas of what is held back: they are within the budget too.
 ///
 /// The lock is as the kernel's own: who purges shares it, who maps or unmaps holds it alone. It is held over the
 /// system call, since else a range could be released, and be somebody else's, between the look into the books and the
@@ -23,9 +24,18 @@ use crate::sys;
 pub(super) struct HostSpace<M: Shown> {
     books: RwLock<Books<M>>,
     /// What was released and could not be unmapped, emptied; tried again later.
-    held_back: Mutex<Vec<(Va, usize)>>,
+    held_back: Mutex<Vec<HeldBack>>,
     /// What a reservation allows.
     allowed: ProtFlags,
+}
+
+/// Addresses that could not be unmapped.
+#[derive(Debug)]
+struct HeldBack {
+    va: Va,
+    bytes: usize,
+    /// The system keeps at most so many for them.
+    areas: u64,
 }
 
 impl<M: Shown> HostSpace<M> {
@@ -47,7 +57,7 @@ impl<M: Shown> HostSpace<M> {
     /// Bytes that were released and are not unmapped yet.
     pub(super) fn held_back(&self) -> u64 {
         let held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
-        held_back.iter().map(|&(_, bytes)| bytes as u64).sum()
+        held_back.iter().map(|held| held.bytes as u64).sum()
     }
 
     /// A mapping that shows nothing but what a reservation allows.
@@ -72,8 +82,8 @@ impl<M: Shown> HostSpace<M> {
         align: usize,
         hint: Option<Va>,
     ) -> Result<Va, BackendError> {
-        self.try_again();
         let mut books = self.write();
+        self.try_again(&mut books);
         books.may_reserve()?;
         // What is needed to find an aligned place in it; the rest is given back at once.
         let slack = align.saturating_sub(1 << sys::PAGE);
@@ -87,7 +97,7 @@ impl<M: Shown> HostSpace<M> {
         for (at, bytes) in [(base, before), (start + wanted, after)] {
             if bytes > 0 {
                 // SAFETY: it was mapped above, and nobody knows of it yet.
-                unsafe { self.unmap(Va(at as u64), bytes) };
+                unsafe { self.unmap(&mut books, Va(at as u64), bytes, 1) };
             }
         }
         books.enter(Va(start as u64), wanted as u64);
@@ -100,15 +110,16 @@ impl<M: Shown> HostSpace<M> {
         va: Va,
         bytes: u64,
     ) -> Result<Vec<(Va, Mapping<M>)>, BackendError> {
-        self.try_again();
         let mut books = self.write();
+        self.try_again(&mut books);
         if !books.is_reservation(va, bytes) {
             return Err(BackendError::WrongState);
         }
-        // SAFETY: it is one of our reservations (law 1), and is struck off the books before anybody else sees them; who
-        // gives it back uses it no more.
-        unsafe { self.unmap(va, bytes as usize) };
-        Ok(books.strike(va, bytes))
+        let areas = books.areas_of(va, bytes);
+        let mapped = books.strike(va, bytes);
+        // SAFETY: it was one of our reservations (law 1), and is off the books; who gives it back uses it no more.
+        unsafe { self.unmap(&mut books, va, bytes as usize, areas) };
+        Ok(mapped)
     }
 
     /// Keeps what is mapped in a range from children of `fork`.
@@ -126,7 +137,7 @@ impl<M: Shown> HostSpace<M> {
     ///
     /// # Safety
     /// The range was mapped by `reserve`, nobody uses it, and it is not in the books any more.
-    unsafe fn unmap(&self, va: Va, bytes: usize) {
+    unsafe fn unmap(&self, books: &mut Books<M>, va: Va, bytes: usize, areas: u64) {
         // SAFETY: the caller's promise.
         if unsafe { sys::munmap(pointer(va), bytes) }.is_ok() {
             return;
@@ -134,20 +145,28 @@ impl<M: Shown> HostSpace<M> {
         // Should this fail too, the memory stays until the range can be unmapped. Nobody gets to see it.
         // SAFETY: the caller's promise.
         let _ = unsafe { sys::madvise(pointer(va), bytes, libc::MADV_DONTNEED) };
-        self.held_back.lock().unwrap_or_else(PoisonError::into_inner).push((va, bytes));
+        let mut held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
+        held_back.push(HeldBack { va, bytes, areas });
+        books.keep(areas);
     }
 
     /// Tries again to unmap what is held back.
-    fn try_again(&self) {
+    fn try_again(&self, books: &mut Books<M>) {
         let mut held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: it was mapped by `reserve` and is unmapped here alone (law 1); who had it gave it back.
-        held_back.retain(|&(va, bytes)| unsafe { sys::munmap(pointer(va), bytes) }.is_err());
+        held_back.retain(|held| {
+            // SAFETY: it was mapped by `reserve` and is unmapped here alone (law 1); who had it gave it back.
+            let stays = unsafe { sys::munmap(pointer(held.va), held.bytes) }.is_err();
+            if !stays {
+                books.let_go(held.areas);
+            }
+            stays
+        });
     }
 }
 
 impl<M: Shown> Drop for HostSpace<M> {
     fn drop(&mut self) {
-        self.try_again();
+        self.try_again(&mut self.write());
         let books = self.books.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (va, bytes) in books.reservations() {
             // SAFETY: it is one of our reservations (law 1), and with this their last owner goes. Whoever has an

@@ -10,7 +10,7 @@ use std::fs;
 use rustix::fs::MemfdFlags;
 
 use super::host::pointer;
-use super::{Anonymous, BackendError, Budget, Memfd, OpResult, Va};
+use super::{Anonymous, BackendError, Budget, Caps, Memfd, OpResult, Va};
 use crate::sys;
 
 /// Bytes of a huge page.
@@ -56,7 +56,8 @@ impl Memfd {
         Memfd::with_pages(HUGE, MemfdFlags::empty(), budget)
     }
 
-    /// Shared memory in huge pages that were set aside: a mapping has them for certain, or is refused.
+    /// Shared memory in huge pages that were set aside: a mapping has them for certain, or is refused. So nothing is
+    /// purged in place: the page would go back to all who want one, and the next touch might find none.
     ///
     /// # Errors
     /// [`NoHugePages`](BackendError::NoHugePages) if none are; else as [`new`](Self::new).
@@ -65,9 +66,13 @@ impl Memfd {
             return Err(no_huge_pages());
         }
         let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-        let mut made = Memfd::with_pages(HUGE, flags, budget)?;
-        made.if_out_of_memory = no_huge_pages;
-        Ok(made)
+        Ok(Memfd::with_pages(HUGE, flags, budget)?.of_pages_set_aside())
+    }
+
+    fn of_pages_set_aside(mut self) -> Memfd {
+        self.geometry.caps = self.geometry.caps.without(Caps::PURGE_IN_PLACE);
+        self.if_out_of_memory = no_huge_pages;
+        self
     }
 
     /// Makes huge pages of what a mapped range shows, now, whatever the host's settings say. The contents stay.
@@ -105,4 +110,22 @@ fn pages(name: &str) -> u64 {
 
 fn no_huge_pages() -> BackendError {
     BackendError::NoHugePages { pages: pages("nr_hugepages"), free: pages("free_hugepages") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Backend as _, Export, Op, Placement};
+    use super::*;
+
+    #[test]
+    fn pages_that_were_set_aside_are_not_purged_in_place() {
+        let backend = Memfd::huge(Budget::Half).unwrap().of_pages_set_aside();
+        assert!(!backend.geometry().caps.has(Caps::PURGE_IN_PLACE));
+        let va = backend.reserve(HUGE, HUGE, None).unwrap();
+        let phys = backend.create(HUGE, Placement::Anywhere, Export::Private).unwrap();
+        let purge = Op::Purge { va, bytes: HUGE };
+        let mut done = [Ok(()); 2];
+        backend.submit(&[Op::Map { va, phys, offset: 0, bytes: HUGE }, purge], &mut done);
+        assert_eq!(done, [Ok(()), Err(BackendError::Unsupported)]);
+    }
 }

@@ -502,7 +502,9 @@ impl Backend for Memfd {
     }
 
     fn submit(&self, ops: &[Op<Piece>], done: &mut [OpResult]) {
+        let purges = self.geometry.caps.has(Caps::PURGE_IN_PLACE);
         submission::in_batches(ops, done, |ops, done| match ops[0] {
+            Op::Purge { .. } if !purges => done.fill(Err(BackendError::Unsupported)),
             Op::Purge { .. } => self.purge(ops, done),
             Op::Unmap { .. } => self.unmap(ops, done),
             _ => submission::each(ops, done, |op| match *op {

@@ -16,7 +16,9 @@
 //! | parked | adopt: granted; purge, zero: parked, clean; retire: quiescing | parked, dirty |
 //! | quiescing | unmap, once the fence is ready: created; adopt by the same owner: granted | quiescing |
 //!
-//! What is dirty holds its last owner's bytes: nobody else adopts it.
+//! What is dirty holds its last owner's bytes: nobody else adopts it. Memory keeps them when it is unmapped, so a
+//! [`Chunk`] remembers whose they are, and is mapped again for that owner alone; for others it is destroyed, and made
+//! anew.
 
 use std::task::Poll;
 
@@ -204,6 +206,12 @@ pub enum ChunkError {
     /// Its last user may still be at it; nothing was tried. Ask again later.
     #[error("the fence of its last user is not ready")]
     InUse,
+    /// Its memory holds another owner's bytes; nothing was tried.
+    #[error("its memory holds bytes of owner {last}: destroy it, and make it anew for others")]
+    Dirty {
+        /// Whose they are.
+        last: u64,
+    },
     /// The backend refused.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -214,7 +222,8 @@ pub enum ChunkError {
 /// It does nothing by itself: one that is dropped leaves what it has to the backend, which ends with it.
 ///
 /// 1. It has a name of memory exactly in the states that have memory, so none can be given back twice.
-/// 2. It has an owner exactly when it is granted, parked or quiescing.
+/// 2. It has an owner exactly when it is granted, parked or quiescing, or holds bytes.
+/// 3. It holds bytes of nobody but that owner, and none unless `contents` says so.
 #[derive(Debug)]
 #[must_use = "what it has stays reserved"]
 pub struct Chunk<B: Backend> {
@@ -223,6 +232,7 @@ pub struct Chunk<B: Backend> {
     state: State,
     memory: Option<B::Phys>,
     owner: Option<u64>,
+    contents: Contents,
     /// Of its last use.
     fence: B::Fence,
 }
@@ -235,7 +245,8 @@ impl<B: Backend> Chunk<B> {
     pub fn reserve(backend: &B, bytes: u64, align: u64) -> Result<Chunk<B>, BackendError> {
         let va = backend.reserve(bytes, align, None)?;
         let fence = B::Fence::default();
-        Ok(Chunk { va, bytes, state: State::Reserved, memory: None, owner: None, fence })
+        let (state, contents) = (State::Reserved, Contents::Clean);
+        Ok(Chunk { va, bytes, state, memory: None, owner: None, contents, fence })
     }
 
     /// Where it is.
@@ -279,12 +290,30 @@ impl<B: Backend> Chunk<B> {
         match carry_out(self) {
             Ok(result) => {
                 self.state = done;
+                self.contents = match done {
+                    State::Granted => Contents::Dirty,
+                    State::Parked(contents) => contents,
+                    State::None | State::Reserved => Contents::Clean,
+                    // Nobody can write, and what is there stays.
+                    State::Created | State::Mapped | State::Quiescing => self.contents,
+                };
                 Ok(result)
             }
             Err(error) => {
                 self.state = after(Outcome::Failed)?;
+                if let State::Parked(contents) = self.state {
+                    self.contents = contents;
+                }
                 Err(error.into())
             }
+        }
+    }
+
+    /// Refuses all but the owner whose bytes it holds.
+    fn is_open_to(&self, owner: u64) -> Result<(), ChunkError> {
+        match (self.contents, self.owner) {
+            (Contents::Dirty, Some(last)) if last != owner => Err(ChunkError::Dirty { last }),
+            _ => Ok(()),
         }
     }
 
@@ -316,11 +345,16 @@ impl<B: Backend> Chunk<B> {
     /// # Errors
     /// See [`ChunkError`]; it stays created.
     pub fn map(&mut self, backend: &B, owner: u64) -> Result<(), ChunkError> {
+        if self.state == State::Created {
+            self.is_open_to(owner)?;
+        }
         self.step(backend, Step::Map, |chunk| {
             let phys = chunk.memory.expect("what is created has memory (law 1)");
             one(backend, Op::Map { va: chunk.va, phys, offset: 0, bytes: chunk.bytes })
         })?;
-        self.owner = (self.state == State::Granted).then_some(owner);
+        if self.state == State::Granted {
+            self.owner = Some(owner);
+        }
         Ok(())
     }
 
@@ -329,6 +363,9 @@ impl<B: Backend> Chunk<B> {
     /// # Errors
     /// See [`ChunkError`]; it stays mapped.
     pub fn grant(&mut self, backend: &B, owner: u64) -> Result<(), ChunkError> {
+        if self.state == State::Mapped {
+            self.is_open_to(owner)?;
+        }
         self.step(backend, Step::Grant, |chunk| {
             let access = Access::ReadWrite;
             one(backend, Op::Grant { va: chunk.va, bytes: chunk.bytes, access })
@@ -404,7 +441,9 @@ impl<B: Backend> Chunk<B> {
         self.step(backend, Step::Unmap, |chunk| {
             one(backend, Op::Unmap { va: chunk.va, bytes: chunk.bytes })
         })?;
-        self.owner = None;
+        if self.contents == Contents::Clean {
+            self.owner = None;
+        }
         Ok(())
     }
 
@@ -417,7 +456,9 @@ impl<B: Backend> Chunk<B> {
             backend.destroy(chunk.memory.expect("what is created has memory (law 1)"))?;
             chunk.memory = None;
             Ok(())
-        })
+        })?;
+        self.owner = None;
+        Ok(())
     }
 
     /// Gives its addresses back.

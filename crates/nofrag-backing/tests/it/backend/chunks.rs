@@ -4,7 +4,7 @@ use nofrag_backing::backend::cuda::{Call, Cuda, DriverError, FakeDriver, Fence, 
 use nofrag_backing::backend::state::{
     Chunk, ChunkError, Contents, Granting, Outcome, Owner, State, Step, next,
 };
-use nofrag_backing::backend::{Anonymous, Backend, BackendError, Export, Placement};
+use nofrag_backing::backend::{Anonymous, Backend, BackendError, Budget, Export, Memfd, Placement};
 use nofrag_backing::faults::{self, Fault};
 use rustix::io::Errno;
 
@@ -179,4 +179,51 @@ fn a_dirty_chunk_changes_no_owner() {
     chunk.unmap(&backend).unwrap();
     chunk.destroy(&backend).unwrap();
     chunk.release(&backend).unwrap();
+}
+
+/// Memory keeps what it holds when it is unmapped.
+#[test]
+fn a_dirty_chunk_that_was_unmapped_changes_no_owner() {
+    let backend = Memfd::new(Budget::Half).unwrap();
+    let mut chunk = Chunk::reserve(&backend, 1 << 16, 4096).unwrap();
+    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.map(&backend, 1).unwrap();
+    store(&backend, chunk.va(), 7);
+    chunk.park(&backend, ()).unwrap();
+    chunk.retire(&backend).unwrap();
+    chunk.unmap(&backend).unwrap();
+    assert_eq!(chunk.map(&backend, 2), Err(ChunkError::Dirty { last: 1 }));
+    assert_eq!(chunk.state(), State::Created);
+    chunk.map(&backend, 1).unwrap();
+    assert_eq!(load(&backend, chunk.va()), 7);
+    // Purged, it is anybody's; and so is memory that was made anew.
+    chunk.park(&backend, ()).unwrap();
+    chunk.purge(&backend).unwrap();
+    chunk.retire(&backend).unwrap();
+    chunk.unmap(&backend).unwrap();
+    chunk.map(&backend, 2).unwrap();
+    assert_eq!(load(&backend, chunk.va()), 0);
+    chunk.park(&backend, ()).unwrap();
+    chunk.retire(&backend).unwrap();
+    chunk.unmap(&backend).unwrap();
+    chunk.destroy(&backend).unwrap();
+    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.map(&backend, 3).unwrap();
+}
+
+#[test]
+fn a_dirty_chunk_of_a_gpu_is_granted_to_its_owner_alone() {
+    let backend = gpu(1);
+    let mut chunk = Chunk::reserve(&backend, GRANULE, GRANULE).unwrap();
+    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.map(&backend, 1).unwrap();
+    chunk.grant(&backend, 1).unwrap();
+    chunk.park(&backend, Fence::default()).unwrap();
+    chunk.retire(&backend).unwrap();
+    chunk.unmap(&backend).unwrap();
+    assert_eq!(chunk.map(&backend, 2), Err(ChunkError::Dirty { last: 1 }));
+    chunk.map(&backend, 1).unwrap();
+    assert_eq!(chunk.grant(&backend, 2), Err(ChunkError::Dirty { last: 1 }));
+    assert_eq!(chunk.state(), State::Mapped);
+    chunk.grant(&backend, 1).unwrap();
 }

@@ -66,11 +66,13 @@ fn ocaml_14865_munmap_enomem() {
     drop(armed);
     assert_eq!(faults::made().since(&before).of(Call::Madvise), 1, "it is emptied at once");
     assert_eq!(backend.held_back(), 4 * PAGE, "it is booked");
+    assert_eq!(backend.areas(), 1, "and so is its area");
     backend.check().unwrap();
     // The next call that concerns addresses tries again.
     let other = backend.reserve(PAGE, PAGE, None).unwrap();
-    assert_eq!(backend.held_back(), 0);
+    assert_eq!((backend.held_back(), backend.areas()), (0, 1));
     backend.release(other, PAGE).unwrap();
+    assert_eq!(backend.areas(), 0);
 }
 
 /// Matrixone ended the process there.
