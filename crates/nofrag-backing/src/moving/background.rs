@@ -12,6 +12,7 @@ use nofrag::page::{Kcompactd, NodeId, PageBudget, PageProgress};
 use nofrag::units::Nanos;
 
 use crate::frames::Frames;
+use crate::shared::forks::Forks;
 
 const POISONED: &str = "no thread panicked while it held this lock";
 
@@ -60,11 +61,15 @@ impl Shared {
     }
 }
 
-/// The thread. It ends, with nothing set aside any more, when this is stopped or dropped.
+/// The thread. It ends, with nothing set aside any more, when this is stopped or dropped; by the thread itself, which
+/// happens where a resident of the frames owns this, it ends soon after.
+///
+/// A child of a fork has no such thread: there this does nothing.
 #[derive(Debug)]
 pub struct Background {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    process: Forks,
 }
 
 impl Background {
@@ -73,11 +78,12 @@ impl Background {
     /// # Errors
     /// The system has no thread.
     pub fn start(frames: Arc<Frames>, pace: Pace) -> std::io::Result<Background> {
+        let process = Forks::now()?;
         let shared = Arc::new(Shared::default());
         let work = Arc::clone(&shared);
         let thread = thread::Builder::new().name("nofrag-kcompactd".to_owned());
         let thread = thread.spawn(move || run(&frames, &work, pace))?;
-        Ok(Background { shared, thread: Some(thread) })
+        Ok(Background { shared, thread: Some(thread), process })
     }
 
     /// The same for the frames of handles.
@@ -90,35 +96,52 @@ impl Background {
 
     /// Has it look at once whether there is work.
     pub fn nudge(&self) {
+        if !self.process.is_same() {
+            return;
+        }
         self.shared.lock().nudged = true;
         self.shared.changed.notify_all();
     }
 
-    /// What it has done so far.
+    /// What it has done so far; in a child of a fork, nothing.
     #[must_use]
     pub fn worked(&self) -> Worked {
+        if !self.process.is_same() {
+            return Worked::default();
+        }
         self.shared.lock().worked
     }
 
     /// Ends it, at the latest after the step that it is in, and says what it has done.
     #[must_use = "dropping it ends it too"]
     pub fn stop(mut self) -> Worked {
-        self.end();
+        if let Err(panic) = self.end() {
+            std::panic::resume_unwind(panic);
+        }
         self.worked()
     }
 
-    fn end(&mut self) {
+    /// Waits for the thread, unless it is this one, and says whether it has panicked, as a resident may.
+    fn end(&mut self) -> thread::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        if !self.process.is_same() {
+            // The handle names a thread of the parent, and the lock may have been held when the copy was made.
+            std::mem::forget(thread);
+            return Ok(());
+        }
         self.shared.lock().stopped = true;
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the thread does not panic");
+        if thread.thread().id() == thread::current().id() {
+            return Ok(());
         }
+        thread.join()
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.end();
+        // Who wants to know of a panic stops it instead.
+        let _ = self.end();
     }
 }
 

@@ -4,7 +4,8 @@
 //! pinned it, compaction may copy it to another place and note that there. No page table changes, so a move needs no
 //! system call and no budget of mappings.
 //!
-//! A handle that was given back stays refused for good: a slot has a generation besides its block.
+//! A handle that was given back stays refused for good: a slot has a generation besides its block, and is not used any
+//! more when that has no next one.
 //!
 //! Cost: pinning is two atomic operations and two loads; a move is one atomic operation and the copy.
 
@@ -23,6 +24,7 @@ use super::pins::{Patience, Pin, PinError, Pinned, Pins};
 use crate::frames::{
     Effort, FrameBlock, FrameError, FrameRequest, Frames, FramesConfig, FramesError, Residents, Use,
 };
+use crate::shared::forks::Forks;
 use crate::sys::{self, PAGE};
 
 /// Words of a page.
@@ -43,6 +45,9 @@ pub struct Handle {
 /// Why there is no block for a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandleError {
+    /// This process is a child of the one that made the handles, which goes on moving and reusing the blocks.
+    #[error("this process was forked from the one that made the handles: make others here")]
+    Forked,
     /// The block was given back.
     #[error("the block of this handle was given back")]
     Stale,
@@ -63,6 +68,9 @@ pub enum HandleError {
 /// Why no block was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoHandle {
+    /// This process is a child of the one that made the handles, which goes on handing out the same memory.
+    #[error("this process was forked from the one that made the handles: make others here")]
+    Forked,
     /// As many handles are in use as there are.
     #[error("all {0} handles are in use")]
     Full(u32),
@@ -85,6 +93,9 @@ struct Slot {
 
 const NOWHERE: u64 = u64::MAX;
 
+/// The generation of a slot that had all others; no handle has it.
+const SPENT: u32 = u32::MAX;
+
 impl Slot {
     fn block(&self) -> Option<FrameBlock> {
         // Acquire: pairs with the release of `put`. Under a pin or a move nobody changes it.
@@ -102,7 +113,10 @@ impl Slot {
 /// Blocks of frames by handles, for any number of threads.
 ///
 /// 1. A handle's block is in use, and says so: its use is the handle. Nobody else gives it back.
-/// 2. A slot is on the list of free ones, or has a block, or is about to.
+/// 2. A slot is on the list of free ones, or has a block, or is about to, or is spent.
+///
+/// A child of a fork has the memory, but not the books of what becomes of it: there everything is refused, and nothing
+/// is given back.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -125,6 +139,7 @@ pub struct Handles {
     frames: Arc<Frames>,
     slots: Box<[Slot]>,
     free: Mutex<Vec<u32>>,
+    process: Forks,
 }
 
 /// The words of a block, which stays where it is meanwhile.
@@ -181,6 +196,7 @@ impl Handles {
     }
 
     fn of(frames: Arc<Frames>, capacity: u32) -> Result<Handles, FramesError> {
+        let process = Forks::now()?;
         let mut slots = Vec::new();
         slots.try_reserve_exact(capacity as usize).map_err(|_| FramesError::OutOfMetadata)?;
         slots.resize_with(capacity as usize, || Slot {
@@ -189,7 +205,7 @@ impl Handles {
             place: AtomicU64::new(NOWHERE),
         });
         let free = Mutex::new((0..capacity).rev().collect());
-        Ok(Handles { frames, slots: slots.into_boxed_slice(), free })
+        Ok(Handles { frames, slots: slots.into_boxed_slice(), free, process })
     }
 
     /// Who may allocate.
@@ -210,7 +226,9 @@ impl Handles {
 
     /// Puts what owners keep on their lists back, so that it can merge.
     pub fn drain(&self) {
-        self.frames.drain();
+        if self.process.is_same() {
+            self.frames.drain();
+        }
     }
 
     /// Takes a block of zeros. If none is at hand, others are moved for it.
@@ -230,6 +248,9 @@ impl Handles {
     }
 
     fn take(&self, owner: CpuId, order: Order, effort: Effort) -> Result<Handle, NoHandle> {
+        if !self.process.is_same() {
+            return Err(NoHandle::Forked);
+        }
         let id = self.free.lock().expect(POISONED).pop();
         let id = id.ok_or(NoHandle::Full(self.slots.len() as u32))?;
         let request = FrameRequest::new(order, Migratetype::Movable).effort(effort);
@@ -255,6 +276,9 @@ impl Handles {
     /// [`HandleError::Stale`]; [`HandleError::Pin`], never because of a move.
     #[inline]
     pub fn pin(&self, handle: Handle) -> Result<PinnedBlock<'_>, HandleError> {
+        if !self.process.is_same() {
+            return Err(HandleError::Forked);
+        }
         let slot = self.slots.get(handle.id as usize).ok_or(HandleError::Stale)?;
         let pin = slot.pins.pin()?;
         let block = self.current(slot, handle).ok_or(HandleError::Stale)?;
@@ -279,6 +303,9 @@ impl Handles {
     /// # Errors
     /// [`HandleError::Stale`], and [`HandleError::Pinned`] while somebody uses it; nothing has changed then.
     pub fn free(&self, owner: CpuId, handle: Handle) -> Result<(), HandleError> {
+        if !self.process.is_same() {
+            return Err(HandleError::Forked);
+        }
         let slot = self.slots.get(handle.id as usize).ok_or(HandleError::Stale)?;
         let moving = loop {
             match slot.pins.begin_move(PATIENCE) {
@@ -291,12 +318,16 @@ impl Handles {
             }
         };
         let block = self.current(slot, handle).ok_or(HandleError::Stale)?;
-        slot.generation.store(handle.generation.wrapping_add(1), Ordering::Relaxed);
+        // Some handle was this one's, so it is less than `SPENT`.
+        let generation = handle.generation + 1;
+        slot.generation.store(generation, Ordering::Relaxed);
         slot.place.store(NOWHERE, Ordering::Release);
         drop(moving);
         let freed = self.frames.free(owner, block.pfn);
         freed.expect("the block was this handle's, and nobody else gives it back");
-        self.free.lock().expect(POISONED).push(handle.id);
+        if generation != SPENT {
+            self.free.lock().expect(POISONED).push(handle.id);
+        }
         Ok(())
     }
 
@@ -322,6 +353,9 @@ impl Handles {
 
     /// Moves what is not pinned together, so that large blocks become free. What came of it, in pages.
     pub fn compact(&self) -> nofrag::page::Landed {
+        if !self.process.is_same() {
+            return nofrag::page::Landed::default();
+        }
         self.frames.compact()
     }
 
@@ -346,6 +380,9 @@ impl Handles {
     }
 
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> bool {
+        if !self.process.is_same() {
+            return false;
+        }
         // Who gave the block back meanwhile has struck its use.
         let Some(Use::Handle { id }) = self.frames.use_of(from) else { return false };
         let Some(slot) = self.slots.get(id as usize) else { return false };
@@ -376,6 +413,9 @@ impl Residents for Handles {
 
 impl Drop for Handles {
     fn drop(&mut self) {
+        if !self.process.is_same() {
+            return;
+        }
         // Others may go on with the frames. Nobody has a pin: those borrow the table.
         let owner = self.frames.owners().by_rank(0).expect("there is an owner");
         for block in self.slots.iter().filter_map(Slot::block) {
@@ -390,17 +430,42 @@ impl Check for Handles {
     fn check(&self) -> Result<(), Violation> {
         self.frames.check()?;
         let free = self.free.lock().expect(POISONED);
-        let mut used = 0;
+        let (mut used, mut spent) = (0, 0);
         for (id, slot) in self.slots.iter().enumerate() {
-            let Some(block) = slot.block() else { continue };
+            let Some(block) = slot.block() else {
+                spent += u64::from(slot.generation.load(Ordering::Relaxed) == SPENT);
+                continue;
+            };
             used += 1;
             let law = "1. a handle's block is in use, and says so";
             let said = self.frames.use_of(block.pfn) == Some(Use::Handle { id: id as u32 });
             let whole = self.frames.block(block.pfn) == Some(block);
             Violation::unless(law, block.pfn.0, said && whole)?;
         }
-        let law = "2. a slot is free or has a block";
+        let law = "2. a slot is free, has a block, or is spent";
         let all = self.slots.len() as u64;
-        Violation::unless_equal(law, 0, all, used + free.len() as u64)
+        Violation::unless_equal(law, 0, all, used + spent + free.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_stays_refused_when_its_slot_has_had_all_generations() {
+        let handles = Handles::new(&FramesConfig::new(4 << 20), 1).unwrap();
+        let owner = handles.owners().by_rank(0).unwrap();
+        let first = handles.alloc(owner, Order::ZERO).unwrap();
+        handles.free(owner, first).unwrap();
+        handles.slots[0].generation.store(SPENT - 1, Ordering::Relaxed);
+        let last = handles.alloc(owner, Order::ZERO).unwrap();
+        handles.free(owner, last).unwrap();
+        handles.check().unwrap();
+        assert_eq!(handles.alloc(owner, Order::ZERO), Err(NoHandle::Full(1)));
+        for old in [first, last] {
+            assert_eq!(handles.pin(old).err(), Some(HandleError::Stale));
+            assert_eq!(handles.free(owner, old), Err(HandleError::Stale));
+        }
     }
 }

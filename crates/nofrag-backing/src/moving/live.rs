@@ -21,6 +21,7 @@ use super::budget::Mappings;
 use super::pins::{Pin, PinError, Pins};
 use super::signals;
 use crate::backend::Va;
+use crate::shared::forks::Forks;
 use crate::sys::{self, PAGE};
 
 /// Words of a page.
@@ -41,6 +42,9 @@ pub enum LiveError {
         /// The file has so many.
         pages: u64,
     },
+    /// This process is a child of the one that made the file, and does not know what that one has mapped since.
+    #[error("this process was forked from the one that made the file: make another here")]
+    Forked,
     /// Something shows the page.
     #[error("page {page} of the file is in use")]
     InUse {
@@ -90,6 +94,9 @@ pub enum Reach {
 ///
 /// 1. `shown` counts for each page the area pages that show it, and one for a move that is about to.
 /// 2. `mappings` counts for each area one and its breaks: the kernel makes no more of them.
+///
+/// The pages are shared with children of a fork, the books are not: a child maps nothing new, discards nothing and
+/// moves nothing. Areas that it has from its parent show what they showed then.
 #[derive(Debug)]
 pub struct LiveFile {
     file: OwnedFd,
@@ -99,6 +106,7 @@ pub struct LiveFile {
     mappings: Mappings,
     /// Areas that could not be unmapped yet.
     left: Mutex<Vec<(Mapping, Vec<u64>)>>,
+    process: Forks,
 }
 
 /// A range of addresses that was mapped here. Whoever owns it unmaps it; dropping it does nothing.
@@ -150,6 +158,7 @@ impl LiveFile {
         if pages == 0 || pages > u64::from(u32::MAX) {
             return Err(LiveError::Outside { first: 0, count: pages, pages: u32::MAX.into() });
         }
+        let process = Forks::now()?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = sys::memfd_create(c"nofrag live", flags)?;
         sys::ftruncate(file.as_fd(), pages << PAGE)?;
@@ -158,7 +167,12 @@ impl LiveFile {
         mappings.book(1).map_err(|budget| LiveError::MappingBudget { budget })?;
         let window = Mapping::new(file.as_fd(), 0, pages)?;
         let shown = Mutex::new(vec![0; pages as usize]);
-        Ok(LiveFile { file, window, pages, shown, mappings, left: Mutex::default() })
+        Ok(LiveFile { file, window, pages, shown, mappings, left: Mutex::default(), process })
+    }
+
+    /// Whether this process made it.
+    pub(super) fn is_here(&self) -> bool {
+        self.process.is_same()
     }
 
     /// How many pages it has.
@@ -190,6 +204,9 @@ impl LiveFile {
         access: Access,
         reach: Reach,
     ) -> Result<LiveArea<'_>, LiveError> {
+        if !self.is_here() {
+            return Err(LiveError::Forked);
+        }
         let end = first.checked_add(count).filter(|&end| count > 0 && end <= self.pages);
         let end = end.ok_or(LiveError::Outside { first, count, pages: self.pages })?;
         self.retry_left();
@@ -214,6 +231,9 @@ impl LiveFile {
     /// # Errors
     /// See [`LiveError`]; all pages are as before.
     pub fn discard(&self, pages: Range<u64>) -> Result<(), LiveError> {
+        if !self.is_here() {
+            return Err(LiveError::Forked);
+        }
         let (first, count) = (pages.start, pages.end.saturating_sub(pages.start));
         if count == 0 || pages.end > self.pages {
             return Err(LiveError::Outside { first, count, pages: self.pages });
@@ -405,6 +425,7 @@ impl<'f> LiveArea<'f> {
 
     /// Its entry in the table of the signal handler, made on first use.
     pub(super) fn waiting(&self) -> Result<signals::Seat, signals::NoEntry> {
+        signals::install()?;
         let mut waiting = self.waiting.lock().expect(POISONED);
         if let Some(entry) = &*waiting {
             return Ok(entry.seat());

@@ -61,6 +61,9 @@ pub enum MoveError {
     /// The run is empty or not in the area, or the pages are not in the file.
     #[error("the run is not in the area, or the pages are not in the file")]
     Outside,
+    /// This process is a child of the one that made the file, which may have moved the pages since.
+    #[error("this process was forked from the one that moves these pages: make a file here")]
+    Forked,
     /// Something shows the pages already.
     #[error("page {page} of the file is in use")]
     InUse {
@@ -91,6 +94,9 @@ pub enum MoveError {
     /// More areas than the signal handler can know.
     #[error("the signal handler knows 64 areas already: move fewer under mprotect")]
     HandlerFull,
+    /// Another handler of `SIGSEGV` stands in the place of ours: writers would not wait, but die.
+    #[error("another handler of SIGSEGV was installed since: move by pins or userfaultfd")]
+    HandlerReplaced,
     /// The signal handler cannot be installed.
     #[error("no handler of SIGSEGV: {0}")]
     Handler(Errno),
@@ -160,6 +166,10 @@ impl Mover {
         to: u64,
         guarding: Guarding,
     ) -> Result<(), MoveError> {
+        if !area.file().is_here() {
+            return Err(MoveError::Forked);
+        }
+        self.protector.settle()?;
         if area.reach() == Reach::Devices {
             return Err(MoveError::NotProcessorsOnly);
         }
@@ -193,11 +203,17 @@ impl Mover {
         Ok(())
     }
 
-    /// Makes runs of an area writable that a move under `mprotect` had to leave protected. Moves do that first too.
+    /// Makes runs writable that a move had to leave protected: under `mprotect` those of the area, under userfaultfd
+    /// all of this mover. Moves do that first too.
     ///
     /// # Errors
-    /// [`MoveError::System`] with [`Step::Settle`]: whoever writes to them still tries again and again.
+    /// [`MoveError::System`] with [`Step::Settle`]: whoever writes to them still waits, or tries again and again.
+    /// [`MoveError::Forked`] in a child of who made the file.
     pub fn settle(&mut self, area: &LiveArea<'_>) -> Result<(), MoveError> {
+        if !area.file().is_here() {
+            return Err(MoveError::Forked);
+        }
+        self.protector.settle()?;
         settle(area, &mut area.table())
     }
 }
@@ -295,6 +311,7 @@ impl<'a> Claim<'a> {
     fn swap_under_signals(&mut self) -> Result<(), MoveError> {
         let seat = self.area.waiting().map_err(|why| match why {
             NoEntry::Full => MoveError::HandlerFull,
+            NoEntry::Replaced => MoveError::HandlerReplaced,
             NoEntry::System(error) => MoveError::Handler(error),
         })?;
         // SAFETY: the run is the area's and its target free; the seat is the area's.

@@ -5,7 +5,7 @@
 //! the write is tried again. For all other addresses it does what the handler before it did, which runs in its place;
 //! without one, the signal gets its default action.
 //!
-//! Limits: whoever installs another handler later must call this one for addresses that it does not know. A write
+//! Limits: once another handler stands in its place, moves are refused; it must not be installed during one. A write
 //! inside a system call gets no signal but fails with `EFAULT`. A thread that blocks the signal dies. Waiting is by
 //! yielding the processor.
 
@@ -53,6 +53,8 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 pub(super) enum NoEntry {
     /// The table is full.
     Full,
+    /// Another handler was installed after ours.
+    Replaced,
     /// No handler can be installed.
     System(Errno),
 }
@@ -69,9 +71,8 @@ pub(super) struct Seat(&'static Slot);
 pub(super) struct Underway(&'static Slot);
 
 impl Entry {
-    /// Enters an area, so that writes to it wait for its moves.
+    /// Enters an area, so that writes to it wait for its moves. The handler was found [installed](install).
     pub(super) fn new(addresses: Range<usize>) -> Result<Entry, NoEntry> {
-        install()?;
         let mut used = USED.lock().expect(POISONED);
         let free = (!*used).trailing_zeros() as usize;
         let slot = TABLE.get(free).ok_or(NoEntry::Full)?;
@@ -113,13 +114,11 @@ impl Drop for Underway {
     }
 }
 
-/// Installs the handler, once.
-fn install() -> Result<(), NoEntry> {
+/// Installs the handler, once; after that, whether it still stands.
+pub(super) fn install() -> Result<(), NoEntry> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut installed = INSTALLED.lock().expect(POISONED);
-    if *installed {
-        return Ok(());
-    }
+    let ours = handle as *const () as usize;
     // SAFETY: all zero is a valid `sigaction`: the default action.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: it reads what is there into a structure of ours.
@@ -127,14 +126,17 @@ fn install() -> Result<(), NoEntry> {
     if got != 0 {
         return Err(NoEntry::System(sys::last_error()));
     }
+    if *installed {
+        return if before.sa_sigaction == ours { Ok(()) } else { Err(NoEntry::Replaced) };
+    }
     // Kept first: the handler may run as soon as it is there.
     let before = *BEFORE.get_or_init(|| before);
-    let mut ours = before;
-    ours.sa_sigaction = handle as *const () as usize;
+    let mut action = before;
+    action.sa_sigaction = ours;
     // On the alternative stack, where std looks for overflows of the other; with what was blocked before.
-    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: the handler does only what a handler may: it reads atomics, yields, and calls the one before it.
-    match unsafe { libc::sigaction(libc::SIGSEGV, &ours, ptr::null_mut()) } {
+    match unsafe { libc::sigaction(libc::SIGSEGV, &action, ptr::null_mut()) } {
         0 => *installed = true,
         _ => return Err(NoEntry::System(sys::last_error())),
     }
@@ -148,7 +150,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     let address = unsafe { (*info).si_addr() }.addr();
     match find(address).filter(|_| code == SEGV_ACCERR) {
         Some(slot) => wait(slot),
-        None => pass_on(signal, info, context),
+        None => pass_on(signal, code, info, context),
     }
 }
 
@@ -171,13 +173,21 @@ fn wait(slot: &Slot) {
 }
 
 /// Does what was done about the signal before.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(before) = BEFORE.get() else { return };
+    // Sent by somebody, as by `kill`: nothing is tried again after it.
+    let is_sent = code <= 0;
     match before.sa_sigaction {
+        libc::SIG_IGN if is_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // The write is tried again, and the default action ends the process: a fault cannot be ignored.
             // SAFETY: the structure came from the kernel, and a handler may change actions.
             let _ = unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+            if is_sent {
+                // It is blocked here, and comes when the handler has returned.
+                // SAFETY: a handler may send signals.
+                let _ = unsafe { libc::raise(signal) };
+            }
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);

@@ -4,8 +4,8 @@
 //! Under userfaultfd: the range is registered, at each move, since the mapping that a move makes is a new one; it is
 //! protected, and writers wait in the kernel; the pages are copied through the window; the new mapping goes over the
 //! old one in one step, for a range that is unmapped even for a moment lets others fault, or map there; those who wait
-//! are woken, and write to the new pages. What cannot be undone by a request is undone by closing the descriptor, which
-//! ends all registrations and wakes everybody.
+//! are woken, and write to the new pages. What a request could not undo is owed, and asked for again. Closing the
+//! descriptor is no way out: a child of a fork may have it too, and then it stays open, with whoever waits.
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
@@ -17,6 +17,7 @@ use super::mover::{Fill, MoveError, Step};
 use super::signals::Seat;
 use super::userfaultfd::{Features, OpenError, RequestError, Userfaultfd, Watch};
 use crate::backend::Va;
+use crate::shared::forks::Forks;
 use crate::sys;
 
 /// So often a call is made again that the kernel could not carry out just now.
@@ -78,21 +79,56 @@ fn insist<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Protects by userfaultfd. The descriptor is made when it is needed, and closed when something cannot be undone
-/// otherwise.
+/// Protects by userfaultfd. The descriptor is made when it is needed.
 ///
-/// 1. Between two moves no range is registered.
+/// 1. Between two moves no range is registered, and nobody waits, but in ranges that are owed.
+/// 2. The descriptor is used in the process alone that made it: it works on the addresses of that one, whoever asks.
 #[derive(Debug, Default)]
-pub(super) struct Protector(Option<Userfaultfd>);
+pub(super) struct Protector {
+    open: Option<Open>,
+    /// Ranges that may be registered still, or have somebody waiting, because that could not be undone.
+    owed: Vec<(Va, u64)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    descriptor: Userfaultfd,
+    process: Forks,
+}
 
 impl Protector {
     /// The descriptor.
     pub(super) fn descriptor(&mut self) -> Result<&Userfaultfd, OpenError> {
+        self.leave_to_parent();
         let wanted = Features::WRITE_PROTECT | Features::WRITE_PROTECT_SHARED;
-        match &mut self.0 {
-            Some(descriptor) => Ok(descriptor),
-            empty => Ok(empty.insert(Userfaultfd::open(wanted)?)),
+        let open = match &mut self.open {
+            Some(open) => open,
+            empty => {
+                let process = Forks::now().map_err(OpenError::System)?;
+                empty.insert(Open { descriptor: Userfaultfd::open(wanted)?, process })
+            }
+        };
+        Ok(&open.descriptor)
+    }
+
+    /// In a child, gives up what is the parent's: its descriptor, and what it owes.
+    fn leave_to_parent(&mut self) {
+        if self.open.as_ref().is_some_and(|open| !open.process.is_same()) {
+            self.open = None;
+            self.owed.clear();
         }
+    }
+
+    /// Undoes what could not be undone before.
+    pub(super) fn settle(&mut self) -> Result<(), MoveError> {
+        self.leave_to_parent();
+        let Some(Open { descriptor, .. }) = &self.open else { return Ok(()) };
+        while let Some(&(at, bytes)) = self.owed.last() {
+            let settled = release(descriptor, at, bytes);
+            settled.map_err(|why| MoveError::System { step: Step::Settle, error: why.error })?;
+            self.owed.pop();
+        }
+        Ok(())
     }
 
     /// Lets the range show the new pages, with `copy` called when nobody can write.
@@ -106,6 +142,7 @@ impl Protector {
         copy: impl FnOnce(),
     ) -> Result<(), MoveError> {
         let (at, bytes) = (swap.va(), swap.bytes as u64);
+        self.settle()?;
         let descriptor = self.descriptor()?;
         let failed = |step| move |why: RequestError| MoveError::System { step, error: why.error };
         let register = descriptor.register(at, bytes, Watch::WRITES);
@@ -117,18 +154,45 @@ impl Protector {
             // SAFETY: the caller's promise.
             unsafe { swap.map_over(fill) }
         });
-        let woken = match &moved {
-            Ok(()) => descriptor.wake(at, bytes).and_then(|()| descriptor.drain()).map(drop),
-            Err(MoveError::System { step: Step::Register, .. }) => Ok(()),
-            Err(_) => {
-                let writable = descriptor.write_unprotect(at, bytes);
-                writable.and_then(|()| descriptor.unregister(at, bytes))
+        let undone = match &moved {
+            // The new mapping is not registered.
+            Ok(()) => descriptor.wake(at, bytes),
+            Err(MoveError::System { step: Step::Register, error }) if is_untouched(*error) => {
+                Ok(())
             }
+            Err(_) => release(descriptor, at, bytes),
         };
-        if woken.is_err() {
-            self.0 = None;
+        // A message that is not read keeps nobody waiting.
+        let drained = descriptor.drain();
+        if undone.is_err() {
+            self.owed.push((at, bytes));
+        } else if drained.is_err() {
+            self.open = None;
         }
         moved
+    }
+}
+
+impl Drop for Protector {
+    fn drop(&mut self) {
+        // What cannot be undone even now ends with the descriptor, if no child has it too.
+        let _ = self.settle();
+    }
+}
+
+/// Whether a refused registration has left all areas of its range as they were: these are said before the first is
+/// registered. Another's registration must not be taken away then.
+fn is_untouched(error: Errno) -> bool {
+    matches!(error, Errno::BUSY | Errno::INVAL | Errno::PERM)
+}
+
+/// Ends a registration, which takes the protection away, and wakes who waits, also where the range shows something
+/// else by now or nothing.
+fn release(descriptor: &Userfaultfd, at: Va, bytes: u64) -> Result<(), RequestError> {
+    match descriptor.unregister(at, bytes) {
+        // Nothing there can be registered: it was unmapped.
+        Err(RequestError { error: Errno::INVAL, .. }) | Ok(()) => descriptor.wake(at, bytes),
+        Err(why) => Err(why),
     }
 }
 

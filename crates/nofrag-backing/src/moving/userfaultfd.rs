@@ -6,8 +6,8 @@
 //! from elsewhere without one. Whoever faults meanwhile waits in the kernel until it is woken, and is announced by a
 //! message. Messages need not be read for that: a mover that ends with [`wake`](Userfaultfd::wake) needs no thread.
 //!
-//! Closing the descriptor ends all registrations, takes protections away and wakes everybody: what cannot be undone
-//! otherwise can be undone so.
+//! Closing the last descriptor ends all registrations, takes protections away and wakes everybody. A child of a fork
+//! has a descriptor too, until it runs another program or ends; it works on the parent's addresses.
 //!
 //! Three ways lead to a descriptor, tried in this order: the system call, which `vm.unprivileged_userfaultfd` or
 //! `CAP_SYS_PTRACE` allows; the device `/dev/userfaultfd`, for whoever may open it; and the call with

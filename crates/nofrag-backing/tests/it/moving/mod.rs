@@ -1,9 +1,11 @@
 //! Memory that moves while it is used.
 
+mod forks;
 mod handles;
 mod mapped;
 mod oracles;
 mod runs;
+mod signals;
 
 use nofrag_backing::moving::userfaultfd::{Features, OpenError, Userfaultfd};
 
