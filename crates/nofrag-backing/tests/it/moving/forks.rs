@@ -114,7 +114,8 @@ fn a_registration_that_is_refused_is_undone() {
     let before = faults::made();
     let busy = mover.move_run(&area, 0..2, 2, PROTECT);
     assert_eq!(busy, refused(Step::Register, Errno::BUSY));
-    assert_eq!(faults::made().since(&before).of(Call::UserfaultfdRequest), 1);
+    let made = faults::made().since(&before).of(Call::UserfaultfdRequest);
+    assert_eq!(made, 2, "it, and the reading of messages");
     drop(armed);
     assert_eq!(mover.move_run(&area, 0..2, 2, PROTECT), Ok(()));
 }

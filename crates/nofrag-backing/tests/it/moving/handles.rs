@@ -1,15 +1,15 @@
 //! Handles over frames: what compaction moves, and what it must not.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
-use nofrag::page::{FragmentationPolicy, Migratetype, MoveResults, Moves};
+use nofrag::page::FragmentationPolicy;
 use nofrag::units::Order;
-use nofrag_backing::frames::{Effort, FrameRequest, Frames, FramesConfig, Residents};
+use nofrag_backing::frames::FramesConfig;
 use nofrag_backing::moving::measure::{self, ChurnPlan};
 use nofrag_backing::moving::{Background, Handle, HandleError, Handles, Pace};
 use rand::{RngExt, SeedableRng};
@@ -216,46 +216,4 @@ fn oracle_6_blocks_become_huge_pages_whatever_the_settings_are() {
     assert!(blocks.iter().zip(1..).all(|(&block, value)| holds(&handles, block, value)));
     let small = handles.alloc(owner, Order::ZERO).unwrap();
     assert_eq!(handles.collapse(small), Err(HandleError::Small(Order::ZERO)));
-}
-
-/// A resident that owns the thread which asks it for moves.
-#[derive(Debug, Default)]
-struct Ends(Mutex<Option<Background>>, AtomicBool);
-
-impl Residents for Ends {
-    fn move_frames(&self, _: &Moves) -> MoveResults {
-        let daemon = self.0.lock().unwrap().take();
-        let ended = daemon.is_some();
-        drop(daemon);
-        self.1.fetch_or(ended, Ordering::Relaxed);
-        MoveResults::default()
-    }
-}
-
-#[test]
-fn kcompactd_ends_by_its_own_hand_without_waiting_for_itself() {
-    let mut policy = FragmentationPolicy::NOFRAG;
-    policy.compaction.proactiveness = Some(100);
-    let frames = Frames::new(&FramesConfig { policy, ..FramesConfig::new(MEMORY) }).unwrap();
-    let owner = frames.owners().by_rank(0).unwrap();
-    let request = FrameRequest::new(Order::ZERO, Migratetype::Movable).effort(Effort::AtHand);
-    let blocks: Vec<_> = std::iter::from_fn(|| frames.alloc(owner, request).ok()).collect();
-    for (number, block) in blocks.iter().enumerate().filter(|(number, _)| number % 8 != 0) {
-        assert_eq!(frames.free(owner, block.pfn), Ok(()), "{number}");
-    }
-    frames.drain();
-    let frames = Arc::new(frames);
-    let ends = Arc::new(Ends::default());
-    let residents: Arc<dyn Residents> = Arc::clone(&ends) as _;
-    frames.register(Arc::downgrade(&residents));
-    let pace = Pace { look_every: Duration::from_millis(5), ..Pace::default() };
-    // The thread finds the resident without it until it is there.
-    *ends.0.lock().unwrap() = Some(Background::start(Arc::clone(&frames), pace).unwrap());
-    let end = Instant::now() + Duration::from_secs(20);
-    // The thread has the frames as long as it runs, and so long after a panic as unwinding takes.
-    while Arc::strong_count(&frames) > 1 && Instant::now() < end {
-        thread::sleep(Duration::from_millis(5));
-    }
-    assert!(ends.1.load(Ordering::Relaxed), "it ended by its own hand");
-    frames.check().unwrap();
 }
