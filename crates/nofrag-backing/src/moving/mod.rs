@@ -13,8 +13,8 @@
 //! - Write protection by [`userfaultfd`]: a user writes as it likes, and waits in the kernel for the end of a move.
 //!   That takes permission, and memory that only programs use. A move pays for registering and protecting the run.
 //! - Write protection by `mprotect`: the same, but the user waits in a handler of `SIGSEGV`, which is one for the whole
-//!   process; once somebody else has taken it over, such moves are refused. A move pays less where the run is an area of the kernel already, and
-//!   more where that must be split.
+//!   process; once somebody else has taken it over, such moves are refused. A move pays less where the run is an area
+//!   of the kernel already, and more where that must be split.
 //!
 //! # What cannot be moved
 //!
