@@ -28,6 +28,7 @@
 pub mod arena;
 pub mod backend;
 pub mod faults;
+mod forks;
 pub mod frames;
 pub mod huge_units;
 #[cfg(target_arch = "x86_64")]

@@ -8,6 +8,16 @@ use nofrag::mmap::Protection;
 use rustix::process::Pid;
 use thiserror::Error;
 
+/// `vm.max_map_count` where it cannot be read.
+const USUAL_LIMIT: u64 = 65_530;
+
+/// How many areas the kernel allows a process (`vm.max_map_count`).
+#[must_use]
+pub fn max_map_count() -> u64 {
+    let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT)
+}
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsLine {

@@ -82,7 +82,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
     /// See [`FreeError`].
     #[inline]
     pub fn free(&mut self, run: Run) -> Result<(), FreeError> {
-        if !self.arena.parent.is_here() {
+        if !self.arena.parent.is_same() {
             return Err(FreeError::Forked);
         }
         let ground = &self.arena.ground;
@@ -130,7 +130,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
     }
 
     fn round(&mut self, round: Round, budget: Budget) -> Purged {
-        if !self.arena.parent.is_here() {
+        if !self.arena.parent.is_same() {
             return Purged::default();
         }
         let mut taken = Vec::new();

@@ -21,7 +21,7 @@ impl<B: Backend> Check for Arena<B> {
     /// Waits for every owner, one after the other; nobody may hold a handle, and no purge may run. In a child nothing
     /// is looked at: nobody uses it there.
     fn check(&self) -> Result<(), Violation> {
-        if !self.parent.is_here() {
+        if !self.parent.is_same() {
             return Ok(());
         }
         let mut places = vec![0_u64; self.ground.blocks as usize];

@@ -70,7 +70,6 @@ mod books;
 mod config;
 mod cpu;
 mod error;
-mod fork;
 mod ground;
 mod handle;
 mod laws;
@@ -100,7 +99,6 @@ use self::cpu::Processors;
 pub use self::error::{
     ArenaError, Busy, FreeError, HoldError, ReserveError, ResizeError, Share, Shortage,
 };
-use self::fork::Parent;
 use self::ground::Ground;
 pub use self::handle::OwnerHandle;
 pub use self::lease::Lease;
@@ -111,6 +109,7 @@ pub use self::run::{OwnerId, Run};
 pub use self::stats::{ArenaStats, BlockStats, Purged};
 use self::table::Use;
 use crate::backend::{Anonymous, Backend, HostMemory, Va};
+use crate::forks::Forks;
 
 /// What is called before memory goes back, with its first address and bytes.
 type Hook = Box<dyn Fn(Va, u64) + Send + Sync>;
@@ -125,7 +124,7 @@ pub struct Arena<B: Backend = Anonymous> {
     pool: Pool,
     /// Not dropped in a child, where the addresses may be somebody else's.
     backing: ManuallyDrop<Backing<B>>,
-    parent: Parent,
+    parent: Forks,
     processors: Processors,
     purge: Purge,
     on_purge: Option<Hook>,
@@ -208,7 +207,7 @@ impl<B: Backend> Arena<B> {
 
     #[inline(always)]
     fn check_parent(&self) -> Result<(), ArenaError> {
-        if self.parent.is_here() { Ok(()) } else { Err(ArenaError::Forked) }
+        if self.parent.is_same() { Ok(()) } else { Err(ArenaError::Forked) }
     }
 
     fn slot(&self, owner: OwnerId) -> Result<&Owner<B>, ArenaError> {
@@ -302,7 +301,7 @@ impl<B: Backend> Arena<B> {
     /// The owner of the block where a run begins.
     #[inline(always)]
     fn owner_of(&self, run: Run) -> Result<&Owner<B>, FreeError> {
-        if !self.parent.is_here() {
+        if !self.parent.is_same() {
             return Err(FreeError::Forked);
         }
         let page = self.ground.page_at(run.va())?;
@@ -385,7 +384,7 @@ impl<B: Backend> Arena<B> {
             ..ArenaStats::default()
         };
         stats.blocks.total = u64::from(ground.blocks);
-        if !self.parent.is_here() {
+        if !self.parent.is_same() {
             // Any lock may be held for ever, by a thread of the parent.
             stats.busy_owners = self.owners.len() as u64;
             return stats;

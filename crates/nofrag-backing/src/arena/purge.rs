@@ -42,7 +42,7 @@ impl<B: Backend> Arena<B> {
     }
 
     fn round(&self, round: Round, budget: Budget) -> Purged {
-        if !self.parent.is_here() {
+        if !self.parent.is_same() {
             return Purged::default();
         }
         let (mut taken, mut busy) = (Vec::new(), 0);

@@ -8,13 +8,13 @@ use super::atomic::AtomicU64;
 use super::backing::Backing;
 use super::books::Taken;
 use super::cpu::Processors;
-use super::fork::Parent;
 use super::ground::Ground;
 use super::owner::Owner;
 use super::pool::Pool;
 use super::table::MOST_PAGES;
 use super::{Arena, Config, Contents, Fork, OwnerId, Owners, ReserveError};
 use crate::backend::{Backend, BackendError, Caps, Geometry, Va};
+use crate::forks::Forks;
 
 /// An arena is not made for more.
 const MOST_OWNERS: u32 = 1 << 16;
@@ -66,7 +66,7 @@ impl<B: Backend> Arena<B> {
         config: &Config<()>,
     ) -> Result<Arena<B>, (Backing<B>, ReserveError)> {
         let prepared = hide(&backing.backend, (base, bytes), config.fork).and_then(|()| {
-            let parent = Parent::new().map_err(|why| ReserveError::Backend(why.into()))?;
+            let parent = Forks::now().map_err(|why| ReserveError::Backend(why.into()))?;
             let (page_shift, block_shift) =
                 (config.page.ilog2(), (config.block / config.page).ilog2());
             let ground = Ground::new(base, page_shift, block_shift, blocks);
@@ -189,7 +189,7 @@ impl<B: Backend> Drop for Arena<B> {
     /// Gives everything back. In a child of `fork` nothing: the addresses may be somebody else's there. What a fence
     /// still keeps, or what the backend refuses to take, stays with the backend.
     fn drop(&mut self) {
-        if !self.parent.is_here() {
+        if !self.parent.is_same() {
             return;
         }
         let mut left = Vec::new();

@@ -9,8 +9,9 @@ use std::fs;
 
 use rustix::fs::MemfdFlags;
 
-use super::host::pointer;
-use super::{Anonymous, BackendError, Budget, Caps, Memfd, OpResult, Va};
+use super::books::Shown;
+use super::host::{HostSpace, pointer};
+use super::{Anonymous, BackendError, Budget, Caps, Geometry, Memfd, OpResult, Va};
 use crate::sys;
 
 /// Bytes of a huge page.
@@ -37,12 +38,7 @@ impl Anonymous {
     /// `WrongState` as for a purge; what the system says: `AGAIN` or `NOMEM` where it finds no huge page, `INVAL` from
     /// a kernel before 6.1.
     pub fn collapse(&self, va: Va, bytes: u64) -> OpResult {
-        let books = self.space.read();
-        self.geometry.is_huge()?;
-        self.geometry.fits(va, bytes)?;
-        books.check_mapped(va, bytes)?;
-        // SAFETY: the range lies in one of our reservations (the books, which are held), and the advice keeps contents.
-        unsafe { collapse(va, bytes) }
+        collapse(&self.space, &self.geometry, va, bytes)
     }
 }
 
@@ -80,25 +76,18 @@ impl Memfd {
     /// # Errors
     /// As [`Anonymous::collapse`].
     pub fn collapse(&self, va: Va, bytes: u64) -> OpResult {
-        let books = self.space.read();
-        self.geometry.is_huge()?;
-        self.geometry.fits(va, bytes)?;
-        books.check_mapped(va, bytes)?;
-        // SAFETY: the range lies in one of our reservations (the books, which are held), and the advice keeps contents.
-        unsafe { collapse(va, bytes) }
+        collapse(&self.space, &self.geometry, va, bytes)
     }
 }
 
-impl super::Geometry {
-    fn is_huge(&self) -> OpResult {
-        if self.granule.is_multiple_of(HUGE) { Ok(()) } else { Err(BackendError::Unsupported) }
+fn collapse<M: Shown>(space: &HostSpace<M>, geometry: &Geometry, va: Va, bytes: u64) -> OpResult {
+    let books = space.read();
+    if !geometry.granule.is_multiple_of(HUGE) {
+        return Err(BackendError::Unsupported);
     }
-}
-
-/// # Safety
-/// The range belongs to the caller.
-unsafe fn collapse(va: Va, bytes: u64) -> OpResult {
-    // SAFETY: the caller's promise; contents stay as they are.
+    geometry.fits(va, bytes)?;
+    books.check_mapped(va, bytes)?;
+    // SAFETY: the range lies in one of our reservations (the books, which are held), and the advice keeps contents.
     Ok(unsafe { sys::madvise(pointer(va), bytes as usize, COLLAPSE) }?)
 }
 

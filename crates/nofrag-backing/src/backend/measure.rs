@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, WaitOptions, getpid};
 
-use super::memfd::area_limit;
 use super::{
     Anonymous, Backend, BackendError, Budget, Export, HUGE, HostMemory, Memfd, Op, OpResult,
     Placement, Va,
 };
+use crate::maps::max_map_count;
 use crate::reservation::Reservation;
 use crate::{maps, sys};
 
@@ -57,7 +57,7 @@ impl Isolated {
 /// # Errors
 /// What the system says; `Unsupported` where the limit is set so high that the kernel's memory would suffer.
 pub fn isolated_maps() -> io::Result<Isolated> {
-    let limit = area_limit();
+    let limit = max_map_count();
     if limit > MOST_AREAS {
         let why = format!("a process may have {limit} areas here: too many to be made for a count");
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));

@@ -10,7 +10,6 @@
 //! scattered holes gain nothing by being punched together, since Linux flushes for each.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -27,13 +26,11 @@ use super::{
     Access, Backend, BackendError, Caps, CostModel, Export, Geometry, HostMemory, Op, OpResult,
     Placement, Va, submission,
 };
+use crate::maps::max_map_count;
 use crate::sys;
 
 /// The file grows by at least so many bytes: they cost nothing until they are touched.
 const GROWTH: u64 = 1 << 30;
-
-/// What Linux allows a process where it does not say.
-const USUAL_LIMIT: u64 = 65_530;
 
 /// How many areas a backend may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,17 +47,11 @@ pub enum Budget {
 impl Budget {
     fn areas(self) -> Option<u64> {
         match self {
-            Budget::Half => Some(area_limit() / 2),
+            Budget::Half => Some(max_map_count() / 2),
             Budget::Areas(areas) => Some(areas),
             Budget::Unlimited => None,
         }
     }
-}
-
-/// How many areas Linux allows a process (`vm.max_map_count`).
-pub(crate) fn area_limit() -> u64 {
-    let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
-    text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT)
 }
 
 /// Memory in a file that other processes can have. See [`Memfd::hugetlb`] for huge pages that were set aside.

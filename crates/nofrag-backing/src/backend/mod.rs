@@ -40,7 +40,6 @@ use rustix::io::Errno;
 pub use anonymous::{Anonymous, Promise};
 pub use cost::CostModel;
 pub use huge::HUGE;
-pub(crate) use memfd::area_limit;
 pub use memfd::{Budget, Exported, Memfd, Piece};
 
 pub use simulated::{Counts, SimCall, Simulated, Touched};

@@ -43,7 +43,7 @@ use nofrag::vmap::{
 use rustix::io::Errno;
 
 use crate::frames::{Effort, FrameBlock, FrameError, FrameRequest, Frames, Use};
-use crate::moving::max_map_count;
+use crate::maps::max_map_count;
 use crate::sys;
 use mapper::{Owner, PageMapper};
 use reserved::{Advice, Reserved};

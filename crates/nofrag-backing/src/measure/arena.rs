@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::strategies::{MOST_PAGES, Request, Took, Touched, thread_time};
+use super::strategies::{Request, Took, Touched, check, thread_time};
 use crate::arena::{Arena, Budget, Config, OwnerId, Owners, Purge};
 use crate::faults;
 use crate::sys;
@@ -60,14 +60,7 @@ impl ArenaBench {
     /// `InvalidInput` for a slot that there is not, or a size that is not allowed, before anything is done; else what
     /// the arena says.
     pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
-        let fits = |request: &Request| {
-            usize::from(request.slot) < self.slots.len()
-                && (1..=MOST_PAGES).contains(&request.pages)
-        };
-        if let Some(wrong) = requests.iter().find(|request| !fits(request)) {
-            let why = format!("{wrong:?}: no such slot, or no such size");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
+        check(requests, self.slots.len())?;
         let calls = faults::made();
         let (processor, wall) = (thread_time(), Instant::now());
         for (at, request) in requests.iter().enumerate() {

@@ -208,14 +208,7 @@ impl Bench {
     /// `InvalidInput` for a slot that there is not, or a size that is not allowed, before anything is done; `NOMEM`
     /// when live runs keep every block; else what the system calls say.
     pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
-        let fits = |request: &Request| {
-            usize::from(request.slot) < self.slots.len()
-                && (1..=MOST_PAGES).contains(&request.pages)
-        };
-        if let Some(wrong) = requests.iter().find(|request| !fits(request)) {
-            let why = format!("{wrong:?}: no such slot, or no such size");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
+        check(requests, self.slots.len())?;
         let calls = faults::made();
         let (processor, wall) = (thread_time(), Instant::now());
         for request in requests {
@@ -414,6 +407,20 @@ fn over(at: usize, bytes: usize, allowed: ProtFlags) -> io::Result<()> {
 fn drop_pages(at: usize, bytes: usize) -> io::Result<()> {
     // SAFETY: as for `over`; nobody wants the contents any more.
     Ok(unsafe { sys::madvise(pointer(at), bytes, libc::MADV_DONTNEED) }?)
+}
+
+/// Refuses requests for slots beyond `slots`, or of no such size.
+pub(super) fn check(requests: &[Request], slots: usize) -> io::Result<()> {
+    let fits = |request: &Request| {
+        usize::from(request.slot) < slots && (1..=MOST_PAGES).contains(&request.pages)
+    };
+    match requests.iter().find(|request| !fits(request)) {
+        Some(wrong) => {
+            let why = format!("{wrong:?}: no such slot, or no such size");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What this thread has had of a processor.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use nofrag::page::{Kcompactd, NodeId, PageBudget, PageProgress};
 use nofrag::units::Nanos;
 
+use crate::forks::Forks;
 use crate::frames::Frames;
-use crate::shared::forks::Forks;
 
 const POISONED: &str = "no thread panicked while it held this lock";
 

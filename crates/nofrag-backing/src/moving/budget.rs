@@ -2,15 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `vm.max_map_count` where it cannot be read.
-const USUAL: u64 = 65_530;
-
-/// How many mappings the kernel allows this process.
-#[must_use]
-pub fn max_map_count() -> u64 {
-    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
-}
+use crate::maps::max_map_count;
 
 /// A number of mappings that is never passed.
 #[derive(Debug)]

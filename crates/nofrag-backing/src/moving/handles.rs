@@ -21,10 +21,10 @@ use nofrag::units::{Order, Pfn};
 use rustix::io::Errno;
 
 use super::pins::{Patience, Pin, PinError, Pinned, Pins};
+use crate::forks::Forks;
 use crate::frames::{
     Effort, FrameBlock, FrameError, FrameRequest, Frames, FramesConfig, FramesError, Residents, Use,
 };
-use crate::shared::forks::Forks;
 use crate::sys::{self, PAGE};
 
 /// Words of a page.

@@ -21,7 +21,7 @@ use super::budget::Mappings;
 use super::pins::{Pin, PinError, Pins};
 use super::signals;
 use crate::backend::Va;
-use crate::shared::forks::Forks;
+use crate::forks::Forks;
 use crate::sys::{self, PAGE};
 
 /// Words of a page.

@@ -47,7 +47,7 @@ mod steps;
 pub mod userfaultfd;
 
 pub use background::{Background, Pace, Worked};
-pub use budget::{Mappings, max_map_count};
+pub use budget::Mappings;
 pub use handles::{Handle, HandleError, Handles, NoHandle, PinnedBlock};
 pub use live::{Access, LiveArea, LiveError, LiveFile, PinnedWords, Reach};
 pub use mover::{Fill, Method, MoveError, Mover, Step};

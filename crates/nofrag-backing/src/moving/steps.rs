@@ -17,7 +17,7 @@ use super::mover::{Fill, MoveError, Step};
 use super::signals::Seat;
 use super::userfaultfd::{Features, OpenError, RequestError, Userfaultfd, Watch};
 use crate::backend::Va;
-use crate::shared::forks::Forks;
+use crate::forks::Forks;
 use crate::sys;
 
 /// So often a call is made again that the kernel could not carry out just now.

@@ -12,7 +12,7 @@ use std::ptr;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::{ShapeError, pages, to};
-use crate::shared::forks::Forks;
+use crate::forks::Forks;
 use crate::sys;
 
 /// Bytes like those of a `Vec`, which never move.

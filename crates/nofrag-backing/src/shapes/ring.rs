@@ -19,7 +19,7 @@ use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::{ShapeError, to};
-use crate::shared::forks::Forks;
+use crate::forks::Forks;
 use crate::sys;
 
 /// A file mapped twice, back to back.

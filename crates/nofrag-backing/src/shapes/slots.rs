@@ -20,7 +20,7 @@ use rustix::mm::MprotectFlags;
 
 use super::{ShapeError, pages, to};
 use crate::backend::{Anonymous, Backend as _, BackendError, Export, Op, Placement, Va};
-use crate::shared::forks::Forks;
+use crate::forks::Forks;
 use crate::sys;
 
 /// `MADV_GUARD_INSTALL` of Linux 6.13, which no binding has yet.
@@ -165,7 +165,7 @@ impl SlotPool {
 
     fn protect_guards(&self) -> Result<Guards, ShapeError> {
         let PoolSizes { slots, guard, .. } = self.sizes;
-        let (areas, budget) = (u64::from(slots) * 2, crate::backend::area_limit() / 2);
+        let (areas, budget) = (u64::from(slots) * 2, crate::maps::max_map_count() / 2);
         if areas > budget {
             return Err(ShapeError::TooManyAreas { slots, areas, budget });
         }

@@ -12,8 +12,8 @@ use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::error::{SharedError, to};
-use super::forks::Forks;
 use super::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::forks::Forks;
 use crate::sys;
 
 /// What this process does with a mapping.

@@ -26,14 +26,13 @@
 //! of other objects. It cannot make anybody read or write outside the data.
 //!
 //! Bottom up: `protocol` (pins and moves on two words), `words` (numbers that check themselves), `mapping`, `process`
-//! (who lives), `forks` and `lock` (children of
-//! a fork), `layout` (what is where), `descriptors`, `owner`, `peer`.
+//! (who lives), `lock` (who owns it, and no child of a fork does), `layout` (what is where), `descriptors`, `owner`,
+//! `peer`.
 //!
 //! Source: spec/backing.md §3 and story 5; that each process has its own counts is ours.
 
 pub(crate) mod descriptors;
 mod error;
-pub(crate) mod forks;
 mod layout;
 mod lock;
 pub(crate) mod mapping;

@@ -5,6 +5,7 @@
 //! predicted from the limit and from the areas that the child began with.
 
 use nofrag::mmap::{Direction, Protection};
+use nofrag_backing::maps::max_map_count;
 use nofrag_backing::probe::{Errno, Kind, MOST_STEPS, MapAt, Operation, Probe, Step, Width};
 
 /// What became of the child.
@@ -31,7 +32,7 @@ const MOST: u64 = 1 << 20;
 /// # Errors
 /// Why it cannot be tried here, as a sentence.
 pub(super) fn one_mapping_per_run() -> Result<Limit, String> {
-    let limit = max_map_count()?;
+    let limit = max_map_count();
     if limit > MOST {
         return Err(format!("vm.max_map_count is {limit}, more than {MOST}: not tried"));
     }
@@ -62,11 +63,4 @@ pub(super) fn one_mapping_per_run() -> Result<Limit, String> {
         }
     }
     Err(format!("{mapped} mappings, and no refusal"))
-}
-
-/// `vm.max_map_count`.
-pub(super) fn max_map_count() -> Result<u64, String> {
-    let path = "/proc/sys/vm/max_map_count";
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    text.trim().parse().map_err(|_| format!("{path} holds no number"))
 }

@@ -298,7 +298,10 @@ impl<B: Subject> Pair<'_, B> {
         for at in self.model.granules(va, bytes) {
             self.model.shown.remove(&at);
         }
-        assert_eq!(self.backend.release(Va(va), bytes), Err(BackendError::WrongState));
+        // Another thread may have reserved the same addresses since.
+        if self.laws == Laws::EachStep {
+            assert_eq!(self.backend.release(Va(va), bytes), Err(BackendError::WrongState));
+        }
     }
 
     fn create(&mut self) {

@@ -11,7 +11,7 @@ use nofrag::units::Order;
 use nofrag_backing::frames::FramesConfig;
 use nofrag_backing::moving::{Background, Handle, HandleError, Handles, NoHandle, Pace};
 
-use super::{Load, Tally, Watch};
+use super::{Load, Tally, Watch, beside};
 use crate::random::Random;
 
 pub(super) const NAME: &str = "frames";
@@ -95,15 +95,8 @@ impl Load for FramesLoad {
     }
 
     fn work(&self, watch: &Watch) -> Result<(), String> {
-        let over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let reader = scope.spawn(|| self.read(&over));
-            let owned = OwnerOf::new(self).and_then(|mut owner| owner.work(watch));
-            // Relaxed: it orders nothing but the end.
-            over.store(true, Ordering::Relaxed);
-            let read = reader.join().unwrap_or_else(|_| Err("the reader panicked".to_owned()));
-            owned.and(read)
-        })
+        let own = || OwnerOf::new(self).and_then(|mut owner| owner.work(watch));
+        beside(|over| self.read(over), own)
     }
 
     fn tally(&self) -> &Tally {

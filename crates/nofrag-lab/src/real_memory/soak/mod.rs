@@ -99,6 +99,22 @@ struct Counted {
     refused: u64,
 }
 
+/// Lets a reader look on another thread while the owner works on this one; it is told when that is over.
+fn beside(
+    read: impl Fn(&AtomicBool) -> Result<(), String> + Sync,
+    own: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&over));
+        let owned = own();
+        // Relaxed: it orders nothing but the end.
+        over.store(true, Ordering::Relaxed);
+        let read = reader.join().unwrap_or_else(|_| Err("the reader panicked".to_owned()));
+        owned.and(read)
+    })
+}
+
 /// A part of the library under load.
 trait Load: Sync {
     /// Its name in tables.

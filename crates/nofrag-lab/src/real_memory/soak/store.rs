@@ -9,7 +9,7 @@ use std::time::Duration;
 use nofrag_backing::shared::{Handle, Peer};
 use nofrag_backing::store::{Config, ObjectStore, StoreError};
 
-use super::{Load, Tally, Watch, fill, is_as_written};
+use super::{Load, Tally, Watch, beside, fill, is_as_written};
 use crate::random::Random;
 
 pub(super) const NAME: &str = "store";
@@ -60,21 +60,9 @@ impl Load for StoreLoad {
     }
 
     fn work(&self, watch: &Watch) -> Result<(), String> {
-        let over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let reader = scope.spawn(|| self.read(&over));
-            let mut owner = OwnerOf {
-                load: self,
-                random: Random::new(self.seed, 2000),
-                known: Vec::new(),
-                stamps: 0,
-            };
-            let owned = owner.work(watch);
-            // Relaxed: it orders nothing but the end.
-            over.store(true, Ordering::Relaxed);
-            let read = reader.join().unwrap_or_else(|_| Err("the reader panicked".to_owned()));
-            owned.and(read)
-        })
+        let (random, known) = (Random::new(self.seed, 2000), Vec::new());
+        let mut owner = OwnerOf { load: self, random, known, stamps: 0 };
+        beside(|over| self.read(over), || owner.work(watch))
     }
 
     fn tally(&self) -> &Tally {

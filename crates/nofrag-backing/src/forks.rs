@@ -1,7 +1,7 @@
 //! Whether this process is still the one that made something.
 //!
-//! What is shared through a table belongs to a process by name. A child of a fork has copies of its parent's guards,
-//! and must not give back what it does not hold; the mappings themselves are not passed on to it.
+//! A child of a fork has a copy of its parent's books, but not its memory, or memory that the parent goes on using; and
+//! copies of guards, which must not give back what it does not hold. So whatever has books asks here first: one load.
 //!
 //! A word that the kernel empties in every child (`MADV_WIPEONFORK`) says which process this is, so that a child is
 //! known also if it was made without the C library, whose hooks a raw `clone` passes by.
@@ -43,6 +43,7 @@ impl Forks {
     }
 
     /// Whether this process is the one that called [`now`](Self::now).
+    #[inline(always)]
     pub(crate) fn is_same(self) -> bool {
         self.word.load(Ordering::Relaxed) == self.number
     }
