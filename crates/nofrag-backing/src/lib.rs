@@ -6,6 +6,7 @@
 //!
 //! - [`arena`]: memory for runtimes, databases and pools: one reservation, blocks of owners, late purges in batches.
 //! - [`backend`]: one face for all memory: private, shared, huge, a GPU's, and simulated.
+//! - [`export`]: page frames and areas that other processes see by handles.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
 //! - [`moving`]: moving memory that is in use, and what that costs.
@@ -27,6 +28,7 @@
 
 pub mod arena;
 pub mod backend;
+pub mod export;
 pub mod faults;
 mod forks;
 pub mod frames;

@@ -22,9 +22,10 @@
 //! **Fork.** The memory is shared: a child sees the frames and what is written to them. It must not use the `Frames`
 //! itself, whose locks another thread may have held; but it may exec, exit, read and write.
 //!
-//! Bottom up: `word` (what is known of a block), `window` (the memory), `shard` (a lock that counts), `serve` (how a
+//! Bottom up: `word` (what is known of a block), `lent` (what other processes see), `window` (the memory), `shard` (a lock that counts), `serve` (how a
 //! request is driven), `purge` (zeros), `stats` (what can be seen, and what is always true).
 
+mod lent;
 mod purge;
 mod serve;
 mod shard;
@@ -223,11 +224,17 @@ pub enum UseError {
     #[error(transparent)]
     Free(#[from] FreeError),
     /// More mappings than can be counted.
-    #[error("the block is mapped 2047 times already")]
+    #[error("the block is mapped 1023 times already")]
     TooManyHolds,
     /// The block is being moved; it has another name soon.
     #[error("the block is being moved")]
     Moving,
+    /// Other processes see it where it is: it stays there until that has ended.
+    #[error("the block is exported, and stays where it is until that has been withdrawn")]
+    Exported,
+    /// It may be moved, or is being moved at this moment.
+    #[error("the block at frame {0} may be moved; say that it stays (`Use::Pinned`) and try again")]
+    Movable(Pfn),
     /// No address has this page number.
     #[error("no address lies on page {0}")]
     NoSuchPage(u64),
@@ -440,7 +447,10 @@ impl Frames {
             true => None,
             false => word.with_use(used_for),
         });
-        changed.map_err(|_| self.why_not(&pool.pages, pfn))?;
+        changed.map_err(|word| match word.is_exported() && !word.is_zombie() {
+            true => UseError::Exported,
+            false => self.why_not(&pool.pages, pfn).into(),
+        })?;
         let known = pool.known_as(pfn);
         Ok(pool.pages.set_movable(known, used_for != Use::Pinned)?)
     }

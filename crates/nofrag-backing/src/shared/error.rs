@@ -82,6 +82,9 @@ pub enum SharedError {
     /// The process is a child of the one that attached; it has no part in what its parent holds.
     #[error("this process was forked from the one that attached; attach again")]
     Forked,
+    /// An area was to be made of no handles.
+    #[error("no handles were given; an area is made of at least one")]
+    NoHandles,
     /// Bytes outside of what is pinned were asked for.
     #[error("bytes {at} to {end} were asked for, and there are {bytes}")]
     Outside {

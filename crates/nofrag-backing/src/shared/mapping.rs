@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 
 use rustix::fs::SealFlags;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::error::{SharedError, to};
@@ -25,10 +26,10 @@ pub(crate) enum Use {
     Write,
 }
 
-/// A mapping of a whole file that cannot shrink. Children of a fork do not have it.
+/// A mapping of a file that cannot shrink, or of pieces of it. Children of a fork do not have it.
 ///
-/// 1. `base..base + bytes` was mapped by `new`, is unmapped by `drop` alone, and the file behind it never becomes
-///    shorter: every byte can be read, and written if it is `Use::Write`, in the process that made it.
+/// 1. `base..base + bytes` was mapped by `new` or `of_pieces`, is unmapped by `drop` alone, and the file behind it never
+///    becomes shorter: every byte can be read, and written if it is `Use::Write`, in the process that made it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: *mut u8,
@@ -63,6 +64,52 @@ impl Mapping {
         let mapped = unsafe { sys::mmap(anywhere, bytes, protection, flags, file, 0) };
         let base = mapped.map_err(to("map a file in memory"))?;
         let mapping = Mapping { base: base.cast(), bytes, allowed, forks };
+        // SAFETY: the range was mapped a moment ago, and the advice changes no content.
+        let kept = unsafe { sys::madvise(base, bytes, libc::MADV_DONTFORK) };
+        kept.map_err(to("keep a mapping from children"))?;
+        Ok(mapping)
+    }
+
+    /// Pieces of `file` at adjacent addresses, to be read: where each begins, and its bytes, both multiples of the page
+    /// size. What lies outside of the file is refused.
+    pub(crate) fn of_pieces(
+        file: BorrowedFd<'_>,
+        pieces: &[(u64, u64)],
+    ) -> Result<Mapping, SharedError> {
+        let forks = Forks::now().map_err(to("watch for forks"))?;
+        let seals = sys::seals(file).map_err(|_| SharedError::Unsealed)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(SharedError::Unsealed);
+        }
+        // Seals stay, so the size that is read afterwards stays too.
+        let stat = sys::stat(file).map_err(to("look at a file in memory"))?;
+        let size = stat.st_size.cast_unsigned();
+        let mut bytes = 0_usize;
+        for &(at, piece) in pieces {
+            let end = at.saturating_add(piece);
+            let whole = (at | piece).is_multiple_of(1 << sys::PAGE) && piece > 0;
+            if !whole || end > size {
+                return Err(SharedError::Outside { at, end, bytes: size });
+            }
+            let more = bytes.checked_add(piece as usize).ok_or(Errno::NOMEM);
+            bytes = more.map_err(to("reserve addresses"))?;
+        }
+        let (anywhere, nothing) = (ptr::null_mut(), ProtFlags::empty());
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
+        let reserved = unsafe { sys::mmap_anonymous(anywhere, bytes, nothing, flags) };
+        let base = reserved.map_err(to("reserve addresses"))?;
+        // From here on its drop unmaps it, however far it gets; nobody else has it before all is done.
+        let mapping = Mapping { base: base.cast(), bytes, allowed: Use::Read, forks };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let mut to_here = base;
+        for &(at, piece) in pieces {
+            // SAFETY: the pieces make up what was reserved above, which nobody else uses.
+            let shown =
+                unsafe { sys::mmap(to_here, piece as usize, ProtFlags::READ, flags, file, at) };
+            shown.map_err(to("map a piece of a file in memory"))?;
+            to_here = to_here.wrapping_byte_add(piece as usize);
+        }
         // SAFETY: the range was mapped a moment ago, and the advice changes no content.
         let kept = unsafe { sys::madvise(base, bytes, libc::MADV_DONTFORK) };
         kept.map_err(to("keep a mapping from children"))?;

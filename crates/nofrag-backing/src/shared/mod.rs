@@ -27,12 +27,13 @@
 //!
 //! Bottom up: `protocol` (pins and moves on two words), `words` (numbers that check themselves), `mapping`, `process`
 //! (who lives), `lock` (who owns it, and no child of a fork does), `layout` (what is where), `descriptors`, `owner`,
-//! `peer`.
+//! `peer`, `guest` (what several handles name, side by side).
 //!
 //! Source: spec/backing.md §3 and story 5; that each process has its own counts is ours.
 
 pub(crate) mod descriptors;
 mod error;
+mod guest;
 mod layout;
 mod lock;
 pub(crate) mod mapping;
@@ -52,6 +53,7 @@ mod sync {
 
 pub use descriptors::{Invitation, Succession};
 pub use error::SharedError;
+pub use guest::{Guest, GuestArea};
 pub(crate) use owner::{Found, Place, Slide, Unfinished};
 pub use owner::{Held, Owner, Sizes};
 pub use peer::{Peer, Pinned};

@@ -120,12 +120,28 @@ impl Owner {
     /// # Errors
     /// See [`SharedError`].
     pub fn create(sizes: Sizes) -> Result<Owner, SharedError> {
+        let layout = Owner::layout_of(sizes)?;
+        let data = descriptors::sealed_file(c"nofrag-data", sizes.data_bytes)?;
+        Owner::over(data, layout)
+    }
+
+    /// A table over a file that exists, of `data_bytes` bytes, which has no other owner. Only what is entered here is
+    /// ever moved or given up.
+    ///
+    /// # Errors
+    /// See [`SharedError`].
+    pub(crate) fn of_file(data: OwnedFd, sizes: Sizes) -> Result<Owner, SharedError> {
+        Owner::over(data, Owner::layout_of(sizes)?)
+    }
+
+    fn layout_of(sizes: Sizes) -> Result<Layout, SharedError> {
         let Sizes { entries, processes, data_bytes } = sizes;
         let layout = Layout { entries, processes, data_bytes, namespace: process::namespace()? };
-        if !layout.is_sensible() || !data_bytes.is_multiple_of(1 << sys::PAGE) {
-            return Err(SharedError::Sizes);
-        }
-        let data = descriptors::sealed_file(c"nofrag-data", data_bytes)?;
+        let whole = data_bytes.is_multiple_of(1 << sys::PAGE);
+        if layout.is_sensible() && whole { Ok(layout) } else { Err(SharedError::Sizes) }
+    }
+
+    fn over(data: OwnedFd, layout: Layout) -> Result<Owner, SharedError> {
         let table = descriptors::sealed_file(c"nofrag-table", layout.bytes() as u64)?;
         // Who else may write to the data is decided by who gets this descriptor; one owner at a time holds its lock.
         let lock = Lock::take(data.as_fd())?;
@@ -133,7 +149,7 @@ impl Owner {
         layout.write(&mapped);
         let states = |_| State::new(1, Phase::Free);
         let owner = Owner::with(mapped, (lock, Invitation { table, data }), layout, states);
-        for entry in 0..entries {
+        for entry in 0..layout.entries {
             owner.enter(entry, State::new(1, Phase::Free));
         }
         Ok(owner)
