@@ -22,8 +22,9 @@
 //! **Fork.** The memory is shared: a child sees the frames and what is written to them. It must not use the `Frames`
 //! itself, whose locks another thread may have held; but it may exec, exit, read and write.
 //!
-//! Bottom up: `word` (what is known of a block), `lent` (what other processes see), `window` (the memory), `shard` (a lock that counts), `serve` (how a
-//! request is driven), `purge` (zeros), `stats` (what can be seen, and what is always true).
+//! Bottom up: `word` (what is known of a block), `lent` (what other processes see), `window` (the memory), `shard` (a
+//! lock that counts), `serve` (how a request is driven), `purge` (zeros), `stats` (what can be seen, and what is always
+//! true).
 
 mod lent;
 mod purge;

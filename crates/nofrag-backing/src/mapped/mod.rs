@@ -405,17 +405,17 @@ impl Mapped {
         }
     }
 
-    /// Lets `act` have the blocks of an area, which stay where they are from now on, and in the area meanwhile; `None` if
-    /// the area is none of this space.
+    /// Lets `act` have the blocks of an area, which stay where they are from now on, and in the area meanwhile; `None`
+    /// if the area is none of this space.
     pub(crate) fn with_pinned<T>(
         &self,
         area: &VmallocArea,
         act: impl FnOnce(&[FrameBlock]) -> T,
     ) -> Option<T> {
-        if self.space.find(area.0.start)? != area.0 {
+        if !self.is_mine(area) {
             return None;
         }
-        let shown = self.mapper().shown(area.0.start)?;
+        let shown = self.mapper().shown(area.start())?;
         let content = shown.content();
         for block in &content.blocks {
             // A block that its user has given back by its number is none that `act` can use.

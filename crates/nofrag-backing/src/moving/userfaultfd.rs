@@ -20,10 +20,6 @@ use std::ops::BitOr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use linux_raw_sys::general::{self as raw, uffdio_range};
-use linux_raw_sys::ioctl::{
-    UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE,
-    UFFDIO_WRITEPROTECT,
-};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, opcode};
 use rustix::mm::UserfaultfdFlags;
@@ -31,9 +27,27 @@ use rustix::mm::UserfaultfdFlags;
 use crate::backend::Va;
 use crate::sys;
 
-/// `UFFDIO_MOVE`, which the bindings know only by its argument.
-const UFFDIO_MOVE: Opcode =
-    opcode::read_write::<raw::uffdio_move>(raw::UFFDIO as u8, raw::_UFFDIO_MOVE as u8);
+// The bindings have numbers of requests too, but not of all, and in another type than some C libraries ask for.
+
+/// A request that the kernel answers in its argument, of type `T`.
+const fn answered<T>(number: u32) -> Opcode {
+    opcode::read_write::<T>(raw::UFFDIO as u8, number as u8)
+}
+
+const UFFDIO_API: Opcode = answered::<raw::uffdio_api>(raw::_UFFDIO_API);
+const UFFDIO_REGISTER: Opcode = answered::<raw::uffdio_register>(raw::_UFFDIO_REGISTER);
+const UFFDIO_COPY: Opcode = answered::<raw::uffdio_copy>(raw::_UFFDIO_COPY);
+const UFFDIO_MOVE: Opcode = answered::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
+const UFFDIO_CONTINUE: Opcode = answered::<raw::uffdio_continue>(raw::_UFFDIO_CONTINUE);
+const UFFDIO_WRITEPROTECT: Opcode = answered::<raw::uffdio_writeprotect>(raw::_UFFDIO_WRITEPROTECT);
+
+/// A request that says only where, and gets no answer; its number counts as one that is answered.
+const fn told(number: u32) -> Opcode {
+    opcode::read::<uffdio_range>(raw::UFFDIO as u8, number as u8)
+}
+
+const UFFDIO_UNREGISTER: Opcode = told(raw::_UFFDIO_UNREGISTER);
+const UFFDIO_WAKE: Opcode = told(raw::_UFFDIO_WAKE);
 
 /// `UFFDIO_WRITEPROTECT_MODE_WP`.
 const PROTECT: u64 = 1;

@@ -28,8 +28,8 @@ pub(crate) enum Use {
 
 /// A mapping of a file that cannot shrink, or of pieces of it. Children of a fork do not have it.
 ///
-/// 1. `base..base + bytes` was mapped by `new` or `of_pieces`, is unmapped by `drop` alone, and the file behind it never
-///    becomes shorter: every byte can be read, and written if it is `Use::Write`, in the process that made it.
+/// 1. `base..base + bytes` was mapped by `new` or `of_pieces`, is unmapped by `drop` alone, and the file behind it
+///    never becomes shorter: every byte can be read, and written if it is `Use::Write`, in the process that made it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: *mut u8,
