@@ -104,9 +104,9 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let mut to_here = base;
         for &(at, piece) in pieces {
+            let length = piece as usize;
             // SAFETY: the pieces make up what was reserved above, which nobody else uses.
-            let shown =
-                unsafe { sys::mmap(to_here, piece as usize, ProtFlags::READ, flags, file, at) };
+            let shown = unsafe { sys::mmap(to_here, length, ProtFlags::READ, flags, file, at) };
             shown.map_err(to("map a piece of a file in memory"))?;
             to_here = to_here.wrapping_byte_add(piece as usize);
         }
