@@ -1,7 +1,10 @@
 //! `nofrag host`: what is fragmented on this host.
 
+mod capture;
 pub(crate) mod look;
+mod machine;
 mod maps;
+mod pages;
 pub(crate) mod text;
 mod vmalloc;
 
@@ -11,23 +14,34 @@ use crate::Status;
 
 /// What `nofrag host` takes.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = machine::AFTER_HELP)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    subject: Subject,
+    subject: Option<Subject>,
+
+    #[command(flatten)]
+    machine: machine::Args,
 }
 
 #[derive(clap::Subcommand)]
 enum Subject {
+    /// Pages in detail: free blocks by type, what each frame is used for, what pins pageblocks and where
+    Pages(pages::Args),
     /// The kernel's vmalloc space: who holds it, what is lazily freed, which holes are left
     Vmalloc(vmalloc::Args),
     /// The address space of a process: areas against their limit, holes, what keeps neighbours apart
     Maps(maps::Args),
+    /// Write this host into a folder, names and addresses taken out, to look at it elsewhere
+    Capture(capture::Args),
 }
 
-/// Shows the subject that `args` names.
+/// Shows the subject that `args` names, or the whole machine.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     match &args.subject {
-        Subject::Vmalloc(args) => vmalloc::execute(args),
-        Subject::Maps(args) => maps::execute(args),
+        None => machine::execute(&args.machine),
+        Some(Subject::Pages(args)) => pages::execute(args),
+        Some(Subject::Vmalloc(args)) => vmalloc::execute(args),
+        Some(Subject::Maps(args)) => maps::execute(args),
+        Some(Subject::Capture(args)) => capture::execute(args),
     }
 }

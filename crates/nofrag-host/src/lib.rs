@@ -15,6 +15,7 @@
 //! * [`trace`] reads what a kernel traced, [`snapshot`] what stood in its files at one moment.
 //! * [`recording`] is nofrag's own file of what was traced.
 //! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
+//! * [`machine`] puts all of them on one screen for the whole machine.
 #![forbid(unsafe_code)]
 
 pub mod addresses;
@@ -23,6 +24,7 @@ pub mod fields;
 pub mod finding;
 pub mod gfp;
 pub mod layout;
+pub mod machine;
 pub mod picture;
 pub mod proc_maps;
 pub mod process;

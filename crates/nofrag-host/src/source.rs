@@ -23,6 +23,7 @@ use thiserror::Error;
 
 use crate::fields::{self, FieldError};
 
+pub mod machine;
 pub mod process;
 
 /// Whose files are read.

@@ -302,7 +302,7 @@ fn group_name(area: &Area) -> String {
 }
 
 /// Names come from outside: no control character reaches the terminal.
-fn printable(name: &str) -> String {
+pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 

@@ -47,6 +47,20 @@ pub struct Ranked {
 pub const NEAR: f64 = 0.8;
 
 impl Ranking {
+    /// Of these processes.
+    pub(crate) fn of(mut processes: Vec<Ranked>, limit: Option<u64>) -> Ranking {
+        processes.sort_by_key(|process| (std::cmp::Reverse(process.areas), process.pid));
+        Ranking {
+            schema: SCHEMA,
+            version: SCHEMA_VERSION,
+            limit,
+            processes,
+            denied: 0,
+            without_areas: 0,
+            missing: Vec::new(),
+        }
+    }
+
     /// Whether a process is near the limit.
     #[must_use]
     pub fn warns(&self) -> bool {
@@ -62,30 +76,27 @@ pub fn rank(root: &Root) -> Result<Ranking, ProcessError> {
     let mut missing = Vec::new();
     let limit = read_small(root, "proc/sys/vm/max_map_count", "the limit of areas", fields::number);
     let limit = limit.map_err(|why| missing.push(why)).ok();
-    let mut ranking = Ranking {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
-        limit,
-        processes: Vec::new(),
-        denied: 0,
-        without_areas: 0,
-        missing,
-    };
+    let (mut found, mut denied, mut without_areas) = (Vec::new(), 0, 0);
     for pid in processes(root)? {
         match count_areas(root, Whose::Pid(pid)) {
-            Ok(0) => ranking.without_areas += 1,
-            Ok(areas) => ranking.processes.push(ranked(root, pid, areas, limit)),
-            Err(ProcessError::Denied { .. }) => ranking.denied += 1,
+            Ok(0) => without_areas += 1,
+            Ok(areas) => found.push(Ranked::new(pid, name(root, pid), areas, limit)),
+            Err(ProcessError::Denied { .. }) => denied += 1,
             Err(_) => {} // it has ended since
         }
     }
-    ranking.processes.sort_by_key(|process| (std::cmp::Reverse(process.areas), process.pid));
-    Ok(ranking)
+    Ok(Ranking { denied, without_areas, missing, ..Ranking::of(found, limit) })
 }
 
-fn ranked(root: &Root, pid: u32, areas: u64, limit: Option<u64>) -> Ranked {
+fn name(root: &Root, pid: u32) -> Option<String> {
     let name = |text: &str| fields::status(text, "Name").map(super::printable);
-    let name = read_small(root, &format!("proc/{pid}/status"), "its name", name).ok();
-    let share = limit.map(|limit| areas as f64 / limit.max(1) as f64);
-    Ranked { pid, name, areas, share }
+    read_small(root, &format!("proc/{pid}/status"), "its name", name).ok()
+}
+
+impl Ranked {
+    /// A process with so many areas, of which `limit` are allowed.
+    pub(crate) fn new(pid: u32, name: Option<String>, areas: u64, limit: Option<u64>) -> Ranked {
+        let share = limit.map(|limit| areas as f64 / limit.max(1) as f64);
+        Ranked { pid, name, areas, share }
+    }
 }

@@ -11,8 +11,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::whole::{prepared, read_into, read_whole};
-use crate::snapshot::{Files, ZoneInfo, zoneinfo};
+use crate::snapshot::{Files, ZoneInfo, path_of, zoneinfo};
 use crate::source::Root;
+use crate::source::machine::vm_settings;
 
 /// Whether the state of every frame is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,58 +29,43 @@ pub enum Frames {
 struct Wanted {
     /// Its name in [`Files`].
     name: &'static str,
-    /// Its path relative to the root.
-    path: &'static str,
     /// What is not known without it.
     costs: &'static str,
 }
 
-const fn wanted(name: &'static str, path: &'static str, costs: &'static str) -> Wanted {
-    Wanted { name, path, costs }
+const fn wanted(name: &'static str, costs: &'static str) -> Wanted {
+    Wanted { name, costs }
+}
+
+impl Wanted {
+    /// Its path relative to the root.
+    fn path(&self) -> &'static str {
+        path_of(self.name).expect("every file of a snapshot has its place")
+    }
 }
 
 const SMALL: [Wanted; 12] = [
-    wanted("version", "proc/version", "the kernel's release"),
-    wanted("buddyinfo", "proc/buddyinfo", "free blocks by order cannot be compared"),
-    wanted("pagetypeinfo", "proc/pagetypeinfo", "free blocks and pageblocks by type are guessed"),
-    wanted("zoneinfo", "proc/zoneinfo", "zones and watermarks are not known: no replay"),
-    wanted("vmstat", "proc/vmstat", "what the kernel counted cannot be compared"),
-    wanted("meminfo", "proc/meminfo", "how memory is used is not known"),
-    wanted("iomem", "proc/iomem", "holes in physical memory are guessed"),
-    wanted(
-        "extfrag_index",
-        "sys/kernel/debug/extfrag/extfrag_index",
-        "the kernel's own indices are not compared",
-    ),
-    wanted(
-        "unusable_index",
-        "sys/kernel/debug/extfrag/unusable_index",
-        "the kernel's own indices are not compared",
-    ),
-    wanted(
-        "transparent_hugepage_enabled",
-        "sys/kernel/mm/transparent_hugepage/enabled",
-        "whether huge pages were used is not known",
-    ),
-    wanted(
-        "transparent_hugepage_defrag",
-        "sys/kernel/mm/transparent_hugepage/defrag",
-        "how hard huge pages were tried for is not known",
-    ),
-    wanted("vmallocinfo", "proc/vmallocinfo", "which vmalloc areas there were is not known"),
+    wanted("version", "the kernel's release"),
+    wanted("buddyinfo", "free blocks by order cannot be compared"),
+    wanted("pagetypeinfo", "free blocks and pageblocks by type are guessed"),
+    wanted("zoneinfo", "zones and watermarks are not known: no replay"),
+    wanted("vmstat", "what the kernel counted cannot be compared"),
+    wanted("meminfo", "how memory is used is not known"),
+    wanted("iomem", "holes in physical memory are guessed"),
+    wanted("extfrag_index", "the kernel's own indices are not compared"),
+    wanted("unusable_index", "the kernel's own indices are not compared"),
+    wanted("transparent_hugepage_enabled", "whether huge pages were used is not known"),
+    wanted("transparent_hugepage_defrag", "how hard huge pages were tried for is not known"),
+    wanted("vmallocinfo", "which vmalloc areas there were is not known"),
 ];
 
 const FRAMES: [Wanted; 2] = [
     wanted(
         "kpageflags",
-        "proc/kpageflags",
         "where free blocks lie and what is in use is not known: a replay starts from free lists alone",
     ),
-    wanted("kpagecount", "proc/kpagecount", "which frames are mapped is not known"),
+    wanted("kpagecount", "which frames are mapped is not known"),
 ];
-
-/// Settings that do something when they are read, or have no value.
-const NOT_SETTINGS: [&str; 3] = ["stat_refresh", "compact_memory", "drop_caches"];
 
 /// Memory for the state of each frame, taken before tracing begins so that it is not in the recording.
 #[derive(Debug, Default)]
@@ -122,7 +108,7 @@ impl HostState {
         for file in &SMALL {
             state.add(root, file, read_whole);
         }
-        match settings(&root.path("proc/sys/vm")) {
+        match vm_settings(root) {
             Ok(settings) => state.files.insert("sysctl", settings),
             Err(cause) => {
                 state.miss(&root.path("proc/sys/vm"), &cause, "the settings of vm are not known")
@@ -146,7 +132,7 @@ impl HostState {
     }
 
     fn add(&mut self, root: &Root, file: &Wanted, read: impl FnOnce(&Path) -> io::Result<Vec<u8>>) {
-        let path = root.path(file.path);
+        let path = root.path(file.path());
         match read(&path) {
             Ok(bytes) => self.files.insert(file.name, bytes),
             Err(cause) => self.miss(&path, &cause, file.costs),
@@ -169,23 +155,6 @@ impl HostState {
             }
         }
     }
-}
-
-/// A line `NAME VALUE..` for each setting in the folder.
-fn settings(folder: &Path) -> io::Result<Vec<u8>> {
-    let mut lines = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let Ok(name) = entry?.file_name().into_string() else { continue };
-        if NOT_SETTINGS.contains(&name.as_str()) {
-            continue;
-        }
-        // Some can only be written.
-        if let Ok(value) = fs::read_to_string(folder.join(&name)) {
-            lines.push(format!("{name} {}\n", value.trim()));
-        }
-    }
-    lines.sort();
-    Ok(lines.concat().into_bytes())
 }
 
 #[cfg(test)]

@@ -21,6 +21,30 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Files(BTreeMap<String, Vec<u8>>);
 
+/// The files of a snapshot and where a live host has them, relative to its root.
+const PLACES: [(&str, &str); 14] = [
+    ("version", "proc/version"),
+    ("meminfo", "proc/meminfo"),
+    ("vmstat", "proc/vmstat"),
+    ("iomem", "proc/iomem"),
+    ("zoneinfo", "proc/zoneinfo"),
+    ("buddyinfo", "proc/buddyinfo"),
+    ("pagetypeinfo", "proc/pagetypeinfo"),
+    ("extfrag_index", "sys/kernel/debug/extfrag/extfrag_index"),
+    ("unusable_index", "sys/kernel/debug/extfrag/unusable_index"),
+    ("transparent_hugepage_enabled", "sys/kernel/mm/transparent_hugepage/enabled"),
+    ("transparent_hugepage_defrag", "sys/kernel/mm/transparent_hugepage/defrag"),
+    ("kpageflags", "proc/kpageflags"),
+    ("kpagecount", "proc/kpagecount"),
+    ("vmallocinfo", "proc/vmallocinfo"),
+];
+
+/// Where a live host has the file of this name, relative to its root; `None` for what is made of several files.
+#[must_use]
+pub fn path_of(name: &str) -> Option<&'static str> {
+    PLACES.iter().find(|(known, _)| *known == name).map(|(_, path)| *path)
+}
+
 impl Files {
     /// Adds a file.
     pub fn insert(&mut self, name: impl Into<String>, bytes: Vec<u8>) {

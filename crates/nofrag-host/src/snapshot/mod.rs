@@ -11,6 +11,7 @@ mod iomem;
 mod lines;
 mod page_flags;
 mod pagetypeinfo;
+mod state;
 mod zoneinfo;
 
 use std::borrow::Cow;
@@ -19,7 +20,7 @@ use std::ops::Range;
 
 pub use buddyinfo::{MOST_ORDERS, ZoneBlocks, ZoneIndices, buddyinfo, indices};
 pub use counters::{Counters, Settings, settings, vmstat};
-pub use files::Files;
+pub use files::{Files, path_of};
 pub use iomem::system_ram;
 pub use lines::{Malformed, ZoneName};
 pub use page_flags::{FrameUse, PageFlags, PageMap};

@@ -143,6 +143,24 @@ impl FrameUse {
     /// How many there are.
     pub const COUNT: usize = FrameUse::ALL.len();
 
+    /// What it is called in a sentence.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            FrameUse::Free => "free",
+            FrameUse::File => "page cache",
+            FrameUse::Shmem => "shared memory",
+            FrameUse::Anon => "processes",
+            FrameUse::Slab => "slab",
+            FrameUse::PageTable => "page tables",
+            FrameUse::HugeTlb => "hugetlbfs",
+            FrameUse::Kernel => "other kernel memory",
+            FrameUse::Reserved => "reserved",
+            FrameUse::Offline => "offline",
+            FrameUse::NoPage => "no memory",
+        }
+    }
+
     /// As an index into a table with a row per use.
     #[must_use]
     pub const fn index(self) -> usize {

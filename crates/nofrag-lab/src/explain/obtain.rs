@@ -3,7 +3,8 @@
 use nofrag::page::{PageRequest, RequestFlags};
 use nofrag::units::Order;
 use nofrag_host::finding::bytes_text;
-use nofrag_host::snapshot::{Files, FrameUse, PageMap, Snapshot, ZoneInfo};
+use nofrag_host::machine::pageblocks;
+use nofrag_host::snapshot::{Files, PageMap, Snapshot, ZoneInfo};
 
 use super::answer::{Case, Cause, Explanation, Obtainable};
 use super::reports;
@@ -74,80 +75,17 @@ fn case(scene: &Scene, mode: &str, order: u32, request: PageRequest) -> Case {
 
 /// What can be had in a zone, pageblock by pageblock; `None` where it is not known where the zone lies. O(frames).
 fn obtainable(pages: &PageMap<'_>, zone: &ZoneInfo, snapshot: &Snapshot<'_>) -> Option<Obtainable> {
-    /// A pageblock is pinned by little if at most one page in so many stays where it is.
-    const LITTLE: u64 = 16;
-    let order = snapshot.pageblock_order();
-    let block = 1_u64 << order;
-    let (start, end) = (zone.start_pfn?, zone.end_pfn()?.min(pages.frames()));
-    let mut found = Obtainable {
+    let found = pageblocks::survey(snapshot, pages, zone)?;
+    let by = found.pinned_by.iter().map(|by| (by.usage.words().to_owned(), by.pageblocks));
+    Some(Obtainable {
         zone: zone.zone.name.clone(),
-        block_bytes: block.saturating_mul(snapshot.page_bytes()),
-        pageblocks: 0,
-        now: 0,
-        after_compaction: 0,
-        after_reclaim: 0,
-        pinned: 0,
-        pinned_by: Vec::new(),
-        pinned_by_little: 0,
-    };
-    let mut pinned_by = [0_u64; FrameUse::COUNT];
-    let (mut free, mut file, mut movable_blocks) = (0, 0, 0);
-    let first = start.checked_next_multiple_of(block)?;
-    for at in (first..end.saturating_sub(block - 1)).step_by(block as usize) {
-        let uses = pages.count_uses(at..at + block);
-        let of = |is: fn(FrameUse) -> bool| -> u64 {
-            FrameUse::ALL.iter().filter(|&&each| is(each)).map(|each| uses[each.index()]).sum()
-        };
-        let managed = of(FrameUse::is_managed);
-        if managed == 0 {
-            continue;
-        }
-        let free_here = uses[FrameUse::Free.index()];
-        let stays = block - free_here - of(FrameUse::is_movable);
-        found.pageblocks += 1;
-        free += free_here;
-        file += uses[FrameUse::File.index()];
-        if free_here == block {
-            found.now += 1;
-        } else if stays == 0 {
-            movable_blocks += 1;
-        } else {
-            found.pinned += 1;
-            found.pinned_by_little += u64::from(stays * LITTLE <= block);
-            for each in FrameUse::ALL
-                .into_iter()
-                .filter(|each| *each != FrameUse::Free && !each.is_movable())
-            {
-                pinned_by[each.index()] += u64::from(uses[each.index()] > 0);
-            }
-        }
-    }
-    // Moving everything together frees as many blocks as free pages fill, among those where nothing stays.
-    found.after_compaction = (free / block).clamp(found.now, found.now + movable_blocks);
-    found.after_reclaim =
-        ((free + file) / block).clamp(found.after_compaction, found.now + movable_blocks);
-    let mut by: Vec<(String, u64)> = FrameUse::ALL
-        .into_iter()
-        .filter(|each| pinned_by[each.index()] > 0)
-        .map(|each| (name(each).to_owned(), pinned_by[each.index()]))
-        .collect();
-    by.sort_by_key(|(_, blocks)| std::cmp::Reverse(*blocks));
-    found.pinned_by = by;
-    Some(found)
-}
-
-fn name(usage: FrameUse) -> &'static str {
-    match usage {
-        FrameUse::Free => "free",
-        FrameUse::File => "page cache",
-        FrameUse::Shmem => "shared memory",
-        FrameUse::Anon => "processes",
-        FrameUse::Slab => "slab",
-        FrameUse::PageTable => "page tables",
-        FrameUse::HugeTlb => "hugetlbfs",
-        FrameUse::Kernel => "other kernel memory",
-        FrameUse::Reserved => "reserved",
-        FrameUse::Offline => "offline",
-        FrameUse::NoPage => "no memory",
-    }
+        block_bytes: found.bytes,
+        pageblocks: found.pageblocks,
+        now: found.free,
+        after_compaction: found.after_compaction,
+        after_reclaim: found.after_reclaim,
+        pinned: found.pinned,
+        pinned_by: by.collect(),
+        pinned_by_little: found.pinned_by_little,
+    })
 }

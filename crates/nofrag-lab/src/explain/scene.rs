@@ -1,9 +1,6 @@
 //! Zones and a request, whatever showed them: a report of the log, or the files of a snapshot.
 
-use nofrag::page::{
-    FragmentationIndices, FreeCounts, Migratetype, NodeId, PageRequest, Refusal, Watermarks,
-    ZoneKind, ZoneState,
-};
+use nofrag::page::{FragmentationIndices, PageRequest, Refusal, ZoneState};
 use nofrag::units::Order;
 use nofrag_host::failure::{Memory, Report};
 use nofrag_host::fields;
@@ -100,17 +97,7 @@ impl Scene {
             .filter_map(|zone| {
                 let blocks =
                     snapshot.blocks(&zone.zone).map(|each| each.blocks.clone()).unwrap_or_default();
-                let kind = zone.zone.kind()?;
-                let Watermarks { min, low, high, promo } = zone.marks();
-                let [min, low, high, promo] = [min, low, high, promo].map(sane);
-                let state = ZoneState {
-                    node: NodeId(u8::try_from(zone.zone.node).ok()?),
-                    kind,
-                    marks: Watermarks { min, low, high, promo },
-                    boost: sane(zone.boost.unwrap_or(0)),
-                    reserve: reserve_by_kind(&snapshot.zones, zone),
-                    free: counts(snapshot, zone, &blocks),
-                };
+                let state = snapshot.state(zone)?;
                 let name = if nodes == 0 { zone.zone.name.clone() } else { zone.zone.to_string() };
                 Some(SceneZone { name, state, blocks, managed: sane(zone.managed) })
             })
@@ -193,49 +180,4 @@ fn totals(memory: &Memory) -> Option<Totals> {
         slab: of("slab_unreclaimable").unwrap_or(0),
         free_swap: memory.free_swap_kib.map(|kib| kib / memory.page_kib),
     })
-}
-
-/// What a zone keeps from requests by the kind of their highest zone. `protection` has a column for each zone of the
-/// node, those without memory included.
-fn reserve_by_kind(
-    zones: &[nofrag_host::snapshot::ZoneInfo],
-    zone: &nofrag_host::snapshot::ZoneInfo,
-) -> [u64; ZoneKind::COUNT] {
-    let node: Vec<_> = zones.iter().filter(|each| each.zone.node == zone.zone.node).collect();
-    std::array::from_fn(|index| {
-        let kind = ZoneKind::ALL[index];
-        let column =
-            node.iter().rposition(|each| each.zone.kind().is_some_and(|each| each <= kind));
-        column.and_then(|column| zone.protection.get(column).copied().map(sane)).unwrap_or(0)
-    })
-}
-
-/// What is free in a zone: types from pagetypeinfo, else every block counts as of each ordinary type.
-fn counts(
-    snapshot: &Snapshot<'_>,
-    zone: &nofrag_host::snapshot::ZoneInfo,
-    blocks: &[u64],
-) -> FreeCounts {
-    let listed = |migratetype| snapshot.types.as_ref()?.free_of(&zone.zone, migratetype);
-    let set = |of: &mut dyn Iterator<Item = u64>| {
-        let orders = of.enumerate().filter(|(_, blocks)| *blocks > 0);
-        orders.fold(0_u16, |set, (order, _)| set | 1 << order.min(Order::MAX.index()))
-    };
-    let orders = Migratetype::ALL.map(|each| match listed(each) {
-        Some(row) => set(&mut row.iter().map(|count| count.least())),
-        None if snapshot.types.is_none() && each.is_mobility() => set(&mut blocks.iter().copied()),
-        None => 0,
-    });
-    let pages = |migratetype| {
-        let row = listed(migratetype).unwrap_or_default();
-        row.iter().zip(0..).fold(0_u64, |sum, (count, order)| {
-            sum.saturating_add(count.least().saturating_mul(1 << order))
-        })
-    };
-    FreeCounts {
-        pages: sane(zone.free),
-        high_atomic: pages(Migratetype::HighAtomic).min(sane(zone.free)),
-        cma: zone.free_cma().unwrap_or_else(|| pages(Migratetype::Cma)).min(sane(zone.free)),
-        orders,
-    }
 }

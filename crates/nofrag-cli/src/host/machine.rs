@@ -1,0 +1,128 @@
+//! `nofrag host` without a subject: the whole machine on one screen.
+
+mod view;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use nofrag_host::finding::Severity;
+use nofrag_host::machine::{self, Frames, Sources};
+use nofrag_host::snapshot::Files;
+use nofrag_host::source::Root;
+use nofrag_host::trace;
+
+use super::look::Look;
+use crate::{Status, output};
+
+pub(crate) const AFTER_HELP: &str = "\
+Works without rights: what may not be read is listed with what that costs. As root it also knows the
+types of free blocks and the vmalloc space. Nothing is changed, and no file is read twice.
+
+Examples:
+  nofrag host                               this machine: zones, requests, huge pages, findings
+  sudo nofrag host --frames                 the same; reads what each page frame is used for, so that
+                                            the outlook for huge pages knows what cannot be moved
+  nofrag host --root DIR                    a captured host (nofrag host capture DIR makes one)
+  nofrag host --root FILE.nofrag@start      the state at the start of a recording; @end at its end
+  nofrag host --json                        for machines (schema nofrag.host)
+
+Exit status:
+  0  shown, and nothing needs attention (there may be notes)
+  1  shown, and at least one finding is a warning
+  2  bad use, or neither zoneinfo nor buddyinfo could be read";
+
+/// What `nofrag host` takes without a subject.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Look at the host captured in DIR, or at the snapshot FILE@start or FILE@end of a recording
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Read what each page frame is used for: a second for 25 GiB of memory, eight bytes each
+    #[arg(long)]
+    frames: bool,
+
+    /// Print JSON for machines: one object, schema nofrag.host
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads, computes and prints.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let frames = if args.frames { Frames::Read } else { Frames::LeftOut };
+    let machine = machine::survey(&read(args.root.as_deref(), frames)?)?;
+    if args.json {
+        output::print_json(&machine)?;
+    } else {
+        output::print(&view::page(&machine, Look::of_stdout()))?;
+    }
+    let warns = machine.findings.iter().any(|finding| finding.severity == Severity::Warning);
+    Ok(if warns { Status::Warned } else { Status::Done })
+}
+
+/// What `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a recording.
+pub(super) fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
+    let Some(path) = root else {
+        let sources = machine::read(&Root::Live, frames);
+        ensure!(
+            has_lists(&sources.files),
+            "neither /proc/zoneinfo nor /proc/buddyinfo can be read: is /proc mounted?"
+        );
+        return Ok(sources);
+    };
+    if !path.exists()
+        && let Some(files) = snapshot_of(path, frames)?
+    {
+        return Ok(Sources::of_files(files));
+    }
+    ensure!(
+        path.is_dir(),
+        "{}: no such folder: make one with `nofrag host capture DIR`",
+        path.display()
+    );
+    let is_flat = ["buddyinfo", "zoneinfo"].iter().any(|name| path.join(name).is_file());
+    let sources = if is_flat {
+        let files = Files::read_folder(path).with_context(|| path.display().to_string())?;
+        Sources::of_files(without_frames(files, frames))
+    } else {
+        machine::read(&Root::Captured(path.to_owned()), frames)
+    };
+    ensure!(
+        has_lists(&sources.files),
+        "{}: no captured host: it has neither proc/zoneinfo nor proc/buddyinfo; `nofrag host capture DIR` makes one",
+        path.display()
+    );
+    Ok(sources)
+}
+
+fn has_lists(files: &Files) -> bool {
+    ["zoneinfo", "buddyinfo"].iter().any(|name| files.bytes(name).is_some())
+}
+
+/// The snapshot that `FILE@start` or `FILE@end` names; `None` for other names.
+fn snapshot_of(path: &Path, frames: Frames) -> Result<Option<Files>> {
+    let name = path.to_string_lossy();
+    let Some((file, which)) = name.rsplit_once('@') else { return Ok(None) };
+    if !["start", "end"].contains(&which) {
+        return Ok(None);
+    }
+    let meta = trace::open(Path::new(file))?.meta;
+    let taken = if which == "start" { meta.start() } else { meta.end() };
+    let taken =
+        taken.with_context(|| format!("{file}: the recording has no snapshot at its {which}"))?;
+    Ok(Some(without_frames(taken.files.clone(), frames)))
+}
+
+/// The state of frames is used only where it is asked for, so that a look costs what its help says.
+fn without_frames(files: Files, frames: Frames) -> Files {
+    match frames {
+        Frames::Read => files,
+        Frames::LeftOut => {
+            let mut kept = Files::default();
+            let small =
+                files.iter().filter(|(name, _)| !["kpageflags", "kpagecount"].contains(name));
+            small.for_each(|(name, bytes)| kept.insert(name, bytes.to_vec()));
+            kept
+        }
+    }
+}

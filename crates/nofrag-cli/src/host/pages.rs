@@ -1,0 +1,62 @@
+//! `nofrag host pages`.
+
+mod view;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use nofrag_host::finding::Severity;
+use nofrag_host::machine::Frames;
+use nofrag_host::machine::pages::survey;
+
+use super::look::Look;
+use super::machine;
+use crate::{Status, output};
+
+const AFTER_HELP: &str = "\
+Three files say three things: buddyinfo how many blocks are free, pagetypeinfo of which types they are,
+kpageflags what each page frame is used for and where. The last two only root may read; without them
+what is left is shown. Reading kpageflags takes a second and eight bytes of memory for each page: some
+50 MB for 25 GiB.
+
+Examples:
+  sudo nofrag host pages                    what is in the pageblocks, what pins them, and where
+  nofrag host pages                         what can be seen without rights
+  nofrag host pages --root DIR              a captured host (nofrag host capture DIR --frames)
+  nofrag host pages --root FILE.nofrag@end  the state at the end of a recording
+  nofrag host pages --json                  for machines (schema nofrag.host.pages)
+
+Exit status:
+  0  shown, and nothing needs attention (there may be notes)
+  1  shown, and at least one finding is a warning
+  2  bad use, or neither zoneinfo nor buddyinfo could be read";
+
+/// What `nofrag host pages` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Look at the host captured in DIR, or at the snapshot FILE@start or FILE@end of a recording
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Do not read kpageflags, even where it is allowed
+    #[arg(long)]
+    no_frames: bool,
+
+    /// Print JSON for machines: one object, schema nofrag.host.pages
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads, computes and prints.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let frames = if args.no_frames { Frames::LeftOut } else { Frames::Read };
+    let pages = survey(&machine::read(args.root.as_deref(), frames)?);
+    if args.json {
+        output::print_json(&pages)?;
+    } else {
+        output::print(&view::page(&pages, Look::of_stdout()))?;
+    }
+    let warns = pages.findings.iter().any(|finding| finding.severity == Severity::Warning);
+    Ok(if warns { Status::Warned } else { Status::Done })
+}

@@ -1,0 +1,366 @@
+//! Writes a host into a folder, so that somebody else can look at it with `--root`.
+//!
+//! Every file lies under its own path. What nobody needs to look into fragmentation is taken out before it is written:
+//! names of processes and files, addresses, who built the kernel; [`LEFT_OUT`] says so, and so does a file in the
+//! folder. Nothing on the host is changed.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::scrub::{self, Renamed};
+use crate::process::ranking;
+use crate::record::Frames;
+use crate::snapshot::path_of;
+use crate::source::machine::{NOT_SETTINGS, POOLS};
+use crate::source::{KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
+
+/// Name of the schema.
+pub const SCHEMA: &str = "nofrag.host.capture";
+/// Its version.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Whether something that may be private is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Private {
+    /// It is taken out, or replaced by numbers.
+    #[default]
+    TakenOut,
+    /// It is kept.
+    Kept,
+}
+
+/// What is captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// Whether the state of every frame is.
+    pub frames: Frames,
+    /// Names of processes and of the files that they map.
+    pub names: Private,
+    /// Addresses of the kernel's areas, where the kernel shows them.
+    pub addresses: Private,
+}
+
+/// What was captured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Captured {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// Where.
+    pub folder: PathBuf,
+    /// The files written.
+    pub taken: Vec<Taken>,
+    /// What was left out; sentences.
+    pub left_out: Vec<&'static str>,
+    /// Files that could not be had.
+    pub missing: Vec<Missing>,
+}
+
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Taken {
+    /// Its path in the folder.
+    pub path: String,
+    /// Its bytes there.
+    pub bytes: u64,
+    /// What was taken out of it; `null` if it is as the kernel gave it.
+    pub scrubbed: Option<&'static str>,
+}
+
+/// Why nothing was captured.
+#[derive(Debug, Error)]
+pub enum CaptureError {
+    /// There is something in the folder.
+    #[error("{0}: it is not empty: name a new folder, so that two hosts are not mixed")]
+    NotEmpty(PathBuf),
+    /// Writing failed.
+    #[error("{path}: {cause}")]
+    Write {
+        /// What could not be written.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
+
+/// What is never captured.
+const LEFT_OUT: [&str; 4] = [
+    "contents of memory, command lines, environments, users, groups, the host's name and its log",
+    "who built the kernel, where and with what",
+    "physical addresses of devices and of the kernel",
+    "processes but for those with most areas",
+];
+const NAMES: &str =
+    "names of processes, of the files that they map and of their areas: numbers stand for them";
+const ADDRESSES: &str =
+    "addresses of the kernel's areas: zeros stand for them, so that holes cannot be computed";
+const FRAMES: &str = "what each page frame is used for (it takes --frames)";
+
+/// So many processes are captured, those with most areas.
+const MOST_PROCESSES: usize = 16;
+
+/// Files that are copied as they are, and what is not shown without them.
+const PLAIN: [(&str, &str); 9] = [
+    ("buddyinfo", "free blocks by order"),
+    ("extfrag_index", "the kernel's own indices"),
+    ("unusable_index", "the kernel's own indices"),
+    ("pagetypeinfo", "types of free blocks and pageblocks"),
+    ("zoneinfo", "zones, watermarks and boost"),
+    ("vmstat", "what the kernel has counted"),
+    ("meminfo", "how much memory there is"),
+    ("transparent_hugepage_enabled", "whether processes are given huge pages"),
+    ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
+];
+
+/// Others, by their paths.
+const OTHERS: [(&str, &str); 5] = [
+    ("proc/uptime", "the time since boot"),
+    ("proc/sys/kernel/osrelease", "the kernel's release"),
+    ("proc/sys/kernel/arch", "the architecture"),
+    (KPTR_RESTRICT, "advice on hidden addresses"),
+    ("sys/devices/system/cpu/online", "the number of CPUs"),
+];
+
+/// Captures a host into a folder, which is made, and must be empty if it is there.
+///
+/// # Errors
+/// See [`CaptureError`]; what cannot be read is in [`Captured::missing`].
+pub fn capture(root: &Root, folder: &Path, choices: Choices) -> Result<Captured, CaptureError> {
+    let write = |cause| CaptureError::Write { path: folder.to_owned(), cause };
+    fs::create_dir_all(folder).map_err(write)?;
+    if fs::read_dir(folder).map_err(write)?.next().is_some() {
+        return Err(CaptureError::NotEmpty(folder.to_owned()));
+    }
+    let mut capture = Capture { root, folder, taken: Vec::new(), missing: Vec::new() };
+    capture.lists()?;
+    capture.settings()?;
+    capture.vmalloc(choices.addresses)?;
+    capture.processes(choices.names)?;
+    if choices.frames == Frames::Read {
+        capture.frames()?;
+    }
+    let mut left_out = LEFT_OUT.to_vec();
+    left_out.extend((choices.names == Private::TakenOut).then_some(NAMES));
+    left_out.extend((choices.addresses == Private::TakenOut).then_some(ADDRESSES));
+    left_out.extend((choices.frames == Frames::LeftOut).then_some(FRAMES));
+    let Capture { taken, missing, .. } = capture;
+    let captured = Captured {
+        schema: SCHEMA,
+        version: SCHEMA_VERSION,
+        folder: folder.to_owned(),
+        taken,
+        left_out,
+        missing,
+    };
+    let readme = folder.join("README.txt");
+    fs::write(&readme, captured.readme())
+        .map_err(|cause| CaptureError::Write { path: readme, cause })?;
+    Ok(captured)
+}
+
+impl Captured {
+    /// Bytes of all files together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.taken.iter().map(|taken| taken.bytes).sum()
+    }
+
+    /// What lies in the folder, for whoever is given it.
+    fn readme(&self) -> String {
+        let mut text = String::from(
+            "A host captured by `nofrag host capture`. Look at it with `nofrag host --root` and this folder.\n\n\
+             Changed before it was written:\n",
+        );
+        for taken in &self.taken {
+            if let Some(scrubbed) = taken.scrubbed {
+                text += &format!("  {}: {scrubbed}\n", taken.path);
+            }
+        }
+        text += "\nLeft out:\n";
+        self.left_out.iter().for_each(|what| text += &format!("  {what}\n"));
+        text += "\nCould not be read:\n";
+        self.missing
+            .iter()
+            .for_each(|missing| text += &format!("  {}: {}\n", missing.path, missing.why));
+        text
+    }
+}
+
+struct Capture<'a> {
+    root: &'a Root,
+    folder: &'a Path,
+    taken: Vec<Taken>,
+    missing: Vec<Missing>,
+}
+
+impl Capture<'_> {
+    /// Free lists, counters and single values.
+    fn lists(&mut self) -> Result<(), CaptureError> {
+        for (name, costs) in PLAIN {
+            let path = path_of(name).expect("every file has its place");
+            self.copy(path, costs)?;
+        }
+        OTHERS.iter().try_for_each(|&(path, costs)| self.copy(path, costs))?;
+        const RELEASE: Option<&str> = Some("only `Linux version` and the release are kept");
+        self.text("proc/version", "the kernel's release", RELEASE, scrub::version)?;
+        const MEMORY: Option<&str> = Some("only lines of memory are kept");
+        self.text("proc/iomem", "where memory lies", MEMORY, scrub::iomem)
+    }
+
+    /// The settings of `vm`, and the pools of hugetlbfs.
+    fn settings(&mut self) -> Result<(), CaptureError> {
+        for name in names_in(self.root, "proc/sys/vm") {
+            let is_read = !NOT_SETTINGS.contains(&name.as_str());
+            let path = format!("proc/sys/vm/{name}");
+            // Some can only be written.
+            if let Some(value) = is_read.then(|| fs::read(self.root.path(&path)).ok()).flatten() {
+                self.write(&path, &value, None)?;
+            }
+        }
+        for pool in names_in(self.root, POOLS) {
+            for file in ["nr_hugepages", "free_hugepages", "resv_hugepages"] {
+                self.copy(&format!("{POOLS}/{pool}/{file}"), "a pool of hugetlbfs")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn vmalloc(&mut self, addresses: Private) -> Result<(), CaptureError> {
+        const COSTS: &str = "who holds the vmalloc space";
+        match addresses {
+            Private::Kept => self.copy(VMALLOCINFO, COSTS),
+            Private::TakenOut => {
+                let scrubbed = Some("zeros stand for addresses");
+                self.text(VMALLOCINFO, COSTS, scrubbed, scrub::vmallocinfo)
+            }
+        }
+    }
+
+    /// The processes with most areas.
+    fn processes(&mut self, names: Private) -> Result<(), CaptureError> {
+        let Ok(ranking) = ranking::rank(self.root) else { return Ok(()) };
+        let mut renamed = Renamed::default();
+        for process in ranking.processes.iter().take(MOST_PROCESSES) {
+            let folder = format!("proc/{}", process.pid);
+            let read = |name: &str| fs::read(self.root.path(&format!("{folder}/{name}")));
+            // It may have ended since; then it is as if it had ended before.
+            let (Ok(maps), Ok(status)) = (read("maps"), read("status")) else { continue };
+            let [maps, status] =
+                [maps, status].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let (maps, status, scrubbed) = match names {
+                Private::Kept => (maps, scrub::status_with_name(&status), None),
+                Private::TakenOut => {
+                    let scrubbed = Some("numbers stand for names and inodes");
+                    (renamed.maps(&maps), renamed.status(&status), scrubbed)
+                }
+            };
+            self.write(&format!("{folder}/maps"), maps.as_bytes(), scrubbed)?;
+            let kept = Some("only state, sizes and threads are kept");
+            self.write(&format!("{folder}/status"), status.as_bytes(), kept)?;
+        }
+        if ranking.denied > 0 {
+            self.missing.push(Missing {
+                path: self.root.path("proc/PID/maps").display().to_string(),
+                why: format!("permission denied for {} processes", ranking.denied),
+                costs: "whether one of them is near vm.max_map_count",
+            });
+        }
+        Ok(())
+    }
+
+    /// What each frame is used for, packed.
+    fn frames(&mut self) -> Result<(), CaptureError> {
+        const LEVEL: i32 = 3;
+        const COSTS: &str = "what each page frame is used for";
+        let path = path_of("kpageflags").expect("every file has its place");
+        let packed = format!("{path}.zst");
+        let target = self.target(&packed)?;
+        let failed = |cause| CaptureError::Write { path: target.clone(), cause };
+        let mut source = match File::open(self.root.path(path)) {
+            Ok(source) => source,
+            Err(cause) => {
+                self.miss(path, &cause, COSTS);
+                return Ok(());
+            }
+        };
+        let file = File::create(&target).map_err(failed)?;
+        let mut encoder = zstd::Encoder::new(file, LEVEL).map_err(failed)?;
+        io::copy(&mut source, &mut encoder).map_err(failed)?;
+        let mut file = encoder.finish().map_err(failed)?;
+        file.flush().map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        self.taken.push(Taken { path: packed, bytes, scrubbed: None });
+        Ok(())
+    }
+
+    /// A file as it is.
+    fn copy(&mut self, path: &str, costs: &'static str) -> Result<(), CaptureError> {
+        match fs::read(self.root.path(path)) {
+            Ok(bytes) => self.write(path, &bytes, None),
+            Err(cause) => {
+                self.miss(path, &cause, costs);
+                Ok(())
+            }
+        }
+    }
+
+    /// A file as a text that something is taken out of.
+    fn text(
+        &mut self,
+        path: &str,
+        costs: &'static str,
+        scrubbed: Option<&'static str>,
+        scrub: impl FnOnce(&str) -> String,
+    ) -> Result<(), CaptureError> {
+        match fs::read(self.root.path(path)) {
+            Ok(bytes) => {
+                let text = scrub(&String::from_utf8_lossy(&bytes));
+                self.write(path, text.as_bytes(), scrubbed)
+            }
+            Err(cause) => {
+                self.miss(path, &cause, costs);
+                Ok(())
+            }
+        }
+    }
+
+    fn miss(&mut self, path: &str, cause: &io::Error, costs: &'static str) {
+        let path = self.root.path(path).display().to_string();
+        self.missing.push(Missing { path, why: cause.to_string(), costs });
+    }
+
+    fn write(
+        &mut self,
+        path: &str,
+        bytes: &[u8],
+        scrubbed: Option<&'static str>,
+    ) -> Result<(), CaptureError> {
+        let target = self.target(path)?;
+        fs::write(&target, bytes).map_err(|cause| CaptureError::Write { path: target, cause })?;
+        self.taken.push(Taken { path: path.to_owned(), bytes: bytes.len() as u64, scrubbed });
+        Ok(())
+    }
+
+    /// Where a file goes; its folder is made.
+    fn target(&self, path: &str) -> Result<PathBuf, CaptureError> {
+        let target = self.folder.join(path);
+        let parent = target.parent().expect("it has a name in a folder");
+        fs::create_dir_all(parent)
+            .map_err(|cause| CaptureError::Write { path: parent.to_owned(), cause })?;
+        Ok(target)
+    }
+}
+
+/// The names in a folder, in order; none where it cannot be read.
+fn names_in(root: &Root, folder: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(root.path(folder)) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,414 @@
+//! What needs attention on a machine, with its evidence, what follows from it, and what helps.
+//!
+//! A finding is a pure function of the [`Machine`] and of what it was made from. The order in a severity is that of the
+//! list in [`findings`]: what fails first, then what makes it fail, then what a reader would get wrong.
+
+use super::counters;
+use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
+use super::zones::Zone;
+use super::{Machine, vmalloc};
+use crate::fields;
+use crate::finding::{Finding, Severity, bytes_text};
+use crate::process::ranking::NEAR;
+use crate::snapshot::{BlockCount, Snapshot};
+
+/// All findings, most urgent first.
+pub(super) fn findings(
+    machine: &Machine,
+    snapshot: &Snapshot<'_>,
+    areas: Option<&vmalloc::Report>,
+) -> Vec<Finding> {
+    let look = Look { machine, snapshot };
+    let mut findings: Vec<Finding> = [
+        look.atomic_fails(),
+        look.small_blocks_fail(),
+        look.no_huge_page(),
+        look.maps_near_limit(),
+        look.lists_are_not_all(),
+        look.damaged(),
+        look.boosted(),
+        look.compaction_fails(),
+        look.huge_pages_fall_back(),
+        look.waits_for_reclaim(),
+        look.killed(),
+        look.boost_is_off(),
+        look.defrag_mode(),
+        look.types_spread(),
+        look.idle_pool(),
+        look.lower_bounds(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    /// What the overview takes from the report on vmalloc; hidden addresses cost it nothing.
+    const OF_VMALLOC: [&str; 4] =
+        ["lazy-over-limit", "space-tight", "file-damaged", "lazy-dominates"];
+    let of_vmalloc = areas.into_iter().flat_map(|areas| &areas.findings);
+    findings.extend(
+        of_vmalloc.filter(|each| OF_VMALLOC.contains(&each.id)).map(|each| Finding {
+            evidence: format!("vmalloc: {}", each.evidence),
+            ..each.clone()
+        }),
+    );
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+struct Look<'a> {
+    machine: &'a Machine,
+    snapshot: &'a Snapshot<'a>,
+}
+
+impl Look<'_> {
+    fn size(&self, pages: u64) -> String {
+        bytes_text(pages.saturating_mul(self.machine.host.page_bytes))
+    }
+
+    fn request(&self, kind: RequestKind) -> Option<&Request> {
+        self.machine.requests.iter().find(|request| request.kind == kind)
+    }
+
+    /// Whether the kernel has a setting, as far as its version is known.
+    fn since(&self, version: (u32, u32)) -> bool {
+        let release = self.machine.host.release.as_deref();
+        let this = release.and_then(|text| fields::release_version(text).ok());
+        this.is_none_or(|this| this >= version)
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        counters::value(&self.snapshot.vmstat, name).unwrap_or(0)
+    }
+
+    /// `; 12 an hour` where the time since boot is known.
+    fn rate(&self, name: &str) -> String {
+        let counter = self.machine.counters.iter().find(|counter| counter.name == name);
+        let rate = counter.and_then(|counter| counter.per_hour);
+        rate.map_or(String::new(), |rate| format!(", {rate:.1} an hour"))
+    }
+
+    fn atomic_fails(&self) -> Option<Finding> {
+        let page = self.request(RequestKind::Atomic)?.orders.first()?;
+        (page.outcome == Outcome::Fails).then(|| Finding {
+            severity: Severity::Warning,
+            id: "atomic-pages-fail",
+            evidence: page.why.clone(),
+            consequence: "interrupts and network drivers get no page: packets are dropped, and the log has \
+                          `page allocation failure: order:0`"
+                .to_owned(),
+            help: match page.cause {
+                Some(Cause::Boosted) => "a smaller vm.watermark_boost_factor, or 0 at the price of rarer large blocks",
+                _ => "a larger vm.min_free_kbytes, or vm.watermark_scale_factor so that kswapd begins earlier",
+            }
+            .to_owned(),
+        })
+    }
+
+    /// Orders that the kernel itself cannot do without.
+    fn small_blocks_fail(&self) -> Option<Finding> {
+        const ESSENTIAL: usize = 3;
+        let orders = &self.request(RequestKind::Kernel)?.orders;
+        let first = orders.iter().take(ESSENTIAL + 1).find(|each| !each.outcome.is_served())?;
+        Some(Finding {
+            severity: Severity::Warning,
+            id: "small-blocks-wait",
+            evidence: format!("{} ({})", first.why, bytes_text(first.bytes)),
+            consequence: "stacks of threads (order 2), sockets and slabs (up to order 3) wait: fork, connections \
+                          and drivers stall"
+                .to_owned(),
+            help: help_for(first, self.since((5, 9))),
+        })
+    }
+
+    fn no_huge_page(&self) -> Option<Finding> {
+        let huge = self.machine.huge_pages.as_ref()?;
+        let answer = self.request(RequestKind::User)?.orders.get(huge.order as usize)?;
+        (huge.now == 0 && huge.total > 0).then(|| Finding {
+            severity: Severity::Warning,
+            id: "no-huge-page",
+            evidence: format!(
+                "{}; 0 of {} pages of {} can be had now, at most {} after compaction, {} after page cache is dropped",
+                answer.why,
+                huge.total,
+                bytes_text(huge.bytes),
+                huge.after_compaction,
+                huge.after_reclaim
+            ),
+            consequence: "processes get small pages, or wait for compaction; hugetlbfs pools cannot grow; devices \
+                          that need blocks of this size fail"
+                .to_owned(),
+            help: help_for(answer, self.since((5, 9))),
+        })
+    }
+
+    fn maps_near_limit(&self) -> Option<Finding> {
+        let maps = &self.machine.maps;
+        let limit = maps.limit?;
+        let near: Vec<_> = maps
+            .nearest
+            .iter()
+            .filter(|each| each.share.is_some_and(|share| share >= NEAR))
+            .collect();
+        let first = near.first()?;
+        let name = first.name.as_deref().unwrap_or("a process");
+        let others = match near.len() {
+            1 => String::new(),
+            more => format!(", and {} more", more - 1),
+        };
+        Some(Finding {
+            severity: Severity::Warning,
+            id: "maps-near-limit",
+            evidence: format!(
+                "{name} (process {}) has {} of the {limit} areas that vm.max_map_count allows{others}",
+                first.pid, first.areas
+            ),
+            consequence: "at the limit mmap, mprotect and even munmap fail with ENOMEM, and threads with EAGAIN"
+                .to_owned(),
+            help: format!(
+                "`nofrag host maps {}` says what keeps its areas apart; `sysctl vm.max_map_count={}` makes room",
+                first.pid,
+                limit.saturating_mul(4).max(1 << 20)
+            ),
+        })
+    }
+
+    /// T1 of spec/trace.md.
+    fn lists_are_not_all(&self) -> Option<Finding> {
+        let gap = self.machine.free_gap.filter(|gap| gap.matters())?;
+        Some(Finding {
+            severity: Severity::Warning,
+            id: "free-lists-are-not-all",
+            evidence: format!(
+                "the blocks in buddyinfo sum up to {}, MemFree says {}",
+                self.size(gap.listed),
+                self.size(gap.said)
+            ),
+            consequence: "what is free is not all on the lists, so every figure made of blocks (orders, indices, \
+                          huge pages) is of the smaller part"
+                .to_owned(),
+            help: "on a guest that initialises its memory late (`deferred_init=`) this passes as memory is first \
+                   used; else read again, and report the kernel's release to nofrag"
+                .to_owned(),
+        })
+    }
+
+    fn damaged(&self) -> Option<Finding> {
+        let first =
+            self.snapshot.missing.iter().find(|missing| {
+                self.machine.missing.iter().any(|each| each.path == missing.path)
+            })?;
+        Some(Finding {
+            severity: Severity::Warning,
+            id: "file-damaged",
+            evidence: format!("{}: {}", first.path, first.why),
+            consequence: format!("it costs {}, in part", first.costs),
+            help: "capture the file again with one `cat`; if a live kernel prints this, report it to nofrag"
+                .to_owned(),
+        })
+    }
+
+    /// T3 of spec/trace.md: the only live view of watermark boosting.
+    fn boosted(&self) -> Option<Finding> {
+        let boost = |zone: &&Zone| zone.marks.boost.is_some_and(|boost| boost > 0);
+        let zones: Vec<&Zone> = self.machine.zones.iter().filter(boost).collect();
+        let first = zones.first()?;
+        let sum = zones.iter().filter_map(|zone| zone.marks.boost).fold(0, u64::saturating_add);
+        Some(Finding {
+            severity: Severity::Note,
+            id: "watermarks-boosted",
+            evidence: format!(
+                "the watermarks of {} are raised by {} in all",
+                zones.iter().map(|zone| zone.label.as_str()).collect::<Vec<_>>().join(", "),
+                self.size(sum)
+            ),
+            consequence: "requests have just been served from pageblocks of another type; kswapd now frees as much \
+                          so that whole blocks can be had again"
+                .to_owned(),
+            help: format!(
+                "nothing, if it is gone at the next look; if it stays, record who mixes types in {} \
+                 (`nofrag record`), and compare vm.watermark_boost_factor settings with `nofrag replay`",
+                first.label
+            ),
+        })
+    }
+
+    fn compaction_fails(&self) -> Option<Finding> {
+        /// Below so many the share says nothing.
+        const MANY: u64 = 100;
+        let (success, fail) = (self.counter("compact_success"), self.counter("compact_fail"));
+        (fail >= MANY && fail > success).then(|| Finding {
+            severity: Severity::Note,
+            id: "compaction-fails",
+            evidence: format!(
+                "since boot {fail} compactions made no block and {success} did; {} requests waited for them{}",
+                self.counter("compact_stall"),
+                self.rate("compact_stall")
+            ),
+            consequence: "callers pay for compaction and get nothing: what is in the way cannot be moved, or too \
+                          little is free"
+                .to_owned(),
+            help: "`nofrag host pages` (as root) says what pins pageblocks; `nofrag record` who put it there"
+                .to_owned(),
+        })
+    }
+
+    fn huge_pages_fall_back(&self) -> Option<Finding> {
+        /// Below so many the share says nothing.
+        const MANY: u64 = 1000;
+        let (given, fallen) = (self.counter("thp_fault_alloc"), self.counter("thp_fault_fallback"));
+        let all = given.saturating_add(fallen);
+        (all >= MANY && fallen >= all / 10).then(|| Finding {
+            severity: Severity::Note,
+            id: "huge-pages-fall-back",
+            evidence: format!(
+                "since boot {given} huge pages were given on first touch and {fallen} times small ones instead \
+                 ({:.0} %{})",
+                fallen as f64 * 100.0 / all as f64,
+                self.rate("thp_fault_fallback")
+            ),
+            consequence: "memory that was meant for huge pages has more page-table work and more misses".to_owned(),
+            help: "see `transparent_hugepage/defrag`: with `defer` or `madvise` a request does not wait for \
+                   compaction; raise vm.compaction_proactiveness so that blocks are there before"
+                .to_owned(),
+        })
+    }
+
+    fn waits_for_reclaim(&self) -> Option<Finding> {
+        /// So many an hour are felt.
+        const FELT: f64 = 60.0;
+        let counter =
+            self.machine.counters.iter().find(|counter| counter.name == "allocstall_*")?;
+        let rate = counter.per_hour.filter(|&rate| rate >= FELT)?;
+        Some(Finding {
+            severity: Severity::Note,
+            id: "reclaim-stalls",
+            evidence: format!("{} requests waited for reclaim since boot, {rate:.0} an hour", counter.value),
+            consequence: "each of them is latency of the process that asked: kswapd does not free fast enough, or \
+                          not in large enough blocks"
+                .to_owned(),
+            help: "a larger vm.watermark_scale_factor lets kswapd begin earlier, at the price of so much free memory"
+                .to_owned(),
+        })
+    }
+
+    fn killed(&self) -> Option<Finding> {
+        let kills = self.counter("oom_kill");
+        (kills > 0).then(|| Finding {
+            severity: Severity::Note,
+            id: "processes-killed",
+            evidence: format!("the kernel has killed {kills} for want of memory since boot, in control groups or of all"),
+            consequence: "it may have been the limit of a group, lack of memory, or fragmentation".to_owned(),
+            help: "`dmesg | nofrag explain -` says which".to_owned(),
+        })
+    }
+
+    fn boost_is_off(&self) -> Option<Finding> {
+        let is_off = self.snapshot.sysctl.get("watermark_boost_factor") == Some(0);
+        is_off.then(|| Finding {
+            severity: Severity::Note,
+            id: "boost-is-off",
+            evidence: "vm.watermark_boost_factor is 0".to_owned(),
+            consequence: "after types were mixed no room is made: pageblocks stay mixed, and large blocks become rarer \
+                          with time"
+                .to_owned(),
+            help: "published settings switch it off against reclaim storms of before 5.15; try the default of 15000 \
+                   and look at pgsteal_kswapd; `nofrag replay` compares both on your own requests"
+                .to_owned(),
+        })
+    }
+
+    fn defrag_mode(&self) -> Option<Finding> {
+        let is_on = self.snapshot.sysctl.get("defrag_mode").is_some_and(|mode| mode > 0);
+        (is_on && !self.since((7, 2))).then(|| Finding {
+            severity: Severity::Note,
+            id: "defrag-mode-before-7.2",
+            evidence: "vm.defrag_mode is on, on a kernel before 7.2".to_owned(),
+            consequence: "callers that may not wait fail although memory of other types is free"
+                .to_owned(),
+            help: "switch it off, or move to 7.2, where such callers are let through".to_owned(),
+        })
+    }
+
+    /// Pageblocks that compaction does not look into.
+    fn types_spread(&self) -> Option<Finding> {
+        let zone = self.machine.zones.iter().max_by_key(|zone| zone.managed_pages)?;
+        let blocks = |names: &[&str]| -> u64 {
+            let rows = zone.types.iter().filter(|row| names.contains(&row.migratetype.as_str()));
+            rows.filter_map(|row| row.pageblocks).sum()
+        };
+        let stay = blocks(&["Unmovable", "Reclaimable"]);
+        let all = stay.saturating_add(blocks(&["Movable"]));
+        (all > 0 && stay >= all / 3).then(|| Finding {
+            severity: Severity::Note,
+            id: "unmovable-spread",
+            evidence: format!(
+                "{stay} of {all} pageblocks of {} are of type Unmovable or Reclaimable",
+                zone.label
+            ),
+            consequence: "compaction makes no whole blocks of these: huge pages come from the rest alone".to_owned(),
+            help: "`nofrag host pages` (as root) says what is in them; `nofrag record` which processes put it there; \
+                   dropping caches (`vm.drop_caches=2`) frees reclaimable slab at the price of reading again"
+                .to_owned(),
+        })
+    }
+
+    fn idle_pool(&self) -> Option<Finding> {
+        let pools = &self.machine.huge_pages.as_ref()?.pools;
+        let idle = |free: u64, reserved: u64| free.saturating_sub(reserved);
+        let pool = pools
+            .iter()
+            .max_by_key(|pool| idle(pool.free, pool.reserved).saturating_mul(pool.bytes))?;
+        let pages = idle(pool.free, pool.reserved);
+        let bytes = pages.saturating_mul(pool.bytes);
+        let memory = self.machine.host.memory_bytes?;
+        (pages > 0 && bytes >= memory / 50).then(|| Finding {
+            severity: Severity::Note,
+            id: "huge-page-pool-idle",
+            evidence: format!(
+                "{pages} of {} pages of {} in the hugetlbfs pool are neither used nor promised ({})",
+                pool.pages,
+                bytes_text(pool.bytes),
+                bytes_text(bytes)
+            ),
+            consequence: "they are lost for everything else: no other request can have them".to_owned(),
+            help: "make the pool smaller (nr_hugepages), or reserve in CMA (hugetlb_cma=), where movable pages may \
+                   live meanwhile"
+                .to_owned(),
+        })
+    }
+
+    /// T2 of spec/trace.md.
+    fn lower_bounds(&self) -> Option<Finding> {
+        let is_bound = |count: &BlockCount| count.exact().is_none();
+        let zone = self
+            .machine
+            .zones
+            .iter()
+            .find(|zone| zone.types.iter().any(|row| row.blocks.iter().any(is_bound)))?;
+        Some(Finding {
+            severity: Severity::Note,
+            id: "types-not-counted-to-end",
+            evidence: format!("pagetypeinfo says `>100000` for lists of {}", zone.label),
+            consequence: "free blocks by type are lower bounds there; those of buddyinfo are exact".to_owned(),
+            help: "nothing: the kernel stops counting so that it holds its lock no longer; do not poll this file"
+                .to_owned(),
+        })
+    }
+}
+
+/// What helps a request that has to wait.
+fn help_for(answer: &Answer, has_proactive: bool) -> String {
+    let text = match answer.outcome {
+        Outcome::AfterCompaction if has_proactive => {
+            "`echo 1 > /proc/sys/vm/compact_memory` compacts now (seconds of CPU time); a higher \
+             vm.compaction_proactiveness does it before it is needed"
+        }
+        Outcome::AfterCompaction => {
+            "`echo 1 > /proc/sys/vm/compact_memory` compacts now (seconds of CPU time)"
+        }
+        _ => {
+            "memory is short before it is fragmented: see who holds it (`nofrag host pages` as root), or let kswapd \
+             begin earlier with a larger vm.watermark_scale_factor"
+        }
+    };
+    text.to_owned()
+}

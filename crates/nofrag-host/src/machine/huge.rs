@@ -1,0 +1,247 @@
+//! How many huge pages can be had: now, after compaction, after reclaim.
+//!
+//! *Now* is what the free lists have and the watermarks let go. Everything else is a bound from above, since nobody
+//! knows before whether a page can be moved: pages may be pinned for I/O, and migration may fail. How good the bound is
+//! depends on what could be read ([`Basis`]).
+
+use nofrag::page::{Migratetype, ZoneState};
+use serde::Serialize;
+
+use super::pageblocks::{self, Pageblocks};
+use super::requests::{Asked, RequestKind};
+use super::zones::{Zone, pages};
+use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
+use crate::source::machine::{Pool, Sources};
+
+/// The outlook for huge pages of a pageblock each.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HugePages {
+    /// Their order.
+    pub order: u32,
+    /// Bytes of one.
+    pub bytes: u64,
+    /// How many the machine's memory has room for.
+    pub total: u64,
+    /// Free blocks of that order, whatever the watermarks say.
+    pub listed: u64,
+    /// How many a process could have now, one after the other, before the watermarks stop it.
+    pub now: u64,
+    /// At most so many after compaction.
+    pub after_compaction: u64,
+    /// At most so many after page cache is dropped as well.
+    pub after_reclaim: u64,
+    /// What the last two are computed from.
+    pub basis: Basis,
+    /// How: a sentence.
+    pub how: &'static str,
+    /// The same by zone.
+    pub zones: Vec<ZoneHuge>,
+    /// The pools of hugetlbfs, by size.
+    pub pools: Vec<Pool>,
+    /// Bytes of processes in transparent huge pages (`AnonHugePages`).
+    pub transparent_bytes: Option<u64>,
+    /// The setting `transparent_hugepage/enabled`: the chosen word.
+    pub transparent_enabled: Option<String>,
+    /// The setting `transparent_hugepage/defrag`.
+    pub transparent_defrag: Option<String>,
+}
+
+/// What the outlook is computed from, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// What each frame is used for (kpageflags).
+    Frames,
+    /// The types of pageblocks and of free blocks (pagetypeinfo).
+    PageblockTypes,
+    /// The number of free pages alone.
+    FreePages,
+}
+
+impl Basis {
+    /// How the outlook is computed from it.
+    #[must_use]
+    pub const fn how(self) -> &'static str {
+        match self {
+            Basis::Frames => {
+                "each frame's use was read: a pageblock can become whole if nothing in it stays where it is, as far \
+                 as free pages suffice; pages that are pinned or fail to move make it fewer"
+            }
+            Basis::PageblockTypes => {
+                "the free pages of Movable pageblocks, gathered into whole ones; kernel pages that stand in \
+                 Movable pageblocks make it fewer, and `--frames` counts those"
+            }
+            Basis::FreePages => {
+                "all free pages, gathered into whole blocks; types could not be read, so what stands in the way is \
+                 not known"
+            }
+        }
+    }
+}
+
+/// The outlook of one zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ZoneHuge {
+    /// Which.
+    #[serde(flatten)]
+    pub zone: ZoneName,
+    /// How many it has room for.
+    pub total: u64,
+    /// Free blocks of that order.
+    pub listed: u64,
+    /// How many could be had now.
+    pub now: u64,
+    /// At most so many after compaction.
+    pub after_compaction: u64,
+    /// At most so many after page cache is dropped as well.
+    pub after_reclaim: u64,
+}
+
+/// The outlook; `None` without zones that the page allocator serves.
+pub(super) fn survey(
+    sources: &Sources,
+    snapshot: &Snapshot<'_>,
+    zones: &[Asked<'_>],
+) -> Option<HugePages> {
+    let order = snapshot.pageblock_order();
+    let of_zones: Vec<(ZoneHuge, Basis)> =
+        zones.iter().filter_map(|each| zone_huge(snapshot, each, order)).collect();
+    let basis = of_zones.iter().map(|(_, basis)| *basis).max()?;
+    let zones: Vec<ZoneHuge> = of_zones.into_iter().map(|(zone, _)| zone).collect();
+    let sum = |of: fn(&ZoneHuge) -> u64| zones.iter().map(of).fold(0, u64::saturating_add);
+    let chosen = |name| chosen(&sources.files.text(name)?);
+    Some(HugePages {
+        order,
+        bytes: pages(1, order).saturating_mul(snapshot.page_bytes()),
+        total: sum(|zone| zone.total),
+        listed: sum(|zone| zone.listed),
+        now: sum(|zone| zone.now),
+        after_compaction: sum(|zone| zone.after_compaction),
+        after_reclaim: sum(|zone| zone.after_reclaim),
+        basis,
+        how: basis.how(),
+        pools: sources.pools.clone(),
+        transparent_bytes: sources
+            .files
+            .text("meminfo")
+            .and_then(|text| crate::fields::meminfo_bytes(&text, "AnonHugePages").ok()),
+        transparent_enabled: chosen("transparent_hugepage_enabled"),
+        transparent_defrag: chosen("transparent_hugepage_defrag"),
+        zones,
+    })
+}
+
+/// The word in brackets: `always [madvise] never`.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    let (word, _) = rest.split_once(']')?;
+    Some(super::printable(word))
+}
+
+fn zone_huge(snapshot: &Snapshot<'_>, asked: &Asked<'_>, order: u32) -> Option<(ZoneHuge, Basis)> {
+    let info = snapshot.populated().find(|info| info.zone == asked.zone.zone)?;
+    let room = room(&asked.state);
+    let blocks = pages(1, order).max(1);
+    let file = file_pages(info);
+    let frames = snapshot.pages.and_then(|map| pageblocks::survey(snapshot, &map, info));
+    let (bounds, basis) = match frames {
+        Some(frames) => (Bounds::of_frames(&frames), Basis::Frames),
+        None => Bounds::of_lists(snapshot, asked.zone, order, file),
+    };
+    let listed = listed(snapshot, asked.zone, order);
+    let now = listed.min(room / blocks);
+    let after_compaction = bounds.compaction.min(room / blocks).max(now);
+    let with_file = room.saturating_add(file) / blocks;
+    let zone = ZoneHuge {
+        zone: asked.zone.zone.clone(),
+        total: bounds.total,
+        listed,
+        now,
+        after_compaction,
+        after_reclaim: bounds.reclaim.min(with_file).max(after_compaction),
+    };
+    Some((zone, basis))
+}
+
+/// Pages that a process can take before the watermarks stop it.
+fn room(state: &ZoneState) -> u64 {
+    let request = RequestKind::User.request(nofrag::units::Order::PAGEBLOCK);
+    let kept = state.marks.min + state.boost + state.reserve[request.zone.index()];
+    state.free.pages.saturating_sub(state.free.high_atomic).saturating_sub(kept)
+}
+
+/// Pages of files in a zone.
+fn file_pages(zone: &ZoneInfo) -> u64 {
+    let names = ["nr_zone_active_file", "nr_zone_inactive_file"];
+    let known = names.iter().filter_map(|name| zone.counters.get(*name));
+    known.fold(0, |sum, &pages| sum.saturating_add(pages))
+}
+
+/// Free blocks of the order that a process may take.
+fn listed(snapshot: &Snapshot<'_>, zone: &Zone, order: u32) -> u64 {
+    let available = zone.orders.get(order as usize).map_or(0, |row| row.available);
+    let kept = [Migratetype::HighAtomic, Migratetype::Isolate];
+    let kept = kept.iter().map(|&each| typed_blocks(snapshot, &zone.zone, each, order));
+    available.saturating_sub(kept.fold(0, u64::saturating_add))
+}
+
+/// Blocks of the order in the free blocks of a type; 0 where types are not known.
+fn typed_blocks(
+    snapshot: &Snapshot<'_>,
+    zone: &ZoneName,
+    migratetype: Migratetype,
+    order: u32,
+) -> u64 {
+    let row = snapshot.types.as_ref().and_then(|types| types.free_of(zone, migratetype));
+    let larger = row.unwrap_or_default().iter().zip(0_u32..).skip(order as usize);
+    larger.fold(0, |sum: u64, (count, each)| sum.saturating_add(pages(count.least(), each - order)))
+}
+
+/// At most how many, whatever the watermarks say.
+struct Bounds {
+    total: u64,
+    compaction: u64,
+    reclaim: u64,
+}
+
+impl Bounds {
+    fn of_frames(frames: &Pageblocks) -> Bounds {
+        Bounds {
+            total: frames.pageblocks,
+            compaction: frames.after_compaction,
+            reclaim: frames.after_reclaim,
+        }
+    }
+
+    fn of_lists(snapshot: &Snapshot<'_>, zone: &Zone, order: u32, file: u64) -> (Bounds, Basis) {
+        let block = pages(1, order).max(1);
+        let whole = zone.orders.get(order as usize).map_or(0, |row| row.available);
+        let can_move = [Migratetype::Movable, Migratetype::Cma];
+        let is_movable = |name: &str| can_move.iter().any(|each| each.name() == name);
+        let movable = zone.types.iter().filter(|row| is_movable(&row.migratetype));
+        let movable_blocks: u64 =
+            movable.filter_map(|row| row.pageblocks).fold(0, u64::saturating_add);
+        let all_blocks =
+            zone.types.iter().filter_map(|row| row.pageblocks).fold(0, u64::saturating_add);
+        if all_blocks == 0 {
+            let of = |pages: u64| (pages / block).max(whole);
+            let total = zone.managed_pages / block;
+            let reclaim = of(zone.free_pages.saturating_add(file)).min(total).max(whole);
+            return (Bounds { total, compaction: of(zone.free_pages), reclaim }, Basis::FreePages);
+        }
+        let sum = |each: Migratetype| typed_blocks(snapshot, &zone.zone, each, 0);
+        let loose = can_move.iter().map(|&each| sum(each)).fold(0, u64::saturating_add);
+        let whole_movable = can_move
+            .iter()
+            .map(|&each| typed_blocks(snapshot, &zone.zone, each, order))
+            .fold(0, u64::saturating_add);
+        let others = whole.saturating_sub(whole_movable);
+        let of = |pages: u64| others.saturating_add((pages / block).min(movable_blocks)).max(whole);
+        let bounds = Bounds {
+            total: all_blocks,
+            compaction: of(loose),
+            reclaim: of(loose.saturating_add(file)),
+        };
+        (bounds, Basis::PageblockTypes)
+    }
+}

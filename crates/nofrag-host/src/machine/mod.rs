@@ -1,0 +1,212 @@
+//! The whole machine on one screen: what [`survey`] finds is a [`Machine`], which is also the schema of
+//! `nofrag host --json`.
+//!
+//! Three questions are asked of the files. What is free, in which blocks ([`zones`])? Which requests would succeed now,
+//! and what would the others have to wait for ([`requests`])? That is the core's own watermark test, not a look at
+//! which lists have blocks: a zone keeps pages from requests although they are free. And how many huge pages can be had
+//! ([`huge`])? Beside them stand what fragments as well, the vmalloc space and the areas of processes, and what the
+//! kernel has counted since boot ([`counters`]).
+//!
+//! [`read`] reads each file once, in the order in which what belongs together changes; [`survey`] is pure. A file that
+//! may not be read costs what depends on it, and [`Machine::missing`] says so. Nothing is changed to see more.
+//!
+//! The schema is named in [`Machine::schema`] and counted in [`Machine::version`], as that of [`crate::vmalloc`]. Pages
+//! are counted in pages, sizes in bytes, indices in thousandths; what could not be had is `null`.
+
+pub mod capture;
+pub mod counters;
+pub mod finding;
+pub mod huge;
+pub mod pageblocks;
+pub mod pages;
+pub mod requests;
+mod scrub;
+pub mod zones;
+
+use serde::Serialize;
+
+pub use crate::record::Frames;
+pub use crate::source::machine::{Sources, read};
+
+use self::counters::Counter;
+use self::huge::HugePages;
+use self::requests::Request;
+use self::zones::{IndexCheck, Zone};
+use crate::fields;
+use crate::finding::Finding;
+use crate::layout::LayoutError;
+use crate::process::printable;
+use crate::process::ranking::{Ranked, Ranking};
+use crate::region;
+use crate::snapshot::{FreeGap, Snapshot};
+use crate::source::Missing;
+use crate::vmalloc;
+
+/// Name of the schema.
+pub const SCHEMA: &str = "nofrag.host";
+/// Its version.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that is known of the memory of one machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// Which machine.
+    pub host: Host,
+    /// The blocks of buddyinfo against `MemFree`: where they are far apart, what is said of blocks is not all of what
+    /// is free.
+    pub free_gap: Option<FreeGap>,
+    /// The zones with memory, by node and highest first, as requests look at them.
+    pub zones: Vec<Zone>,
+    /// The indices against those of debugfs; `null` where these could not be read.
+    pub index_check: Option<IndexCheck>,
+    /// What would succeed now, for each kind of request.
+    pub requests: Vec<Request>,
+    /// The outlook for huge pages; `null` without zones.
+    pub huge_pages: Option<HugePages>,
+    /// The kernel's vmalloc space.
+    pub vmalloc: Vmalloc,
+    /// The areas of processes against their limit.
+    pub maps: Maps,
+    /// What the kernel has counted since boot.
+    pub counters: Vec<Counter>,
+    /// What needs attention, most urgent first.
+    pub findings: Vec<Finding>,
+    /// Files that could not be had.
+    pub missing: Vec<Missing>,
+}
+
+/// Which machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Host {
+    /// The kernel's release.
+    pub release: Option<String>,
+    /// The architecture.
+    pub arch: Option<String>,
+    /// Number of online CPUs.
+    pub cpus_online: Option<u32>,
+    /// Seconds since boot.
+    pub uptime_seconds: Option<f64>,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// The order of a pageblock.
+    pub pageblock_order: u32,
+    /// `MemTotal`.
+    pub memory_bytes: Option<u64>,
+    /// `MemFree`.
+    pub free_bytes: Option<u64>,
+    /// `MemAvailable`.
+    pub available_bytes: Option<u64>,
+    /// Whether the types of free blocks are known (pagetypeinfo), so that a request that must mix types is told apart.
+    pub types_known: bool,
+}
+
+/// The kernel's vmalloc space in short; `nofrag host vmalloc` has all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Vmalloc {
+    /// The listed areas; `null` where they could not be read.
+    pub totals: Option<vmalloc::Totals>,
+    /// Those freed but not yet purged, which use address space but no memory; `null` as above.
+    pub lazy: Option<vmalloc::Lazy>,
+    /// The largest request that would succeed in the vmalloc range now; `null` where addresses are hidden.
+    pub largest_request_bytes: Option<u64>,
+    /// `VmallocUsed`: memory behind areas, as the kernel counts it.
+    pub used_bytes: Option<u64>,
+    /// `VmallocTotal`: the length of the range.
+    pub total_bytes: Option<u64>,
+}
+
+/// The areas of processes in short; `nofrag host maps --all` lists all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Maps {
+    /// `vm.max_map_count`, which holds for each process alone.
+    pub limit: Option<u64>,
+    /// The [`MOST_NEAREST`] processes nearest to it.
+    pub nearest: Vec<Ranked>,
+    /// Processes whose areas could be counted.
+    pub counted: u64,
+    /// Processes that the reader may not look into.
+    pub denied: u64,
+}
+
+/// How many processes are listed.
+pub const MOST_NEAREST: usize = 5;
+
+/// Computes the report from what was read. Pure.
+///
+/// # Errors
+/// [`LayoutError::OutOfMemory`] when the layout of the vmalloc space is too large for this machine.
+pub fn survey(sources: &Sources) -> Result<Machine, LayoutError> {
+    let snapshot = Snapshot::parse(&sources.files);
+    let zones = zones::survey(&snapshot);
+    let asked = requests::asked(&snapshot, &zones);
+    let areas = match sources.vmalloc.vmallocinfo.is_empty() {
+        true => None,
+        false => Some(vmalloc::survey(&sources.vmalloc)?),
+    };
+    let mut machine = Machine {
+        schema: SCHEMA,
+        version: SCHEMA_VERSION,
+        host: host(sources, &snapshot),
+        free_gap: snapshot.free_gap(),
+        index_check: zones::check_indices(&snapshot, &zones),
+        requests: requests::survey(&snapshot, &asked),
+        huge_pages: huge::survey(sources, &snapshot, &asked),
+        vmalloc: vmalloc_in_short(sources, areas.as_ref()),
+        maps: sources.ranking.as_ref().map_or_else(Maps::default, maps_in_short),
+        counters: counters::survey(&snapshot.vmstat, sources.uptime_seconds),
+        findings: Vec::new(),
+        missing: missing(sources, &snapshot),
+        zones,
+    };
+    machine.findings = finding::findings(&machine, &snapshot, areas.as_ref());
+    Ok(machine)
+}
+
+fn host(sources: &Sources, snapshot: &Snapshot<'_>) -> Host {
+    let meminfo = sources.files.text("meminfo").unwrap_or_default();
+    let release = snapshot.release.as_deref().or(sources.vmalloc.release.as_deref());
+    Host {
+        release: release.map(printable),
+        arch: sources.vmalloc.arch.as_deref().map(printable),
+        cpus_online: sources.vmalloc.cpus_online,
+        uptime_seconds: sources.uptime_seconds,
+        page_bytes: snapshot.page_bytes(),
+        pageblock_order: snapshot.pageblock_order(),
+        memory_bytes: snapshot.memory_bytes,
+        free_bytes: snapshot.free_bytes,
+        available_bytes: fields::meminfo_bytes(&meminfo, "MemAvailable").ok(),
+        types_known: snapshot.types.is_some(),
+    }
+}
+
+fn vmalloc_in_short(sources: &Sources, areas: Option<&vmalloc::Report>) -> Vmalloc {
+    let range = areas
+        .and_then(|areas| areas.regions.iter().find(|region| region.name == region::Name::Vmalloc));
+    Vmalloc {
+        totals: areas.map(|areas| areas.totals),
+        lazy: areas.map(|areas| areas.lazy),
+        largest_request_bytes: range.map(|range| range.now.largest_request_bytes),
+        used_bytes: sources.vmalloc.vmalloc_used,
+        total_bytes: sources.vmalloc.vmalloc_total,
+    }
+}
+
+fn maps_in_short(ranking: &Ranking) -> Maps {
+    Maps {
+        limit: ranking.limit,
+        nearest: ranking.processes.iter().take(MOST_NEAREST).cloned().collect(),
+        counted: ranking.processes.len() as u64,
+        denied: ranking.denied,
+    }
+}
+
+/// What could not be read, and what was read and is damaged.
+fn missing(sources: &Sources, snapshot: &Snapshot<'_>) -> Vec<Missing> {
+    let is_damaged = |missing: &&Missing| sources.files.bytes(&missing.path).is_some();
+    let damaged = snapshot.missing.iter().filter(is_damaged).cloned();
+    sources.missing.iter().cloned().chain(damaged).collect()
+}

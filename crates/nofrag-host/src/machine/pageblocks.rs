@@ -1,0 +1,248 @@
+//! What stands in the pageblocks of a zone, from the use of each frame.
+//!
+//! A pageblock can become whole if nothing in it stays where it is: free pages need nothing, pages of processes and of
+//! files can be moved, everything else stays. Moving needs free pages to move to, so no more blocks become whole than
+//! free pages fill; dropping page cache makes more of them.
+//!
+//! The bounds are from above. Pages that are pinned for I/O look as if they could be moved, and free pages on the lists
+//! of CPUs look like the kernel's (trap T6 of spec/trace.md).
+
+use serde::Serialize;
+
+use super::zones::pages;
+use crate::snapshot::{FrameUse, PageMap, Snapshot, ZoneInfo, ZoneName};
+
+/// The pageblocks of a zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pageblocks {
+    /// Which zone.
+    #[serde(flatten)]
+    pub zone: ZoneName,
+    /// Their order.
+    pub order: u32,
+    /// Bytes of one.
+    pub bytes: u64,
+    /// Those whose frames the allocator manages, whole or in part.
+    pub pageblocks: u64,
+    /// Those that are free.
+    pub free: u64,
+    /// Those in use, in which nothing stays where it is.
+    pub movable: u64,
+    /// Those in which something stays where it is.
+    pub pinned: u64,
+    /// Those of them in which at most one page of [`LITTLE`] does.
+    pub pinned_by_little: u64,
+    /// The pinned ones by how many of their pages stay, fewest first; classes without a pageblock are left out.
+    pub pinned_classes: Vec<PinnedClass>,
+    /// What pins them, most pageblocks first.
+    pub pinned_by: Vec<PinnedBy>,
+    /// At most so many are free after everything that can be moved is moved.
+    pub after_compaction: u64,
+    /// At most so many after page cache is dropped as well.
+    pub after_reclaim: u64,
+    /// All frames of the zone by use; uses without a frame are left out.
+    pub uses: Vec<UseCount>,
+    /// The zone from its first pageblock to its last, in at most [`MOST_CELLS`] pieces of equal length.
+    pub map: Vec<MapCell>,
+}
+
+/// Into so many pieces a zone is cut for its map.
+pub const MOST_CELLS: u64 = 256;
+
+/// A piece of a zone, in pageblocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MapCell {
+    /// Pageblocks that are free.
+    pub free: u64,
+    /// Those in use, in which nothing stays where it is.
+    pub movable: u64,
+    /// Those in which something does.
+    pub pinned: u64,
+}
+
+/// A pageblock is pinned by little if at most one page in so many stays where it is.
+pub const LITTLE: u64 = 16;
+
+/// Pinned pageblocks of which about so many pages stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PinnedClass {
+    /// At least so many pages.
+    pub from_pages: u64,
+    /// At most so many.
+    pub to_pages: u64,
+    /// Pageblocks.
+    pub pageblocks: u64,
+}
+
+/// A use of frames that keeps pageblocks from becoming whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PinnedBy {
+    /// The use.
+    pub usage: FrameUse,
+    /// Pageblocks with at least one such page.
+    pub pageblocks: u64,
+    /// Pageblocks that nothing else pins.
+    pub alone: u64,
+}
+
+/// How many frames are used for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct UseCount {
+    /// For what.
+    pub usage: FrameUse,
+    /// Frames.
+    pub pages: u64,
+}
+
+/// The uses of the frames of one pageblock, by [`FrameUse::index`].
+type Uses = [u64; FrameUse::COUNT];
+
+fn count_if(uses: &Uses, is: impl Fn(FrameUse) -> bool) -> u64 {
+    FrameUse::ALL.into_iter().filter(|&each| is(each)).map(|each| uses[each.index()]).sum()
+}
+
+/// Whether what is in the frame keeps its pageblock from becoming whole.
+fn stays(usage: FrameUse) -> bool {
+    usage != FrameUse::Free && !usage.is_movable()
+}
+
+/// What stands in the pageblocks of a zone; `None` where it is not known where the zone lies. O(frames).
+#[must_use]
+pub fn survey(snapshot: &Snapshot<'_>, map: &PageMap<'_>, zone: &ZoneInfo) -> Option<Pageblocks> {
+    let order = snapshot.pageblock_order();
+    let block = 1_u64.checked_shl(order)?;
+    let (start, end) = (zone.start_pfn?, zone.end_pfn()?.min(map.frames()));
+    let mut tally = Tally::new(block);
+    let first = start / block;
+    let span = (end.div_ceil(block)).saturating_sub(first).max(1);
+    let cells = span.min(MOST_CELLS);
+    tally.map = vec![MapCell::default(); cells as usize];
+    let mut uses: Uses = [0; FrameUse::COUNT];
+    for (pfn, usage) in map.uses(start..end) {
+        uses[usage.index()] += 1;
+        if (pfn + 1) % block == 0 || pfn + 1 == end {
+            let cell = u128::from(pfn / block - first) * u128::from(cells) / u128::from(span);
+            tally.add(&std::mem::replace(&mut uses, [0; FrameUse::COUNT]), cell as usize);
+        }
+    }
+    Some(tally.pageblocks(zone.zone.clone(), order, snapshot.page_bytes()))
+}
+
+/// The sums over pageblocks.
+struct Tally {
+    block: u64,
+    pageblocks: u64,
+    free: u64,
+    movable: u64,
+    little: u64,
+    /// By the logarithm of the number of pages that stay.
+    classes: [u64; u64::BITS as usize],
+    pinned_by: [(u64, u64); FrameUse::COUNT],
+    uses: Uses,
+    /// Free pages, and pages of files, in whole pageblocks.
+    spare: u64,
+    file: u64,
+    map: Vec<MapCell>,
+}
+
+impl Tally {
+    fn new(block: u64) -> Tally {
+        Tally {
+            block,
+            pageblocks: 0,
+            free: 0,
+            movable: 0,
+            little: 0,
+            classes: [0; u64::BITS as usize],
+            pinned_by: [(0, 0); FrameUse::COUNT],
+            uses: [0; FrameUse::COUNT],
+            spare: 0,
+            file: 0,
+            map: Vec::new(),
+        }
+    }
+
+    /// Adds a pageblock, or the part of one that lies in the zone.
+    fn add(&mut self, uses: &Uses, cell: usize) {
+        self.uses.iter_mut().zip(uses).for_each(|(sum, more)| *sum += more);
+        let is_whole = uses.iter().sum::<u64>() == self.block;
+        if !is_whole || count_if(uses, FrameUse::is_managed) == 0 {
+            return; // at the edge of a zone, or no memory of the allocator
+        }
+        self.pageblocks += 1;
+        self.spare += uses[FrameUse::Free.index()];
+        self.file += uses[FrameUse::File.index()];
+        let staying = count_if(uses, stays);
+        let cell = &mut self.map[cell];
+        match staying {
+            0 if uses[FrameUse::Free.index()] == self.block => {
+                self.free += 1;
+                cell.free += 1;
+            }
+            0 => {
+                self.movable += 1;
+                cell.movable += 1;
+            }
+            _ => {
+                cell.pinned += 1;
+                self.add_pinned(uses, staying);
+            }
+        }
+    }
+
+    fn add_pinned(&mut self, uses: &Uses, staying: u64) {
+        self.little += u64::from(staying * LITTLE <= self.block);
+        self.classes[staying.ilog2() as usize] += 1;
+        for usage in FrameUse::ALL.into_iter().filter(|&each| stays(each)) {
+            let pages = uses[usage.index()];
+            let (blocks, alone) = &mut self.pinned_by[usage.index()];
+            *blocks += u64::from(pages > 0);
+            *alone += u64::from(pages == staying);
+        }
+    }
+
+    fn pageblocks(self, zone: ZoneName, order: u32, page_bytes: u64) -> Pageblocks {
+        // Moving everything frees as many blocks as free pages fill, among those where nothing stays.
+        let most = self.free + self.movable;
+        let after_compaction = (self.spare / self.block).clamp(self.free, most);
+        let with_file = (self.spare + self.file) / self.block;
+        let class = |(log, &pageblocks): (usize, &u64)| PinnedClass {
+            from_pages: 1 << log,
+            to_pages: (2_u64 << log).saturating_sub(1).min(self.block),
+            pageblocks,
+        };
+        let mut pinned_by: Vec<PinnedBy> = FrameUse::ALL
+            .into_iter()
+            .zip(self.pinned_by)
+            .filter(|(_, (pageblocks, _))| *pageblocks > 0)
+            .map(|(usage, (pageblocks, alone))| PinnedBy { usage, pageblocks, alone })
+            .collect();
+        pinned_by.sort_by_key(|by| std::cmp::Reverse(by.pageblocks));
+        let uses = FrameUse::ALL.into_iter().zip(self.uses);
+        Pageblocks {
+            zone,
+            order,
+            bytes: pages(1, order).saturating_mul(page_bytes),
+            pageblocks: self.pageblocks,
+            free: self.free,
+            movable: self.movable,
+            pinned: self.pageblocks - most,
+            pinned_by_little: self.little,
+            pinned_classes: self
+                .classes
+                .iter()
+                .enumerate()
+                .filter(|(_, count)| **count > 0)
+                .map(class)
+                .collect(),
+            pinned_by,
+            after_compaction,
+            after_reclaim: with_file.clamp(after_compaction, most),
+            map: self.map,
+            uses: uses
+                .filter(|(_, pages)| *pages > 0)
+                .map(|(usage, pages)| UseCount { usage, pages })
+                .collect(),
+        }
+    }
+}

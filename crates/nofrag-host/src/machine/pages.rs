@@ -1,0 +1,182 @@
+//! Pages in detail: what [`survey`] finds is a [`Pages`], which is also the schema of `nofrag host pages --json`.
+//!
+//! Three files say three things. buddyinfo says how many blocks are free, pagetypeinfo of which types they and the
+//! pageblocks are, and kpageflags what each frame is used for, which alone says where in memory anything lies. Free
+//! blocks that are found in the frames stand beside those listed: the files are not of one moment.
+
+use serde::Serialize;
+
+use super::pageblocks::{self, LITTLE, Pageblocks};
+use super::zones::{self, TypeRow};
+use super::{Host, Sources};
+use crate::finding::{Finding, Severity, bytes_text};
+use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
+use crate::source::Missing;
+
+/// Name of the schema.
+pub const SCHEMA: &str = "nofrag.host.pages";
+/// Its version.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The pages of one machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pages {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// Which machine.
+    pub host: Host,
+    /// For how many frames it is known what they are used for; `null` where kpageflags could not be read.
+    pub frames: Option<u64>,
+    /// The zones with memory, by node and highest first.
+    pub zones: Vec<ZonePages>,
+    /// What needs attention, most urgent first.
+    pub findings: Vec<Finding>,
+    /// Files that could not be had.
+    pub missing: Vec<Missing>,
+}
+
+/// The pages of one zone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ZonePages {
+    /// Its node and name.
+    #[serde(flatten)]
+    pub zone: ZoneName,
+    /// What to call it.
+    pub label: String,
+    /// Pages that the allocator hands out.
+    pub managed_pages: u64,
+    /// Free blocks by order, as listed and as found.
+    pub free_blocks: Vec<FreeBlocks>,
+    /// Free blocks and pageblocks by type; empty where pagetypeinfo could not be read.
+    pub types: Vec<TypeRow>,
+    /// What stands in its pageblocks; `null` where kpageflags could not be read.
+    pub pageblocks: Option<Pageblocks>,
+}
+
+/// The free blocks of one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FreeBlocks {
+    /// The order.
+    pub order: u32,
+    /// As buddyinfo lists them; `null` where it could not be read.
+    pub listed: Option<u64>,
+    /// As the frames show them; `null` where kpageflags could not be read.
+    pub found: Option<u64>,
+}
+
+/// Computes the report from what was read. Pure. O(frames).
+#[must_use]
+pub fn survey(sources: &Sources) -> Pages {
+    let snapshot = Snapshot::parse(&sources.files);
+    let rows = zones::survey(&snapshot);
+    let zones = rows.iter().filter_map(|row| {
+        let info = snapshot.populated().find(|info| info.zone == row.zone)?;
+        let pageblocks = snapshot.pages.and_then(|map| pageblocks::survey(&snapshot, &map, info));
+        Some(ZonePages {
+            zone: row.zone.clone(),
+            label: row.label.clone(),
+            managed_pages: row.managed_pages,
+            free_blocks: free_blocks(&snapshot, info),
+            types: row.types.clone(),
+            pageblocks,
+        })
+    });
+    let zones: Vec<ZonePages> = zones.collect();
+    Pages {
+        schema: SCHEMA,
+        version: SCHEMA_VERSION,
+        host: super::host(sources, &snapshot),
+        frames: snapshot.pages.map(|map| map.frames()),
+        findings: findings(&zones),
+        missing: of_pages(super::missing(sources, &snapshot)),
+        zones,
+    }
+}
+
+/// Of what is missing only what this report would have used.
+fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
+    const USED: [&str; 6] =
+        ["kpageflags", "pagetypeinfo", "buddyinfo", "zoneinfo", "meminfo", "vmstat"];
+    let is_used = |each: &Missing| USED.iter().any(|name| each.path.ends_with(name));
+    missing.into_iter().filter(is_used).collect()
+}
+
+fn free_blocks(snapshot: &Snapshot<'_>, zone: &ZoneInfo) -> Vec<FreeBlocks> {
+    let listed = snapshot.blocks(&zone.zone).map(|zone| &zone.blocks);
+    let orders = listed.map_or(nofrag::units::Order::COUNT, Vec::len);
+    let found =
+        snapshot.pages.zip(zone.start_pfn.zip(zone.end_pfn())).map(|(map, (start, end))| {
+            let mut found = vec![0_u64; orders];
+            let largest = u32::try_from(orders.saturating_sub(1)).unwrap_or(u32::MAX);
+            map.free_blocks(start..end, largest).for_each(|(_, order)| found[order as usize] += 1);
+            found
+        });
+    let row = |order: usize| FreeBlocks {
+        order: order as u32,
+        listed: listed.and_then(|blocks| blocks.get(order).copied()),
+        found: found.as_ref().map(|blocks| blocks[order]),
+    };
+    (0..orders).map(row).collect()
+}
+
+fn findings(zones: &[ZonePages]) -> Vec<Finding> {
+    let each = zones.iter().filter_map(|zone| Some((zone, zone.pageblocks.as_ref()?)));
+    let mut findings: Vec<Finding> = each
+        .flat_map(|(zone, blocks)| {
+            [never_whole(zone, blocks), pinned_by_little(zone, blocks)].into_iter().flatten()
+        })
+        .collect();
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+/// What pins most of them, in words.
+fn most_of(blocks: &Pageblocks) -> String {
+    let by = blocks.pinned_by.iter().take(3);
+    let by: Vec<String> =
+        by.map(|by| format!("{} in {}", by.usage.words(), by.pageblocks)).collect();
+    by.join(", ")
+}
+
+fn never_whole(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
+    (blocks.pageblocks > 0 && blocks.pinned >= blocks.pageblocks / 2).then(|| Finding {
+        severity: Severity::Note,
+        id: "half-is-pinned",
+        evidence: format!(
+            "{} of {} pageblocks of {} hold something that cannot be moved: {}",
+            blocks.pinned,
+            blocks.pageblocks,
+            zone.label,
+            most_of(blocks)
+        ),
+        consequence: format!(
+            "neither compaction nor reclaim makes these whole: at most {} huge pages can be had here",
+            blocks.free + blocks.movable
+        ),
+        help: "kernel memory leaves only when its owner frees it: `nofrag record` shows who asks for it, \
+               `vm.drop_caches=2` frees reclaimable slab; what stays, stays until a reboot"
+            .to_owned(),
+    })
+}
+
+fn pinned_by_little(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
+    /// Fewer are not worth a note.
+    const SHARE: u64 = 10;
+    let little = blocks.pinned_by_little;
+    (little > 0 && little >= blocks.pageblocks / SHARE).then(|| Finding {
+        severity: Severity::Note,
+        id: "pinned-by-little",
+        evidence: format!(
+            "{little} pageblocks of {} ({}) are kept from being whole by at most one page in {LITTLE}: {}",
+            zone.label,
+            bytes_text(little.saturating_mul(blocks.bytes)),
+            most_of(blocks)
+        ),
+        consequence: "types were mixed: a few pages of the kernel stand where whole blocks could be".to_owned(),
+        help: "see that vm.watermark_boost_factor is not 0; vm.defrag_mode=1 from 7.2 on keeps types apart, at the \
+               price of reclaim; `nofrag replay` tries both on what `nofrag record` has recorded here"
+            .to_owned(),
+    })
+}

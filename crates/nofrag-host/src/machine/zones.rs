@@ -1,0 +1,169 @@
+//! What is free in each zone, in which blocks, against which watermarks.
+
+use serde::Serialize;
+
+use crate::snapshot::{BlockCount, Snapshot, ZoneBlocks, ZoneIndices, ZoneInfo, ZoneName};
+
+/// A zone with memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Zone {
+    /// Its node and name.
+    #[serde(flatten)]
+    pub zone: ZoneName,
+    /// What to call it: its name, with the node where there are several.
+    pub label: String,
+    /// Pages that the allocator hands out.
+    pub managed_pages: u64,
+    /// Free pages, those on per-CPU lists not included.
+    pub free_pages: u64,
+    /// Free pages on the lists of CPUs.
+    pub per_cpu_pages: u64,
+    /// The watermarks in force.
+    pub marks: Marks,
+    /// Free blocks and indices of each order; empty where buddyinfo is missing.
+    pub orders: Vec<OrderRow>,
+    /// The largest order of a free block.
+    pub largest_order: Option<u32>,
+    /// Free blocks and pageblocks by type, in the kernel's order; empty where pagetypeinfo could not be read.
+    pub types: Vec<TypeRow>,
+    /// Free pages in blocks of a pageblock or more.
+    pub pageblock_free: PageblockFree,
+}
+
+/// The watermarks of a zone in pages, boost included, as the kernel prints and tests them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Marks {
+    /// Below it only callers with rights take pages.
+    pub min: u64,
+    /// At it kswapd is woken.
+    pub low: u64,
+    /// At it kswapd sleeps again.
+    pub high: u64,
+    /// By so many pages all three are raised since types were mixed; `null` where the kernel does not say.
+    pub boost: Option<u64>,
+}
+
+/// The free blocks of one order in a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OrderRow {
+    /// The order.
+    pub order: u32,
+    /// Free blocks of just this order.
+    pub blocks: u64,
+    /// Blocks of this order that all free blocks could be cut into.
+    pub available: u64,
+    /// Why a request of the order would fail: near 0 for lack of memory, near 1000 because what is free is in pieces;
+    /// `null` if a block is there.
+    pub fragmentation: Option<i64>,
+    /// The share of free memory that cannot serve the order.
+    pub unusable: u64,
+}
+
+/// The free blocks of one type in a zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TypeRow {
+    /// The type, as the kernel names it.
+    pub migratetype: String,
+    /// Its pageblocks.
+    pub pageblocks: Option<u64>,
+    /// Its free blocks of each order; lists that the kernel did not count to their end are lower bounds.
+    pub blocks: Vec<BlockCount>,
+}
+
+/// Free pages in blocks of a pageblock or more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageblockFree {
+    /// From buddyinfo.
+    pub listed: u64,
+    /// As the kernel counts them (`nr_free_pages_blocks`, since 6.16); `null` before.
+    pub said: Option<u64>,
+}
+
+/// Our indices against the kernel's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IndexCheck {
+    /// Indices compared: two for each order and zone.
+    pub compared: u64,
+    /// Those that are equal; the others changed between two reads.
+    pub equal: u64,
+}
+
+/// All zones with memory, highest first within a node.
+pub(super) fn survey(snapshot: &Snapshot<'_>) -> Vec<Zone> {
+    let several = snapshot.populated().any(|zone| zone.zone.node != 0);
+    let label = |zone: &ZoneName| if several { zone.to_string() } else { zone.name.clone() };
+    let zones = snapshot.populated().map(|zone| row(snapshot, zone, label(&zone.zone)));
+    let mut zones: Vec<Zone> = zones.collect();
+    zones.sort_by_key(|zone| (zone.zone.node, std::cmp::Reverse(zone.zone.kind())));
+    zones
+}
+
+fn row(snapshot: &Snapshot<'_>, zone: &ZoneInfo, label: String) -> Zone {
+    let blocks = snapshot.blocks(&zone.zone);
+    let order = snapshot.pageblock_order();
+    let listed = blocks.map_or(0, |blocks| pages(blocks.blocks_of(order), order));
+    Zone {
+        zone: zone.zone.clone(),
+        label,
+        managed_pages: zone.managed,
+        free_pages: zone.free,
+        per_cpu_pages: zone.on_per_cpu_lists(),
+        marks: Marks { min: zone.min, low: zone.low, high: zone.high, boost: zone.boost },
+        orders: blocks.map_or_else(Vec::new, orders),
+        largest_order: blocks.and_then(ZoneBlocks::largest),
+        types: types(snapshot, &zone.zone),
+        pageblock_free: PageblockFree { listed, said: zone.free_in_pageblocks() },
+    }
+}
+
+/// Pages in so many blocks; saturates.
+pub(super) fn pages(blocks: u64, order: u32) -> u64 {
+    blocks.saturating_mul(1_u64.checked_shl(order).unwrap_or(u64::MAX))
+}
+
+fn orders(zone: &ZoneBlocks) -> Vec<OrderRow> {
+    let row = |(&blocks, order)| {
+        let indices = zone.indices(order);
+        OrderRow {
+            order,
+            blocks,
+            available: zone.blocks_of(order),
+            fragmentation: indices.fragmentation,
+            unusable: indices.unusable,
+        }
+    };
+    zone.blocks.iter().zip(0..).map(row).collect()
+}
+
+fn types(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Vec<TypeRow> {
+    let Some(types) = &snapshot.types else { return Vec::new() };
+    let pageblocks = types.pageblocks.iter().find(|row| row.zone == *zone);
+    let of_zone = types.free.iter().filter(|row| row.zone == *zone);
+    of_zone
+        .map(|row| TypeRow {
+            migratetype: types.names.get(row.number).cloned().unwrap_or_default(),
+            pageblocks: pageblocks.and_then(|zone| zone.pageblocks.get(row.number).copied()),
+            blocks: row.blocks.clone(),
+        })
+        .collect()
+}
+
+/// Compares with what debugfs said; `None` where it said nothing.
+pub(super) fn check_indices(snapshot: &Snapshot<'_>, zones: &[Zone]) -> Option<IndexCheck> {
+    let mut check = IndexCheck::default();
+    let mut compare = |said: &[ZoneIndices], ours: fn(&OrderRow) -> i64| {
+        for kernel in said {
+            let rows = zones.iter().find(|zone| zone.zone == kernel.zone);
+            let rows = rows.map_or(&[][..], |zone| &zone.orders);
+            for (row, &said) in rows.iter().zip(&kernel.thousandths) {
+                check.compared += 1;
+                check.equal += u64::from(ours(row) == said);
+            }
+        }
+    };
+    /// What the kernel writes where a request would succeed.
+    const WOULD_SUCCEED: i64 = -1000;
+    compare(&snapshot.extfrag, |row| row.fragmentation.unwrap_or(WOULD_SUCCEED));
+    compare(&snapshot.unusable, |row| i64::try_from(row.unusable).unwrap_or(i64::MAX));
+    (check.compared > 0).then_some(check)
+}

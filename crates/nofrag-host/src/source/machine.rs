@@ -1,0 +1,286 @@
+//! The files of a whole machine, each read once.
+//!
+//! What belongs together is read together: buddyinfo and the indices of debugfs stand between two reads of buddyinfo
+//! that must be equal, or they are read again. All small files take some ten milliseconds, most of it pagetypeinfo, for
+//! which the kernel walks every free list; so a look reads it once and nothing here reads it in a loop (trap T2 of
+//! spec/trace.md). The state of every frame is eight bytes each, and a second for some 25 GiB of memory, so it is read
+//! on request.
+//!
+//! In a captured folder a file may be packed, with `.zst` behind its name.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+use super::{Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small};
+use crate::fields::{self, FieldError};
+use crate::proc_maps;
+use crate::process::ranking::{self, Ranked, Ranking};
+use crate::record::Frames;
+use crate::snapshot::{Files, path_of};
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Free lists, watermarks, counters and settings.
+    pub files: Files,
+    /// The vmalloc space and what stands beside it; its list of areas is empty where it could not be read.
+    pub vmalloc: Vmalloc,
+    /// The processes by the number of their areas; `None` where they could not be listed.
+    pub ranking: Option<Ranking>,
+    /// Seconds since boot.
+    pub uptime_seconds: Option<f64>,
+    /// The pools of hugetlbfs, by size.
+    pub pools: Vec<Pool>,
+    /// What could not be had, and what it costs.
+    pub missing: Vec<Missing>,
+}
+
+/// A pool of hugetlbfs, in pages of its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Pool {
+    /// Bytes of a page.
+    pub bytes: u64,
+    /// Pages in the pool.
+    pub pages: u64,
+    /// Those not in use.
+    pub free: u64,
+    /// Those of them that are promised.
+    pub reserved: u64,
+}
+
+/// The files of one moment that change together, with what is not shown without each.
+const LISTS: [(&str, &str); 3] = [
+    ("buddyinfo", "free blocks by order, and every figure made of them"),
+    ("extfrag_index", "the comparison of the indices with the kernel's own"),
+    ("unusable_index", "the comparison of the indices with the kernel's own"),
+];
+
+/// The other small files.
+const SMALL: [(&str, &str); 7] = [
+    ("zoneinfo", "zones, watermarks and boost, and which requests succeed"),
+    (
+        "pagetypeinfo",
+        "types of free blocks and pageblocks: which requests mix types, a better outlook for huge pages",
+    ),
+    ("meminfo", "how much memory there is, and how much of it is free"),
+    ("vmstat", "what the kernel has counted since boot"),
+    ("version", "the kernel's release"),
+    ("transparent_hugepage_enabled", "whether processes are given huge pages"),
+    ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
+];
+
+const FRAMES: (&str, &str) = ("kpageflags", "what each page frame is used for");
+
+/// Settings that do something when they are read, or have no value.
+pub(crate) const NOT_SETTINGS: [&str; 3] = ["stat_refresh", "compact_memory", "drop_caches"];
+
+/// Where the pools of hugetlbfs are.
+pub(crate) const POOLS: &str = "sys/kernel/mm/hugepages";
+
+/// Reads a machine. Never fails: see [`Sources::missing`].
+#[must_use]
+pub fn read(root: &Root, frames: Frames) -> Sources {
+    let mut reader = Reader { root, files: Files::default(), missing: Vec::new() };
+    reader.read_lists();
+    SMALL.iter().for_each(|&(name, costs)| reader.add(name, costs));
+    match vm_settings(root) {
+        Ok(settings) => reader.files.insert("sysctl", settings),
+        Err(cause) => reader.miss("proc/sys/vm", &cause, "the settings of vm, and advice on them"),
+    }
+    if frames == Frames::Read {
+        reader.add(FRAMES.0, FRAMES.1);
+    }
+    let areas = bytes(root, VMALLOCINFO);
+    let areas = areas.map_err(|cause| {
+        reader.miss(
+            VMALLOCINFO,
+            &cause,
+            "who holds the vmalloc space, and what of it waits for a purge",
+        );
+    });
+    let mut vmalloc = read_rest(root, areas.unwrap_or_default());
+    let mut sources =
+        Sources { files: reader.files, missing: reader.missing, ..Sources::default() };
+    sources.add_missing(std::mem::take(&mut vmalloc.missing));
+    sources.vmalloc = vmalloc;
+    match ranking::rank(root) {
+        Ok(mut ranking) => {
+            sources.add_missing(std::mem::take(&mut ranking.missing));
+            sources.add_missing(denied(root, ranking.denied).into_iter().collect());
+            sources.ranking = Some(ranking);
+        }
+        Err(why) => sources.add_missing(vec![Missing {
+            path: root.path("proc").display().to_string(),
+            why: why.to_string(),
+            costs: "the processes nearest to vm.max_map_count",
+        }]),
+    }
+    let uptime = read_small(root, "proc/uptime", "rates of what was counted since boot", uptime);
+    match uptime {
+        Ok(seconds) => sources.uptime_seconds = Some(seconds),
+        Err(missing) => sources.add_missing(vec![missing]),
+    }
+    sources.pools = pools(root);
+    sources
+}
+
+impl Sources {
+    /// A machine from the files of a snapshot alone, such as one in a recording.
+    #[must_use]
+    pub fn of_files(files: Files) -> Sources {
+        const NOT_TAKEN: &str = "a snapshot of a recording has no such file";
+        let absent =
+            |path: &str, costs| Missing { path: path.to_owned(), why: NOT_TAKEN.to_owned(), costs };
+        let meminfo = files.text("meminfo").unwrap_or_default();
+        let vmalloc = Vmalloc {
+            vmallocinfo: files.bytes("vmallocinfo").unwrap_or_default().to_vec(),
+            vmalloc_total: fields::meminfo_bytes(&meminfo, "VmallocTotal").ok(),
+            vmalloc_used: fields::meminfo_bytes(&meminfo, "VmallocUsed").ok(),
+            release: files.release(),
+            ..Vmalloc::default()
+        };
+        let names = LISTS.iter().chain(&SMALL);
+        let absent_files = names.filter(|(name, _)| files.bytes(name).is_none());
+        let mut missing: Vec<Missing> =
+            absent_files.map(|&(name, costs)| absent(name, costs)).collect();
+        missing.push(absent("uptime", "rates of what was counted since boot"));
+        drop(meminfo);
+        let ranking = ranking_of(&files);
+        Sources { ranking, vmalloc, missing, files, ..Sources::default() }
+    }
+
+    /// Adds what is missing; of each file only the first cost is said.
+    fn add_missing(&mut self, more: Vec<Missing>) {
+        for each in more {
+            if !self.missing.iter().any(|known| known.path == each.path) {
+                self.missing.push(each);
+            }
+        }
+    }
+}
+
+/// The processes whose maps are in a snapshot.
+fn ranking_of(files: &Files) -> Option<Ranking> {
+    let settings = files.text("sysctl").map(|text| crate::snapshot::settings(&text).0);
+    let limit = settings.and_then(|settings| settings.get("max_map_count"));
+    let maps = files.iter().filter_map(|(name, maps)| {
+        let pid = name.strip_prefix("maps/")?.parse().ok()?;
+        let areas = proc_maps::count(maps).ok()?;
+        Some(Ranked::new(pid, None, areas, limit))
+    });
+    let ranking = Ranking::of(maps.collect(), limit);
+    (!ranking.processes.is_empty()).then_some(ranking)
+}
+
+fn denied(root: &Root, count: u64) -> Option<Missing> {
+    (count > 0).then(|| Missing {
+        path: root.path("proc/PID/maps").display().to_string(),
+        why: format!("permission denied for {count} processes: the kernel shows them to their owner and to root"),
+        costs: "whether one of them is near vm.max_map_count",
+    })
+}
+
+struct Reader<'a> {
+    root: &'a Root,
+    files: Files,
+    missing: Vec<Missing>,
+}
+
+impl Reader<'_> {
+    /// Free lists and indices of one moment, as far as it can be had.
+    fn read_lists(&mut self) {
+        /// On a busy host some reads fall between two requests; after so many the last is kept.
+        const TRIES: usize = 8;
+        let again = |reader: &Self| bytes(reader.root, "proc/buddyinfo").ok();
+        for _ in 0..TRIES {
+            self.missing.clear();
+            LISTS.iter().for_each(|&(name, costs)| self.add(name, costs));
+            if *self.root != Root::Live || self.files.bytes("buddyinfo") == again(self).as_deref() {
+                break;
+            }
+        }
+    }
+
+    fn add(&mut self, name: &str, costs: &'static str) {
+        let path = path_of(name).expect("every file has its place");
+        match bytes(self.root, path) {
+            Ok(bytes) => self.files.insert(name, bytes),
+            Err(cause) => self.miss(path, &cause, costs),
+        }
+    }
+
+    fn miss(&mut self, path: &str, cause: &io::Error, costs: &'static str) {
+        let path = self.root.path(path).display().to_string();
+        self.missing.push(Missing { path, why: why(cause), costs });
+    }
+}
+
+/// Why a file could not be read, and who could.
+fn why(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => "permission denied: only root may read it".to_owned(),
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        _ => cause.to_string(),
+    }
+}
+
+/// The whole of a file; of a captured one also if it is packed.
+fn bytes(root: &Root, relative: &str) -> io::Result<Vec<u8>> {
+    let plain = fs::read(root.path(relative));
+    match (root, plain) {
+        (Root::Captured(_), Err(cause)) if cause.kind() == io::ErrorKind::NotFound => {
+            let packed = File::open(root.path(&format!("{relative}.zst"))).map_err(|_| cause)?;
+            let mut bytes = Vec::new();
+            zstd::Decoder::new(packed)?.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        }
+        (_, plain) => plain,
+    }
+}
+
+/// A line `NAME VALUE..` for each setting of `vm`.
+pub(crate) fn vm_settings(root: &Root) -> io::Result<Vec<u8>> {
+    let folder = root.path("proc/sys/vm");
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(&folder)? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        if NOT_SETTINGS.contains(&name.as_str()) {
+            continue;
+        }
+        // Some can only be written.
+        if let Ok(value) = fs::read_to_string(folder.join(&name)) {
+            lines.push(format!("{name} {}\n", value.trim()));
+        }
+    }
+    lines.sort();
+    Ok(lines.concat().into_bytes())
+}
+
+fn uptime(text: &str) -> Result<f64, FieldError> {
+    let word = text.split_ascii_whitespace().next().ok_or(FieldError::Missing)?;
+    let seconds: f64 = word.parse().map_err(|_| FieldError::NotANumber)?;
+    if seconds.is_finite() && seconds >= 0.0 { Ok(seconds) } else { Err(FieldError::NotANumber) }
+}
+
+/// The pools of hugetlbfs by size; none on a kernel without it.
+fn pools(root: &Root) -> Vec<Pool> {
+    let Ok(entries) = fs::read_dir(root.path(POOLS)) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut pools: Vec<Pool> = names.filter_map(|name| pool(root, &name)).collect();
+    pools.sort_unstable();
+    pools
+}
+
+fn pool(root: &Root, name: &str) -> Option<Pool> {
+    let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+    let number = |file: &str| {
+        let path = root.path(&format!("{POOLS}/{name}/{file}"));
+        fields::number(&fs::read_to_string(path).ok()?).ok()
+    };
+    Some(Pool {
+        bytes: kib.checked_mul(1024)?,
+        pages: number("nr_hugepages")?,
+        free: number("free_hugepages")?,
+        reserved: number("resv_hugepages").unwrap_or(0),
+    })
+}
