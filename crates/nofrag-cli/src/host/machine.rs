@@ -33,6 +33,7 @@ Exit status:
 
 /// What `nofrag host` takes without a subject.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     /// Look at the host captured in DIR, or at the snapshot FILE@start or FILE@end of a recording
     #[arg(long, value_name = "DIR")]
