@@ -4,8 +4,10 @@
 //! printed comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
 mod compare;
+mod completions;
 mod explain;
 mod host;
+mod man;
 mod output;
 mod record;
 mod replay;
@@ -80,6 +82,10 @@ enum Command {
     Workload(workload::Args),
     /// Look into a trace, or write it in another form
     Trace(trace::Args),
+    /// Print what a shell needs to complete this command line
+    Completions(completions::Args),
+    /// Write the manual, a page for each command
+    Man(man::Args),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +98,8 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::execute(&args),
         Command::Workload(args) => workload::execute(&args),
         Command::Trace(args) => trace::execute(&args),
+        Command::Completions(args) => completions::execute(&args),
+        Command::Man(args) => man::execute(&args),
     };
     match outcome {
         Ok(status) => status.into(),
