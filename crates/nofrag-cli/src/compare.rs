@@ -6,7 +6,7 @@ use nofrag_lab::compare::{Show, Subject, compare, sections};
 use nofrag_lab::render;
 
 use crate::Status;
-use crate::output::{print, print_json};
+use crate::output::{Schema, print, print_document};
 
 const AFTER_HELP: &str = "\
 Each side is one of
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Print JSON for machines: one object with all figures
+    /// Print JSON for machines: one object with all figures, schema nofrag.compare
     #[arg(long)]
     json: bool,
 }
@@ -63,6 +63,8 @@ fn tolerance(text: &str) -> Result<f64, String> {
         _ => Err("a tolerance is a percentage of the old value, 0 or more".to_owned()),
     }
 }
+
+const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 
 /// Compares what `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -76,7 +78,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     bar.finish_and_clear();
     let found = found?;
     if args.json {
-        print_json(&found)?;
+        print_document(SCHEMA, &found)?;
     } else {
         let show = if args.all { Show::Everything } else { Show::Changes };
         print(&render::text(&sections(&found, show)))?;

@@ -14,7 +14,31 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Writes `value` to standard output as indented JSON.
+/// What names the form of a result: docs/json.md says which fields each has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Schema {
+    /// Its name, such as `nofrag.replay`.
+    pub(crate) name: &'static str,
+    /// A field that is removed or changes its meaning raises it; a new one does not.
+    pub(crate) version: u32,
+}
+
+/// A result under its schema.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+/// Writes `content`, whose fields follow `schema` and `version`, to standard output as indented JSON.
+pub(crate) fn print_document(schema: Schema, content: &impl Serialize) -> Result<()> {
+    let Schema { name, version } = schema;
+    print_json(&Document { schema: name, version, content })
+}
+
+/// Writes `value`, which names its schema itself, to standard output as indented JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
     let mut text =
         serde_json::to_string_pretty(value).context("cannot express the result in JSON")?;

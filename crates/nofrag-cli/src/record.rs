@@ -9,15 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use nofrag_host::record::{
-    self, Buffer, CommandStdout, Ended, Frames, Now, Options, Orders, Output, Phase, Recorded,
-    Selection, Until, Which,
+    self, Buffer, CommandStdout, Ended, Frames, Now, Options, Orders, Output, Phase, Selection,
+    Until, Which,
 };
 use nofrag_host::recording::Existing;
 use nofrag_lab::render;
-use serde::Serialize;
 
 use crate::Status;
-use crate::output::{print, print_json};
+use crate::output::{Schema, print, print_document};
 
 const AFTER_HELP: &str = "\
 Tracing needs root. It happens in a tracefs instance of its own, which is removed again however the
@@ -152,14 +151,7 @@ impl Args {
     }
 }
 
-/// What `--json` writes.
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: &'static str,
-    version: u32,
-    #[serde(flatten)]
-    recorded: &'a Recorded,
-}
+const SCHEMA: Schema = Schema { name: "nofrag.record", version: 1 };
 
 /// Records what `args` asks for.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -173,7 +165,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         view::page(&recorded) + &table.map_or(String::new(), |table| render::text(&[table]))
     };
     if args.json {
-        print_json(&Document { schema: "nofrag.record", version: 1, recorded: &recorded })?;
+        print_document(SCHEMA, &recorded)?;
     } else if !args.quiet && recorded.command.is_some() {
         eprint!("{}", page());
     } else if !args.quiet {

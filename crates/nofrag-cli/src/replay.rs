@@ -6,11 +6,10 @@ use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::render;
-use nofrag_lab::replay::{self, Input, ReplayOptions, ReplayReport};
-use serde::Serialize;
+use nofrag_lab::replay::{self, Input, ReplayOptions};
 
 use crate::Status;
-use crate::output::{print, print_json};
+use crate::output::{Schema, print, print_document};
 
 const AFTER_HELP: &str = "\
 A replay is open-loop: the requests stay as they were recorded, and each policy serves them. It starts
@@ -94,14 +93,8 @@ impl Args {
     }
 }
 
-/// What `--json` writes; `nofrag compare` reads it again.
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: &'static str,
-    version: u32,
-    #[serde(flatten)]
-    report: &'a ReplayReport,
-}
+/// What `--json` writes is a `ReplayReport` under this schema; `nofrag compare` reads it again.
+const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
 
 /// Replays what `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -115,8 +108,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     bar.finish_and_clear();
     let report = report?;
     if args.json {
-        let (schema, version) = ("nofrag.replay", 1);
-        print_json(&Document { schema, version, report: &report })?;
+        print_document(SCHEMA, &report)?;
     } else {
         print(&render::text(&replay::sections(&report)))?;
     }

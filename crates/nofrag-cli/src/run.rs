@@ -13,7 +13,7 @@ use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{print, print_json};
+use crate::output::{Schema, print, print_document};
 
 /// What `nofrag run` takes.
 #[derive(clap::Args)]
@@ -79,7 +79,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Write the reports as JSON instead of text
+    /// Print JSON for machines: one object, schema nofrag.run
     #[arg(long)]
     json: bool,
 
@@ -137,6 +137,8 @@ many runs go at a time. With --full, or named by --mask: every design with the c
 node; ten designs on two nodes, and with every other mix on one; curves with at most three seeds;
 two nodes, defrag = always, curves and mixes-madv with the first size only.";
 
+const SCHEMA: Schema = Schema { name: "nofrag.run", version: 1 };
+
 /// What `--json` writes.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -172,15 +174,23 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     }
     if args.json {
         let reports = results.iter().map(|result| &result.report).collect();
-        print_json(&Document { origin: &origin, reports })?;
+        print_document(SCHEMA, &Document { origin: &origin, reports })?;
     }
     if let Some(root) = &args.save {
         let folder = record::save(root, &origin, &results)
             .with_context(|| format!("cannot save the result below {}", root.display()))?;
         eprintln!("saved to {}", folder.display());
     }
+    Ok(status(claims, &results))
+}
+
+/// Only who asked for the claims is told by the exit status that one does not hold.
+fn status(claims: Claims, results: &[Saved]) -> Status {
     let broken = results.iter().any(|result| result.report.broken().next().is_some());
-    Ok(if args.check && broken { Status::ClaimBroken } else { Status::Done })
+    match claims {
+        Claims::Listed if broken => Status::ClaimBroken,
+        _ => Status::Done,
+    }
 }
 
 /// The scenarios that `name` means.
@@ -257,5 +267,36 @@ impl Progress for Bar {
 
     fn end(&self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A result with one claim: that `measured` is 1.
+    fn result(kind: &str, measured: f64) -> Saved {
+        let report = json!({
+            "scenario": "made-up", "document": "none", "measurements": [], "comparisons": [], "notes": [],
+            "settings": {
+                "mode": "compare", "seed": 1, "repeats": 1, "loops": 1, "pages": 1, "threads": 1, "designs": []
+            },
+            "oracles": [{
+                "id": "one", "kind": kind, "claim": "is one", "measured": measured,
+                "relation": { "equals": 1.0 }, "holds": measured == 1.0
+            }],
+            "elapsed_s": 0.0
+        });
+        Saved { report: serde_json::from_value(report).unwrap(), summary: String::new() }
+    }
+
+    #[test]
+    fn a_broken_exact_claim_is_told_to_who_asked() {
+        assert_eq!(status(Claims::Listed, &[result("exact", 2.0)]), Status::ClaimBroken);
+        assert_eq!(status(Claims::Counted, &[result("exact", 2.0)]), Status::Done);
+        assert_eq!(status(Claims::Listed, &[result("exact", 1.0)]), Status::Done);
+        assert_eq!(status(Claims::Listed, &[result("ratio", 2.0)]), Status::Done);
     }
 }

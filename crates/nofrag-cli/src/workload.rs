@@ -7,11 +7,10 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use nofrag_lab::render;
 use nofrag_lab::workload::{self, Advice, Ended, Plan, Scale, ThpFioOptions, ThpFioOutcome};
-use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Status;
-use crate::output::{print, print_json};
+use crate::output::{Schema, print, print_document};
 use crate::run::Bar;
 
 /// What `nofrag workload` takes.
@@ -169,16 +168,8 @@ impl From<&ThpFioArgs> for ThpFioOptions {
     }
 }
 
-/// What `--json` writes.
-#[derive(Serialize)]
-struct Document<'a, T> {
-    schema: &'static str,
-    #[serde(flatten)]
-    content: &'a T,
-}
-
-const PLAN_SCHEMA: &str = "nofrag.workload.thpfioscale-plan";
-const SCHEMA: &str = "nofrag.workload.thpfioscale";
+const PLAN_SCHEMA: Schema = Schema { name: "nofrag.workload.thpfioscale-plan", version: 1 };
+const SCHEMA: Schema = Schema { name: "nofrag.workload.thpfioscale", version: 1 };
 
 /// Runs the workload that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
@@ -206,14 +197,14 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
 
 fn show_plan(plan: &Plan, json: bool) -> Result<()> {
     if json {
-        return print_json(&Document { schema: PLAN_SCHEMA, content: plan });
+        return print_document(PLAN_SCHEMA, plan);
     }
     print(&render::text(&workload::sentences(plan)))
 }
 
 fn show(outcome: &ThpFioOutcome, json: bool) -> Result<()> {
     if json {
-        return print_json(&Document { schema: SCHEMA, content: outcome });
+        return print_document(SCHEMA, outcome);
     }
     print(&render::text(&workload::sections(outcome)))
 }

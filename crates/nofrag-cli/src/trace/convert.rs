@@ -9,7 +9,7 @@ use nofrag_lab::render;
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{print, print_json};
+use crate::output::{Schema, print, print_document};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -37,14 +37,16 @@ pub(super) struct Args {
     #[arg(long)]
     replace: bool,
 
-    /// Print JSON for machines: one object with bytes and events
+    /// Print JSON for machines: one object with bytes and events, schema nofrag.trace.convert
     #[arg(long)]
     json: bool,
 }
 
+const SCHEMA: Schema = Schema { name: "nofrag.trace.convert", version: 1 };
+
+/// What `--json` writes.
 #[derive(Serialize)]
 struct Document {
-    schema: &'static str,
     bytes: u64,
     events: u64,
 }
@@ -59,7 +61,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     bar.finish_and_clear();
     let Written { bytes, events, .. } = written?;
     if args.json {
-        print_json(&Document { schema: "nofrag.trace.convert", bytes, events })?;
+        print_document(SCHEMA, &Document { bytes, events })?;
     } else {
         let each = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
         print(&format!(

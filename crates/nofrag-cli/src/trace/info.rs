@@ -11,7 +11,7 @@ use nofrag_lab::render::{self, Section, table_of};
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{print, print_json};
+use crate::output::{Schema, print, print_document};
 
 /// So many sets of flags are shown.
 const FLAGS: usize = 12;
@@ -42,10 +42,11 @@ pub(super) struct Args {
     json: bool,
 }
 
+const SCHEMA: Schema = Schema { name: "nofrag.trace.info", version: 1 };
+
 /// What `--json` writes.
 #[derive(Serialize)]
 struct Document<'a> {
-    schema: &'static str,
     file: String,
     release: Option<&'a str>,
     clock: Option<&'a str>,
@@ -71,8 +72,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     bar.finish_and_clear();
     let (summary, meta) = (summary?, &trace.meta);
     if args.json {
-        print_json(&Document {
-            schema: "nofrag.trace.info",
+        let document = Document {
             file: args.file.display().to_string(),
             release: meta.release.as_deref(),
             clock: meta.clock.as_deref(),
@@ -81,7 +81,8 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
             snapshots: snapshots(meta),
             missing: &meta.missing,
             summary: &summary,
-        })?;
+        };
+        print_document(SCHEMA, &document)?;
     } else {
         let head = head(&args.file, meta, sizes.as_ref(), &summary);
         print(&(head + &render::text(&sections(meta, &summary))))?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
 fn shipped() -> String {
@@ -43,7 +44,7 @@ fn the_exit_status_is_for_ci() {
     check(&nofrag(&["compare", &whole, &pieces]), 1, &["unusable index at order 9", "WORSE"]);
     check(&nofrag(&["compare", &pieces, &whole]), 0, &["0 worse"]);
     let json = nofrag(&["compare", &whole, &pieces, "--json"]);
-    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let value = check_documented(&json);
     assert_eq!((json.status.code(), &value["kind"]), (Some(1), &serde_json::json!("snapshot")));
     assert_eq!(value["machines"], "different", "nothing shows that they come from one machine");
 }

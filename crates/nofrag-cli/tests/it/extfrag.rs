@@ -2,8 +2,7 @@
 
 use std::process::Output;
 
-use serde_json::Value;
-
+use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
 fn small(more: &[&str]) -> Output {
@@ -36,7 +35,7 @@ fn tables_pictures_and_claims_fit_and_hold() {
 fn json_has_medians_and_every_seed() {
     let designs = ["--design", "linux-4.20,+patch4", "--repeat", "2", "--seed", "7", "--json"];
     let output = small(&[&["--mask", "1"], &designs[..]].concat());
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = check_documented(&output);
     let report = &document["reports"][0];
     assert_eq!(report["settings"]["conditions"][0], "seeds 7 to 8");
     let rows = report["measurements"].as_array().unwrap();

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
 fn captured_host() -> PathBuf {
@@ -32,7 +33,7 @@ fn folder_with(text: &str) -> tempfile::TempDir {
 }
 
 fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap()
+    check_documented(output)
 }
 
 fn sum(rows: &Value, field: &str) -> u64 {

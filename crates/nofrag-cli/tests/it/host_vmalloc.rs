@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
 fn captured_host() -> PathBuf {
@@ -76,7 +77,7 @@ fn address(text: &Value) -> u64 {
 fn for_machines() {
     let output = on_root(&captured_host(), &["--json"]);
     assert_eq!(output.status.code(), Some(0));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = check_documented(&output);
     assert_eq!((&report["schema"], &report["version"]), (&"nofrag.host.vmalloc".into(), &1.into()));
     assert_eq!(report["addresses"]["state"], "real");
     let total = report["totals"]["bytes"].as_u64().unwrap();
@@ -111,8 +112,7 @@ fn hashed_addresses_are_refused_with_a_reason() {
     let output = on_root(folder.path(), &[]);
     check(&output, 0, &expected);
     assert!(!String::from_utf8_lossy(&output.stdout).contains("f80307aa"), "a hash was printed");
-    let report: Value =
-        serde_json::from_slice(&on_root(folder.path(), &["--json"]).stdout).unwrap();
+    let report = check_documented(&on_root(folder.path(), &["--json"]));
     assert_eq!(report["addresses"]["state"], "hashed");
     assert_eq!(report["regions"], Value::Array(Vec::new()));
 }
@@ -164,7 +164,7 @@ fn unhash_shows_the_holes_and_restores() {
     let before = fs::read_to_string(SETTING).unwrap();
     let output = nofrag(&["host", "vmalloc", "--unhash", "--json"]);
     assert_eq!(fs::read_to_string(SETTING).unwrap(), before);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = check_documented(&output);
     assert_eq!(report["addresses"]["state"], "real");
 }
 

@@ -1,10 +1,14 @@
 //! The command from outside: what it prints and how it ends.
 
 mod compare;
+mod completions;
+mod exit_status;
 mod explain;
 mod extfrag;
 mod host_maps;
 mod host_vmalloc;
+mod json;
+mod man;
 mod mmap_holes;
 mod real_memory;
 mod record;

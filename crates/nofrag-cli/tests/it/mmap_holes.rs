@@ -2,8 +2,7 @@
 
 use std::process::Output;
 
-use serde_json::Value;
-
+use crate::json::check_documented;
 use crate::support::nofrag;
 
 fn small(more: &[&str]) -> Output {
@@ -27,7 +26,7 @@ fn pictures_tables_and_claims_fit_and_hold() {
 #[test]
 fn json_has_the_areas_and_the_counts() {
     let output = small(&["--mask", "leakme4", "--design", "linux-2.6.11,nofrag", "--json"]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = check_documented(&output);
     let rows = document["reports"][0]["measurements"].as_array().unwrap();
     let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str().unwrap()).collect();
     assert_eq!(designs, ["linux-2.5.44", "linux-2.5.44, down", "nofrag"]);

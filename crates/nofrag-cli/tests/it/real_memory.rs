@@ -3,8 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use serde_json::Value;
-
+use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
 fn small(mask: &str, more: &[&str]) -> Output {
@@ -32,7 +31,7 @@ fn tables_show_each_way_beside_the_specification() {
 #[test]
 fn json_has_every_round_and_the_targets() {
     let output = small("touch-first,areas", &["--json", "--design", "map-each,nofrag"]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = check_documented(&output);
     let report = &document["reports"][0];
     let rows = report["measurements"].as_array().unwrap();
     assert_eq!(rows.len(), 2);

@@ -12,6 +12,7 @@ use nofrag_host::recording::Recording;
 use nofrag_host::trace::{self, EventKind, Moment, TraceMeta};
 use serde_json::Value;
 
+use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -88,9 +89,7 @@ fn finish(child: Child) -> (u32, Output) {
 }
 
 fn json(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
-    serde_json::from_str(&text)
-        .unwrap_or_else(|why| panic!("{why}: {text}{}", String::from_utf8_lossy(&output.stderr)))
+    check_documented(output)
 }
 
 /// Opens the file and reads all of it: what is known, and how many events of each kind there are.

@@ -5,6 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use crate::json::check_documented;
 use crate::support::nofrag;
 
 const SCENARIO: &str = "vmap-areas-2019";
@@ -60,7 +61,7 @@ fn check_lists_the_claims_and_passes() {
 #[test]
 fn json_has_the_origin_the_measurements_and_the_oracles() {
     let output = small(&["--json", "--seed", "3", "--design", "linux-5.2"]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = check_documented(&output);
     let report = &document["reports"][0];
     assert_eq!(report["scenario"], SCENARIO);
     assert_eq!(report["settings"]["seed"], 3);
@@ -149,7 +150,7 @@ fn the_scenario_of_blocks_checks_his_counts_and_writes_json() {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
     let output = small_blocks(&["--json", "--design", "linux-3.19,linux-4.4"]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = check_documented(&output);
     let report = &document["reports"][0];
     assert_eq!(report["settings"]["designs"], serde_json::json!(["linux-3.19", "linux-4.1"]));
     let row = &report["measurements"][0];

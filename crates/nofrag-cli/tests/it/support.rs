@@ -1,5 +1,6 @@
 //! How tests call the command, and what they ask of its output.
 
+use std::fs;
 use std::process::{Command, Output};
 
 pub(crate) fn nofrag(args: &[&str]) -> Output {
@@ -16,4 +17,22 @@ pub(crate) fn check(output: &Output, status: i32, expected: &[&str]) {
     for part in expected {
         assert!(words(&text).contains(&words(part)), "no {part:?} in:\n{text}");
     }
+}
+
+/// Every command that ends with a status of its own, such as `nofrag host maps`, with its help text.
+pub(crate) fn commands() -> Vec<(String, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    check(&nofrag(&["man", folder.path().to_str().unwrap()]), 0, &[]);
+    let mut commands = Vec::new();
+    for page in fs::read_dir(folder.path()).unwrap() {
+        let name = page.unwrap().file_name().into_string().unwrap();
+        let words: Vec<&str> = name.strip_suffix(".1").unwrap().split('-').skip(1).collect();
+        let help = nofrag(&[&words[..], &["--help"]].concat());
+        let help = String::from_utf8(help.stdout).unwrap();
+        if !words.is_empty() && help.contains("Exit status:") {
+            commands.push((format!("nofrag {}", words.join(" ")), help));
+        }
+    }
+    assert!(commands.len() > 10, "{commands:?}");
+    commands
 }

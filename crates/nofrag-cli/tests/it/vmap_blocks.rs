@@ -2,8 +2,7 @@
 
 use std::process::Output;
 
-use serde_json::Value;
-
+use crate::json::check_documented;
 use crate::support::nofrag;
 
 fn small(more: &[&str]) -> Output {
@@ -27,7 +26,7 @@ fn the_ranked_tables_stand_beside_the_published_one() {
 #[test]
 fn json_has_each_lock_with_its_callers() {
     let output = small(&["--mask", "model_1p", "--design", "global,linux-6.4", "--json"]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = check_documented(&output);
     let rows = document["reports"][0]["measurements"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for row in rows {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::json::check_documented;
 use crate::support::{check, nofrag};
 
 /// Runs it on 64 MiB below `dir`; `None` where files there are kept in memory.
@@ -52,7 +53,7 @@ fn json_has_counts_and_percentiles() {
     let missing = dir.path().join("made/by it");
     fs::create_dir(dir.path().join("made")).unwrap();
     let Some(output) = small(&missing, &["--json", "--huge", "never"]) else { return };
-    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let outcome = check_documented(&output);
     assert_eq!(outcome["schema"], "nofrag.workload.thpfioscale");
     assert_eq!(
         (&outcome["ended"], &outcome["written"]["files"]),
@@ -72,7 +73,7 @@ fn a_dry_run_writes_nothing() {
     check(&output, 0, &["Remove the folder, also on Ctrl-C"]);
     let modified = fs::metadata(dir.path()).unwrap().modified().unwrap();
     let Some(output) = small(dir.path(), &["--dry-run", "--json"]) else { return };
-    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let plan = check_documented(&output);
     assert_eq!(plan["schema"], "nofrag.workload.thpfioscale-plan");
     assert_eq!(plan["files_per_thread"], 384);
     assert_eq!(fs::metadata(dir.path()).unwrap().modified().unwrap(), modified);
@@ -94,7 +95,7 @@ fn ctrl_c_removes_the_files() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let outcome = check_documented(&output);
     assert_eq!(outcome["ended"], "interrupted");
     assert!(is_empty(dir.path()));
 }
