@@ -56,15 +56,28 @@ fn prepare(folder: &Path) {
     fs::write(folder.join("proc/vmallocinfo"), "no area\n").unwrap();
     let areas = "400000-401000 r-xp 00000000 00:00 0 /a\nno area\n";
     fs::write(folder.join("proc/7/maps"), areas).unwrap();
+    let host = folder.join("host");
+    assert!(nofrag(&["host", "capture", host.to_str().unwrap()]).status.success());
+    let mut buddyinfo = fs::read(host.join("proc/buddyinfo")).unwrap();
+    buddyinfo.extend(b"no zone\n");
+    fs::write(host.join("proc/buddyinfo"), buddyinfo).unwrap();
 }
 
 /// What a command is given, and how it ends. `DIR` is the folder above, `DATA` the one of the repository.
 ///
 /// Statuses that need a right or a signal have tests beside the others of their command: 0 and 1 of `record`, 1 of
-/// `workload thpfioscale`. Status 1 of `run` needs a broken claim: a unit test of it decides on one that is made up.
+/// `workload thpfioscale`. No finding of `host pages` is a warning today. Status 1 of `run` needs a broken claim: a
+/// unit test of it decides on one that is made up.
 const CASES: &[(&str, i32)] = &[
     ("run", 0),
     ("run no-such-scenario", 2),
+    ("host --root DATA/recordings/linux-6.1-guest-768m.nofrag@end", 0),
+    ("host --root DIR/host", 1),
+    ("host --root DIR/proc/7", 2),
+    ("host pages --root DATA/recordings/linux-6.1-guest-768m.nofrag@end", 0),
+    ("host pages --root DIR/proc/7", 2),
+    ("host capture DIR/captured", 0),
+    ("host capture DIR/whole", 2),
     ("host vmalloc --root DATA/hosts/vm-6.18-x86_64", 0),
     ("host vmalloc --root DIR", 1),
     ("host vmalloc --root DIR/whole", 2),
@@ -99,6 +112,7 @@ const CASES: &[(&str, i32)] = &[
 
 /// Documented statuses without a case above.
 const ELSEWHERE: &[(&str, i32)] = &[
+    ("nofrag host pages", 1),
     ("nofrag record", 0),
     ("nofrag record", 1),
     ("nofrag run", 1),

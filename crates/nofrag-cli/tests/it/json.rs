@@ -285,6 +285,13 @@ fn scenarios() {
 fn hosts() {
     let vm = at("data/hosts/vm-6.18-x86_64");
     let rustc = at("data/hosts/rustc-6.18-x86_64");
+    let end = at(&format!("{RECORDING}@end"));
+    check_documented(&nofrag(&["host", "--root", &end, "--json"]));
+    check_documented(&nofrag(&["host", "pages", "--root", &end, "--json"]));
+    check_documented(&nofrag(&["host", "--json"]));
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("captured").display().to_string();
+    check_documented(&nofrag(&["host", "capture", &folder, "--json"]));
     check_documented(&nofrag(&["host", "vmalloc", "--root", &vm, "--json"]));
     check_documented(&nofrag(&["host", "maps", "--root", &rustc, "--json"]));
     check_documented(&nofrag(&["host", "maps", "self", "--every", "0.01", "--json"]));
