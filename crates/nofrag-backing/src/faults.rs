@@ -16,6 +16,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::ops::AddAssign;
 
 use rustix::io::Errno;
 
@@ -179,6 +180,12 @@ impl Calls {
         let mut calls = *self;
         calls.0.iter_mut().zip(earlier.0).for_each(|(now, then)| *now -= then);
         calls
+    }
+}
+
+impl AddAssign for Calls {
+    fn add_assign(&mut self, more: Calls) {
+        self.0.iter_mut().zip(more.0).for_each(|(sum, more)| *sum += more);
     }
 }
 

@@ -19,8 +19,10 @@
 //! in which a move is done its owner knows the block by its new name only, and may give it back by that name though
 //! the allocator has not heard of it yet: this module translates.
 //!
-//! **Fork.** The memory is shared: a child sees the frames and what is written to them. It must not use the `Frames`
-//! itself, whose locks another thread may have held; but it may exec, exit, read and write.
+//! **Fork.** The memory is shared: a child sees the frames and what is written to them. The books are not: a child is
+//! handed no block, and purges and moves nothing, or it would write to what its parent has handed out. It should not
+//! ask for anything else of the `Frames` either, whose locks another thread may have held; but it may exec, exit, read
+//! and write.
 //!
 //! Bottom up: `word` (what is known of a block), `lent` (what other processes see), `window` (the memory), `shard` (a
 //! lock that counts), `serve` (how a request is driven), `purge` (zeros), `stats` (what can be seen, and what is always
@@ -46,6 +48,7 @@ use nofrag::page::{
 use nofrag::units::{Order, PageCount, Pfn};
 use rustix::io::Errno;
 
+use crate::forks::Forks;
 use crate::sys;
 use purge::Dirty;
 use shard::Shard;
@@ -216,6 +219,9 @@ pub enum FrameError {
         "blocks of type {0} cannot be asked for; ask for unmovable, movable or reclaimable ones"
     )]
     Type(Migratetype),
+    /// A child of a fork knows nothing of what its parent hands out.
+    #[error("this process was forked from the one that made the frames: make others here")]
+    Forked,
 }
 
 /// Why a use was not noted. Nothing changed.
@@ -281,6 +287,7 @@ pub struct Frames {
     /// Held while pageblocks are in no pool: a request that has failed waits for them once.
     transit: Mutex<()>,
     residents: RwLock<Option<Weak<dyn Residents>>>,
+    forks: Forks,
 }
 
 impl Frames {
@@ -324,6 +331,7 @@ impl Frames {
             stranger,
             transit: Mutex::new(()),
             residents: RwLock::new(None),
+            forks: Forks::now()?,
             window: Window::new(bytes)?,
         })
     }

@@ -89,9 +89,12 @@ const BATCH: usize = 32;
 impl Frames {
     /// Gives the memory of free pageblocks back, at least as many frames as `budget` says if there are so many, in one
     /// call for each run of adjacent ones. They read as zero when they are handed out again. No lock is held during a
-    /// call; requests that fail meanwhile wait for what is being purged.
+    /// call; requests that fail meanwhile wait for what is being purged. In a child of a fork nothing is given back.
     pub fn purge(&self, budget: PageCount) -> Purged {
         let mut purged = Purged::default();
+        if !self.forks.is_same() {
+            return purged;
+        }
         let mut next = 0;
         while purged.pages.0 + purged.refused.0 < budget.0 {
             let _transit = self.transit.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,9 +13,9 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard, Weak};
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Compaction, CompactionStep, FrameState, FreeError, Kcompactd, KcompactdStep, Landed,
+    Compaction, CompactionStep, FrameState, FreeError, Kcompactd, KcompactdStep, Kswapd, Landed,
     Migratetype, MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget, PageProgress,
-    PageRequest, ReclaimRequest, Reclaimed, RequestFlags,
+    PageRequest, Reclaim, ReclaimRequest, Reclaimed, RequestFlags,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
@@ -73,6 +73,15 @@ impl Drop for MoveClaim<'_> {
     }
 }
 
+/// An owner of pages who gives none back.
+struct Nobody;
+
+impl Reclaim for Nobody {
+    fn reclaim(&mut self, _: &mut PageAllocator, _: ReclaimRequest) -> Reclaimed {
+        Reclaimed::default()
+    }
+}
+
 impl Frames {
     /// Says who can give back and move. They replace whoever was registered before.
     pub fn register(&self, residents: Weak<dyn Residents>) {
@@ -105,7 +114,7 @@ impl Frames {
     /// front. Nothing is reclaimed or moved for them.
     ///
     /// # Errors
-    /// [`FrameError::Type`]; a lack of blocks is none.
+    /// [`FrameError::Type`] and [`FrameError::Forked`]; a lack of blocks is none.
     pub fn alloc_bulk(
         &self,
         owner: CpuId,
@@ -129,6 +138,9 @@ impl Frames {
     }
 
     fn page_request(&self, request: &FrameRequest) -> Result<PageRequest, FrameError> {
+        if !self.forks.is_same() {
+            return Err(FrameError::Forked);
+        }
         if !request.migratetype.is_mobility() {
             return Err(FrameError::Type(request.migratetype));
         }
@@ -252,7 +264,7 @@ impl Frames {
                 Next::Fail(_) => Step::Done(None),
                 Next::Reclaim(wanted) => Step::Reclaim(wanted),
                 Next::Migrate(moves) => Step::Migrate(moves),
-                // For kswapd, which nobody runs here.
+                // For kswapd, which does not reclaim here.
                 Next::Stall { .. } => Step::Again,
             }
         });
@@ -391,9 +403,13 @@ impl Frames {
     }
 
     /// Moves what can be moved together, in all pools, so that large blocks become free; what came of it, in pages.
-    /// Residents do the moving, with no lock held; others allocate and free meanwhile.
+    /// Residents do the moving, with no lock held; others allocate and free meanwhile. In a child of a fork
+    /// nothing moves.
     pub fn compact(&self) -> Landed {
         let mut total = Landed::default();
+        if !self.forks.is_same() {
+            return total;
+        }
         for pool in 0..self.shards.len() {
             let landed = self.compact_pool(pool);
             total.moved += landed.moved;
@@ -425,6 +441,13 @@ impl Frames {
             }
         });
         total
+    }
+
+    /// Lets a pool's kswapd, which failed requests wake, come to its end. Nothing is reclaimed in the background here;
+    /// but what it was woken for goes on to kcompactd, which does not work ahead as long as it is awake.
+    pub(crate) fn rest_kswapd(&self, pool: usize, machine: &mut Kswapd, now: Nanos) {
+        let all = PageBudget { pages: u64::MAX };
+        self.with_pool(pool, |pages| while machine.step(now, pages, &mut Nobody, all).more {});
     }
 
     /// Lets a pool's kcompactd do some work.

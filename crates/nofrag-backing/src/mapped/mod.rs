@@ -38,7 +38,7 @@ use nofrag::page::{Migratetype, Move};
 use nofrag::ranges::Span;
 use nofrag::units::{Order, PageCount, Pfn, Vpn};
 use nofrag::vmap::{
-    Area, AreaRequest, FreeAreaError, MapRamError, RamArea, UnmapRamError, VmapConfig, VmapSpace,
+    Area, AreaRequest, FreeAreaError, MapRamError, UnmapRamError, VmapConfig, VmapSpace,
 };
 use rustix::io::Errno;
 
@@ -50,7 +50,7 @@ use reserved::{Advice, Reserved};
 
 pub use mapper::{MapCounters, MapFramesError, Relocation};
 pub use request::{
-    Grain, MappedConfig, MappedError, Mobility, VfreeError, VmallocArea, VmallocError,
+    Grain, MappedConfig, MappedError, Mobility, ShownFrames, VfreeError, VmallocArea, VmallocError,
     VmallocRequest,
 };
 
@@ -291,24 +291,28 @@ impl Mapped {
         &self,
         owner: CpuId,
         blocks: &[FrameBlock],
-    ) -> Result<RamArea, MapRamError<MapFramesError>> {
+    ) -> Result<ShownFrames, MapRamError<MapFramesError>> {
         let sum = |sum: u64, block: &FrameBlock| sum.checked_add(block.order.pages());
         let pages = blocks.iter().try_fold(0, sum).unwrap_or(u64::MAX);
-        match self.space.map_ram(owner, pages, blocks) {
+        let shown = match self.space.map_ram(owner, pages, blocks) {
             Err(MapRamError::Install(MapFramesError::MappingBudget { .. })) => {
                 self.settle();
                 self.space.map_ram(owner, pages, blocks)
             }
             other => other,
-        }
+        };
+        Ok(ShownFrames { area: shown?, space: self.id })
     }
 
     /// Ends a mapping of the caller's frames. They are shown until a flush.
     ///
     /// # Errors
-    /// See [`UnmapRamError`]; nothing changed.
-    pub fn unmap_ram(&self, owner: CpuId, area: RamArea) -> Result<(), UnmapRamError> {
-        self.space.unmap_ram(owner, area)
+    /// [`UnmapRamError::Foreign`] for those of another space, and [`UnmapRamError::UnknownCpu`].
+    pub fn unmap_ram(&self, owner: CpuId, shown: ShownFrames) -> Result<(), UnmapRamError> {
+        if shown.space != self.id {
+            return Err(UnmapRamError::Foreign);
+        }
+        self.space.unmap_ram(owner, shown.area)
     }
 
     /// Flushes everything that was freed: addresses become inaccessible, and frames free.

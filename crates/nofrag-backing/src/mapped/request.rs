@@ -1,7 +1,7 @@
 //! What is asked of a space, what it hands out, and why it does not.
 
 use nofrag::units::{PageCount, Vpn};
-use nofrag::vmap::{Area, AreaError, ConfigError, FreeAreaError, VmapPolicy};
+use nofrag::vmap::{Area, AreaError, ConfigError, FreeAreaError, RamArea, VmapPolicy};
 use rustix::io::Errno;
 
 use super::MapFramesError;
@@ -134,6 +134,30 @@ impl VmallocArea {
     #[must_use]
     pub fn bytes(&self) -> usize {
         (self.area.pages.0 as usize) << sys::PAGE
+    }
+}
+
+/// Frames that [`map_ram`](super::Mapped::map_ram) shows. There is one of it, and it is given up to end the mapping. If
+/// it is lost, the frames are shown, and held, as long as the space lives.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the frames are held until this is given to `unmap_ram`"]
+pub struct ShownFrames {
+    pub(super) area: RamArea,
+    /// Of which space: another may have the same addresses later.
+    pub(super) space: u64,
+}
+
+impl ShownFrames {
+    /// Its first page.
+    #[must_use]
+    pub fn start(&self) -> Vpn {
+        self.area.start
+    }
+
+    /// How many pages.
+    #[must_use]
+    pub fn pages(&self) -> PageCount {
+        self.area.pages
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nofrag::page::{Kcompactd, NodeId, PageBudget, PageProgress};
+use nofrag::page::{Kcompactd, Kswapd, NodeId, PageBudget, PageProgress};
 use nofrag::units::Nanos;
 
 use crate::forks::Forks;
@@ -147,12 +147,13 @@ impl Drop for Background {
 
 fn run(frames: &Frames, shared: &Shared, pace: Pace) {
     let began = Instant::now();
-    let machine = |_| Kcompactd::new(NodeId(0));
-    let mut machines = (0..frames.pools()).map(machine).collect::<Vec<_>>();
+    let machines = |_| (Kswapd::new(NodeId(0)), Kcompactd::new(NodeId(0)));
+    let mut machines = (0..frames.pools()).map(machines).collect::<Vec<_>>();
     loop {
         let now = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let step = |(pool, machine): (usize, &mut Kcompactd)| {
-            frames.step_kcompactd(pool, machine, now, pace.step)
+        let step = |(pool, (kswapd, kcompactd)): (usize, &mut (Kswapd, Kcompactd))| {
+            frames.rest_kswapd(pool, kswapd, now);
+            frames.step_kcompactd(pool, kcompactd, now, pace.step)
         };
         let steps = machines.iter_mut().enumerate().map(step).collect::<Vec<PageProgress>>();
         let more = steps.iter().any(|step| step.more);
@@ -170,7 +171,7 @@ fn run(frames: &Frames, shared: &Shared, pace: Pace) {
             break;
         }
     }
-    for (pool, machine) in machines.into_iter().enumerate() {
-        frames.with_pool(pool, |pages| machine.abandon(pages));
+    for (pool, (_, kcompactd)) in machines.into_iter().enumerate() {
+        frames.with_pool(pool, |pages| kcompactd.abandon(pages));
     }
 }

@@ -124,6 +124,13 @@ pub(super) fn pressure(tails: &Tails, report: &mut Report) {
         tails.ratio(),
         most,
     ));
+    let claim = format!(
+        "p99.9 of allocation beside a purge of its own arena over that beside a purge of another arena ({} ns)",
+        tails.beside_other.p999_ns
+    );
+    // As long as the kernel makes it, but for what one round differs from the next.
+    let (id, most) = ("purge-tail/own", Relation::AtMost(2.0));
+    report.oracles.push(Oracle::judge(id, Kind::Ratio, claim, tails.over_control(), most));
     let claim = "pages that were purged meanwhile".to_owned();
     let some = Relation::AtLeast(1.0);
     let purged = tails.pages_purged as f64;

@@ -3,6 +3,10 @@
 //! A thread replaces runs of an owner and times each request. Another one dirties memory of another owner, gives it
 //! back and purges the whole arena, again and again, so that locks, the pool of blocks and the process's page tables
 //! are contended as they are under pressure. Phases with and without it take turns.
+//!
+//! The control is the same beside a purge of *another* arena, with which it shares nothing but the process: the kernel
+//! interrupts every processor that runs one of its threads when pages go. What an allocation takes longer there is the
+//! kernel's; what it takes longer still beside a purge of its own arena is ours.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +32,7 @@ const BYTES: u64 = 512 << 20;
 pub(super) struct Tails {
     pub(super) alone: Tail,
     pub(super) beside_purge: Tail,
+    pub(super) beside_other: Tail,
     pub(super) purges: u64,
     pub(super) pages_purged: u64,
 }
@@ -36,6 +41,11 @@ impl Tails {
     /// How many times as long the slowest thousandth takes beside a purge.
     pub(super) fn ratio(&self) -> f64 {
         self.beside_purge.p999_ns as f64 / self.alone.p999_ns.max(1) as f64
+    }
+
+    /// How many times as long it takes beside a purge of its own arena as beside that of another.
+    pub(super) fn over_control(&self) -> f64 {
+        self.beside_purge.p999_ns as f64 / self.beside_other.p999_ns.max(1) as f64
     }
 
     /// A row for each.
@@ -55,45 +65,59 @@ impl Tails {
                 spreads: BTreeMap::new(),
             })
         };
-        [(ALONE, self.alone), (BESIDE, self.beside_purge)].into_iter().filter_map(row).collect()
+        [(ALONE, self.alone), (BESIDE, self.beside_purge), (CONTROL, self.beside_other)]
+            .into_iter()
+            .filter_map(row)
+            .collect()
     }
 }
 
-/// The two rows.
+/// The rows.
 pub(super) const ALONE: &str = "alone";
 pub(super) const BESIDE: &str = "beside a purge";
+pub(super) const CONTROL: &str = "beside another arena's";
 
-/// Measures both.
+/// Measures all.
 ///
 /// # Errors
 /// What the arena says.
 pub(super) fn measure(plan: &Plan, step: &dyn Fn()) -> Result<Tails, String> {
-    let config = Config { owners: Owners::Count(2), purge: Purge::Manual, ..Config::default() };
-    let arena = Arena::reserve(BYTES, config).map_err(|error| error.to_string())?;
-    let (mut alone, mut beside) = (Latencies::default(), Latencies::default());
+    let arena = || {
+        let config = Config { owners: Owners::Count(2), purge: Purge::Manual, ..Config::default() };
+        Arena::reserve(BYTES, config).map_err(|error| error.to_string())
+    };
+    let (arena, other) = (arena()?, arena()?);
+    let [mut alone, mut beside, mut control] = [(); 3].map(|()| Latencies::default());
     let mut purges = 0;
     for round in 0..plan.rounds {
         let seed = plan.seed.wrapping_add(round as u64);
         step();
         replace(&arena, plan.pairs, seed, &mut alone)?;
-        purges += replace_beside(&arena, plan.pairs, seed, &mut beside)?;
+        purges += replace_beside(&arena, &arena, plan.pairs, seed, &mut beside)?;
+        replace_beside(&arena, &other, plan.pairs, seed, &mut control)?;
     }
-    let pages_purged = arena.stats().purged;
-    let none = || "nothing was timed".to_owned();
-    let (alone, beside_purge) = (alone.tail().ok_or_else(none)?, beside.tail().ok_or_else(none)?);
-    Ok(Tails { alone, beside_purge, purges, pages_purged })
+    let tail = |times: Latencies| times.tail().ok_or_else(|| "nothing was timed".to_owned());
+    Ok(Tails {
+        alone: tail(alone)?,
+        beside_purge: tail(beside)?,
+        beside_other: tail(control)?,
+        purges,
+        pages_purged: arena.stats().purged,
+    })
 }
 
-/// Replaces runs while another thread purges, until that has done so at least once meanwhile. How often it did.
+/// Replaces runs while another thread purges `purged`, until that has done so at least once meanwhile. How often it
+/// did.
 fn replace_beside(
     arena: &Arena,
+    purged: &Arena,
     pairs: usize,
     seed: u64,
     times: &mut Latencies,
 ) -> Result<u64, String> {
     let (over, purges) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let purger = scope.spawn(|| dirty_and_purge(arena, seed, &over, &purges));
+        let purger = scope.spawn(|| dirty_and_purge(purged, seed, &over, &purges));
         // All relaxed: a flag and a count, of which nothing else hangs.
         while purges.load(Ordering::Relaxed) == 0 && !purger.is_finished() {
             thread::yield_now();
@@ -108,8 +132,8 @@ fn replace_beside(
             }
         }
         over.store(true, Ordering::Relaxed);
-        let purged = purger.join().unwrap_or_else(|_| Err("the purger panicked".to_owned()));
-        replaced.and(purged)
+        let ended = purger.join().unwrap_or_else(|_| Err("the purger panicked".to_owned()));
+        replaced.and(ended)
     })?;
     Ok(purges.into_inner())
 }

@@ -1,7 +1,7 @@
 //! What frames hold, the calls behind it, and what remains when those fail.
 
 use nofrag::check::Check;
-use nofrag::page::{FragmentationPolicy, FreeError, Migratetype};
+use nofrag::page::{FragmentationPolicy, FreeError, Landed, Migratetype};
 use nofrag::units::{PageCount, Pfn, Vpn};
 use nofrag_backing::faults::{self, Call, Fault};
 use nofrag_backing::frames::{
@@ -207,27 +207,38 @@ fn a_use_is_kept_with_the_block() {
 }
 
 #[test]
-fn a_child_shares_the_memory() {
-    let frames = frames(2, 1, Sharing::Lock);
+fn a_child_shares_the_memory_and_not_the_books() {
+    let frames = frames(4, 1, Sharing::Lock);
     let here = owner(&frames, 0);
     let block = frames.alloc(here, plain(0)).unwrap();
+    let freed = frames.alloc(here, plain(9)).unwrap();
     let at = frames.address(block.pfn).unwrap().cast::<u64>();
-    // SAFETY: the child writes to the block, which is the test's, and ends at once: it takes no lock and allocates
-    // nothing.
+    // SAFETY: the block is the test's. It is dirty from now on, and its pageblock would be purged.
+    unsafe { frames.address(freed.pfn).unwrap().write_volatile(1) };
+    frames.free(here, freed.pfn).unwrap();
+    let mut some = [freed; 2];
+    // SAFETY: the child writes to the block, which is the test's, asks for what must be refused before any lock is
+    // taken, and ends at once.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: as above.
             unsafe { at.write_volatile(0xc0ffee) };
+            let refused = frames.alloc(here, plain(0)) == Err(FrameError::Forked)
+                && frames.alloc_bulk(here, plain(0), &mut some) == Err(FrameError::Forked)
+                && frames.purge(PageCount(u64::MAX)).pages == PageCount(0)
+                && frames.compact() == Landed::default();
             // SAFETY: ends the child without running anything of the parent's.
-            unsafe { libc::_exit(0) }
+            unsafe { libc::_exit(i32::from(!refused)) }
         }
         child => {
             assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+            let mut status = 0;
             // SAFETY: waits for the child alone.
-            let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-            assert_eq!(waited, child);
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            assert_eq!((waited, status), (child, 0), "the child was handed something");
             // SAFETY: the block is the test's, and the child has ended.
             assert_eq!(unsafe { at.read_volatile() }, 0xc0ffee);
+            assert!(frames.alloc(here, plain(0)).is_ok());
         }
     }
 }

@@ -123,12 +123,13 @@ fn what_is_only_out_of_reach_is_still_counted() {
     let here = owner(&mapped, 0);
     let blocks = scatter(&mapped, 8);
     let area = mapped.map_ram(here, &blocks).unwrap();
+    let start = area.start();
     mapped.unmap_ram(here, area).unwrap();
     let armed = faults::inject([Fault::always(Call::Mmap, Errno::NOMEM)]);
     mapped.settle();
     drop(armed);
     assert_eq!((shown_areas(&mapped).len(), mapped.mappings().0), (8, 9));
-    assert_eq!(read_in_child(&mapped, area.start), Read::Signal(libc::SIGSEGV));
+    assert_eq!(read_in_child(&mapped, start), Read::Signal(libc::SIGSEGV));
     mapped.frames().free_bulk(here, &blocks).unwrap();
     assert_eq!(mapped.frames().stats().free, mapped.frames().len(), "nothing holds them");
     assert_eq!(mapped.check(), Ok(()));

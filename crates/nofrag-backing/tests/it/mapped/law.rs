@@ -48,14 +48,15 @@ fn frames_that_a_caller_gives_back_too_early_wait_for_the_flush() {
         let page = FrameRequest::new(Order::ZERO, Migratetype::Movable).effort(Effort::AtHand);
         let block = mapped.frames().alloc(here, page).unwrap();
         let area = mapped.map_ram(here, &[block]).unwrap();
-        stamp(&mapped, area.start, 0x33);
+        let start = area.start();
+        stamp(&mapped, start, 0x33);
         mapped.frames().free(here, block.pfn).unwrap();
         mapped.unmap_ram(here, area).unwrap();
         assert!(mapped.frames().block(block.pfn).is_some(), "{}", preset.name);
-        assert_eq!(read_in_child(&mapped, area.start), Read::Byte(0x33), "{}", preset.name);
+        assert_eq!(read_in_child(&mapped, start), Read::Byte(0x33), "{}", preset.name);
         mapped.settle();
         assert!(mapped.frames().block(block.pfn).is_none(), "{}", preset.name);
-        let gone = read_in_child(&mapped, area.start);
+        let gone = read_in_child(&mapped, start);
         assert_eq!(gone, Read::Signal(libc::SIGSEGV), "{}", preset.name);
     }
 }

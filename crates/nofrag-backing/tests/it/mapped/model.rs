@@ -3,10 +3,12 @@
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::units::{Order, PageCount, Pfn, Vpn};
-use nofrag::vmap::{LazyLimit, RamArea, VmapPolicy};
+use nofrag::vmap::{LazyLimit, VmapPolicy};
 use nofrag_backing::faults::{self, Call, Fault};
 use nofrag_backing::frames::{Fill, FrameBlock};
-use nofrag_backing::mapped::{Grain, Mapped, MappedConfig, Mobility, VmallocArea, VmallocRequest};
+use nofrag_backing::mapped::{
+    Grain, Mapped, MappedConfig, Mobility, ShownFrames, VmallocArea, VmallocRequest,
+};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::io::Errno;
@@ -18,7 +20,7 @@ use crate::frames::MIB;
 struct Model {
     mapped: Mapped,
     areas: Vec<(VmallocArea, u64)>,
-    shown: Vec<(RamArea, Vec<FrameBlock>)>,
+    shown: Vec<(ShownFrames, Vec<FrameBlock>)>,
     random: Pcg64,
 }
 
@@ -82,7 +84,7 @@ impl Model {
         blocks.truncate(got);
         match self.mapped.map_ram(here, &blocks) {
             Ok(area) => {
-                let all = (area.start.0..area.start.0 + area.pages.0).map(Vpn);
+                let all = (area.start().0..area.start().0 + area.pages().0).map(Vpn);
                 all.for_each(|vpn| stamp(&self.mapped, vpn, 99));
                 self.shown.push((area, blocks));
             }
@@ -96,7 +98,7 @@ impl Model {
         }
         let at = self.below(self.shown.len());
         let (area, blocks) = self.shown.swap_remove(at);
-        for (page, block) in (area.start.0..).zip(&blocks) {
+        for (page, block) in (area.start().0..).zip(&blocks) {
             assert_eq!(seen_in_frame(&self.mapped, block.pfn), (99, page));
         }
         let here = self.here();

@@ -1,15 +1,16 @@
 //! Handles over frames: what compaction moves, and what it must not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
-use nofrag::page::FragmentationPolicy;
+use nofrag::page::{FragmentationPolicy, Migratetype, MoveResults, Moves};
 use nofrag::units::Order;
-use nofrag_backing::frames::FramesConfig;
+use nofrag_backing::frames::{Effort, FrameRequest, Frames, FramesConfig, Residents, Use};
 use nofrag_backing::moving::measure::{self, ChurnPlan};
 use nofrag_backing::moving::{Background, Handle, HandleError, Handles, Pace};
 use rand::{RngExt, SeedableRng};
@@ -173,6 +174,26 @@ fn kcompactd_works_ahead_on_a_thread_and_stops_cleanly() {
     assert!(kept.iter().all(|&(handle, number)| holds(&handles, handle, number)));
 }
 
+/// A request that fails wakes kswapd, and kcompactd does not work ahead while that is awake.
+#[test]
+fn kcompactd_works_ahead_after_a_request_has_failed() {
+    let mut policy = FragmentationPolicy::NOFRAG;
+    policy.compaction.proactiveness = Some(100);
+    let config = FramesConfig { policy, ..FramesConfig::new(MEMORY) };
+    let handles = Arc::new(Handles::new(&config, 1 + (MEMORY >> 12) as u32).unwrap());
+    let owner = handles.owners().by_rank(0).unwrap();
+    let kept = sparse(&handles, owner);
+    assert_eq!(kept.len() as u64, MEMORY >> 15, "it went on up to a request that failed");
+    let pace = Pace { look_every: Duration::from_millis(5), ..Pace::default() };
+    let daemon = Background::of_handles(&handles, pace).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while daemon.worked().moved == 0 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(daemon.stop().moved > 0);
+    handles.check().unwrap();
+}
+
 #[test]
 fn kcompactd_stops_in_the_middle_with_nothing_set_aside() {
     let mut policy = FragmentationPolicy::NOFRAG;
@@ -190,6 +211,60 @@ fn kcompactd_stops_in_the_middle_with_nothing_set_aside() {
     handles.check().unwrap();
     let free = handles.stats().free.0;
     assert_eq!(free + kept.len() as u64, MEMORY >> 12, "what is not in use is free");
+}
+
+/// A resident that owns the thread that calls it, and moves nothing.
+#[derive(Debug)]
+struct OwnerOfThread {
+    daemon: Mutex<Option<Background>>,
+    called: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Residents for OwnerOfThread {
+    fn move_frames(&self, _: &Moves) -> MoveResults {
+        // Who waits no longer has failed already.
+        let _ = self.called.lock().unwrap().send(());
+        let _ = self.go_on.lock().unwrap().recv();
+        MoveResults(0)
+    }
+}
+
+#[test]
+fn kcompactd_may_drop_its_own_owner() {
+    let mut policy = FragmentationPolicy::NOFRAG;
+    policy.compaction.proactiveness = Some(100);
+    let frames = Frames::new(&FramesConfig { policy, ..FramesConfig::new(MEMORY) }).unwrap();
+    let (frames, page) = (Arc::new(frames), FrameRequest::new(Order::ZERO, Migratetype::Movable));
+    let page = page.effort(Effort::AtHand);
+    let owner = frames.owners().by_rank(0).unwrap();
+    let all: Vec<_> = (0..frames.len().0).map(|_| frames.alloc(owner, page).unwrap()).collect();
+    for (block, number) in all.into_iter().zip(0..) {
+        if number % 8 == 0 {
+            frames.set_use(block.pfn, Use::Handle { id: number }).unwrap();
+        } else {
+            frames.free(owner, block.pfn).unwrap();
+        }
+    }
+    frames.drain();
+    let ((called, was_called), (go, go_on)) = (channel(), channel());
+    let (daemon, called, go_on) = (Mutex::default(), Mutex::new(called), Mutex::new(go_on));
+    let resident = Arc::new(OwnerOfThread { daemon, called, go_on });
+    let known = Arc::downgrade(&resident);
+    frames.register(known.clone());
+    let pace = Pace { look_every: Duration::from_millis(5), ..Pace::default() };
+    let daemon = Background::start(Arc::clone(&frames), pace).unwrap();
+    *resident.daemon.lock().unwrap() = Some(daemon);
+    was_called.recv_timeout(Duration::from_secs(20)).expect("there is something to move");
+    drop(resident);
+    assert!(known.upgrade().is_some(), "the thread uses it");
+    drop(go);
+    let end = Instant::now() + Duration::from_secs(20);
+    while Arc::strong_count(&frames) > 1 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(Arc::strong_count(&frames), 1, "the thread has ended");
+    frames.check().unwrap();
 }
 
 #[test]
