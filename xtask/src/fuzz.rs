@@ -13,6 +13,25 @@ const CANARY: &str = "canary";
 /// A slow machine needs longer to find the planted bug.
 const CANARY_SECONDS: u64 = 300;
 
+/// How targets are built.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Profile {
+    /// For long runs.
+    Release,
+    /// For a few seconds a target, of which building takes most.
+    Dev,
+}
+
+impl Profile {
+    /// What cargo-fuzz is told.
+    fn argument(self) -> &'static str {
+        match self {
+            Profile::Release => "--release",
+            Profile::Dev => "--dev",
+        }
+    }
+}
+
 /// Why no target can be run here, if so.
 pub(crate) fn missing() -> Option<String> {
     if !succeeds(Command::new("cargo").args(["+nightly", "--version"])) {
@@ -25,13 +44,17 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 /// Runs every target for `seconds`; true if the sound ones held and the canary did not.
-pub(crate) fn run(root: &Path, seconds: u64) -> anyhow::Result<bool> {
+pub(crate) fn run(root: &Path, seconds: u64, profile: Profile) -> anyhow::Result<bool> {
     if let Some(reason) = missing() {
         bail!("the fuzz targets cannot be run: {reason}");
     }
     let targets = targets(root)?;
     // All at once: they share nearly everything, and each links for itself.
-    if !cargo_fuzz(root, &["build"]).status().context("cargo fuzz can be started")?.success() {
+    if !cargo_fuzz(root, &["build", profile.argument()])
+        .status()
+        .context("cargo fuzz can be started")?
+        .success()
+    {
         bail!("the fuzz targets cannot be built");
     }
     let mut passed = true;
@@ -39,7 +62,7 @@ pub(crate) fn run(root: &Path, seconds: u64) -> anyhow::Result<bool> {
         println!("-- fuzz target {target}");
         // The canary ends as soon as its bug is found, so patience costs nothing unless it survives.
         let seconds = if target == CANARY { seconds.max(CANARY_SECONDS) } else { seconds };
-        let survived = fuzz(root, target, seconds)?;
+        let survived = fuzz(root, target, seconds, profile)?;
         let as_wanted = survived != (target == CANARY);
         println!("-- {target}: {}", verdict(target == CANARY, survived));
         passed &= as_wanted;
@@ -66,8 +89,8 @@ fn cargo_fuzz(root: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs one target; whether it survived.
-fn fuzz(root: &Path, target: &str, seconds: u64) -> anyhow::Result<bool> {
-    let mut command = cargo_fuzz(root, &["run", target]);
+fn fuzz(root: &Path, target: &str, seconds: u64, profile: Profile) -> anyhow::Result<bool> {
+    let mut command = cargo_fuzz(root, &["run", profile.argument(), target]);
     let corpus = root.join("fuzz/corpus").join(target);
     std::fs::create_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
     // What the fuzzer finds goes into the first folder; the second one is kept in the repository.

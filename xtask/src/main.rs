@@ -43,6 +43,9 @@ enum Task {
         /// How long each target runs
         #[arg(long, default_value_t = 60)]
         seconds: u64,
+        /// Build with little optimisation: for a look at whether they hold at all
+        #[arg(long)]
+        quick_build: bool,
     },
     /// Run the tests of the crate that touches memory under a sanitizer or Miri
     Deep {
@@ -60,7 +63,10 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(&root),
         Task::Figures => rewrite(&root, figures::refresh),
         Task::Wrap => rewrite(&root, |_, file| wrap::wrap(&file.path, &file.text)),
-        Task::Fuzz { seconds } => fuzz::run(&root, seconds),
+        Task::Fuzz { seconds, quick_build } => {
+            let profile = if quick_build { fuzz::Profile::Dev } else { fuzz::Profile::Release };
+            fuzz::run(&root, seconds, profile)
+        }
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
     };
     match outcome {
