@@ -5,6 +5,7 @@ mod completions;
 mod exit_status;
 mod explain;
 mod extfrag;
+mod host_machine;
 mod host_maps;
 mod host_vmalloc;
 mod json;

@@ -266,7 +266,7 @@ impl Capture<'_> {
         if ranking.denied > 0 {
             self.missing.push(Missing {
                 path: self.root.path("proc/PID/maps").display().to_string(),
-                why: format!("permission denied for {} processes", ranking.denied),
+                why: format!("permission denied for {} of the processes", ranking.denied),
                 costs: "whether one of them is near vm.max_map_count",
             });
         }

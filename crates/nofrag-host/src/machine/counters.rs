@@ -20,8 +20,8 @@ pub struct Counter {
 /// The counters that are shown, with what they count; those that a kernel does not have are left out.
 const SHOWN: [(&str, &str); 20] = [
     ("compact_stall", "requests that waited for compaction"),
-    ("compact_success", "of these, compactions that made a block"),
-    ("compact_fail", "of these, compactions that did not"),
+    ("compact_success", "compactions for them that made a block"),
+    ("compact_fail", "compactions for them that did not"),
     ("compact_daemon_wake", "times kcompactd was woken"),
     ("compact_migrate_scanned", "pages looked at for moving"),
     ("compact_isolated", "pages taken out to be moved or filled"),

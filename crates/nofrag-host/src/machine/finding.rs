@@ -295,7 +295,9 @@ impl Look<'_> {
         (kills > 0).then(|| Finding {
             severity: Severity::Note,
             id: "processes-killed",
-            evidence: format!("the kernel has killed {kills} for want of memory since boot, in control groups or of all"),
+            evidence: format!(
+                "the kernel has killed {kills} for want of memory since boot, in control groups or of all"
+            ),
             consequence: "it may have been the limit of a group, lack of memory, or fragmentation".to_owned(),
             help: "`dmesg | nofrag explain -` says which".to_owned(),
         })

@@ -65,7 +65,7 @@ impl Basis {
         match self {
             Basis::Frames => {
                 "each frame's use was read: a pageblock can become whole if nothing in it stays where it is, as far \
-                 as free pages suffice; pages that are pinned or fail to move make it fewer"
+                 as free pages suffice; pages that are pinned for I/O or fail to move make it fewer"
             }
             Basis::PageblockTypes => {
                 "the free pages of Movable pageblocks, gathered into whole ones; kernel pages that stand in \

@@ -210,3 +210,6 @@ fn missing(sources: &Sources, snapshot: &Snapshot<'_>) -> Vec<Missing> {
     let damaged = snapshot.missing.iter().filter(is_damaged).cloned();
     sources.missing.iter().cloned().chain(damaged).collect()
 }
+
+#[cfg(test)]
+mod tests;

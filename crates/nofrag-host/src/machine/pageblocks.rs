@@ -4,8 +4,12 @@
 //! files can be moved, everything else stays. Moving needs free pages to move to, so no more blocks become whole than
 //! free pages fill; dropping page cache makes more of them.
 //!
-//! The bounds are from above. Pages that are pinned for I/O look as if they could be moved, and free pages on the lists
-//! of CPUs look like the kernel's (trap T6 of spec/trace.md).
+//! The bounds are from above. Pages that are pinned for I/O look as if they could be moved. Free pages on the lists of
+//! CPUs look like the kernel's (trap T6 of spec/trace.md), and compaction drains these lists: zoneinfo says how many
+//! such pages there are, and the bounds assume that they stand where they pin most. Frames without memory look like the
+//! kernel's on some kernels; where iomem shows the memory they are told apart.
+
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -32,6 +36,9 @@ pub struct Pageblocks {
     pub pinned: u64,
     /// Those of them in which at most one page of [`LITTLE`] does.
     pub pinned_by_little: u64,
+    /// Pinned ones in which nothing but free pages on the lists of CPUs may stay, as far as these pages go: the least
+    /// that is pinned is `pinned` less these.
+    pub perhaps_free: u64,
     /// The pinned ones by how many of their pages stay, fewest first; classes without a pageblock are left out.
     pub pinned_classes: Vec<PinnedClass>,
     /// What pins them, most pageblocks first.
@@ -112,20 +119,45 @@ pub fn survey(snapshot: &Snapshot<'_>, map: &PageMap<'_>, zone: &ZoneInfo) -> Op
     let order = snapshot.pageblock_order();
     let block = 1_u64.checked_shl(order)?;
     let (start, end) = (zone.start_pfn?, zone.end_pfn()?.min(map.frames()));
-    let mut tally = Tally::new(block);
+    let mut tally = Tally::new(block, zone.on_per_cpu_lists());
     let first = start / block;
     let span = (end.div_ceil(block)).saturating_sub(first).max(1);
     let cells = span.min(MOST_CELLS);
     tally.map = vec![MapCell::default(); cells as usize];
     let mut uses: Uses = [0; FrameUse::COUNT];
+    let page_bytes = snapshot.page_bytes();
+    let mut memory = Memory::new(snapshot);
     for (pfn, usage) in map.uses(start..end) {
+        let has_memory = memory.has(pfn.saturating_mul(page_bytes));
+        let usage = if has_memory { usage } else { FrameUse::NoPage };
         uses[usage.index()] += 1;
         if (pfn + 1) % block == 0 || pfn + 1 == end {
             let cell = u128::from(pfn / block - first) * u128::from(cells) / u128::from(span);
             tally.add(&std::mem::replace(&mut uses, [0; FrameUse::COUNT]), cell as usize);
         }
     }
-    Some(tally.pageblocks(zone.zone.clone(), order, snapshot.page_bytes()))
+    Some(tally.pageblocks(zone.zone.clone(), order, page_bytes))
+}
+
+/// Where there is memory, asked with rising addresses.
+struct Memory<'a> {
+    /// Those that do not end before the last address.
+    ranges: &'a [Range<u64>],
+    /// Whether iomem shows memory at all.
+    is_known: bool,
+}
+
+impl Memory<'_> {
+    fn new<'a>(snapshot: &'a Snapshot<'_>) -> Memory<'a> {
+        Memory { ranges: &snapshot.ram, is_known: !snapshot.ram.is_empty() }
+    }
+
+    fn has(&mut self, address: u64) -> bool {
+        while self.ranges.first().is_some_and(|range| range.end <= address) {
+            self.ranges = &self.ranges[1..];
+        }
+        !self.is_known || self.ranges.first().is_some_and(|range| range.start <= address)
+    }
 }
 
 /// The sums over pageblocks.
@@ -138,6 +170,10 @@ struct Tally {
     /// By the logarithm of the number of pages that stay.
     classes: [u64; u64::BITS as usize],
     pinned_by: [(u64, u64); FrameUse::COUNT],
+    /// Pageblocks that only pages like the kernel's pin, by how many of them.
+    kernel_alone: Vec<u64>,
+    /// Free pages on the lists of CPUs, which look like the kernel's.
+    per_cpu: u64,
     uses: Uses,
     /// Free pages, and pages of files, in whole pageblocks.
     spare: u64,
@@ -146,9 +182,11 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(block: u64) -> Tally {
+    fn new(block: u64, per_cpu: u64) -> Tally {
         Tally {
             block,
+            per_cpu,
+            kernel_alone: vec![0; block as usize + 1],
             pageblocks: 0,
             free: 0,
             movable: 0,
@@ -193,6 +231,9 @@ impl Tally {
     fn add_pinned(&mut self, uses: &Uses, staying: u64) {
         self.little += u64::from(staying * LITTLE <= self.block);
         self.classes[staying.ilog2() as usize] += 1;
+        if uses[FrameUse::Kernel.index()] == staying {
+            self.kernel_alone[staying as usize] += 1;
+        }
         for usage in FrameUse::ALL.into_iter().filter(|&each| stays(each)) {
             let pages = uses[usage.index()];
             let (blocks, alone) = &mut self.pinned_by[usage.index()];
@@ -201,11 +242,28 @@ impl Tally {
         }
     }
 
+    /// How many pinned pageblocks the free pages on the lists of CPUs can account for: those with fewest pages first.
+    fn perhaps_free(&self) -> u64 {
+        let mut left = self.per_cpu;
+        let mut blocks = 0;
+        for (&count, pages) in self.kernel_alone.iter().zip(0_u64..).skip(1) {
+            let explained = count.min(left / pages);
+            blocks += explained;
+            left -= explained * pages;
+            if explained < count {
+                break;
+            }
+        }
+        blocks
+    }
+
     fn pageblocks(self, zone: ZoneName, order: u32, page_bytes: u64) -> Pageblocks {
         // Moving everything frees as many blocks as free pages fill, among those where nothing stays.
-        let most = self.free + self.movable;
-        let after_compaction = (self.spare / self.block).clamp(self.free, most);
-        let with_file = (self.spare + self.file) / self.block;
+        let perhaps_free = self.perhaps_free();
+        let most = self.free + self.movable + perhaps_free;
+        let spare = self.spare.saturating_add(self.per_cpu);
+        let after_compaction = (spare / self.block).clamp(self.free, most);
+        let with_file = spare.saturating_add(self.file) / self.block;
         let class = |(log, &pageblocks): (usize, &u64)| PinnedClass {
             from_pages: 1 << log,
             to_pages: (2_u64 << log).saturating_sub(1).min(self.block),
@@ -226,7 +284,8 @@ impl Tally {
             pageblocks: self.pageblocks,
             free: self.free,
             movable: self.movable,
-            pinned: self.pageblocks - most,
+            pinned: self.pageblocks - self.free - self.movable,
+            perhaps_free,
             pinned_by_little: self.little,
             pinned_classes: self
                 .classes

@@ -97,8 +97,8 @@ pub fn survey(sources: &Sources) -> Pages {
 
 /// Of what is missing only what this report would have used.
 fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
-    const USED: [&str; 6] =
-        ["kpageflags", "pagetypeinfo", "buddyinfo", "zoneinfo", "meminfo", "vmstat"];
+    const USED: [&str; 7] =
+        ["kpageflags", "pagetypeinfo", "buddyinfo", "zoneinfo", "meminfo", "vmstat", "iomem"];
     let is_used = |each: &Missing| USED.iter().any(|name| each.path.ends_with(name));
     missing.into_iter().filter(is_used).collect()
 }
@@ -141,19 +141,19 @@ fn most_of(blocks: &Pageblocks) -> String {
 }
 
 fn never_whole(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
-    (blocks.pageblocks > 0 && blocks.pinned >= blocks.pageblocks / 2).then(|| Finding {
+    let pinned = blocks.pinned - blocks.perhaps_free;
+    (pinned > 0 && pinned >= blocks.pageblocks / 2).then(|| Finding {
         severity: Severity::Note,
         id: "half-is-pinned",
         evidence: format!(
-            "{} of {} pageblocks of {} hold something that cannot be moved: {}",
-            blocks.pinned,
+            "at least {pinned} of {} pageblocks of {} hold something that cannot be moved: {}",
             blocks.pageblocks,
             zone.label,
             most_of(blocks)
         ),
         consequence: format!(
             "neither compaction nor reclaim makes these whole: at most {} huge pages can be had here",
-            blocks.free + blocks.movable
+            blocks.pageblocks - pinned
         ),
         help: "kernel memory leaves only when its owner frees it: `nofrag record` shows who asks for it, \
                `vm.drop_caches=2` frees reclaimable slab; what stays, stays until a reboot"
@@ -164,12 +164,12 @@ fn never_whole(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
 fn pinned_by_little(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
     /// Fewer are not worth a note.
     const SHARE: u64 = 10;
-    let little = blocks.pinned_by_little;
+    let little = blocks.pinned_by_little.saturating_sub(blocks.perhaps_free);
     (little > 0 && little >= blocks.pageblocks / SHARE).then(|| Finding {
         severity: Severity::Note,
         id: "pinned-by-little",
         evidence: format!(
-            "{little} pageblocks of {} ({}) are kept from being whole by at most one page in {LITTLE}: {}",
+            "at least {little} pageblocks of {} ({}) are kept from being whole by at most one page in {LITTLE}: {}",
             zone.label,
             bytes_text(little.saturating_mul(blocks.bytes)),
             most_of(blocks)

@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn names_become_numbers_and_areas_stay() {
         let text = "\
-55d0-55d1 r--p 00000000 fd:01 1234                       /home/somebody/secret program
-55d1-55d2 r-xp 00001000 fd:01 1234                       /home/somebody/secret program
-7f00-7f10 rw-p 00000000 00:00 0 
-7f10-7f20 rw-p 00000000 00:00 0                          [anon: glibc: malloc]
-7f20-7f30 rw-s 00000000 00:01 77                         /memfd:secret (deleted)
-7fff-8000 rw-p 00000000 00:00 0                          [stack]
+55d0000-55d1000 r--p 00000000 fd:01 1234                       /srv/somebody/secret program
+55d1000-55d2000 r-xp 00001000 fd:01 1234                       /srv/somebody/secret program
+7f00000-7f10000 rw-p 00000000 00:00 0\x20
+7f10000-7f20000 rw-p 00000000 00:00 0                          [anon: glibc: malloc]
+7f20000-7f30000 rw-s 00000000 00:01 77                         /memfd:secret (deleted)
+7fff000-8000000 rw-p 00000000 00:00 0                          [stack]
 ";
         let scrubbed = Renamed::default().maps(text);
         for secret in ["somebody", "secret", "1234", "fd:01", "glibc"] {

@@ -69,7 +69,14 @@ const SMALL: [(&str, &str); 7] = [
     ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
 ];
 
-const FRAMES: (&str, &str) = ("kpageflags", "what each page frame is used for");
+/// What is read with the state of every frame.
+const FRAMES: [(&str, &str); 2] = [
+    ("kpageflags", "what each page frame is used for"),
+    ("iomem", "telling frames without memory from those of the kernel"),
+];
+
+/// What the list of vmalloc areas is for.
+const AREAS: &str = "who holds the vmalloc space, and what of it waits for a purge";
 
 /// Settings that do something when they are read, or have no value.
 pub(crate) const NOT_SETTINGS: [&str; 3] = ["stat_refresh", "compact_memory", "drop_caches"];
@@ -88,16 +95,10 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
         Err(cause) => reader.miss("proc/sys/vm", &cause, "the settings of vm, and advice on them"),
     }
     if frames == Frames::Read {
-        reader.add(FRAMES.0, FRAMES.1);
+        FRAMES.iter().for_each(|&(name, costs)| reader.add(name, costs));
     }
     let areas = bytes(root, VMALLOCINFO);
-    let areas = areas.map_err(|cause| {
-        reader.miss(
-            VMALLOCINFO,
-            &cause,
-            "who holds the vmalloc space, and what of it waits for a purge",
-        );
-    });
+    let areas = areas.map_err(|cause| reader.miss(VMALLOCINFO, &cause, AREAS));
     let mut vmalloc = read_rest(root, areas.unwrap_or_default());
     let mut sources =
         Sources { files: reader.files, missing: reader.missing, ..Sources::default() };
@@ -144,8 +145,14 @@ impl Sources {
         let mut missing: Vec<Missing> =
             absent_files.map(|&(name, costs)| absent(name, costs)).collect();
         missing.push(absent("uptime", "rates of what was counted since boot"));
+        if vmalloc.vmallocinfo.is_empty() {
+            missing.push(absent("vmallocinfo", AREAS));
+        }
         drop(meminfo);
         let ranking = ranking_of(&files);
+        if ranking.is_none() {
+            missing.push(absent("maps", "the processes nearest to vm.max_map_count"));
+        }
         Sources { ranking, vmalloc, missing, files, ..Sources::default() }
     }
 
@@ -175,7 +182,9 @@ fn ranking_of(files: &Files) -> Option<Ranking> {
 fn denied(root: &Root, count: u64) -> Option<Missing> {
     (count > 0).then(|| Missing {
         path: root.path("proc/PID/maps").display().to_string(),
-        why: format!("permission denied for {count} processes: the kernel shows them to their owner and to root"),
+        why: format!(
+            "permission denied for {count} of the processes: the kernel shows each to its owner and to root"
+        ),
         costs: "whether one of them is near vm.max_map_count",
     })
 }

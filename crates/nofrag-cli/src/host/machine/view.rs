@@ -171,7 +171,7 @@ fn huge_pages(huge: &HugePages, look: Look) -> String {
          How: {}.",
         huge.now, huge.total, huge.after_compaction, huge.after_reclaim, huge.how
     );
-    let mut text = wrapped(&format!("Huge pages of {}: ", bytes_text(huge.bytes)), &text, look);
+    let mut text = hanging(&format!("Huge pages of {}: ", bytes_text(huge.bytes)), 2, &text, look);
     let mut more = Vec::new();
     more.extend(
         huge.transparent_bytes
@@ -189,7 +189,7 @@ fn huge_pages(huge: &HugePages, look: Look) -> String {
         )
     }));
     if !more.is_empty() {
-        text += &wrapped("  ", &sentence(&more.join("; ")), look);
+        text += &hanging("  ", 2, &sentence(&more.join("; ")), look);
     }
     text
 }
@@ -217,51 +217,87 @@ fn vmalloc(vmalloc: &Vmalloc, look: Look) -> String {
         }
         _ => match vmalloc.used_bytes {
             Some(used) => format!(
-                "{} of memory behind areas; who holds them, and what is lazily freed, only root sees",
+                "{} of memory behind areas; who holds them, and what is lazily freed, is not known (see below)",
                 bytes_text(used)
             ),
             None => return String::new(),
         },
     };
-    wrapped("vmalloc: ", &sentence(&text), look)
+    hanging("vmalloc: ", 2, &sentence(&text), look)
 }
 
 fn maps(machine: &Machine, look: Look) -> String {
     let maps = &machine.maps;
     let nearest = maps.nearest.iter().map(|process| {
+        let name = process.name.as_deref().unwrap_or("process");
         let share = maps
             .limit
-            .map_or(String::new(), |limit| format!(" ({})", percent(process.areas, limit)));
-        format!(
-            "{} {} {}{share}",
-            process.pid,
-            process.name.as_deref().unwrap_or("(unnamed)"),
-            process.areas
-        )
+            .map_or(String::new(), |limit| format!(", {}", percent(process.areas, limit)));
+        format!("{name} {} ({} areas{share})", process.pid, process.areas)
     });
     let nearest: Vec<String> = nearest.collect();
     if nearest.is_empty() {
         return String::new();
     }
     let limit = maps.limit.map_or("unknown".to_owned(), |limit| limit.to_string());
-    wrapped(&format!("Nearest to max_map_count ({limit}): "), &sentence(&nearest.join(", ")), look)
+    let lead = format!("Processes nearest to max_map_count ({limit}): ");
+    hanging(&lead, 2, &sentence(&nearest.join(", ")), look)
 }
 
+/// What was counted, in sentences by subject; what is zero is left out.
 fn counters(machine: &Machine, look: Look) -> Option<String> {
-    let (zero, counted): (Vec<_>, Vec<_>) =
-        machine.counters.iter().partition(|counter| counter.value == 0);
-    if machine.counters.is_empty() {
-        return None;
-    }
-    let mut table = Numbers::new(&["since boot", "count", "an hour"]);
-    for counter in &counted {
-        let rate = counter.per_hour.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
-        table.row(vec![counter.what.to_owned(), counter.value.to_string(), rate]);
-    }
-    let mut text = if counted.is_empty() { String::new() } else { table.text() };
-    if !zero.is_empty() {
-        let names: Vec<&str> = zero.iter().map(|counter| counter.name).collect();
-        text += &wrapped("none since boot: ", &sentence(&names.join(", ")), look);
-    }
-    Some(text)
+    const SUBJECTS: [(&str, &[&str]); 4] = [
+        (
+            "Compaction",
+            &[
+                "compact_stall",
+                "compact_success",
+                "compact_fail",
+                "compact_daemon_wake",
+                "pgmigrate_success",
+                "pgmigrate_fail",
+            ],
+        ),
+        (
+            "Reclaim",
+            &[
+                "allocstall_*",
+                "pgsteal_direct",
+                "pgsteal_kswapd",
+                "kswapd_low_wmark_hit_quickly",
+                "oom_kill",
+            ],
+        ),
+        (
+            "Huge pages",
+            &[
+                "thp_fault_alloc",
+                "thp_fault_fallback",
+                "thp_collapse_alloc",
+                "thp_collapse_alloc_failed",
+            ],
+        ),
+        ("Pools", &["htlb_buddy_alloc_fail"]),
+    ];
+    let lines = SUBJECTS.iter().filter_map(|(subject, names)| {
+        let of = names
+            .iter()
+            .filter_map(|name| machine.counters.iter().find(|counter| counter.name == *name));
+        let counted = of.filter(|counter| counter.value > 0).map(|counter| {
+            let rate = counter
+                .per_hour
+                .map_or(String::new(), |rate| format!(" ({} an hour)", hourly(rate)));
+            format!("{}: {}{rate}", counter.what, counter.value)
+        });
+        let counted: Vec<String> = counted.collect();
+        let text = sentence(&counted.join("; "));
+        (!counted.is_empty()).then(|| hanging(&format!("  {subject}: "), 4, &text, look))
+    });
+    let text: String = lines.collect();
+    (!text.is_empty()).then(|| format!("Since boot\n{text}"))
+}
+
+/// A rate with two figures at least.
+fn hourly(rate: f64) -> String {
+    if rate >= 10.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
 }

@@ -6,7 +6,7 @@ use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::snapshot::BlockCount;
 
 use crate::host::look::{Glyphs, Look};
-use crate::host::text::{self, Numbers, percent, sentence, wrapped};
+use crate::host::text::{self, Numbers, hanging, percent, sentence, wrapped};
 
 /// The whole page.
 pub(crate) fn page(pages: &Pages, look: Look) -> String {
@@ -78,9 +78,13 @@ fn orders(zone: &ZonePages) -> String {
 }
 
 fn obtainable(blocks: &Pageblocks, look: Look) -> String {
+    let perhaps = match blocks.perhaps_free {
+        0 => String::new(),
+        perhaps => format!(", {perhaps} perhaps by nothing but free pages on the lists of CPUs"),
+    };
     let text = format!(
         "{} free, {} in use with nothing that stays, {} with something that stays ({} of them by at most one page in \
-         {LITTLE}); whole at most {} after compaction, {} after page cache is dropped",
+         {LITTLE}{perhaps}); whole at most {} after compaction, {} after page cache is dropped",
         blocks.free,
         blocks.movable,
         blocks.pinned,
@@ -88,7 +92,7 @@ fn obtainable(blocks: &Pageblocks, look: Look) -> String {
         blocks.after_compaction,
         blocks.after_reclaim
     );
-    wrapped(&format!("  {} pageblocks: ", blocks.pageblocks), &sentence(&text), look)
+    hanging(&format!("  {} pageblocks: ", blocks.pageblocks), 4, &sentence(&text), look)
 }
 
 /// The zone from its first pageblock to its last.
@@ -97,14 +101,14 @@ fn map(cells: &[MapCell], look: Look) -> String {
     let width = look.width.saturating_sub(INDENT + 2).clamp(8, 64);
     let mut text = String::new();
     for row in cells.chunks(width) {
-        text += "  ";
-        text.extend(row.iter().map(|cell| glyph(cell, look.glyphs)));
+        let row: String = row.iter().map(|cell| glyph(cell, look.glyphs)).collect();
+        text += format!("  {row}").trim_end();
         text += "\n";
     }
     let [pinned, movable, free] = shades(look.glyphs);
     let legend = format!(
-        "from the first pageblock to the last: something stays {pinned} (from some to all of a piece), all can be moved \
-         {movable}, free {free}"
+        "from the first pageblock to the last: something stays {pinned} (from some to all of a piece), all can be \
+         moved {movable}, free {free}"
     );
     text + &wrapped("  ", &legend, look)
 }

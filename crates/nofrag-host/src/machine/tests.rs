@@ -1,0 +1,379 @@
+//! The report on machines that are drawn, recorded, captured, and on this one.
+
+use std::fs;
+use std::path::Path;
+
+use super::capture::{Choices, Private, capture};
+use super::huge::Basis;
+use super::requests::{Cause, Outcome, RequestKind};
+use super::*;
+use crate::finding::Severity;
+use crate::snapshot::Files;
+use crate::source::Root;
+
+/// A machine with one zone.
+struct Drawn {
+    /// Free blocks by order.
+    blocks: &'static [u64],
+    /// Marks in force: min, low, high; and the boost in them.
+    marks: [u64; 3],
+    boost: u64,
+}
+
+const PAGE_KIB: u64 = 4;
+
+impl Drawn {
+    const fn new(blocks: &'static [u64]) -> Drawn {
+        Drawn { blocks, marks: [0, 0, 0], boost: 0 }
+    }
+
+    fn free(&self) -> u64 {
+        self.blocks.iter().zip(0_u32..).map(|(blocks, order)| blocks << order).sum()
+    }
+
+    fn files(&self) -> Files {
+        let (free, [min, low, high], boost) = (self.free(), self.marks, self.boost);
+        let mut files = Files::default();
+        let mut add = |name: &str, text: String| files.insert(name, text.into_bytes());
+        let row: Vec<String> = self.blocks.iter().map(u64::to_string).collect();
+        add("buddyinfo", format!("Node 0, zone   Normal {}\n", row.join(" ")));
+        add(
+            "zoneinfo",
+            format!(
+                "Node 0, zone   Normal\n  pages free     {free}\n        boost    {boost}\n        \
+                 min      {min}\n        low      {low}\n        high     {high}\n        spanned  1048576\n        present  1048576\n        \
+                 managed  1048576\n        protection: (0)\n  start_pfn:           0\n"
+            ),
+        );
+        add("meminfo", format!("MemTotal: 4194304 kB\nMemFree: {} kB\n", free * PAGE_KIB));
+        add("vmstat", format!("nr_free_pages {free}\n"));
+        files
+    }
+}
+
+fn of(files: Files) -> Machine {
+    survey(&Sources::of_files(files)).expect("a drawn machine is small")
+}
+
+fn request(machine: &Machine, kind: RequestKind) -> &Request {
+    machine.requests.iter().find(|request| request.kind == kind).expect("every kind is asked")
+}
+
+fn has_finding(machine: &Machine, id: &str) -> Option<Severity> {
+    machine.findings.iter().find(|finding| finding.id == id).map(|finding| finding.severity)
+}
+
+/// The outcome for one order, and the sentence that says it.
+fn check_answer(drawn: &Drawn, kind: RequestKind, order: usize, outcome: Outcome, why: &str) {
+    let machine = of(drawn.files());
+    let answer = &request(&machine, kind).orders[order];
+    assert_eq!((answer.outcome, answer.why.as_str()), (outcome, why));
+}
+
+const SINGLES: &[u64] = &[1024, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[test]
+fn o_1_indices_of_singles() {
+    let machine = of(Drawn::new(SINGLES).files());
+    let row = machine.zones[0].orders[9];
+    assert_eq!((row.fragmentation, row.unusable, row.available), (Some(998), 1000, 0));
+}
+
+#[test]
+fn requests_say_what_they_wait_for() {
+    use Outcome::{AfterCompaction, AfterReclaim, Fails, Served};
+    use RequestKind::{Atomic, Kernel, User};
+    let pieces = Drawn::new(SINGLES);
+    check_answer(&pieces, Kernel, 0, Served, "order 0 unmovable: served");
+    let why = "order 4 unmovable: would need compaction: index 0.94";
+    check_answer(&pieces, Kernel, 4, AfterCompaction, why);
+    let why = "order 4 unmovable without waiting: would fail: index 0.94";
+    check_answer(&pieces, Atomic, 4, Fails, why);
+    let whole = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4]);
+    check_answer(&whole, User, 10, Served, "order 10 movable: served");
+    // Free, and kept: the test is that of the watermarks, not a look at the lists.
+    let kept = Drawn { marks: [4000, 5000, 6000], ..whole };
+    let why = "order 10 movable: would need reclaim: Normal has 16 MiB to count on, and 15.6 MiB must stay";
+    check_answer(&kept, User, 10, AfterReclaim, why);
+    let boosted = Drawn { marks: [5000, 6000, 7000], boost: 4500, ..Drawn::new(whole.blocks) };
+    let why = "order 0 unmovable without waiting: served";
+    check_answer(&boosted, Atomic, 0, Served, why);
+    let why = "order 9 movable: would need reclaim: only the boost of the watermarks is against it";
+    check_answer(&boosted, User, 9, AfterReclaim, why);
+}
+
+/// Two blocks of order 8 for an order 9: that is lack of memory, and the kernel does not compact for it.
+#[test]
+fn a_small_index_is_lack_of_memory() {
+    let drawn = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]);
+    let machine = of(drawn.files());
+    let answer = &request(&machine, RequestKind::User).orders[9];
+    assert_eq!((answer.outcome, answer.cause), (Outcome::AfterReclaim, Some(Cause::Fragmented)));
+    assert_eq!(answer.index, Some(0));
+}
+
+#[test]
+fn types_tell_a_request_that_has_to_mix() {
+    let mut files = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]).files();
+    let types = "Page block order: 9\nPages per block:  512\n\n\
+                 Free pages count per migrate type at order 0 1 2 3 4 5 6 7 8 9 10\n\
+                 Node 0, zone Normal, type Unmovable 0 0 0 0 0 0 0 0 0 0 0\n\
+                 Node 0, zone Normal, type Movable 0 0 0 0 0 0 0 0 0 2 0\n\
+                 Node 0, zone Normal, type Reclaimable 0 0 0 0 0 0 0 0 0 0 0\n\n\
+                 Number of blocks type Unmovable Movable Reclaimable\nNode 0, zone Normal 4 2040 4\n";
+    files.insert("pagetypeinfo", types.as_bytes().to_vec());
+    let machine = of(files);
+    let kernel = request(&machine, RequestKind::Kernel);
+    assert_eq!((kernel.largest_order, kernel.largest_unmixed_order), (Some(9), None));
+    assert_eq!(kernel.orders[2].why, "order 2 unmovable: served, from a pageblock of another type");
+    let user = request(&machine, RequestKind::User);
+    assert_eq!((user.largest_order, user.largest_unmixed_order), (Some(9), Some(9)));
+    let huge = machine.huge_pages.expect("there is a zone");
+    assert_eq!((huge.now, huge.total, huge.basis), (2, 2048, Basis::PageblockTypes));
+}
+
+#[test]
+fn t1_memfree_gap() {
+    let mut files = Drawn::new(SINGLES).files();
+    assert_eq!(has_finding(&of(files.clone()), "free-lists-are-not-all"), None);
+    files.insert("meminfo", b"MemTotal: 4194304 kB\nMemFree: 2000000 kB\n".to_vec());
+    files.insert("vmstat", b"nr_free_pages 500000\n".to_vec());
+    let machine = of(files);
+    assert_eq!(has_finding(&machine, "free-lists-are-not-all"), Some(Severity::Warning));
+    let evidence = "the blocks in buddyinfo sum up to 4 MiB, MemFree says 1.91 GiB";
+    assert!(machine.findings.iter().any(|finding| finding.evidence == evidence));
+}
+
+#[test]
+fn t2_lists_that_were_not_counted_to_their_end_are_lower_bounds() {
+    let mut files = Drawn::new(SINGLES).files();
+    let types = "Page block order: 9\nNode 0, zone Normal, type Unmovable >100000 0\n\
+                 Node 0, zone Normal, type Movable 24 0\n";
+    files.insert("pagetypeinfo", types.as_bytes().to_vec());
+    assert_eq!(has_finding(&of(files), "types-not-counted-to-end"), Some(Severity::Note));
+}
+
+#[test]
+fn t3_boost_is_shown_and_told_from_the_marks() {
+    let drawn = Drawn { marks: [110, 120, 130], boost: 100, ..Drawn::new(SINGLES) };
+    let machine = of(drawn.files());
+    assert_eq!(
+        machine.zones[0].marks,
+        zones::Marks { min: 110, low: 120, high: 130, boost: Some(100) }
+    );
+    assert_eq!(has_finding(&machine, "watermarks-boosted"), Some(Severity::Note));
+    assert_eq!(has_finding(&of(Drawn::new(SINGLES).files()), "watermarks-boosted"), None);
+}
+
+#[test]
+fn t5_unpurged_areas_stand_apart() {
+    let mut files = Drawn::new(SINGLES).files();
+    let area = |end: u64, rest: &str| format!("0xffffc90000000000-{end:#018x} {rest}\n");
+    let text = area(0xffff_c900_0000_2000, "   8192 f+0x1/0x2 pages=1 vmalloc")
+        + "0xffffc90000010000-0xffffc90000020000   65536 unpurged vm_area\n";
+    files.insert("vmallocinfo", text.into_bytes());
+    let machine = of(files);
+    let (totals, lazy) = (machine.vmalloc.totals.unwrap(), machine.vmalloc.lazy.unwrap());
+    assert_eq!((totals.live_bytes, lazy.bytes, totals.bytes), (8192, 65_536, 73_728));
+    assert_eq!(has_finding(&machine, "lazy-dominates"), Some(Severity::Note));
+}
+
+/// Every counter of the text is there; sums of several are sums.
+#[test]
+fn counters_by_name_and_by_stem() {
+    let mut files = Drawn::new(SINGLES).files();
+    let text = "nr_free_pages 1024\nallocstall_dma 1\nallocstall_normal 5\ncompact_fail 300\ncompact_success 4\n";
+    files.insert("vmstat", text.as_bytes().to_vec());
+    let mut sources = Sources::of_files(files);
+    sources.uptime_seconds = Some(1800.0);
+    let machine = survey(&sources).unwrap();
+    let stalls = machine.counters.iter().find(|counter| counter.name == "allocstall_*").unwrap();
+    assert_eq!((stalls.value, stalls.per_hour), (6, Some(12.0)));
+    assert_eq!(has_finding(&machine, "compaction-fails"), Some(Severity::Note));
+}
+
+/// Numbers that no machine has cost nothing but sense.
+#[test]
+fn absurd_numbers_do_not_panic() {
+    let most = u64::MAX;
+    let mut files = Files::default();
+    files.insert("buddyinfo", format!("Node 0, zone Normal {most} {most} {most}\n").into_bytes());
+    let zone = format!(
+        "Node 0, zone Normal\n  pages free {most}\n boost {most}\n min {most}\n low {most}\n high {most}\n \
+         spanned {most}\n present {most}\n managed {most}\n protection: ({most}, {most})\n nr_zone_active_file {most}\n \
+         nr_zone_inactive_file {most}\n start_pfn: {most}\n"
+    );
+    files.insert("zoneinfo", zone.into_bytes());
+    let types = format!(
+        "Page block order: 9\nNode 0, zone Normal, type Unmovable {most} >{most}\n\
+         Node 0, zone Normal, type Movable {most} {most}\n\
+         Number of blocks type Unmovable Movable\nNode 0, zone Normal {most} {most}\n"
+    );
+    files.insert("pagetypeinfo", types.into_bytes());
+    files.insert(
+        "vmstat",
+        format!("allocstall_a {most}\nallocstall_b {most}\ncompact_fail {most}\n").into_bytes(),
+    );
+    files.insert("meminfo", format!("MemTotal: {most} kB\nMemFree: 1 kB\n").into_bytes());
+    files.insert("kpageflags", vec![0xff; 4096]);
+    let sources = Sources::of_files(files);
+    let machine = survey(&sources).unwrap();
+    assert_eq!(machine.zones.len(), 1);
+    assert_eq!(pages::survey(&sources).zones.len(), 1);
+}
+
+/// The folder of a captured host.
+fn captured(name: &str) -> Root {
+    Root::Captured(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/hosts").join(name))
+}
+
+/// A snapshot of the recorded guest.
+fn recorded(which: fn(&crate::trace::TraceMeta) -> Option<&crate::trace::TakenSnapshot>) -> Files {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../data/recordings/linux-6.1-guest-768m.nofrag");
+    let trace = crate::trace::open(&file).expect("the recording is in the repository");
+    which(&trace.meta).expect("it has both snapshots").files.clone()
+}
+
+/// The three bases agree in what is known, and each knows more than the one after it.
+#[test]
+fn the_outlook_of_the_recorded_guest_by_each_basis() {
+    let with_frames = recorded(crate::trace::TraceMeta::end);
+    let without = |names: &[&str]| {
+        let mut files = Files::default();
+        let kept = with_frames.iter().filter(|(name, _)| !names.contains(name));
+        kept.for_each(|(name, bytes)| files.insert(name, bytes.to_vec()));
+        of(files).huge_pages.expect("it has zones")
+    };
+    let frames = without(&[]);
+    let types = without(&["kpageflags"]);
+    let counts = without(&["kpageflags", "pagetypeinfo"]);
+    assert_eq!(
+        [frames.basis, types.basis, counts.basis],
+        [Basis::Frames, Basis::PageblockTypes, Basis::FreePages]
+    );
+    for huge in [&frames, &types, &counts] {
+        assert!(huge.now <= huge.listed && huge.now <= huge.after_compaction, "{huge:?}");
+        assert!(
+            huge.after_compaction <= huge.after_reclaim && huge.after_reclaim <= huge.total,
+            "{huge:?}"
+        );
+        assert_eq!(huge.now, frames.now);
+    }
+    assert!(frames.after_reclaim <= types.after_reclaim, "{frames:?} {types:?}");
+    assert!(types.after_compaction <= counts.after_compaction, "{types:?} {counts:?}");
+}
+
+/// Oracle 2 on the recorded guest: debugfs was read a little later, and single pages of one zone had moved.
+#[test]
+fn o_2_indices_of_the_recorded_guest() {
+    for which in [crate::trace::TraceMeta::start, crate::trace::TraceMeta::end] {
+        let check = of(recorded(which)).index_check.expect("debugfs was recorded");
+        assert_eq!(check.compared, 44);
+        assert!(check.equal >= 22, "{check:?}");
+    }
+}
+
+/// Oracle 2 on this host: the lists are read until they stand still, so the indices are those of debugfs.
+#[test]
+fn o_2_indices_of_this_host() {
+    const TRIES: usize = 20;
+    for attempt in 1.. {
+        let machine = survey(&read(&Root::Live, Frames::LeftOut)).unwrap();
+        let Some(check) = machine.index_check else {
+            return println!("skipped: no debugfs/extfrag that this process may read");
+        };
+        if check.equal == check.compared {
+            return;
+        }
+        assert!(attempt < TRIES, "{check:?}: on no try were they equal");
+    }
+}
+
+/// Oracle 3 on this host.
+#[test]
+fn o_3_free_pages_in_pageblocks() {
+    for attempt in 0.. {
+        let machine = survey(&read(&Root::Live, Frames::LeftOut)).unwrap();
+        let known: Vec<(u64, u64)> = machine
+            .zones
+            .iter()
+            .filter_map(|zone| Some((zone.pageblock_free.listed, zone.pageblock_free.said?)))
+            .collect();
+        if known.is_empty() {
+            return println!("skipped: this kernel has no nr_free_pages_blocks");
+        }
+        // Other processes take and free blocks between the two reads.
+        if known.iter().all(|&(listed, said)| listed.abs_diff(said) <= said / 16 + 4096) {
+            return;
+        }
+        assert!(attempt < 20, "{known:?}");
+    }
+}
+
+/// Oracle 13: each file that is not there is named, and the others are shown all the same.
+#[test]
+fn o_13_each_missing_file_is_named() {
+    let root = captured("whole-6.18-x86_64");
+    let Root::Captured(source) = &root else { unreachable!("it is a folder") };
+    let folder = tempfile::tempdir().unwrap();
+    let names =
+        ["proc/zoneinfo", "proc/buddyinfo", "proc/pagetypeinfo", "proc/vmstat", "proc/meminfo"];
+    for left_out in names {
+        let _ = fs::remove_dir_all(folder.path().join("proc"));
+        fs::create_dir_all(folder.path().join("proc")).unwrap();
+        for name in names.iter().filter(|name| **name != left_out) {
+            fs::copy(source.join(name), folder.path().join(name)).unwrap();
+        }
+        let root = Root::Captured(folder.path().to_owned());
+        let machine = survey(&read(&root, Frames::LeftOut)).unwrap();
+        let expected = folder.path().join(left_out).display().to_string();
+        let missing = machine.missing.iter().find(|missing| missing.path == expected);
+        assert!(missing.is_some_and(|missing| !missing.costs.is_empty()), "{left_out}");
+        for name in names.iter().filter(|name| **name != left_out) {
+            let path = folder.path().join(name).display().to_string();
+            assert!(!machine.missing.iter().any(|missing| missing.path == path), "{name}");
+        }
+    }
+}
+
+/// What is captured says the same again: a capture of a capture loses nothing.
+#[test]
+fn a_capture_shows_what_the_host_showed() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("host");
+    let root = captured("whole-6.18-x86_64");
+    let choices =
+        Choices { names: Private::Kept, addresses: Private::Kept, frames: Frames::LeftOut };
+    capture(&root, &target, choices).unwrap();
+    let json = |root: &Root| {
+        let mut machine = survey(&read(root, Frames::LeftOut)).unwrap();
+        machine.missing.clear();
+        serde_json::to_string(&machine).unwrap()
+    };
+    assert_eq!(json(&Root::Captured(target.clone())), json(&root));
+    let again = capture(&root, &target, choices).unwrap_err();
+    assert!(again.to_string().contains("it is not empty"), "{again}");
+}
+
+/// Nothing that names this host, this process or its program is in a capture of this host.
+#[test]
+fn a_capture_of_this_host_names_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let captured = capture(&Root::Live, folder.path(), Choices::default()).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let program = program.file_name().unwrap().to_string_lossy().into_owned();
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let names = [program.as_str(), "rustc", "/usr/lib", "libc.so", host.trim()];
+    for taken in &captured.taken {
+        let bytes = fs::read(folder.path().join(&taken.path)).unwrap();
+        assert_eq!(bytes.len() as u64, taken.bytes, "{}", taken.path);
+        let text = String::from_utf8_lossy(&bytes);
+        let is_name = |name: &&str| name.len() > 3 && text.contains(*name);
+        assert_eq!(names.iter().find(|name| is_name(name)), None, "{}", taken.path);
+    }
+    assert!(captured.taken.iter().any(|taken| taken.path == "proc/zoneinfo"));
+    let machine =
+        survey(&read(&Root::Captured(folder.path().to_owned()), Frames::LeftOut)).unwrap();
+    assert!(!machine.zones.is_empty());
+}
