@@ -41,8 +41,9 @@ impl Drawn {
             "zoneinfo",
             format!(
                 "Node 0, zone   Normal\n  pages free     {free}\n        boost    {boost}\n        \
-                 min      {min}\n        low      {low}\n        high     {high}\n        spanned  1048576\n        present  1048576\n        \
-                 managed  1048576\n        protection: (0)\n  start_pfn:           0\n"
+                 min      {min}\n        low      {low}\n        high     {high}\n        \
+                 spanned  1048576\n        present  1048576\n        managed  1048576\n        \
+                 protection: (0)\n  start_pfn:           0\n"
             ),
         );
         add("meminfo", format!("MemTotal: 4194304 kB\nMemFree: {} kB\n", free * PAGE_KIB));
@@ -199,8 +200,9 @@ fn absurd_numbers_do_not_panic() {
     let mut files = Files::default();
     files.insert("buddyinfo", format!("Node 0, zone Normal {most} {most} {most}\n").into_bytes());
     let zone = format!(
-        "Node 0, zone Normal\n  pages free {most}\n boost {most}\n min {most}\n low {most}\n high {most}\n \
-         spanned {most}\n present {most}\n managed {most}\n protection: ({most}, {most})\n nr_zone_active_file {most}\n \
+        "Node 0, zone Normal\n  pages free {most}\n boost {most}\n min {most}\n low {most}\n \
+         high {most}\n spanned {most}\n present {most}\n managed {most}\n \
+         protection: ({most}, {most})\n nr_zone_active_file {most}\n \
          nr_zone_inactive_file {most}\n start_pfn: {most}\n"
     );
     files.insert("zoneinfo", zone.into_bytes());
