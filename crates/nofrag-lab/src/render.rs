@@ -139,7 +139,8 @@ pub fn summary(
 }
 
 /// How a report was made, and how long that took.
-fn conditions(report: &Report) -> String {
+#[must_use]
+pub fn conditions(report: &Report) -> String {
     let Settings { mode, seed, repeats, loops, threads, conditions, .. } = &report.settings;
     let took = duration(report.elapsed_s);
     if conditions.is_empty() {

@@ -301,6 +301,11 @@ pub(crate) mod tests {
         }
     }
 
+    /// The same under the name of a scenario that exists.
+    pub(crate) fn report_of(scenario: &str) -> Report {
+        Report { scenario: scenario.to_owned(), ..report() }
+    }
+
     #[test]
     fn json_gives_the_same_report_back() {
         let report = report();

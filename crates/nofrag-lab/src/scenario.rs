@@ -41,6 +41,11 @@ pub trait Scenario: Sync {
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError>;
 
+    /// The counts, by name, whose distribution over the repetitions tells more than their medians.
+    fn distributions(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Turns a report of this scenario into what people read.
     fn present(&self, report: &Report) -> Vec<Section>;
 }

@@ -95,6 +95,15 @@ impl Subject {
         }
     }
 
+    /// The replay, if it is one.
+    #[must_use]
+    pub fn replay(&self) -> Option<&ReplayReport> {
+        match self {
+            Subject::Replay(_, replay) => Some(replay),
+            Subject::Recording(..) | Subject::Snapshot(..) => None,
+        }
+    }
+
     /// What it is.
     #[must_use]
     pub fn kind(&self) -> Kind {

@@ -91,6 +91,10 @@ impl Scenario for ExtFrag2018 {
         true
     }
 
+    fn distributions(&self) -> &'static [&'static str] {
+        &[names::MISTYPED, names::HUGE_PERCENT, names::STALLED_MS, names::MOVED]
+    }
+
     fn present(&self, report: &Report) -> Vec<Section> {
         match report.measurements.first() {
             Some(row) if row.unit == names::UNIT_US => real::sections(report),
