@@ -3,10 +3,10 @@
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::compare::{Show, Subject, compare, sections};
-use nofrag_lab::render;
+use nofrag_lab::{html, render};
 
-use crate::Status;
 use crate::output::{Schema, print, print_document};
+use crate::{Status, report};
 
 const AFTER_HELP: &str = "\
 Each side is one of
@@ -23,6 +23,7 @@ Examples:
   nofrag compare before.json after.json                two replays of one recording
   nofrag compare monday.nofrag tuesday.nofrag          two recordings
   nofrag compare FILE@start FILE@end                   what a workload did to memory
+  nofrag compare FILE@start FILE@end --report c.html   the same with charts, for a browser
   nofrag compare old.json new.json --tolerance 5       for CI: exit status 1 if something got worse by
                                                        more than 5 % of its old value
 
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// Print JSON for machines: one object with all figures, schema nofrag.compare
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    report: report::Wanted,
 }
 
 /// A tolerance in percent, with or without its sign.
@@ -68,7 +72,12 @@ const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 
 /// Compares what `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let wanted = args.report.begin()?;
     let (old, new) = (Subject::open(&args.old)?, Subject::open(&args.new)?);
+    let replays = match (&wanted, old.replay(), new.replay()) {
+        (Some(_), Some(old), Some(new)) => Some([old.clone(), new.clone()]),
+        _ => None,
+    };
     let bar = ProgressBar::new_spinner();
     bar.set_style(
         ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
@@ -82,6 +91,10 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     } else {
         let show = if args.all { Show::Everything } else { Show::Changes };
         print(&render::text(&sections(&found, show)))?;
+    }
+    if let Some(wanted) = wanted {
+        let replays = replays.as_ref().map(|[old, new]| [old, new]);
+        wanted.write(&html::compare(&found, replays, &wanted.origin))?;
     }
     Ok(if found.is_worse() { Status::GotWorse } else { Status::Done })
 }

@@ -11,6 +11,7 @@ mod man;
 mod output;
 mod record;
 mod replay;
+mod report;
 mod run;
 mod trace;
 mod workload;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag::page::FragmentationPolicy;
-use nofrag_lab::render;
 use nofrag_lab::replay::{self, Input, ReplayOptions};
+use nofrag_lab::{html, render};
 
-use crate::Status;
 use crate::output::{Schema, print, print_document};
+use crate::{Status, report};
 
 const AFTER_HELP: &str = "\
 A replay is open-loop: the requests stay as they were recorded, and each policy serves them. It starts
@@ -21,6 +21,7 @@ Examples:
   nofrag replay FILE                                   eight policies, the recorded size of memory
   nofrag replay FILE --policy linux-6.1,nofrag         two of them
   nofrag replay FILE --memory 75,100                   what a smaller machine would have done
+  nofrag replay FILE --report replay.html              charts over time, for a browser
   nofrag replay FILE --json > replay.json              for machines, and for `nofrag compare`
 
 Exit status:
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     /// Print JSON for machines: one object, schema nofrag.replay
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    report: report::Wanted,
 }
 
 /// A size in percent, with or without its sign.
@@ -99,6 +103,7 @@ const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
 /// Replays what `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let options = args.options()?;
+    let wanted = args.report.begin()?;
     let bar = ProgressBar::new_spinner();
     bar.set_style(
         ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
@@ -111,6 +116,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         print_document(SCHEMA, &report)?;
     } else {
         print(&render::text(&replay::sections(&report)))?;
+    }
+    if let Some(wanted) = wanted {
+        wanted.write(&html::replay(&report, &wanted.origin))?;
     }
     Ok(Status::Done)
 }

@@ -1,10 +1,10 @@
 //! `nofrag run`: scenarios by name.
 
-use std::env;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use nofrag_lab::html::{self, ScenarioResult};
 use nofrag_lab::machine::Origin;
 use nofrag_lab::record::{self, Saved};
 use nofrag_lab::render::{self, Claims};
@@ -12,8 +12,8 @@ use nofrag_lab::scenario::{Extent, Memory, ThpTouch};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
 
-use crate::Status;
 use crate::output::{Schema, print, print_document};
+use crate::{Status, report};
 
 /// What `nofrag run` takes.
 #[derive(clap::Args)]
@@ -86,6 +86,9 @@ pub(crate) struct Args {
     /// Save the result to a new folder below DIR
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
+
+    #[command(flatten)]
+    report: report::Wanted,
 }
 
 impl Args {
@@ -112,6 +115,7 @@ impl Args {
 fn help() -> String {
     let examples = [
         ("run all --check", "every scenario, in what ends soon, and its claims"),
+        ("run all --report all.html", "the same with charts, for a browser"),
         ("run extfrag-2018", "pages: 4 GiB, two seeds, the designs that tell most; half a minute"),
         (
             "run extfrag-2018 --full --save results",
@@ -152,7 +156,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         print(&listing())?;
         return Ok(Status::Done);
     };
-    let origin = Origin::here(command());
+    let wanted = args.report.begin()?;
+    let origin = Origin::here(report::command());
     let claims = if args.check { Claims::Listed } else { Claims::Counted };
     let mut results = Vec::new();
     for scenario in chosen(name)? {
@@ -180,6 +185,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         let folder = record::save(root, &origin, &results)
             .with_context(|| format!("cannot save the result below {}", root.display()))?;
         eprintln!("saved to {}", folder.display());
+    }
+    if let Some(wanted) = wanted {
+        wanted.write(&page(&results, &origin))?;
     }
     Ok(status(claims, &results))
 }
@@ -228,11 +236,19 @@ fn designs(scenario: &dyn Scenario) -> Vec<String> {
     render::wrapped(&scenario.designs().join(", "), render::COLUMNS as usize - INDENT)
 }
 
-/// The command as it was given, without the path to the binary.
-fn command() -> String {
-    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
-    let words: Vec<String> = ["nofrag".to_owned()].into_iter().chain(arguments).collect();
-    words.join(" ")
+/// The results as a page: a part for each, with the command for it alone.
+fn page(results: &[Saved], origin: &Origin) -> html::Page {
+    let scenario = |name: &str| scenarios().iter().find(|scenario| scenario.name() == name);
+    let commands: Vec<String> =
+        results.iter().map(|result| report::command_for(&result.report.scenario)).collect();
+    let parts: Vec<ScenarioResult<'_>> = results
+        .iter()
+        .zip(&commands)
+        .filter_map(|(Saved { report, .. }, command)| {
+            Some(ScenarioResult { scenario: *scenario(&report.scenario)?, report, command })
+        })
+        .collect();
+    html::run(&parts, origin)
 }
 
 /// A bar on standard error, if that is a terminal.

@@ -10,9 +10,10 @@ use nofrag_host::machine::{self, Frames, Sources};
 use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
 use nofrag_host::trace;
+use nofrag_lab::html;
 
 use super::look::Look;
-use crate::{Status, output};
+use crate::{Status, output, report};
 
 pub(crate) const AFTER_HELP: &str = "\
 Works without rights: what may not be read is listed with what that costs. As root it also knows the
@@ -24,6 +25,7 @@ Examples:
                                             the outlook for huge pages knows what cannot be moved
   nofrag host --root DIR                    a captured host (nofrag host capture DIR makes one)
   nofrag host --root FILE.nofrag@start      the state at the start of a recording; @end at its end
+  nofrag host --report host.html            the same with charts, for a browser
   nofrag host --json                        for machines (schema nofrag.host)
 
 Exit status:
@@ -46,16 +48,23 @@ pub(crate) struct Args {
     /// Print JSON for machines: one object, schema nofrag.host
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    report: report::Wanted,
 }
 
 /// Reads, computes and prints.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let wanted = args.report.begin()?;
     let frames = if args.frames { Frames::Read } else { Frames::LeftOut };
     let machine = machine::survey(&read(args.root.as_deref(), frames)?)?;
     if args.json {
         output::print_json(&machine)?;
     } else {
         output::print(&view::page(&machine, Look::of_stdout()))?;
+    }
+    if let Some(wanted) = wanted {
+        wanted.write(&html::machine(&machine, &wanted.origin))?;
     }
     let warns = machine.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })

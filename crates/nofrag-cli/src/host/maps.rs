@@ -14,9 +14,10 @@ use nofrag_host::process::replay::Which;
 use nofrag_host::process::survey;
 use nofrag_host::source::Root;
 use nofrag_host::source::process::{self, Depth, Whose};
+use nofrag_lab::html;
 
 use super::look::Look;
-use crate::{Status, output};
+use crate::{Status, output, report};
 
 const AFTER_HELP: &str = "\
 The kernel shows the areas of a process to its owner and to root. Reading /proc/PID/smaps, which
@@ -29,6 +30,7 @@ Examples:
   nofrag host maps 1234 --every 10          two looks, 10 seconds apart: growth and forecast
   nofrag host maps --all                    all processes, nearest to vm.max_map_count first
   nofrag host maps --root DIR               a captured process: DIR/proc/PID/smaps and its neighbours
+  nofrag host maps 1234 --report FILE.html  the same with a hole map, for a browser
   nofrag host maps 1234 --json              for machines (schema nofrag.host.maps)
 
 Exit status:
@@ -49,7 +51,7 @@ pub(crate) struct Args {
     root: Option<PathBuf>,
 
     /// List all processes instead, nearest to the limit of areas first
-    #[arg(long, conflicts_with_all = ["pid", "every", "maps_only", "replay"])]
+    #[arg(long, conflicts_with_all = ["pid", "every", "maps_only", "replay", "report"])]
     all: bool,
 
     /// Look twice, SECONDS apart, and say how the areas grow and when the limit is reached
@@ -67,6 +69,9 @@ pub(crate) struct Args {
     /// Print JSON for machines: one object, schema nofrag.host.maps (with --all nofrag.host.maps-ranking)
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    report: report::Wanted,
 
     /// How many names, reasons or processes a table shows
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -112,6 +117,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 /// Reads, computes and prints.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
     if args.all {
         return execute_all(args, &root);
@@ -131,6 +137,9 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     } else {
         let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
         output::print(&view::page(&report, &path, args.top, Look::of_stdout()))?;
+    }
+    if let Some(wanted) = wanted {
+        wanted.write(&html::maps(&report, &wanted.origin))?;
     }
     let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })

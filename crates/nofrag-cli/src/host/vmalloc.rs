@@ -9,9 +9,10 @@ use nofrag_host::finding::Severity;
 use nofrag_host::source::{self, KPTR_RESTRICT, Root, Sources};
 use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
 use nofrag_host::vmalloc as survey;
+use nofrag_lab::html;
 
 use super::look::Look;
-use crate::{Status, output};
+use crate::{Status, output, report};
 
 const AFTER_HELP: &str = "\
 The kernel lets only root read /proc/vmallocinfo. It prints hashes in place of addresses unless
@@ -22,6 +23,7 @@ Examples:
   sudo nofrag host vmalloc --unhash         the same with holes: sets kernel.kptr_restrict to 1 for
                                             the one read and puts it back
   nofrag host vmalloc --root DIR            a captured host: DIR/proc/vmallocinfo and its neighbours
+  nofrag host vmalloc --report FILE.html    the same with a hole map, for a browser
   nofrag host vmalloc --root DIR --json     the same for machines (schema nofrag.host.vmalloc)
 
 Exit status:
@@ -48,6 +50,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    #[command(flatten)]
+    report: report::Wanted,
+
     /// How many callers the table shows
     #[arg(long, value_name = "N", default_value_t = 10)]
     callers: usize,
@@ -55,12 +60,16 @@ pub(crate) struct Args {
 
 /// Reads, computes and prints.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
     let report = survey::survey(&read(&root, args)?)?;
     if args.json {
         output::print_json(&report)?;
     } else {
         output::print(&view::page(&report, &root, args.callers, Look::of_stdout()))?;
+    }
+    if let Some(wanted) = wanted {
+        wanted.write(&html::vmalloc(&report, &wanted.origin))?;
     }
     let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })

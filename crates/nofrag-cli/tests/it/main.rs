@@ -13,6 +13,7 @@ mod man;
 mod mmap_holes;
 mod real_memory;
 mod record;
+mod report;
 mod run;
 mod support;
 mod vmap_blocks;

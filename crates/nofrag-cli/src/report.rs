@@ -1,0 +1,155 @@
+//! `--report FILE.html`: the result as a page for a browser.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use nofrag_host::finding::bytes_text;
+use nofrag_lab::html::{MOST_BYTES, Page};
+use nofrag_lab::machine::Origin;
+
+/// What a command with a report takes.
+#[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
+pub(crate) struct Wanted {
+    /// Write the result as one HTML file too: charts and sortable tables, for any browser, without a network
+    #[arg(id = "report", long = "report", value_name = "FILE.html")]
+    file: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// What was asked for, begun now; refuses a place where no file can be written, before any work is done.
+    pub(crate) fn begin(&self) -> Result<Option<Pending>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        ensure!(!file.is_dir(), "--report {} is a folder: name a file in it", file.display());
+        let folder = folder_of(file);
+        ensure!(
+            folder.is_dir(),
+            "--report {}: there is no folder {}; create it first",
+            file.display(),
+            folder.display()
+        );
+        Ok(Some(Pending { file: file.clone(), origin: Origin::here(command()) }))
+    }
+}
+
+/// A report that will be written when its result is there.
+pub(crate) struct Pending {
+    file: PathBuf,
+    /// Where the result comes from.
+    pub(crate) origin: Origin,
+}
+
+impl Pending {
+    /// Writes `page`, and says on standard error where it is.
+    pub(crate) fn write(&self, page: &Page) -> Result<()> {
+        let html = page.html();
+        let file = self.file.display();
+        replace(&self.file, html.as_bytes())
+            .with_context(|| format!("cannot write the report {file}"))?;
+        eprintln!("report: {file} ({})", bytes_text(html.len() as u64));
+        if html.len() > MOST_BYTES {
+            eprintln!(
+                "the report is larger than 1 MB: choose fewer programs or designs for a smaller one"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Puts `bytes` in the place of `file`: whoever opens it meanwhile sees the old file or the new one, whole.
+fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    // A device or a pipe is written to, not replaced.
+    if file.exists() && !file.is_file() {
+        return fs::write(file, bytes);
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = folder_of(file).join(format!(".{name}.{}", std::process::id()));
+    let written = fs::File::create(&temporary)
+        .and_then(|mut out| out.write_all(bytes))
+        .and_then(|()| fs::rename(&temporary, file));
+    if written.is_err() {
+        // The error of the write says more than one of this removal would.
+        drop(fs::remove_file(&temporary));
+    }
+    written
+}
+
+/// The command as it was given, without the path to the binary; words that a shell would split are quoted.
+pub(crate) fn command() -> String {
+    joined(["nofrag".to_owned()].into_iter().chain(arguments()))
+}
+
+/// The command for one scenario of those that this one runs, without what it writes beside the result.
+pub(crate) fn command_for(scenario: &str) -> String {
+    let mut words = vec!["nofrag".to_owned()];
+    let mut arguments = arguments();
+    while let Some(word) = arguments.next() {
+        match word.as_str() {
+            "--report" | "--save" => drop(arguments.next()),
+            "all" => words.push(scenario.to_owned()),
+            "--json" => {}
+            _ if word.starts_with("--report=") || word.starts_with("--save=") => {}
+            _ => words.push(word),
+        }
+    }
+    joined(words.into_iter())
+}
+
+fn arguments() -> impl Iterator<Item = String> {
+    env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())
+}
+
+fn joined(words: impl Iterator<Item = String>) -> String {
+    words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+}
+
+/// `word` as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_./,:=@%+~".contains(c);
+    match !word.is_empty() && word.chars().all(is_safe) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_a_shell_would_split_are_quoted() {
+        let words = ["nofrag", "replay", "my file", "it's", "a=b,c", ""].map(str::to_owned);
+        assert_eq!(joined(words.into_iter()), r"nofrag replay 'my file' 'it'\''s' a=b,c ''");
+    }
+
+    #[test]
+    fn a_report_takes_the_place_of_an_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.html");
+        replace(&file, b"old").unwrap();
+        replace(&file, b"new").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_place_where_no_file_can_be_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let wanted = |file: PathBuf| Wanted { file: Some(file) }.begin().map(drop);
+        assert!(wanted(folder.path().to_owned()).unwrap_err().to_string().contains("is a folder"));
+        let nowhere = wanted(folder.path().join("no/a.html")).unwrap_err().to_string();
+        assert!(nowhere.contains("create it first"), "{nowhere}");
+        assert!(wanted(folder.path().join("a.html")).is_ok());
+        assert!(wanted(PathBuf::from("a.html")).is_ok());
+    }
+}
