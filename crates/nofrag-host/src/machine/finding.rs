@@ -335,7 +335,7 @@ impl Look<'_> {
         let zone = self.machine.zones.iter().max_by_key(|zone| zone.managed_pages)?;
         let blocks = |names: &[&str]| -> u64 {
             let rows = zone.types.iter().filter(|row| names.contains(&row.migratetype.as_str()));
-            rows.filter_map(|row| row.pageblocks).sum()
+            rows.filter_map(|row| row.pageblocks).fold(0, u64::saturating_add)
         };
         let stay = blocks(&["Unmovable", "Reclaimable"]);
         let all = stay.saturating_add(blocks(&["Movable"]));

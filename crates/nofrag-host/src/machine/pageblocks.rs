@@ -9,6 +9,7 @@
 //! such pages there are, and the bounds assume that they stand where they pin most. Frames without memory look like the
 //! kernel's on some kernels; where iomem shows the memory they are told apart.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Serialize;
@@ -171,7 +172,7 @@ struct Tally {
     classes: [u64; u64::BITS as usize],
     pinned_by: [(u64, u64); FrameUse::COUNT],
     /// Pageblocks that only pages like the kernel's pin, by how many of them.
-    kernel_alone: Vec<u64>,
+    kernel_alone: BTreeMap<u64, u64>,
     /// Free pages on the lists of CPUs, which look like the kernel's.
     per_cpu: u64,
     uses: Uses,
@@ -186,7 +187,7 @@ impl Tally {
         Tally {
             block,
             per_cpu,
-            kernel_alone: vec![0; block as usize + 1],
+            kernel_alone: BTreeMap::new(),
             pageblocks: 0,
             free: 0,
             movable: 0,
@@ -232,7 +233,7 @@ impl Tally {
         self.little += u64::from(staying * LITTLE <= self.block);
         self.classes[staying.ilog2() as usize] += 1;
         if uses[FrameUse::Kernel.index()] == staying {
-            self.kernel_alone[staying as usize] += 1;
+            *self.kernel_alone.entry(staying).or_default() += 1;
         }
         for usage in FrameUse::ALL.into_iter().filter(|&each| stays(each)) {
             let pages = uses[usage.index()];
@@ -246,7 +247,7 @@ impl Tally {
     fn perhaps_free(&self) -> u64 {
         let mut left = self.per_cpu;
         let mut blocks = 0;
-        for (&count, pages) in self.kernel_alone.iter().zip(0_u64..).skip(1) {
+        for (&pages, &count) in &self.kernel_alone {
             let explained = count.min(left / pages);
             blocks += explained;
             left -= explained * pages;
