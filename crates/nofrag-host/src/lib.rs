@@ -16,6 +16,8 @@
 //! * [`recording`] is nofrag's own file of what was traced.
 //! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
 //! * [`machine`] puts all of them on one screen for the whole machine.
+//! * [`watch`] looks at a host again and again, each source at a pace that its cost allows; [`metrics`] says what was
+//!   seen in the terms of Prometheus.
 #![forbid(unsafe_code)]
 
 pub mod addresses;
@@ -25,6 +27,7 @@ pub mod finding;
 pub mod gfp;
 pub mod layout;
 pub mod machine;
+pub mod metrics;
 pub mod picture;
 pub mod proc_maps;
 pub mod process;
@@ -37,3 +40,4 @@ pub mod trace;
 pub mod unhash;
 pub mod vmalloc;
 pub mod vmallocinfo;
+pub mod watch;

@@ -3,7 +3,7 @@
 //! An own instance of the ring buffer (`instance`) collects the events that are asked for (`selection`); one thread
 //! for each CPU (`reader`) moves its pages out while they fill, decodes them and hands them to the output
 //! (`output`). Snapshots of the host (`host_state`) are taken right after tracing began and right after it ended.
-//! However it ends, the instance is gone afterwards, and nothing else was ever touched.
+//! However it ends, the instance is gone afterwards, and nothing else was ever touched. [`Tally`] only counts.
 //!
 //! The recorder cannot hide from what it records: its own pages are in it, from the threads that
 //! [`TraceMeta::recorder`](crate::trace::TraceMeta::recorder) lists. They are real requests which the host had to
@@ -21,6 +21,7 @@ mod selection;
 mod session;
 mod signals;
 mod stats;
+mod tally;
 mod tracefs;
 mod whole;
 
@@ -34,6 +35,7 @@ pub use output::Output;
 pub use report::{Ended, KindCount, Recorded};
 pub use selection::{Orders, PRESETS, Preset, Selection};
 pub use session::record;
+pub use tally::Tally;
 pub use tracefs::Which;
 
 use crate::recording::Existing;

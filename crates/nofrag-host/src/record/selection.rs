@@ -17,7 +17,7 @@ pub struct Preset {
 }
 
 /// The sets that [`Selection::parse`] knows. An event that is in none of them must be named.
-pub const PRESETS: [Preset; 5] = [
+pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "pages",
         what: "pages and what is done to have them: kmem, compaction, migrate, vmscan",
@@ -39,7 +39,16 @@ pub const PRESETS: [Preset; 5] = [
         what: "the four sets above",
         has: |row| row.kind != EventKind::PageFreeBatched && row.kind != EventKind::Lost,
     },
+    Preset {
+        name: "rare",
+        what: "what a host does when memory is short or in pieces: of the first set all but pages taken and given back",
+        has: is_rare,
+    },
 ];
+
+fn is_rare(row: &KindInfo) -> bool {
+    is_of_pages(row) && !matches!(row.kind, EventKind::PageAlloc | EventKind::PageFree)
+}
 
 fn is_of_buddies(row: &KindInfo) -> bool {
     matches!(row.kind, EventKind::ZoneLocked | EventKind::PcpuDrain)

@@ -112,7 +112,7 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
 
 /// How a page of the instance is laid out. Pages of instances may be of different sizes, so it is asked itself; one of
 /// a kernel that has but one size has no such file.
-fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
+pub(super) fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
     const NAME: &str = "events/header_page";
     let own = read_whole(&instance.join(NAME)).ok();
     let own = own.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -120,7 +120,7 @@ fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
 }
 
 /// Makes the buffers as large as asked, or half as large as often as it takes.
-fn size_buffers(
+pub(super) fn size_buffers(
     instance: &Instance,
     buffer: Buffer,
     missing: &mut Vec<String>,

@@ -1,0 +1,84 @@
+//! What was seen of a host as metrics for Prometheus.
+//!
+//! [`families`] turns a [`Look`](crate::watch::Look) into [`Family`] values, a pure function; [`text`] writes them in
+//! either of the two forms that are read: OpenMetrics, which Prometheus asks for, and the older text format, which is
+//! all that node_exporter's textfile collector reads. The forms differ in three places (the name in a counter's
+//! heading, `# UNIT`, `# EOF`), so one writer makes both, and both come from the same values.
+//!
+//! Names follow the conventions of Prometheus: the prefix `nofrag_`, base units at the end, `_total` behind counters.
+//! No sample carries a time: the textfile collector refuses a whole file for one. What is not known has no sample.
+//! Every help text says what to do.
+
+mod families;
+mod text;
+
+use serde::Serialize;
+
+pub use families::{Detail, families};
+pub use text::{Format, text};
+
+/// A metric with all its samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Family {
+    /// Its name without `_total`.
+    pub name: &'static str,
+    /// How its values change.
+    pub kind: Kind,
+    /// The unit at the end of its name.
+    pub unit: Option<Unit>,
+    /// What it says, and what to do about it.
+    pub help: &'static str,
+    /// Its samples, in the order of the host's files.
+    pub samples: Vec<Sample>,
+}
+
+/// How the values of a metric change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Up and down.
+    Gauge,
+    /// Only up, but for a restart.
+    Counter,
+}
+
+/// A base unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// A share of a whole, 0 to 1.
+    Ratio,
+}
+
+impl Unit {
+    /// The word at the end of a name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Unit::Bytes => "bytes",
+            Unit::Seconds => "seconds",
+            Unit::Ratio => "ratio",
+        }
+    }
+}
+
+/// A value and whose it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Names and values, in the order in which they are written.
+    #[serde(serialize_with = "as_map")]
+    pub labels: Vec<(&'static str, String)>,
+    /// The value; always a number that is finite.
+    pub value: f64,
+}
+
+fn as_map<S: serde::Serializer>(
+    labels: &[(&'static str, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(labels.iter().map(|(name, value)| (name, value)))
+}

@@ -1,0 +1,161 @@
+//! Families as text.
+
+use std::fmt::Write;
+
+use super::{Family, Kind};
+
+/// A form of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// The text format of Prometheus, version 0.0.4.
+    Prometheus,
+}
+
+impl Format {
+    /// What HTTP calls it.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// The form that a client asks for by its `Accept` header.
+    #[must_use]
+    pub fn accepted(accept: &str) -> Format {
+        if accept.contains("application/openmetrics-text") {
+            Format::OpenMetrics
+        } else {
+            Format::Prometheus
+        }
+    }
+}
+
+/// The families in this form. One without samples is left out.
+#[must_use]
+pub fn text(families: &[Family], format: Format) -> String {
+    let mut out = String::new();
+    for family in families.iter().filter(|family| !family.samples.is_empty()) {
+        let sampled = match family.kind {
+            Kind::Counter => format!("{}_total", family.name),
+            Kind::Gauge => family.name.to_owned(),
+        };
+        let (heading, kind) = match (format, family.kind) {
+            (Format::Prometheus, Kind::Counter) => (sampled.as_str(), "counter"),
+            (Format::OpenMetrics, Kind::Counter) => (family.name, "counter"),
+            (_, Kind::Gauge) => (family.name, "gauge"),
+        };
+        let help = escaped(family.help, format);
+        write_all(&mut out, format_args!("# HELP {heading} {help}\n# TYPE {heading} {kind}\n"));
+        if let (Format::OpenMetrics, Some(unit)) = (format, family.unit) {
+            write_all(&mut out, format_args!("# UNIT {heading} {}\n", unit.word()));
+        }
+        for sample in &family.samples {
+            out += &sampled;
+            for (index, (name, value)) in sample.labels.iter().enumerate() {
+                let before = if index == 0 { '{' } else { ',' };
+                // A label's value is escaped alike in both forms.
+                let value = escaped(value, Format::OpenMetrics);
+                write_all(&mut out, format_args!("{before}{name}=\"{value}\""));
+            }
+            out += if sample.labels.is_empty() { " " } else { "} " };
+            write_all(&mut out, format_args!("{}\n", sample.value));
+        }
+    }
+    if format == Format::OpenMetrics {
+        out += "# EOF\n";
+    }
+    out
+}
+
+fn write_all(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    out.write_fmt(arguments).expect("a String takes everything");
+}
+
+/// Backslashes and ends of lines, and in OpenMetrics quotes, too.
+fn escaped(text: &str, format: Format) -> String {
+    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+    match format {
+        Format::OpenMetrics => text.replace('"', "\\\""),
+        Format::Prometheus => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Sample, Unit};
+
+    fn both() -> Vec<Family> {
+        let sample = |labels: &[(&'static str, &str)], value| Sample {
+            labels: labels.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
+            value,
+        };
+        let (free, stalls) = ("nofrag_free_bytes", "nofrag_stalls");
+        let empty = Family {
+            name: "nofrag_empty",
+            kind: Kind::Gauge,
+            unit: None,
+            help: "",
+            samples: vec![],
+        };
+        vec![
+            Family {
+                name: free,
+                kind: Kind::Gauge,
+                unit: Some(Unit::Bytes),
+                help: "Free \"now\".",
+                samples: vec![
+                    sample(&[("node", "0"), ("zone", "a\"b\\c\nd")], 4096.0),
+                    sample(&[], 0.25),
+                ],
+            },
+            empty,
+            Family {
+                name: stalls,
+                kind: Kind::Counter,
+                unit: None,
+                help: "Stalls.",
+                samples: vec![sample(&[], 1_800_452_991.0)],
+            },
+        ]
+    }
+
+    #[test]
+    fn the_two_forms_differ_in_three_places() {
+        let expected = "\
+# HELP nofrag_free_bytes Free \\\"now\\\".
+# TYPE nofrag_free_bytes gauge
+# UNIT nofrag_free_bytes bytes
+nofrag_free_bytes{node=\"0\",zone=\"a\\\"b\\\\c\\nd\"} 4096
+nofrag_free_bytes 0.25
+# HELP nofrag_stalls Stalls.
+# TYPE nofrag_stalls counter
+nofrag_stalls_total 1800452991
+# EOF
+";
+        assert_eq!(text(&both(), Format::OpenMetrics), expected);
+        let expected = "\
+# HELP nofrag_free_bytes Free \"now\".
+# TYPE nofrag_free_bytes gauge
+nofrag_free_bytes{node=\"0\",zone=\"a\\\"b\\\\c\\nd\"} 4096
+nofrag_free_bytes 0.25
+# HELP nofrag_stalls_total Stalls.
+# TYPE nofrag_stalls_total counter
+nofrag_stalls_total 1800452991
+";
+        assert_eq!(text(&both(), Format::Prometheus), expected);
+    }
+
+    #[test]
+    fn openmetrics_is_given_to_who_asks_for_it() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2";
+        assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
+        for plain in ["", "*/*", "text/html,*/*;q=0.8"] {
+            assert_eq!(Format::accepted(plain), Format::Prometheus, "{plain:?}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Counts events while they happen, and keeps none of them.
+//!
+//! There is no thread for each CPU as in a recording: whoever wants to know the counts asks every second or so, and the
+//! buffers are emptied then. That suits events that are rare; of the others more is lost than fits into the buffers
+//! between two looks, and [`Tally::lost`] says how much.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::Buffer;
+use super::clock::CLOCK;
+use super::error::RecordError;
+use super::instance::{Instance, remove_stale};
+use super::report::KindCount;
+use super::selection::Selection;
+use super::session::{header_page, size_buffers};
+use super::stats;
+use super::tracefs::{Tracefs, Which};
+use crate::trace::{
+    Decode, Decoder, EventKind, ExtFragCount, ExtFragCounts, Loss, SUB_BUFFER, page_size,
+};
+
+/// Counts events in an instance of the ring buffer that is its own.
+///
+/// 1. As in a recording, nothing outside the instance is touched, and it is removed by [`end`](Tally::end), or when
+///    this is dropped: on an early return and on a panic.
+/// 2. Every event that was not lost is counted once.
+#[derive(Debug)]
+pub struct Tally {
+    /// Closed before the instance is removed, which they would keep busy.
+    cpus: BTreeMap<u16, File>,
+    instance: Instance,
+    decoder: Decoder,
+    page: Vec<u8>,
+    /// Those that are counted.
+    kinds: Vec<EventKind>,
+    counts: [u64; EventKind::COUNT],
+    extfrag: ExtFragCounts,
+    lost: u64,
+    missing: Vec<String>,
+    /// Keeps a mount of our own alive.
+    _tracefs: Tracefs,
+}
+
+impl Tally {
+    /// Makes an instance and begins to count.
+    ///
+    /// # Errors
+    /// [`RecordError`]; the host is as it was then.
+    pub fn begin(
+        which: &Which,
+        selection: &Selection,
+        buffer: Buffer,
+    ) -> Result<Tally, RecordError> {
+        let tracefs = Tracefs::find(which)?;
+        remove_stale(&tracefs);
+        let instance = Instance::make(&tracefs, None)?;
+        let mut missing = Vec::new();
+        instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
+        size_buffers(&instance, buffer, &mut missing)?;
+        let enabled = selection.enable(&instance)?;
+        missing.extend(enabled.missing);
+        let page_bytes = header_page(instance.path(), &tracefs).as_deref().and_then(page_size);
+        let names = enabled.formats.iter().map(|(_, format)| &format.name);
+        let mut tally = Tally {
+            cpus: BTreeMap::new(),
+            decoder: Decoder::new(enabled.formats.iter().map(|(_, format)| format)),
+            page: vec![0; page_bytes.unwrap_or(SUB_BUFFER)],
+            kinds: names.filter_map(|name| EventKind::from_name(name)).collect(),
+            counts: [0; EventKind::COUNT],
+            extfrag: ExtFragCounts::default(),
+            lost: 0,
+            missing,
+            instance,
+            _tracefs: tracefs,
+        };
+        tally.open_cpus()?;
+        tally.instance.set("tracing_on", "1", "tracing cannot be switched on")?;
+        Ok(tally)
+    }
+
+    /// Takes in what happened since the last time.
+    ///
+    /// # Errors
+    /// [`RecordError`] when a buffer cannot be read any more.
+    pub fn update(&mut self) -> Result<(), RecordError> {
+        self.open_cpus()?;
+        let mut events = Vec::new();
+        for (&cpu, raw) in &mut self.cpus {
+            let decode = Decode { decoder: &self.decoder, cpu };
+            while let Some(read) = read_page(raw, &mut self.page)
+                .map_err(RecordError::instance(self.instance.path(), "a buffer cannot be read"))?
+            {
+                events.clear();
+                decode.page(&self.page[..read], &mut events, &mut Loss::default());
+                for event in &events {
+                    self.counts[event.kind as usize] += 1;
+                    self.extfrag.count(event);
+                }
+            }
+        }
+        let text = |cpu: &u16| self.instance.text(&format!("per_cpu/cpu{cpu}/stats"));
+        let lost = |cpu: &u16| Some(stats::parse(*cpu, &text(cpu).ok()?).lost());
+        self.lost = self.cpus.keys().filter_map(lost).sum();
+        Ok(())
+    }
+
+    /// How many events of each kind that is counted there were.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<KindCount> {
+        let count = |kind: &EventKind| {
+            let row = kind.info();
+            KindCount { group: row.group, name: row.name, events: self.counts[*kind as usize] }
+        };
+        self.kinds.iter().map(count).collect()
+    }
+
+    /// External fragmentation by types.
+    #[must_use]
+    pub fn extfrag(&self) -> Vec<ExtFragCount> {
+        self.extfrag.clone().into_counts()
+    }
+
+    /// Events that the kernel could not keep.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// What is not counted although it was asked for, and what that costs.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// Switches tracing off and removes the instance.
+    ///
+    /// # Errors
+    /// [`RecordError::Instance`], with what is left.
+    pub fn end(self) -> Result<(), RecordError> {
+        drop(self.cpus);
+        self.instance.remove()
+    }
+
+    /// Opens the buffers of CPUs that have none open. A CPU that comes later gets its own.
+    fn open_cpus(&mut self) -> Result<(), RecordError> {
+        let path = self.instance.path();
+        let listed = self.instance.cpus();
+        for cpu in listed.map_err(RecordError::instance(path, "the buffers cannot be listed"))? {
+            if self.cpus.contains_key(&cpu) {
+                continue;
+            }
+            let path = path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            let raw = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+            let what = "the buffer of a CPU cannot be read";
+            self.cpus.insert(cpu, raw.map_err(RecordError::instance(&path, what))?);
+        }
+        Ok(())
+    }
+}
+
+/// Takes a page, which may be filled in part; `None` if the buffer is empty, or its CPU offline.
+fn read_page(raw: &mut File, page: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        return match raw.read(page) {
+            Ok(0) => Ok(None),
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
+}

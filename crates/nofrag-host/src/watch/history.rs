@@ -1,0 +1,255 @@
+//! What changed from look to look: rates, the course of free blocks, and when they would be gone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::snapshot::{Counters, Snapshot, ZoneBlocks};
+
+/// The counters of `vmstat` that tell of fragmentation, and what one of them counts.
+const COUNTERS: [(&str, &str); 14] = [
+    ("compact_stall", "callers that had to compact memory themselves"),
+    ("compact_success", "compactions that made a block"),
+    ("compact_fail", "compactions that made none"),
+    ("compact_daemon_wake", "wakes of kcompactd"),
+    ("allocstall", "callers that had to reclaim memory themselves"),
+    ("pageoutrun", "runs of kswapd"),
+    ("thp_fault_alloc", "huge pages that faults got"),
+    ("thp_fault_fallback", "faults that wanted one and got single pages"),
+    ("thp_collapse_alloc", "huge pages that khugepaged made"),
+    ("pgmigrate_success", "pages moved"),
+    ("pgmigrate_fail", "pages that could not be moved"),
+    ("pgalloc", "pages handed out"),
+    ("pgfree", "pages given back"),
+    ("pgmajfault", "faults that had to read"),
+];
+
+/// A counter, and how fast it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rate {
+    /// Its name in `vmstat`; `allocstall` and `pgalloc` are sums over zones.
+    pub name: &'static str,
+    /// What it counts.
+    pub counts: &'static str,
+    /// Since the host started.
+    pub total: u64,
+    /// In a second, between the last two looks; `null` before the second look.
+    pub per_second: Option<f64>,
+}
+
+/// The look before last and the last one, and the free blocks of all looks that are kept.
+#[derive(Clone, Debug)]
+pub struct History {
+    most: usize,
+    points: VecDeque<Point>,
+    counters: [Option<Counters>; 2],
+}
+
+#[derive(Clone, Debug)]
+struct Point {
+    at: Duration,
+    /// CPU time that this process had taken until then.
+    own_cpu: Duration,
+    buddy: Vec<ZoneBlocks>,
+}
+
+/// Where a straight line through the past leads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Forecast {
+    /// Blocks more in a second; negative when they became fewer.
+    pub per_second: f64,
+    /// When none would be left; `null` where they do not become fewer.
+    pub seconds_to_none: Option<f64>,
+    /// How long the past is that it rests on.
+    pub over_seconds: f64,
+}
+
+impl History {
+    /// Keeps so many looks.
+    #[must_use]
+    pub fn new(most: usize) -> History {
+        History { most: most.max(2), points: VecDeque::new(), counters: [None, None] }
+    }
+
+    /// Takes in what was seen at a time, and what this process had cost until then. A time that is not later than the
+    /// last one is the same look again.
+    pub fn push(&mut self, at: Duration, own_cpu: Duration, snapshot: &Snapshot<'_>) {
+        if self.points.back().is_some_and(|last| last.at >= at) {
+            return;
+        }
+        while self.points.len() >= self.most {
+            self.points.pop_front();
+        }
+        self.points.push_back(Point { at, own_cpu, buddy: snapshot.buddy.clone() });
+        self.counters.swap(0, 1);
+        self.counters[1] = Some(snapshot.vmstat.clone());
+    }
+
+    /// How many looks there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Whether nothing was seen yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// The time between the last two looks.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        let [.., before, last] = &*self.points.iter().rev().take(2).rev().collect::<Vec<_>>()
+        else {
+            return None;
+        };
+        Some(last.at - before.at)
+    }
+
+    /// The share of a core that this process has taken over the looks that are kept.
+    #[must_use]
+    pub fn cost_share(&self) -> Option<f64> {
+        let (first, last) = (self.points.front()?, self.points.back()?);
+        let seconds = (last.at - first.at).as_secs_f64();
+        let cpu = last.own_cpu.saturating_sub(first.own_cpu).as_secs_f64();
+        (seconds > 0.0).then(|| cpu / seconds)
+    }
+
+    /// The counters that this kernel has, and how fast they grow.
+    #[must_use]
+    pub fn rates(&self) -> Vec<Rate> {
+        let Some(now) = &self.counters[1] else { return Vec::new() };
+        let before = self.counters[0].as_ref().zip(self.interval());
+        let rate = |&(name, counts): &(&'static str, &'static str)| {
+            let total = total(now, name)?;
+            let per_second = before.and_then(|(before, time)| {
+                // A counter that fell was taken back: another host, or a wrap of 32 bits.
+                let grown = total.checked_sub(self::total(before, name)?)?;
+                Some(grown as f64 / time.as_secs_f64())
+            });
+            Some(Rate { name, counts, total, per_second })
+        };
+        COUNTERS.iter().filter_map(rate).collect()
+    }
+
+    /// Blocks of `order` that the free lists of all zones could be cut into, at each look, with its time.
+    pub fn obtainable(&self, order: u32) -> impl Iterator<Item = (Duration, u64)> {
+        self.points.iter().map(move |point| {
+            let blocks = point.buddy.iter().map(|zone| zone.blocks_of(order));
+            (point.at, blocks.fold(0, u64::saturating_add))
+        })
+    }
+
+    /// Where the blocks of `order` go if it goes on like this: a straight line by least squares. `None` before
+    /// `least` has passed, since a moment is no trend.
+    #[must_use]
+    pub fn forecast(&self, order: u32, least: Duration) -> Option<Forecast> {
+        let points: Vec<(f64, f64)> =
+            self.obtainable(order).map(|(at, blocks)| (at.as_secs_f64(), blocks as f64)).collect();
+        let (&(first, _), &(last, now)) = (points.first()?, points.last()?);
+        let over_seconds = last - first;
+        if points.len() < 3 || over_seconds < least.as_secs_f64() {
+            return None;
+        }
+        let count = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+        let (time, blocks) = (mean(|point| point.0), mean(|point| point.1));
+        let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+            points.iter().map(|&(x, y)| of(x - time, y - blocks)).sum()
+        };
+        let per_second = sum(&|x, y| x * y) / sum(&|x, _| x * x);
+        let seconds_to_none = (per_second < 0.0).then(|| now / -per_second);
+        Some(Forecast { per_second, seconds_to_none, over_seconds })
+    }
+}
+
+/// A counter, or the sum of those of all zones.
+pub(crate) fn total(counters: &Counters, name: &str) -> Option<u64> {
+    counters.get(name).or_else(|| {
+        let of_zone =
+            |full: &str| full.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+        let mut zones = counters.iter().filter(|(full, _)| of_zone(full)).peekable();
+        zones.peek()?;
+        Some(zones.fold(0, |sum: u64, (_, value)| sum.saturating_add(value)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{buddyinfo, vmstat};
+
+    fn seen(blocks: &str, counters: &str) -> Snapshot<'static> {
+        Snapshot {
+            buddy: buddyinfo(&format!("Node 0, zone Normal {blocks}\n")).0,
+            vmstat: vmstat(counters).0,
+            ..Snapshot::default()
+        }
+    }
+
+    fn history(looks: &[(u64, &str, &str)]) -> History {
+        let mut history = History::new(100);
+        for (at, blocks, counters) in looks {
+            history.push(
+                Duration::from_secs(*at),
+                Duration::from_millis(*at),
+                &seen(blocks, counters),
+            );
+        }
+        history
+    }
+
+    fn rate(history: &History, name: &str) -> Option<(u64, Option<f64>)> {
+        let rates = history.rates();
+        rates.iter().find(|rate| rate.name == name).map(|rate| (rate.total, rate.per_second))
+    }
+
+    #[test]
+    fn rates_lie_between_the_last_two_looks() {
+        let first = (10, "0", "compact_stall 100\nallocstall_dma 1\nallocstall_normal 2\n");
+        let one = history(&[first]);
+        assert_eq!(rate(&one, "compact_stall"), Some((100, None)));
+        let later = (14, "0", "compact_stall 108\nallocstall_dma 1\nallocstall_normal 4\n");
+        let two = history(&[first, later]);
+        assert_eq!(rate(&two, "compact_stall"), Some((108, Some(2.0))));
+        assert_eq!(rate(&two, "allocstall"), Some((5, Some(0.5))));
+        assert_eq!(rate(&two, "pgfree"), None, "this kernel has no such counter");
+        let fallen = (20, "0", "compact_stall 1\n");
+        assert_eq!(rate(&history(&[first, later, fallen]), "compact_stall"), Some((1, None)));
+    }
+
+    #[test]
+    fn a_straight_fall_leads_to_its_end() {
+        let looks: Vec<(u64, String)> = (0..10).map(|s| (s, format!("{}", 100 - 4 * s))).collect();
+        let looks: Vec<_> = looks.iter().map(|(s, blocks)| (*s, blocks.as_str(), "")).collect();
+        let history = history(&looks);
+        let forecast = history.forecast(0, Duration::from_secs(5)).unwrap();
+        assert!((forecast.per_second + 4.0).abs() < 1e-9);
+        assert!((forecast.seconds_to_none.unwrap() - 16.0).abs() < 1e-9);
+        assert_eq!(history.forecast(0, Duration::from_secs(60)), None, "too short a past");
+        assert_eq!(history.obtainable(0).last(), Some((Duration::from_secs(9), 64)));
+    }
+
+    #[test]
+    fn what_does_not_fall_has_no_end() {
+        for blocks in [["5", "5", "5"], ["5", "6", "7"]] {
+            let history = history(&[(0, blocks[0], ""), (50, blocks[1], ""), (90, blocks[2], "")]);
+            let forecast = history.forecast(0, Duration::from_secs(60)).unwrap();
+            assert_eq!(forecast.seconds_to_none, None, "{blocks:?}");
+        }
+    }
+
+    #[test]
+    fn only_so_many_looks_are_kept_and_none_twice() {
+        let mut history = History::new(3);
+        for at in [1, 2, 2, 3, 4, 5] {
+            history.push(Duration::from_secs(at), Duration::from_millis(5 * at), &seen("1", ""));
+        }
+        let times: Vec<u64> = history.obtainable(0).map(|(at, _)| at.as_secs()).collect();
+        assert_eq!(times, [3, 4, 5]);
+        assert_eq!(history.interval(), Some(Duration::from_secs(1)));
+        assert!((history.cost_share().unwrap() - 0.005).abs() < 1e-9);
+    }
+}
