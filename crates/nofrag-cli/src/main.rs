@@ -6,6 +6,7 @@
 mod compare;
 mod completions;
 mod explain;
+mod export;
 mod host;
 mod man;
 mod output;
@@ -13,7 +14,10 @@ mod record;
 mod replay;
 mod report;
 mod run;
+mod stop;
+mod top;
 mod trace;
+mod watching;
 mod workload;
 
 use std::process::ExitCode;
@@ -79,6 +83,10 @@ enum Command {
     Replay(replay::Args),
     /// Set two replays, two recordings or two snapshots beside each other
     Compare(compare::Args),
+    /// Watch this host: free blocks, what reclaim and compaction do, vmalloc, areas of processes
+    Top(top::Args),
+    /// Export what is seen of this host as metrics for Prometheus
+    Export(export::Args),
     /// Run a document's own workload on this kernel
     Workload(workload::Args),
     /// Look into a trace, or write it in another form
@@ -97,6 +105,8 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::execute(&args),
         Command::Replay(args) => replay::execute(&args),
         Command::Compare(args) => compare::execute(&args),
+        Command::Top(args) => top::execute(&args),
+        Command::Export(args) => export::execute(&args),
         Command::Workload(args) => workload::execute(&args),
         Command::Trace(args) => trace::execute(&args),
         Command::Completions(args) => completions::execute(&args),

@@ -24,8 +24,9 @@ recording ends; after kill -9 the kernel stops tracing by itself, and the next s
 No setting of the host is changed, and no other tracing is disturbed.
 
 Sets of events for --events: pages (pages, compaction, migration, reclaim), buddy (what crosses between
-the CPUs' lists and the buddies), vmalloc, mmap, all. Single events have their kernel's names;
-mm_page_free_batched is recorded only if it is named, since each repeats an mm_page_free.
+the CPUs' lists and the buddies), vmalloc, mmap, all; rare (pages without those taken and given back).
+Single events have their kernel's names; mm_page_free_batched is recorded only if it is named, since
+each repeats an mm_page_free.
 
 Ctrl-C ends the recording in order; a command that is being recorded gets the signal, too, and five
 seconds to end. Its output stays its own: the summary goes to standard error then. With --json the object

@@ -1,0 +1,201 @@
+//! `nofrag export`: what is seen of this host as metrics.
+
+mod serve;
+mod textfile;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nofrag_host::metrics::{self, Detail, Family};
+use nofrag_host::record::Tally;
+use nofrag_host::source::Missing;
+use nofrag_host::watch::Watch;
+use serde::Serialize;
+
+use crate::output::Schema;
+use crate::stop::Stop;
+use crate::watching::{Watching, missing};
+use crate::{Status, output};
+
+const AFTER_HELP: &str = "\
+Without an option it answers Prometheus at http://127.0.0.1:19909/metrics, which only this host reaches. A
+scrape reads some small files of /proc, a quarter of a millisecond; what costs more (the vmalloc space,
+the areas of processes) is read so seldom that it stays below a hundredth of a core. What cannot be read is
+named on standard error and has nofrag_source_missing 1; /proc/vmallocinfo and the processes of others
+need root.
+
+contrib/ has alert rules, recording rules and a Grafana dashboard.
+
+Examples:
+  nofrag export                                       serve metrics until Ctrl-C
+  nofrag export --listen 10.0.0.7:19909               where other hosts reach it, too
+  nofrag export --once                                print them
+  nofrag export --textfile /var/lib/node_exporter/nofrag.prom --every 15
+                                                      for node_exporter's textfile collector
+  sudo nofrag export --events                         count fallbacks between types, compaction, reclaim, too
+  nofrag export --once --json                         for machines (schema nofrag.export)
+
+Exit status:
+  0  done, or ended by a signal
+  2  bad use, the address is taken, or the file cannot be written";
+
+/// What `nofrag export` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Serve metrics over HTTP at this address; anybody who reaches it may read them
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:19909", conflicts_with_all = ["textfile", "once"])]
+    listen: SocketAddr,
+
+    /// Write them to FILE, whose name ends in .prom, for node_exporter's textfile collector
+    ///
+    /// The file is replaced as a whole, so that nobody reads half of it. It stays when the command ends.
+    #[arg(long, value_name = "FILE", conflicts_with = "once")]
+    textfile: Option<PathBuf>,
+
+    /// With --textfile, write it again every so many seconds, until a signal comes
+    #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = parse_every)]
+    every: Option<Duration>,
+
+    /// Print them to standard output
+    #[arg(long)]
+    once: bool,
+
+    /// With --once, the form of the text
+    #[arg(long, value_enum, default_value_t = Format::Openmetrics, requires = "once", conflicts_with = "json")]
+    format: Format,
+
+    /// With --once, print JSON for machines: one object, schema nofrag.export
+    #[arg(long, requires = "once")]
+    json: bool,
+
+    /// Give the N processes with most areas metrics of their own
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    processes: usize,
+
+    #[command(flatten)]
+    watching: Watching,
+}
+
+/// A form of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// OpenMetrics 1.0
+    Openmetrics,
+    /// The text format of Prometheus, which the textfile collector reads
+    Prometheus,
+}
+
+impl From<Format> for metrics::Format {
+    fn from(format: Format) -> metrics::Format {
+        match format {
+            Format::Openmetrics => metrics::Format::OpenMetrics,
+            Format::Prometheus => metrics::Format::Prometheus,
+        }
+    }
+}
+
+fn parse_every(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match seconds {
+        s if (0.1..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        _ => Err("not between 0.1 and 86400 seconds".to_owned()),
+    }
+}
+
+const SCHEMA: Schema = Schema { name: "nofrag.export", version: 1 };
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Document<'a> {
+    families: &'a [Family],
+    missing: Vec<&'a Missing>,
+}
+
+/// What the metrics come from.
+struct Exporter {
+    watch: Watch,
+    tally: Option<Tally>,
+    detail: Detail,
+}
+
+impl Exporter {
+    /// Reads what is due, and says what was seen.
+    fn families(&mut self) -> Result<Vec<Family>> {
+        self.count()?;
+        Ok(metrics::families(self.watch.look(), self.tally.as_ref(), self.detail))
+    }
+
+    /// Takes in the events that came meanwhile.
+    fn count(&mut self) -> Result<()> {
+        Ok(self.tally.as_mut().map_or(Ok(()), Tally::update)?)
+    }
+
+    /// Tells once what could not be had.
+    fn tell_missing(&self) {
+        for line in missing(self.watch.last(), self.tally.as_ref()) {
+            eprintln!("nofrag: missing: {line}");
+        }
+    }
+}
+
+/// Exports as `args` says.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    // Before tracing begins, so that no signal leaves it on.
+    let stop = Stop::on_signals()?;
+    let mut exporter = Exporter {
+        watch: args.watching.watch()?,
+        tally: args.watching.tally()?,
+        detail: Detail { processes: args.processes },
+    };
+    let outcome = match (&args.textfile, args.once) {
+        (Some(path), _) => write_textfile(&mut exporter, path, args.every, &stop),
+        (None, true) => print_once(&mut exporter, args),
+        (None, false) => serve::serve(&mut exporter, args.listen, &stop),
+    };
+    let ended = exporter.tally.map_or(Ok(()), Tally::end);
+    outcome?;
+    ended?;
+    Ok(Status::Done)
+}
+
+fn print_once(exporter: &mut Exporter, args: &Args) -> Result<()> {
+    let families = exporter.families()?;
+    if !args.json {
+        exporter.tell_missing();
+        return output::print(&metrics::text(&families, args.format.into()));
+    }
+    let families = &families;
+    let missing = exporter.watch.last().missing().collect();
+    output::print_document(SCHEMA, &Document { families, missing })
+}
+
+fn write_textfile(
+    exporter: &mut Exporter,
+    path: &std::path::Path,
+    every: Option<Duration>,
+    stop: &Stop,
+) -> Result<()> {
+    textfile::check_name(path)?;
+    let mut told = false;
+    loop {
+        let began = Instant::now();
+        let text = metrics::text(&exporter.families()?, metrics::Format::Prometheus);
+        textfile::replace(path, &text)?;
+        if !std::mem::replace(&mut told, true) {
+            exporter.tell_missing();
+        }
+        let Some(every) = every else { return Ok(()) };
+        while began.elapsed() < every {
+            if stop.is_asked() {
+                return Ok(());
+            }
+            std::thread::sleep(every.saturating_sub(began.elapsed()).min(TICK));
+        }
+    }
+}
+
+/// Between two looks at signals.
+const TICK: Duration = Duration::from_millis(200);

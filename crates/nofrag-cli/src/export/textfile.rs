@@ -1,0 +1,114 @@
+//! A file that is replaced as a whole: whoever reads it finds the old text or the new one, never a part.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+/// The collector reads files that end so, and no others.
+const ENDING: &str = "prom";
+
+/// Others read the file: node_exporter has a user of its own.
+const MODE: u32 = 0o644;
+
+/// Whether the collector would read a file of this name.
+pub(super) fn check_name(path: &Path) -> Result<()> {
+    ensure!(
+        path.extension().is_some_and(|ending| ending == ENDING),
+        "{}: the textfile collector reads only files whose names end in .{ENDING}",
+        path.display()
+    );
+    Ok(())
+}
+
+/// Replaces the file by one with this text.
+pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Beside it, since a file is renamed within its file system only; and with another ending, so that it is not read.
+    let draft = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let replaced = write_new(&draft, text).and_then(|()| fs::rename(&draft, path));
+    if replaced.is_err() {
+        // It may never have been made.
+        let _ = fs::remove_file(&draft);
+    }
+    replaced.with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let open = || OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = match open() {
+        // One of this number was killed here.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            open()?
+        }
+        opened => opened?,
+    };
+    file.set_permissions(Permissions::from_mode(MODE))?;
+    file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn entries(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    }
+
+    /// `partial_prom`: half a file is never seen, however often it is written and read.
+    #[test]
+    fn partial_prom() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nofrag.prom");
+        let texts = ["a", "b"].map(|letter| letter.repeat(200_000) + "\n");
+        replace(&path, &texts[0]).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..50 {
+                    replace(&path, &texts[round % 2]).unwrap();
+                }
+                ended.store(true, Ordering::Relaxed);
+            });
+            while !ended.load(Ordering::Relaxed) {
+                let read = fs::read_to_string(&path).unwrap();
+                assert!(texts.contains(&read), "{} bytes of {}", read.len(), texts[0].len());
+            }
+        });
+        assert_eq!(entries(folder.path()), ["nofrag.prom"]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nofrag.prom");
+        fs::create_dir(&path).unwrap();
+        let error = replace(&path, "new").unwrap_err();
+        assert!(format!("{error:#}").contains("nofrag.prom: cannot be written"), "{error:#}");
+        assert_eq!(entries(folder.path()), ["nofrag.prom"]);
+        let error = replace(&folder.path().join("none/a.prom"), "new").unwrap_err();
+        assert!(format!("{error:#}").contains("No such file"), "{error:#}");
+    }
+
+    #[test]
+    fn others_may_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nofrag.prom");
+        replace(&path, "x\n").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
+    }
+
+    #[test]
+    fn a_name_that_the_collector_passes_over_is_refused() {
+        assert!(check_name(Path::new("a/nofrag.prom")).is_ok());
+        for bad in ["nofrag.txt", "nofrag", ".prom", "a/"] {
+            assert!(check_name(Path::new(bad)).is_err(), "{bad}");
+        }
+    }
+}

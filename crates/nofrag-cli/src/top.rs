@@ -1,0 +1,313 @@
+//! `nofrag top`: a host while it works.
+
+mod keys;
+mod rows;
+mod screen;
+mod terminal;
+mod text;
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nofrag_host::record::Tally;
+use nofrag_host::watch::page::{EventHistory, Page};
+use nofrag_host::watch::{History, Source, Watch};
+use ratatui::crossterm::event::{self, Event};
+
+use self::keys::Key;
+use self::terminal::Screen;
+use crate::host::look::{Glyphs, Look};
+use crate::stop::Stop;
+use crate::watching::Watching;
+use crate::{Status, output};
+
+const AFTER_HELP: &str = "\
+Keys: q quits, space pauses, + and - change the time between looks, left and right the order that is
+followed, t reads /proc/pagetypeinfo once, h shows all of them.
+
+Every look reads some small files of /proc, a quarter of a millisecond; what costs more (the vmalloc space,
+the areas of processes) is read so seldom that it stays below a hundredth of a core. What watching costs
+is shown in the first line. Nothing on the host is changed; --events counts events of the kernel in a
+tracefs instance of its own, which is gone when the command ends, however it ends.
+
+Examples:
+  nofrag top                          this host, every second
+  sudo nofrag top --events            with fallbacks between types, compaction and reclaim as they happen
+  nofrag top --every 10 --order 4     every ten seconds, following blocks of order 4
+  nofrag top --once                   two looks a second apart, as text
+  nofrag top --once --json            the same for machines (schema nofrag.top)
+
+Exit status:
+  0  ended by a key or a signal, or shown once
+  2  bad use, no terminal, or events could not be counted";
+
+/// What `nofrag top` takes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Seconds from look to look
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_every)]
+    every: Duration,
+
+    /// The order that is followed: its blocks over time, its indices, when none is left
+    #[arg(
+        long, value_name = "ORDER", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_ORDER))
+    )]
+    order: u32,
+
+    /// How many processes are shown
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    processes: usize,
+
+    /// Look twice, print what was seen as text, and end; of a captured host once
+    #[arg(long)]
+    once: bool,
+
+    /// With --once, print JSON for machines: one object, schema nofrag.top
+    #[arg(long, requires = "once")]
+    json: bool,
+
+    #[command(flatten)]
+    watching: Watching,
+}
+
+/// The largest order that can be followed; no kernel has a larger one.
+const MOST_ORDER: u32 = 13;
+
+/// Ten minutes at the default rate.
+const KEPT_LOOKS: usize = 600;
+
+/// The shortest and the longest time from look to look.
+const EVERY: std::ops::RangeInclusive<f64> = 0.25..=3600.0;
+
+/// Between two looks at signals.
+const TICK: Duration = Duration::from_millis(200);
+
+fn parse_every(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if EVERY.contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err(format!("not between {} and {} seconds", EVERY.start(), EVERY.end()))
+}
+
+/// Watches as `args` says.
+pub(crate) fn execute(args: &Args) -> Result<Status> {
+    if !args.once {
+        let help = "--once prints what there is as text, and --once --json for machines";
+        ensure!(std::io::stdout().is_terminal(), "standard output is no terminal: {help}");
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        ensure!(!dumb, "TERM names no terminal that can be drawn on: {help}");
+    }
+    // Before tracing begins, so that no signal leaves it on.
+    let stop = Stop::on_signals()?;
+    let mut top = Top::new(args)?;
+    let outcome = if args.once { top.print_once(args, &stop) } else { top.run(&stop) };
+    let ended = top.tally.map_or(Ok(()), Tally::end);
+    outcome?;
+    ended?;
+    Ok(Status::Done)
+}
+
+/// What is watched, and how it is shown.
+struct Top {
+    watch: Watch,
+    tally: Option<Tally>,
+    history: History,
+    events: EventHistory,
+    every: Duration,
+    processes: usize,
+    view: View,
+}
+
+/// How it is shown.
+struct View {
+    page: Page,
+    /// The blocks of the order that is followed, at each look that is kept.
+    course: Vec<u64>,
+    every: Duration,
+    shown: Shown,
+    looking: Looking,
+    glyphs: Glyphs,
+    colours: Colours,
+    /// What the last key could not do.
+    note: Option<String>,
+}
+
+/// Whether colours are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Colours {
+    Used,
+    None,
+}
+
+impl Colours {
+    /// None with `NO_COLOR` (no-color.org).
+    fn of_environment() -> Colours {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if refused { Colours::None } else { Colours::Used }
+    }
+}
+
+/// What is on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Host,
+    Help,
+}
+
+/// Whether it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looking {
+    Goes,
+    Paused,
+}
+
+/// Whether the loop goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Go,
+    Suspend,
+    Quit,
+}
+
+impl Top {
+    fn new(args: &Args) -> Result<Top> {
+        let mut watch = args.watching.watch()?;
+        let mut tally = args.watching.tally()?;
+        let (mut history, mut events) = (History::new(KEPT_LOOKS), EventHistory::default());
+        take(&mut watch, &mut tally, &mut history, &mut events)?;
+        let last = events.last().cloned();
+        let page = Page::of(watch.last(), &history, last, args.order, args.processes);
+        let view = View {
+            page,
+            course: Vec::new(),
+            glyphs: Look::of_stdout().glyphs,
+            colours: Colours::of_environment(),
+            every: args.every,
+            shown: Shown::Host,
+            looking: Looking::Goes,
+            note: None,
+        };
+        let (every, processes) = (args.every, args.processes);
+        let mut top = Top { watch, tally, history, events, every, processes, view };
+        top.refresh(args.order);
+        Ok(top)
+    }
+
+    /// Looks at the host.
+    fn look(&mut self) -> Result<()> {
+        take(&mut self.watch, &mut self.tally, &mut self.history, &mut self.events)?;
+        self.refresh(self.view.page.order);
+        Ok(())
+    }
+
+    /// Shows what is known, following `order`.
+    fn refresh(&mut self, order: u32) {
+        let events = self.events.last().cloned();
+        self.view.page = Page::of(self.watch.last(), &self.history, events, order, self.processes);
+        self.view.course = self.history.obtainable(order).map(|(_, blocks)| blocks).collect();
+        self.view.every = self.every;
+    }
+
+    fn print_once(&mut self, args: &Args, stop: &Stop) -> Result<()> {
+        let began = Instant::now();
+        while args.watching.is_live() && began.elapsed() < self.every && !stop.is_asked() {
+            std::thread::sleep(TICK.min(self.every.saturating_sub(began.elapsed())));
+        }
+        if args.watching.is_live() {
+            self.look()?;
+        }
+        if args.json {
+            return output::print_json(&self.view.page);
+        }
+        output::print(&text::page(&self.view.page, Look::of_stdout()))
+    }
+
+    /// Draws and looks until somebody ends it.
+    fn run(&mut self, stop: &Stop) -> Result<()> {
+        let mut screen = Screen::enter().context("the terminal cannot be drawn on")?;
+        let mut due = Instant::now() + self.every;
+        let mut is_new = true;
+        while !stop.is_asked() {
+            if self.view.looking == Looking::Goes && Instant::now() >= due {
+                due = Instant::now() + self.every;
+                self.look()?;
+                is_new = true;
+            }
+            if screen.was_stopped() {
+                screen.suspend().context("the terminal cannot be drawn on")?;
+                is_new = true;
+            }
+            if std::mem::take(&mut is_new) {
+                let view = &self.view;
+                screen.draw(|frame| screen::draw(frame, view))?;
+            }
+            let wait = due.saturating_duration_since(Instant::now()).min(TICK);
+            if !event::poll(wait).context("keys cannot be read")? {
+                continue;
+            }
+            is_new = true;
+            // A new size, the other thing that is told here, is asked for by the next drawing.
+            if let Event::Key(pressed) = event::read().context("keys cannot be read")? {
+                match self.press(keys::key(&pressed)) {
+                    Next::Go => due = due.min(Instant::now() + self.every),
+                    Next::Suspend => screen.suspend()?,
+                    Next::Quit => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn press(&mut self, key: Option<Key>) -> Next {
+        self.view.note = None;
+        let order = self.view.page.order;
+        match key {
+            Some(Key::Quit) => return Next::Quit,
+            Some(Key::Suspend) => return Next::Suspend,
+            Some(Key::Pause) => {
+                self.view.looking = match self.view.looking {
+                    Looking::Goes => Looking::Paused,
+                    Looking::Paused => Looking::Goes,
+                };
+            }
+            Some(Key::Faster) => self.set_every(self.every.as_secs_f64() / 2.0),
+            Some(Key::Slower) => self.set_every(self.every.as_secs_f64() * 2.0),
+            Some(Key::Smaller) => self.refresh(order.saturating_sub(1)),
+            Some(Key::Larger) => self.refresh((order + 1).min(MOST_ORDER)),
+            Some(Key::Types) => self.watch.ask_for(Source::Types),
+            Some(Key::Help) => {
+                self.view.shown = match self.view.shown {
+                    Shown::Host => Shown::Help,
+                    Shown::Help => Shown::Host,
+                };
+            }
+            None => self.view.note = Some("h shows the keys".to_owned()),
+        }
+        Next::Go
+    }
+
+    fn set_every(&mut self, seconds: f64) {
+        self.every = Duration::from_secs_f64(seconds.clamp(*EVERY.start(), *EVERY.end()));
+        self.view.every = self.every;
+    }
+}
+
+/// Reads what is due, and keeps what was seen.
+fn take(
+    watch: &mut Watch,
+    tally: &mut Option<Tally>,
+    history: &mut History,
+    events: &mut EventHistory,
+) -> Result<()> {
+    let look = watch.look();
+    history.push(look.at, look.own_cpu, &look.snapshot());
+    if let Some(tally) = tally {
+        tally.update()?;
+        events.push(look.at, tally);
+    }
+    Ok(())
+}

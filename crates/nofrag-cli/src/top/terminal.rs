@@ -1,0 +1,60 @@
+//! The terminal while it is drawn on, and how it is given back.
+//!
+//! 1. It is as it was found when [`Screen`] is dropped: on a return, on an error, on a panic. A panic prints its
+//!    message only after that, so that it can be read.
+//! 2. Signals that end the command ask it to end in order (`stop`); one that stops it, and the key for that, give the
+//!    terminal back first and take it again afterwards.
+//! 3. Nothing can be done about `SIGKILL`; `reset` is the shell's answer then.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratatui::{DefaultTerminal, Frame};
+use signal_hook::consts::SIGTSTP;
+
+/// The terminal while it is drawn on.
+pub(crate) struct Screen {
+    terminal: DefaultTerminal,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Screen {
+    /// Takes the terminal.
+    pub(crate) fn enter() -> io::Result<Screen> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGTSTP, Arc::clone(&stopped))?;
+        // It also makes a panic give the terminal back before its message is printed.
+        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+        Ok(Screen { terminal, stopped })
+    }
+
+    /// Draws once.
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(drop)
+    }
+
+    /// Whether a signal has asked to stop for a while.
+    pub(crate) fn was_stopped(&self) -> bool {
+        self.stopped.swap(false, Ordering::Relaxed)
+    }
+
+    /// Gives the terminal back, stops as a job of the shell does, and takes it again when the job goes on.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        self.terminal.show_cursor()?;
+        ratatui::try_restore()?;
+        signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
+        // A new one draws everything; to clear this one would ask the terminal where its cursor is, and wait.
+        self.terminal = ratatui::try_init()?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A panic has given it back already; twice would print the rest of its message over the beginning.
+        if !std::thread::panicking() {
+            ratatui::restore();
+        }
+    }
+}
