@@ -212,8 +212,13 @@ fn times(report: &Report) -> Vec<Item> {
     units.iter().filter_map(of_unit).collect()
 }
 
-/// A count over the repetitions, which draw other chances.
+/// A count over the repetitions, which draw other chances; none where it is the same in all of them.
 fn counts(report: &Report, count: &str) -> Option<Item> {
+    let varies =
+        |m: &Measurement| m.spreads.get(count).is_some_and(|spread| spread.min < spread.max);
+    if !report.measurements.iter().any(varies) {
+        return None;
+    }
     let row = |m: &Measurement| {
         let spread: &Spread = m.spreads.get(count)?;
         Row::of_spread(&m.design, spread)
