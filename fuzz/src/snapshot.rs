@@ -3,6 +3,7 @@
 //! The input is a row of files: a line `=== NAME` begins each. `kpageflags` is taken as it is, eight bytes for each
 //! frame.
 
+use nofrag_host::machine::{self, Sources};
 use nofrag_host::snapshot::{Files, FrameUse, PageMap, Snapshot};
 
 /// Reads `data` as the files of a snapshot; its first byte is left out. Panics when a promise is broken.
@@ -32,6 +33,42 @@ pub fn run(data: &[u8]) {
     }
     if let Some(pages) = snapshot.pages {
         check_frames(&pages);
+    }
+    check_machine(files);
+}
+
+/// The report on a machine with these files: bounds are in order, and what is said of an order agrees with what is said
+/// of the largest.
+fn check_machine(files: Files) {
+    let sources = Sources::of_files(files);
+    // Only the areas of the vmalloc space may be too many.
+    let Ok(machine) = machine::survey(&sources) else { return };
+    for huge in machine.huge_pages.iter().flat_map(|huge| &huge.zones) {
+        assert!(huge.now <= huge.listed, "more huge pages can be had than are free");
+        assert!(huge.now <= huge.after_compaction, "compaction costs huge pages");
+        assert!(huge.after_compaction <= huge.after_reclaim, "reclaim costs huge pages");
+    }
+    for request in &machine.requests {
+        let served = request.orders.iter().rfind(|each| each.outcome.is_served());
+        assert_eq!(
+            served.map(|each| each.order),
+            request.largest_order,
+            "two answers to a request"
+        );
+        assert!(request.largest_unmixed_order <= request.largest_order, "unmixed is not served");
+    }
+    for zone in machine::pages::survey(&sources).zones {
+        let Some(blocks) = zone.pageblocks else { continue };
+        assert_eq!(
+            blocks.free + blocks.movable + blocks.pinned,
+            blocks.pageblocks,
+            "a pageblock is lost"
+        );
+        assert!(blocks.perhaps_free <= blocks.pinned, "more are perhaps free than are pinned");
+        let pinned: u64 = blocks.pinned_classes.iter().map(|class| class.pageblocks).sum();
+        assert_eq!(pinned, blocks.pinned, "a pinned pageblock is in no class");
+        let drawn: u64 = blocks.map.iter().map(|cell| cell.free + cell.movable + cell.pinned).sum();
+        assert_eq!(drawn, blocks.pageblocks, "a pageblock is not on the map");
     }
 }
 
