@@ -3,9 +3,9 @@
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::compare::{Show, Subject, compare, sections};
-use nofrag_lab::{html, render};
+use nofrag_lab::html;
 
-use crate::output::{Schema, print, print_document};
+use crate::output::{Schema, print_document, print_sections};
 use crate::{Status, report};
 
 const AFTER_HELP: &str = "\
@@ -90,7 +90,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         print_document(SCHEMA, &found)?;
     } else {
         let show = if args.all { Show::Everything } else { Show::Changes };
-        print(&render::text(&sections(&found, show)))?;
+        print_sections(&sections(&found, show))?;
     }
     if let Some(wanted) = wanted {
         let replays = replays.as_ref().map(|[old, new]| [old, new]);

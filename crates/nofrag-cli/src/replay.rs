@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag::page::FragmentationPolicy;
+use nofrag_lab::html;
 use nofrag_lab::replay::{self, Input, ReplayOptions};
-use nofrag_lab::{html, render};
 
-use crate::output::{Schema, print, print_document};
+use crate::output::{Schema, print_document, print_sections};
 use crate::{Status, report};
 
 const AFTER_HELP: &str = "\
@@ -115,7 +115,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         print_document(SCHEMA, &report)?;
     } else {
-        print(&render::text(&replay::sections(&report)))?;
+        print_sections(&replay::sections(&report))?;
     }
     if let Some(wanted) = wanted {
         wanted.write(&html::replay(&report, &wanted.origin))?;

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::html::{self, ScenarioResult};
 use nofrag_lab::machine::Origin;
 use nofrag_lab::record::{self, Saved};
-use nofrag_lab::render::{self, Claims};
+use nofrag_lab::render::{self, Claims, Look};
 use nofrag_lab::scenario::{Extent, Memory, ThpTouch};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
@@ -173,7 +173,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         let report = scenario.run(&args.options(), &Bar::default())?;
         let summary = render::summary(scenario, &report, &origin, claims);
         if !args.json {
-            print(&summary)?;
+            let look = Look::of_report();
+            print(&render::summary_for(scenario, &report, &origin, claims, look))?;
         }
         results.push(Saved { report, summary });
     }

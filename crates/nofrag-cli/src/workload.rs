@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use nofrag_lab::render;
 use nofrag_lab::workload::{self, Advice, Ended, Plan, Scale, ThpFioOptions, ThpFioOutcome};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Status;
-use crate::output::{Schema, print, print_document};
+use crate::output::{Schema, print_document, print_sections};
 use crate::run::Bar;
 
 /// What `nofrag workload` takes.
@@ -199,12 +198,12 @@ fn show_plan(plan: &Plan, json: bool) -> Result<()> {
     if json {
         return print_document(PLAN_SCHEMA, plan);
     }
-    print(&render::text(&workload::sentences(plan)))
+    print_sections(&workload::sentences(plan))
 }
 
 fn show(outcome: &ThpFioOutcome, json: bool) -> Result<()> {
     if json {
         return print_document(SCHEMA, outcome);
     }
-    print(&render::text(&workload::sections(outcome)))
+    print_sections(&workload::sections(outcome))
 }

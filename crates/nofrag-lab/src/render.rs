@@ -1,10 +1,14 @@
-//! From a report to lines of text, at most a hundred columns wide.
+//! From a report to lines of text: the one renderer of everything that the command shows.
+//!
+//! `look` says what the place can show, `lines` breaks text, `table` sets tables and `picture` draws with characters. A
+//! report is a list of [`Section`]s, at most a hundred columns wide; the pages of a host are built of the same parts.
+
+mod lines;
+mod look;
+mod picture;
+mod table;
 
 use std::fmt::Write as _;
-
-use comfy_table::{
-    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table as Grid, TableStyle,
-};
 
 use crate::figures::RatioRange;
 use crate::machine::Origin;
@@ -12,6 +16,11 @@ use crate::oracle::{Kind, Oracle};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::Scenario;
 use crate::stats::Spread;
+
+pub use lines::{hanging, wrapped};
+pub use look::{Colour, Glyphs, Look, Tone};
+pub use picture::{divided, divided_by, hole_map, inked, inks};
+pub use table::{Numbers, facts};
 
 /// The widest line of a text.
 pub const COLUMNS: u16 = 100;
@@ -109,13 +118,25 @@ pub enum Claims {
     Listed,
 }
 
-/// Everything that people read of one report.
+/// Everything that people read of one report, as a file has it.
 #[must_use]
 pub fn summary(
     scenario: &dyn Scenario,
     report: &Report,
     origin: &Origin,
     claims: Claims,
+) -> String {
+    summary_for(scenario, report, origin, claims, Look::FILE)
+}
+
+/// Everything that people read of one report, for this place.
+#[must_use]
+pub fn summary_for(
+    scenario: &dyn Scenario,
+    report: &Report,
+    origin: &Origin,
+    claims: Claims,
+    look: Look,
 ) -> String {
     let Origin { processor, cpus, kernel, rustc, profile, revision, .. } = origin;
     let mut out = String::new();
@@ -135,7 +156,7 @@ pub fn summary(
         Claims::Counted => counted(&report.oracles),
         Claims::Listed => oracles(&report.oracles),
     });
-    out + &text(&sections)
+    out + &text_for(&sections, look)
 }
 
 /// How a report was made, and how long that took.
@@ -181,30 +202,39 @@ fn counted(oracles: &[Oracle]) -> Section {
     }
 }
 
-/// The sections as text.
+/// The sections as text, as a file has it.
 #[must_use]
 pub fn text(sections: &[Section]) -> String {
+    text_for(sections, Look::FILE)
+}
+
+/// The sections as text for this place. Their width is that of a report everywhere.
+#[must_use]
+pub fn text_for(sections: &[Section], look: Look) -> String {
     let mut out = String::new();
     for section in sections {
         match section {
-            Section::Bars { title, groups } => bars(&mut out, title, groups),
+            Section::Bars { title, groups } => {
+                push(&mut out, format_args!("{title}"));
+                out += &picture::bars(groups, look);
+            }
             Section::Chart { title, caption, ends, layers } => {
                 heading(&mut out, title, caption);
-                chart(&mut out, ends, layers);
+                out += &picture::chart(ends, layers, look);
             }
             Section::Occupancy { title, caption, ends, paint, maps } => {
                 heading(&mut out, title, caption);
-                occupancy(&mut out, ends, *paint, maps);
+                out += &picture::occupancy(ends, *paint, maps, look);
             }
             Section::Table { title, caption, texts, header, rows } => {
                 heading(&mut out, title, caption);
-                table(&mut out, *texts, header, rows);
+                out += &table::table(*texts, header, rows, look);
             }
             Section::Lines { title, lines } => list(&mut out, title, lines),
         }
         out.push('\n');
     }
-    out
+    look.with_alarms(out)
 }
 
 fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
@@ -212,182 +242,10 @@ fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
     out.push('\n');
 }
 
-const BAR_COLUMNS: f64 = 50.0;
-
-fn bars(out: &mut String, title: &str, groups: &[BarGroup]) {
-    push(out, format_args!("{title}"));
-    let values = || groups.iter().flat_map(|group| &group.bars).map(|(_, value)| *value);
-    let longest = values().fold(f64::MIN_POSITIVE, f64::max);
-    // The scale starts a little below the shortest bar, so that it is still a bar.
-    let origin = values().fold(longest, f64::min) / 2.0;
-    let names = groups.iter().flat_map(|group| &group.bars).map(|(name, _)| name.chars().count());
-    let name_width = names.max().unwrap_or(0);
-    for group in groups {
-        push(out, format_args!("  {}", group.name));
-        for (name, value) in &group.bars {
-            let share = (value / origin).ln() / (longest / origin).ln();
-            let bar = bar_of(share * BAR_COLUMNS);
-            push(out, format_args!("    {name:name_width$}  {bar} {}", plain(*value)));
-        }
-    }
-}
-
-const CHART_ROWS: usize = 8;
-const CHART_COLUMNS: usize = 72;
-
-/// What the layers are painted with, from the back to the front.
-const PAINTS: [char; 3] = ['░', '▒', '█'];
-
-/// Bars below the full one.
-const EIGHTHS_UP: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
-
-/// A cell that one layer fills: its top row to an eighth if it is the front one.
-fn cell(value: f64, row: usize, paint: char) -> Option<char> {
-    let eighths = 8.0 * (value - row as f64);
-    match eighths.ceil() {
-        filled if filled <= 0.0 => None,
-        filled if filled < 8.0 && paint == PAINTS[2] => Some(EIGHTHS_UP[filled as usize - 1]),
-        _ => Some(paint),
-    }
-}
-
-fn chart(out: &mut String, ends: &[String; 2], layers: &[(String, Vec<f64>)]) {
-    let values = || layers.iter().flat_map(|(_, values)| values);
-    let highest = values().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let labels = [highest, highest / 2.0, 0.0].map(plain);
-    let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-    // The last layer is the front one, however many there are.
-    let paints = &PAINTS[PAINTS.len().saturating_sub(layers.len())..];
-    for row in (0..CHART_ROWS).rev() {
-        let label = match row {
-            _ if row == CHART_ROWS - 1 => &labels[0],
-            _ if row == CHART_ROWS / 2 - 1 => &labels[1],
-            0 => &labels[2],
-            _ => "",
-        };
-        let mut line = format!("  {label:>width$} │");
-        for column in 0..CHART_COLUMNS {
-            let painted = layers.iter().zip(paints).rev().find_map(|((_, values), paint)| {
-                let at = column * values.len() / CHART_COLUMNS;
-                cell(values.get(at)? / highest * CHART_ROWS as f64, row, *paint)
-            });
-            line.push(painted.unwrap_or(' '));
-        }
-        push(out, format_args!("{}", line.trim_end()));
-    }
-    let [left, right] = ends;
-    let gap = CHART_COLUMNS.saturating_sub(left.chars().count());
-    push(out, format_args!("  {:width$} └{}", "", "─".repeat(CHART_COLUMNS)));
-    push(out, format_args!("  {:width$}  {left}{right:>gap$}", ""));
-    for ((name, values), paint) in layers.iter().zip(paints) {
-        let peak = values.iter().copied().fold(0.0, f64::max);
-        let last = values.last().copied().unwrap_or(0.0);
-        let (peak, last) = (plain(peak), plain(last));
-        push(out, format_args!("  {paint} {name}: at most {peak}, at the end {last}"));
-    }
-}
-
-/// How a part is painted that is in use to this share. What is painted empty or full is so to a thousandth.
-fn shade(share: f64) -> char {
-    match share {
-        _ if share < 0.001 => ' ',
-        _ if share < 1.0 / 3.0 => '░',
-        _ if share < 2.0 / 3.0 => '▒',
-        _ if share < 0.999 => '▓',
-        _ => '█',
-    }
-}
-
-/// How high a bar is that stands for this share. A full one is so to a thousandth.
-fn bar_of_share(share: f64) -> char {
-    match share {
-        _ if share < 0.001 => ' ',
-        _ if share < 0.999 => EIGHTHS_UP[((8.0 * share).ceil() as usize).clamp(1, 7) - 1],
-        _ => '█',
-    }
-}
-
-impl Paint {
-    fn of(self, share: f64) -> char {
-        match self {
-            Paint::InUse => shade(share),
-            Paint::FreeOrder => bar_of_share(share),
-        }
-    }
-
-    fn legend(self) -> &'static str {
-        match self {
-            Paint::InUse => "in use: █ all, ▓ most, ▒ half, ░ little, blank nothing",
-            Paint::FreeOrder => {
-                "largest free block: █ a whole pageblock, ▄ some pages of it, ▁ a single page, blank none"
-            }
-        }
-    }
-}
-
-fn occupancy(out: &mut String, ends: &[String; 2], paint: Paint, maps: &[OccupancyMap]) {
-    let rows = || maps.iter().flat_map(|map| &map.rows);
-    let width = rows().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
-    let parts = rows().map(|(_, shares)| shares.len()).max().unwrap_or(0);
-    for map in maps {
-        push(out, format_args!("  {}", map.name));
-        for (label, shares) in &map.rows {
-            let painted: String = shares.iter().map(|share| paint.of(*share)).collect();
-            push(out, format_args!("  {label:>width$} │{painted}│"));
-        }
-    }
-    let [left, right] = ends;
-    let gap = parts.saturating_sub(left.chars().count());
-    push(out, format_args!("  {:width$}  {left}{right:>gap$}", ""));
-    push(out, format_args!("  {}", paint.legend()));
-}
-
-/// A bar of so many columns, to an eighth of one.
-fn bar_of(columns: f64) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (columns.max(0.125) * 8.0).round() as usize;
-    let mut bar = "█".repeat(eighths / 8);
-    bar.push_str(EIGHTHS[eighths % 8]);
-    bar
-}
-
-/// A rule above, below the header and at the end; nothing between rows.
-const RULED: TableStyle =
-    TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
-
-const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
-
 fn heading(out: &mut String, title: &str, caption: &str) {
     push(out, format_args!("{title}"));
     for line in wrapped(caption, COLUMNS as usize - 2) {
         push(out, format_args!("  {line}"));
-    }
-}
-
-/// The text column that wraps where a line is too narrow for all: the widest. A single one holds names, which stay
-/// in one piece, so that there the numbers wrap.
-fn flexible_column(texts: usize, rows: &[Vec<String>]) -> Option<usize> {
-    let width = |column: &usize| rows.iter().map(|row| row[*column].chars().count()).max();
-    if texts > 1 { (0..texts).max_by_key(width) } else { None }
-}
-
-fn table(out: &mut String, texts: usize, header: &[String], rows: &[Vec<String>]) {
-    let mut grid = Grid::new();
-    grid.load_style(RULED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(COLUMNS)
-        .set_header(header)
-        .add_rows(rows);
-    let flexible = flexible_column(texts, rows);
-    for (i, column) in grid.column_iter_mut().enumerate() {
-        let alignment = if i < texts { CellAlignment::Left } else { CellAlignment::Right };
-        column.set_cell_alignment(alignment);
-        if flexible.is_some_and(|flexible| i != flexible) || (flexible.is_none() && i == 0) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
-    for line in grid.lines() {
-        push(out, format_args!("{}", line.trim_end()));
     }
 }
 
@@ -465,22 +323,6 @@ pub(crate) fn by_design<'a>(
 /// Cells with dashes where there is nothing.
 pub(crate) fn filled(cells: Vec<Option<String>>) -> Vec<String> {
     cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())).collect()
-}
-
-/// `text` broken at spaces into lines of at most `columns` characters, if its words allow.
-#[must_use]
-pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// A median with half its range in percent.
@@ -653,12 +495,6 @@ mod tests {
         let paint = Paint::InUse;
         let text = text(&[Section::Occupancy { title, caption, ends, paint, maps }]);
         assert!(text.contains("  1 │ ░▒▓█│\n     0   9\n"), "{text}");
-    }
-
-    #[test]
-    fn a_bar_is_full_for_a_whole_block_only() {
-        let painted = [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(|share| Paint::FreeOrder.of(share));
-        assert_eq!(painted, [' ', '▁', '▄', '▇', '▇', '█']);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{Basis, Case, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
+use nofrag_lab::render::{divided, divided_by};
 
-use crate::host::look::{Glyphs, Look};
+use crate::host::look::Look;
 use crate::host::text::{Numbers, hanging, sentence, wrapped};
 
 /// The whole page.
@@ -128,10 +129,6 @@ fn picture(zones: &[ZoneCase], order: u32, look: Look) -> String {
     if order == 0 || zones.iter().all(|zone| zone.blocks.is_empty()) {
         return String::new();
     }
-    let (small, large) = match look.glyphs {
-        Glyphs::Unicode => ('░', '█'),
-        Glyphs::Ascii => ('.', '#'),
-    };
     let widest = zones.iter().map(|zone| zone.zone.len()).max().unwrap_or(0);
     let cells = look.width.saturating_sub(widest + 8).clamp(8, 64);
     let mut text = String::new();
@@ -143,20 +140,11 @@ fn picture(zones: &[ZoneCase], order: u32, look: Look) -> String {
             })
         };
         let (below, above) = (pages(0, order as usize), pages(order as usize, usize::MAX));
-        let all = below.saturating_add(above);
-        // What is there must not vanish.
-        let filled = match (above, below) {
-            (0, _) => 0,
-            (_, 0) => cells,
-            _ => ((above as u128 * cells as u128 / u128::from(all.max(1))) as usize)
-                .clamp(1, cells - 1),
-        };
-        let line = match all {
-            0 => String::from("nothing listed"),
-            _ => small.to_string().repeat(cells - filled) + &large.to_string().repeat(filled),
-        };
+        let line = divided(below, above, cells, look);
+        let line = line.unwrap_or_else(|| "nothing listed".to_owned());
         text += &format!("   {:widest$}  {line}\n", zone.zone);
     }
+    let [small, large] = divided_by(look);
     let legend =
         format!("what is free: {small} in blocks below order {order}, {large} in larger ones");
     text + &wrapped("   ", &legend, look)

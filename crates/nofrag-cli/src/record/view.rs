@@ -1,9 +1,8 @@
 //! The summary of a recording as text for people.
 
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanBytes;
 use nofrag_host::record::{CommandReport, Ended, Recorded};
-use nofrag_lab::render;
+use nofrag_lab::render::{self, Numbers};
 
 /// The whole page.
 pub(super) fn page(recorded: &Recorded) -> String {
@@ -19,7 +18,7 @@ pub(super) fn page(recorded: &Recorded) -> String {
 }
 
 fn heading(recorded: &Recorded) -> String {
-    let rows = [
+    let mut rows = vec![
         ("file", recorded.output.display().to_string()),
         ("size", size(recorded)),
         ("kernel", recorded.release.clone().unwrap_or_else(|| "(unknown)".to_owned())),
@@ -47,14 +46,10 @@ fn heading(recorded: &Recorded) -> String {
         ),
         ("recorder", format!("{:.2} s of CPU time", recorded.recorder_cpu_seconds)),
     ];
-    let mut table = plain_table();
-    for (what, value) in rows {
-        table.add_row([what.to_owned(), value]);
-    }
     if let Some(report) = &recorded.command {
-        table.add_row(["command".to_owned(), command(report)]);
+        rows.push(("command", command(report)));
     }
-    table.trim_fmt() + "\n"
+    render::facts(&rows)
 }
 
 /// The size of the file, and what of it is events.
@@ -79,12 +74,6 @@ fn each(bytes: u64, recorded: &Recorded) -> String {
         0 => "no events".to_owned(),
         events => format!("{:.2} bytes/event", bytes as f64 / events as f64),
     }
-}
-
-fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
 }
 
 fn ended(ended: &Ended) -> String {
@@ -112,23 +101,15 @@ fn command(report: &CommandReport) -> String {
 }
 
 fn kinds(recorded: &Recorded) -> String {
-    let mut table = plain_table();
-    table.set_header(["event", "count", "per second"]);
-    for column in 0..3 {
-        let column_of = table.column_mut(column).expect("the header made this column");
-        column_of.set_padding((0, 2));
-        if column > 0 {
-            column_of.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    let mut table = Numbers::new(&["event", "count", "per second"]);
     for kind in &recorded.by_kind {
-        table.add_row([
+        table.row(vec![
             format!("{}:{}", kind.group, kind.name),
             kind.events.to_string(),
             format!("{:.1}", kind.events as f64 / recorded.seconds.max(1e-9)),
         ]);
     }
-    table.trim_fmt() + "\n"
+    table.text()
 }
 
 fn sentences(recorded: &Recorded) -> Vec<String> {

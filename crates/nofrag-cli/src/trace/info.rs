@@ -11,7 +11,7 @@ use nofrag_lab::render::{self, Section, table_of};
 use serde::Serialize;
 
 use crate::Status;
-use crate::output::{Schema, print, print_document};
+use crate::output::{Schema, print, print_document, print_sections};
 
 /// So many sets of flags are shown.
 const FLAGS: usize = 12;
@@ -85,7 +85,8 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
         print_document(SCHEMA, &document)?;
     } else {
         let head = head(&args.file, meta, sizes.as_ref(), &summary);
-        print(&(head + &render::text(&sections(meta, &summary))))?;
+        print(&head)?;
+        print_sections(&sections(meta, &summary))?;
     }
     Ok(Status::Done)
 }

@@ -3,9 +3,11 @@
 use nofrag_host::finding::bytes_text;
 use nofrag_host::machine::pageblocks::{LITTLE, MapCell, Pageblocks};
 use nofrag_host::machine::pages::{Pages, ZonePages};
+use nofrag_host::picture::Ink;
 use nofrag_host::snapshot::BlockCount;
+use nofrag_lab::render::{inked, inks};
 
-use crate::host::look::{Glyphs, Look};
+use crate::host::look::Look;
 use crate::host::text::{self, Numbers, hanging, percent, sentence, wrapped};
 
 /// The whole page.
@@ -101,11 +103,11 @@ fn map(cells: &[MapCell], look: Look) -> String {
     let width = look.width.saturating_sub(INDENT + 2).clamp(8, 64);
     let mut text = String::new();
     for row in cells.chunks(width) {
-        let row: String = row.iter().map(|cell| glyph(cell, look.glyphs)).collect();
+        let row: String = row.iter().map(|cell| glyph(cell, look)).collect();
         text += format!("  {row}").trim_end();
         text += "\n";
     }
-    let [pinned, movable, free] = shades(look.glyphs);
+    let [pinned, movable, free] = inks(look);
     let legend = format!(
         "from the first pageblock to the last: something stays {pinned} (from some to all of a piece), all can be \
          moved {movable}, free {free}"
@@ -113,26 +115,14 @@ fn map(cells: &[MapCell], look: Look) -> String {
     text + &wrapped("  ", &legend, look)
 }
 
-const fn shades(glyphs: Glyphs) -> [&'static str; 3] {
-    match glyphs {
-        Glyphs::Unicode => ["▂▄▆█", "░▒▓", "·"],
-        Glyphs::Ascii => ["-+*#", ",;%", "."],
-    }
-}
-
 /// What stays goes before what can be moved: a little of it keeps a whole piece from being whole.
-fn glyph(cell: &MapCell, glyphs: Glyphs) -> char {
-    let [pinned, movable, free] = shades(glyphs);
+fn glyph(cell: &MapCell, look: Look) -> char {
     let all = cell.free + cell.movable + cell.pinned;
-    let (row, part) = match (cell.pinned, cell.movable) {
-        (0, 0) if all == 0 => return ' ',
-        (0, 0) => return free.chars().next().expect("one character"),
-        (0, part) => (movable, part),
-        (part, _) => (pinned, part),
-    };
-    let levels = row.chars().count() as u64;
-    let level = (part * levels).div_ceil(all) - 1;
-    row.chars().nth(level as usize).expect("a part is at most the whole")
+    match (cell.pinned, cell.movable) {
+        (0, 0) if all == 0 => ' ',
+        (0, part) => inked(Ink::Faint, part, all, look),
+        (part, _) => inked(Ink::Solid, part, all, look),
+    }
 }
 
 fn uses(blocks: &Pageblocks, page_bytes: u64) -> String {
@@ -176,14 +166,17 @@ fn pinned(blocks: &Pageblocks) -> String {
 
 #[cfg(test)]
 mod tests {
+    use nofrag_lab::render::Glyphs;
+
     use super::*;
 
     #[test]
     fn what_stays_does_not_vanish_from_the_map() {
+        let ascii = Look { glyphs: Glyphs::Ascii, ..Look::FILE };
         let cell = |free, movable, pinned| MapCell { free, movable, pinned };
         let shown =
             [(9, 0, 0), (99, 0, 1), (0, 50, 50), (0, 0, 9), (99, 1, 0), (0, 9, 0), (0, 0, 0)]
-                .map(|(free, movable, pinned)| glyph(&cell(free, movable, pinned), Glyphs::Ascii));
+                .map(|(free, movable, pinned)| glyph(&cell(free, movable, pinned), ascii));
         assert_eq!(shown.iter().collect::<String>(), ".-+#,% ");
     }
 }

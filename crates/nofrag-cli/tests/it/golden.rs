@@ -1,0 +1,91 @@
+//! What commands print of inputs that do not change, letter by letter, as a pipe gets it.
+//!
+//! After a wanted change: `INSTA_UPDATE=always cargo test -p nofrag-cli --test it golden`, and read the difference.
+
+use std::path::Path;
+use std::process::Command;
+
+use insta::assert_snapshot;
+
+/// The command's output and, where it is not 0, its status. It runs in the repository's folder, so that paths are the
+/// same everywhere.
+fn shown(line: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_nofrag"))
+        .args(line.split_whitespace())
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap();
+    let mut text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.find('\x1b'), None, "a pipe gets no colour");
+    text += &String::from_utf8(output.stderr).unwrap();
+    match output.status.code() {
+        Some(0) => text,
+        status => format!("{text}(exit status {status:?})\n"),
+    }
+}
+
+#[test]
+fn run_lists_scenarios() {
+    assert_snapshot!(shown("run"));
+}
+
+#[test]
+fn explain_reports() {
+    for name in [
+        "boosted-atomic",
+        "cgroup-limit",
+        "cma",
+        "defrag-mode-atomic",
+        "highatomic-reserve",
+        "order-0-atomic-burst",
+        "order-4-kernel",
+        "order-5-linux-3.18",
+        "order-7-noretry",
+        "out-of-memory",
+        "vmap-arm32",
+    ] {
+        let name_of_snapshot = format!("explain_{name}");
+        assert_snapshot!(name_of_snapshot, shown(&format!("explain data/reports/{name}.txt")));
+    }
+}
+
+#[test]
+fn explain_a_snapshot() {
+    assert_snapshot!(shown("explain data/recordings/linux-6.1-guest-768m.nofrag@end"));
+}
+
+#[test]
+fn host_of_a_recording() {
+    assert_snapshot!(shown("host --root data/recordings/linux-6.1-guest-768m.nofrag@end"));
+}
+
+#[test]
+fn host_pages_of_a_recording() {
+    assert_snapshot!(shown("host pages --root data/recordings/linux-6.1-guest-768m.nofrag@end"));
+}
+
+#[test]
+fn host_vmalloc_of_a_captured_host() {
+    assert_snapshot!(shown("host vmalloc --root data/hosts/vm-6.18-x86_64"));
+}
+
+#[test]
+fn trace_info_of_a_recording() {
+    assert_snapshot!(shown("trace info data/recordings/linux-6.1-guest-768m.nofrag"));
+}
+
+#[test]
+fn compare_two_snapshots() {
+    let [start, end] = ["start", "end"]
+        .map(|moment| format!("data/recordings/linux-6.1-guest-768m.nofrag@{moment}"));
+    assert_snapshot!(shown(&format!("compare {start} {end}")));
+}
+
+#[test]
+fn replay_under_two_policies() {
+    let text = shown("replay --policy linux-6.1,nofrag --samples 12");
+    let (before, after) = text.split_once(" ns an event").unwrap();
+    let before = before.trim_end_matches(|c: char| c.is_ascii_digit() || ",.".contains(c));
+    assert_snapshot!(format!("{before}(time) ns an event{after}"));
+}
