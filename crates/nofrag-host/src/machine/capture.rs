@@ -1,7 +1,7 @@
 //! Writes a host into a folder, so that somebody else can look at it with `--root`.
 //!
 //! Every file lies under its own path. What nobody needs to look into fragmentation is taken out before it is written:
-//! names of processes and files, addresses, who built the kernel; [`LEFT_OUT`] says so, and so does a file in the
+//! names of processes and files, addresses, who built the kernel; `LEFT_OUT` says so, and so does a file in the
 //! folder. Nothing on the host is changed.
 
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! What needs attention on a machine, with its evidence, what follows from it, and what helps.
 //!
 //! A finding is a pure function of the [`Machine`] and of what it was made from. The order in a severity is that of the
-//! list in [`findings`]: what fails first, then what makes it fail, then what a reader would get wrong.
+//! list in `findings`: what fails first, then what makes it fail, then what a reader would get wrong.
 
 use super::counters;
 use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
