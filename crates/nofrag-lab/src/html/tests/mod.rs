@@ -97,7 +97,8 @@ fn every_figure_has_a_sentence_and_a_command() {
         _ => None,
     });
     let figures: Vec<&Figure> = figures.collect();
-    assert!(figures.len() > 30, "{}", figures.len());
+    // Four scenarios and more, each with several.
+    assert!(figures.len() >= 20, "{}", figures.len());
     for figure in &figures {
         let Figure { title, says, .. } = figure;
         assert!(says.len() > 20 && says.ends_with('.'), "{title}: {says:?}");
