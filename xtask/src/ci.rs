@@ -88,7 +88,7 @@ const STAGES: &[Stage] = &[
         arguments: &["test", "--workspace"],
         environment: &[],
         needs: &[],
-        limit: MINUTE.saturating_mul(20),
+        limit: MINUTE.saturating_mul(30),
     },
     Stage {
         name: "clippy",
