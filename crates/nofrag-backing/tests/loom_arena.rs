@@ -10,6 +10,8 @@
 mod atomic {
     pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+    pub(super) const PATIENCE: u32 = 2;
+
     pub(super) fn pause(_: u32) {
         loom::thread::yield_now();
     }
@@ -146,5 +148,35 @@ fn one_holds_the_owner_at_a_time() {
         // SAFETY: the other one has ended.
         assert!(world.contents[2].with(|contents| unsafe { *contents }) >= 1);
         assert_eq!(world.links[2].load(Ordering::Relaxed), 0);
+    });
+}
+
+/// Who gives way and who waits: each adds to what the other has written, whoever comes first.
+#[test]
+fn who_gives_way_has_it_again_or_leaves_it() {
+    explore(|| {
+        let world = World::new();
+        let add = |world: &World| {
+            // SAFETY: only the holder does this; loom says if there are two.
+            world.contents[2].with_mut(|contents| unsafe { *contents += 1 });
+        };
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let _books = world.owner.lock();
+                add(&world);
+            })
+        };
+        let mut turns = 0;
+        let mut held = world.owner.try_lock();
+        while let Some(books) = held {
+            add(&world);
+            turns += 1;
+            held = if turns < 2 { books.give_way() } else { None };
+        }
+        other.join().unwrap();
+        let _books = world.owner.try_lock().expect("everybody has given it back");
+        // SAFETY: the other one has ended.
+        assert_eq!(world.contents[2].with(|contents| unsafe { *contents }), turns + 1);
     });
 }

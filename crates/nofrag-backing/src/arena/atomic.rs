@@ -4,12 +4,15 @@ pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use std::time::Duration;
 
+/// So many rounds of [`pause`] do not sleep. Who gives way waits for no longer than that.
+pub(super) const PATIENCE: u32 = 128;
+
 /// Lets others go on while this thread waits for one of them; longer the more rounds it has waited.
 #[cold]
 pub(super) fn pause(round: u32) {
     match round {
         0..64 => std::hint::spin_loop(),
-        64..128 => std::thread::yield_now(),
+        64..PATIENCE => std::thread::yield_now(),
         _ => std::thread::sleep(Duration::from_micros(50)),
     }
 }

@@ -1,15 +1,21 @@
 //! Parked runs by exact size: what an owner hands out first, without a search and without a call.
 //!
-//! Each size has a stack: what was freed last is handed out first, since it is most likely still in a cache. The stacks
-//! are bounded, all of them together by a number of pages, so that sizes which are no longer asked for keep little. A
-//! stack notes how low it has been since it was last aged: so many of its runs have not been needed meanwhile, and go
-//! back to the free ranges, the oldest first.
+//! Each size has a stack: what was freed last is handed out first, since it is most likely still in a cache. All stacks
+//! together hold a bounded number of pages. A stack notes how low it has been since it was last aged: so many of its
+//! runs have not been needed meanwhile, and go back to the free ranges, the oldest first.
 
 /// Runs of more pages are not parked by size.
 pub(super) const LARGEST: u32 = 64;
 
 /// No stack is deeper.
-const DEEPEST: u32 = 256;
+const DEEPEST: u64 = 256;
+
+/// Each stack has room for so many runs, as far as they are a small part of all that may be parked: with room for two
+/// or three, where one run of a size is live on average, some of every hundred go to the free ranges and come back.
+const SHALLOWEST: u64 = 16;
+
+/// No stack has room for more than this part of all.
+const PART: u64 = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Bin {
@@ -22,24 +28,28 @@ struct Bin {
 }
 
 /// 1. The runs of bin `n` have `n + 1` pages; what lies in `start..start + len` are their first pages.
+/// 2. `pages` is the sum of the pages of all of them, and at most `most`.
 #[derive(Debug)]
 pub(super) struct Bins {
     bins: [Bin; LARGEST as usize],
     places: Box<[u32]>,
+    pages: u64,
+    most: u64,
 }
 
 impl Bins {
-    /// Bins that hold about so many pages at most; each size gets the same share of them.
-    pub(super) fn new(pages: u64) -> Bins {
-        let share = u32::try_from(pages / u64::from(LARGEST)).unwrap_or(u32::MAX);
+    /// Bins that hold so many pages at most, all of them together.
+    pub(super) fn new(most: u64) -> Bins {
+        let share = most / u64::from(LARGEST);
         let mut start = 0;
         let bins = std::array::from_fn(|at| {
-            let room = (share / (at as u32 + 1)).min(DEEPEST) as u16;
+            let size = at as u64 + 1;
+            let room = (share / size).clamp(SHALLOWEST, DEEPEST).min(most / PART / size) as u16;
             let bin = Bin { start, room, len: 0, low: 0 };
             start += u32::from(room);
             bin
         });
-        Bins { bins, places: vec![0; start as usize].into() }
+        Bins { bins, places: vec![0; start as usize].into(), pages: 0, most }
     }
 
     /// The run of exactly so many pages that was parked last, if its first page is a multiple of `align`.
@@ -53,39 +63,58 @@ impl Bins {
         }
         bin.len = top;
         bin.low = bin.low.min(top);
+        self.pages -= pages;
         Some(page)
     }
 
-    /// Parks a run, if its size has room.
+    /// Parks a run, if its size has room, and all of them together have.
     #[inline(always)]
     pub(super) fn push(&mut self, page: u32, pages: u32) -> Result<(), Full> {
         let bin = self.bins.get_mut(pages.wrapping_sub(1) as usize).ok_or(Full)?;
-        if bin.len == bin.room {
+        let parked = self.pages + u64::from(pages);
+        if bin.len == bin.room || parked > self.most {
             return Err(Full);
         }
         self.places[(bin.start + u32::from(bin.len)) as usize] = page;
         bin.len += 1;
+        self.pages = parked;
         Ok(())
     }
 
-    /// Takes out what was not needed since this was called last, oldest first, or everything.
-    pub(super) fn drain(&mut self, which: Which, mut each: impl FnMut(u32, u32)) {
-        for (pages, bin) in (1..).zip(&mut self.bins) {
-            let count = match which {
+    /// Takes out what has not been needed since the bins were last aged, or everything, a few runs at a time: the
+    /// oldest of a size first, and the sizes one after the other. `None` when all of them have had their turn; those
+    /// that had it have been aged. What others park or take meanwhile is allowed for.
+    pub(super) fn drain(&mut self, draining: &mut Draining) -> Option<(u32, Few)> {
+        loop {
+            let bin = self.bins.get_mut(draining.bin)?;
+            let candidates = match draining.which {
                 Which::Unneeded => bin.low,
                 Which::All => bin.len,
             };
-            let (from, len) = (bin.start as usize, bin.len as usize);
-            self.places[from..from + count as usize].iter().for_each(|&page| each(page, pages));
-            self.places.copy_within(from + count as usize..from + len, from);
+            let left = draining.left.unwrap_or(candidates).min(candidates);
+            if left == 0 {
+                bin.low = bin.len;
+                draining.bin += 1;
+                draining.left = None;
+                continue;
+            }
+            let count = left.min(FEW as u16);
+            let (from, len) = (bin.start as usize, usize::from(bin.len));
+            let first = &self.places[from..from + usize::from(count)];
+            let few = Few { first: std::array::from_fn(|at| first.get(at).copied()) };
+            self.places.copy_within(from + usize::from(count)..from + len, from);
             bin.len -= count;
-            bin.low = bin.len;
+            bin.low = bin.low.saturating_sub(count);
+            draining.left = Some(left - count);
+            let pages = draining.bin as u32 + 1;
+            self.pages -= u64::from(count) * u64::from(pages);
+            return Some((pages, few));
         }
     }
 
     /// Pages that are parked.
     pub(super) fn pages(&self) -> u64 {
-        (1..).zip(&self.bins).map(|(pages, bin)| pages * u64::from(bin.len)).sum()
+        self.pages
     }
 
     /// Every parked run: first page and pages.
@@ -110,6 +139,40 @@ pub(super) enum Which {
     All,
 }
 
+/// So many runs are taken out at a time.
+const FEW: usize = 4;
+
+/// The first pages of some runs of one size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Few {
+    first: [Option<u32>; FEW],
+}
+
+impl Few {
+    /// As many as there can be.
+    pub(super) const MOST: usize = FEW;
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.first.into_iter().flatten()
+    }
+}
+
+/// How far a drain has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    which: Which,
+    bin: usize,
+    /// What of this bin is still to be taken out, once that is known.
+    left: Option<u16>,
+}
+
+impl Draining {
+    /// From the beginning.
+    pub(super) fn new(which: Which) -> Draining {
+        Draining { which, bin: 0, left: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,22 +194,61 @@ mod tests {
     fn what_was_not_needed_leaves_oldest_first() {
         let mut bins = Bins::new(64 * 64);
         (0..8).for_each(|page| bins.push(page, 1).unwrap());
-        bins.drain(Which::Unneeded, |_, _| panic!("they came after the last ageing"));
+        assert_eq!(drain(&mut bins, Which::Unneeded), [], "they came after the last ageing");
         (0..3).for_each(|_| assert!(bins.pop(1, 1).is_some()));
         bins.push(20, 1).unwrap();
-        let mut left = Vec::new();
-        bins.drain(Which::Unneeded, |page, _| left.push(page));
-        assert_eq!(left, [0, 1, 2, 3, 4]);
+        assert_eq!(drain(&mut bins, Which::Unneeded), [0, 1, 2, 3, 4]);
         assert_eq!(bins.iter().collect::<Vec<_>>(), [(20, 1)]);
         assert_eq!(bins.pages(), 1);
     }
 
+    fn drain(bins: &mut Bins, which: Which) -> Vec<u32> {
+        let mut draining = Draining::new(which);
+        std::iter::from_fn(|| bins.drain(&mut draining))
+            .flat_map(|(_, few)| few.iter().collect::<Vec<_>>())
+            .collect()
+    }
+
     #[test]
-    fn bins_are_bounded() {
+    fn bins_are_bounded_each_and_together() {
         let mut bins = Bins::new(64);
-        bins.push(0, 1).unwrap();
-        bins.push(1, 1).unwrap_err();
-        bins.push(2, 2).unwrap_err();
-        bins.push(2, 65).unwrap_err();
+        (0..8).for_each(|page| bins.push(page, 1).unwrap());
+        bins.push(8, 1).unwrap_err();
+        bins.push(20, 9).unwrap_err();
+        for (size, count) in [(8, 1), (7, 1), (6, 1), (5, 1), (4, 2), (3, 2), (2, 4)] {
+            (0..count).for_each(|at| bins.push(100 * size + at * size, size).unwrap());
+        }
+        assert_eq!(bins.pages(), 56);
+        bins.push(900, 65).unwrap_err();
+        assert_eq!((bins.pop(8, 1), bins.pages()), (Some(800), 48));
+    }
+
+    #[test]
+    fn all_bins_together_are_bounded() {
+        let mut bins = Bins::new(1024);
+        // Two of each would be four times as much.
+        let sizes = (1..=LARGEST).rev().flat_map(|size| [size, size]);
+        let parked: u64 = sizes.filter(|&size| bins.push(size, size).is_ok()).map(u64::from).sum();
+        assert_eq!((parked, bins.pages()), (1024, 1024));
+        bins.push(0, 1).unwrap_err();
+        assert_eq!((bins.pop(64, 1), bins.pages()), (Some(64), 960));
+    }
+
+    /// What the owner does between two pieces neither keeps a drain from ending nor is lost.
+    #[test]
+    fn a_drain_goes_on_after_others_had_a_turn() {
+        let mut bins = Bins::new(64 * 64);
+        (0..10).for_each(|page| bins.push(page, 1).unwrap());
+        let mut draining = Draining::new(Which::All);
+        let (pages, few) = bins.drain(&mut draining).unwrap();
+        assert_eq!((pages, few.iter().collect::<Vec<_>>()), (1, vec![0, 1, 2, 3]));
+        assert_eq!(bins.pop(1, 1), Some(9));
+        (20..40).for_each(|page| bins.push(page, 1).unwrap());
+        let rest: Vec<u32> = std::iter::from_fn(|| bins.drain(&mut draining))
+            .flat_map(|(_, few)| few.iter().collect::<Vec<_>>())
+            .collect();
+        assert_eq!(rest, [4, 5, 6, 7, 8, 20], "as many as there were");
+        assert_eq!(bins.pages(), 19);
+        assert_eq!(drain(&mut bins, Which::Unneeded).len(), 19, "they were aged");
     }
 }

@@ -4,6 +4,7 @@
 //! purged is taken out ([`Books::take`]), so that the purge needs no lock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use nofrag::ranges::{AlignClasses, Config, OutOfMetadata, RangeAllocator, Reques
 
 use super::OwnerId;
 use super::backing::Chunk;
-use super::bins::{Bins, Which};
+use super::bins::{Bins, Draining, Few, Which};
 use super::ground::Ground;
 use super::remote::Claim;
 use super::table::Use;
@@ -242,16 +243,25 @@ impl<B: Backend> Books<B> {
 
     /// Gives parked runs to the free ranges.
     pub(super) fn flush(&mut self, ground: &Ground, which: Which) {
-        let parked = self.bins.iter().count();
+        let mut draining = Draining::new(which);
+        while self.flush_few(ground, &mut draining).is_continue() {}
+    }
+
+    /// The next few of them; says whether that was all.
+    pub(super) fn flush_few(
+        &mut self,
+        ground: &Ground,
+        draining: &mut Draining,
+    ) -> ControlFlow<()> {
         // Each could leave a hole of its own. Without memory for that they stay parked.
-        if self.ranges.reserve(self.ranges.stats().holes + parked).is_err() {
-            return;
+        if self.ranges.reserve(self.ranges.stats().holes + Few::MOST).is_err() {
+            return ControlFlow::Break(());
         }
-        let mut runs = Vec::new();
-        self.bins.drain(which, |page, pages| runs.push((page, pages)));
-        for (page, pages) in runs {
+        let Some((pages, few)) = self.bins.drain(draining) else { return ControlFlow::Break(()) };
+        for page in few.iter() {
             self.free_pages(ground, page, pages).expect("room was made for all holes");
         }
+        ControlFlow::Continue(())
     }
 
     /// Takes blocks over: clean ones of nobody, or own ones whose purge has failed.
@@ -278,6 +288,14 @@ impl<B: Backend> Books<B> {
         Ok(())
     }
 
+    /// How many blocks on the list of idle ones are looked at under one hold.
+    pub(super) fn looks(&self, age: Age) -> usize {
+        match age {
+            Age::Any => self.idle.len(),
+            Age::Since { .. } => self.idle.len().min(LOOKED_AT),
+        }
+    }
+
     /// Takes idle blocks out, at most `most`, into `taken`. Nobody uses them from then on.
     pub(super) fn take(
         &mut self,
@@ -287,25 +305,27 @@ impl<B: Backend> Books<B> {
         most: usize,
         taken: &mut Vec<Taken<B>>,
     ) {
-        let looks = match age {
-            Age::Any => self.idle.len(),
-            Age::Since { .. } => self.idle.len().min(LOOKED_AT),
-        };
         let full = taken.len().saturating_add(most);
-        for _ in 0..looks {
+        for _ in 0..self.looks(age) {
             if taken.len() >= full {
                 break;
             }
-            let Some(number) = self.idle.pop_front() else { break };
-            match self.look(ground, backend, age, number) {
-                Look::InUse => self.block(number).listed = false,
-                Look::Stays => self.idle.push_back(number),
-                Look::Take => match self.remove(ground, number) {
-                    Some(block) => taken.push(Taken { number, from: self.owner, block }),
-                    None => self.idle.push_back(number),
-                },
-            }
+            taken.extend(self.take_one(ground, backend, age));
         }
+    }
+
+    /// Looks at the first block on the list of idle ones, and takes it out if it is idle and of that age.
+    pub(super) fn take_one(&mut self, ground: &Ground, backend: &B, age: Age) -> Option<Taken<B>> {
+        let number = self.idle.pop_front()?;
+        match self.look(ground, backend, age, number) {
+            Look::InUse => self.block(number).listed = false,
+            Look::Stays => self.idle.push_back(number),
+            Look::Take => match self.remove(ground, number) {
+                Some(block) => return Some(Taken { number, from: self.owner, block }),
+                None => self.idle.push_back(number),
+            },
+        }
+        None
     }
 
     fn block(&mut self, number: u32) -> &mut Block<B> {
@@ -336,13 +356,14 @@ impl<B: Backend> Books<B> {
         Some(block)
     }
 
-    /// Gives back to the free ranges what bins have not needed lately, twice per decay.
-    pub(super) fn age(&mut self, ground: &Ground, now: Duration, after: Duration) {
+    /// Whether the bins shall give back now what they have not needed lately: twice per decay.
+    pub(super) fn ages(&mut self, now: Duration, after: Duration) -> bool {
         let aged = *self.aged.get_or_insert(now);
-        if now.saturating_sub(aged) >= after / 2 {
-            self.flush(ground, Which::Unneeded);
+        let due = now.saturating_sub(aged) >= after / 2;
+        if due {
             self.aged = Some(now);
         }
+        due
     }
 
     /// From now on the blocks of a run that was freed just now are for this owner alone until `fence` is ready.

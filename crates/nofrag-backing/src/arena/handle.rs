@@ -7,7 +7,7 @@ use super::books::{Books, Freed};
 use super::lock::Held;
 use super::owner::Owner;
 use super::pressure::Want;
-use super::purge::Round;
+use super::purge::{Chore, Round};
 use super::table::Use;
 use super::{
     Arena, ArenaError, Budget, Busy, FreeError, HoldError, Lease, OwnerId, Purged, ResizeError, Run,
@@ -114,9 +114,7 @@ impl<B: Backend> OwnerHandle<'_, B> {
 
     #[cold]
     fn after_merge(&mut self) {
-        let mut taken = Vec::new();
-        self.arena.look_at_watermark(&mut self.books, &mut taken);
-        self.arena.purge_taken(taken);
+        self.chore(Round::Merged, Budget::ALL);
     }
 
     /// As [`Arena::step`], for this owner.
@@ -133,8 +131,12 @@ impl<B: Backend> OwnerHandle<'_, B> {
         if !self.arena.parent.is_same() {
             return Purged::default();
         }
+        self.chore(round, budget)
+    }
+
+    fn chore(&mut self, round: Round, budget: Budget) -> Purged {
         let mut taken = Vec::new();
-        self.arena.tend(self.slot, &mut self.books, round, budget, &mut taken);
+        self.arena.tend(self.slot, &mut self.books, Chore::new(round, budget.blocks), &mut taken);
         self.arena.purge_taken(taken)
     }
 }

@@ -12,6 +12,7 @@ const ONE_PLACE: &str = "a block is in the pool, or on the books or in the mail 
 const NAMED: &str = "the record of a block names the owner on whose books it is";
 const RUNS: &str = "a page of an owner's block is free, or in exactly one run";
 const BINS: &str = "what lies in a bin is parked, and has the bin's length";
+const BOUNDED: &str = "the bins count what is parked in them";
 const PARKED: &str = "what is parked lies in a bin";
 const IDLE: &str = "a block that is wholly free is on the list of idle ones";
 const TOUCHED: &str = "no run ends above the touched pages of its last block";
@@ -51,6 +52,8 @@ impl<B: Backend> Arena<B> {
             let parked = word.used() == Use::Parked && word.pages() == pages;
             Violation::unless(BINS, u64::from(page), parked)?;
         }
+        let in_bins = books.bins.iter().map(|(_, pages)| u64::from(pages)).sum();
+        Violation::unless_equal(BOUNDED, u64::from(books.owner.0), in_bins, books.bins.pages())?;
         let mut parked = books.bins.iter().count();
         let (mut live, mut end) = (0, 0);
         for (&number, block) in &books.blocks {

@@ -3,13 +3,14 @@
 //! `std::sync::Mutex` needs a second locked operation, to learn whether somebody sleeps on it, and two of these pairs
 //! are most of what a parked allocation and its free cost. Here nobody sleeps *on* the lock: frees never wait for it
 //! (they go to the remote list), background work tries it and comes back later, and an allocation that finds its owner
-//! taken spins, yields, and then sleeps for short whiles.
+//! taken spins, yields, and then sleeps for short whiles. Who waits is counted, so that background work, which may need
+//! the books for long, can give way between its pieces ([`Held::give_way`]).
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use super::atomic::{AtomicU32, Ordering, pause};
+use super::atomic::{AtomicU32, Ordering, PATIENCE, pause};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -21,6 +22,8 @@ const HELD: u32 = 1;
 #[derive(Debug)]
 pub(super) struct OwnerLock<T> {
     state: AtomicU32,
+    /// Threads in `wait`.
+    waiting: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -30,7 +33,11 @@ unsafe impl<T: Send> Sync for OwnerLock<T> {}
 
 impl<T> OwnerLock<T> {
     pub(super) fn new(value: T) -> OwnerLock<T> {
-        OwnerLock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        OwnerLock {
+            state: AtomicU32::new(FREE),
+            waiting: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// The value, unless somebody holds it.
@@ -52,17 +59,23 @@ impl<T> OwnerLock<T> {
 
     #[cold]
     fn wait(&self) -> Held<'_, T> {
+        // Relaxed, as all that is done with it: it only says that giving way helps somebody.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut round = 0;
-        loop {
+        let held = loop {
             pause(round);
             round = round.saturating_add(1);
-            // A look that does not take the line away from the holder.
-            if self.state.load(Ordering::Relaxed) == FREE
-                && let Some(held) = self.try_lock()
-            {
-                return held;
+            if let Some(held) = self.look() {
+                break held;
             }
-        }
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        held
+    }
+
+    /// The value if it is free, by a look that does not take the line away from the holder.
+    fn look(&self) -> Option<Held<'_, T>> {
+        if self.state.load(Ordering::Relaxed) == FREE { self.try_lock() } else { None }
     }
 
     /// The value of a lock that nobody shares any more.
@@ -77,6 +90,23 @@ pub(super) struct Held<'a, T> {
     lock: &'a OwnerLock<T>,
     /// May be shared between threads only as `&mut T` may.
     exclusive: PhantomData<&'a mut T>,
+}
+
+impl<'a, T> Held<'a, T> {
+    /// Lets those go first who wait for the value, if there are any. `None` if one of them keeps it.
+    pub(super) fn give_way(self) -> Option<Held<'a, T>> {
+        let lock = self.lock;
+        if lock.waiting.load(Ordering::Relaxed) == 0 {
+            return Some(self);
+        }
+        drop(self);
+        (0..PATIENCE).find_map(|round| {
+            pause(round);
+            // Those that were there first, unless they sleep, or the last look would be wasted.
+            let alone = lock.waiting.load(Ordering::Relaxed) == 0 || round == PATIENCE - 1;
+            if alone { lock.look() } else { None }
+        })
+    }
 }
 
 impl<T> Deref for Held<'_, T> {

@@ -57,7 +57,8 @@
 //! even see the memory ([`Fork`]).
 //!
 //! Locks: that of an owner, then the pool of clean blocks or an owner's mail, never both. Background work and frees
-//! only try an owner's lock. Handles ([`Arena::owner`]) hold it for long and pay nothing per call.
+//! only try an owner's lock, and background work gives way every few hundred nanoseconds to whoever waits. Handles
+//! ([`Arena::owner`]) hold it for long and pay nothing per call.
 //!
 //! Costs: parked allocation and free O(1); from free ranges O(log n); a purge is one call for up to `vector_max` runs
 //! of adjacent blocks. Records take 16 bytes per page that was ever the first of a run, a page of them at a time.
@@ -244,7 +245,7 @@ impl<B: Backend> Arena<B> {
                 let page = self.find_in(&books, run, used)?;
                 let freed = books.free(&self.ground, page, run.pages());
                 if freed.map_err(|_| FreeError::OutOfMetadata)? == Freed::Merged {
-                    self.after_merge(books);
+                    self.after_merge(slot, books);
                 }
                 Ok(())
             }
@@ -286,7 +287,7 @@ impl<B: Backend> Arena<B> {
                 // Nobody else can have taken its blocks in between: the books are held.
                 books.fence(&self.ground, page, run.pages(), fence);
                 if freed == Freed::Merged {
-                    self.after_merge(books);
+                    self.after_merge(slot, books);
                 }
                 Ok(())
             }

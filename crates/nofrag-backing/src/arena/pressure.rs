@@ -11,6 +11,7 @@ use super::books::{Age, Books, Taken};
 use super::error::{Share, Shortage};
 use super::lock::Held;
 use super::owner::Owner;
+use super::purge::{Chore, Round};
 use super::table::Use;
 use super::{Arena, ArenaError, Miss, OwnerId, Run};
 use crate::backend::Backend;
@@ -183,14 +184,9 @@ impl<B: Backend> Arena<B> {
     /// Purges idle blocks of one owner, unless somebody holds it; says how many.
     fn harvest(&self, other: OwnerId, want: Want) -> u64 {
         let slot = &self.owners[other.0 as usize];
-        let Some(mut books) = slot.books.0.try_lock() else { return 0 };
-        slot.collect(&self.ground, &self.backing, &mut books);
-        books.flush(&self.ground, Which::All);
         let wanted = want.pages.div_ceil(u64::from(self.ground.block_pages())) as usize;
         let mut taken = Vec::new();
-        let most = wanted.max(HARVEST);
-        books.take(&self.ground, &self.backing.backend, Age::Any, most, &mut taken);
-        drop(books);
+        self.tend_politely(slot, Chore::new(Round::Everything, wanted.max(HARVEST)), &mut taken);
         self.purge_taken(taken).blocks
     }
 

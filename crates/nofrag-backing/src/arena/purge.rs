@@ -3,14 +3,18 @@
 //! Always the same two steps. Under an owner's lock, idle blocks are taken off its books; nobody can use them from then
 //! on. Without any lock they are purged, those of all owners together, adjacent ones as one; only who purges through a
 //! handle keeps its owner meanwhile. What succeeds is clean and nobody's; what fails goes back to its owner by mail.
+//!
+//! What is done under the lock is a [`Chore`], cut into pieces of some hundred nanoseconds. Whoever waits for the owner
+//! meanwhile has it after the piece at hand: an allocation beside a purge takes little longer than alone.
 
 use std::mem;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use nofrag::ranges::Span;
 
 use super::atomic::Ordering;
-use super::bins::Which;
+use super::bins::{Draining, Which};
 use super::books::{Age, Books, Taken};
 use super::lock::Held;
 use super::owner::Owner;
@@ -24,6 +28,114 @@ pub(super) enum Round {
     Due(Duration),
     /// Every idle block, parked runs of it included.
     Everything,
+    /// What lies above the watermark, after a free.
+    Merged,
+}
+
+/// Work on the books of one owner, in pieces.
+#[derive(Debug)]
+pub(super) struct Chore {
+    round: Round,
+    /// So many blocks may still be taken.
+    most: usize,
+    stage: Stage,
+    /// Whether the bins have been flushed for it.
+    flushed: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Begin,
+    /// Parked runs go back to their blocks.
+    Flush(Draining),
+    /// Idle blocks are looked at, and taken.
+    Take {
+        age: Age,
+        looks: usize,
+    },
+    Done,
+}
+
+impl Chore {
+    /// Takes at most `most` blocks.
+    pub(super) fn new(round: Round, most: usize) -> Chore {
+        Chore { round, most, stage: Stage::Begin, flushed: false }
+    }
+
+    /// Does the next piece; `Break` when there is none.
+    fn piece<B: Backend>(
+        &mut self,
+        arena: &Arena<B>,
+        slot: &Owner<B>,
+        books: &mut Books<B>,
+        taken: &mut Vec<Taken<B>>,
+    ) -> ControlFlow<()> {
+        let Arena { ground, backing, .. } = arena;
+        match &mut self.stage {
+            Stage::Begin => {
+                if !matches!(self.round, Round::Merged) {
+                    slot.collect(ground, backing, books);
+                }
+                self.stage = self.begin(arena, books);
+            }
+            Stage::Flush(draining) => {
+                if books.flush_few(ground, draining).is_break() {
+                    self.flushed = true;
+                    self.stage = self.take(arena.purge, books);
+                }
+            }
+            Stage::Take { age, looks } if *looks > 0 && self.most > 0 => {
+                *looks -= 1;
+                if let Some(block) = books.take_one(ground, &backing.backend, *age) {
+                    taken.push(block);
+                    self.most -= 1;
+                }
+            }
+            Stage::Take { .. } => self.stage = self.after_take(arena.purge, books),
+            Stage::Done => return ControlFlow::Break(()),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn begin<B: Backend>(&mut self, arena: &Arena<B>, books: &mut Books<B>) -> Stage {
+        match (self.round, arena.purge) {
+            (Round::Everything, _) => Stage::Flush(Draining::new(Which::All)),
+            (Round::Due(now), Purge::Decay { after }) if books.ages(now, after) => {
+                Stage::Flush(Draining::new(Which::Unneeded))
+            }
+            (Round::Due(_) | Round::Merged, Purge::Watermark { pages }) => {
+                let dirty = books.dirty();
+                // Until half of the watermark is left.
+                let excess = if dirty > pages { dirty - pages / 2 } else { 0 };
+                let blocks = excess.div_ceil(u64::from(arena.ground.block_pages()));
+                self.most = self.most.min(blocks as usize);
+                self.take(arena.purge, books)
+            }
+            (Round::Due(_), Purge::Decay { .. }) => self.take(arena.purge, books),
+            (Round::Due(_), Purge::Manual) | (Round::Merged, _) => Stage::Done,
+        }
+    }
+
+    fn take<B: Backend>(&self, purge: Purge, books: &Books<B>) -> Stage {
+        let age = match (self.round, purge) {
+            (Round::Due(now), Purge::Decay { after }) => Age::Since { now, after },
+            _ => Age::Any,
+        };
+        Stage::Take { age, looks: books.looks(age) }
+    }
+
+    fn after_take<B: Backend>(&self, purge: Purge, books: &Books<B>) -> Stage {
+        match (self.round, purge) {
+            (Round::Everything, _) => Stage::Done,
+            // What is parked is part of it only if there is much of that: else it would be given up at every free.
+            (_, Purge::Watermark { pages })
+                if self.most > 0 && !self.flushed && books.bins.pages() > pages / 2 =>
+            {
+                Stage::Flush(Draining::new(Which::All))
+            }
+            _ => Stage::Done,
+        }
+    }
 }
 
 impl<B: Backend> Arena<B> {
@@ -48,72 +160,51 @@ impl<B: Backend> Arena<B> {
         let (mut taken, mut busy) = (Vec::new(), 0);
         let start = self.cursor.fetch_add(1, Ordering::Relaxed) as usize % self.owners.len();
         for slot in self.owners[start..].iter().chain(&self.owners[..start]) {
-            match slot.books.0.try_lock() {
-                Some(mut books) => self.tend(slot, &mut books, round, budget, &mut taken),
-                None => busy += 1,
+            let most = budget.blocks.saturating_sub(taken.len());
+            if !self.tend_politely(slot, Chore::new(round, most), &mut taken) {
+                busy += 1;
             }
         }
         Purged { busy_owners: busy, ..self.purge_taken(taken) }
     }
 
-    /// The part of a round that is done under the lock of an owner.
+    /// Does a chore for an owner unless somebody holds it, and gives way after each piece to those who wait for it.
+    /// Whether it came to its end.
+    pub(super) fn tend_politely(
+        &self,
+        slot: &Owner<B>,
+        mut chore: Chore,
+        taken: &mut Vec<Taken<B>>,
+    ) -> bool {
+        let mut held = slot.books.0.try_lock();
+        while let Some(mut books) = held {
+            if chore.piece(self, slot, &mut books, taken).is_break() {
+                return true;
+            }
+            held = books.give_way();
+        }
+        false
+    }
+
+    /// Does a chore at once, for who holds the owner.
     pub(super) fn tend(
         &self,
         slot: &Owner<B>,
         books: &mut Books<B>,
-        round: Round,
-        budget: Budget,
+        mut chore: Chore,
         taken: &mut Vec<Taken<B>>,
     ) {
-        slot.collect(&self.ground, &self.backing, books);
-        let most = budget.blocks.saturating_sub(taken.len());
-        let age = match (round, self.purge) {
-            (Round::Everything, _) => {
-                books.flush(&self.ground, Which::All);
-                Age::Any
-            }
-            (Round::Due(now), Purge::Decay { after }) => {
-                books.age(&self.ground, now, after);
-                Age::Since { now, after }
-            }
-            (Round::Due(_), Purge::Watermark { pages }) => {
-                return self.lower(books, pages, most, taken);
-            }
-            (Round::Due(_), Purge::Manual) => return,
-        };
-        books.take(&self.ground, &self.backing.backend, age, most, taken);
-    }
-
-    /// Takes idle blocks of an owner that has too much, until half of the watermark is left.
-    fn lower(&self, books: &mut Books<B>, pages: u64, most: usize, taken: &mut Vec<Taken<B>>) {
-        let per_block = u64::from(self.ground.block_pages());
-        let excess = |books: &Books<B>| {
-            let dirty = books.dirty();
-            if dirty > pages { (dirty - pages / 2).div_ceil(per_block) as usize } else { 0 }
-        };
-        let before = taken.len();
-        let wanted = excess(books).min(most);
-        books.take(&self.ground, &self.backing.backend, Age::Any, wanted, taken);
-        // What is parked is part of it only if there is much of that: else it would be given up at every free.
-        if taken.len() - before < wanted && books.bins.pages() > pages / 2 {
-            books.flush(&self.ground, Which::All);
-            let rest = wanted - (taken.len() - before);
-            books.take(&self.ground, &self.backing.backend, Age::Any, rest, taken);
-        }
+        while chore.piece(self, slot, books, taken).is_continue() {}
     }
 
     /// Who has freed a run that was not parked looks at the watermark.
     #[cold]
-    pub(super) fn after_merge(&self, mut books: Held<'_, Books<B>>) {
-        let mut taken = Vec::new();
-        self.look_at_watermark(&mut books, &mut taken);
-        drop(books);
-        self.purge_taken(taken);
-    }
-
-    pub(super) fn look_at_watermark(&self, books: &mut Books<B>, taken: &mut Vec<Taken<B>>) {
-        if let Purge::Watermark { pages } = self.purge {
-            self.lower(books, pages, usize::MAX, taken);
+    pub(super) fn after_merge(&self, slot: &Owner<B>, mut books: Held<'_, Books<B>>) {
+        if matches!(self.purge, Purge::Watermark { .. }) {
+            let mut taken = Vec::new();
+            self.tend(slot, &mut books, Chore::new(Round::Merged, usize::MAX), &mut taken);
+            drop(books);
+            self.purge_taken(taken);
         }
     }
 
@@ -169,5 +260,81 @@ impl<B: Backend> Drop for Announced<'_, B> {
         for taken in self.taken.drain(..) {
             self.owners[taken.from.0 as usize].return_block(taken);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::arena::{Config, OwnerId, Owners};
+
+    const BLOCKS: u64 = 16;
+
+    /// An owner with hundreds of parked runs, and idle blocks.
+    fn parked() -> Arena {
+        let config = Config { owners: Owners::Count(1), purge: Purge::Manual, ..Config::default() };
+        let arena = Arena::reserve(BLOCKS << 22, config).unwrap();
+        let runs: Vec<_> = (0..400).map(|at| arena.alloc(OwnerId(0), at % 8 + 1, 1)).collect();
+        let long: Vec<_> = (0..3).map(|_| arena.alloc(OwnerId(0), 1024, 1)).collect();
+        runs.into_iter().chain(long).for_each(|run| arena.free(run.unwrap()).unwrap());
+        arena
+    }
+
+    /// As long as somebody waits for the books, so few things are done: so an allocation waits for no whole purge.
+    #[test]
+    fn no_piece_of_a_purge_is_long() {
+        let arena = parked();
+        let slot = &arena.owners[0];
+        let (mut books, mut taken) = (slot.books.0.lock(), Vec::new());
+        let (mut chore, mut pieces) = (Chore::new(Round::Everything, usize::MAX), 0);
+        let before = books.bins.iter().count();
+        loop {
+            let (runs, blocks) = (books.bins.iter().count(), taken.len());
+            if chore.piece(&arena, slot, &mut books, &mut taken).is_break() {
+                break;
+            }
+            pieces += 1;
+            assert!(runs - books.bins.iter().count() <= 4, "parked runs given back");
+            assert!(taken.len() - blocks <= 1, "blocks taken");
+        }
+        assert!(before > 100, "{before} runs were parked");
+        assert!(pieces > before / 4, "{pieces} pieces");
+        assert_eq!(books.bins.pages(), 0);
+        drop(books);
+        assert!(arena.purge_taken(taken).blocks >= 3);
+    }
+
+    /// Somebody who waits for the owner has it before the purge ends.
+    #[test]
+    fn a_purge_gives_way() {
+        let arena = parked();
+        let slot = &arena.owners[0];
+        let (mut chore, mut taken) = (Chore::new(Round::Everything, usize::MAX), Vec::new());
+        let had_it = AtomicBool::new(false);
+        let mut books = slot.books.0.lock();
+        let mut books = thread::scope(|scope| {
+            scope.spawn(|| {
+                let run = arena.alloc(OwnerId(0), 1, 1).unwrap();
+                had_it.store(true, Ordering::Relaxed);
+                arena.free(run).unwrap();
+            });
+            assert!(chore.piece(&arena, slot, &mut books, &mut taken).is_continue());
+            for _ in 0..10_000 {
+                if had_it.load(Ordering::Relaxed) {
+                    break;
+                }
+                books = books.give_way().unwrap_or_else(|| slot.books.0.lock());
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(had_it.load(Ordering::Relaxed), "whoever waits must get it");
+            books
+        });
+        while chore.piece(&arena, slot, &mut books, &mut taken).is_continue() {}
+        drop(books);
+        assert!(arena.purge_taken(taken).blocks >= 3);
+        nofrag::check::Check::check(&arena).unwrap();
     }
 }

@@ -165,7 +165,7 @@ fn requests_that_cannot_be_are_refused() {
 
 #[test]
 fn alignments_hold_in_bins_too() {
-    let arena = arena_of(16, 1);
+    let arena = arena_of(32, 1);
     for round in 0..200_u64 {
         let align = 1 << (round % 7);
         let run = arena.alloc(A, round % 5 + 1, align).unwrap();
