@@ -4,6 +4,7 @@
 //! three ways: by libFuzzer (`cargo xtask fuzz`), by a seeded loop on stable Rust (`cargo test` in this folder), and on
 //! saved inputs (`cargo run --bin ranges -- FILE...` in this folder).
 
+pub mod arena;
 pub mod blocks;
 pub mod canary;
 pub mod failure;

@@ -3,8 +3,8 @@
 use std::panic::catch_unwind;
 
 use nofrag_fuzz::{
-    blocks, canary, failure, flags, format, mmap, pages, perf_script, proc_maps, ranges, raw_pages,
-    recording, snapshot, trace_dat, trace_text, vmallocinfo, vmap,
+    arena, blocks, canary, failure, flags, format, mmap, pages, perf_script, proc_maps, ranges,
+    raw_pages, recording, snapshot, trace_dat, trace_text, vmallocinfo, vmap,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -121,6 +121,11 @@ fn damaged(files: [&[u8]; 2], seed: u64) -> Vec<u8> {
 #[test]
 fn areas_hold() {
     drive(vmap::run, noise, 3_000);
+}
+
+#[test]
+fn arenas_hold() {
+    drive(arena::run, noise, 600);
 }
 
 #[test]

@@ -42,7 +42,11 @@ const TABLE: &[Row] = &[
     Row { krate: "nofrag-compare", ours: &["nofrag"], others: Others::Any },
     Row { krate: "nofrag-capi", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
     Row { krate: "nofrag-python", ours: &["nofrag", "nofrag-backing"], others: Others::Any },
-    Row { krate: "nofrag-fuzz", ours: &["nofrag", "nofrag-host"], others: Others::Any },
+    Row {
+        krate: "nofrag-fuzz",
+        ours: &["nofrag", "nofrag-backing", "nofrag-host"],
+        others: Others::Any,
+    },
     Row { krate: "xtask", ours: &[], others: Others::Any },
 ];
 

@@ -181,6 +181,9 @@ pub enum ResizeError {
         /// So many pages it could have.
         most: u64,
     },
+    /// There are free addresses behind it, but the backend gave no memory for them.
+    #[error("no memory behind the run: {0}")]
+    Backend(BackendError),
 }
 
 /// Somebody holds the owner.

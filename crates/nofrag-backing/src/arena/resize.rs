@@ -6,7 +6,7 @@ use super::bins::Which;
 use super::books::Books;
 use super::owner::Owner;
 use super::table::Use;
-use super::{Arena, FreeError, ResizeError, Run};
+use super::{Arena, ArenaError, FreeError, Miss, ResizeError, Run};
 use crate::backend::Backend;
 
 impl<B: Backend> Arena<B> {
@@ -45,7 +45,7 @@ impl<B: Backend> Arena<B> {
             books.merge(&self.ground, tail).map_err(|_| FreeError::OutOfMetadata)?;
         } else if pages > old {
             let more = Span::sized(end, pages - old).ok().filter(|_| fits);
-            if !more.is_some_and(|more| self.extend(slot, books, more)) {
+            if !more.map_or(Ok(false), |more| self.extend(slot, books, more))? {
                 books.flush(&self.ground, Which::All);
                 return Err(ResizeError::NoRoom { most: self.end_of_room(books, end) - first });
             }
@@ -69,11 +69,16 @@ impl<B: Backend> Arena<B> {
         }
     }
 
-    /// Takes exactly these pages, which follow a run of the owner. What others have freed was collected before that run
-    /// was found, and must not be collected here.
-    fn extend(&self, slot: &Owner<B>, books: &mut Books<B>, more: Span) -> bool {
+    /// Takes exactly these pages, which follow a run of the owner, unless some of them are in use. What others have
+    /// freed was collected before that run was found, and must not be collected here.
+    fn extend(
+        &self,
+        slot: &Owner<B>,
+        books: &mut Books<B>,
+        more: Span,
+    ) -> Result<bool, ResizeError> {
         if books.carve_at(&self.ground, more) {
-            return true;
+            return Ok(true);
         }
         books.flush(&self.ground, Which::All);
         let mut lacking: Vec<u32> = Vec::new();
@@ -83,20 +88,22 @@ impl<B: Backend> Arena<B> {
             if !books.blocks.contains_key(&number) {
                 lacking.push(number);
             } else if !books.ranges.is_free(part) {
-                return false;
+                return Ok(false);
             }
         }
-        if lacking.is_empty() {
-            return books.carve_at(&self.ground, more);
-        }
         // Those of one request: what an owner lacks may lie before and behind a block that it has.
-        let brought = self.pool.take_at(&lacking) && {
-            let mut left = lacking.into_iter();
-            let whole = left.all(|number| self.bring(slot, books, number..number + 1).is_ok());
-            // What was taken after one that failed goes back.
-            left.for_each(|number| self.pool.give(self.one(number)));
-            whole
-        };
-        brought && books.carve_at(&self.ground, more)
+        if !self.pool.take_at(&lacking) {
+            return Ok(false);
+        }
+        let mut left = lacking.into_iter();
+        let brought = left.try_for_each(|number| self.bring(slot, books, number..number + 1));
+        // What was taken after one that failed goes back.
+        left.for_each(|number| self.pool.give(self.one(number)));
+        brought.map_err(|miss| match miss {
+            Miss::Pressure(ArenaError::Backend(why)) => ResizeError::Backend(why),
+            Miss::Pressure(_) | Miss::Final(_) => FreeError::OutOfMetadata.into(),
+        })?;
+        let carved = books.carve_at(&self.ground, more);
+        if carved { Ok(true) } else { Err(FreeError::OutOfMetadata.into()) }
     }
 }

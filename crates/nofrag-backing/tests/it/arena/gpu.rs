@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, Contents, OwnerId, Owners, Purge, ReserveError, Run,
+    Arena, ArenaError, Budget, Config, Contents, OwnerId, Owners, Purge, ReserveError, ResizeError,
+    Run,
 };
 use nofrag_backing::backend::cuda::{Call, Cuda, DriverError, Event, FakeDriver, Fence, Shape};
 use nofrag_backing::backend::{
@@ -179,6 +180,19 @@ fn refusals_of_the_driver_leave_the_books_in_order() {
         assert!(driver.misuses().is_empty());
         assert_eq!(driver.addresses_in_use(), 0);
     }
+}
+
+/// A run that could grow but for the driver is told that, not that there is no room.
+#[test]
+fn a_run_that_gets_no_memory_to_grow_is_told_why() {
+    let (driver, arena) = gpu(8, Shape::default());
+    let run = arena.alloc(A, 64, 1).unwrap();
+    driver.refuse(Call::Create, 0, 1, DriverError::OutOfMemory);
+    assert!(matches!(arena.resize(run, 100), Err(ResizeError::Backend(_))));
+    check_laws(&arena);
+    assert_eq!(arena.resize(run, 513), Err(ResizeError::NoRoom { most: 512 }));
+    assert_eq!(arena.resize(run, 100).unwrap().pages(), 100);
+    check_laws(&arena);
 }
 
 const COST: CostModel = CostModel {
