@@ -212,6 +212,12 @@ pub(crate) fn try_lock(file: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
+/// Gives the lock of a file up, for everybody who has the same open file. Should that fail it is given up when the last
+/// of them closes it.
+pub(crate) fn unlock(file: BorrowedFd<'_>) {
+    let _ = rustix::fs::flock(file, FlockOperation::NonBlockingUnlock);
+}
+
 /// The same file behind another descriptor.
 pub(crate) fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     before(Call::Reopen)?;

@@ -4,8 +4,8 @@
 //! that died would live on in its children, as far as a successor can tell. So in a child, before anything else runs
 //! there, the descriptor is made one of something else. No fork happens between the opening of a file and its lock.
 //!
-//! A child that was made by a raw `clone` passes the hooks of the C library by: it keeps the lock until it ends or
-//! executes another program.
+//! A child that was made by a raw `clone` passes the hooks of the C library by: should its parent die, it keeps the
+//! lock until it ends or executes another program. An owner that gives its lock up takes it from such children too.
 
 use std::cell::RefCell;
 use std::mem;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::descriptors::{self, Reopen};
 use super::error::{SharedError, to};
+use crate::forks::Forks;
 use crate::sys;
 
 #[derive(Debug)]
@@ -42,6 +43,7 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: Option<OwnedFd>,
+    parent: Forks,
 }
 
 impl Lock {
@@ -57,13 +59,14 @@ impl Lock {
             }
             locks.are_hooked = true;
         }
+        let parent = Forks::now().map_err(to("watch for forks"))?;
         // An open file of our own: what is locked through one is not locked through the other.
         let own = descriptors::reopened(file, Reopen::Write)?;
         locks.held.push((own.as_raw_fd(), file.as_raw_fd()));
         let locked = sys::try_lock(own.as_fd());
         drop(locks);
         // From here on `drop` takes it out again.
-        let lock = Lock { file: Some(own) };
+        let lock = Lock { file: Some(own), parent };
         locked.map_err(descriptors::locked)?;
         Ok(lock)
     }
@@ -88,6 +91,10 @@ impl Drop for Lock {
         let mut locks = locks();
         if let Some(file) = self.file.take() {
             locks.held.retain(|&(held, _)| held != file.as_raw_fd());
+            // For all that have the open file; but a child gives up its own descriptor alone.
+            if self.parent.is_same() {
+                sys::unlock(file.as_fd());
+            }
             // Closed before a fork can copy it.
             drop(file);
         }

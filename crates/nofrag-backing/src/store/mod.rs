@@ -568,4 +568,30 @@ mod tests {
         assert_eq!(store.stats().objects, 1);
         store.check().unwrap();
     }
+
+    #[test]
+    fn a_child_past_the_hooks_keeps_no_lock_that_was_given_up() {
+        let config = Config { objects: 16, processes: 2, ..Config::new(64 << 10) };
+        let store = ObjectStore::create(config).unwrap();
+        let succession = store.succession().unwrap();
+        // SAFETY: without flags it is a fork, and the child does nothing but wait until it is killed.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 };
+        if child == 0 {
+            // SAFETY: ends the child should nobody kill it; and nothing but that wakes it.
+            unsafe {
+                libc::alarm(20);
+                libc::pause();
+                libc::_exit(0)
+            }
+        }
+        drop(store);
+        let successor = ObjectStore::take_over(&succession, Config::new(0)).map(drop);
+        let mut status = 0;
+        // SAFETY: it is our own child, and has not been waited for.
+        let killed = unsafe { libc::kill(child, libc::SIGKILL) };
+        // SAFETY: waits for our own child.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((killed, ended), (0, child));
+        successor.unwrap();
+    }
 }
