@@ -13,11 +13,10 @@ use anyhow::{Context, Result, ensure};
 use nofrag_host::record::Tally;
 use nofrag_host::watch::page::{EventHistory, Page};
 use nofrag_host::watch::{History, Source, Watch};
-use ratatui::crossterm::event::{self, Event};
 
-use self::keys::Key;
+use self::keys::{Heard, Key, Keyboard};
 use self::terminal::Screen;
-use crate::host::look::{Glyphs, Look};
+use crate::host::look::Look;
 use crate::stop::Stop;
 use crate::watching::Watching;
 use crate::{Status, output};
@@ -125,30 +124,14 @@ struct Top {
 /// How it is shown.
 struct View {
     page: Page,
-    /// The blocks of the order that is followed, at each look that is kept.
-    course: Vec<u64>,
+    /// The blocks that could be had at each look that is kept, by order.
+    courses: Vec<Vec<u64>>,
     every: Duration,
     shown: Shown,
     looking: Looking,
-    glyphs: Glyphs,
-    colours: Colours,
+    look: Look,
     /// What the last key could not do.
     note: Option<String>,
-}
-
-/// Whether colours are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Colours {
-    Used,
-    None,
-}
-
-impl Colours {
-    /// None with `NO_COLOR` (no-color.org).
-    fn of_environment() -> Colours {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        if refused { Colours::None } else { Colours::Used }
-    }
 }
 
 /// What is on the screen.
@@ -183,9 +166,8 @@ impl Top {
         let page = Page::of(watch.last(), &history, last, args.order, args.processes);
         let view = View {
             page,
-            course: Vec::new(),
-            glyphs: Look::of_stdout().glyphs,
-            colours: Colours::of_environment(),
+            courses: Vec::new(),
+            look: Look::of_stdout(),
             every: args.every,
             shown: Shown::Host,
             looking: Looking::Goes,
@@ -208,7 +190,9 @@ impl Top {
     fn refresh(&mut self, order: u32) {
         let events = self.events.last().cloned();
         self.view.page = Page::of(self.watch.last(), &self.history, events, order, self.processes);
-        self.view.course = self.history.obtainable(order).map(|(_, blocks)| blocks).collect();
+        let course = |order| self.history.obtainable(order).map(|(_, blocks)| blocks).collect();
+        let most = self.view.page.most_order().map_or(order, |most| most.max(order));
+        self.view.courses = (0..=most).map(course).collect();
         self.view.every = self.every;
     }
 
@@ -228,6 +212,7 @@ impl Top {
 
     /// Draws and looks until somebody ends it.
     fn run(&mut self, stop: &Stop) -> Result<()> {
+        let keyboard = Keyboard::open().context("keys cannot be read")?;
         let mut screen = Screen::enter().context("the terminal cannot be drawn on")?;
         let mut due = Instant::now() + self.every;
         let mut is_new = true;
@@ -245,47 +230,58 @@ impl Top {
                 let view = &self.view;
                 screen.draw(|frame| screen::draw(frame, view))?;
             }
-            let wait = due.saturating_duration_since(Instant::now()).min(TICK);
-            if !event::poll(wait).context("keys cannot be read")? {
-                continue;
-            }
-            is_new = true;
-            // A new size, the other thing that is told here, is asked for by the next drawing.
-            if let Event::Key(pressed) = event::read().context("keys cannot be read")? {
-                match self.press(keys::key(&pressed)) {
+            let wait = match self.view.looking {
+                Looking::Goes => due.saturating_duration_since(Instant::now()).min(TICK),
+                Looking::Paused => TICK,
+            };
+            let keys = match keyboard.wait(wait).context("keys cannot be read")? {
+                Heard::Nothing => Vec::new(),
+                Heard::Keys(keys) => keys,
+                Heard::Gone => break,
+            };
+            is_new = screen.was_resized() || !keys.is_empty();
+            for key in keys {
+                match self.press(key) {
                     Next::Go => due = due.min(Instant::now() + self.every),
                     Next::Suspend => screen.suspend()?,
-                    Next::Quit => break,
+                    Next::Quit => return Ok(()),
                 }
             }
         }
         Ok(())
     }
 
-    fn press(&mut self, key: Option<Key>) -> Next {
+    fn press(&mut self, key: Key) -> Next {
         self.view.note = None;
         let order = self.view.page.order;
         match key {
-            Some(Key::Quit) => return Next::Quit,
-            Some(Key::Suspend) => return Next::Suspend,
-            Some(Key::Pause) => {
+            Key::Quit => return Next::Quit,
+            Key::Suspend => return Next::Suspend,
+            Key::Pause => {
                 self.view.looking = match self.view.looking {
                     Looking::Goes => Looking::Paused,
                     Looking::Paused => Looking::Goes,
                 };
             }
-            Some(Key::Faster) => self.set_every(self.every.as_secs_f64() / 2.0),
-            Some(Key::Slower) => self.set_every(self.every.as_secs_f64() * 2.0),
-            Some(Key::Smaller) => self.refresh(order.saturating_sub(1)),
-            Some(Key::Larger) => self.refresh((order + 1).min(MOST_ORDER)),
-            Some(Key::Types) => self.watch.ask_for(Source::Types),
-            Some(Key::Help) => {
+            Key::Faster => self.set_every(self.every.as_secs_f64() / 2.0),
+            Key::Slower => self.set_every(self.every.as_secs_f64() * 2.0),
+            Key::Smaller => self.refresh(order.saturating_sub(1)),
+            Key::Larger => {
+                self.refresh((order + 1).min(self.view.page.most_order().unwrap_or(MOST_ORDER)))
+            }
+            Key::Types => {
+                self.watch.ask_for(Source::Types);
+                if self.view.looking == Looking::Paused {
+                    self.view.note = Some("pagetypeinfo is read when it goes on: space".to_owned());
+                }
+            }
+            Key::Help => {
                 self.view.shown = match self.view.shown {
                     Shown::Host => Shown::Help,
                     Shown::Help => Shown::Host,
                 };
             }
-            None => self.view.note = Some("h shows the keys".to_owned()),
+            Key::Unknown => self.view.note = Some("h shows the keys".to_owned()),
         }
         Next::Go
     }

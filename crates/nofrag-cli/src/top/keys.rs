@@ -1,6 +1,16 @@
-//! What the keys do.
+//! What the keys do, and how they are read.
+//!
+//! Keys are read here and not by crossterm. Its reader does not come back in two cases: once the terminal has gone away
+//! it reads the end for ever, on a whole core, and after the beginning of a sequence that nobody ends it waits for the
+//! rest. A signal that asks the command to end would not be seen in either. Here a read happens only when something is
+//! there, and a sequence that is not complete soon is dropped.
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +33,8 @@ pub(super) enum Key {
     Types,
     /// To show the keys, or the host again.
     Help,
+    /// Nothing: no key that is known.
+    Unknown,
 }
 
 /// The keys with what they do, as they are shown.
@@ -37,29 +49,145 @@ pub(super) const SHOWN: [(&str, &str); 8] = [
     ("h", "show this, or the host again"),
 ];
 
-/// What this key does; `None` for one that does nothing.
-pub(super) fn key(pressed: &KeyEvent) -> Option<Key> {
-    if pressed.kind == KeyEventKind::Release {
-        return None;
-    }
-    if pressed.modifiers.contains(KeyModifiers::CONTROL) {
-        return match pressed.code {
-            KeyCode::Char('c') => Some(Key::Quit),
-            KeyCode::Char('z') => Some(Key::Suspend),
-            _ => None,
+/// What came from the keyboard.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Nothing in time, or a signal came first.
+    Nothing,
+    /// These, in order.
+    Keys(Vec<Key>),
+    /// Nothing will come any more: the terminal has gone away.
+    Gone,
+}
+
+/// The keys of the terminal.
+pub(super) struct Keyboard {
+    terminal: File,
+}
+
+/// How long the rest of a sequence may take: a slow line tears it apart, nobody types that fast.
+const REST: Duration = Duration::from_millis(50);
+
+/// More than this is no sequence, but something that was pasted.
+const LONGEST: usize = 256;
+
+const ESCAPE: u8 = 0x1b;
+
+impl Keyboard {
+    /// The keys of standard input, or, where that is no terminal, of the one that the process belongs to.
+    pub(super) fn open() -> io::Result<Keyboard> {
+        let stdin = io::stdin();
+        let terminal = if stdin.is_terminal() {
+            File::from(stdin.as_fd().try_clone_to_owned()?)
+        } else {
+            File::open("/dev/tty")?
         };
+        Ok(Keyboard { terminal })
     }
-    Some(match pressed.code {
-        KeyCode::Char('q') | KeyCode::Esc => Key::Quit,
-        KeyCode::Char(' ' | 'p') => Key::Pause,
-        KeyCode::Char('+' | '=') => Key::Faster,
-        KeyCode::Char('-' | '_') => Key::Slower,
-        KeyCode::Left => Key::Smaller,
-        KeyCode::Right => Key::Larger,
-        KeyCode::Char('t') => Key::Types,
-        KeyCode::Char('h' | '?') => Key::Help,
-        _ => return None,
-    })
+
+    /// What comes within `time`.
+    pub(super) fn wait(&self, time: Duration) -> io::Result<Heard> {
+        let mut bytes = Vec::new();
+        let mut patience = time;
+        while bytes.len() < LONGEST && self.is_there(patience)? {
+            let mut part = [0; LONGEST];
+            match (&self.terminal).read(&mut part) {
+                Ok(0) => return Ok(Heard::Gone),
+                Ok(read) => bytes.extend_from_slice(&part[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // EIO, which has no kind: the other side of the terminal is closed.
+                Err(error)
+                    if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) =>
+                {
+                    return Ok(Heard::Gone);
+                }
+                Err(error) => return Err(error),
+            }
+            if is_whole(&bytes) {
+                break;
+            }
+            patience = REST;
+        }
+        Ok(if bytes.is_empty() { Heard::Nothing } else { Heard::Keys(keys(&bytes)) })
+    }
+
+    /// Whether a read would return at once, waiting so long for it; a signal ends the wait.
+    fn is_there(&self, time: Duration) -> io::Result<bool> {
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
+        let mut polled = [PollFd::new(&self.terminal, PollFlags::IN)];
+        match poll(&mut polled, Some(&time)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether the last key is there as a whole, as far as that can be told.
+fn is_whole(bytes: &[u8]) -> bool {
+    let Some(at) = bytes.iter().rposition(|&byte| byte == ESCAPE) else { return true };
+    match &bytes[at + 1..] {
+        [] => false,
+        [b'[' | b'O', rest @ ..] => rest.iter().any(|byte| is_final(*byte)),
+        _ => true,
+    }
+}
+
+/// Whether a sequence ends with this byte (ECMA-48, 5.4).
+fn is_final(byte: u8) -> bool {
+    (0x40..=0x7e).contains(&byte)
+}
+
+/// What the bytes of a terminal ask for.
+fn keys(mut bytes: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    while let Some((key, rest)) = first(bytes) {
+        keys.push(key);
+        bytes = rest;
+    }
+    keys
+}
+
+/// The first key, and what comes after it.
+fn first(bytes: &[u8]) -> Option<(Key, &[u8])> {
+    let (&byte, rest) = bytes.split_first()?;
+    let key = match byte {
+        ESCAPE => return Some(escaped(rest)),
+        3 | b'q' => Key::Quit,
+        26 => Key::Suspend,
+        b' ' | b'p' => Key::Pause,
+        b'+' | b'=' => Key::Faster,
+        b'-' | b'_' => Key::Slower,
+        b't' => Key::Types,
+        b'h' | b'?' => Key::Help,
+        // The rest of a letter of several bytes belongs to it.
+        0x80.. => {
+            let more = rest.iter().take_while(|byte| (0x80..0xc0).contains(*byte)).count();
+            return Some((Key::Unknown, &rest[more..]));
+        }
+        _ => Key::Unknown,
+    };
+    Some((key, rest))
+}
+
+/// What stands behind an escape character, and what comes after that.
+fn escaped(bytes: &[u8]) -> (Key, &[u8]) {
+    match bytes {
+        [] => (Key::Quit, bytes),
+        [b'[' | b'O', rest @ ..] => {
+            let Some(end) = rest.iter().position(|byte| is_final(*byte)) else {
+                return (Key::Unknown, &[]);
+            };
+            let key = match rest[end] {
+                b'C' => Key::Larger,
+                b'D' => Key::Smaller,
+                _ => Key::Unknown,
+            };
+            (key, &rest[end + 1..])
+        }
+        // Another key, with Alt.
+        [_, rest @ ..] => (Key::Unknown, rest),
+    }
 }
 
 #[cfg(test)]
@@ -68,22 +196,51 @@ mod tests {
 
     #[test]
     fn keys_are_what_is_shown() {
-        let plain = |code| key(&KeyEvent::new(code, KeyModifiers::NONE));
-        let control = |letter| key(&KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
-        assert_eq!(
-            (plain(KeyCode::Char('q')), plain(KeyCode::Esc)),
-            (Some(Key::Quit), Some(Key::Quit))
-        );
-        assert_eq!((control('c'), control('z')), (Some(Key::Quit), Some(Key::Suspend)));
-        assert_eq!((plain(KeyCode::Char('c')), plain(KeyCode::Enter)), (None, None));
         for (name, _) in SHOWN {
-            let code = match name {
-                "space" => KeyCode::Char(' '),
-                "left" => KeyCode::Left,
-                "right" => KeyCode::Right,
-                letter => KeyCode::Char(letter.chars().next().unwrap()),
+            let bytes = match name {
+                "space" => " ",
+                "left" => "\x1b[D",
+                "right" => "\x1b[C",
+                letter => letter,
             };
-            assert!(plain(code).is_some(), "{name}");
+            let found = keys(bytes.as_bytes());
+            assert!(found.len() == 1 && found[0] != Key::Unknown, "{name}: {found:?}");
         }
+    }
+
+    #[test]
+    fn bytes_are_keys() {
+        use Key::*;
+
+        let check = |bytes: &[u8], expected: &[Key]| {
+            assert_eq!(keys(bytes), expected, "{:?}", bytes.escape_ascii().to_string());
+        };
+        check(b"", &[]);
+        check(b"q", &[Quit]);
+        check(b"\x03\x1a", &[Quit, Suspend]);
+        check(b"\x1b", &[Quit]);
+        check(b"\x1bq", &[Unknown]);
+        check(b"\x1b[C\x1bOD\x1b[1;5Ct", &[Larger, Smaller, Larger, Types]);
+        // F5, a mouse, a sequence without an end, a letter of two bytes and one that is torn.
+        check(b"\x1b[15~h", &[Unknown, Help]);
+        check(b"\x1b[<0;1;1M", &[Unknown]);
+        check(b"\x1b[12", &[Unknown]);
+        check("\u{e4}h".as_bytes(), &[Unknown, Help]);
+        check(b"\xc3", &[Unknown]);
+        check(b"cC", &[Unknown, Unknown]);
+    }
+
+    #[test]
+    fn a_sequence_without_its_end_is_waited_for() {
+        for (bytes, expected) in [
+            (&b"q"[..], true),
+            (b"\x1b", false),
+            (b"\x1b[", false),
+            (b"\x1b[1;", false),
+            (b"\x1b[1;5C", true),
+        ] {
+            assert_eq!(is_whole(bytes), expected, "{:?}", bytes.escape_ascii().to_string());
+        }
+        assert!(is_whole(b"\x1bx") && is_whole(b"\x1b[Cq") && !is_whole(b"q\x1b"));
     }
 }

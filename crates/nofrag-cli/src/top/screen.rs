@@ -1,23 +1,31 @@
 //! What is drawn.
 //!
-//! From top to bottom: what is watched and what that costs, the zones, the course of the blocks that are followed, then
-//! what the kernel counts beside what fragments as well, and the keys. What does not fit is left out from below, so
-//! that a small terminal keeps what matters most.
+//! From top to bottom: what is watched and what that costs, the zones, the course of the blocks that are followed, or,
+//! where there is room, of those of every order, then what the kernel counts beside what fragments as well, and the
+//! keys. What does not fit is left out from below, and a column as a whole, so that a small terminal keeps what matters
+//! most.
 
 use nofrag_host::watch::page::Page;
+use nofrag_lab::render::Colour;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::bar;
 use ratatui::text::{Line, Text};
-use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, Wrap};
+use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table, Wrap};
 
 use super::keys::SHOWN;
-use super::rows::{self, Rows, Tone};
+use super::rows::{self, Column, GAP, Rows, Tone};
 use super::{Looking, Shown, View};
 use crate::host::look::Glyphs;
 
-const KEYS: &str = "q quit  space pause  +/- rate  left/right order  t types  h help";
+const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  t types";
+
+/// With fewer rows only the order that is followed has a course.
+const ROOMY: u16 = 42;
+
+/// Below this width tables stand below each other.
+const TWO_TABLES: u16 = 70;
 
 /// The levels of a bar where no block elements can be shown.
 const ASCII_BARS: bar::Set<'_> = bar::Set {
@@ -46,67 +54,104 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     frame.render_widget(Line::styled(keys, Style::new().add_modifier(Modifier::DIM)), bottom);
 }
 
+/// What matters most stands first: a narrow screen cuts the end.
 fn heading(view: &View) -> Line<'_> {
-    let mut text =
-        format!("nofrag top: {}, every {} s", rows::heading(&view.page), view.every.as_secs_f64());
-    if view.looking == Looking::Paused {
-        text += ", paused";
-    }
-    Line::styled(text, bold())
+    let paused = if view.looking == Looking::Paused { ", paused" } else { "" };
+    let every = format!("every {} s", view.every.as_secs_f64());
+    let parts = [Some(rows::cost(&view.page)), Some(every), Some(rows::watched(&view.page))];
+    let parts: Vec<String> =
+        parts.into_iter().chain([rows::release(&view.page)]).flatten().collect();
+    Line::styled(format!("nofrag top{paused}: {}", parts.join(", ")), bold())
 }
 
 fn host(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let page = &view.page;
     let zones = rows::zones(page);
     let lines = lines_below(view);
+    let chart_height = match area.height {
+        ROOMY.. => view.courses.len() as u16 + 4,
+        _ => 4,
+    };
     let [table, chart, below, rest] = Layout::vertical([
         Constraint::Length(zones.rows.len() as u16 + 3),
-        Constraint::Length(if area.height >= 30 { 7 } else { 4 }),
+        Constraint::Length(chart_height),
         Constraint::Length(lines.lines.len() as u16 + 1),
         Constraint::Fill(1),
     ])
     .areas(area);
-    frame.render_widget(as_table(&zones, view), table);
-    course(frame, view, chart);
+    frame.render_widget(as_table(&zones, view, table.width), table);
+    match area.height {
+        ROOMY.. => courses(frame, view, chart),
+        _ => course(frame, view, chart),
+    }
     frame.render_widget(Paragraph::new(lines), below);
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(58), Constraint::Fill(1)]).areas(rest);
-    let rates = rows::rates(page);
-    let height = rates.rows.len() as u16 + 3;
-    let maps = rows::maps(page);
-    match rows::events(page) {
-        // What happens now matters more than what is counted anyway, and what grows slowly.
-        Some(events) => {
-            frame.render_widget(as_table(&events, view), left);
-            let [upper, lower] =
-                Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(right);
-            frame.render_widget(as_table(&rates, view), upper);
-            render(frame, maps, view, lower);
-        }
-        None => {
-            frame.render_widget(as_table(&rates, view), left);
-            render(frame, maps, view, right);
+    let tables = tables_below(page);
+    let height = |rows: &Rows| Constraint::Length(rows.rows.len() as u16 + 3);
+    let [left, right] = if rest.width < TWO_TABLES {
+        let first = tables[0].first().map_or(Constraint::Fill(1), height);
+        Layout::vertical([first, Constraint::Fill(1)]).areas(rest)
+    } else {
+        let halves = [Constraint::Percentage(58), Constraint::Fill(1)];
+        Layout::horizontal(halves).spacing(2).areas(rest)
+    };
+    for (tables, area) in tables.iter().zip([left, right]) {
+        let areas = Layout::vertical(tables.iter().map(height)).split(area);
+        for (rows, &area) in tables.iter().zip(areas.iter()) {
+            frame.render_widget(as_table(rows, view, area.width), area);
         }
     }
 }
 
-fn render(frame: &mut Frame<'_>, rows: Option<Rows>, view: &View, area: Rect) {
-    if let Some(rows) = rows {
-        frame.render_widget(as_table(&rows, view), area);
+/// The tables below, left and right. What happens now matters more than what is counted anyway, and what grows slowly.
+fn tables_below(page: &Page) -> [Vec<Rows>; 2] {
+    let (rates, maps) = (rows::rates(page), rows::maps(page));
+    match rows::events(page) {
+        Some(events) => [vec![events], std::iter::once(rates).chain(maps).collect()],
+        None => [vec![rates], maps.into_iter().collect()],
     }
 }
 
 /// How the blocks of the order that is followed became more and fewer.
 fn course(frame: &mut Frame<'_>, view: &View, area: Rect) {
-    let (title, tone) = rows::followed(&view.page);
     let [top, bars] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-    frame.render_widget(Line::styled(title, style(tone, view).add_modifier(Modifier::BOLD)), top);
-    let newest = view.course.len().saturating_sub(usize::from(bars.width));
-    let set = match view.glyphs {
+    frame.render_widget(followed(view), top);
+    let course = view.courses.get(view.page.order as usize);
+    frame.render_widget(sparkline(view, course.map_or(&[], Vec::as_slice), bars.width), bars);
+}
+
+/// The same for every order, the largest first.
+fn courses(frame: &mut Frame<'_>, view: &View, area: Rect) {
+    let [top, below] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    frame.render_widget(followed(view), top);
+    let table = rows::courses(&view.courses);
+    let taken: u16 = table.fitted(below.width).iter().map(|column| column.width + GAP).sum();
+    frame.render_widget(as_table(&table, view, below.width), below);
+    // Below the title and the headings, beside the numbers.
+    let bars = Rect {
+        x: below.x.saturating_add(taken),
+        y: below.y.saturating_add(2),
+        width: below.width.saturating_sub(taken),
+        height: 1,
+    };
+    for (row, course) in (0..).zip(view.courses.iter().rev()) {
+        let place = Rect { y: bars.y.saturating_add(row), ..bars }.intersection(below);
+        frame.render_widget(sparkline(view, course, place.width), place);
+    }
+}
+
+fn followed(view: &View) -> Line<'static> {
+    let (title, tone) = rows::followed(&view.page);
+    Line::styled(title, style(tone, view).add_modifier(Modifier::BOLD))
+}
+
+/// The newest looks, as many as there is room for.
+fn sparkline<'a>(view: &View, course: &'a [u64], width: u16) -> Sparkline<'a> {
+    let newest = course.len().saturating_sub(usize::from(width));
+    let set = match view.look.glyphs {
         Glyphs::Unicode => bar::NINE_LEVELS,
         Glyphs::Ascii => ASCII_BARS,
     };
-    frame.render_widget(Sparkline::default().data(&view.course[newest..]).bar_set(set), bars);
+    Sparkline::default().data(&course[newest..]).bar_set(set)
 }
 
 /// The lines between the course and the tables.
@@ -127,17 +172,24 @@ fn lines_below(view: &View) -> Text<'static> {
     Text::from(lines)
 }
 
-fn as_table<'a>(rows: &'a Rows, view: &View) -> Table<'a> {
-    let cell = |(index, text): (usize, &'a String)| {
-        let alignment = if index == 0 { Alignment::Left } else { Alignment::Right };
-        Cell::from(Text::from(text.as_str()).alignment(alignment))
+fn as_table<'a>(rows: &'a Rows, view: &View, width: u16) -> Table<'a> {
+    let columns = rows.fitted(width);
+    let cell = |column: &Column, cells: &'a [String]| {
+        let text = cells.get(column.index).map_or("", String::as_str);
+        let alignment = if column.index == 0 { Alignment::Left } else { Alignment::Right };
+        Cell::from(Text::from(text).alignment(alignment))
     };
-    let row = |cells: &'a [String]| Row::new(cells.iter().enumerate().map(cell));
-    let body = rows.rows.iter().map(|(cells, tone)| row(cells).style(style(*tone, view)));
-    let widths = rows.widths().into_iter().map(Constraint::Length);
+    let row = |cells: &'a [String]| Row::new(columns.iter().map(|column| cell(column, cells)));
+    let body: Vec<Row<'a>> =
+        rows.rows.iter().map(|(cells, tone)| row(cells).style(style(*tone, view))).collect();
     let header = row(&rows.header).style(Style::new().add_modifier(Modifier::UNDERLINED));
-    let block = ratatui::widgets::Block::new().title(Line::styled(rows.title.as_str(), bold()));
-    Table::new(body, widths).header(header).block(block).column_spacing(1)
+    let widths = columns.iter().map(|column| Constraint::Length(column.width));
+    let mut title = rows.title.clone();
+    if columns.len() < rows.header.len() {
+        title += ", as many as fit";
+    }
+    let block = Block::new().title(Line::styled(title, bold()));
+    Table::new(body, widths).header(header).block(block).column_spacing(GAP)
 }
 
 fn help(page: &Page) -> Paragraph<'static> {
@@ -162,9 +214,9 @@ fn style(tone: Tone, view: &View) -> Style {
         Tone::Warning => Color::Yellow,
         Tone::Bad => Color::Red,
     };
-    match view.colours {
-        super::Colours::Used => Style::new().fg(color),
-        super::Colours::None => bold(),
+    match view.look.colour {
+        Colour::Ansi => Style::new().fg(color),
+        Colour::None => bold(),
     }
 }
 
@@ -173,12 +225,12 @@ mod tests {
     use std::time::Duration;
 
     use nofrag_host::snapshot::Files;
-    use nofrag_host::watch::{History, Look};
+    use nofrag_host::watch::{self, History};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::Colours;
     use super::*;
+    use crate::host::look::Look;
 
     fn view(zones: usize) -> View {
         let mut files = Files::default();
@@ -191,17 +243,16 @@ mod tests {
         };
         files.insert("zoneinfo", (0..zones).map(zone).collect::<String>().into_bytes());
         files.insert("vmstat", b"compact_stall 7\npgfree 18446744073709551615\n".to_vec());
-        let look = Look { files, ..Look::default() };
+        let look = watch::Look { files, ..watch::Look::default() };
         let mut history = History::new(10);
         history.push(Duration::from_secs(1), Duration::ZERO, &look.snapshot());
         View {
             page: Page::of(&look, &history, None, 9, 8),
-            course: vec![0, 5, u64::MAX],
+            courses: vec![vec![0, 5, u64::MAX]; 11],
             every: Duration::from_secs(1),
             shown: Shown::Host,
             looking: Looking::Paused,
-            glyphs: Glyphs::Ascii,
-            colours: Colours::Used,
+            look: Look { glyphs: Glyphs::Ascii, colour: Colour::Ansi, ..Look::FILE },
             note: None,
         }
     }

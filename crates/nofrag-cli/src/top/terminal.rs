@@ -5,28 +5,32 @@
 //! 2. Signals that end the command ask it to end in order (`stop`); one that stops it, and the key for that, give the
 //!    terminal back first and take it again afterwards.
 //! 3. Nothing can be done about `SIGKILL`; `reset` is the shell's answer then.
+//! 4. A terminal that has gone away is no longer given back, and nobody is told.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratatui::{DefaultTerminal, Frame};
-use signal_hook::consts::SIGTSTP;
+use signal_hook::consts::{SIGTSTP, SIGWINCH};
 
 /// The terminal while it is drawn on.
 pub(crate) struct Screen {
     terminal: DefaultTerminal,
     stopped: Arc<AtomicBool>,
+    resized: Arc<AtomicBool>,
 }
 
 impl Screen {
     /// Takes the terminal.
     pub(crate) fn enter() -> io::Result<Screen> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(SIGTSTP, Arc::clone(&stopped))?;
+        let [stopped, resized] = [SIGTSTP, SIGWINCH].map(|signal| {
+            let asked = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(signal, Arc::clone(&asked)).map(|_| asked)
+        });
         // It also makes a panic give the terminal back before its message is printed.
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        Ok(Screen { terminal, stopped })
+        Ok(Screen { terminal, stopped: stopped?, resized: resized? })
     }
 
     /// Draws once.
@@ -37,6 +41,11 @@ impl Screen {
     /// Whether a signal has asked to stop for a while.
     pub(crate) fn was_stopped(&self) -> bool {
         self.stopped.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether it has got another size; the next drawing is made for it.
+    pub(crate) fn was_resized(&self) -> bool {
+        self.resized.swap(false, Ordering::Relaxed)
     }
 
     /// Gives the terminal back, stops as a job of the shell does, and takes it again when the job goes on.
@@ -54,7 +63,8 @@ impl Drop for Screen {
     fn drop(&mut self) {
         // A panic has given it back already; twice would print the rest of its message over the beginning.
         if !std::thread::panicking() {
-            ratatui::restore();
+            // `ratatui::restore` would tell standard error, which may have gone away with the terminal, and panic.
+            let _ = ratatui::try_restore();
         }
     }
 }

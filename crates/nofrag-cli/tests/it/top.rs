@@ -230,6 +230,127 @@ fn it_stops_like_any_job_and_goes_on() {
     top.check_ended(0);
 }
 
+/// `gone_terminal`, `torn_sequence`, `paused_spin`: what came from the keyboard, or did not, kept a whole core busy or
+/// the command from seeing signals.
+#[test]
+fn torn_sequence() {
+    for keys in ["\x1b[", "\x1bO1;", "\u{e4}"] {
+        let (_host, mut top) = started();
+        let half = &keys.as_bytes()[..keys.len() - usize::from(!keys.is_ascii())];
+        top.keys.write_all(half).unwrap();
+        top.expect("h shows the keys");
+        top.signal("TERM");
+        top.check_ended(0);
+    }
+}
+
+#[test]
+fn gone_terminal() {
+    let host = guest();
+    let pair = native_pty_system().openpty(PtySize::default()).unwrap();
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_nofrag"));
+    command.args(["top", "--root", host.path().to_str().unwrap()]);
+    command.env("TERM", "xterm-256color");
+    let mut child = pair.slave.spawn_command(command).unwrap();
+    let mut reader = pair.master.try_clone_reader().unwrap();
+    let (mut drawn, mut part) = (Vec::new(), [0; 4096]);
+    while !drawn.windows(6).any(|bytes| bytes == b"q quit") {
+        let read = reader.read(&mut part).unwrap();
+        drawn.extend_from_slice(&part[..read]);
+    }
+    drop((reader, pair));
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it goes on without a terminal");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// CPU time that a process has taken, in the kernel's ticks.
+fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn paused_spin() {
+    let (_host, mut top) = started();
+    top.press(" ");
+    top.expect("paused");
+    // The next look was due after a quarter of a second.
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = top.child.process_id().unwrap();
+    let before = ticks(pid);
+    std::thread::sleep(Duration::from_millis(700));
+    // Of seventy; a busy machine only makes them fewer.
+    let taken = ticks(pid) - before;
+    assert!(taken < 20, "{taken} ticks while nothing is to be done");
+    top.press("q");
+    top.check_ended(0);
+}
+
+/// `cut_digits`: whatever the width, a number on the screen is one of the host's.
+#[test]
+fn cut_digits() {
+    let (host, mut top) = started();
+    top.press(" ");
+    top.expect("paused");
+    let buddyinfo = fs::read_to_string(host.path().join("proc/buddyinfo")).unwrap();
+    let line = buddyinfo.lines().find(|line| line.contains("DMA32")).unwrap();
+    let known: Vec<&str> = line.split_whitespace().skip(4).collect();
+    for cols in [100, 80, 60, 40] {
+        top.resize(30, cols);
+        let row = || {
+            let text = top.text();
+            let row = text.lines().find(|line| line.starts_with("DMA32"))?;
+            (row.len() <= usize::from(cols)).then(|| row.to_owned())
+        };
+        let is_drawn = || top.screen().screen().size().1 == cols && row().is_some();
+        wait_for(is_drawn, || format!("no row in {cols} columns:\n{}", top.text()));
+        std::thread::sleep(Duration::from_millis(100));
+        let row = row().unwrap();
+        // Zone, what is free, perhaps of how much, where it stands, boost, the indices: then blocks by order.
+        let blocks: Vec<&str> = row
+            .split_whitespace()
+            .rev()
+            .take_while(|word| !word.contains(['.', '-', 'B']))
+            .collect();
+        assert!(
+            blocks.len() >= 2 && blocks.iter().all(|word| known.contains(word)),
+            "{cols}: {row:?}"
+        );
+        assert!(row.contains("152 MiB"), "{cols}: {row:?}");
+    }
+    top.press("q");
+    top.check_ended(0);
+}
+
+#[test]
+fn roomy_screens_show_the_course_of_every_order() {
+    let (_host, top) = started();
+    top.resize(60, 120);
+    top.expect("each order on its own scale");
+    top.resize(24, 80);
+    wait_for(|| !top.text().contains("own scale"), || top.text());
+    top.signal("TERM");
+    top.check_ended(0);
+}
+
+#[test]
+fn an_order_that_no_list_has_is_said() {
+    let (_host, mut top) = started();
+    top.press("\x1b[C\x1b[C\x1b[C");
+    top.expect("Order 10 (4 MiB)");
+    top.press("q");
+    top.check_ended(0);
+    let output = once(guest().path(), &["--order", "12"]);
+    check(&output, 0, &["Order 12 (16 MiB): this kernel keeps no block above order 10."]);
+}
+
 #[test]
 fn it_survives_every_size() {
     let (_host, mut top) = started();
@@ -276,6 +397,31 @@ fn colours_are_left_out_where_they_are_refused() {
     };
     assert!(coloured(""));
     assert!(!coloured("1"));
+}
+
+/// How much of a core watching and drawing this host take, at the default rate and on a large screen.
+#[test]
+#[ignore = "takes a minute, and says something only of an optimised build"]
+fn a_minute_of_top() {
+    for args in [&[][..], &["--types"], &["--events"]] {
+        let mut top = Terminal::of_top(args);
+        top.resize(60, 200);
+        top.expect("q quit");
+        let pid = top.child.process_id().unwrap();
+        let taken = || -> u64 {
+            let schedstat = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+            schedstat.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let (began, before) = (Instant::now(), taken());
+        std::thread::sleep(Duration::from_secs(60));
+        let share = (taken() - before) as f64 / began.elapsed().as_nanos() as f64;
+        let shown = top.text();
+        let said = shown.split_once("cost ").unwrap().1.split_once(',').unwrap().0;
+        println!("nofrag top {}: {:.2} % of a core; it says {said}", args.join(" "), share * 100.0);
+        assert!(share < 0.01, "{share}");
+        top.press("q");
+        top.check_ended(0);
+    }
 }
 
 /// Oracle 12: however it ends, no instance of the ring buffer is left.

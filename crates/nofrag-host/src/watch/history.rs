@@ -51,7 +51,8 @@ struct Point {
     at: Duration,
     /// CPU time that this process had taken until then.
     own_cpu: Duration,
-    buddy: Vec<ZoneBlocks>,
+    /// By order, in all zones together.
+    obtainable: Vec<u64>,
 }
 
 /// Where a straight line through the past leads.
@@ -81,7 +82,7 @@ impl History {
         while self.points.len() >= self.most {
             self.points.pop_front();
         }
-        self.points.push_back(Point { at, own_cpu, buddy: snapshot.buddy.clone() });
+        self.points.push_back(Point { at, own_cpu, obtainable: obtainable(&snapshot.buddy) });
         self.counters.swap(0, 1);
         self.counters[1] = Some(snapshot.vmstat.clone());
     }
@@ -136,10 +137,8 @@ impl History {
 
     /// Blocks of `order` that the free lists of all zones could be cut into, at each look, with its time.
     pub fn obtainable(&self, order: u32) -> impl Iterator<Item = (Duration, u64)> {
-        self.points.iter().map(move |point| {
-            let blocks = point.buddy.iter().map(|zone| zone.blocks_of(order));
-            (point.at, blocks.fold(0, u64::saturating_add))
-        })
+        let blocks = move |point: &Point| point.obtainable.get(order as usize).copied();
+        self.points.iter().map(move |point| (point.at, blocks(point).unwrap_or(0)))
     }
 
     /// Where the blocks of `order` go if it goes on like this: a straight line by least squares. `None` before
@@ -163,6 +162,14 @@ impl History {
         let seconds_to_none = (per_second < 0.0).then(|| now / -per_second);
         Some(Forecast { per_second, seconds_to_none, over_seconds })
     }
+}
+
+/// How many blocks of each order the free lists of all zones could be cut into.
+fn obtainable(zones: &[ZoneBlocks]) -> Vec<u64> {
+    let orders = zones.iter().map(|zone| zone.blocks.len()).max().unwrap_or(0);
+    let of =
+        |order| zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(zone.blocks_of(order)));
+    (0..).take(orders).map(of).collect()
 }
 
 /// A counter, or the sum of those of all zones.

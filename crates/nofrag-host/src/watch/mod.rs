@@ -265,7 +265,10 @@ impl Watch {
                 if ranking.denied > 0 {
                     missing.push(Missing {
                         path: self.root.path("proc/PID/maps").display().to_string(),
-                        why: format!("{} processes belong to others", ranking.denied),
+                        why: match ranking.denied {
+                            1 => "one process belongs to somebody else".to_owned(),
+                            many => format!("{many} processes belong to others"),
+                        },
                         costs: "how near those are to the limit of areas",
                     });
                 }

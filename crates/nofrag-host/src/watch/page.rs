@@ -49,6 +49,8 @@ pub struct Page {
     pub rates: Vec<Rate>,
     /// Pageblocks by type, where `pagetypeinfo` was read.
     pub pageblocks: Vec<TypeCount>,
+    /// How much older than the rest they are; `null` where it was not read.
+    pub pageblocks_age_seconds: Option<f64>,
     /// Events that are counted; `null` where tracing was not asked for.
     pub events: Option<Events>,
     /// The vmalloc space.
@@ -198,10 +200,11 @@ impl Page {
     ) -> Page {
         let snapshot = look.snapshot();
         let obtainable = history.obtainable(order).last().map_or(0, |(_, blocks)| blocks);
-        let age = |source: Source| {
-            let reading = look.readings.iter().find(|reading| reading.source == source);
-            reading.map_or(0.0, |reading| look.at.saturating_sub(reading.at).as_secs_f64())
+        let read = |source: Source| {
+            let reading = look.readings.iter().find(|reading| reading.source == source)?;
+            Some(look.at.saturating_sub(reading.at).as_secs_f64())
         };
+        let age = |source: Source| read(source).unwrap_or(0.0);
         Page {
             schema: SCHEMA,
             version: SCHEMA_VERSION,
@@ -217,6 +220,7 @@ impl Page {
             forecast: history.forecast(order, std::time::Duration::from_secs(LEAST_SECONDS)),
             rates: history.rates(),
             pageblocks: pageblocks(&snapshot),
+            pageblocks_age_seconds: read(Source::Types).filter(|_| snapshot.types.is_some()),
             events,
             vmalloc: look.vmalloc.as_ref().map(|report| VmallocRow {
                 used_bytes: report.totals.live_bytes,
@@ -233,6 +237,13 @@ impl Page {
             }),
             missing: look.missing().cloned().collect(),
         }
+    }
+
+    /// The largest order that this kernel keeps blocks of; `None` where the lists are not known.
+    #[must_use]
+    pub fn most_order(&self) -> Option<u32> {
+        let orders = self.zones.iter().map(|zone| zone.blocks.len()).max().unwrap_or(0);
+        u32::try_from(orders).ok()?.checked_sub(1)
     }
 }
 
