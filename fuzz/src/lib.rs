@@ -10,6 +10,7 @@ pub mod canary;
 pub mod failure;
 pub mod flags;
 pub mod format;
+pub mod http;
 pub mod mmap;
 pub mod model;
 pub mod pages;

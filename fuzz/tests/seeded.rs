@@ -3,8 +3,8 @@
 use std::panic::catch_unwind;
 
 use nofrag_fuzz::{
-    arena, blocks, canary, failure, flags, format, mmap, pages, perf_script, proc_maps, ranges,
-    raw_pages, recording, snapshot, trace_dat, trace_text, vmallocinfo, vmap,
+    arena, blocks, canary, failure, flags, format, http, mmap, pages, perf_script, proc_maps,
+    ranges, raw_pages, recording, snapshot, trace_dat, trace_text, vmallocinfo, vmap,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -93,6 +93,17 @@ fn damaged_snapshot(seed: u64) -> Vec<u8> {
     const FILES: [&[u8]; 2] =
         [include_bytes!("../seeds/snapshot/real"), include_bytes!("../seeds/snapshot/odd")];
     damaged(FILES, seed)
+}
+
+fn damaged_http(seed: u64) -> Vec<u8> {
+    const FILES: [&[u8]; 2] =
+        [include_bytes!("../seeds/http/real"), include_bytes!("../seeds/http/odd")];
+    let mut data = damaged(FILES, seed);
+    // A method begins with a letter; without it nothing more is read.
+    if seed % 4 != 0 {
+        data[0] = b'G';
+    }
+    data
 }
 
 /// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
@@ -191,6 +202,11 @@ fn recordings_are_read() {
 #[test]
 fn reports_are_read() {
     drive(failure::run, damaged_failure, 3_000);
+}
+
+#[test]
+fn requests_of_scrapers_are_read() {
+    drive(http::run, damaged_http, 10_000);
 }
 
 #[test]

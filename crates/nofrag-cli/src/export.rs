@@ -11,7 +11,7 @@ use anyhow::Result;
 use nofrag_host::metrics::{self, Detail, Family};
 use nofrag_host::record::Tally;
 use nofrag_host::source::Missing;
-use nofrag_host::watch::Watch;
+use nofrag_host::watch::{History, Watch};
 use serde::Serialize;
 
 use crate::output::Schema;
@@ -46,7 +46,10 @@ Exit status:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Serve metrics over HTTP at this address; anybody who reaches it may read them
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:19909", conflicts_with_all = ["textfile", "once"])]
+    #[arg(
+        long, value_name = "ADDRESS", default_value = "127.0.0.1:19909", value_parser = parse_address,
+        conflicts_with_all = ["textfile", "once"]
+    )]
     listen: SocketAddr,
 
     /// Write them to FILE, whose name ends in .prom, for node_exporter's textfile collector
@@ -97,6 +100,12 @@ impl From<Format> for metrics::Format {
     }
 }
 
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "not an address in numbers with a port, such as 127.0.0.1:19909 or [::1]:19909".to_owned()
+    })
+}
+
 fn parse_every(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     match seconds {
@@ -118,14 +127,27 @@ struct Document<'a> {
 struct Exporter {
     watch: Watch,
     tally: Option<Tally>,
+    /// For forecasts: seldom, so that it reaches back for hours.
+    history: History,
+    /// When the history gets its next point, as a time of the watch.
+    next_point: Duration,
     detail: Detail,
 }
+
+/// Five hours, however often somebody scrapes.
+const KEPT_POINTS: usize = 600;
+const BETWEEN_POINTS: Duration = Duration::from_secs(30);
 
 impl Exporter {
     /// Reads what is due, and says what was seen.
     fn families(&mut self) -> Result<Vec<Family>> {
         self.count()?;
-        Ok(metrics::families(self.watch.look(), self.tally.as_ref(), self.detail))
+        let look = self.watch.look();
+        if look.at >= self.next_point {
+            self.history.push(look.at, look.own_cpu, &look.snapshot());
+            self.next_point = look.at + BETWEEN_POINTS;
+        }
+        Ok(metrics::families(look, &self.history, self.tally.as_ref(), self.detail))
     }
 
     /// Takes in the events that came meanwhile.
@@ -148,6 +170,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let mut exporter = Exporter {
         watch: args.watching.watch()?,
         tally: args.watching.tally()?,
+        history: History::new(KEPT_POINTS),
+        next_point: Duration::ZERO,
         detail: Detail { processes: args.processes },
     };
     let outcome = match (&args.textfile, args.once) {

@@ -1,8 +1,9 @@
 //! Metrics over HTTP.
 //!
 //! Few clients ask, seldom, for one page: a thread for each connection reads the question and writes the answer, and
-//! one thread, that of the command, makes it. Each connection has [`PATIENCE`] to ask and to read; so a client that
-//! does neither keeps nobody else waiting, as it did with `tiny_http`, which has no such limit.
+//! one thread, that of the command, makes it. Each connection has [`PATIENCE`] to ask and as much to take the answer
+//! and hang up, however many bytes it trickles meanwhile; so a client that does neither keeps nobody else waiting, as
+//! it did with `tiny_http`, which has no such limit.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,31 +13,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use nofrag_host::metrics::{self, Format};
+use nofrag_host::metrics::{self, Request};
 
 use super::{Exporter, TICK};
 use crate::stop::Stop;
 
-/// How long a client may take to ask, and to read the answer.
+/// How long a client may take to ask, and then to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections at a time; more are refused.
 const MOST_CONNECTIONS: usize = 64;
 /// The longest head of a request.
 const MOST_HEAD: usize = 8 << 10;
-const MOST_HEADERS: usize = 64;
 
 const PAGE: &str = "<!DOCTYPE html><title>nofrag</title><p>nofrag: what is fragmented on this host, \
                     as <a href=\"/metrics\">metrics</a> for Prometheus.\n";
 const PLAIN: &str = "text/plain; charset=utf-8";
-
-/// What a client asks.
-#[derive(Debug, PartialEq, Eq)]
-struct Question {
-    method: String,
-    path: String,
-    /// The form that it accepts.
-    format: Format,
-}
 
 /// What it is told.
 #[derive(Debug)]
@@ -49,7 +40,7 @@ struct Answer {
 
 /// A question, and where its answer goes.
 struct Asked {
-    question: Question,
+    question: Request,
     reply: Sender<Answer>,
 }
 
@@ -93,20 +84,20 @@ fn accept(listener: &TcpListener, questions: &Sender<Asked>) {
             continue;
         }
         let (token, questions) = (Arc::clone(&under_way), questions.clone());
-        thread::spawn(move || {
+        // Where no thread can be had the connection is closed, as if there were too many.
+        drop(thread::Builder::new().spawn(move || {
             // A client that goes away, or is too slow, is no error.
-            let _ = converse(&mut stream, &questions);
+            let _ = converse(&stream, &questions);
             drop(token);
-        });
+        }));
     }
 }
 
 /// One question and its answer.
-fn converse(stream: &mut TcpStream, questions: &Sender<Asked>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let Some(question) = read_question(stream)? else {
-        write_answer(stream, &plain("400 Bad Request"), "GET")?;
+fn converse(stream: &TcpStream, questions: &Sender<Asked>) -> io::Result<()> {
+    let Some(question) = read_question(&mut Timed::new(stream, PATIENCE))? else {
+        let mut stream = Timed::new(stream, PATIENCE);
+        write_answer(&mut stream, &plain("400 Bad Request"), "GET")?;
         return hang_up(stream);
     };
     let method = question.method.clone();
@@ -118,22 +109,58 @@ fn converse(stream: &mut TcpStream, questions: &Sender<Asked>) -> io::Result<()>
     else {
         return Ok(());
     };
-    write_answer(stream, &answer, &method)?;
+    let mut stream = Timed::new(stream, PATIENCE);
+    write_answer(&mut stream, &answer, &method)?;
     hang_up(stream)
 }
 
+/// A connection that ends at a time, however little happens at once: the timeouts of the socket begin anew with each
+/// byte.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn new(stream: &TcpStream, patience: Duration) -> Timed<'_> {
+        Timed { stream, until: Instant::now() + patience }
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// The question; `None` for what is none.
-fn read_question(stream: &mut impl Read) -> io::Result<Option<Question>> {
-    let began = Instant::now();
+fn read_question(stream: &mut impl Read) -> io::Result<Option<Request>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
-    while head.len() < MOST_HEAD && began.elapsed() < PATIENCE {
+    while head.len() < MOST_HEAD {
         let read = stream.read(&mut part)?;
         if read == 0 {
             break;
         }
         head.extend_from_slice(&part[..read]);
-        match parse(&head) {
+        match Request::parse(&head) {
             Ok(None) => {}
             Ok(question) => return Ok(question),
             Err(_) => break,
@@ -142,23 +169,7 @@ fn read_question(stream: &mut impl Read) -> io::Result<Option<Question>> {
     Ok(None)
 }
 
-/// The question in a head; `None` while its end is missing.
-fn parse(head: &[u8]) -> Result<Option<Question>, httparse::Error> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-    let mut request = httparse::Request::new(&mut headers);
-    if request.parse(head)?.is_partial() {
-        return Ok(None);
-    }
-    let accept = request.headers.iter().find(|each| each.name.eq_ignore_ascii_case("accept"));
-    let accept = accept.map(|header| String::from_utf8_lossy(header.value));
-    Ok(Some(Question {
-        method: request.method.unwrap_or_default().to_owned(),
-        path: request.path.unwrap_or_default().split('?').next().unwrap_or_default().to_owned(),
-        format: Format::accepted(accept.as_deref().unwrap_or_default()),
-    }))
-}
-
-fn answer(exporter: &mut Exporter, question: &Question) -> Result<Answer> {
+fn answer(exporter: &mut Exporter, question: &Request) -> Result<Answer> {
     if !matches!(question.method.as_str(), "GET" | "HEAD") {
         return Ok(plain("405 Method Not Allowed"));
     }
@@ -196,8 +207,8 @@ fn write_answer(stream: &mut impl Write, answer: &Answer, method: &str) -> io::R
 }
 
 /// Waits until the client has read everything: what it still sends would else make the kernel throw the answer away.
-fn hang_up(stream: &mut TcpStream) -> io::Result<()> {
-    stream.shutdown(Shutdown::Write)?;
+fn hang_up(stream: Timed<'_>) -> io::Result<()> {
+    stream.stream.shutdown(Shutdown::Write)?;
     io::copy(&mut stream.take(MOST_HEAD as u64), &mut io::sink()).map(drop)
 }
 
@@ -205,26 +216,38 @@ fn hang_up(stream: &mut TcpStream) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn check_question(head: &str, expected: Option<(&str, &str, Format)>) {
-        let question = read_question(&mut head.as_bytes()).unwrap();
-        let expected = expected.map(|(method, path, format)| Question {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            format,
-        });
-        assert_eq!(question, expected, "{head:?}");
-    }
-
     #[test]
-    fn questions() {
-        let open = "GET /metrics?a=b HTTP/1.1\r\naccept: application/openmetrics-text\r\n\r\n";
-        check_question(open, Some(("GET", "/metrics", Format::OpenMetrics)));
-        check_question("POST / HTTP/1.0\r\n\r\nbody", Some(("POST", "/", Format::Prometheus)));
+    fn questions_have_an_end() {
+        let question = |head: &str| read_question(&mut head.as_bytes()).unwrap();
+        assert_eq!(question("GET /metrics HTTP/1.1\r\n\r\n").unwrap().path, "/metrics");
         for bad in ["", "GET", "GET / HTTP/1.1\r\nHost: x\r\n", "\0\r\n\r\n", "hello\r\n\r\n"] {
-            check_question(bad, None);
+            assert_eq!(question(bad), None, "{bad:?}");
         }
         let endless = format!("GET / HTTP/1.1\r\na: {}\r\n\r\n", "x".repeat(2 * MOST_HEAD));
-        check_question(&endless, None);
-        check_question(&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100)), None);
+        assert_eq!(question(&endless), None);
+    }
+
+    /// `trickling_clients`: 64 of them, a byte every four seconds each, kept every scraper out for hours.
+    #[test]
+    fn trickling_clients() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let trickle = thread::spawn(move || {
+            // It ends when the server hangs up; bytes enough for minutes.
+            while client.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let patience = Duration::from_millis(100);
+        let asked = read_question(&mut Timed::new(&server, patience)).unwrap_err();
+        let hung_up = hang_up(Timed::new(&server, patience)).unwrap_err();
+        for error in [asked, hung_up] {
+            let is_late =
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+            assert!(is_late, "{error}");
+        }
+        drop((server, listener));
+        trickle.join().unwrap();
     }
 }

@@ -33,7 +33,10 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
         // It may never have been made.
         let _ = fs::remove_file(&draft);
     }
-    replaced.with_context(|| format!("{}: cannot be written", path.display()))
+    replaced.with_context(|| {
+        let help = "name a file in a folder that is there and that this user may write to";
+        format!("{}: cannot be written: {help}", path.display())
+    })
 }
 
 fn write_new(path: &Path, text: &str) -> io::Result<()> {

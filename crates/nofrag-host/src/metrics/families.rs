@@ -1,5 +1,7 @@
 //! The metrics themselves.
 
+use std::time::Duration;
+
 use nofrag::units::Order;
 
 use super::{Family, Kind, Sample, Unit};
@@ -8,7 +10,7 @@ use crate::process::ranking::NEAR;
 use crate::record::Tally;
 use crate::snapshot::{Counters, Snapshot, ZoneName};
 use crate::trace::type_name;
-use crate::watch::{Look, Source, total};
+use crate::watch::{History, Look, Source, total};
 
 /// How much is told apart: what has a label for each process may have many samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,14 +19,26 @@ pub struct Detail {
     pub processes: usize,
 }
 
-/// What was seen as metrics; `tally` counts events where tracing is on. Every metric is there; one of which nothing is
-/// known has no sample.
+/// The order of a huge page.
+const HUGE: u32 = 9;
+
+/// No forecast rests on less: what comes and goes within minutes is no trend.
+const LEAST_PAST: Duration = Duration::from_secs(600);
+
+/// What was seen as metrics, with the `history` of blocks that forecasts rest on; `tally` counts events where tracing
+/// is on. Every metric is there; one of which nothing is known has no sample.
 #[must_use]
-pub fn families(look: &Look, tally: Option<&Tally>, detail: Detail) -> Vec<Family> {
+pub fn families(
+    look: &Look,
+    history: &History,
+    tally: Option<&Tally>,
+    detail: Detail,
+) -> Vec<Family> {
     let snapshot = look.snapshot();
     [
         about(&snapshot),
         blocks(&snapshot),
+        forecast(history),
         zones(&snapshot),
         requests(&snapshot),
         free_memory(&snapshot),
@@ -122,6 +136,21 @@ fn blocks(snapshot: &Snapshot<'_>) -> Vec<Family> {
         }
     }
     vec![free, obtainable, unusable, index, largest]
+}
+
+fn forecast(history: &History) -> Vec<Family> {
+    let mut left = gauge(
+        "nofrag_huge_pages_forecast_seconds",
+        Some(Unit::Seconds),
+        "How long until no block of order 9 is left if it goes on as in the last hours; no sample while they do not \
+         become fewer, nor in the first ten minutes. Less than a day: reserve what is needed now (vm.nr_hugepages), \
+         and find what takes the blocks with `nofrag record` and `nofrag explain`.",
+    );
+    let forecast = history.forecast(HUGE, LEAST_PAST);
+    if let Some(seconds) = forecast.and_then(|forecast| forecast.seconds_to_none) {
+        left.add(&[], seconds.round());
+    }
+    vec![left]
 }
 
 fn zones(snapshot: &Snapshot<'_>) -> Vec<Family> {
@@ -461,4 +490,34 @@ fn sources(look: &Look) -> Vec<Family> {
     );
     own.add(&[], look.own_cpu.as_secs_f64());
     vec![missing, cost, age, own]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Files;
+
+    /// A host that loses a huge page every minute, watched so many minutes.
+    fn forecast_after(minutes: u64) -> Vec<Sample> {
+        let mut history = History::new(1000);
+        let mut look = Look::default();
+        for minute in 0..minutes {
+            let line = format!("Node 0, zone Normal 0 0 0 0 0 0 0 0 0 {}\n", 500 - minute);
+            let mut files = Files::default();
+            files.insert("buddyinfo", line.into_bytes());
+            look = Look { at: Duration::from_secs(60 * minute), files, ..Look::default() };
+            history.push(look.at, Duration::ZERO, &look.snapshot());
+        }
+        let families = families(&look, &history, None, Detail::default());
+        let name = "nofrag_huge_pages_forecast_seconds";
+        families.into_iter().find(|family| family.name == name).unwrap().samples
+    }
+
+    #[test]
+    fn huge_pages_that_become_fewer_have_an_end() {
+        assert_eq!(forecast_after(0), []);
+        assert_eq!(forecast_after(10), [], "nine minutes are no trend");
+        let samples = forecast_after(101);
+        assert_eq!(samples, [Sample { labels: vec![], value: 400.0 * 60.0 }]);
+    }
 }

@@ -10,11 +10,13 @@
 //! Every help text says what to do.
 
 mod families;
+mod request;
 mod text;
 
 use serde::Serialize;
 
 pub use families::{Detail, families};
+pub use request::{Malformed, Request};
 pub use text::{Format, text};
 
 /// A metric with all its samples.

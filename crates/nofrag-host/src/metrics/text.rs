@@ -23,14 +23,50 @@ impl Format {
         }
     }
 
-    /// The form that a client asks for by its `Accept` header.
+    /// The form that a client prefers by its `Accept` header (RFC 9110, 12.5.1); where it likes both, OpenMetrics. One
+    /// that names neither gets the older form.
     #[must_use]
     pub fn accepted(accept: &str) -> Format {
-        if accept.contains("application/openmetrics-text") {
-            Format::OpenMetrics
-        } else {
-            Format::Prometheus
+        let ranges = || accept.split(',').map(MediaRange::of);
+        let best = |of: fn(&MediaRange<'_>) -> bool| {
+            ranges().filter(of).map(|range| range.quality).max().unwrap_or(0)
+        };
+        let open = best(|range| range.is("application/openmetrics-text", "1.0.0"));
+        let plain = best(|range| range.is("text/plain", "0.0.4"));
+        if open > 0 && open >= plain { Format::OpenMetrics } else { Format::Prometheus }
+    }
+}
+
+/// A part of an `Accept` header.
+struct MediaRange<'a> {
+    name: &'a str,
+    version: Option<&'a str>,
+    /// How much it is wanted, in thousandths; 0 is not at all.
+    quality: u16,
+}
+
+impl MediaRange<'_> {
+    fn of(text: &str) -> MediaRange<'_> {
+        let mut parts = text.split(';').map(str::trim);
+        let name = parts.next().unwrap_or("");
+        let mut range = MediaRange { name, version: None, quality: 1000 };
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match key.trim_end() {
+                key if key.eq_ignore_ascii_case("q") => {
+                    let value: f32 = value.trim().parse().unwrap_or(0.0);
+                    range.quality = (value.clamp(0.0, 1.0) * 1000.0) as u16;
+                }
+                key if key.eq_ignore_ascii_case("version") => {
+                    range.version = Some(value.trim().trim_matches('"'));
+                }
+                _ => {}
+            }
         }
+        range
+    }
+
+    fn is(&self, name: &str, version: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name) && self.version.is_none_or(|asked| asked == version)
     }
 }
 
@@ -152,10 +188,33 @@ nofrag_stalls_total 1800452991
 
     #[test]
     fn openmetrics_is_given_to_who_asks_for_it() {
-        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2";
-        assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
-        for plain in ["", "*/*", "text/html,*/*;q=0.8"] {
-            assert_eq!(Format::accepted(plain), Format::Prometheus, "{plain:?}");
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+            application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;q=0.3,\
+            text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        let older = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2";
+        let either = "application/openmetrics-text, text/plain";
+        let odd = " Application/OpenMetrics-Text ; Version=\"1.0.0\" ; Q=0.1 ";
+        for open in [prometheus, older, either, odd] {
+            assert_eq!(Format::accepted(open), Format::OpenMetrics, "{open:?}");
+        }
+    }
+
+    #[test]
+    fn openmetrics_is_not_given_to_who_does_not_want_it() {
+        let plain = [
+            "",
+            "*/*",
+            "text/html,*/*;q=0.8",
+            "application/openmetrics-text;q=0",
+            "application/openmetrics-text;q=0.000,*/*",
+            "application/openmetrics-text;q=0.5,text/plain",
+            "application/openmetrics-text;version=0.0.1",
+            "application/openmetrics-text;q=x",
+            "x-application/openmetrics-text",
+            ";;;,,=,q=1",
+        ];
+        for accept in plain {
+            assert_eq!(Format::accepted(accept), Format::Prometheus, "{accept:?}");
         }
     }
 }
