@@ -1,12 +1,11 @@
 //! `nofrag compare`: two replays, two recordings or two snapshots.
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::compare::{Show, Subject, compare, sections};
 use nofrag_lab::html;
 
 use crate::output::{Schema, print_document, print_sections};
-use crate::{Status, report};
+use crate::{Status, progress, report};
 
 const AFTER_HELP: &str = "\
 Each side is one of
@@ -78,11 +77,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         (Some(_), Some(old), Some(new)) => Some([old.clone(), new.clone()]),
         _ => None,
     };
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(
-        ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
-            .expect("the template is well-formed"),
-    );
+    let bar = progress::events();
     let found = compare(old, new, args.tolerance, &|events| bar.set_position(events));
     bar.finish_and_clear();
     let found = found?;

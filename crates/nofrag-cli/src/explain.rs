@@ -6,12 +6,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
 
 use crate::host::look::Look;
-use crate::{Status, output};
+use crate::{Status, output, progress};
 
 const AFTER_HELP: &str = "\
 The kernel's own watermark test is run again on the zones of the report: each says why it refused, and
@@ -63,11 +62,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         Subject::named(&args.subject)
     };
     let replays = if args.no_replay { Replays::Skip } else { Replays::Run };
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(
-        ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
-            .expect("the template is well-formed"),
-    );
+    let bar = progress::events();
     let explained = explain::explain(&subject, replays, &|events| bar.set_position(events));
     bar.finish_and_clear();
     let explained = explained?;

@@ -10,6 +10,7 @@ mod export;
 mod host;
 mod man;
 mod output;
+mod progress;
 mod record;
 mod replay;
 mod report;

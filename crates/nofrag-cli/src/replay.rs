@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
-use indicatif::{ProgressBar, ProgressStyle};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::html;
 use nofrag_lab::replay::{self, Input, ReplayOptions};
 
 use crate::output::{Schema, print_document, print_sections};
-use crate::{Status, report};
+use crate::{Status, progress, report};
 
 const AFTER_HELP: &str = "\
 A replay is open-loop: the requests stay as they were recorded, and each policy serves them. It starts
@@ -104,11 +103,7 @@ const SCHEMA: Schema = Schema { name: "nofrag.replay", version: 1 };
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let options = args.options()?;
     let wanted = args.report.begin()?;
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(
-        ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}")
-            .expect("the template is well-formed"),
-    );
+    let bar = progress::events();
     let report = replay::replay(&options, &|events| bar.set_position(events));
     bar.finish_and_clear();
     let report = report?;

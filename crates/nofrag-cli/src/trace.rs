@@ -11,7 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Status;
 
@@ -50,12 +49,4 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         Action::Convert(args) => convert::execute(args),
         Action::Export(args) => export::execute(args),
     }
-}
-
-/// Shows how many events are done.
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} {human_pos} events {elapsed} {per_sec}");
-    bar.set_style(style.expect("the template is well-formed"));
-    bar
 }

@@ -8,8 +8,8 @@ use nofrag_host::trace;
 use nofrag_lab::render;
 use serde::Serialize;
 
-use crate::Status;
 use crate::output::{Schema, print, print_document};
+use crate::{Status, progress};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -56,7 +56,7 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     super::refuse_same(&args.from, &args.to)?;
     let trace = trace::open(&args.from)?;
-    let bar = super::bar();
+    let bar = progress::events();
     let written = recording::convert(trace, &args.to, existing, &mut |done| bar.set_position(done));
     bar.finish_and_clear();
     let Written { bytes, events, .. } = written?;

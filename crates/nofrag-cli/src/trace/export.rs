@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nofrag_host::recording::Existing;
 use nofrag_host::trace::{self, export};
 
-use crate::Status;
+use crate::{Status, progress};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -70,7 +70,7 @@ fn lines(args: &Args, existing: Existing) -> Result<()> {
     } else {
         Box::new(create(&args.to, existing)?)
     };
-    let bar = super::bar();
+    let bar = progress::events();
     let mut out = BufWriter::with_capacity(1 << 16, out);
     let mut progress = |done| bar.set_position(done);
     let events = &mut *trace.events;
@@ -104,7 +104,7 @@ fn parquet(args: &Args, existing: Existing) -> Result<()> {
     super::refuse_same(&args.from, &args.to)?;
     let mut trace = trace::open(&args.from)?;
     let out = create(&args.to, existing)?;
-    let bar = super::bar();
+    let bar = progress::events();
     let mut progress = |done| bar.set_position(done);
     let written = export::parquet(&mut *trace.events, out, &mut progress);
     bar.finish_and_clear();

@@ -10,8 +10,8 @@ use nofrag_host::trace::{
 use nofrag_lab::render::{self, Section, table_of};
 use serde::Serialize;
 
-use crate::Status;
 use crate::output::{Schema, print, print_document, print_sections};
+use crate::{Status, progress};
 
 /// So many sets of flags are shown.
 const FLAGS: usize = 12;
@@ -67,7 +67,7 @@ struct SnapshotLine {
 pub(super) fn execute(args: &Args) -> Result<Status> {
     let mut trace = trace::open(&args.file)?;
     let sizes = sizes(&args.file);
-    let bar = super::bar();
+    let bar = progress::events();
     let summary = summarise(&trace.meta, &mut *trace.events, &mut |done| bar.set_position(done));
     bar.finish_and_clear();
     let (summary, meta) = (summary?, &trace.meta);
