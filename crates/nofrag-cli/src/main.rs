@@ -9,6 +9,7 @@ mod explain;
 mod export;
 mod host;
 mod man;
+mod offer;
 mod output;
 mod progress;
 mod record;

@@ -7,6 +7,7 @@ use nofrag::page::FragmentationPolicy;
 use nofrag_lab::html;
 use nofrag_lab::replay::{self, Input, ReplayOptions};
 
+use crate::offer::Offer;
 use crate::output::{Schema, print_document, print_sections};
 use crate::{Status, progress, report};
 
@@ -37,7 +38,10 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 
     /// Policies, comma-separated; `all` for every preset
-    #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
+    #[arg(
+        long = "policy", value_name = "NAME", value_delimiter = ',',
+        value_parser = Offer::policies(), hide_possible_values = true
+    )]
     policies: Vec<String>,
 
     /// Sizes of memory in percent of the recorded host's, comma-separated

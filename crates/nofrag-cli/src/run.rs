@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use clap::builder::TypedValueParser as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_lab::html::{self, ScenarioResult};
 use nofrag_lab::machine::Origin;
@@ -12,6 +13,7 @@ use nofrag_lab::scenario::{Extent, Memory, ThpTouch};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
 
+use crate::offer::Offer;
 use crate::output::{Schema, print, print_document};
 use crate::{Status, report};
 
@@ -20,10 +22,14 @@ use crate::{Status, report};
 #[command(after_help = help())]
 pub(crate) struct Args {
     /// A scenario's name, or `all`; without it, the scenarios and their programs are listed
+    #[arg(value_parser = Offer::scenarios(), hide_possible_values = true)]
     scenario: Option<String>,
 
     /// compare, performance, shuffle, smoke, stress or soak
-    #[arg(long, default_value = "compare")]
+    #[arg(
+        long, default_value = "compare", hide_possible_values = true,
+        value_parser = Offer::modes().try_map(|name| name.parse::<Mode>())
+    )]
     mode: Mode,
 
     /// Compare only these designs (comma-separated, or given several times)

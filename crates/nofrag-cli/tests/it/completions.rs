@@ -64,8 +64,41 @@ fn bash_completes_commands_options_and_values() {
         (&["nofrag", "host", "maps", "--maps"], "--maps-only"),
         (&["nofrag", "host", "maps", "--replay", "q"], "quick"),
         (&["nofrag", "completions", "z"], "zsh"),
+        (&["nofrag", "run", "extf"], "extfrag-2018"),
+        (&["nofrag", "run", "all", "--mode", "so"], "soak"),
+        (&["nofrag", "replay", "--policy", "linux-6"], "linux-6.1"),
     ] {
         let Some(found) = completed(words) else { return };
         assert!(found.split_whitespace().any(|word| word == expected), "{words:?}: {found:?}");
+    }
+}
+
+/// What is offered is not all that may be given.
+#[test]
+fn other_values_are_still_judged_by_the_commands() {
+    check(&nofrag(&["run", "no-such"]), 2, &["no-such"]);
+    check(&nofrag(&["run", "all", "--mode", "no-such"]), 2, &["there is no mode", "performance"]);
+    check(&nofrag(&["replay", "--policy", "no-such"]), 2, &["no such preset", "linux-6.1"]);
+}
+
+/// fish itself completes.
+#[test]
+fn fish_completes_values() {
+    let script = script("fish");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nofrag.fish");
+    std::fs::write(&file, script).unwrap();
+    for (line, expected) in [
+        ("nofrag ho", "host"),
+        ("nofrag top --without m", "maps"),
+        ("nofrag run --mode so", "soak"),
+    ] {
+        let commands = format!("source {}; complete -C '{line}'\n", file.display());
+        let Some(output) = told("fish", &["--no-config"], &commands) else { return };
+        let found = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            found.lines().any(|line| line.split('\t').next() == Some(expected)),
+            "{line}: {found:?}"
+        );
     }
 }
