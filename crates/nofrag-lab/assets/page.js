@@ -129,14 +129,14 @@
   button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; name(); redraw(); });
   dark.addEventListener("change", () => { name(); redraw(); });
 
-  // Paper is light and narrow, and hides nothing.
-  const PAPER = 680;
+  // Paper is light and narrow, and two charts fit on a page.
+  const PAPER = { width: 680, height: 200 };
   let before;
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     root.dataset.theme = "light";
     redraw();
-    for (const { chart } of charts) chart.setSize({ width: Math.min(chart.width, PAPER), height: HEIGHT });
+    for (const { chart } of charts) chart.setSize({ ...PAPER, width: Math.min(chart.width, PAPER.width) });
   });
   addEventListener("afterprint", () => {
     if (before) root.dataset.theme = before; else delete root.dataset.theme;

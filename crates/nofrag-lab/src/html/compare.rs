@@ -38,7 +38,7 @@ fn verdict(comparison: &Comparison) -> Verdict {
     let names = |verdict| {
         let names: Vec<&str> =
             comparison.with_verdict(verdict).map(|(_, row)| row.name.as_str()).take(5).collect();
-        names.join(", ")
+        names.join("; ")
     };
     let says = format!("{better} figures got better and {worse} worse.");
     let (tone, advice) = match (better, worse) {
