@@ -1,11 +1,12 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `deb`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
-//! among them; `deep` runs what finds faults slowly. `ci` runs every check and prints what each took; `.ci/run`
-//! installs what it needs and then calls it.
+//! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `ci` runs every check and prints
+//! what each took; `.ci/run` installs what it needs and then calls it.
 
 mod ci;
+mod deb;
 mod deep;
 mod figures;
 mod finding;
@@ -54,6 +55,8 @@ enum Task {
         /// Only tests that have one of these in their names
         filters: Vec<String>,
     },
+    /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
+    Deb,
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
             fuzz::run(&root, seconds, profile)
         }
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
+        Task::Deb => deb::run(&root),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
