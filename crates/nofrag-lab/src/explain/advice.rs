@@ -58,7 +58,7 @@ fn fragmented(scene: &Scene, asked: &SceneRequest) -> Vec<Advice> {
         zone.and_then(|zone| zone.indices(asked.order).fragmentation).unwrap_or(0) as f64 / 1000.0;
     let name = zone.map_or("", |zone| zone.name.as_str());
     let singles = zone.map_or(0, |zone| zone.state.free.pages);
-    let pages = 1_u64.checked_shl(asked.order).unwrap_or(0);
+    let pages = 1_u64.checked_shl(asked.order).unwrap_or(u64::MAX);
     list.push(advice(
         "in the caller: kvmalloc or vmalloc instead of kmalloc, or smaller blocks, where no device needs them in \
          one piece",

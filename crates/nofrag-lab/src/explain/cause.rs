@@ -26,7 +26,7 @@ pub(super) fn asked(scene: &Scene, asked: &SceneRequest, mode: String) -> Asked 
     };
     Asked {
         order: asked.order,
-        bytes: scene.bytes(1_u64.checked_shl(asked.order).unwrap_or(0)),
+        bytes: scene.bytes(1_u64.checked_shl(asked.order).unwrap_or(u64::MAX)),
         mode,
         migratetype: migratetype.name().to_owned(),
         highest_zone: zone.name().to_owned(),
