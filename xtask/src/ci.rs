@@ -1,8 +1,9 @@
 //! Every check, each with its time. A check whose tools are missing is skipped, and says so.
 //!
 //! The checks run in two lanes side by side, each in its own order: much of the work of one (linking, emulation,
-//! fuzzing) leaves a processor idle. The lanes share no build folder, so neither waits for the other's lock. What a
-//! check prints is kept and printed whole when it ends.
+//! fuzzing) leaves a processor idle. The lanes share no build folder, so neither waits for the other's lock. A lane that
+//! is done goes on with checks that have folders of their own. What a check prints is kept and printed whole when it
+//! ends.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,8 +33,10 @@ struct Stage {
 enum Lane {
     /// What builds into `target` for this machine.
     Host,
-    /// What builds elsewhere: other targets, other compilers, the fuzz targets.
+    /// What builds for other targets.
     Others,
+    /// What has a build folder of its own: whichever lane is free first does it.
+    Either,
 }
 
 /// What a check cannot do without.
@@ -100,23 +103,6 @@ const STAGES: &[Stage] = &[
         limit: MINUTE.saturating_mul(10),
     },
     Stage {
-        name: "clippy of fuzz",
-        lane: Lane::Others,
-        program: "cargo",
-        arguments: &[
-            "clippy",
-            "--manifest-path",
-            "fuzz/Cargo.toml",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
-        environment: &[],
-        needs: &[Need::Path("fuzz/Cargo.toml")],
-        limit: MINUTE.saturating_mul(8),
-    },
-    Stage {
         name: "documentation",
         lane: Lane::Host,
         program: "cargo",
@@ -137,11 +123,12 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "scenarios",
         lane: Lane::Host,
-        program: "cargo",
-        // The README's command, with what the tests have built: claims that decide do not depend on optimisation.
-        arguments: &["run", "--", "run", "all", "--check"],
+        // What the tests have built; `cargo run` would build it again, with the features of this program alone. Claims
+        // that decide do not depend on optimisation.
+        program: "target/debug/nofrag",
+        arguments: &["run", "all", "--check"],
         environment: &[],
-        needs: &[],
+        needs: &[Need::Path("target/debug/nofrag")],
         limit: MINUTE.saturating_mul(15),
     },
     Stage {
@@ -250,8 +237,17 @@ const STAGES: &[Stage] = &[
         limit: MINUTE.saturating_mul(12),
     },
     Stage {
+        name: "fuzz targets",
+        lane: Lane::Either,
+        program: "cargo",
+        arguments: &["xtask", "fuzz", "--seconds", "4", "--quick-build"],
+        environment: &[],
+        needs: &[Need::Path("fuzz/Cargo.toml"), Need::Fuzzer],
+        limit: MINUTE.saturating_mul(15),
+    },
+    Stage {
         name: "interleavings",
-        lane: Lane::Others,
+        lane: Lane::Either,
         program: "cargo",
         arguments: &[
             "test",
@@ -272,7 +268,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "fuzz bodies, seeded",
-        lane: Lane::Others,
+        lane: Lane::Either,
         program: "cargo",
         arguments: &["test", "--manifest-path", "fuzz/Cargo.toml"],
         environment: &[],
@@ -280,13 +276,21 @@ const STAGES: &[Stage] = &[
         limit: MINUTE.saturating_mul(10),
     },
     Stage {
-        name: "fuzz targets",
-        lane: Lane::Others,
+        name: "clippy of fuzz",
+        lane: Lane::Either,
         program: "cargo",
-        arguments: &["xtask", "fuzz", "--seconds", "4", "--quick-build"],
+        arguments: &[
+            "clippy",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
         environment: &[],
-        needs: &[Need::Path("fuzz/Cargo.toml"), Need::Fuzzer],
-        limit: MINUTE.saturating_mul(15),
+        needs: &[Need::Path("fuzz/Cargo.toml")],
+        limit: MINUTE.saturating_mul(8),
     },
 ];
 
@@ -299,10 +303,15 @@ enum Outcome {
 /// Runs every stage, also after one failed; true if none did.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let report = Mutex::new(Vec::new());
+    let spare = Mutex::new(of(Lane::Either));
     std::thread::scope(|scope| {
-        let report = &report;
-        let lanes = [Lane::Host, Lane::Others]
-            .map(|lane| scope.spawn(move || run_lane(root, lane, report)));
+        let (report, spare) = (&report, &spare);
+        let lanes = [Lane::Host, Lane::Others].map(|lane| {
+            // The lock is held while the next one is chosen, not while it runs.
+            let next = move || spare.lock().expect("no lane has panicked").next();
+            let stages = of(lane).chain(std::iter::from_fn(next));
+            scope.spawn(move || run_lane(root, stages, report))
+        });
         lanes.into_iter().try_for_each(|lane| lane.join().expect("a lane does not panic"))
     })?;
     let mut report = report.into_inner().expect("no lane has panicked");
@@ -313,8 +322,16 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
 /// What is said of a stage at the end.
 type Line = (&'static str, Outcome, Duration);
 
-fn run_lane(root: &Path, lane: Lane, report: &Mutex<Vec<Line>>) -> anyhow::Result<()> {
-    for stage in STAGES.iter().filter(|stage| stage.lane == lane) {
+fn of(lane: Lane) -> impl Iterator<Item = &'static Stage> {
+    STAGES.iter().filter(move |stage| stage.lane == lane)
+}
+
+fn run_lane(
+    root: &Path,
+    stages: impl Iterator<Item = &'static Stage>,
+    report: &Mutex<Vec<Line>>,
+) -> anyhow::Result<()> {
+    for stage in stages {
         println!("== begins: {}", stage.name);
         let start = Instant::now();
         let outcome = match stage.needs.iter().find_map(|need| need.missing(root)) {
