@@ -1,9 +1,9 @@
 //! Every check, each with its time. A check whose tools are missing is skipped, and says so.
 //!
 //! The checks run in two lanes side by side, each in its own order: much of the work of one (linking, emulation,
-//! fuzzing) leaves a processor idle. The lanes share no build folder, so neither waits for the other's lock. A lane that
-//! is done goes on with checks that have folders of their own. What a check prints is kept and printed whole when it
-//! ends.
+//! fuzzing) leaves a processor idle. The lanes share no build folder, so neither waits for the other's lock. A lane
+//! that is done goes on with checks that have folders of their own. What a check prints is kept and printed whole when
+//! it ends.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
