@@ -175,6 +175,15 @@ pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
     }
 }
 
+/// Why a file could not be read, and who could.
+pub(crate) fn why(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => "permission denied: only root may read it".to_owned(),
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        _ => cause.to_string(),
+    }
+}
+
 /// A file that is one word.
 fn word(text: &str) -> Result<String, FieldError> {
     match text.trim() {
@@ -245,8 +254,8 @@ impl Files<'_> {
         relative: &str,
         parse: impl FnOnce(&str) -> Result<T, FieldError>,
     ) -> Result<T, String> {
-        let bytes = fs::read(self.root.path(relative)).map_err(|why| why.to_string())?;
+        let bytes = fs::read(self.root.path(relative)).map_err(|cause| why(&cause))?;
         // A process may call itself by bytes that are no UTF-8; that costs no other field of the file.
-        parse(&String::from_utf8_lossy(&bytes)).map_err(|why| why.to_string())
+        parse(&String::from_utf8_lossy(&bytes)).map_err(|error| error.to_string())
     }
 }

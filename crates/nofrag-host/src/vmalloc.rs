@@ -15,6 +15,7 @@ use crate::fields;
 use crate::finding::{self, Finding};
 use crate::layout::{Layout, LayoutError, Room};
 use crate::picture;
+use crate::process::printable;
 use crate::region::{self, Bounds, Facts, Region, State};
 use crate::source::{Missing, Sources};
 use crate::vmallocinfo::{self, Area, Ending, Kind, Malformed};
@@ -292,7 +293,7 @@ fn caller_name(area: &Area<'_>) -> String {
 fn groups<'a>(named: impl Iterator<Item = (String, &'a Area<'a>)>) -> Vec<Group> {
     let mut by_name: BTreeMap<String, Group> = BTreeMap::new();
     for (name, area) in named {
-        let group = by_name.entry(name).or_insert_with_key(|name| Group {
+        let group = by_name.entry(printable(&name)).or_insert_with_key(|name| Group {
             name: name.clone(),
             areas: 0,
             bytes: 0,

@@ -1,11 +1,13 @@
 //! Writes a host into a folder, so that somebody else can look at it with `--root`.
 //!
 //! Every file lies under its own path. What nobody needs to look into fragmentation is taken out before it is written:
-//! names of processes and files, addresses, who built the kernel; `LEFT_OUT` says so, and so does a file in the
-//! folder. Nothing on the host is changed.
+//! names and numbers of processes, names of files, addresses of the kernel, who built it; `LEFT_OUT` says so, and so
+//! does a file in the folder. Some of what stays only root may read on the host, so nobody but who captures may read
+//! the folder. Nothing on the host is changed.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -38,7 +40,7 @@ pub enum Private {
 pub struct Choices {
     /// Whether the state of every frame is.
     pub frames: Frames,
-    /// Names of processes and of the files that they map.
+    /// Names and numbers of processes, and names of the files that they map.
     pub names: Private,
     /// Addresses of the kernel's areas, where the kernel shows them.
     pub addresses: Private,
@@ -57,6 +59,8 @@ pub struct Captured {
     pub taken: Vec<Taken>,
     /// What was left out; sentences.
     pub left_out: Vec<&'static str>,
+    /// What somebody may want to know of before giving it away; sentences.
+    pub kept: Vec<&'static str>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
 }
@@ -78,8 +82,8 @@ pub enum CaptureError {
     /// There is something in the folder.
     #[error("{0}: it is not empty: name a new folder, so that two hosts are not mixed")]
     NotEmpty(PathBuf),
-    /// Writing failed.
-    #[error("{path}: {cause}")]
+    /// Writing failed; what had been written is taken away again.
+    #[error("{path}: {cause}: nothing was captured; name a folder that can be made and has room")]
     Write {
         /// What could not be written.
         path: PathBuf,
@@ -95,11 +99,17 @@ const LEFT_OUT: [&str; 4] = [
     "physical addresses of devices and of the kernel",
     "processes but for those with most areas",
 ];
-const NAMES: &str =
-    "names of processes, of the files that they map and of their areas: numbers stand for them";
+const NAMES: &str = "names of processes, of the files that they map and of their areas, and the numbers of processes: \
+                     other numbers stand for them";
 const ADDRESSES: &str =
     "addresses of the kernel's areas: zeros stand for them, so that holes cannot be computed";
 const FRAMES: &str = "what each page frame is used for (it takes --frames)";
+
+/// What stays although it may tell something.
+const KEPT: [&str; 2] = [
+    "where the areas of processes lie: their holes are computed from it; it tells of a process as long as it lives",
+    "the names of kernel functions and modules that hold vmalloc areas",
+];
 
 /// So many processes are captured, those with most areas.
 const MOST_PROCESSES: usize = 16;
@@ -132,10 +142,27 @@ const OTHERS: [(&str, &str); 5] = [
 /// See [`CaptureError`]; what cannot be read is in [`Captured::missing`].
 pub fn capture(root: &Root, folder: &Path, choices: Choices) -> Result<Captured, CaptureError> {
     let write = |cause| CaptureError::Write { path: folder.to_owned(), cause };
-    fs::create_dir_all(folder).map_err(write)?;
+    let is_new = !folder.exists();
+    private_folder(folder).map_err(write)?;
     if fs::read_dir(folder).map_err(write)?.next().is_some() {
         return Err(CaptureError::NotEmpty(folder.to_owned()));
     }
+    let captured = capture_into(root, folder, choices);
+    if captured.is_err() {
+        // The error says more than one of this would; what is left is in the way of another try only.
+        ["proc", "sys"].iter().for_each(|name| drop(fs::remove_dir_all(folder.join(name))));
+        drop(fs::remove_file(folder.join(README)));
+        if is_new {
+            drop(fs::remove_dir(folder));
+        }
+    }
+    captured
+}
+
+/// Says in the folder what is in it.
+const README: &str = "README.txt";
+
+fn capture_into(root: &Root, folder: &Path, choices: Choices) -> Result<Captured, CaptureError> {
     let mut capture = Capture { root, folder, taken: Vec::new(), missing: Vec::new() };
     capture.lists()?;
     capture.settings()?;
@@ -155,12 +182,24 @@ pub fn capture(root: &Root, folder: &Path, choices: Choices) -> Result<Captured,
         folder: folder.to_owned(),
         taken,
         left_out,
+        kept: KEPT.to_vec(),
         missing,
     };
-    let readme = folder.join("README.txt");
-    fs::write(&readme, captured.readme())
+    let readme = folder.join(README);
+    private_file(&readme)
+        .and_then(|mut file| file.write_all(captured.readme().as_bytes()))
         .map_err(|cause| CaptureError::Write { path: readme, cause })?;
     Ok(captured)
+}
+
+/// Makes a folder, and those above it, that nobody else may look into; one that is there stays as it is.
+fn private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Makes a file that nobody else may read.
+fn private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 impl Captured {
@@ -183,6 +222,8 @@ impl Captured {
         }
         text += "\nLeft out:\n";
         self.left_out.iter().for_each(|what| text += &format!("  {what}\n"));
+        text += "\nKept:\n";
+        self.kept.iter().for_each(|what| text += &format!("  {what}\n"));
         text += "\nCould not be read:\n";
         self.missing
             .iter()
@@ -233,7 +274,10 @@ impl Capture<'_> {
     fn vmalloc(&mut self, addresses: Private) -> Result<(), CaptureError> {
         const COSTS: &str = "who holds the vmalloc space";
         match addresses {
-            Private::Kept => self.copy(VMALLOCINFO, COSTS),
+            Private::Kept => {
+                let scrubbed = Some("physical addresses are left out");
+                self.text(VMALLOCINFO, COSTS, scrubbed, scrub::vmallocinfo_with_addresses)
+            }
             Private::TakenOut => {
                 let scrubbed = Some("zeros stand for addresses");
                 self.text(VMALLOCINFO, COSTS, scrubbed, scrub::vmallocinfo)
@@ -245,9 +289,13 @@ impl Capture<'_> {
     fn processes(&mut self, names: Private) -> Result<(), CaptureError> {
         let Ok(ranking) = ranking::rank(self.root) else { return Ok(()) };
         let mut renamed = Renamed::default();
-        for process in ranking.processes.iter().take(MOST_PROCESSES) {
-            let folder = format!("proc/{}", process.pid);
-            let read = |name: &str| fs::read(self.root.path(&format!("{folder}/{name}")));
+        for (process, rank) in ranking.processes.iter().take(MOST_PROCESSES).zip(1_u32..) {
+            let source = format!("proc/{}", process.pid);
+            let folder = match names {
+                Private::Kept => source.clone(),
+                Private::TakenOut => format!("proc/{rank}"),
+            };
+            let read = |name: &str| fs::read(self.root.path(&format!("{source}/{name}")));
             // It may have ended since; then it is as if it had ended before.
             let (Ok(maps), Ok(status)) = (read("maps"), read("status")) else { continue };
             let [maps, status] =
@@ -288,7 +336,7 @@ impl Capture<'_> {
                 return Ok(());
             }
         };
-        let file = File::create(&target).map_err(failed)?;
+        let file = private_file(&target).map_err(failed)?;
         let mut encoder = zstd::Encoder::new(file, LEVEL).map_err(failed)?;
         io::copy(&mut source, &mut encoder).map_err(failed)?;
         let mut file = encoder.finish().map_err(failed)?;
@@ -341,7 +389,9 @@ impl Capture<'_> {
         scrubbed: Option<&'static str>,
     ) -> Result<(), CaptureError> {
         let target = self.target(path)?;
-        fs::write(&target, bytes).map_err(|cause| CaptureError::Write { path: target, cause })?;
+        private_file(&target)
+            .and_then(|mut file| file.write_all(bytes))
+            .map_err(|cause| CaptureError::Write { path: target, cause })?;
         self.taken.push(Taken { path: path.to_owned(), bytes: bytes.len() as u64, scrubbed });
         Ok(())
     }
@@ -350,7 +400,7 @@ impl Capture<'_> {
     fn target(&self, path: &str) -> Result<PathBuf, CaptureError> {
         let target = self.folder.join(path);
         let parent = target.parent().expect("it has a name in a folder");
-        fs::create_dir_all(parent)
+        private_folder(parent)
             .map_err(|cause| CaptureError::Write { path: parent.to_owned(), cause })?;
         Ok(target)
     }

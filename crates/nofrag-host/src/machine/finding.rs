@@ -6,16 +6,18 @@
 use super::counters;
 use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
 use super::zones::Zone;
-use super::{Machine, vmalloc};
+use super::{MOST_NEAREST, Machine, vmalloc};
 use crate::fields;
 use crate::finding::{Finding, Severity, bytes_text};
 use crate::process::ranking::NEAR;
-use crate::snapshot::{BlockCount, Snapshot};
+use crate::snapshot::{BlockCount, FreeGap, Snapshot};
+use crate::source::Missing;
 
 /// All findings, most urgent first.
 pub(super) fn findings(
     machine: &Machine,
     snapshot: &Snapshot<'_>,
+    missing: &[Missing],
     areas: Option<&vmalloc::Report>,
 ) -> Vec<Finding> {
     let look = Look { machine, snapshot };
@@ -24,8 +26,8 @@ pub(super) fn findings(
         look.small_blocks_fail(),
         look.no_huge_page(),
         look.maps_near_limit(),
-        look.lists_are_not_all(),
-        look.damaged(),
+        lists_are_not_all(machine.free_gap, machine.host.page_bytes),
+        damaged(missing),
         look.boosted(),
         look.compaction_fails(),
         look.huge_pages_fall_back(),
@@ -152,6 +154,8 @@ impl Look<'_> {
         let name = first.name.as_deref().unwrap_or("a process");
         let others = match near.len() {
             1 => String::new(),
+            // More may be as near: only so many are looked at.
+            MOST_NEAREST => format!(", and at least {} more", MOST_NEAREST - 1),
             more => format!(", and {} more", more - 1),
         };
         Some(Finding {
@@ -171,47 +175,12 @@ impl Look<'_> {
         })
     }
 
-    /// T1 of spec/trace.md.
-    fn lists_are_not_all(&self) -> Option<Finding> {
-        let gap = self.machine.free_gap.filter(|gap| gap.matters())?;
-        Some(Finding {
-            severity: Severity::Warning,
-            id: "free-lists-are-not-all",
-            evidence: format!(
-                "the blocks in buddyinfo sum up to {}, MemFree says {}",
-                self.size(gap.listed),
-                self.size(gap.said)
-            ),
-            consequence: "what is free is not all on the lists, so every figure made of blocks (orders, indices, \
-                          huge pages) is of the smaller part"
-                .to_owned(),
-            help: "on a guest that initialises its memory late (`deferred_init=`) this passes as memory is first \
-                   used; else read again, and report the kernel's release to nofrag"
-                .to_owned(),
-        })
-    }
-
-    fn damaged(&self) -> Option<Finding> {
-        let first =
-            self.snapshot.missing.iter().find(|missing| {
-                self.machine.missing.iter().any(|each| each.path == missing.path)
-            })?;
-        Some(Finding {
-            severity: Severity::Warning,
-            id: "file-damaged",
-            evidence: format!("{}: {}", first.path, first.why),
-            consequence: format!("it costs {}, in part", first.costs),
-            help: "capture the file again with one `cat`; if a live kernel prints this, report it to nofrag"
-                .to_owned(),
-        })
-    }
-
     /// T3 of spec/trace.md: the only live view of watermark boosting.
     fn boosted(&self) -> Option<Finding> {
-        let boost = |zone: &&Zone| zone.marks.boost.is_some_and(|boost| boost > 0);
-        let zones: Vec<&Zone> = self.machine.zones.iter().filter(boost).collect();
+        let boost = |zone: &Zone| zone.marks.and_then(|marks| marks.boost).unwrap_or(0);
+        let zones: Vec<&Zone> = self.machine.zones.iter().filter(|zone| boost(zone) > 0).collect();
         let first = zones.first()?;
-        let sum = zones.iter().filter_map(|zone| zone.marks.boost).fold(0, u64::saturating_add);
+        let sum = zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(boost(zone)));
         Some(Finding {
             severity: Severity::Note,
             id: "watermarks-boosted",
@@ -413,4 +382,37 @@ fn help_for(answer: &Answer, has_proactive: bool) -> String {
         }
     };
     text.to_owned()
+}
+
+/// T1 of spec/trace.md.
+pub(super) fn lists_are_not_all(gap: Option<FreeGap>, page_bytes: u64) -> Option<Finding> {
+    let gap = gap.filter(|gap| gap.matters())?;
+    let size = |pages: u64| bytes_text(pages.saturating_mul(page_bytes));
+    Some(Finding {
+        severity: Severity::Warning,
+        id: "free-lists-are-not-all",
+        evidence: format!(
+            "the blocks in buddyinfo sum up to {}, MemFree says {}",
+            size(gap.listed),
+            size(gap.said)
+        ),
+        consequence: "what is free is not all on the lists, so every figure made of blocks (orders, indices, huge \
+                      pages) is of the smaller part"
+            .to_owned(),
+        help: "on a guest that initialises its memory late (`deferred_init=`) this passes as memory is first used; \
+               else read again, and report the kernel's release to nofrag"
+            .to_owned(),
+    })
+}
+
+/// Files that were read and say what no kernel says.
+pub(super) fn damaged(missing: &[Missing]) -> Option<Finding> {
+    let first = missing.first()?;
+    Some(Finding {
+        severity: Severity::Warning,
+        id: "file-damaged",
+        evidence: format!("{}: {}", first.path, first.why),
+        consequence: format!("it costs {}, in part", first.costs),
+        help: "capture the file again with one `cat`; if a live kernel prints this, report it to nofrag".to_owned(),
+    })
 }

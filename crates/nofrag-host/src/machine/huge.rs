@@ -4,13 +4,13 @@
 //! knows before whether a page can be moved: pages may be pinned for I/O, and migration may fail. How good the bound is
 //! depends on what could be read ([`Basis`]).
 
-use nofrag::page::{Migratetype, ZoneState};
+use nofrag::page::Migratetype;
 use serde::Serialize;
 
-use super::pageblocks::{self, Pageblocks};
-use super::requests::{Asked, RequestKind};
+use super::pageblocks::Pageblocks;
+use super::requests::Asked;
 use super::zones::{Zone, pages};
-use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
+use crate::snapshot::{BlockCount, Snapshot, ZoneInfo, ZoneName};
 use crate::source::machine::{Pool, Sources};
 
 /// The outlook for huge pages of a pageblock each.
@@ -105,7 +105,7 @@ pub(super) fn survey(
 ) -> Option<HugePages> {
     let order = snapshot.pageblock_order();
     let of_zones: Vec<(ZoneHuge, Basis)> =
-        zones.iter().filter_map(|each| zone_huge(snapshot, each, order)).collect();
+        zones.iter().map(|each| zone_huge(sources, snapshot, each, order)).collect();
     let basis = of_zones.iter().map(|(_, basis)| *basis).max()?;
     let zones: Vec<ZoneHuge> = of_zones.into_iter().map(|(zone, _)| zone).collect();
     let sum = |of: fn(&ZoneHuge) -> u64| zones.iter().map(of).fold(0, u64::saturating_add);
@@ -138,36 +138,33 @@ fn chosen(text: &str) -> Option<String> {
     Some(super::printable(word))
 }
 
-fn zone_huge(snapshot: &Snapshot<'_>, asked: &Asked<'_>, order: u32) -> Option<(ZoneHuge, Basis)> {
-    let info = snapshot.populated().find(|info| info.zone == asked.zone.zone)?;
-    let room = room(&asked.state);
+fn zone_huge(
+    sources: &Sources,
+    snapshot: &Snapshot<'_>,
+    asked: &Asked<'_>,
+    order: u32,
+) -> (ZoneHuge, Basis) {
+    let (zone, info) = (&asked.zone.zone, asked.info);
+    let room = snapshot.room(info);
     let blocks = pages(1, order).max(1);
     let file = file_pages(info);
-    let frames = snapshot.pages.and_then(|map| pageblocks::survey(snapshot, &map, info));
+    let frames = sources.frames.as_ref().and_then(|frames| frames.of(zone));
     let (bounds, basis) = match frames {
-        Some(frames) => (Bounds::of_frames(&frames), Basis::Frames),
+        Some(frames) => (Bounds::of_frames(&frames.pageblocks), Basis::Frames),
         None => Bounds::of_lists(snapshot, asked.zone, order, file),
     };
-    let listed = listed(snapshot, asked.zone, order);
-    let now = listed.min(room / blocks);
+    let now = snapshot.obtainable(zone).get(order as usize).copied().unwrap_or(0);
     let after_compaction = bounds.compaction.min(room / blocks).max(now);
     let with_file = room.saturating_add(file) / blocks;
-    let zone = ZoneHuge {
-        zone: asked.zone.zone.clone(),
+    let huge = ZoneHuge {
+        zone: zone.clone(),
         total: bounds.total,
-        listed,
+        listed: snapshot.takeable(zone, order),
         now,
         after_compaction,
         after_reclaim: bounds.reclaim.min(with_file).max(after_compaction),
     };
-    Some((zone, basis))
-}
-
-/// Pages that a process can take before the watermarks stop it.
-fn room(state: &ZoneState) -> u64 {
-    let request = RequestKind::User.request(nofrag::units::Order::PAGEBLOCK);
-    let kept = state.marks.min + state.boost + state.reserve[request.zone.index()];
-    state.free.pages.saturating_sub(state.free.high_atomic).saturating_sub(kept)
+    (huge, basis)
 }
 
 /// Pages of files in a zone.
@@ -175,26 +172,6 @@ fn file_pages(zone: &ZoneInfo) -> u64 {
     let names = ["nr_zone_active_file", "nr_zone_inactive_file"];
     let known = names.iter().filter_map(|name| zone.counters.get(*name));
     known.fold(0, |sum, &pages| sum.saturating_add(pages))
-}
-
-/// Free blocks of the order that a process may take.
-fn listed(snapshot: &Snapshot<'_>, zone: &Zone, order: u32) -> u64 {
-    let available = zone.orders.get(order as usize).map_or(0, |row| row.available);
-    let kept = [Migratetype::HighAtomic, Migratetype::Isolate];
-    let kept = kept.iter().map(|&each| typed_blocks(snapshot, &zone.zone, each, order));
-    available.saturating_sub(kept.fold(0, u64::saturating_add))
-}
-
-/// Blocks of the order in the free blocks of a type; 0 where types are not known.
-fn typed_blocks(
-    snapshot: &Snapshot<'_>,
-    zone: &ZoneName,
-    migratetype: Migratetype,
-    order: u32,
-) -> u64 {
-    let row = snapshot.types.as_ref().and_then(|types| types.free_of(zone, migratetype));
-    let larger = row.unwrap_or_default().iter().zip(0_u32..).skip(order as usize);
-    larger.fold(0, |sum: u64, (count, each)| sum.saturating_add(pages(count.least(), each - order)))
 }
 
 /// At most how many, whatever the watermarks say.
@@ -225,15 +202,14 @@ impl Bounds {
             zone.types.iter().filter_map(|row| row.pageblocks).fold(0, u64::saturating_add);
         if all_blocks == 0 {
             let of = |pages: u64| (pages / block).max(whole);
-            let total = zone.managed_pages / block;
+            let total = zone.managed_pages.unwrap_or(0) / block;
             let reclaim = of(zone.free_pages.saturating_add(file)).min(total).max(whole);
             return (Bounds { total, compaction: of(zone.free_pages), reclaim }, Basis::FreePages);
         }
-        let sum = |each: Migratetype| typed_blocks(snapshot, &zone.zone, each, 0);
-        let loose = can_move.iter().map(|&each| sum(each)).fold(0, u64::saturating_add);
+        let loose = most_pages(zone, is_movable);
         let whole_movable = can_move
             .iter()
-            .map(|&each| typed_blocks(snapshot, &zone.zone, each, order))
+            .map(|&each| snapshot.blocks_of_type(&zone.zone, each, order))
             .fold(0, u64::saturating_add);
         let others = whole.saturating_sub(whole_movable);
         let of = |pages: u64| others.saturating_add((pages / block).min(movable_blocks)).max(whole);
@@ -244,4 +220,23 @@ impl Bounds {
         };
         (bounds, Basis::PageblockTypes)
     }
+}
+
+/// At most so many free pages are of these types. A list that the kernel did not count to its end (trap T2 of
+/// spec/trace.md) has at most what buddyinfo lists of the order and no other type has.
+fn most_pages(zone: &Zone, is_meant: impl Fn(&str) -> bool) -> u64 {
+    let mut sum = 0_u64;
+    for row in &zone.orders {
+        let count = |meant: bool| {
+            let types = zone.types.iter().filter(|each| is_meant(&each.migratetype) == meant);
+            let counts: Vec<BlockCount> =
+                types.filter_map(|each| each.blocks.get(row.order as usize).copied()).collect();
+            let least = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(count.least()));
+            (least, counts.iter().all(|count| count.exact().is_some()))
+        };
+        let ((least, is_exact), (others, _)) = (count(true), count(false));
+        let blocks = if is_exact { least } else { row.blocks.saturating_sub(others).max(least) };
+        sum = sum.saturating_add(pages(blocks, row.order));
+    }
+    sum
 }

@@ -16,6 +16,7 @@
 pub mod capture;
 pub mod counters;
 pub mod finding;
+pub mod frames;
 pub mod huge;
 pub mod pageblocks;
 pub mod pages;
@@ -162,7 +163,8 @@ pub fn survey(sources: &Sources) -> Result<Machine, LayoutError> {
         missing: missing(sources, &snapshot),
         zones,
     };
-    machine.findings = finding::findings(&machine, &snapshot, areas.as_ref());
+    let damaged = damaged(sources, &snapshot);
+    machine.findings = finding::findings(&machine, &snapshot, &damaged, areas.as_ref());
     Ok(machine)
 }
 
@@ -206,9 +208,22 @@ fn maps_in_short(ranking: &Ranking) -> Maps {
 
 /// What could not be read, and what was read and is damaged.
 fn missing(sources: &Sources, snapshot: &Snapshot<'_>) -> Vec<Missing> {
-    let is_damaged = |missing: &&Missing| sources.files.bytes(&missing.path).is_some();
-    let damaged = snapshot.missing.iter().filter(is_damaged).cloned();
-    sources.missing.iter().cloned().chain(damaged).collect()
+    sources.missing.iter().cloned().chain(damaged(sources, snapshot)).collect()
+}
+
+/// What was read and is damaged.
+fn damaged(sources: &Sources, snapshot: &Snapshot<'_>) -> Vec<Missing> {
+    let is_there = |missing: &&Missing| sources.files.bytes(&missing.path).is_some();
+    let mut damaged: Vec<Missing> = snapshot.missing.iter().filter(is_there).cloned().collect();
+    let is_cut = sources.frames.as_ref().is_some_and(|frames| frames.is_cut);
+    if is_cut && !damaged.iter().any(|each| each.path == "kpageflags") {
+        damaged.push(Missing {
+            path: "kpageflags".to_owned(),
+            why: "it ends inside of a frame's eight bytes".to_owned(),
+            costs: "what each page frame is used for",
+        });
+    }
+    damaged
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use nofrag::units::Order;
 use serde::Serialize;
 
 use super::zones::pages;
@@ -117,27 +118,117 @@ fn stays(usage: FrameUse) -> bool {
 /// What stands in the pageblocks of a zone; `None` where it is not known where the zone lies. O(frames).
 #[must_use]
 pub fn survey(snapshot: &Snapshot<'_>, map: &PageMap<'_>, zone: &ZoneInfo) -> Option<Pageblocks> {
-    let order = snapshot.pageblock_order();
-    let block = 1_u64.checked_shl(order)?;
-    let (start, end) = (zone.start_pfn?, zone.end_pfn()?.min(map.frames()));
-    let mut tally = Tally::new(block, zone.on_per_cpu_lists());
-    let first = start / block;
-    let span = (end.div_ceil(block)).saturating_sub(first).max(1);
-    let cells = span.min(MOST_CELLS);
-    tally.map = vec![MapCell::default(); cells as usize];
-    let mut uses: Uses = [0; FrameUse::COUNT];
-    let page_bytes = snapshot.page_bytes();
-    let mut memory = Memory::new(snapshot);
-    for (pfn, usage) in map.uses(start..end) {
-        let has_memory = memory.has(pfn.saturating_mul(page_bytes));
+    let mut walk = ZoneWalk::new(snapshot, zone)?;
+    map.uses(walk.range()).for_each(|(pfn, usage)| walk.add(pfn, usage));
+    Some(walk.finish().pageblocks)
+}
+
+/// What the frames of a zone showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneFrames {
+    /// What stands in its pageblocks.
+    pub pageblocks: Pageblocks,
+    /// Free blocks of each order, as the frames show them.
+    pub free_blocks: Vec<u64>,
+}
+
+/// Walks once over the frames of a zone, lowest first. What is kept does not grow with the zone.
+pub(super) struct ZoneWalk<'a> {
+    zone: ZoneName,
+    order: u32,
+    page_bytes: u64,
+    range: Range<u64>,
+    /// Pageblocks from the first to the last, and in how many pieces they are drawn.
+    span: u64,
+    cells: u64,
+    memory: Memory<'a>,
+    /// The uses of the pageblock that the walk stands in, and the frame behind the last.
+    uses: Uses,
+    next: u64,
+    tally: Tally,
+    /// Where the free run begins that the walk stands in.
+    run: Option<u64>,
+    free_blocks: Vec<u64>,
+}
+
+impl<'a> ZoneWalk<'a> {
+    /// A walk over the zone; `None` where it is not known where it lies.
+    pub(super) fn new(snapshot: &'a Snapshot<'_>, zone: &ZoneInfo) -> Option<ZoneWalk<'a>> {
+        let order = snapshot.pageblock_order();
+        let block = 1_u64.checked_shl(order)?;
+        let range = zone.start_pfn?..zone.end_pfn()?;
+        let span = range.end.div_ceil(block).saturating_sub(range.start / block).max(1);
+        let cells = span.min(MOST_CELLS);
+        let mut tally = Tally::new(block, zone.on_per_cpu_lists());
+        tally.map = vec![MapCell::default(); cells as usize];
+        let orders = snapshot.blocks(&zone.zone).map_or(Order::COUNT, |zone| zone.blocks.len());
+        Some(ZoneWalk {
+            zone: zone.zone.clone(),
+            order,
+            page_bytes: snapshot.page_bytes(),
+            next: range.start,
+            range,
+            span,
+            cells,
+            memory: Memory::new(snapshot),
+            uses: [0; FrameUse::COUNT],
+            tally,
+            run: None,
+            free_blocks: vec![0; orders],
+        })
+    }
+
+    /// The frames of the zone.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// Takes in the next frame of the zone.
+    pub(super) fn add(&mut self, pfn: u64, usage: FrameUse) {
+        match (usage == FrameUse::Free, self.run) {
+            (true, None) => self.run = Some(pfn),
+            (false, Some(_)) => self.end_run(pfn),
+            _ => {}
+        }
+        let has_memory = self.memory.has(pfn.saturating_mul(self.page_bytes));
         let usage = if has_memory { usage } else { FrameUse::NoPage };
-        uses[usage.index()] += 1;
-        if (pfn + 1) % block == 0 || pfn + 1 == end {
-            let cell = u128::from(pfn / block - first) * u128::from(cells) / u128::from(span);
-            tally.add(&std::mem::replace(&mut uses, [0; FrameUse::COUNT]), cell as usize);
+        self.uses[usage.index()] += 1;
+        self.next = pfn + 1;
+        if self.next.is_multiple_of(self.tally.block) {
+            self.end_block();
         }
     }
-    Some(tally.pageblocks(zone.zone.clone(), order, page_bytes))
+
+    /// A free run is made of the largest aligned blocks: no two buddies of equal order are both free.
+    fn end_run(&mut self, end: u64) {
+        let Some(mut at) = self.run.take() else { return };
+        while at < end {
+            let aligned = if at == 0 { u32::MAX } else { at.trailing_zeros() };
+            let order = aligned.min((end - at).ilog2()).min(self.free_blocks.len() as u32 - 1);
+            self.free_blocks[order as usize] += 1;
+            at += 1 << order;
+        }
+    }
+
+    /// The pageblock before the next frame is complete, or the zone or the file ends in it.
+    fn end_block(&mut self) {
+        let uses = std::mem::replace(&mut self.uses, [0; FrameUse::COUNT]);
+        let (block, first) = (self.tally.block, self.range.start / self.tally.block);
+        let number = (self.next.saturating_sub(1) / block).saturating_sub(first);
+        let cell = u128::from(number) * u128::from(self.cells) / u128::from(self.span);
+        self.tally.add(&uses, cell as usize);
+    }
+
+    pub(super) fn finish(mut self) -> ZoneFrames {
+        self.end_run(self.next);
+        if self.uses.iter().any(|&pages| pages > 0) {
+            self.end_block();
+        }
+        ZoneFrames {
+            pageblocks: self.tally.pageblocks(self.zone, self.order, self.page_bytes),
+            free_blocks: self.free_blocks,
+        }
+    }
 }
 
 /// Where there is memory, asked with rising addresses.

@@ -6,11 +6,11 @@
 
 use serde::Serialize;
 
-use super::pageblocks::{self, LITTLE, Pageblocks};
-use super::zones::{self, TypeRow};
-use super::{Host, Sources};
+use super::pageblocks::{LITTLE, Pageblocks};
+use super::zones::{self, TypeRow, Zone};
+use super::{Host, Sources, finding};
 use crate::finding::{Finding, Severity, bytes_text};
-use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
+use crate::snapshot::{Snapshot, ZoneName};
 use crate::source::Missing;
 
 /// Name of the schema.
@@ -45,8 +45,8 @@ pub struct ZonePages {
     pub zone: ZoneName,
     /// What to call it.
     pub label: String,
-    /// Pages that the allocator hands out.
-    pub managed_pages: u64,
+    /// Pages that the allocator hands out; `null` where zoneinfo is missing.
+    pub managed_pages: Option<u64>,
     /// Free blocks by order, as listed and as found.
     pub free_blocks: Vec<FreeBlocks>,
     /// Free blocks and pageblocks by type; empty where pagetypeinfo could not be read.
@@ -66,30 +66,35 @@ pub struct FreeBlocks {
     pub found: Option<u64>,
 }
 
-/// Computes the report from what was read. Pure. O(frames).
+/// Computes the report from what was read. Pure.
 #[must_use]
 pub fn survey(sources: &Sources) -> Pages {
     let snapshot = Snapshot::parse(&sources.files);
     let rows = zones::survey(&snapshot);
-    let zones = rows.iter().filter_map(|row| {
-        let info = snapshot.populated().find(|info| info.zone == row.zone)?;
-        let pageblocks = snapshot.pages.and_then(|map| pageblocks::survey(&snapshot, &map, info));
-        Some(ZonePages {
-            zone: row.zone.clone(),
-            label: row.label.clone(),
+    let zones = rows.into_iter().map(|row| {
+        let frames = sources.frames.as_ref().and_then(|frames| frames.of(&row.zone));
+        ZonePages {
+            free_blocks: free_blocks(&row, frames.map(|frames| &frames.free_blocks[..])),
+            pageblocks: frames.map(|frames| frames.pageblocks.clone()),
             managed_pages: row.managed_pages,
-            free_blocks: free_blocks(&snapshot, info),
-            types: row.types.clone(),
-            pageblocks,
-        })
+            zone: row.zone,
+            label: row.label,
+            types: row.types,
+        }
     });
     let zones: Vec<ZonePages> = zones.collect();
+    let host = super::host(sources, &snapshot);
+    let damaged = of_pages(super::damaged(sources, &snapshot));
+    let mut findings = findings(&zones);
+    findings.extend(finding::damaged(&damaged));
+    findings.extend(finding::lists_are_not_all(snapshot.free_gap(), host.page_bytes));
+    findings.sort_by_key(|finding| finding.severity);
     Pages {
         schema: SCHEMA,
         version: SCHEMA_VERSION,
-        host: super::host(sources, &snapshot),
-        frames: snapshot.pages.map(|map| map.frames()),
-        findings: findings(&zones),
+        host,
+        frames: sources.frames.as_ref().map(|report| report.frames),
+        findings,
         missing: of_pages(super::missing(sources, &snapshot)),
         zones,
     }
@@ -103,33 +108,45 @@ fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
     missing.into_iter().filter(is_used).collect()
 }
 
-fn free_blocks(snapshot: &Snapshot<'_>, zone: &ZoneInfo) -> Vec<FreeBlocks> {
-    let listed = snapshot.blocks(&zone.zone).map(|zone| &zone.blocks);
-    let orders = listed.map_or(nofrag::units::Order::COUNT, Vec::len);
-    let found =
-        snapshot.pages.zip(zone.start_pfn.zip(zone.end_pfn())).map(|(map, (start, end))| {
-            let mut found = vec![0_u64; orders];
-            let largest = u32::try_from(orders.saturating_sub(1)).unwrap_or(u32::MAX);
-            map.free_blocks(start..end, largest).for_each(|(_, order)| found[order as usize] += 1);
-            found
-        });
+fn free_blocks(zone: &Zone, found: Option<&[u64]>) -> Vec<FreeBlocks> {
+    let orders = zone.orders.len().max(found.map_or(0, <[u64]>::len));
     let row = |order: usize| FreeBlocks {
         order: order as u32,
-        listed: listed.and_then(|blocks| blocks.get(order).copied()),
-        found: found.as_ref().map(|blocks| blocks[order]),
+        listed: zone.orders.get(order).map(|row| row.blocks),
+        found: found.and_then(|blocks| blocks.get(order).copied()),
     };
     (0..orders).map(row).collect()
 }
 
+/// What the pageblocks say, most urgent first.
 fn findings(zones: &[ZonePages]) -> Vec<Finding> {
-    let each = zones.iter().filter_map(|zone| Some((zone, zone.pageblocks.as_ref()?)));
-    let mut findings: Vec<Finding> = each
-        .flat_map(|(zone, blocks)| {
-            [never_whole(zone, blocks), pinned_by_little(zone, blocks)].into_iter().flatten()
-        })
-        .collect();
-    findings.sort_by_key(|finding| finding.severity);
+    let each = || zones.iter().filter_map(|zone| Some((zone, zone.pageblocks.as_ref()?)));
+    let mut findings: Vec<Finding> = never_again(&each().collect::<Vec<_>>()).into_iter().collect();
+    findings.extend(each().flat_map(|(zone, blocks)| {
+        [never_whole(zone, blocks), pinned_by_little(zone, blocks)].into_iter().flatten()
+    }));
     findings
+}
+
+/// Nothing that the kernel can do by itself makes one pageblock of the machine whole.
+fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
+    let sum = |of: fn(&Pageblocks) -> u64| -> u64 { zones.iter().map(|(_, each)| of(each)).sum() };
+    let all = sum(|blocks| blocks.pageblocks);
+    let (_, most) = zones.iter().max_by_key(|(_, blocks)| blocks.pageblocks)?;
+    (all > 0 && sum(|blocks| blocks.after_reclaim) == 0).then(|| Finding {
+        severity: Severity::Warning,
+        id: "no-pageblock-can-be-whole",
+        evidence: format!(
+            "none of {all} pageblocks of {} is free, and none would be after compaction and after page cache is \
+             dropped; what stays where it is: {}",
+            bytes_text(most.bytes),
+            most_of(most)
+        ),
+        consequence: "no huge page can be had, nor any other block of this size".to_owned(),
+        help: "free memory first: where nothing is free there is no room to move pages to; then `nofrag record` shows \
+               who asks for what stays"
+            .to_owned(),
+    })
 }
 
 /// What pins most of them, in words.

@@ -4,14 +4,16 @@
 //! ([`nofrag::page::ZoneState`]), order by order. A caller that may wait does not fail at once: it compacts when what
 //! is free is in pieces, and reclaims when it is too little. Above order 3 the kernel compacts only where the
 //! fragmentation index is above `vm.extfrag_threshold` (admin-guide/sysctl/vm); below, it reclaims first.
+//!
+//! Kernels with larger pages have orders above the core's largest; [`Snapshot::state_for`] puts them to its test.
 
-use nofrag::page::{Migratetype, PageRequest, Refusal, RequestFlags, ZoneState};
+use nofrag::page::{Migratetype, NodeId, PageRequest, Refusal, RequestFlags, ZoneState};
 use nofrag::units::Order;
 use serde::Serialize;
 
-use super::zones::Zone;
+use super::zones::{Zone, pages};
 use crate::finding::bytes_text;
-use crate::snapshot::{Snapshot, ZoneName};
+use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -152,16 +154,66 @@ pub enum Cause {
 /// A zone and what the core knows of it.
 pub(super) struct Asked<'a> {
     pub(super) zone: &'a Zone,
-    pub(super) state: ZoneState,
+    pub(super) info: &'a ZoneInfo,
+    states: States,
 }
 
-/// The zones that the page allocator serves, in the order of `zones`.
-pub(super) fn asked<'a>(snapshot: &Snapshot<'_>, zones: &'a [Zone]) -> Vec<Asked<'a>> {
+/// The zones that the page allocator serves and whose blocks are known, in the order of `zones`.
+pub(super) fn asked<'a>(snapshot: &'a Snapshot<'_>, zones: &'a [Zone]) -> Vec<Asked<'a>> {
     let of = |zone: &'a Zone| {
         let info = snapshot.populated().find(|info| info.zone == zone.zone)?;
-        Some(Asked { zone, state: snapshot.state(info)? })
+        Some(Asked { zone, info, states: States::of(snapshot, info)? })
     };
     zones.iter().filter_map(of).collect()
+}
+
+/// A zone in the core's terms, for each order that it has.
+struct States {
+    /// For the orders of the core.
+    usual: ZoneState,
+    /// For each order above.
+    larger: Vec<ZoneState>,
+    orders: u32,
+}
+
+impl States {
+    /// `None` where the blocks are not known, and for a zone that the page allocator does not serve.
+    fn of(snapshot: &Snapshot<'_>, info: &ZoneInfo) -> Option<States> {
+        let orders = u32::try_from(snapshot.blocks(&info.zone)?.blocks.len()).ok()?;
+        // These requests name no node, and the core has no name for those of the largest machines.
+        let anywhere = |state| ZoneState { node: NodeId(0), ..state };
+        let usual = anywhere(snapshot.state(info)?);
+        let larger =
+            (Order::COUNT as u32..orders).filter_map(|order| snapshot.state_for(info, order));
+        Some(States { usual, larger: larger.map(anywhere).collect(), orders })
+    }
+
+    /// The zone as a request of the order sees it, and the request that it is to be asked.
+    fn ask(&self, request: &PageRequest, order: u32) -> (&ZoneState, PageRequest) {
+        let above = (order as usize).checked_sub(Order::COUNT);
+        let state = above.and_then(|above| self.larger.get(above)).unwrap_or(&self.usual);
+        (state, PageRequest { order: core_order(order), ..*request })
+    }
+
+    fn refusal(&self, request: &PageRequest, order: u32) -> Refusal {
+        let (state, request) = self.ask(request, order);
+        state.refusal(&request)
+    }
+
+    fn largest(&self, request: &PageRequest) -> Option<u32> {
+        (0..self.orders).rev().find(|&order| self.refusal(request, order) == Refusal::Limit)
+    }
+}
+
+/// The order in the core's terms.
+fn core_order(order: u32) -> Order {
+    u8::try_from(order).ok().and_then(Order::new).unwrap_or(Order::MAX)
+}
+
+/// The largest order that a zone serves to such a request now; `None` if none, or where its blocks are not known.
+#[must_use]
+pub fn largest_order(snapshot: &Snapshot<'_>, zone: &ZoneInfo, kind: RequestKind) -> Option<u32> {
+    States::of(snapshot, zone)?.largest(&kind.request(Order::ZERO))
 }
 
 /// What a fragmentation index has to exceed before the kernel compacts for large blocks: the default of
@@ -193,15 +245,10 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    /// The orders that the machine has blocks of and the core has a name for.
-    fn orders(&self) -> impl Iterator<Item = Order> + use<> {
-        let count = self.zones.iter().map(|each| each.zone.orders.len()).max().unwrap_or(0);
-        Order::all().take(count)
-    }
-
     fn request(&self, kind: RequestKind) -> Request {
         let single = kind.request(Order::ZERO);
-        let orders: Vec<Answer> = self.orders().map(|order| self.answer(kind, order)).collect();
+        let count = self.zones.iter().map(|each| each.states.orders).max().unwrap_or(0);
+        let orders: Vec<Answer> = (0..count).map(|order| self.answer(kind, order)).collect();
         let largest =
             |is: fn(&Answer) -> bool| orders.iter().rfind(|each| is(each)).map(|each| each.order);
         Request {
@@ -216,17 +263,17 @@ impl Survey<'_> {
         }
     }
 
-    fn answer(&self, kind: RequestKind, order: Order) -> Answer {
-        let request = kind.request(order);
+    fn answer(&self, kind: RequestKind, order: u32) -> Answer {
+        let request = kind.request(core_order(order));
+        let ask = |each: &'_ Asked<'_>| each.states.refusal(&request, order);
         let refusals: Vec<(&Asked<'_>, Refusal)> =
-            self.zones.iter().map(|each| (each, each.state.refusal(&request))).collect();
-        let number = u32::from(order.get());
+            self.zones.iter().map(|each| (each, ask(each))).collect();
         let nearest = nearest(&refusals);
-        let index = nearest.and_then(|each| each.zone.orders.get(number as usize)?.fragmentation);
-        let (outcome, cause) = self.judge(kind, &request, &refusals, index);
+        let index = nearest.and_then(|each| each.zone.orders.get(order as usize)?.fragmentation);
+        let (outcome, cause) = self.judge(kind, order, &request, &refusals, index);
         let answer = Answer {
-            order: number,
-            bytes: order.pages().saturating_mul(self.page_bytes),
+            order,
+            bytes: pages(1, order).saturating_mul(self.page_bytes),
             outcome,
             cause,
             index: index.filter(|_| cause == Some(Cause::Fragmented)),
@@ -238,6 +285,7 @@ impl Survey<'_> {
     fn judge(
         &self,
         kind: RequestKind,
+        order: u32,
         request: &PageRequest,
         refusals: &[(&Asked<'_>, Refusal)],
         index: Option<i64>,
@@ -245,7 +293,7 @@ impl Survey<'_> {
         let any = |is: fn(&Refusal) -> bool| refusals.iter().any(|(_, refusal)| is(refusal));
         if any(|refusal| *refusal == Refusal::Limit) {
             let mut serving = refusals.iter().filter(|(_, refusal)| *refusal == Refusal::Limit);
-            let own = serving.any(|(each, _)| each.has_own_type(request));
+            let own = serving.any(|(each, _)| each.has_own_type(request, order));
             let outcome = if own || !self.types_known { Outcome::Served } else { Outcome::Mixes };
             return (outcome, None);
         }
@@ -255,7 +303,7 @@ impl Survey<'_> {
             Cause::Kept
         } else if any(|refusal| matches!(refusal, Refusal::Order { .. })) {
             Cause::Fragmented
-        } else if refusals.iter().any(|(each, _)| each.serves_without_boost(request)) {
+        } else if refusals.iter().any(|(each, _)| each.serves_without_boost(request, order)) {
             Cause::Boosted
         } else {
             Cause::Short
@@ -263,7 +311,7 @@ impl Survey<'_> {
         let outcome = match cause {
             Cause::NoZone => Outcome::Fails,
             _ if !kind.may_wait() => Outcome::Fails,
-            Cause::Fragmented | Cause::Kept if self.would_compact(request, index) => {
+            Cause::Fragmented | Cause::Kept if self.would_compact(order, index) => {
                 Outcome::AfterCompaction
             }
             _ => Outcome::AfterReclaim,
@@ -272,8 +320,8 @@ impl Survey<'_> {
     }
 
     /// Whether the kernel would try compaction before reclaim.
-    fn would_compact(&self, request: &PageRequest, index: Option<i64>) -> bool {
-        let is_costly = u32::from(request.order.get()) > COSTLY_ORDER;
+    fn would_compact(&self, order: u32, index: Option<i64>) -> bool {
+        let is_costly = order > COSTLY_ORDER;
         let is_in_pieces =
             |index: i64| u64::try_from(index).is_ok_and(|index| index > self.threshold);
         !is_costly || index.is_none_or(is_in_pieces)
@@ -291,9 +339,11 @@ impl Survey<'_> {
             true => format!("order {} {kind}", answer.order),
             false => format!("order {} {kind} without waiting", answer.order),
         };
-        let index = answer
-            .index
-            .map_or(String::new(), |index| format!("index {:.2}", index as f64 / 1000.0));
+        // Files of different moments may not agree in whether a block is there; then there is no index.
+        let index = answer.index.map_or_else(
+            || format!("no block of {} is free", bytes_text(answer.bytes)),
+            |index| format!("index {:.2}", index as f64 / 1000.0),
+        );
         let why = match answer.cause {
             None if answer.outcome == Outcome::Mixes => {
                 return format!("{asked}: served, from a pageblock of another type");
@@ -306,7 +356,7 @@ impl Survey<'_> {
             ),
             Some(Cause::Fragmented) => index,
             Some(Cause::Boosted) => "only the boost of the watermarks is against it".to_owned(),
-            Some(Cause::Short) => self.shortest(refusals),
+            Some(Cause::Short) => self.shortest(answer.order, refusals),
         };
         let needs = match answer.outcome {
             Outcome::Served | Outcome::Mixes | Outcome::Fails => "would fail",
@@ -317,12 +367,14 @@ impl Survey<'_> {
     }
 
     /// How much the zone with most to count on lacks.
-    fn shortest(&self, refusals: &[(&Asked<'_>, Refusal)]) -> String {
+    fn shortest(&self, order: u32, refusals: &[(&Asked<'_>, Refusal)]) -> String {
         let size = |pages: u64| bytes_text(pages.saturating_mul(self.page_bytes));
+        // By so much the core was told of less.
+        let more = pages(1, order).saturating_sub(core_order(order).pages());
         let counted = refusals.iter().filter_map(|(each, refusal)| match *refusal {
-            Refusal::Watermark { usable, mark } => Some((usable, mark, each)),
+            Refusal::Watermark { usable, mark } => Some((usable.saturating_add(more), mark, each)),
             Refusal::Reserve { usable, mark, reserve } => {
-                Some((usable, mark.saturating_add(reserve), each))
+                Some((usable.saturating_add(more), mark.saturating_add(reserve), each))
             }
             _ => None,
         });
@@ -340,13 +392,13 @@ impl Survey<'_> {
 
 impl Asked<'_> {
     fn largest(&self, request: &PageRequest) -> ZoneLargest {
-        let largest = self.state.largest(request).map(|order| u32::from(order.get()));
-        ZoneLargest { zone: self.zone.zone.clone(), largest_order: largest }
+        ZoneLargest { zone: self.zone.zone.clone(), largest_order: self.states.largest(request) }
     }
 
     /// Whether a block is free that the request may take without mixing types.
-    fn has_own_type(&self, request: &PageRequest) -> bool {
-        let has = |migratetype| self.state.free.has(migratetype, request.order);
+    fn has_own_type(&self, request: &PageRequest, order: u32) -> bool {
+        let (state, request) = self.states.ask(request, order);
+        let has = |migratetype| state.free.has(migratetype, request.order);
         let flags = request.flags;
         let is_atomic = flags.has(RequestFlags::HIGH) && !flags.has(RequestFlags::DIRECT_RECLAIM);
         has(request.migratetype)
@@ -354,8 +406,9 @@ impl Asked<'_> {
             || is_atomic && has(Migratetype::HighAtomic)
     }
 
-    fn serves_without_boost(&self, request: &PageRequest) -> bool {
-        ZoneState { boost: 0, ..self.state }.refusal(request) == Refusal::Limit
+    fn serves_without_boost(&self, request: &PageRequest, order: u32) -> bool {
+        let (state, request) = self.states.ask(request, order);
+        ZoneState { boost: 0, ..*state }.refusal(&request) == Refusal::Limit
     }
 }
 
@@ -363,5 +416,5 @@ impl Asked<'_> {
 fn nearest<'a>(refusals: &[(&'a Asked<'a>, Refusal)]) -> Option<&'a Asked<'a>> {
     let by_block = |refusal: &Refusal| matches!(refusal, Refusal::Order { .. } | Refusal::Type);
     let near = refusals.iter().filter(|(_, refusal)| by_block(refusal));
-    near.map(|(each, _)| *each).max_by_key(|each| each.state.free.pages)
+    near.map(|(each, _)| *each).max_by_key(|each| each.states.usual.free.pages)
 }

@@ -24,6 +24,15 @@ fn keep_lines(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
 /// a line that begins with no range is left out, as nobody knows what is in it.
 pub(super) fn vmallocinfo(text: &str) -> String {
     const ZEROS: &str = "0x0000000000000000-0x0000000000000000";
+    areas(text, |_| ZEROS)
+}
+
+/// The same with the ranges of areas as the kernel shows them.
+pub(super) fn vmallocinfo_with_addresses(text: &str) -> String {
+    areas(text, |range| range)
+}
+
+fn areas(text: &str, kept: for<'a> fn(&'a str) -> &'a str) -> String {
     let scrubbed = text.lines().filter_map(|line| {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
@@ -31,8 +40,10 @@ pub(super) fn vmallocinfo(text: &str) -> String {
         if !is_address(start) || !is_address(end) {
             return None;
         }
-        let words: Vec<&str> = rest.split(' ').filter(|word| !word.starts_with("phys=")).collect();
-        Some(format!("{ZEROS} {}\n", words.join(" ")))
+        let words = rest.split(' ').filter(|word| !word.starts_with("phys="));
+        // Of a function that the kernel has no name for it prints the address.
+        let words = words.map(|word| if word.starts_with("0x") { "0x0" } else { word });
+        Some(format!("{} {}\n", kept(range), words.collect::<Vec<_>>().join(" ")))
     });
     scrubbed.collect()
 }
@@ -130,13 +141,18 @@ mod tests {
     fn no_address_is_left_of_vmallocinfo() {
         let text = "0xffffc90000000000-0xffffc90000005000   20480 acpi_os_map+0x1/0x2 phys=0x00000000fed00000 ioremap\n\
                     0x00000000f80307aa-0x00000000b34c984c   20480 f+0xca/0x100 [module] pages=4 vmalloc N0=4\n\
+                    0x00000000f80307ab-0x00000000b34c984d    8192 0xffffffffc0a81234 pages=1 vmalloc\n\
                     somebody's garbage\n";
         let zeros = "0x0000000000000000-0x0000000000000000";
         let expected = format!(
             "{zeros}   20480 acpi_os_map+0x1/0x2 ioremap\n\
-             {zeros}   20480 f+0xca/0x100 [module] pages=4 vmalloc N0=4\n"
+             {zeros}   20480 f+0xca/0x100 [module] pages=4 vmalloc N0=4\n\
+             {zeros}    8192 0x0 pages=1 vmalloc\n"
         );
         assert_eq!(vmallocinfo(text), expected);
+        let shown = vmallocinfo_with_addresses(text);
+        assert!(shown.starts_with("0xffffc90000000000-") && !shown.contains("phys"), "{shown}");
+        assert!(!shown.contains("c0a81234"), "{shown}");
         let parsed = crate::vmallocinfo::parse(expected.as_bytes());
         assert_eq!(parsed.malformed, []);
         assert_eq!(crate::addresses::judge(&parsed.areas), crate::addresses::Addresses::Zeroed);

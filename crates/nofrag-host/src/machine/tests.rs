@@ -160,7 +160,7 @@ fn t3_boost_is_shown_and_told_from_the_marks() {
     let machine = of(drawn.files());
     assert_eq!(
         machine.zones[0].marks,
-        zones::Marks { min: 110, low: 120, high: 130, boost: Some(100) }
+        Some(zones::Marks { min: 110, low: 120, high: 130, boost: Some(100) })
     );
     assert_eq!(has_finding(&machine, "watermarks-boosted"), Some(Severity::Note));
     assert_eq!(has_finding(&of(Drawn::new(SINGLES).files()), "watermarks-boosted"), None);
@@ -177,6 +177,169 @@ fn t5_unpurged_areas_stand_apart() {
     let (totals, lazy) = (machine.vmalloc.totals.unwrap(), machine.vmalloc.lazy.unwrap());
     assert_eq!((totals.live_bytes, lazy.bytes, totals.bytes), (8192, 65_536, 73_728));
     assert_eq!(has_finding(&machine, "lazy-dominates"), Some(Severity::Note));
+}
+
+/// `types` as pagetypeinfo, each with its free blocks.
+fn with_types(mut files: Files, order: u32, types: &[(&str, &str)]) -> Files {
+    let mut text = format!("Page block order: {order}\n");
+    for (name, blocks) in types {
+        text += &format!("Node 0, zone Normal, type {name} {blocks}\n");
+    }
+    text += "Number of blocks type Unmovable Movable Reclaimable\nNode 0, zone Normal 4 2040 4\n";
+    files.insert("pagetypeinfo", text.into_bytes());
+    files
+}
+
+/// A kernel with pages of 64 KiB has orders up to 13, and pageblocks of that order.
+#[test]
+fn orders_above_the_cores_are_asked_for_too() {
+    const WHOLE: &[u64] = &[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3];
+    const PIECES: &[u64] = &[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0];
+    let of_64k = |drawn: Drawn| {
+        let mut files = drawn.files();
+        let free = drawn.free();
+        files.insert(
+            "meminfo",
+            format!("MemTotal: 67108864 kB\nMemFree: {} kB\n", free * 64).into(),
+        );
+        of(files)
+    };
+    let machine = of_64k(Drawn::new(WHOLE));
+    assert_eq!((machine.host.page_bytes, machine.host.pageblock_order), (65_536, 13));
+    let user = request(&machine, RequestKind::User);
+    assert_eq!((user.largest_order, user.orders.len()), (Some(13), 14));
+    assert_eq!(user.zones[0].largest_order, Some(13));
+    assert_eq!((user.orders[13].bytes, has_finding(&machine, "no-huge-page")), (512 << 20, None));
+    let machine = of_64k(Drawn::new(PIECES));
+    let user = request(&machine, RequestKind::User);
+    assert_eq!(user.largest_order, Some(12));
+    assert_eq!(user.orders[13].why, "order 13 movable: would need compaction: index 0.73");
+    assert_eq!(has_finding(&machine, "no-huge-page"), Some(Severity::Warning));
+    // Free, and kept: three blocks of 512 MiB are there, and the watermark wants all but one.
+    let machine = of_64k(Drawn { marks: [16_400, 16_400, 16_400], ..Drawn::new(WHOLE) });
+    assert_eq!(machine.huge_pages.as_ref().map(|huge| huge.now), Some(0));
+    let why = &request(&machine, RequestKind::User).orders[13].why;
+    let expected = "order 13 movable: would need reclaim: Normal has 1.50 GiB to count on, and 1.00 GiB must stay";
+    assert_eq!(why, expected);
+}
+
+/// What is free is known of buddyinfo alone; what a zone keeps is not, so nothing is said of requests.
+#[test]
+fn buddyinfo_alone_shows_orders_and_indices() {
+    let mut files = Files::default();
+    files.insert("buddyinfo", b"Node 0, zone DMA 1 0\nNode 0, zone Normal 1024 0\n".to_vec());
+    let machine = of(files);
+    let labels: Vec<&str> = machine.zones.iter().map(|zone| zone.label.as_str()).collect();
+    assert_eq!(labels, ["Normal", "DMA"]);
+    let normal = &machine.zones[0];
+    assert_eq!((normal.free_pages, normal.managed_pages, normal.marks), (1024, None, None));
+    assert_eq!(normal.orders[1].unusable, 1000);
+    assert!(machine.requests.is_empty() && machine.huge_pages.is_none());
+}
+
+/// Without buddyinfo it is not known which blocks are free; that is not the same as none.
+#[test]
+fn without_buddyinfo_nothing_is_said_to_fail() {
+    let whole = Drawn::new(SINGLES).files();
+    let mut files = Files::default();
+    let kept = whole.iter().filter(|(name, _)| *name != "buddyinfo");
+    kept.for_each(|(name, bytes)| files.insert(name, bytes.to_vec()));
+    let machine = of(files);
+    assert_eq!(machine.zones[0].managed_pages, Some(1 << 20));
+    assert!(machine.requests.is_empty() && machine.huge_pages.is_none(), "{machine:?}");
+    assert!(machine.missing.iter().any(|missing| missing.path == "buddyinfo"));
+}
+
+/// A pagetypeinfo that ends before a zone leaves its types unknown: its blocks can be had all the same.
+#[test]
+fn a_cut_pagetypeinfo_takes_no_blocks_away() {
+    let drawn = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+    for types in [&[][..], &[("Unmovable", "0 0 0 0 0 0 0 0 0 0 0")]] {
+        let machine = of(with_types(drawn.files(), 9, types));
+        assert_eq!(request(&machine, RequestKind::Kernel).largest_order, Some(9), "{types:?}");
+        assert_eq!(has_finding(&machine, "small-blocks-wait"), None);
+    }
+}
+
+/// pagetypeinfo was read when the blocks of buddyinfo were gone: no index says why, so words do.
+#[test]
+fn files_of_two_moments_leave_no_reason_empty() {
+    let none = "0 0 0 0 0 0 0 0 0 0 0";
+    let types = [("Unmovable", none), ("Movable", "4 0 0 0 0 0 0 0 0 0 0"), ("Reclaimable", none)];
+    let drawn = Drawn::new(&[4, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+    let machine = of(with_types(drawn.files(), 9, &types));
+    let answer = &request(&machine, RequestKind::User).orders[9];
+    assert_eq!(answer.why, "order 9 movable: would need compaction: no block of 2 MiB is free");
+}
+
+/// Trap T2: of a list that the kernel did not count to its end buddyinfo knows the length.
+#[test]
+fn t2_a_bound_is_above_what_was_not_counted() {
+    let drawn = Drawn::new(&[512_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let none = "0 0 0 0 0 0 0 0 0 0 0";
+    let singles = ">100000 0 0 0 0 0 0 0 0 0 0";
+    let types = [("Unmovable", none), ("Movable", singles), ("Reclaimable", none)];
+    let huge = of(with_types(drawn.files(), 9, &types)).huge_pages.expect("it has a zone");
+    assert_eq!((huge.now, huge.after_compaction), (0, 1000));
+}
+
+/// The core names 64 nodes; machines have more, and a request that names none may use all.
+#[test]
+fn nodes_that_the_core_has_no_name_for_serve_requests() {
+    for node in [64, 300] {
+        let drawn = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]).files();
+        let mut files = Files::default();
+        for (name, bytes) in drawn.iter() {
+            let text = String::from_utf8_lossy(bytes).replace("Node 0", &format!("Node {node}"));
+            files.insert(name, text.into_bytes());
+        }
+        let machine = of(files);
+        assert_eq!(request(&machine, RequestKind::User).largest_order, Some(9), "node {node}");
+        assert_eq!(machine.huge_pages.map(|huge| huge.now), Some(2), "node {node}");
+    }
+}
+
+/// What was captured elsewhere is printed here: its names cannot hold what a terminal obeys.
+#[test]
+fn names_of_zones_and_types_have_no_control_characters() {
+    let mut files = Drawn::new(SINGLES).files();
+    files.insert("buddyinfo", b"Node 0, zone No\x1b[31mrmal 1 0\nNode 0, zone DMA 1 0\n".to_vec());
+    files.insert("version", b"Linux version 6.1\x1b[2J\n".to_vec());
+    let machine = of(with_types(files, 9, &[("Mov\x1b[31mable", "1 0")]));
+    let json = serde_json::to_string(&machine).unwrap();
+    assert!(!json.contains("\\u001b"), "{json}");
+    assert_eq!(has_finding(&machine, "file-damaged"), Some(Severity::Warning));
+}
+
+/// A list of frames that ends inside of one is damaged, for both reports.
+#[test]
+fn a_cut_list_of_frames_is_a_warning() {
+    let mut files = Drawn::new(SINGLES).files();
+    files.insert("kpageflags", vec![0; 8 * 1024 + 3]);
+    let sources = Sources::of_files(files);
+    let pages = pages::survey(&sources);
+    let warns = |findings: &[Finding]| findings.iter().any(|each| each.id == "file-damaged");
+    assert!(warns(&pages.findings) && warns(&survey(&sources).unwrap().findings));
+    assert_eq!(pages.frames, Some(1024));
+    let missing = |all: &[Missing]| all.iter().filter(|each| each.path == "kpageflags").count();
+    assert_eq!(missing(&pages.missing), 1);
+}
+
+/// Where the kernel holds a page in every pageblock, none can be whole, whatever it moves.
+#[test]
+fn no_pageblock_that_can_be_whole_is_a_warning() {
+    let mut files = Drawn::new(SINGLES).files();
+    let frame = |pfn: u64| if pfn % 512 == 7 { 1_u64 << 7 } else { 1 << 10 };
+    let flags =
+        |frame: &dyn Fn(u64) -> u64| (0..4096).flat_map(|pfn| frame(pfn).to_le_bytes()).collect();
+    files.insert("kpageflags", flags(&frame));
+    let findings = pages::survey(&Sources::of_files(files.clone())).findings;
+    assert_eq!(
+        (findings[0].id, findings[0].severity),
+        ("no-pageblock-can-be-whole", Severity::Warning)
+    );
+    files.insert("kpageflags", flags(&|_| 1 << 10));
+    assert_eq!(pages::survey(&Sources::of_files(files)).findings, []);
 }
 
 /// Every counter of the text is there; sums of several are sums.
@@ -356,6 +519,42 @@ fn a_capture_shows_what_the_host_showed() {
     assert_eq!(json(&Root::Captured(target.clone())), json(&root));
     let again = capture(&root, &target, choices).unwrap_err();
     assert!(again.to_string().contains("it is not empty"), "{again}");
+}
+
+/// What only root may read on the host, and where processes have their memory, nobody else may read in the capture.
+#[test]
+fn a_capture_can_be_read_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("a/host");
+    let captured = capture(&captured("whole-6.18-x86_64"), &target, Choices::default()).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&target), mode(&target.join("proc"))), (0o700, 0o700));
+    for taken in &captured.taken {
+        assert_eq!(mode(&target.join(&taken.path)), 0o600, "{}", taken.path);
+    }
+    assert_eq!(mode(&target.join("README.txt")), 0o600);
+}
+
+/// The numbers of processes say nothing that anybody needs; who keeps names keeps them.
+#[test]
+fn a_capture_numbers_processes_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = captured("whole-6.18-x86_64");
+    let pids = |target: &Path| -> Vec<String> {
+        let names = fs::read_dir(target.join("proc")).unwrap().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut pids: Vec<String> =
+            names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect();
+        pids.sort();
+        pids
+    };
+    let target = folder.path().join("without");
+    capture(&root, &target, Choices::default()).unwrap();
+    assert_eq!(pids(&target), ["1", "2", "3"]);
+    let target = folder.path().join("with");
+    capture(&root, &target, Choices { names: Private::Kept, ..Choices::default() }).unwrap();
+    assert_eq!(pids(&target), ["30576", "31773", "805"]);
 }
 
 /// Nothing that names this host, this process or its program is in a capture of this host.

@@ -12,14 +12,14 @@ pub struct Zone {
     pub zone: ZoneName,
     /// What to call it: its name, with the node where there are several.
     pub label: String,
-    /// Pages that the allocator hands out.
-    pub managed_pages: u64,
+    /// Pages that the allocator hands out; `null` where zoneinfo is missing.
+    pub managed_pages: Option<u64>,
     /// Free pages, those on per-CPU lists not included.
     pub free_pages: u64,
-    /// Free pages on the lists of CPUs.
-    pub per_cpu_pages: u64,
-    /// The watermarks in force.
-    pub marks: Marks,
+    /// Free pages on the lists of CPUs; `null` as above.
+    pub per_cpu_pages: Option<u64>,
+    /// The watermarks in force; `null` as above.
+    pub marks: Option<Marks>,
     /// Free blocks and indices of each order; empty where buddyinfo is missing.
     pub orders: Vec<OrderRow>,
     /// The largest order of a free block.
@@ -88,31 +88,39 @@ pub struct IndexCheck {
     pub equal: u64,
 }
 
-/// All zones with memory, highest first within a node.
+/// All zones with memory, highest first within a node: those of zoneinfo, and of buddyinfo what zoneinfo does not have.
 pub(super) fn survey(snapshot: &Snapshot<'_>) -> Vec<Zone> {
-    let several = snapshot.populated().any(|zone| zone.zone.node != 0);
+    let known = snapshot.populated().map(|zone| (&zone.zone, Some(zone)));
+    let is_new = |zone: &&ZoneBlocks| !snapshot.zones.iter().any(|each| each.zone == zone.zone);
+    let listed = snapshot.buddy.iter().filter(is_new).map(|blocks| (&blocks.zone, None));
+    let mut zones: Vec<_> = known.chain(listed).collect();
+    zones.sort_by_key(|(zone, _)| (zone.node, std::cmp::Reverse(zone.kind())));
+    let several = zones.iter().any(|(zone, _)| zone.node != 0);
     let label = |zone: &ZoneName| if several { zone.to_string() } else { zone.name.clone() };
-    let zones = snapshot.populated().map(|zone| row(snapshot, zone, label(&zone.zone)));
-    let mut zones: Vec<Zone> = zones.collect();
-    zones.sort_by_key(|zone| (zone.zone.node, std::cmp::Reverse(zone.zone.kind())));
-    zones
+    zones.into_iter().map(|(zone, info)| row(snapshot, zone, info, label(zone))).collect()
 }
 
-fn row(snapshot: &Snapshot<'_>, zone: &ZoneInfo, label: String) -> Zone {
-    let blocks = snapshot.blocks(&zone.zone);
+fn row(snapshot: &Snapshot<'_>, zone: &ZoneName, info: Option<&ZoneInfo>, label: String) -> Zone {
+    let blocks = snapshot.blocks(zone);
     let order = snapshot.pageblock_order();
     let listed = blocks.map_or(0, |blocks| pages(blocks.blocks_of(order), order));
+    let marks = |info: &ZoneInfo| Marks {
+        min: info.min,
+        low: info.low,
+        high: info.high,
+        boost: info.boost,
+    };
     Zone {
-        zone: zone.zone.clone(),
+        zone: zone.clone(),
         label,
-        managed_pages: zone.managed,
-        free_pages: zone.free,
-        per_cpu_pages: zone.on_per_cpu_lists(),
-        marks: Marks { min: zone.min, low: zone.low, high: zone.high, boost: zone.boost },
+        managed_pages: info.map(|info| info.managed),
+        free_pages: info.map_or(blocks.map_or(0, ZoneBlocks::pages), |info| info.free),
+        per_cpu_pages: info.map(ZoneInfo::on_per_cpu_lists),
+        marks: info.map(marks),
         orders: blocks.map_or_else(Vec::new, orders),
         largest_order: blocks.and_then(ZoneBlocks::largest),
-        types: types(snapshot, &zone.zone),
-        pageblock_free: PageblockFree { listed, said: zone.free_in_pageblocks() },
+        types: types(snapshot, zone),
+        pageblock_free: PageblockFree { listed, said: info.and_then(ZoneInfo::free_in_pageblocks) },
     }
 }
 

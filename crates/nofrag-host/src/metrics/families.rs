@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use nofrag::units::Order;
-
 use super::{Family, Kind, Sample, Unit};
-use crate::machine::requests::RequestKind;
+use crate::machine::requests::{RequestKind, largest_order};
 use crate::process::ranking::NEAR;
 use crate::record::Tally;
 use crate::snapshot::{Counters, Snapshot, ZoneName};
@@ -96,7 +94,8 @@ fn blocks(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let mut obtainable = gauge(
         "nofrag_obtainable_blocks",
         None,
-        "Blocks of this order that the free lists could be cut into. None left at an order that is asked for: such \
+        "Blocks of this order that a process could have now, one after the other: what the free lists could be cut \
+         into, less what watermarks, boost and lowmem_reserve keep. None left at an order that is asked for: such \
          requests compact or reclaim first, or fail; `nofrag explain` says which, and what helps.",
     );
     let mut unusable = gauge(
@@ -123,12 +122,13 @@ fn blocks(snapshot: &Snapshot<'_>) -> Vec<Family> {
         if let Some(order) = zone.largest() {
             largest.add(&name, f64::from(order));
         }
-        for (order, &blocks) in (0..).zip(&zone.blocks) {
+        let had = snapshot.obtainable(&zone.zone);
+        for (order, (&blocks, had)) in (0..).zip(zone.blocks.iter().zip(had)) {
             let text = order.to_string();
             let labels = [name[0], name[1], ("order", &text)];
             let indices = zone.indices(order);
             free.add(&labels, blocks as f64);
-            obtainable.add(&labels, zone.blocks_of(order) as f64);
+            obtainable.add(&labels, had as f64);
             unusable.add(&labels, indices.unusable as f64 / 1000.0);
             if let Some(thousandths) = indices.fragmentation {
                 index.add(&labels, thousandths as f64 / 1000.0);
@@ -204,13 +204,11 @@ fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
          the watermark; free some memory, or lower vm.min_free_kbytes.",
     );
     for zone in snapshot.populated() {
-        let Some(state) = snapshot.state(zone) else { continue };
         let node = zone.zone.node.to_string();
         for kind in RequestKind::ALL {
-            let asked = kind.request(Order::ZERO);
-            let Some(order) = state.largest(&asked) else { continue };
+            let Some(order) = largest_order(snapshot, zone, kind) else { continue };
             let labels = [("node", &*node), ("zone", &*zone.zone.name), ("gfp", kind.gfp())];
-            largest.add(&labels, f64::from(order.get()));
+            largest.add(&labels, f64::from(order));
         }
     }
     vec![largest]

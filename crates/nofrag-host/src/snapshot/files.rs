@@ -7,6 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::printable;
+
 /// The files of a snapshot by their names below `/proc` or `debugfs/extfrag`, with their bytes.
 ///
 /// | name | what |
@@ -71,7 +73,7 @@ impl Files {
     /// The kernel's release: the third word of `version`.
     #[must_use]
     pub fn release(&self) -> Option<String> {
-        self.text("version")?.split_ascii_whitespace().nth(2).map(str::to_owned)
+        self.text("version")?.split_ascii_whitespace().nth(2).map(printable)
     }
 
     /// Reads a folder: its files under their names, those that end in `.zst` unpacked and without that end. Files of a

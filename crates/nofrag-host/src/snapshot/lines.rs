@@ -44,7 +44,12 @@ pub(super) fn zone(line: &str) -> Option<(ZoneName, &str)> {
     let rest = rest.trim_start().strip_prefix("zone")?.trim_start();
     let end = rest.find(|c: char| c.is_ascii_whitespace() || c == ',').unwrap_or(rest.len());
     let (name, rest) = rest.split_at(end);
-    (!name.is_empty()).then(|| (ZoneName { node, name: name.to_owned() }, rest))
+    is_name(name).then(|| (ZoneName { node, name: name.to_owned() }, rest))
+}
+
+/// Whether a word can be a name of the kernel's: what is printed elsewhere as it is has no control characters.
+pub(super) fn is_name(word: &str) -> bool {
+    !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic())
 }
 
 /// All words of a text as numbers; `None` if one is none, or if there are more than `limit`.

@@ -9,6 +9,7 @@ mod counters;
 mod files;
 mod iomem;
 mod lines;
+mod obtainable;
 mod page_flags;
 mod pagetypeinfo;
 mod state;
@@ -81,6 +82,9 @@ impl FreeGap {
     }
 }
 
+/// The order of a pageblock on most machines.
+const USUAL_ORDER: u32 = nofrag::units::Order::PAGEBLOCK.get() as u32;
+
 impl<'a> Snapshot<'a> {
     /// What the files say.
     #[must_use]
@@ -141,11 +145,21 @@ impl<'a> Snapshot<'a> {
         self.buddy.iter().find(|blocks| blocks.zone == *zone)
     }
 
-    /// The order of a pageblock: what pagetypeinfo says, else 9.
+    /// The order of a pageblock: what pagetypeinfo says; else that of as many pages as a page of a page table has
+    /// entries, which is what a huge page is (9 of 4 KiB, 11 of 16 KiB, 13 of 64 KiB), if there are blocks of it.
     #[must_use]
     pub fn pageblock_order(&self) -> u32 {
-        const USUAL: u32 = nofrag::units::Order::PAGEBLOCK.get() as u32;
-        self.types.as_ref().and_then(|types| types.pageblock_order).unwrap_or(USUAL)
+        const ENTRY_BYTES: u64 = 8;
+        let said = self.types.as_ref().and_then(|types| types.pageblock_order);
+        said.unwrap_or_else(|| {
+            let huge = (self.page_bytes() / ENTRY_BYTES).ilog2();
+            let orders = self.buddy.iter().map(|zone| zone.blocks.len()).max();
+            let largest = orders.and_then(|orders| u32::try_from(orders - 1).ok());
+            // Files that somebody cut by hand say nothing of what the kernel has.
+            largest
+                .filter(|&largest| largest >= USUAL_ORDER)
+                .map_or(USUAL_ORDER, |most| huge.min(most))
+        })
     }
 
     /// The bytes of a page: the power of two nearest to `MemFree` over the free pages of `vmstat`, which were read at

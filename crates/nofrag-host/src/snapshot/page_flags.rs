@@ -96,6 +96,20 @@ impl PageFlags {
     }
 }
 
+impl PageFlags {
+    /// What the frame is used for, where the frame before it is used for `before`: nothing but the head of a compound
+    /// page says what its tails are, and they follow it; but what is free has no tails.
+    #[must_use]
+    pub(crate) fn usage_behind(self, before: Option<FrameUse>) -> FrameUse {
+        let own = self.usage();
+        let is_tail = self.has(PageFlags::COMPOUND_TAIL) && own != FrameUse::Free;
+        match before {
+            Some(head) if is_tail && head != FrameUse::Free => head,
+            _ => own,
+        }
+    }
+}
+
 /// What a frame is used for. One name for each use that a policy treats differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -229,14 +243,7 @@ impl<'a> PageMap<'a> {
         // A range may begin inside a compound page.
         let mut head = map.head_use(range.start);
         (range.start..end).filter_map(move |pfn| {
-            let flags = map.flags(pfn)?;
-            let own = flags.usage();
-            let is_tail = flags.has(PageFlags::COMPOUND_TAIL) && own != FrameUse::Free;
-            let usage = match head {
-                // Nothing but the head says what such a page is; but what is free has no tails.
-                Some(head) if is_tail && head != FrameUse::Free => head,
-                _ => own,
-            };
+            let usage = map.flags(pfn)?.usage_behind(head);
             head = Some(usage);
             Some((pfn, usage))
         })

@@ -20,7 +20,7 @@ use nofrag::page::Migratetype;
 use serde::Serialize;
 
 use super::buddyinfo::MOST_ORDERS;
-use super::lines::{Malformed, ZoneName, numbered, zone};
+use super::lines::{Malformed, ZoneName, is_name, numbered, zone};
 
 /// A number of free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -170,7 +170,7 @@ pub fn pagetypeinfo(text: &str) -> (PageTypes, Vec<Malformed>) {
 impl PageTypes {
     /// Takes the names from the heading of the second table, unless the first one has given them.
     fn name_all(&mut self, names: &str) -> bool {
-        let names = names.split_ascii_whitespace().take(MOST_TYPES);
+        let names = names.split_ascii_whitespace().take(MOST_TYPES).filter(|name| is_name(name));
         if self.names.is_empty() {
             self.names = names.map(str::to_owned).collect();
             return !self.names.is_empty();
@@ -195,6 +195,9 @@ impl PageTypes {
         if let Some(rest) = rest.trim_start().strip_prefix(", type") {
             let rest = rest.trim_start();
             let (name, counts) = rest.split_once(|c: char| c.is_ascii_whitespace())?;
+            if !is_name(name) {
+                return None;
+            }
             let blocks: Option<Vec<_>> =
                 counts.split_ascii_whitespace().map(BlockCount::parse).collect();
             let blocks = blocks.filter(|b| !b.is_empty() && b.len() <= MOST_ORDERS)?;

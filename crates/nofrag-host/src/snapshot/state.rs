@@ -14,19 +14,33 @@ fn sane(pages: u64) -> u64 {
 impl Snapshot<'_> {
     /// The zone in the core's terms; `None` for one that the page allocator does not serve.
     ///
-    /// Blocks above the core's largest order count as blocks of that order. Where pagetypeinfo is missing every block
-    /// counts as of each ordinary type, so that none is refused for its type.
+    /// Blocks above the core's largest order count as blocks of that order. Where pagetypeinfo says nothing of the zone
+    /// every block counts as of each ordinary type, so that none is refused for its type.
     #[must_use]
     pub fn state(&self, zone: &ZoneInfo) -> Option<ZoneState> {
         let Watermarks { min, low, high, promo } = zone.marks();
         let [min, low, high, promo] = [min, low, high, promo].map(sane);
         Some(ZoneState {
-            node: NodeId(u8::try_from(zone.zone.node).ok()?),
+            node: NodeId(u8::try_from(zone.zone.node).unwrap_or(u8::MAX)),
             kind: zone.zone.kind()?,
             marks: Watermarks { min, low, high, promo },
             boost: sane(zone.boost.unwrap_or(0)),
             reserve: self.reserve_by_kind(zone),
-            free: self.counts(zone),
+            free: self.counts(zone, Order::MAX.get().into()),
+        })
+    }
+
+    /// The zone as a request sees it that asks for a block of `order`, above the core's largest: for this zone the
+    /// core's test of its largest order says what the kernel's says of `order`. Only blocks of `order` and above count
+    /// as blocks of the largest, and of the free pages those are left out by which the request is larger.
+    #[must_use]
+    pub fn state_for(&self, zone: &ZoneInfo, order: u32) -> Option<ZoneState> {
+        let state = self.state(zone)?;
+        let more = 1_u64.checked_shl(order)?.saturating_sub(Order::MAX.pages());
+        let free = self.counts(zone, order);
+        Some(ZoneState {
+            free: FreeCounts { pages: free.pages.saturating_sub(more), ..free },
+            ..state
         })
     }
 
@@ -42,18 +56,32 @@ impl Snapshot<'_> {
         })
     }
 
-    /// What is free in a zone, by type where pagetypeinfo says it.
-    fn counts(&self, zone: &ZoneInfo) -> FreeCounts {
+    /// Whether pagetypeinfo says of which types the free blocks of a zone are: a file that was cut may not.
+    fn knows_types(&self, zone: &ZoneInfo) -> bool {
+        let listed = |each: &Migratetype| self.types.as_ref()?.free_of(&zone.zone, *each);
+        Migratetype::MOBILITY.iter().all(|each| listed(each).is_some())
+    }
+
+    /// What is free in a zone, by type where pagetypeinfo says it. Blocks of `largest` and above count as blocks of the
+    /// core's largest order, and only they do.
+    fn counts(&self, zone: &ZoneInfo, largest: u32) -> FreeCounts {
         let blocks = self.blocks(&zone.zone).map_or(&[][..], |blocks| &blocks.blocks);
         let listed = |migratetype| self.types.as_ref()?.free_of(&zone.zone, migratetype);
+        let knows_types = self.knows_types(zone);
+        let bit = |order: usize| match order {
+            order if order >= largest as usize => 1 << Order::MAX.index(),
+            order if order < Order::MAX.index() => 1 << order,
+            _ => 0,
+        };
         let set = |of: &mut dyn Iterator<Item = u64>| {
             let orders = of.enumerate().filter(|(_, blocks)| *blocks > 0);
-            orders.fold(0_u16, |set, (order, _)| set | 1 << order.min(Order::MAX.index()))
+            orders.fold(0_u16, |set, (order, _)| set | bit(order))
         };
         let orders = Migratetype::ALL.map(|each| match listed(each) {
-            Some(row) => set(&mut row.iter().map(|count| count.least())),
-            None if self.types.is_none() && each.is_mobility() => set(&mut blocks.iter().copied()),
-            None => 0,
+            Some(row) if knows_types => set(&mut row.iter().map(|count| count.least())),
+            None if knows_types => 0,
+            _ if each.is_mobility() => set(&mut blocks.iter().copied()),
+            _ => 0,
         });
         let pages = |migratetype| {
             let row = listed(migratetype).unwrap_or_default();

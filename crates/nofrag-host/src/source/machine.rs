@@ -4,19 +4,21 @@
 //! that must be equal, or they are read again. All small files take some ten milliseconds, most of it pagetypeinfo, for
 //! which the kernel walks every free list; so a look reads it once and nothing here reads it in a loop (trap T2 of
 //! spec/trace.md). The state of every frame is eight bytes each, and a second for some 25 GiB of memory, so it is read
-//! on request.
+//! on request, and summed up while it is read.
 //!
 //! In a captured folder a file may be packed, with `.zst` behind its name.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 
-use super::{Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small};
+use super::{Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small, why};
 use crate::fields::{self, FieldError};
+use crate::finding::bytes_text;
+use crate::machine::frames::{self, FrameReport};
 use crate::proc_maps;
 use crate::process::ranking::{self, Ranked, Ranking};
 use crate::record::Frames;
-use crate::snapshot::{Files, path_of};
+use crate::snapshot::{Files, Snapshot, path_of};
 
 /// What was read.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +33,8 @@ pub struct Sources {
     pub uptime_seconds: Option<f64>,
     /// The pools of hugetlbfs, by size.
     pub pools: Vec<Pool>,
+    /// What the frames show, where they were asked for and could be read.
+    pub frames: Option<FrameReport>,
     /// What could not be had, and what it costs.
     pub missing: Vec<Missing>,
 }
@@ -69,11 +73,10 @@ const SMALL: [(&str, &str); 7] = [
     ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
 ];
 
-/// What is read with the state of every frame.
-const FRAMES: [(&str, &str); 2] = [
-    ("kpageflags", "what each page frame is used for"),
-    ("iomem", "telling frames without memory from those of the kernel"),
-];
+/// The state of every frame, and what is read with it.
+const KPAGEFLAGS: &str = "kpageflags";
+const FRAMES_COST: &str = "what each page frame is used for";
+const IOMEM: (&str, &str) = ("iomem", "telling frames without memory from those of the kernel");
 
 /// What the list of vmalloc areas is for.
 const AREAS: &str = "who holds the vmalloc space, and what of it waits for a purge";
@@ -94,14 +97,15 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
         Ok(settings) => reader.files.insert("sysctl", settings),
         Err(cause) => reader.miss("proc/sys/vm", &cause, "the settings of vm, and advice on them"),
     }
-    if frames == Frames::Read {
-        FRAMES.iter().for_each(|&(name, costs)| reader.add(name, costs));
-    }
+    let frames = match frames {
+        Frames::Read => reader.frames(),
+        Frames::LeftOut => None,
+    };
     let areas = bytes(root, VMALLOCINFO);
     let areas = areas.map_err(|cause| reader.miss(VMALLOCINFO, &cause, AREAS));
     let mut vmalloc = read_rest(root, areas.unwrap_or_default());
     let mut sources =
-        Sources { files: reader.files, missing: reader.missing, ..Sources::default() };
+        Sources { files: reader.files, missing: reader.missing, frames, ..Sources::default() };
     sources.add_missing(std::mem::take(&mut vmalloc.missing));
     sources.vmalloc = vmalloc;
     match ranking::rank(root) {
@@ -126,7 +130,7 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
 }
 
 impl Sources {
-    /// A machine from the files of a snapshot alone, such as one in a recording.
+    /// A machine from the files of a snapshot alone, such as one in a recording. O(frames) where it has their state.
     #[must_use]
     pub fn of_files(files: Files) -> Sources {
         const NOT_TAKEN: &str = "a snapshot of a recording has no such file";
@@ -153,7 +157,9 @@ impl Sources {
         if ranking.is_none() {
             missing.push(absent("maps", "the processes nearest to vm.max_map_count"));
         }
-        Sources { ranking, vmalloc, missing, files, ..Sources::default() }
+        let flags = files.bytes(KPAGEFLAGS);
+        let frames = flags.and_then(|flags| frames::read(&Snapshot::parse(&files), flags).ok());
+        Sources { ranking, vmalloc, missing, frames, files, ..Sources::default() }
     }
 
     /// Adds what is missing; of each file only the first cost is said.
@@ -210,6 +216,16 @@ impl Reader<'_> {
         }
     }
 
+    /// What the frames show; the other files are read already.
+    fn frames(&mut self) -> Option<FrameReport> {
+        let (name, costs) = IOMEM;
+        self.add(name, costs);
+        let path = path_of(KPAGEFLAGS).expect("every file has its place");
+        let source = open(self.root, path);
+        let report = source.and_then(|source| frames::read(&Snapshot::parse(&self.files), source));
+        report.map_err(|cause| self.miss(path, &cause, FRAMES_COST)).ok()
+    }
+
     fn add(&mut self, name: &str, costs: &'static str) {
         let path = path_of(name).expect("every file has its place");
         match bytes(self.root, path) {
@@ -224,26 +240,32 @@ impl Reader<'_> {
     }
 }
 
-/// Why a file could not be read, and who could.
-fn why(cause: &io::Error) -> String {
-    match cause.kind() {
-        io::ErrorKind::PermissionDenied => "permission denied: only root may read it".to_owned(),
-        io::ErrorKind::NotFound => "no such file".to_owned(),
-        _ => cause.to_string(),
-    }
-}
-
 /// The whole of a file; of a captured one also if it is packed.
 fn bytes(root: &Root, relative: &str) -> io::Result<Vec<u8>> {
-    let plain = fs::read(root.path(relative));
-    match (root, plain) {
+    /// Two million areas of the vmalloc space; the state of frames is not read as a whole.
+    const MOST: u64 = 256 << 20;
+    bytes_up_to(MOST, root, relative)
+}
+
+/// The same of a file that has at most so many: a packed one may unpack to more than the memory holds.
+fn bytes_up_to(most: u64, root: &Root, relative: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(root, relative)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let why = format!("it is longer than {}: no such file of a kernel is", bytes_text(most));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
+}
+
+/// A file to be read from its beginning; of a captured one also if it is packed.
+fn open(root: &Root, relative: &str) -> io::Result<Box<dyn Read>> {
+    match (root, File::open(root.path(relative))) {
         (Root::Captured(_), Err(cause)) if cause.kind() == io::ErrorKind::NotFound => {
             let packed = File::open(root.path(&format!("{relative}.zst"))).map_err(|_| cause)?;
-            let mut bytes = Vec::new();
-            zstd::Decoder::new(packed)?.read_to_end(&mut bytes)?;
-            Ok(bytes)
+            Ok(Box::new(zstd::Decoder::new(packed)?))
         }
-        (_, plain) => plain,
+        (_, plain) => Ok(Box::new(plain?)),
     }
 }
 
@@ -292,4 +314,20 @@ fn pool(root: &Root, name: &str) -> Option<Pool> {
         free: number("free_hugepages")?,
         reserved: number("resv_hugepages").unwrap_or(0),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_file_that_does_not_end_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let packed = zstd::bulk::compress(&[0; 5000], 1).unwrap();
+        fs::write(folder.path().join("long.zst"), packed).unwrap();
+        let root = Root::Captured(folder.path().to_owned());
+        assert_eq!(bytes_up_to(5000, &root, "long").unwrap().len(), 5000);
+        let why = bytes_up_to(4096, &root, "long").unwrap_err().to_string();
+        assert!(why.contains("longer than 4 KiB"), "{why}");
+    }
 }

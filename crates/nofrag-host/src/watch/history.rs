@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::snapshot::{Counters, Snapshot, ZoneBlocks};
+use crate::snapshot::{Counters, Snapshot};
 
 /// The counters of `vmstat` that tell of fragmentation, and what one of them counts.
 const COUNTERS: [(&str, &str); 14] = [
@@ -38,7 +38,7 @@ pub struct Rate {
     pub per_second: Option<f64>,
 }
 
-/// The look before last and the last one, and the free blocks of all looks that are kept.
+/// The look before last and the last one, and the obtainable blocks of all looks that are kept.
 #[derive(Clone, Debug)]
 pub struct History {
     most: usize,
@@ -51,7 +51,7 @@ struct Point {
     at: Duration,
     /// CPU time that this process had taken until then.
     own_cpu: Duration,
-    /// By order, in all zones together.
+    /// Blocks of each order that a process could have, of all zones.
     obtainable: Vec<u64>,
 }
 
@@ -82,7 +82,7 @@ impl History {
         while self.points.len() >= self.most {
             self.points.pop_front();
         }
-        self.points.push_back(Point { at, own_cpu, obtainable: obtainable(&snapshot.buddy) });
+        self.points.push_back(Point { at, own_cpu, obtainable: obtainable(snapshot) });
         self.counters.swap(0, 1);
         self.counters[1] = Some(snapshot.vmstat.clone());
     }
@@ -135,10 +135,11 @@ impl History {
         COUNTERS.iter().filter_map(rate).collect()
     }
 
-    /// Blocks of `order` that the free lists of all zones could be cut into, at each look, with its time.
+    /// Blocks of `order` that a process could have of all zones before the watermarks stop it
+    /// ([`Snapshot::obtainable`]), at each look, with its time.
     pub fn obtainable(&self, order: u32) -> impl Iterator<Item = (Duration, u64)> {
-        let blocks = move |point: &Point| point.obtainable.get(order as usize).copied();
-        self.points.iter().map(move |point| (point.at, blocks(point).unwrap_or(0)))
+        let of = move |point: &Point| point.obtainable.get(order as usize).copied().unwrap_or(0);
+        self.points.iter().map(move |point| (point.at, of(point)))
     }
 
     /// Where the blocks of `order` go if it goes on like this: a straight line by least squares. `None` before
@@ -164,12 +165,14 @@ impl History {
     }
 }
 
-/// How many blocks of each order the free lists of all zones could be cut into.
-fn obtainable(zones: &[ZoneBlocks]) -> Vec<u64> {
-    let orders = zones.iter().map(|zone| zone.blocks.len()).max().unwrap_or(0);
-    let of =
-        |order| zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(zone.blocks_of(order)));
-    (0..).take(orders).map(of).collect()
+fn obtainable(snapshot: &Snapshot<'_>) -> Vec<u64> {
+    let mut sums: Vec<u64> = Vec::new();
+    for zone in &snapshot.buddy {
+        let blocks = snapshot.obtainable(&zone.zone);
+        sums.resize(sums.len().max(blocks.len()), 0);
+        sums.iter_mut().zip(blocks).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+    }
+    sums
 }
 
 /// A counter, or the sum of those of all zones.

@@ -41,7 +41,7 @@ pub struct Page {
     pub page_bytes: u64,
     /// The order that is followed.
     pub order: u32,
-    /// Blocks of that order that the free lists of all zones could be cut into.
+    /// Blocks of that order that a process could have of all zones, one after the other, before the watermarks stop it.
     pub obtainable: u64,
     /// Where they go if it goes on like this; `null` before [`LEAST_SECONDS`].
     pub forecast: Option<Forecast>,

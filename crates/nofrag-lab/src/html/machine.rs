@@ -225,16 +225,16 @@ fn types(machine: &Machine) -> Option<Item> {
 fn marks(machine: &Machine) -> Option<Section> {
     let size = |pages: u64| bytes_text(pages.saturating_mul(machine.host.page_bytes));
     let row = |zone: &Zone| {
-        let marks = &zone.marks;
+        let known = |pages: Option<u64>| pages.map_or_else(|| "-".to_owned(), size);
         vec![
             zone.label.clone(),
-            size(zone.managed_pages),
+            known(zone.managed_pages),
             size(zone.free_pages),
-            size(zone.per_cpu_pages),
-            size(marks.min),
-            size(marks.low),
-            size(marks.high),
-            marks.boost.map_or_else(|| "-".to_owned(), size),
+            known(zone.per_cpu_pages),
+            known(zone.marks.map(|marks| marks.min)),
+            known(zone.marks.map(|marks| marks.low)),
+            known(zone.marks.map(|marks| marks.high)),
+            known(zone.marks.and_then(|marks| marks.boost)),
             zone.largest_order.map_or_else(|| "none".to_owned(), |order| order.to_string()),
         ]
     };

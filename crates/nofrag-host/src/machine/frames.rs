@@ -1,0 +1,142 @@
+//! What the frames of a machine show, zone by zone, in one pass over `kpageflags`.
+//!
+//! The file has eight bytes for each frame: 2 GiB on a host of 1 TiB. It is read in pieces, and what is kept of it are
+//! sums for each zone, so that memory does not grow with the host.
+
+use std::io::{self, Read};
+
+use super::pageblocks::{ZoneFrames, ZoneWalk};
+use crate::snapshot::{FrameUse, PageFlags, Snapshot, ZoneName};
+
+/// What the frames show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameReport {
+    /// How many frames the file tells of.
+    pub frames: u64,
+    /// The zones of which it is known where they lie.
+    pub zones: Vec<ZoneFrames>,
+    /// Whether the file ends inside of a frame.
+    pub is_cut: bool,
+}
+
+impl FrameReport {
+    /// What the frames of a zone show.
+    #[must_use]
+    pub fn of(&self, zone: &ZoneName) -> Option<&ZoneFrames> {
+        self.zones.iter().find(|each| each.pageblocks.zone == *zone)
+    }
+}
+
+/// Bytes of a frame in the file.
+const WORD: usize = size_of::<u64>();
+/// So much is read at a time.
+const PIECE: usize = WORD << 16;
+
+/// Reads `kpageflags` to its end, for the zones of `snapshot`. O(frames) time.
+///
+/// # Errors
+/// What reading gives.
+pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameReport> {
+    let mut walks: Vec<ZoneWalk<'_>> =
+        snapshot.populated().filter_map(|zone| ZoneWalk::new(snapshot, zone)).collect();
+    let mut report = FrameReport::default();
+    let mut piece = vec![0; PIECE];
+    let mut uses = Vec::with_capacity(PIECE / WORD);
+    let mut before = None;
+    loop {
+        let filled = fill(&mut source, &mut piece)?;
+        uses.clear();
+        uses.extend(piece[..filled].chunks_exact(WORD).map(|word| {
+            let flags = PageFlags(u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            let usage = flags.usage_behind(before);
+            before = Some(usage);
+            usage
+        }));
+        walks.iter_mut().for_each(|walk| add(walk, report.frames, &uses));
+        report.frames += uses.len() as u64;
+        if filled < piece.len() {
+            report.is_cut = filled % WORD != 0;
+            break;
+        }
+    }
+    report.zones = walks.into_iter().map(ZoneWalk::finish).collect();
+    Ok(report)
+}
+
+/// Gives a zone those of the frames from `first` on that are its own.
+fn add(walk: &mut ZoneWalk<'_>, first: u64, uses: &[FrameUse]) {
+    let range = walk.range();
+    let end = first + uses.len() as u64;
+    for pfn in range.start.max(first)..range.end.min(end) {
+        walk.add(pfn, uses[(pfn - first) as usize]);
+    }
+}
+
+/// Fills the buffer as far as the source goes.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::pageblocks;
+    use crate::snapshot::{PageMap, zoneinfo};
+
+    /// Gives few bytes at a time, and never a whole number of frames.
+    struct Dripping<'a>(&'a [u8]);
+
+    impl Read for Dripping<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let few = buffer.len().min(4093);
+            self.0.read(&mut buffer[..few])
+        }
+    }
+
+    /// Two zones, the lower one not aligned, over more than one piece; every seventh frame begins something.
+    #[test]
+    fn pieces_say_what_the_whole_says() {
+        const FRAMES: u64 = (PIECE / WORD) as u64 * 2 + 77;
+        let flags = [
+            PageFlags::BUDDY,
+            PageFlags::BUDDY,
+            PageFlags::COMPOUND_HEAD,
+            PageFlags::COMPOUND_TAIL,
+            PageFlags::LRU,
+            PageFlags::RESERVED,
+            PageFlags::BUDDY,
+        ];
+        let bytes: Vec<u8> = (0..FRAMES)
+            .flat_map(|pfn| flags[(pfn / 600 % 5 + pfn % 3) as usize].0.to_le_bytes())
+            .collect();
+        let zone = |name, start, spanned| {
+            format!(
+                "Node 0, zone {name}\n  pages free 1\n spanned {spanned}\n managed {spanned}\n start_pfn: {start}\n"
+            )
+        };
+        let zones = zone("DMA32", 1, 70_000) + &zone("Normal", 70_001, FRAMES);
+        let snapshot = Snapshot { zones: zoneinfo(&zones).0.zones, ..Snapshot::default() };
+        let report = read(&snapshot, Dripping(&bytes)).unwrap();
+        assert_eq!((report.frames, report.zones.len(), report.is_cut), (FRAMES, 2, false));
+        let map = PageMap::new(&bytes, None);
+        for zone in &snapshot.zones {
+            let found = report.of(&zone.zone).unwrap();
+            let whole = pageblocks::survey(&snapshot, &map, zone).unwrap();
+            assert_eq!(found.pageblocks, whole, "{}", zone.zone);
+            let range = zone.start_pfn.unwrap()..zone.end_pfn().unwrap();
+            let mut blocks = vec![0; 11];
+            map.free_blocks(range, 10).for_each(|(_, order)| blocks[order as usize] += 1);
+            assert_eq!(found.free_blocks, blocks, "{}", zone.zone);
+        }
+        assert!(read(&snapshot, &bytes[..20]).unwrap().is_cut);
+    }
+}
