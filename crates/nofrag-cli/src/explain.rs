@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
+use nofrag_lab::render::Look;
 
-use crate::host::look::Look;
 use crate::{Status, output, progress};
 
 const AFTER_HELP: &str = "\

@@ -1,7 +1,6 @@
 //! `nofrag host`: what is fragmented on this host.
 
 mod capture;
-pub(crate) mod look;
 mod machine;
 mod maps;
 mod pages;

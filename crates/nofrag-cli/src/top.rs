@@ -16,10 +16,10 @@ use nofrag_host::watch::{History, Source, Watch};
 
 use self::keys::{Heard, Key, Keyboard};
 use self::terminal::Screen;
-use crate::host::look::Look;
 use crate::stop::Stop;
 use crate::watching::Watching;
 use crate::{Status, output};
+use nofrag_lab::render::Look;
 
 const AFTER_HELP: &str = "\
 Keys: q quits, space pauses, + and - change the time between looks, left and right the order that is

@@ -1,21 +1,26 @@
 //! `nofrag host capture`.
 
-use std::path::PathBuf;
+use std::env;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, lchown};
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nofrag_host::finding::bytes_text;
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::capture::{Captured, Choices, Private, capture};
 use nofrag_host::source::Root;
 
-use super::look::Look;
 use super::text::{self, hanging, plural, sentence, wrapped};
 use crate::{Status, output};
+use nofrag_lab::render::Look;
 
 const AFTER_HELP: &str = "\
 DIR then holds the files of this host under their own paths, for `nofrag host --root DIR`, here or
-anywhere else. Names and addresses are taken out before anything is written; what is taken and what
-is left out is printed and stands in DIR/README.txt. Nothing on the host is changed.
+anywhere else. Names, numbers of processes and addresses of the kernel are taken out before anything
+is written; what is taken, left out and kept is printed and stands in DIR/README.txt. Nobody else can
+read DIR; under sudo it belongs to who called it. Nothing on the host is changed.
 
 Examples:
   sudo nofrag host capture DIR              all small files: a few hundred KiB
@@ -42,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     frames: bool,
 
-    /// Keep the names of processes and of the files that they map
+    /// Keep the names and numbers of processes, and the names of the files that they map
     #[arg(long)]
     names: bool,
 
@@ -64,12 +69,35 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         addresses: private(args.addresses),
     };
     let captured = capture(&Root::Live, &args.folder, choices)?;
+    if let Some(caller) = caller() {
+        give(&captured.folder, caller)
+            .with_context(|| format!("cannot give {} to who called sudo", args.folder.display()))?;
+    }
     if args.json {
         output::print_json(&captured)?;
     } else {
         output::print(&page(&captured, Look::of_stdout()))?;
     }
     Ok(Status::Done)
+}
+
+/// User and group who called this command by sudo, if root runs it.
+fn caller() -> Option<(u32, u32)> {
+    let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    number("SUDO_UID").zip(number("SUDO_GID")).filter(|_| is_root)
+}
+
+/// Gives a folder and what is in it to somebody: nobody but its owner may read it.
+fn give(folder: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => give(&entry.path(), (user, group))?,
+            false => lchown(entry.path(), Some(user), Some(group))?,
+        }
+    }
+    lchown(folder, Some(user), Some(group))
 }
 
 fn page(captured: &Captured, look: Look) -> String {
@@ -100,6 +128,8 @@ fn page(captured: &Captured, look: Look) -> String {
     }
     page += "\nLeft out\n";
     captured.left_out.iter().for_each(|what| page += &hanging("  ", 4, &sentence(what), look));
+    page += "\nKept\n";
+    captured.kept.iter().for_each(|what| page += &hanging("  ", 4, &sentence(what), look));
     if let Some(missing) = text::missing(&captured.missing, look) {
         page += "\n";
         page += &missing;

@@ -1,7 +1,9 @@
 //! `nofrag host` without a subject: the whole machine on one screen.
 
+mod brief;
 mod view;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -12,15 +14,16 @@ use nofrag_host::source::Root;
 use nofrag_host::trace;
 use nofrag_lab::html;
 
-use super::look::Look;
 use crate::{Status, output, report};
+use nofrag_lab::render::Look;
 
 pub(crate) const AFTER_HELP: &str = "\
-Works without rights: what may not be read is listed with what that costs. As root it also knows the
-types of free blocks and the vmalloc space. Nothing is changed, and no file is read twice.
+Works without rights: what may not be read is listed, with --all also what that costs. As root it also
+knows the types of free blocks and the vmalloc space. Nothing is changed, and no file is read twice.
 
 Examples:
-  nofrag host                               this machine: zones, requests, huge pages, findings
+  nofrag host                               this machine on one screen: findings, zones, huge pages
+  nofrag host --all                         everything: each zone, order, request, counter and file
   sudo nofrag host --frames                 the same; reads what each page frame is used for, so that
                                             the outlook for huge pages knows what cannot be moved
   nofrag host --root DIR                    a captured host (nofrag host capture DIR makes one)
@@ -41,9 +44,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Read what each page frame is used for: a second for 25 GiB of memory, eight bytes each
+    /// Read what each page frame is used for: a second for 25 GiB of memory
     #[arg(long)]
     frames: bool,
+
+    /// Show everything that is known, on as many lines as it takes
+    #[arg(long)]
+    all: bool,
 
     /// Print JSON for machines: one object, schema nofrag.host
     #[arg(long)]
@@ -61,7 +68,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         output::print_json(&machine)?;
     } else {
-        output::print(&view::page(&machine, Look::of_stdout()))?;
+        let page = if args.all { view::page } else { brief::page };
+        output::print(&page(&machine, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
         wanted.write(&html::machine(&machine, &wanted.origin))?;
@@ -86,10 +94,16 @@ pub(super) fn read(root: Option<&Path>, frames: Frames) -> Result<Sources> {
         return Ok(Sources::of_files(files));
     }
     ensure!(
+        !path.is_file(),
+        "{0}: neither a folder nor a snapshot: of a recording name one, as {0}@start or {0}@end",
+        path.display()
+    );
+    ensure!(
         path.is_dir(),
         "{}: no such folder: make one with `nofrag host capture DIR`",
         path.display()
     );
+    fs::read_dir(path).with_context(|| path.display().to_string())?;
     let is_flat = ["buddyinfo", "zoneinfo"].iter().any(|name| path.join(name).is_file());
     let sources = if is_flat {
         let files = Files::read_folder(path).with_context(|| path.display().to_string())?;

@@ -16,8 +16,8 @@ use nofrag_host::source::Root;
 use nofrag_host::source::process::{self, Depth, Whose};
 use nofrag_lab::html;
 
-use super::look::Look;
 use crate::{Status, output, report};
+use nofrag_lab::render::Look;
 
 const AFTER_HELP: &str = "\
 The kernel shows the areas of a process to its owner and to root. Reading /proc/PID/smaps, which
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     root: Option<PathBuf>,
 
     /// List all processes instead, nearest to the limit of areas first
-    #[arg(long, conflicts_with_all = ["pid", "every", "maps_only", "replay", "report"])]
+    #[arg(long, conflicts_with_all = ["pid", "every", "maps_only", "replay"])]
     all: bool,
 
     /// Look twice, SECONDS apart, and say how the areas grow and when the limit is reached
@@ -120,7 +120,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
     if args.all {
-        return execute_all(args, &root);
+        return execute_all(args, &root, wanted.as_ref());
     }
     let whose = match args.pid {
         Some(whose) => whose,
@@ -157,12 +157,15 @@ fn look_and_wait(
     Ok((parsed, seen))
 }
 
-fn execute_all(args: &Args, root: &Root) -> Result<Status> {
+fn execute_all(args: &Args, root: &Root, wanted: Option<&report::Pending>) -> Result<Status> {
     let ranking = ranking::rank(root)?;
     if args.json {
         output::print_json(&ranking)?;
     } else {
         output::print(&view::ranking(&ranking, args.top, Look::of_stdout()))?;
+    }
+    if let Some(wanted) = wanted {
+        wanted.write(&html::ranking(&ranking, &wanted.origin))?;
     }
     Ok(if ranking.warns() { Status::Warned } else { Status::Done })
 }

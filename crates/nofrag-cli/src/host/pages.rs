@@ -8,22 +8,23 @@ use anyhow::Result;
 use nofrag_host::finding::Severity;
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::pages::survey;
+use nofrag_lab::html;
+use nofrag_lab::render::Look;
 
-use super::look::Look;
 use super::machine;
-use crate::{Status, output};
+use crate::{Status, output, report};
 
 const AFTER_HELP: &str = "\
 Three files say three things: buddyinfo how many blocks are free, pagetypeinfo of which types they are,
 kpageflags what each page frame is used for and where. The last two only root may read; without them
-what is left is shown. Reading kpageflags takes a second and eight bytes of memory for each page: some
-50 MB for 25 GiB.
+what is left is shown. Reading kpageflags takes a second for 25 GiB of memory.
 
 Examples:
   sudo nofrag host pages                    what is in the pageblocks, what pins them, and where
   nofrag host pages                         what can be seen without rights
   nofrag host pages --root DIR              a captured host (nofrag host capture DIR --frames)
   nofrag host pages --root FILE.nofrag@end  the state at the end of a recording
+  nofrag host pages --report FILE.html      the same with a map and charts, for a browser
   nofrag host pages --json                  for machines (schema nofrag.host.pages)
 
 Exit status:
@@ -46,16 +47,23 @@ pub(crate) struct Args {
     /// Print JSON for machines: one object, schema nofrag.host.pages
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    report: report::Wanted,
 }
 
 /// Reads, computes and prints.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
+    let wanted = args.report.begin()?;
     let frames = if args.no_frames { Frames::LeftOut } else { Frames::Read };
     let pages = survey(&machine::read(args.root.as_deref(), frames)?);
     if args.json {
         output::print_json(&pages)?;
     } else {
         output::print(&view::page(&pages, Look::of_stdout()))?;
+    }
+    if let Some(wanted) = wanted {
+        wanted.write(&html::pages(&pages, &wanted.origin))?;
     }
     let warns = pages.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })

@@ -4,7 +4,7 @@ use nofrag_host::finding::{Finding, Severity};
 use nofrag_host::source::Missing;
 use nofrag_lab::render::{self, Tone};
 
-use super::look::Look;
+use nofrag_lab::render::Look;
 
 pub(crate) use nofrag_lab::render::{Numbers, hole_map};
 

@@ -11,8 +11,8 @@ use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
 use nofrag_host::vmalloc as survey;
 use nofrag_lab::html;
 
-use super::look::Look;
 use crate::{Status, output, report};
+use nofrag_lab::render::Look;
 
 const AFTER_HELP: &str = "\
 The kernel lets only root read /proc/vmallocinfo. It prints hashes in place of addresses unless

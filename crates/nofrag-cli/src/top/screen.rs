@@ -17,7 +17,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table, Wrap};
 use super::keys::SHOWN;
 use super::rows::{self, Column, GAP, Rows, Tone};
 use super::{Looking, Shown, View};
-use crate::host::look::Glyphs;
+use nofrag_lab::render::Glyphs;
 
 const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  t types";
 
@@ -230,7 +230,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::host::look::Look;
+    use nofrag_lab::render::Look;
 
     fn view(zones: usize) -> View {
         let mut files = Files::default();

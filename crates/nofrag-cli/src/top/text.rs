@@ -3,8 +3,8 @@
 use nofrag_host::watch::page::Page;
 
 use super::rows::{self, Rows};
-use crate::host::look::Look;
 use crate::host::text::{Numbers, sentence, wrapped};
+use nofrag_lab::render::Look;
 
 /// The whole page.
 pub(super) fn page(page: &Page, look: Look) -> String {

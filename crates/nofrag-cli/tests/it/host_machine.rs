@@ -38,8 +38,29 @@ fn check_page(args: &[&str], kept: &str) {
 #[test]
 fn the_pages_are_as_kept() {
     check_page(&["host", "--root", WHOLE], "data/hosts/whole-6.18-x86_64/output.txt");
+    check_page(&["host", "--all", "--root", WHOLE], "data/hosts/whole-6.18-x86_64/all.txt");
     check_page(&["host", "--root", RECORDED, "--frames"], "data/hosts/guest-6.1-host.txt");
     check_page(&["host", "pages", "--root", RECORDED], "data/hosts/guest-6.1-pages.txt");
+}
+
+/// One screen: what stands on it fits a terminal, and `--all` has the rest.
+#[test]
+fn the_machine_fits_on_one_screen() {
+    const LINES: usize = 50;
+    const COLUMNS: usize = 80;
+    for args in [&["host", "--root", WHOLE][..], &["host", "--root", RECORDED, "--frames"]] {
+        let text = String::from_utf8(there(args).stdout).unwrap();
+        assert!(text.lines().count() <= LINES, "{} lines:\n{text}", text.lines().count());
+        let widest = text.lines().map(str::len).max();
+        assert!(widest <= Some(COLUMNS), "{widest:?} columns:\n{text}");
+    }
+    let nodes = |text: &str| -> String {
+        (0..16).map(|node| text.replace("Node 0", &format!("Node {node}"))).collect()
+    };
+    let folder =
+        folder_with(&[("proc/zoneinfo", &nodes(ZONE)), ("proc/buddyinfo", &nodes(SINGLES))]);
+    let text = String::from_utf8(on(&folder, &[]).stdout).unwrap();
+    assert!(text.lines().all(|line| line.len() <= COLUMNS), "{text}");
 }
 
 #[test]
@@ -66,6 +87,21 @@ fn for_machines() {
         (&pages["schema"], &pages["frames"]),
         (&"nofrag.host.pages".into(), &196_608.into())
     );
+}
+
+/// The report, the live view and the metrics count what can be had by one formula.
+#[test]
+fn one_answer_to_how_many_huge_pages_can_be_had() {
+    let host = json(&there(&["host", "--root", WHOLE, "--json"]));
+    let top = json(&there(&["top", "--once", "--root", WHOLE, "--json"]));
+    let export = json(&there(&["export", "--once", "--root", WHOLE, "--json"]));
+    let families = export["families"].as_array().unwrap();
+    let family = families.iter().find(|each| each["name"] == "nofrag_obtainable_blocks").unwrap();
+    let samples = family["samples"].as_array().unwrap().iter();
+    let of_order = samples.filter(|sample| sample["labels"]["order"] == "9");
+    let sum: f64 = of_order.map(|sample| sample["value"].as_f64().unwrap()).sum();
+    assert_eq!(host["huge_pages"]["now"], 1229);
+    assert_eq!((&top["obtainable"], sum), (&host["huge_pages"]["now"], 1229.0));
 }
 
 /// A snapshot in a recording shows the guest: its zones, and what its frames say of huge pages.
@@ -104,14 +140,51 @@ fn what_fails_is_a_warning_with_its_reason() {
     let folder = folder_with(&[("proc/zoneinfo", ZONE), ("proc/buddyinfo", SINGLES)]);
     let expected = [
         "order 1 unmovable: would need compaction: index 0.50",
-        "order 9 movable: would need compaction: index 1.00",
         "without waiting: would fail",
         "warning small-blocks-wait",
         "warning no-huge-page",
-        "0 of 512 obtainable now, at most 1 after compaction (a weak bound)",
-        "proc/pagetypeinfo: no such file; it costs types of free blocks",
+        "order 9 movable: would need compaction: index 1.00",
+        "0 of 512 obtainable now, at most 1 after compaction, at most 1 after page cache is dropped (a weak bound",
+        "/proc/pagetypeinfo, ",
     ];
     check(&on(&folder, &[]), 1, &expected);
+    let expected = [
+        "order 10 movable: would need reclaim: Normal has 4 MiB to count on, and 32 KiB must stay",
+        "0 of 512 obtainable now, at most 1 after compaction (a weak bound)",
+        "proc/pagetypeinfo: no such file; it costs types of free blocks",
+        "proc/uptime: no such file; it costs rates",
+    ];
+    check(&on(&folder, &["--all"]), 1, &expected);
+}
+
+/// What somebody pasted of a host is often buddyinfo alone.
+#[test]
+fn buddyinfo_alone_is_a_host() {
+    let folder = folder_with(&[("proc/buddyinfo", SINGLES)]);
+    for more in [&[][..], &["--all"]] {
+        check(&on(&folder, more), 0, &["Normal", "1024", "unusable", "/proc/zoneinfo"]);
+    }
+    let machine = json(&on(&folder, &["--json"]));
+    assert_eq!(machine["zones"][0]["marks"], Value::Null);
+    assert_eq!(machine["zones"][0]["orders"][9]["fragmentation"], 998);
+    let pages = nofrag(&["host", "pages", "--root", folder.path().to_str().unwrap(), "--json"]);
+    assert_eq!(json(&pages)["zones"][0]["managed_pages"], Value::Null);
+}
+
+/// `host pages` ends with 1 where something needs attention, as its help says.
+#[test]
+fn pages_with_a_warning_end_with_1() {
+    let folder =
+        folder_with(&[("proc/zoneinfo", ZONE), ("proc/buddyinfo", "Node 0, zone Normal x\n")]);
+    let pages = |more: &[&str]| {
+        nofrag(&[&["host", "pages", "--root", folder.path().to_str().unwrap()], more].concat())
+    };
+    check(&pages(&[]), 1, &["warning file-damaged"]);
+    fs::write(folder.path().join("proc/buddyinfo"), SINGLES).unwrap();
+    // Every frame is the kernel's.
+    fs::write(folder.path().join("proc/kpageflags"), vec![0; 8 << 18]).unwrap();
+    check(&pages(&[]), 1, &["warning no-pageblock-can-be-whole"]);
+    check(&pages(&["--no-frames"]), 0, &["is not known"]);
 }
 
 /// A damaged file is said to be damaged, and costs nothing else.
@@ -129,6 +202,8 @@ fn what_is_no_host_is_an_error_that_says_what_is() {
     check(&nofrag(&["host", "--root", "no/such/folder"]), 2, &["no/such/folder: no such folder"]);
     check(&nofrag(&["host", "pages", "--root", "no/such/folder"]), 2, &["no such folder"]);
     check(&nofrag(&["host", "--frames", "maps"]), 2, &["cannot be used with"]);
+    let recording = RECORDED.strip_suffix("@end").unwrap();
+    check(&there(&["host", "--root", recording]), 2, &["name one, as", "nofrag@end"]);
     check(&nofrag(&["host", "nonsense"]), 2, &["nonsense"]);
 }
 
@@ -164,6 +239,22 @@ fn a_capture_is_a_host() {
     assert!(captured["left_out"].as_array().unwrap().len() >= 5);
 }
 
+/// A capture that fails leaves nothing that another try would stumble over.
+#[test]
+fn a_capture_that_fails_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("host");
+    // Files of more than four blocks cannot be written.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 4; exec '{}' host capture '{}'",
+        env!("CARGO_BIN_EXE_nofrag"),
+        target.display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    check(&output, 2, &["nothing was captured", "name a folder that can be made"]);
+    assert!(!target.exists());
+}
+
 /// Oracle 13: without rights it ends well and names each source that it may not read.
 #[test]
 fn o_13_without_rights_it_names_what_is_missing() {
@@ -186,6 +277,11 @@ fn o_13_without_rights_it_names_what_is_missing() {
         assert!(names(path) || !Path::new(path).exists(), "{path}: {missing:?}");
     }
     assert_eq!(machine["huge_pages"]["basis"], "free-pages");
+    let screen = run(&["host"]).unwrap();
+    let text = String::from_utf8_lossy(&screen.stdout).into_owned();
+    for path in ["/proc/pagetypeinfo", "/proc/vmallocinfo"] {
+        assert!(text.contains(path) || !names(path), "{path}:\n{text}");
+    }
     let pages = run(&["host", "pages"]).unwrap();
     let text = String::from_utf8_lossy(&pages.stdout).into_owned();
     assert!(pages.status.code().is_some_and(|status| status <= 1), "{text}");

@@ -139,7 +139,7 @@ fn without_smaps() {
         "Areas: 330, limit unknown.",
         "not-shown (no smaps)",
         "proc/7/smaps: no such file; it costs the flags of areas",
-        "proc/sys/vm/max_map_count: No such file or directory (os error 2); it costs the limit of areas",
+        "proc/sys/vm/max_map_count: no such file; it costs the limit of areas",
     ];
     check(&output, 0, &expected);
     let (bare, full) =

@@ -41,6 +41,15 @@ fn every_kind_of_host_has_a_report() {
         &["host", "--root", &snapshot],
         &["What would succeed now", "GFP_ATOMIC", "blocks by order", "order 9"],
     );
+    check_report(
+        &["host", "pages", "--root", &snapshot],
+        &["DMA32: where something stays", "what frames are used for", "all, as found"],
+    );
+    let whole = data("hosts/whole-6.18-x86_64");
+    check_report(
+        &["host", "maps", "--all", "--root", &whole],
+        &["No process is near the limit", "of the limit", "30576"],
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The report of `nofrag host` as text for people.
+//! The report of `nofrag host --all` as text for people.
 
 use nofrag_host::finding::bytes_text;
 use nofrag_host::machine::huge::{Basis, HugePages};
@@ -6,27 +6,28 @@ use nofrag_host::machine::requests::Request;
 use nofrag_host::machine::zones::Zone;
 use nofrag_host::machine::{Machine, Vmalloc};
 use nofrag_host::process::finding::duration_text;
+use nofrag_lab::render::Look;
 
-use crate::host::look::Look;
 use crate::host::text::{self, Numbers, hanging, percent, plural, sentence, wrapped};
 
 /// The whole page.
 pub(crate) fn page(machine: &Machine, look: Look) -> String {
-    let mut sections = vec![heading(machine, look)];
+    let mut sections = vec![heading(machine, look), text::findings(&machine.findings, look)];
     if !machine.zones.is_empty() {
         sections.push(marks(machine));
         sections.push(orders(machine, look));
         sections.push(requests(machine, look));
     }
     sections.extend(machine.huge_pages.as_ref().map(|huge| huge_pages(huge, look)));
-    sections.push(vmalloc(&machine.vmalloc, look) + &maps(machine, look));
+    let processes = machine.maps.nearest.len();
+    sections.push(vmalloc(&machine.vmalloc, look) + &maps(machine, processes, look));
     sections.extend(counters(machine, look));
-    sections.push(text::findings(&machine.findings, look));
     sections.extend(text::missing(&machine.missing, look));
+    sections.retain(|section| !section.is_empty());
     sections.join("\n")
 }
 
-fn heading(machine: &Machine, look: Look) -> String {
+pub(super) fn heading(machine: &Machine, look: Look) -> String {
     let host = &machine.host;
     let mut parts = Vec::new();
     parts.push(format!(
@@ -60,28 +61,42 @@ fn marks(machine: &Machine) -> String {
         "boost",
         "largest block",
     ]);
+    let known = |pages: Option<u64>| pages.map_or("-".to_owned(), size);
     for zone in &machine.zones {
-        let boost = zone
-            .marks
-            .boost
-            .map_or("-".to_owned(), |boost| if boost == 0 { "0".to_owned() } else { size(boost) });
-        let largest = zone.largest_order.map_or("none".to_owned(), |order| {
-            let bytes = machine.host.page_bytes.checked_shl(order).unwrap_or(u64::MAX);
-            format!("{order} ({})", bytes_text(bytes))
-        });
         table.row(vec![
             zone.label.clone(),
-            size(zone.managed_pages),
+            known(zone.managed_pages),
             size(zone.free_pages),
-            size(zone.per_cpu_pages),
-            size(zone.marks.min),
-            size(zone.marks.low),
-            size(zone.marks.high),
-            boost,
-            largest,
+            known(zone.per_cpu_pages),
+            known(zone.marks.map(|marks| marks.min)),
+            known(zone.marks.map(|marks| marks.low)),
+            known(zone.marks.map(|marks| marks.high)),
+            boost(machine, zone),
+            largest(machine, zone),
         ]);
     }
     table.text()
+}
+
+/// By how much the watermarks are raised; a dash where it is not known.
+pub(super) fn boost(machine: &Machine, zone: &Zone) -> String {
+    match zone.marks.and_then(|marks| marks.boost) {
+        None => "-".to_owned(),
+        Some(0) => "0".to_owned(),
+        Some(pages) => bytes_text(pages.saturating_mul(machine.host.page_bytes)),
+    }
+}
+
+/// The largest free block; a dash where the blocks are not known.
+pub(super) fn largest(machine: &Machine, zone: &Zone) -> String {
+    match zone.largest_order {
+        _ if zone.orders.is_empty() => "-".to_owned(),
+        None => "none".to_owned(),
+        Some(order) => {
+            let bytes = machine.host.page_bytes.checked_shl(order).unwrap_or(u64::MAX);
+            format!("{order} ({})", bytes_text(bytes))
+        }
+    }
 }
 
 /// Blocks, unusable share and fragmentation index, with a column for each order.
@@ -123,13 +138,19 @@ fn orders(machine: &Machine, look: Look) -> String {
     table.text() + &wrapped("", &sentence(&legend), look)
 }
 
-fn thousandths(value: i64) -> String {
+pub(super) fn thousandths(value: i64) -> String {
     format!("{:.2}", value as f64 / 1000.0)
 }
 
 fn requests(machine: &Machine, look: Look) -> String {
+    /// More columns are no table that a screen shows; the JSON has every zone.
+    const MOST_ZONES: usize = 4;
+    if machine.requests.is_empty() {
+        return String::new();
+    }
+    let zones = || machine.zones.iter().filter(|_| machine.zones.len() <= MOST_ZONES);
     let mut header = vec!["request now", "up to order", "unmixed"];
-    header.extend(machine.zones.iter().map(|zone| zone.label.as_str()));
+    header.extend(zones().map(|zone| zone.label.as_str()));
     let mut table = Numbers::new(&header);
     let order = |order: Option<u32>| order.map_or("none".to_owned(), |order| order.to_string());
     for request in &machine.requests {
@@ -139,7 +160,7 @@ fn requests(machine: &Machine, look: Look) -> String {
             "?".to_owned()
         };
         let mut row = vec![request.gfp.to_owned(), order(request.largest_order), unmixed];
-        row.extend(machine.zones.iter().map(|zone| {
+        row.extend(zones().map(|zone| {
             let of_zone = request.zones.iter().find(|each| each.zone == zone.zone);
             of_zone.map_or(String::new(), |each| order(each.largest_order))
         }));
@@ -194,7 +215,7 @@ fn huge_pages(huge: &HugePages, look: Look) -> String {
     text
 }
 
-fn vmalloc(vmalloc: &Vmalloc, look: Look) -> String {
+pub(super) fn vmalloc(vmalloc: &Vmalloc, look: Look) -> String {
     let text = match (vmalloc.totals, vmalloc.lazy) {
         (Some(totals), Some(lazy)) => {
             let limit = lazy.limit_bytes.map_or(String::new(), |limit| {
@@ -217,7 +238,7 @@ fn vmalloc(vmalloc: &Vmalloc, look: Look) -> String {
         }
         _ => match vmalloc.used_bytes {
             Some(used) => format!(
-                "{} of memory behind areas; who holds them, and what is lazily freed, is not known (see below)",
+                "{} of memory behind areas; who holds them, and what is lazily freed, is not known",
                 bytes_text(used)
             ),
             None => return String::new(),
@@ -226,9 +247,10 @@ fn vmalloc(vmalloc: &Vmalloc, look: Look) -> String {
     hanging("vmalloc: ", 2, &sentence(&text), look)
 }
 
-fn maps(machine: &Machine, look: Look) -> String {
+/// The processes nearest to the limit, at most so many.
+pub(super) fn maps(machine: &Machine, most: usize, look: Look) -> String {
     let maps = &machine.maps;
-    let nearest = maps.nearest.iter().map(|process| {
+    let nearest = maps.nearest.iter().take(most).map(|process| {
         let name = process.name.as_deref().unwrap_or("process");
         let share = maps
             .limit
@@ -298,6 +320,6 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
 }
 
 /// A rate with two figures at least.
-fn hourly(rate: f64) -> String {
+pub(super) fn hourly(rate: f64) -> String {
     if rate >= 10.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
 }

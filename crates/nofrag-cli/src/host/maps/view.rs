@@ -11,8 +11,8 @@ use nofrag_host::process::room::StoppedBy;
 use nofrag_host::process::{Group, Report, Space};
 use nofrag_host::source::process::MapsFile;
 
-use crate::host::look::Look;
 use crate::host::text::{self, Numbers, hanging, percent, plural, sentence, wrapped};
+use nofrag_lab::render::Look;
 
 /// The whole page.
 pub(super) fn page(report: &Report, path: &Path, top: usize, look: Look) -> String {

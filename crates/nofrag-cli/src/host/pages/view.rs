@@ -7,8 +7,8 @@ use nofrag_host::picture::Ink;
 use nofrag_host::snapshot::BlockCount;
 use nofrag_lab::render::{inked, inks};
 
-use crate::host::look::Look;
 use crate::host::text::{self, Numbers, hanging, percent, sentence, wrapped};
+use nofrag_lab::render::Look;
 
 /// The whole page.
 pub(crate) fn page(pages: &Pages, look: Look) -> String {
@@ -26,15 +26,15 @@ pub(crate) fn page(pages: &Pages, look: Look) -> String {
         ),
     };
     let mut sections = vec![wrapped("", &heading, look)];
-    sections.extend(pages.zones.iter().map(|zone| section(zone, page, look)));
     sections.push(text::findings(&pages.findings, look));
+    sections.extend(pages.zones.iter().map(|zone| section(zone, page, look)));
     sections.extend(text::missing(&pages.missing, look));
     sections.join("\n")
 }
 
 fn section(zone: &ZonePages, page_bytes: u64, look: Look) -> String {
-    let mut text =
-        format!("{}: {}\n", zone.label, bytes_text(zone.managed_pages.saturating_mul(page_bytes)));
+    let managed = zone.managed_pages.map(|pages| bytes_text(pages.saturating_mul(page_bytes)));
+    let mut text = format!("{}: {}\n", zone.label, managed.as_deref().unwrap_or("of unknown size"));
     text += &orders(zone);
     if let Some(blocks) = &zone.pageblocks {
         text += &obtainable(blocks, look);

@@ -1,0 +1,287 @@
+//! The report of `nofrag host` on one screen: what needs attention first, then each subject in a few lines. What is left
+//! out stands in [`super::view`], which `--all` shows.
+
+use std::cmp::Reverse;
+
+use nofrag_host::finding::{Finding, Severity, bytes_text};
+use nofrag_host::machine::Machine;
+use nofrag_host::machine::huge::{Basis, HugePages};
+use nofrag_host::machine::requests::{Answer, Request};
+use nofrag_host::machine::zones::Zone;
+use nofrag_lab::render::Look;
+
+use super::view::{self, hourly};
+use crate::host::text::{self, Numbers, hanging, plural, sentence};
+
+/// The whole page.
+pub(crate) fn page(machine: &Machine, look: Look) -> String {
+    let mut sections = vec![view::heading(machine, look), findings(&machine.findings, look)];
+    if !machine.zones.is_empty() {
+        sections.push(marks(machine));
+        sections.push(orders(machine, look));
+    }
+    let mut rest = requests(&machine.requests, look);
+    rest.extend(machine.huge_pages.as_ref().map(|huge| huge_pages(huge, look)));
+    rest.push(view::vmalloc(&machine.vmalloc, look));
+    rest.push(view::maps(machine, MOST_PROCESSES, look));
+    rest.extend(counters(machine, look));
+    rest.extend(missing(machine, look));
+    sections.push(rest.concat());
+    sections.retain(|section| !section.is_empty());
+    sections.join("\n")
+}
+
+const MOST_PROCESSES: usize = 3;
+
+/// The most urgent ones with all that is said of them, the others by name.
+fn findings(findings: &[Finding], look: Look) -> String {
+    const FEW: usize = 2;
+    const MOST: usize = 5;
+    let warnings = findings.iter().filter(|each| each.severity == Severity::Warning).count();
+    let shown = findings.len().min(warnings.clamp(FEW, MOST));
+    let mut text = text::findings(&findings[..shown], look);
+    let more: Vec<&str> = findings[shown..].iter().map(|finding| finding.id).collect();
+    if !more.is_empty() {
+        let more = format!("{}; `--all` says why", more.join(", "));
+        text += &hanging("    Also: ", 4, &sentence(&more), look);
+    }
+    text
+}
+
+/// What a zone is called in a table: with its node where there are several.
+fn label(machine: &Machine, zone: &Zone) -> String {
+    match machine.zones.iter().any(|each| each.zone.node != zone.zone.node) {
+        true => format!("{}/{}", zone.zone.node, zone.zone.name),
+        false => zone.zone.name.clone(),
+    }
+}
+
+fn marks(machine: &Machine) -> String {
+    let size = |pages: u64| bytes_text(pages.saturating_mul(machine.host.page_bytes));
+    let known = |pages: Option<u64>| pages.map_or("-".to_owned(), size);
+    let mut table =
+        Numbers::new(&["zone", "managed", "free", "min", "low", "high", "boost", "largest block"]);
+    for zone in &machine.zones {
+        let mark =
+            |of: fn(&nofrag_host::machine::zones::Marks) -> u64| known(zone.marks.as_ref().map(of));
+        table.row(vec![
+            label(machine, zone),
+            known(zone.managed_pages),
+            size(zone.free_pages),
+            mark(|marks| marks.min),
+            mark(|marks| marks.low),
+            mark(|marks| marks.high),
+            view::boost(machine, zone),
+            view::largest(machine, zone),
+        ]);
+    }
+    table.text()
+}
+
+/// Of so many zones the orders are shown.
+const MOST_ZONES: usize = 4;
+
+/// The zones with most memory in pieces too small for a pageblock, in their order.
+fn zones(machine: &Machine) -> Vec<&Zone> {
+    let pageblock = machine.host.pageblock_order as usize;
+    let in_pieces = |zone: &Zone| {
+        let unusable = zone.orders.get(pageblock).map_or(0, |row| row.unusable);
+        unusable.saturating_mul(zone.free_pages)
+    };
+    let mut by_pieces: Vec<(usize, &Zone)> = machine.zones.iter().enumerate().collect();
+    by_pieces.retain(|(_, zone)| !zone.orders.is_empty());
+    by_pieces.sort_by_key(|(_, zone)| Reverse(in_pieces(zone)));
+    by_pieces.truncate(MOST_ZONES);
+    by_pieces.sort_by_key(|(index, _)| *index);
+    by_pieces.into_iter().map(|(_, zone)| zone).collect()
+}
+
+/// Blocks, unusable share and fragmentation index, with a column for each order.
+fn orders(machine: &Machine, look: Look) -> String {
+    let zones = zones(machine);
+    let count = zones.iter().map(|zone| zone.orders.len()).max().unwrap_or(0);
+    if count == 0 {
+        return String::new();
+    }
+    let mut header = vec!["free of order".to_owned()];
+    header.extend((0..count).map(|order| order.to_string()));
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = Numbers::new(&header);
+    let mut has_index = false;
+    for zone in &zones {
+        let mut row = |name: String, cells: Vec<String>| {
+            table.row([vec![name], cells].concat());
+        };
+        let each = |cell: &dyn Fn(&nofrag_host::machine::zones::OrderRow) -> String| {
+            zone.orders.iter().map(cell).collect::<Vec<_>>()
+        };
+        row(label(machine, zone), each(&|row| short(row.blocks)));
+        row("  unusable %".to_owned(), each(&|row| percent(row.unusable)));
+        if zone.orders.iter().any(|row| row.fragmentation.is_some()) {
+            has_index = true;
+            let index = |index: Option<i64>| index.map_or("-".to_owned(), view::thousandths);
+            row("  index".to_owned(), each(&|row| index(row.fragmentation)));
+        }
+    }
+    let mut legend = vec!["unusable: the share of what is free in blocks too small for the order"];
+    if has_index {
+        legend.push(
+            "index: why a request would fail, towards 0 for want of memory, towards 1 because it is in pieces",
+        );
+    }
+    let of_all = format!("of {} zones those with most in small blocks", machine.zones.len());
+    if zones.len() < machine.zones.len() {
+        legend.push(&of_all);
+    }
+    let check = machine.index_check.map(|check| {
+        format!("{} of {} indices equal the kernel's own", check.equal, check.compared)
+    });
+    legend.extend(check.as_deref());
+    table.text() + &hanging("", 0, &sentence(&legend.join("; ")), look)
+}
+
+/// A count in at most five characters, cut off.
+fn short(count: u64) -> String {
+    match count {
+        0..100_000 => count.to_string(),
+        100_000..10_000_000 => format!("{}k", count / 1000),
+        10_000_000..10_000_000_000 => format!("{}M", count / 1_000_000),
+        _ => format!("{}G", count / 1_000_000_000),
+    }
+}
+
+/// Thousandths in percent: only nothing looks like nothing, and only all like all.
+fn percent(thousandths: u64) -> String {
+    match thousandths {
+        1..10 => "<1".to_owned(),
+        991..1000 => ">99".to_owned(),
+        other => ((other + 5) / 10).to_string(),
+    }
+}
+
+/// How far each kind of request is served, and what the first that is not would wait for.
+fn requests(requests: &[Request], look: Look) -> Vec<String> {
+    if requests.is_empty() {
+        return Vec::new();
+    }
+    let order = |order: Option<u32>| order.map_or("none".to_owned(), |order| order.to_string());
+    let served = requests.iter().map(|request| {
+        let unmixed = match request.largest_unmixed_order {
+            Some(unmixed) if Some(unmixed) < request.largest_order => {
+                format!(" ({unmixed} without mixing types)")
+            }
+            _ => String::new(),
+        };
+        format!("{} {}{unmixed}", request.gfp, order(request.largest_order))
+    });
+    let served: Vec<String> = served.collect();
+    let mut lines = vec![hanging("Largest order now: ", 2, &sentence(&served.join(", ")), look)];
+    let first = |request: &Request| -> Option<Answer> {
+        request.orders.iter().find(|answer| !answer.outcome.is_served()).cloned()
+    };
+    let failing: Vec<Answer> = requests.iter().filter_map(first).collect();
+    lines.extend(failing.iter().map(|answer| hanging("  ", 4, &sentence(&answer.why), look)));
+    lines
+}
+
+fn huge_pages(huge: &HugePages, look: Look) -> String {
+    let basis = match huge.basis {
+        Basis::Frames => "by the use of each frame",
+        Basis::PageblockTypes => "by the types of pageblocks; `--frames` counts what stays in them",
+        Basis::FreePages => "a weak bound: types are not known",
+    };
+    let text = format!(
+        "{} of {} obtainable now, at most {} after compaction, at most {} after page cache is dropped ({basis})",
+        huge.now, huge.total, huge.after_compaction, huge.after_reclaim
+    );
+    hanging(&format!("Huge pages of {}: ", bytes_text(huge.bytes)), 2, &sentence(&text), look)
+}
+
+/// What tells most of the price of fragmentation, in one sentence.
+fn counters(machine: &Machine, look: Look) -> Option<String> {
+    if machine.counters.is_empty() {
+        return None;
+    }
+    let counter = |name: &str| machine.counters.iter().find(|counter| counter.name == name);
+    let count = |name: &str| counter(name).map_or(0, |counter| counter.value);
+    let rate = |name: &str| {
+        let rate = counter(name).and_then(|counter| counter.per_hour);
+        rate.map_or(String::new(), |rate| format!(", {} an hour", hourly(rate)))
+    };
+    let parts = [
+        (
+            count("compact_stall"),
+            format!(
+                "{} requests waited for compaction{} ({} made a block, {} did not)",
+                count("compact_stall"),
+                rate("compact_stall"),
+                count("compact_success"),
+                count("compact_fail")
+            ),
+        ),
+        (
+            count("allocstall_*"),
+            format!("{} waited for reclaim{}", count("allocstall_*"), rate("allocstall_*")),
+        ),
+        (count("pgmigrate_success"), format!("{} pages moved", count("pgmigrate_success"))),
+        (count("pgsteal_kswapd"), format!("kswapd reclaimed {}", count("pgsteal_kswapd"))),
+        (
+            count("thp_fault_alloc").saturating_add(count("thp_fault_fallback")),
+            format!(
+                "{} huge pages given on first touch, small ones instead {}",
+                count("thp_fault_alloc"),
+                plural(count("thp_fault_fallback"), "time", "times")
+            ),
+        ),
+        (
+            count("oom_kill"),
+            format!(
+                "{} killed for want of memory",
+                plural(count("oom_kill"), "process", "processes")
+            ),
+        ),
+    ];
+    let parts: Vec<String> =
+        parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+    let text = match parts.is_empty() {
+        true => "nothing waited for compaction or reclaim".to_owned(),
+        false => parts.join("; "),
+    };
+    Some(hanging("Since boot: ", 2, &sentence(&text), look))
+}
+
+/// The files that could not be read, those of one reason together.
+fn missing(machine: &Machine, look: Look) -> Option<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for missing in &machine.missing {
+        // Below a captured host's folder the paths are those of a live one.
+        let from = ["/proc/", "/sys/"].iter().find_map(|root| missing.path.find(root));
+        let path = from.map_or(missing.path.as_str(), |from| &missing.path[from..]);
+        match reasons.iter_mut().find(|(why, _)| *why == missing.why) {
+            Some((_, paths)) => paths.push(path),
+            None => reasons.push((&missing.why, vec![path])),
+        }
+    }
+    if reasons.is_empty() {
+        return None;
+    }
+    let reasons: Vec<String> =
+        reasons.iter().map(|(why, paths)| format!("{} ({why})", paths.join(", "))).collect();
+    let text = format!("{}. `--all` says what each costs.", reasons.join("; "));
+    Some(hanging("Not read: ", 2, &text, look))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_shares_stay_narrow_and_true() {
+        let counts = [0, 99_999, 123_456, 98_765_432, u64::MAX];
+        assert_eq!(counts.map(short), ["0", "99999", "123k", "98M", "18446744073G"]);
+        assert_eq!(
+            [0, 1, 9, 10, 14, 15, 990, 991, 999, 1000].map(percent),
+            ["0", "<1", "<1", "1", "1", "2", "99", ">99", ">99", "100"]
+        );
+    }
+}
