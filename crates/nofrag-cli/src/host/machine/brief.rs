@@ -1,5 +1,5 @@
-//! The report of `nofrag host` on one screen: what needs attention first, then each subject in a few lines. What is left
-//! out stands in [`super::view`], which `--all` shows.
+//! The report of `nofrag host` on one screen: what needs attention first, then each subject in a few lines. What is
+//! left out stands in [`super::view`], which `--all` shows.
 
 use std::cmp::Reverse;
 
