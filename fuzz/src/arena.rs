@@ -68,7 +68,7 @@ enum Step {
     Complete { which: u8 },
     Resize { which: u8, pages: u8 },
     Purge { blocks: u8 },
-    Step { ms: u8, blocks: u8 },
+    Tick { ms: u8, blocks: u8 },
     ByHandle { owner: u8, pages: [u8; 3], which: u8 },
     Refuse { call: u8, after: u8, times: u8 },
     AllowAll,
@@ -193,7 +193,7 @@ impl Gpu {
                 let budget = Budget { blocks: usize::from(blocks) };
                 assert!(self.arena.purge(budget).blocks <= u64::from(blocks));
             }
-            Step::Step { ms, blocks } => {
+            Step::Tick { ms, blocks } => {
                 self.now += Duration::from_millis(ms.into());
                 self.arena.step(self.now, Budget { blocks: usize::from(blocks) });
             }
@@ -301,7 +301,7 @@ enum LeaseStep {
     Take { owner: u8, pages: u8, align: u8 },
     Drop { which: u8 },
     Purge { blocks: u8 },
-    Step { ms: u8, blocks: u8 },
+    Tick { ms: u8, blocks: u8 },
 }
 
 fn in_process(data: &[u8], purge: Purge) {
@@ -336,7 +336,7 @@ fn in_process(data: &[u8], purge: Purge) {
             LeaseStep::Purge { blocks } => {
                 arena.purge(Budget { blocks: blocks.into() });
             }
-            LeaseStep::Step { ms, blocks } => {
+            LeaseStep::Tick { ms, blocks } => {
                 now += Duration::from_millis(ms.into());
                 arena.step(now, Budget { blocks: blocks.into() });
             }

@@ -35,7 +35,7 @@ enum Lane {
     Host,
     /// What builds for other targets.
     Others,
-    /// What has a build folder of its own: whichever lane is free first does it.
+    /// What builds in a folder of neither: whichever lane is free first does it.
     Either,
 }
 
@@ -128,7 +128,7 @@ const STAGES: &[Stage] = &[
         program: "target/debug/nofrag",
         arguments: &["run", "all", "--check"],
         environment: &[],
-        needs: &[Need::Path("target/debug/nofrag")],
+        needs: &[],
         limit: MINUTE.saturating_mul(15),
     },
     Stage {

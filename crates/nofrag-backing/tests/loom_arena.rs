@@ -11,6 +11,7 @@ mod atomic {
     pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
     pub(super) const PATIENCE: u32 = 2;
+    pub(super) const COURTESY: u32 = 1;
 
     pub(super) fn pause(_: u32) {
         loom::thread::yield_now();

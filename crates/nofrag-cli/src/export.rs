@@ -134,7 +134,8 @@ struct Exporter {
     detail: Detail,
 }
 
-/// Five hours, however often somebody scrapes.
+/// Forecasts reach back so far, however often somebody scrapes.
+const BACK: Duration = Duration::from_secs(5 * 3600);
 const KEPT_POINTS: usize = 600;
 const BETWEEN_POINTS: Duration = Duration::from_secs(30);
 
@@ -170,7 +171,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let mut exporter = Exporter {
         watch: args.watching.watch()?,
         tally: args.watching.tally()?,
-        history: History::new(KEPT_POINTS),
+        history: History::new(KEPT_POINTS).reaching_back(BACK),
         next_point: Duration::ZERO,
         detail: Detail { processes: args.processes },
     };

@@ -67,6 +67,34 @@ impl Bins {
         Some(page)
     }
 
+    /// Whether the run would be parked but for those of other sizes.
+    pub(super) fn is_crowded_out(&self, pages: u32) -> bool {
+        let bin = self.bins.get(pages.wrapping_sub(1) as usize);
+        bin.is_some_and(|bin| bin.len < bin.room && self.pages + u64::from(pages) > self.most)
+    }
+
+    /// Takes out the oldest runs of the size that holds most pages.
+    pub(super) fn relieve(&mut self) -> Option<(u32, Few)> {
+        let held = |at: &usize| (*at as u64 + 1) * u64::from(self.bins[*at].len);
+        let fullest = (0..self.bins.len()).max_by_key(held)?;
+        let count = self.bins[fullest].len.min(FEW as u16);
+        (count > 0).then(|| self.take_oldest(fullest, count))
+    }
+
+    /// Takes out the oldest runs of a size.
+    fn take_oldest(&mut self, at: usize, count: u16) -> (u32, Few) {
+        let bin = &mut self.bins[at];
+        let (from, len) = (bin.start as usize, usize::from(bin.len));
+        let first = &self.places[from..from + usize::from(count)];
+        let few = Few { first: std::array::from_fn(|at| first.get(at).copied()) };
+        self.places.copy_within(from + usize::from(count)..from + len, from);
+        bin.len -= count;
+        bin.low = bin.low.saturating_sub(count);
+        let pages = at as u32 + 1;
+        self.pages -= u64::from(count) * u64::from(pages);
+        (pages, few)
+    }
+
     /// Parks a run, if its size has room, and all of them together have.
     #[inline(always)]
     pub(super) fn push(&mut self, page: u32, pages: u32) -> Result<(), Full> {
@@ -99,16 +127,8 @@ impl Bins {
                 continue;
             }
             let count = left.min(FEW as u16);
-            let (from, len) = (bin.start as usize, usize::from(bin.len));
-            let first = &self.places[from..from + usize::from(count)];
-            let few = Few { first: std::array::from_fn(|at| first.get(at).copied()) };
-            self.places.copy_within(from + usize::from(count)..from + len, from);
-            bin.len -= count;
-            bin.low = bin.low.saturating_sub(count);
             draining.left = Some(left - count);
-            let pages = draining.bin as u32 + 1;
-            self.pages -= u64::from(count) * u64::from(pages);
-            return Some((pages, few));
+            return Some(self.take_oldest(draining.bin, count));
         }
     }
 
@@ -232,6 +252,21 @@ mod tests {
         assert_eq!((parked, bins.pages()), (1024, 1024));
         bins.push(0, 1).unwrap_err();
         assert_eq!((bins.pop(64, 1), bins.pages()), (Some(64), 960));
+    }
+
+    /// A size that is no longer asked for makes room for one that is.
+    #[test]
+    fn the_fullest_size_gives_way() {
+        let mut bins = Bins::new(1024);
+        (0..32).for_each(|at| drop(bins.push(at * 64, 33 + at)));
+        assert_eq!(bins.pages(), 1012, "of each size from 33 on, as long as there is room");
+        assert!(bins.is_crowded_out(40) && !bins.is_crowded_out(3) && !bins.is_crowded_out(65));
+        let before = bins.pages();
+        let (pages, few) = bins.relieve().unwrap();
+        assert_eq!((few.iter().count(), bins.pages() + u64::from(pages)), (1, before));
+        assert!(pages == 55 && !bins.is_crowded_out(40), "{pages}");
+        bins.push(5000, 40).unwrap();
+        assert!(Bins::new(64).relieve().is_none());
     }
 
     /// What the owner does between two pieces neither keeps a drain from ending nor is lost.

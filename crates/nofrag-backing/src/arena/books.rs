@@ -90,6 +90,8 @@ pub(super) struct Books<B: Backend> {
     /// The sum of the blocks' touched pages.
     pub(super) touched: u64,
     aged: Option<Duration>,
+    /// An ageing of the bins that was interrupted, and goes on where it was.
+    pub(super) ageing: Option<Draining>,
     pub(super) allocs: u64,
     pub(super) frees: u64,
     /// Remote frees that turned out to be second ones.
@@ -108,6 +110,7 @@ impl<B: Backend> Books<B> {
             idle: VecDeque::new(),
             touched: 0,
             aged: None,
+            ageing: None,
             allocs: 0,
             frees: 0,
             stale_frees: 0,
@@ -180,9 +183,28 @@ impl<B: Backend> Books<B> {
         page: u32,
         pages: u32,
     ) -> Result<Freed, OutOfMetadata> {
+        // What was freed last is wanted soonest: what lies longest in the fullest bin makes room for it.
+        let is_crowded_out = self.bins.is_crowded_out(pages);
+        if is_crowded_out && self.ranges.reserve(self.ranges.stats().holes + Few::MOST).is_ok() {
+            if let Some((size, few)) = self.bins.relieve() {
+                self.merge_few(ground, size, few);
+            }
+            if self.bins.push(page, pages).is_ok() {
+                ground.turn(page, Use::Parked, pages);
+                self.frees += 1;
+                return Ok(Freed::Merged);
+            }
+        }
         self.free_pages(ground, page, pages)?;
         self.frees += 1;
         Ok(Freed::Merged)
+    }
+
+    /// Gives runs of one size that were parked to the free ranges. There must be room for as many holes.
+    fn merge_few(&mut self, ground: &Ground, pages: u32, few: Few) {
+        for page in few.iter() {
+            self.free_pages(ground, page, pages).expect("room was made for all holes");
+        }
     }
 
     /// Gives the pages of a run to the free ranges.
@@ -258,9 +280,7 @@ impl<B: Backend> Books<B> {
             return ControlFlow::Break(());
         }
         let Some((pages, few)) = self.bins.drain(draining) else { return ControlFlow::Break(()) };
-        for page in few.iter() {
-            self.free_pages(ground, page, pages).expect("room was made for all holes");
-        }
+        self.merge_few(ground, pages, few);
         ControlFlow::Continue(())
     }
 
@@ -356,14 +376,14 @@ impl<B: Backend> Books<B> {
         Some(block)
     }
 
-    /// Whether the bins shall give back now what they have not needed lately: twice per decay.
-    pub(super) fn ages(&mut self, now: Duration, after: Duration) -> bool {
+    /// What the bins shall give back now, of what they have not needed lately: twice per decay.
+    pub(super) fn ageing(&mut self, now: Duration, after: Duration) -> Option<Draining> {
         let aged = *self.aged.get_or_insert(now);
-        let due = now.saturating_sub(aged) >= after / 2;
-        if due {
+        if self.ageing.is_none() && now.saturating_sub(aged) >= after / 2 {
             self.aged = Some(now);
+            self.ageing = Some(Draining::new(Which::Unneeded));
         }
-        due
+        self.ageing
     }
 
     /// From now on the blocks of a run that was freed just now are for this owner alone until `fence` is ready.
@@ -398,6 +418,6 @@ enum Look {
 pub(super) enum Freed {
     /// Into its bin.
     Parked,
-    /// Among the free ranges.
+    /// Among the free ranges, or others did in its place.
     Merged,
 }

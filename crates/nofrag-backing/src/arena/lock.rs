@@ -10,7 +10,7 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use super::atomic::{AtomicU32, Ordering, PATIENCE, pause};
+use super::atomic::{AtomicU32, COURTESY, Ordering, PATIENCE, pause};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -102,9 +102,9 @@ impl<'a, T> Held<'a, T> {
         drop(self);
         (0..PATIENCE).find_map(|round| {
             pause(round);
-            // Those that were there first, unless they sleep, or the last look would be wasted.
-            let alone = lock.waiting.load(Ordering::Relaxed) == 0 || round == PATIENCE - 1;
-            if alone { lock.look() } else { None }
+            // Those that were there first; but not for ever, where somebody always waits.
+            let courteous = round < COURTESY && lock.waiting.load(Ordering::Relaxed) > 0;
+            if courteous { None } else { lock.look() }
         })
     }
 }

@@ -57,7 +57,7 @@
 //! even see the memory ([`Fork`]).
 //!
 //! Locks: that of an owner, then the pool of clean blocks or an owner's mail, never both. Background work and frees
-//! only try an owner's lock, and background work gives way every few hundred nanoseconds to whoever waits. Handles
+//! only try an owner's lock, and background work gives way between its pieces to whoever waits. Handles
 //! ([`Arena::owner`]) hold it for long and pay nothing per call.
 //!
 //! Costs: parked allocation and free O(1); from free ranges O(log n); a purge is one call for up to `vector_max` runs

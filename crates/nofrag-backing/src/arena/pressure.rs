@@ -186,7 +186,11 @@ impl<B: Backend> Arena<B> {
         let slot = &self.owners[other.0 as usize];
         let wanted = want.pages.div_ceil(u64::from(self.ground.block_pages())) as usize;
         let mut taken = Vec::new();
-        self.tend_politely(slot, Chore::new(Round::Everything, wanted.max(HARVEST)), &mut taken);
+        // At once: who asks for memory here has none, and who waits meanwhile has some.
+        let Some(mut books) = slot.books.0.try_lock() else { return 0 };
+        let chore = Chore::new(Round::Everything, wanted.max(HARVEST));
+        self.tend(slot, &mut books, chore, &mut taken);
+        drop(books);
         self.purge_taken(taken).blocks
     }
 

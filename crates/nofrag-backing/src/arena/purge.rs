@@ -4,8 +4,9 @@
 //! on. Without any lock they are purged, those of all owners together, adjacent ones as one; only who purges through a
 //! handle keeps its owner meanwhile. What succeeds is clean and nobody's; what fails goes back to its owner by mail.
 //!
-//! What is done under the lock is a [`Chore`], cut into pieces of some hundred nanoseconds. Whoever waits for the owner
-//! meanwhile has it after the piece at hand: an allocation beside a purge takes little longer than alone.
+//! What is done under the lock is a [`Chore`], cut into pieces of a few runs or one block each. Whoever waits for the
+//! owner meanwhile has it after the piece at hand: an allocation beside a purge takes little longer than alone. One
+//! piece can be long: what others have freed is collected as a whole, as any allocation that finds no parked run does.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -79,7 +80,13 @@ impl Chore {
                 self.stage = self.begin(arena, books);
             }
             Stage::Flush(draining) => {
-                if books.flush_few(ground, draining).is_break() {
+                let is_done = books.flush_few(ground, draining).is_break();
+                // Should somebody keep the owner from here on, the next chore goes on with it.
+                let is_ageing = matches!(self.round, Round::Due(_)) && books.ageing.is_some();
+                if is_ageing {
+                    books.ageing = (!is_done).then_some(*draining);
+                }
+                if is_done {
                     self.flushed = true;
                     self.stage = self.take(arena.purge, books);
                 }
@@ -100,9 +107,10 @@ impl Chore {
     fn begin<B: Backend>(&mut self, arena: &Arena<B>, books: &mut Books<B>) -> Stage {
         match (self.round, arena.purge) {
             (Round::Everything, _) => Stage::Flush(Draining::new(Which::All)),
-            (Round::Due(now), Purge::Decay { after }) if books.ages(now, after) => {
-                Stage::Flush(Draining::new(Which::Unneeded))
-            }
+            (Round::Due(now), Purge::Decay { after }) => match books.ageing(now, after) {
+                Some(draining) => Stage::Flush(draining),
+                None => self.take(arena.purge, books),
+            },
             (Round::Due(_) | Round::Merged, Purge::Watermark { pages }) => {
                 let dirty = books.dirty();
                 // Until half of the watermark is left.
@@ -111,7 +119,6 @@ impl Chore {
                 self.most = self.most.min(blocks as usize);
                 self.take(arena.purge, books)
             }
-            (Round::Due(_), Purge::Decay { .. }) => self.take(arena.purge, books),
             (Round::Due(_), Purge::Manual) | (Round::Merged, _) => Stage::Done,
         }
     }

@@ -1,16 +1,16 @@
 //! `nofrag host capture`.
 
 use std::env;
-use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, lchown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use nofrag_host::finding::bytes_text;
 use nofrag_host::machine::Frames;
-use nofrag_host::machine::capture::{Captured, Choices, Private, capture};
+use nofrag_host::machine::capture::{Captured, Choices, Private, gather, must_be_empty};
 use nofrag_host::source::Root;
+use rustix::process::{Gid, Uid, geteuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::text::{self, hanging, plural, sentence, wrapped};
 use crate::{Status, output};
@@ -20,7 +20,7 @@ const AFTER_HELP: &str = "\
 DIR then holds the files of this host under their own paths, for `nofrag host --root DIR`, here or
 anywhere else. Names, numbers of processes and addresses of the kernel are taken out before anything
 is written; what is taken, left out and kept is printed and stands in DIR/README.txt. Nobody else can
-read DIR; under sudo it belongs to who called it. Nothing on the host is changed.
+read what is in DIR; under sudo it is written as who called it. Nothing on the host is changed.
 
 Examples:
   sudo nofrag host capture DIR              all small files: a few hundred KiB
@@ -68,11 +68,12 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         names: private(args.names),
         addresses: private(args.addresses),
     };
-    let captured = capture(&Root::Live, &args.folder, choices)?;
+    must_be_empty(&args.folder)?;
+    let gathered = gather(&Root::Live, choices);
     if let Some(caller) = caller() {
-        give(&captured.folder, caller)
-            .with_context(|| format!("cannot give {} to who called sudo", args.folder.display()))?;
+        become_caller(caller).context("cannot go on as who called sudo")?;
     }
+    let captured = gathered.write(&args.folder)?;
     if args.json {
         output::print_json(&captured)?;
     } else {
@@ -82,22 +83,20 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
 }
 
 /// User and group who called this command by sudo, if root runs it.
-fn caller() -> Option<(u32, u32)> {
+fn caller() -> Option<(Uid, Gid)> {
     let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
-    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    number("SUDO_UID").zip(number("SUDO_GID")).filter(|_| is_root)
+    let caller = number("SUDO_UID").zip(number("SUDO_GID"));
+    let caller = caller.map(|(user, group)| (Uid::from_raw(user), Gid::from_raw(group)));
+    caller.filter(|(user, _)| geteuid().is_root() && !user.is_root())
 }
 
-/// Gives a folder and what is in it to somebody: nobody but its owner may read it.
-fn give(folder: &Path, (user, group): (u32, u32)) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => give(&entry.path(), (user, group))?,
-            false => lchown(entry.path(), Some(user), Some(group))?,
-        }
-    }
-    lchown(folder, Some(user), Some(group))
+/// From here on this thread has the rights of that user alone: root's are for reading. So a capture belongs to who
+/// asked for it, and is written nowhere but where he may write himself, whatever the path leads to.
+fn become_caller((user, group): (Uid, Gid)) -> io::Result<()> {
+    set_thread_groups(&[group])?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)?;
+    Ok(())
 }
 
 fn page(captured: &Captured, look: Look) -> String {

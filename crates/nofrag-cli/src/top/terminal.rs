@@ -28,9 +28,11 @@ impl Screen {
             let asked = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(signal, Arc::clone(&asked)).map(|_| asked)
         });
+        // Before the terminal is taken: nobody would give it back.
+        let (stopped, resized) = (stopped?, resized?);
         // It also makes a panic give the terminal back before its message is printed.
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        Ok(Screen { terminal, stopped: stopped?, resized: resized? })
+        Ok(Screen { terminal, stopped, resized })
     }
 
     /// Draws once.

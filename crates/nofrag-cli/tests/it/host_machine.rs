@@ -1,7 +1,7 @@
 //! `nofrag host` without a subject, `host pages` and `host capture`: on captured hosts, without rights, and their ends.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -237,6 +237,39 @@ fn a_capture_is_a_host() {
     let captured = json(&nofrag(&["host", "capture", again.to_str().unwrap(), "--json"]));
     assert_eq!(captured["schema"], "nofrag.host.capture");
     assert!(captured["left_out"].as_array().unwrap().len() >= 5);
+}
+
+/// Root's rights are for reading: what is written is written as who called sudo, and nowhere else than where he may.
+#[test]
+fn under_sudo_a_capture_is_written_as_who_called_it() {
+    const CALLER: u32 = 65_534;
+    let folder = tempfile::tempdir().unwrap();
+    let shared = folder.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    for (path, mode) in [(folder.path(), 0o755), (&shared, 0o777)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    if fs::metadata(&shared).unwrap().uid() != 0 {
+        return eprintln!("skipped: only root is called by sudo");
+    }
+    let capture = |target: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
+        command.args(["host", "capture"]).arg(target);
+        command.env("SUDO_UID", CALLER.to_string()).env("SUDO_GID", CALLER.to_string());
+        command.output().unwrap()
+    };
+    let target = shared.join("hosts/web1");
+    check(&capture(&target), 0, &["Taken"]);
+    for path in [&target, &shared.join("hosts"), &target.join("proc/buddyinfo")] {
+        let owner = fs::metadata(path).unwrap();
+        assert_eq!((owner.uid(), owner.gid()), (CALLER, CALLER), "{}", path.display());
+    }
+    // Straight, and past a link of his own: root's folder.
+    std::os::unix::fs::symlink(folder.path(), shared.join("link")).unwrap();
+    for target in [folder.path().join("host"), shared.join("link/host")] {
+        check(&capture(&target), 2, &["nothing was captured"]);
+        assert!(!target.exists());
+    }
 }
 
 /// A capture that fails leaves nothing that another try would stumble over.

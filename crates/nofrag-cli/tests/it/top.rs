@@ -304,26 +304,22 @@ fn cut_digits() {
     let known: Vec<&str> = line.split_whitespace().skip(4).collect();
     for cols in [100, 80, 60, 40] {
         top.resize(30, cols);
-        let row = || {
+        let is_whole = || {
             let text = top.text();
-            let row = text.lines().find(|line| line.starts_with("DMA32"))?;
-            (row.len() <= usize::from(cols)).then(|| row.to_owned())
+            let Some(row) = text.lines().find(|line| line.starts_with("DMA32")) else {
+                return false;
+            };
+            // Zone, what is free, perhaps of how much, where it stands, boost, the indices: then blocks by order.
+            let blocks: Vec<&str> = row
+                .split_whitespace()
+                .rev()
+                .take_while(|word| !word.contains(['.', '-', 'B']))
+                .collect();
+            let are_known = blocks.len() >= 2 && blocks.iter().all(|word| known.contains(word));
+            row.len() <= usize::from(cols) && are_known && row.contains("152 MiB")
         };
-        let is_drawn = || top.screen().screen().size().1 == cols && row().is_some();
-        wait_for(is_drawn, || format!("no row in {cols} columns:\n{}", top.text()));
-        std::thread::sleep(Duration::from_millis(100));
-        let row = row().unwrap();
-        // Zone, what is free, perhaps of how much, where it stands, boost, the indices: then blocks by order.
-        let blocks: Vec<&str> = row
-            .split_whitespace()
-            .rev()
-            .take_while(|word| !word.contains(['.', '-', 'B']))
-            .collect();
-        assert!(
-            blocks.len() >= 2 && blocks.iter().all(|word| known.contains(word)),
-            "{cols}: {row:?}"
-        );
-        assert!(row.contains("152 MiB"), "{cols}: {row:?}");
+        // What was drawn for the former width is cut here, until the next drawing.
+        wait_for(is_whole, || format!("no whole row in {cols} columns:\n{}", top.text()));
     }
     top.press("q");
     top.check_ended(0);

@@ -141,55 +141,104 @@ const OTHERS: [(&str, &str); 5] = [
 /// # Errors
 /// See [`CaptureError`]; what cannot be read is in [`Captured::missing`].
 pub fn capture(root: &Root, folder: &Path, choices: Choices) -> Result<Captured, CaptureError> {
-    let write = |cause| CaptureError::Write { path: folder.to_owned(), cause };
-    let is_new = !folder.exists();
-    private_folder(folder).map_err(write)?;
-    if fs::read_dir(folder).map_err(write)?.next().is_some() {
-        return Err(CaptureError::NotEmpty(folder.to_owned()));
-    }
-    let captured = capture_into(root, folder, choices);
-    if captured.is_err() {
-        // The error says more than one of this would; what is left is in the way of another try only.
-        ["proc", "sys"].iter().for_each(|name| drop(fs::remove_dir_all(folder.join(name))));
-        drop(fs::remove_file(folder.join(README)));
-        if is_new {
-            drop(fs::remove_dir(folder));
-        }
-    }
-    captured
+    gather(root, choices).write(folder)
 }
 
-/// Says in the folder what is in it.
-const README: &str = "README.txt";
-
-fn capture_into(root: &Root, folder: &Path, choices: Choices) -> Result<Captured, CaptureError> {
-    let mut capture = Capture { root, folder, taken: Vec::new(), missing: Vec::new() };
-    capture.lists()?;
-    capture.settings()?;
-    capture.vmalloc(choices.addresses)?;
-    capture.processes(choices.names)?;
+/// Reads what is captured of a host, and takes out of it what is left out. Nothing is written: whoever may read a host
+/// need not be who writes.
+#[must_use]
+pub fn gather(root: &Root, choices: Choices) -> Gathered {
+    let mut capture = Capture { root, files: Vec::new(), missing: Vec::new() };
+    capture.lists();
+    capture.settings();
+    capture.vmalloc(choices.addresses);
+    capture.processes(choices.names);
     if choices.frames == Frames::Read {
-        capture.frames()?;
+        capture.frames();
     }
     let mut left_out = LEFT_OUT.to_vec();
     left_out.extend((choices.names == Private::TakenOut).then_some(NAMES));
     left_out.extend((choices.addresses == Private::TakenOut).then_some(ADDRESSES));
     left_out.extend((choices.frames == Frames::LeftOut).then_some(FRAMES));
-    let Capture { taken, missing, .. } = capture;
-    let captured = Captured {
-        schema: SCHEMA,
-        version: SCHEMA_VERSION,
-        folder: folder.to_owned(),
-        taken,
-        left_out,
-        kept: KEPT.to_vec(),
-        missing,
-    };
-    let readme = folder.join(README);
-    private_file(&readme)
-        .and_then(|mut file| file.write_all(captured.readme().as_bytes()))
-        .map_err(|cause| CaptureError::Write { path: readme, cause })?;
-    Ok(captured)
+    let Capture { files, missing, .. } = capture;
+    Gathered { files, left_out, missing }
+}
+
+/// Whether a folder can take a capture: it is not there, or empty. For whoever wants to know before a host is read.
+///
+/// # Errors
+/// [`CaptureError::NotEmpty`]; or `Write` if it is something else, or cannot be read.
+pub fn must_be_empty(folder: &Path) -> Result<(), CaptureError> {
+    match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(CaptureError::NotEmpty(folder.to_owned())),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(cause) => Err(CaptureError::Write { path: folder.to_owned(), cause }),
+    }
+}
+
+/// Says in the folder what is in it.
+const README: &str = "README.txt";
+
+/// A host as it will be written.
+#[derive(Clone, Debug)]
+pub struct Gathered {
+    files: Vec<(Taken, Vec<u8>)>,
+    left_out: Vec<&'static str>,
+    missing: Vec<Missing>,
+}
+
+impl Gathered {
+    /// Writes it into a folder, which is made, and must be empty if it is there.
+    ///
+    /// # Errors
+    /// See [`CaptureError`].
+    pub fn write(self, folder: &Path) -> Result<Captured, CaptureError> {
+        let write = |cause| CaptureError::Write { path: folder.to_owned(), cause };
+        let is_new = !folder.exists();
+        private_folder(folder).map_err(write)?;
+        must_be_empty(folder)?;
+        let captured = self.write_into(folder);
+        if captured.is_err() {
+            // The error says more than one of this would; what is left is in the way of another try only.
+            ["proc", "sys"].iter().for_each(|name| drop(fs::remove_dir_all(folder.join(name))));
+            drop(fs::remove_file(folder.join(README)));
+            if is_new {
+                drop(fs::remove_dir(folder));
+            }
+        }
+        captured
+    }
+
+    fn write_into(self, folder: &Path) -> Result<Captured, CaptureError> {
+        let Gathered { files, left_out, missing } = self;
+        let mut taken = Vec::new();
+        for (file, bytes) in files {
+            put(&folder.join(&file.path), &bytes)?;
+            taken.push(file);
+        }
+        let captured = Captured {
+            schema: SCHEMA,
+            version: SCHEMA_VERSION,
+            folder: folder.to_owned(),
+            taken,
+            left_out,
+            kept: KEPT.to_vec(),
+            missing,
+        };
+        put(&folder.join(README), captured.readme().as_bytes())?;
+        Ok(captured)
+    }
+}
+
+/// Writes a file that nobody else may read; its folder is made.
+fn put(target: &Path, bytes: &[u8]) -> Result<(), CaptureError> {
+    let parent = target.parent().expect("it has a name in a folder");
+    private_folder(parent)
+        .map_err(|cause| CaptureError::Write { path: parent.to_owned(), cause })?;
+    private_file(target)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(|cause| CaptureError::Write { path: target.to_owned(), cause })
 }
 
 /// Makes a folder, and those above it, that nobody else may look into; one that is there stays as it is.
@@ -234,60 +283,58 @@ impl Captured {
 
 struct Capture<'a> {
     root: &'a Root,
-    folder: &'a Path,
-    taken: Vec<Taken>,
+    files: Vec<(Taken, Vec<u8>)>,
     missing: Vec<Missing>,
 }
 
 impl Capture<'_> {
     /// Free lists, counters and single values.
-    fn lists(&mut self) -> Result<(), CaptureError> {
+    fn lists(&mut self) {
         for (name, costs) in PLAIN {
             let path = path_of(name).expect("every file has its place");
-            self.copy(path, costs)?;
+            self.copy(path, costs);
         }
-        OTHERS.iter().try_for_each(|&(path, costs)| self.copy(path, costs))?;
+        OTHERS.iter().for_each(|&(path, costs)| self.copy(path, costs));
         const RELEASE: Option<&str> = Some("only `Linux version` and the release are kept");
-        self.text("proc/version", "the kernel's release", RELEASE, scrub::version)?;
+        self.text("proc/version", "the kernel's release", RELEASE, scrub::version);
         const MEMORY: Option<&str> = Some("only lines of memory are kept");
-        self.text("proc/iomem", "where memory lies", MEMORY, scrub::iomem)
+        self.text("proc/iomem", "where memory lies", MEMORY, scrub::iomem);
     }
 
     /// The settings of `vm`, and the pools of hugetlbfs.
-    fn settings(&mut self) -> Result<(), CaptureError> {
+    fn settings(&mut self) {
         for name in names_in(self.root, "proc/sys/vm") {
             let is_read = !NOT_SETTINGS.contains(&name.as_str());
             let path = format!("proc/sys/vm/{name}");
             // Some can only be written.
             if let Some(value) = is_read.then(|| fs::read(self.root.path(&path)).ok()).flatten() {
-                self.write(&path, &value, None)?;
+                self.put(&path, value, None);
             }
         }
         for pool in names_in(self.root, POOLS) {
             for file in ["nr_hugepages", "free_hugepages", "resv_hugepages"] {
-                self.copy(&format!("{POOLS}/{pool}/{file}"), "a pool of hugetlbfs")?;
+                self.copy(&format!("{POOLS}/{pool}/{file}"), "a pool of hugetlbfs");
             }
         }
-        Ok(())
     }
 
-    fn vmalloc(&mut self, addresses: Private) -> Result<(), CaptureError> {
+    fn vmalloc(&mut self, addresses: Private) {
         const COSTS: &str = "who holds the vmalloc space";
         match addresses {
             Private::Kept => {
                 let scrubbed = Some("physical addresses are left out");
-                self.text(VMALLOCINFO, COSTS, scrubbed, scrub::vmallocinfo_with_addresses)
+                self.text(VMALLOCINFO, COSTS, scrubbed, scrub::vmallocinfo_with_addresses);
             }
             Private::TakenOut => {
                 let scrubbed = Some("zeros stand for addresses");
-                self.text(VMALLOCINFO, COSTS, scrubbed, scrub::vmallocinfo)
+                self.text(VMALLOCINFO, COSTS, scrubbed, scrub::vmallocinfo);
             }
         }
     }
 
     /// The processes with most areas.
-    fn processes(&mut self, names: Private) -> Result<(), CaptureError> {
-        let Ok(ranking) = ranking::rank(self.root) else { return Ok(()) };
+    fn processes(&mut self, names: Private) {
+        let Ok(ranking) = ranking::rank(self.root) else { return };
         let mut renamed = Renamed::default();
         for (process, rank) in ranking.processes.iter().take(MOST_PROCESSES).zip(1_u32..) {
             let source = format!("proc/{}", process.pid);
@@ -307,9 +354,9 @@ impl Capture<'_> {
                     (renamed.maps(&maps), renamed.status(&status), scrubbed)
                 }
             };
-            self.write(&format!("{folder}/maps"), maps.as_bytes(), scrubbed)?;
+            self.put(&format!("{folder}/maps"), maps.into_bytes(), scrubbed);
             let kept = Some("only state, sizes and threads are kept");
-            self.write(&format!("{folder}/status"), status.as_bytes(), kept)?;
+            self.put(&format!("{folder}/status"), status.into_bytes(), kept);
         }
         if ranking.denied > 0 {
             self.missing.push(Missing {
@@ -318,42 +365,29 @@ impl Capture<'_> {
                 costs: "whether one of them is near vm.max_map_count",
             });
         }
-        Ok(())
     }
 
     /// What each frame is used for, packed.
-    fn frames(&mut self) -> Result<(), CaptureError> {
+    fn frames(&mut self) {
         const LEVEL: i32 = 3;
         const COSTS: &str = "what each page frame is used for";
         let path = path_of("kpageflags").expect("every file has its place");
-        let packed = format!("{path}.zst");
-        let target = self.target(&packed)?;
-        let failed = |cause| CaptureError::Write { path: target.clone(), cause };
-        let mut source = match File::open(self.root.path(path)) {
-            Ok(source) => source,
-            Err(cause) => {
-                self.miss(path, &cause, COSTS);
-                return Ok(());
-            }
-        };
-        let file = private_file(&target).map_err(failed)?;
-        let mut encoder = zstd::Encoder::new(file, LEVEL).map_err(failed)?;
-        io::copy(&mut source, &mut encoder).map_err(failed)?;
-        let mut file = encoder.finish().map_err(failed)?;
-        file.flush().map_err(failed)?;
-        let bytes = file.metadata().map_err(failed)?.len();
-        self.taken.push(Taken { path: packed, bytes, scrubbed: None });
-        Ok(())
+        let packed = File::open(self.root.path(path)).and_then(|mut source| {
+            let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
+            io::copy(&mut source, &mut encoder)?;
+            encoder.finish()
+        });
+        match packed {
+            Ok(bytes) => self.put(&format!("{path}.zst"), bytes, None),
+            Err(cause) => self.miss(path, &cause, COSTS),
+        }
     }
 
     /// A file as it is.
-    fn copy(&mut self, path: &str, costs: &'static str) -> Result<(), CaptureError> {
+    fn copy(&mut self, path: &str, costs: &'static str) {
         match fs::read(self.root.path(path)) {
-            Ok(bytes) => self.write(path, &bytes, None),
-            Err(cause) => {
-                self.miss(path, &cause, costs);
-                Ok(())
-            }
+            Ok(bytes) => self.put(path, bytes, None),
+            Err(cause) => self.miss(path, &cause, costs),
         }
     }
 
@@ -364,16 +398,13 @@ impl Capture<'_> {
         costs: &'static str,
         scrubbed: Option<&'static str>,
         scrub: impl FnOnce(&str) -> String,
-    ) -> Result<(), CaptureError> {
+    ) {
         match fs::read(self.root.path(path)) {
             Ok(bytes) => {
                 let text = scrub(&String::from_utf8_lossy(&bytes));
-                self.write(path, text.as_bytes(), scrubbed)
+                self.put(path, text.into_bytes(), scrubbed);
             }
-            Err(cause) => {
-                self.miss(path, &cause, costs);
-                Ok(())
-            }
+            Err(cause) => self.miss(path, &cause, costs),
         }
     }
 
@@ -382,27 +413,9 @@ impl Capture<'_> {
         self.missing.push(Missing { path, why: cause.to_string(), costs });
     }
 
-    fn write(
-        &mut self,
-        path: &str,
-        bytes: &[u8],
-        scrubbed: Option<&'static str>,
-    ) -> Result<(), CaptureError> {
-        let target = self.target(path)?;
-        private_file(&target)
-            .and_then(|mut file| file.write_all(bytes))
-            .map_err(|cause| CaptureError::Write { path: target, cause })?;
-        self.taken.push(Taken { path: path.to_owned(), bytes: bytes.len() as u64, scrubbed });
-        Ok(())
-    }
-
-    /// Where a file goes; its folder is made.
-    fn target(&self, path: &str) -> Result<PathBuf, CaptureError> {
-        let target = self.folder.join(path);
-        let parent = target.parent().expect("it has a name in a folder");
-        private_folder(parent)
-            .map_err(|cause| CaptureError::Write { path: parent.to_owned(), cause })?;
-        Ok(target)
+    fn put(&mut self, path: &str, bytes: Vec<u8>, scrubbed: Option<&'static str>) {
+        let taken = Taken { path: path.to_owned(), bytes: bytes.len() as u64, scrubbed };
+        self.files.push((taken, bytes));
     }
 }
 

@@ -32,13 +32,21 @@ const WORD: usize = size_of::<u64>();
 /// So much is read at a time.
 const PIECE: usize = WORD << 16;
 
+/// Frames that the file may have behind the last zone: it ends with a section of memory, of 512 MiB at most on many
+/// machines.
+const SLACK: u64 = 1 << 18;
+/// Where no zone is known: 16 TiB of small pages.
+const MOST_FRAMES: u64 = 1 << 32;
+
 /// Reads `kpageflags` to its end, for the zones of `snapshot`. O(frames) time.
 ///
 /// # Errors
-/// What reading gives.
+/// What reading gives; `InvalidData` for a file that goes on far behind the last zone.
 pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameReport> {
     let mut walks: Vec<ZoneWalk<'_>> =
         snapshot.populated().filter_map(|zone| ZoneWalk::new(snapshot, zone)).collect();
+    let end = walks.iter().map(|walk| walk.range().end).max();
+    let most = end.map_or(MOST_FRAMES, |end| end.saturating_add(SLACK));
     let mut report = FrameReport::default();
     let mut piece = vec![0; PIECE];
     let mut uses = Vec::with_capacity(PIECE / WORD);
@@ -54,6 +62,10 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
         }));
         walks.iter_mut().for_each(|walk| add(walk, report.frames, &uses));
         report.frames += uses.len() as u64;
+        if report.frames > most {
+            let why = "it goes on far behind the last zone: it is not of this host, or damaged";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
         if filled < piece.len() {
             report.is_cut = filled % WORD != 0;
             break;

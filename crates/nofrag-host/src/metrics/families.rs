@@ -17,11 +17,8 @@ pub struct Detail {
     pub processes: usize,
 }
 
-/// The order of a huge page.
-const HUGE: u32 = 9;
-
-/// No forecast rests on less: what comes and goes within minutes is no trend.
-const LEAST_PAST: Duration = Duration::from_secs(600);
+/// No forecast rests on less: what the page cache takes after a start is no trend.
+const LEAST_PAST: Duration = Duration::from_secs(3600);
 
 /// What was seen as metrics, with the `history` of blocks that forecasts rest on; `tally` counts events where tracing
 /// is on. Every metric is there; one of which nothing is known has no sample.
@@ -36,7 +33,7 @@ pub fn families(
     [
         about(&snapshot),
         blocks(&snapshot),
-        forecast(history),
+        forecast(&snapshot, history),
         zones(&snapshot),
         requests(&snapshot),
         free_memory(&snapshot),
@@ -138,15 +135,16 @@ fn blocks(snapshot: &Snapshot<'_>) -> Vec<Family> {
     vec![free, obtainable, unusable, index, largest]
 }
 
-fn forecast(history: &History) -> Vec<Family> {
+fn forecast(snapshot: &Snapshot<'_>, history: &History) -> Vec<Family> {
     let mut left = gauge(
         "nofrag_huge_pages_forecast_seconds",
         Some(Unit::Seconds),
-        "How long until no block of order 9 is left if it goes on as in the last hours; no sample while they do not \
-         become fewer, nor in the first ten minutes. Less than a day: reserve what is needed now (vm.nr_hugepages), \
-         and find what takes the blocks with `nofrag record` and `nofrag explain`.",
+        "How long until no huge page can be had (no block of a pageblock's order, usually 9) if it goes on as in the \
+         last five hours; no sample while they do not become fewer, nor in the first hour. Less than a day: reserve \
+         what is needed now (vm.nr_hugepages), and find what takes the blocks with `nofrag record` and `nofrag \
+         explain`.",
     );
-    let forecast = history.forecast(HUGE, LEAST_PAST);
+    let forecast = history.forecast(snapshot.pageblock_order(), LEAST_PAST);
     if let Some(seconds) = forecast.and_then(|forecast| forecast.seconds_to_none) {
         left.add(&[], seconds.round());
     }
@@ -500,7 +498,7 @@ mod tests {
         let mut history = History::new(1000);
         let mut look = Look::default();
         for minute in 0..minutes {
-            let line = format!("Node 0, zone Normal 0 0 0 0 0 0 0 0 0 {}\n", 500 - minute);
+            let line = format!("Node 0, zone Normal 0 0 0 0 0 0 0 0 0 {} 0\n", 500 - minute);
             let mut files = Files::default();
             files.insert("buddyinfo", line.into_bytes());
             look = Look { at: Duration::from_secs(60 * minute), files, ..Look::default() };
@@ -514,7 +512,7 @@ mod tests {
     #[test]
     fn huge_pages_that_become_fewer_have_an_end() {
         assert_eq!(forecast_after(0), []);
-        assert_eq!(forecast_after(10), [], "nine minutes are no trend");
+        assert_eq!(forecast_after(60), [], "59 minutes are no trend");
         let samples = forecast_after(101);
         assert_eq!(samples, [Sample { labels: vec![], value: 400.0 * 60.0 }]);
     }

@@ -154,7 +154,7 @@ impl<'a> Snapshot<'a> {
         said.unwrap_or_else(|| {
             let huge = (self.page_bytes() / ENTRY_BYTES).ilog2();
             let orders = self.buddy.iter().map(|zone| zone.blocks.len()).max();
-            let largest = orders.and_then(|orders| u32::try_from(orders - 1).ok());
+            let largest = orders.and_then(|orders| u32::try_from(orders.checked_sub(1)?).ok());
             // Files that somebody cut by hand say nothing of what the kernel has.
             largest
                 .filter(|&largest| largest >= USUAL_ORDER)

@@ -42,6 +42,7 @@ pub struct Rate {
 #[derive(Clone, Debug)]
 pub struct History {
     most: usize,
+    back: Duration,
     points: VecDeque<Point>,
     counters: [Option<Counters>; 2],
 }
@@ -51,8 +52,10 @@ struct Point {
     at: Duration,
     /// CPU time that this process had taken until then.
     own_cpu: Duration,
-    /// Blocks of each order that a process could have, of all zones.
-    obtainable: Vec<u64>,
+    /// Blocks of each order that a process could have, of all zones; `None` if the files for that were not read.
+    obtainable: Option<Vec<u64>>,
+    /// Whether the zones' watermarks were read, too.
+    has_marks: bool,
 }
 
 /// Where a straight line through the past leads.
@@ -70,7 +73,14 @@ impl History {
     /// Keeps so many looks.
     #[must_use]
     pub fn new(most: usize) -> History {
-        History { most: most.max(2), points: VecDeque::new(), counters: [None, None] }
+        let (points, counters) = (VecDeque::new(), [None, None]);
+        History { most: most.max(2), back: Duration::MAX, points, counters }
+    }
+
+    /// Keeps none that is so much older than the last one, but for that before it.
+    #[must_use]
+    pub fn reaching_back(self, back: Duration) -> History {
+        History { back, ..self }
     }
 
     /// Takes in what was seen at a time, and what this process had cost until then. A time that is not later than the
@@ -79,10 +89,18 @@ impl History {
         if self.points.back().is_some_and(|last| last.at >= at) {
             return;
         }
-        while self.points.len() >= self.most {
+        let is_old = |first: &Point| at - first.at > self.back;
+        while self.points.len() >= self.most
+            || self.points.len() > 1 && self.points.front().is_some_and(is_old)
+        {
             self.points.pop_front();
         }
-        self.points.push_back(Point { at, own_cpu, obtainable: obtainable(snapshot) });
+        let has_marks = snapshot.populated().next().is_some();
+        // What watermarks keep is not known for a moment: the blocks did not become more by that.
+        let is_comparable = has_marks || !self.points.iter().any(|point| point.has_marks);
+        let is_known = !snapshot.buddy.is_empty() && is_comparable;
+        let obtainable = is_known.then(|| obtainable(snapshot));
+        self.points.push_back(Point { at, own_cpu, obtainable, has_marks });
         self.counters.swap(0, 1);
         self.counters[1] = Some(snapshot.vmstat.clone());
     }
@@ -136,10 +154,11 @@ impl History {
     }
 
     /// Blocks of `order` that a process could have of all zones before the watermarks stop it
-    /// ([`Snapshot::obtainable`]), at each look, with its time.
+    /// ([`Snapshot::obtainable`]), at each look that could read that, with its time.
     pub fn obtainable(&self, order: u32) -> impl Iterator<Item = (Duration, u64)> {
-        let of = move |point: &Point| point.obtainable.get(order as usize).copied().unwrap_or(0);
-        self.points.iter().map(move |point| (point.at, of(point)))
+        let known =
+            self.points.iter().filter_map(|point| Some((point.at, point.obtainable.as_ref()?)));
+        known.map(move |(at, orders)| (at, orders.get(order as usize).copied().unwrap_or(0)))
     }
 
     /// Where the blocks of `order` go if it goes on like this: a straight line by least squares. `None` before
@@ -189,6 +208,35 @@ pub(crate) fn total(counters: &Counters, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A look without the free lists says nothing of them: it is not a look at none.
+    #[test]
+    fn what_could_not_be_read_is_no_end() {
+        let mut history = History::new(100);
+        for second in 0..20 {
+            let nothing = Snapshot::default();
+            let some = seen("0 0 100", "");
+            let look = if second % 7 == 5 { &nothing } else { &some };
+            history.push(Duration::from_secs(second), Duration::ZERO, look);
+        }
+        assert!(history.obtainable(2).all(|(_, blocks)| blocks == 100));
+        assert_eq!(history.obtainable(2).count(), 17);
+        let forecast = history.forecast(2, Duration::from_secs(5)).unwrap();
+        assert_eq!((forecast.per_second, forecast.seconds_to_none), (0.0, None));
+    }
+
+    #[test]
+    fn a_history_reaches_as_far_back_as_it_says() {
+        let mut history = History::new(100).reaching_back(Duration::from_secs(100));
+        for minute in 0..10 {
+            history.push(Duration::from_secs(60 * minute), Duration::ZERO, &seen("1", ""));
+        }
+        assert_eq!(history.len(), 2);
+        for second in 541..600 {
+            history.push(Duration::from_secs(second), Duration::ZERO, &seen("1", ""));
+        }
+        assert_eq!(history.len(), 60, "from 540 on");
+    }
     use crate::snapshot::{buddyinfo, vmstat};
 
     fn seen(blocks: &str, counters: &str) -> Snapshot<'static> {

@@ -177,6 +177,25 @@ fn alignments_hold_in_bins_too() {
     check_laws(&arena);
 }
 
+/// What was parked in sizes that nobody asks for any more makes room for sizes that are, without any purge.
+#[test]
+fn sizes_that_are_no_longer_asked_for_make_room() {
+    let arena = arena_of(256, 1);
+    let long: Vec<Run> = (0..90).map(|at| arena.alloc(A, 20 + at % 45, 1).unwrap()).collect();
+    long.into_iter().for_each(|run| arena.free(run).unwrap());
+    let full = arena.stats().parked;
+    assert!((1900..=2048).contains(&full), "{full} of 2048 pages are parked");
+    let short: Vec<Run> = (0..300).map(|at| arena.alloc(A, at % 3 + 1, 1).unwrap()).collect();
+    short.into_iter().for_each(|run| arena.free(run).unwrap());
+    assert!(arena.stats().parked <= 2048);
+    check_laws(&arena);
+    let mut owner = arena.owner(A).unwrap();
+    for pages in 1..=3 {
+        let parked = std::iter::from_fn(|| owner.alloc_parked(pages, 1)).count();
+        assert!(parked >= 10, "{parked} runs of {pages} pages are parked");
+    }
+}
+
 #[test]
 fn a_long_run_takes_whole_blocks_and_leaves_its_tail() {
     let arena = arena_of(8, 1);
