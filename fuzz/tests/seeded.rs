@@ -100,7 +100,7 @@ fn damaged_http(seed: u64) -> Vec<u8> {
         [include_bytes!("../seeds/http/real"), include_bytes!("../seeds/http/odd")];
     let mut data = damaged(FILES, seed);
     // A method begins with a letter; without it nothing more is read.
-    if seed % 4 != 0 {
+    if !seed.is_multiple_of(4) {
         data[0] = b'G';
     }
     data
