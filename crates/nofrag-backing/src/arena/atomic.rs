@@ -7,8 +7,9 @@ use std::time::Duration;
 /// So many rounds of [`pause`] do not sleep. Who gives way waits for no longer than that.
 pub(super) const PATIENCE: u32 = 128;
 
-/// For so many rounds who gives way lets those go first who wait, longer than an allocation takes.
-pub(super) const COURTESY: u32 = 32;
+/// For so many rounds who gives way lets those go first who wait. The last of them yield the processor: who waits may
+/// have none else.
+pub(super) const COURTESY: u32 = 96;
 
 /// Lets others go on while this thread waits for one of them; longer the more rounds it has waited.
 #[cold]

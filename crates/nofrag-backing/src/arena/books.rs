@@ -1,7 +1,7 @@
 //! What an owner has: parked runs by size, free ranges over all its blocks, and what is known of each block.
 //!
 //! Everything here is done by whoever holds the owner, and nothing here makes a system call: a block that shall be
-//! purged is taken out ([`Books::take`]), so that the purge needs no lock.
+//! purged is taken out ([`Books::take_one`]), so that the purge needs no lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -316,25 +316,8 @@ impl<B: Backend> Books<B> {
         }
     }
 
-    /// Takes idle blocks out, at most `most`, into `taken`. Nobody uses them from then on.
-    pub(super) fn take(
-        &mut self,
-        ground: &Ground,
-        backend: &B,
-        age: Age,
-        most: usize,
-        taken: &mut Vec<Taken<B>>,
-    ) {
-        let full = taken.len().saturating_add(most);
-        for _ in 0..self.looks(age) {
-            if taken.len() >= full {
-                break;
-            }
-            taken.extend(self.take_one(ground, backend, age));
-        }
-    }
-
-    /// Looks at the first block on the list of idle ones, and takes it out if it is idle and of that age.
+    /// Looks at the first block on the list of idle ones, and takes it out if it is idle and of that age. Nobody uses
+    /// it from then on.
     pub(super) fn take_one(&mut self, ground: &Ground, backend: &B, age: Age) -> Option<Taken<B>> {
         let number = self.idle.pop_front()?;
         match self.look(ground, backend, age, number) {

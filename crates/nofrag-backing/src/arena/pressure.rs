@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::bins::Which;
-use super::books::{Age, Books, Taken};
+use super::books::{Books, Taken};
 use super::error::{Share, Shortage};
 use super::lock::Held;
 use super::owner::Owner;
@@ -74,7 +74,7 @@ impl<B: Backend> Arena<B> {
                 Err(Miss::Pressure(why)) => why,
             };
             let mut taken = Vec::new();
-            books.take(&self.ground, &self.backing.backend, Age::Any, HARVEST, &mut taken);
+            self.tend(slot, books, Chore::new(Round::Everything, HARVEST), &mut taken);
             if self.purge_taken(taken).blocks > 0 {
                 continue;
             }

@@ -274,6 +274,7 @@ impl<B: Backend> Drop for Announced<'_, B> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
+    use std::time::Instant;
 
     use super::*;
     use crate::arena::{Config, OwnerId, Owners};
@@ -329,12 +330,9 @@ mod tests {
                 arena.free(run).unwrap();
             });
             assert!(chore.piece(&arena, slot, &mut books, &mut taken).is_continue());
-            for _ in 0..10_000 {
-                if had_it.load(Ordering::Relaxed) {
-                    break;
-                }
+            let begin = Instant::now();
+            while !had_it.load(Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(20) {
                 books = books.give_way().unwrap_or_else(|| slot.books.0.lock());
-                thread::sleep(Duration::from_millis(1));
             }
             assert!(had_it.load(Ordering::Relaxed), "whoever waits must get it");
             books

@@ -48,13 +48,14 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
     let end = walks.iter().map(|walk| walk.range().end).max();
     let most = end.map_or(MOST_FRAMES, |end| end.saturating_add(SLACK));
     let mut report = FrameReport::default();
-    let mut piece = vec![0; PIECE];
+    let mut piece = Vec::with_capacity(PIECE);
     let mut uses = Vec::with_capacity(PIECE / WORD);
     let mut before = None;
     loop {
-        let filled = fill(&mut source, &mut piece)?;
+        piece.clear();
+        source.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
         uses.clear();
-        uses.extend(piece[..filled].chunks_exact(WORD).map(|word| {
+        uses.extend(piece.chunks_exact(WORD).map(|word| {
             let flags = PageFlags(u64::from_le_bytes(word.try_into().expect("eight bytes")));
             let usage = flags.usage_behind(before);
             before = Some(usage);
@@ -66,8 +67,8 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
             let why = "it goes on far behind the last zone: it is not of this host, or damaged";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        if filled < piece.len() {
-            report.is_cut = filled % WORD != 0;
+        if piece.len() < PIECE {
+            report.is_cut = !piece.len().is_multiple_of(WORD);
             break;
         }
     }
@@ -82,20 +83,6 @@ fn add(walk: &mut ZoneWalk<'_>, first: u64, uses: &[FrameUse]) {
     for pfn in range.start.max(first)..range.end.min(end) {
         walk.add(pfn, uses[(pfn - first) as usize]);
     }
-}
-
-/// Fills the buffer as far as the source goes.
-fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match source.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 #[cfg(test)]
