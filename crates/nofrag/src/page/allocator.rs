@@ -283,13 +283,27 @@ impl<E: EventSink> PageAllocator<E> {
     /// Puts a block that nobody uses any more where it can be taken again. Its pageblock's type says where: what comes
     /// from a reserve goes to the movable pages, as far as CPUs keep it.
     pub(super) fn give(&mut self, cpu: CpuId, frame: FrameIndex, order: Order) {
+        let migratetype = self.frames.block(frame).migratetype;
+        self.give_as(cpu, frame, order, migratetype);
+    }
+
+    /// The same for a block whose pageblock was of this type when it was freed.
+    pub(super) fn give_as(
+        &mut self,
+        cpu: CpuId,
+        frame: FrameIndex,
+        order: Order,
+        migratetype: Migratetype,
+    ) {
         let id = self.zone_of(frame);
-        let migratetype = match self.frames.block(frame).migratetype {
+        let listed = match migratetype {
             Migratetype::HighAtomic | Migratetype::Cma => Migratetype::Movable,
             other => other,
         };
-        match Slot::of(order, migratetype, self.policy.per_cpu) {
-            Some(slot) if self.has_lists(cpu) => self.give_cached(cpu, id, frame, slot),
+        match Slot::of(order, listed, self.policy.per_cpu) {
+            Some(slot) if self.has_lists(cpu) => {
+                self.give_cached(cpu, id, frame, slot, migratetype);
+            }
             _ => {
                 let zone = &mut self.zones[id.index()];
                 zone.free_block(&mut self.frames, frame, order);
@@ -369,17 +383,7 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// All zones.
     pub fn zones(&self) -> impl Iterator<Item = ZoneInfo> + '_ {
-        self.zones.iter().map(|zone| ZoneInfo {
-            id: zone.id,
-            node: zone.node,
-            kind: zone.kind,
-            present: zone.present,
-            managed: zone.managed,
-            free: PageCount(zone.lists.total()),
-            watermarks: zone.marks,
-            boost: PageCount(zone.boost),
-            lowmem_reserve: zone.reserve,
-        })
+        self.zones.iter().map(Zone::info)
     }
 
     /// Bytes of metadata on the heap, for all frames, zones and CPUs together. O(zones).

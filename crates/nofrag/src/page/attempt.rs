@@ -433,7 +433,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Wakes the kswapd of every node that could help. Defrag mode asks for whole pageblocks.
-    fn wake_all_kswapds(&mut self, cpu: CpuId, request: &PageRequest) {
+    pub(super) fn wake_all_kswapds(&mut self, cpu: CpuId, request: &PageRequest) {
         if !request.flags.has(RequestFlags::KSWAPD_RECLAIM) {
             return;
         }

@@ -16,7 +16,7 @@ use super::kcompactd::KcompactdBox;
 use super::kswapd::KswapdBox;
 use super::map::{MemoryMap, NodeId, PfnRange, ZoneKind, ZoneMap};
 use super::migratetype::Migratetype;
-use super::per_cpu::{Bounds, PerCpuPages};
+use super::per_cpu::{Bounds, PerCpuPages, Shortage};
 use super::policy::{Boost, Choice, FallbackRules, Fixes, Relist};
 use super::watermark;
 use super::zone::{Watermarks, Zone, ZoneId};
@@ -289,6 +289,7 @@ fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone 
         rules: FallbackRules::Loose,
         per_cpu: Vec::new(),
         per_cpu_bounds: Bounds::default(),
+        shortage: Shortage::default(),
         compaction: ZoneCompaction::default(),
     }
 }

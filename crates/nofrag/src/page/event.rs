@@ -24,6 +24,24 @@ pub enum PageEvent {
         /// Its size.
         order: Order,
     },
+    /// `mm_page_alloc_zone_locked` of a refill: a block went from the zone to a per-CPU list.
+    Refilled {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its size.
+        order: Order,
+        /// The type of the list.
+        migratetype: Migratetype,
+    },
+    /// `mm_page_pcpu_drain`: a block went from a per-CPU list back to the zone.
+    Drained {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its size.
+        order: Order,
+        /// The type to whose list it went.
+        migratetype: Migratetype,
+    },
     /// `mm_page_alloc_extfrag`: a request was served from free memory of another type.
     ExternalFragmentation(ExtFrag),
     /// A zone's watermarks were raised.

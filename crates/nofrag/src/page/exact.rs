@@ -85,7 +85,11 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// The free block to which all of the block at `frame` belongs.
-    fn free_block_over(&self, frame: FrameIndex, order: Order) -> Option<(FrameIndex, Order)> {
+    pub(super) fn free_block_over(
+        &self,
+        frame: FrameIndex,
+        order: Order,
+    ) -> Option<(FrameIndex, Order)> {
         order.and_larger().find_map(|order| {
             let head = frame & !(order.pages() as FrameIndex - 1);
             (self.frames.tag(head) == Tag::new(Kind::Free, order)).then_some((head, order))
@@ -93,7 +97,13 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Takes the free block at `head` off its list and cuts the block at `frame` out of it.
-    fn cut_at(&mut self, head: FrameIndex, found: Order, frame: FrameIndex, order: Order) {
+    pub(super) fn cut_at(
+        &mut self,
+        head: FrameIndex,
+        found: Order,
+        frame: FrameIndex,
+        order: Order,
+    ) {
         let id = self.zone_of(head);
         let zone = &mut self.zones[id.index()];
         let (_, listed) = zone.lists.remove(&mut self.frames, head);

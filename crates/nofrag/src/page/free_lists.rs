@@ -56,6 +56,20 @@ impl List {
         }
     }
 
+    /// Puts `new`, which is on no list, in the place of `old`.
+    pub(super) fn replace(&mut self, frames: &mut Frames, old: FrameIndex, new: FrameIndex) {
+        let links @ [before, behind] = frames.links(old);
+        *frames.links_mut(new) = links;
+        match before {
+            NONE => self.head = new,
+            _ => frames.links_mut(before)[1] = new,
+        }
+        match behind {
+            NONE => self.tail = new,
+            _ => frames.links_mut(behind)[0] = new,
+        }
+    }
+
     /// Takes a block off the list.
     pub(super) fn unlink(&mut self, frames: &mut Frames, frame: FrameIndex) {
         self.len -= 1;
@@ -247,6 +261,21 @@ impl FreeLists {
             self.supply.0[migratetype.index()] &= !(1 << order.get());
         }
         (order, migratetype)
+    }
+
+    /// Puts the block at `new`, which is on no list, in the place of the free block at `old`, whose tag is then the
+    /// caller's to change.
+    pub(super) fn replace(&mut self, frames: &mut Frames, old: FrameIndex, new: FrameIndex) {
+        let (order, migratetype) = (frames.tag(old).order(), frames.listed(old));
+        frames.uncount_free(old, order);
+        frames.count_free(new, order);
+        if let Some(fullness) = &mut self.fullness {
+            fullness.unlisted(old, order, migratetype);
+            fullness.listed(new, order, migratetype);
+        }
+        frames.set_tag(new, Tag::new(Kind::Free, order));
+        frames.set_listed(new, migratetype);
+        self.lists[order.index()][migratetype.index()].replace(frames, old, new);
     }
 
     /// Puts a free block on another list of its order.

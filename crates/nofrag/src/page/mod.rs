@@ -14,7 +14,8 @@
 //! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
 //! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
 //! zonelist), `allocator` (the face), `build` and `contents` (how it is made), `exact` (one particular block),
-//! `inspect` and `audit` (what can be seen of it, and what is always true), `slow_path` and `attempt` (what else a
+//! `inspect`, `image` and `audit` (what can be
+//! seen of it, all of it as data, and what is always true), `follow` (beside a kernel that runs), `slow_path` and `attempt` (what else a
 //! request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`,
 //! `compaction`, `kcompactd`.
 
@@ -29,9 +30,11 @@ mod event;
 mod exact;
 mod failure;
 mod fallback;
+mod follow;
 mod frames;
 mod free_lists;
 mod fullness;
+mod image;
 mod index;
 mod inspect;
 mod kcompactd;
@@ -63,6 +66,9 @@ pub use contents::{Contents, ContentsError};
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
+pub use image::{
+    CompactionImage, CpuImage, Image, ImageError, ListImage, PageblockImage, UsedBlock, ZoneImage,
+};
 pub use index::FragmentationIndices;
 pub use inspect::{FrameState, PageblockCounts, PageblockInfo};
 pub use kcompactd::{Kcompactd, KcompactdStep};

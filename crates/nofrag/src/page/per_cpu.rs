@@ -1,33 +1,44 @@
 //! Per-CPU lists: free blocks that one CPU takes and gives back without the zone's lock.
 //!
-//! A block on such a list is in no free list and merges with nothing. Lists are kept by type: a request takes from the
-//! list of its type, and a block that comes back goes to the list of its pageblock's type *now*. A refill takes a batch
-//! under one lock hold with the flags of the request that caused it, so one empty list can cause as many fragmentation
-//! events as a batch has pages.
+//! A block on such a list is in no free list and merges with nothing. Lists are kept by order and type: a request takes
+//! the head of the list of its type, and a freed block goes to the head of the list of its pageblock's type *now*. A
+//! refill takes a batch under one lock hold with the flags of the request that caused it, so one empty list can cause
+//! as many fragmentation events as a batch has blocks; it appends at the tail. A drain takes from the tails.
 //!
-//! How many pages the lists of a CPU may hold is fixed with [`PerCpuRules::Single`]. With
-//! [`PerCpuRules::Orders`] it follows the load between two bounds: each refill raises it by a batch, and refills that
-//! follow each other without a free double their size; where pages are short it falls by a batch with each free that
-//! finds the lists full, and [`PageAllocator::age_per_cpu`] lets it decay. What a drain takes grows with the pages
-//! freed in a row.
+//! Three eras differ in which blocks are kept, and in how many ([`PerCpuRules`]):
+//!
+//! * [`Single`](PerCpuRules::Single), to 5.13: single pages. Batch and bound are constant. A drain takes a page from
+//!   each type in turn.
+//! * [`Orders`](PerCpuRules::Orders), 5.14 to 6.6: orders 0 to 3 and huge pages. The bound is constant, but four
+//!   batches while kswapd reclaims in the zone. Drains that follow each other without a request double, and begin with
+//!   the list just freed into. A block of order 1 to 3 freed while drains grow empties the lists.
+//! * [`Tuned`](PerCpuRules::Tuned), 6.7 on: the same lists. The bound moves between two: refills raise it and grow
+//!   while nothing is freed, drains take as much as was freed, and short memory lowers it.
+//!
+//! Where lists are loose (to 6.9) a block goes back to the type that it had when it was freed or refilled; strict lists
+//! ask its pageblock again.
+//!
+//! Source: spec/pages.md §2.9 and §15.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
 use super::allocator::PageAllocator;
+use super::event::PageEvent;
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use super::free_lists::List;
+use super::map::ZoneKind;
 use super::migratetype::Migratetype;
 use super::policy::{PerCpuRules, Relist};
 use super::steal::{Rung, Taken, Wanted};
-use super::walk::Mark;
-use super::zone::ZoneId;
+use super::walk::{AllocFlags, Mark};
+use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
-use crate::event::EventSink;
+use crate::event::{Event, EventSink};
 use crate::units::{Order, PageCount};
 
-/// Lists of one CPU in one zone: a type each for single pages; with [`PerCpuRules::Orders`] also for orders 1 to 3,
-/// and two for huge pages.
+/// Lists of one CPU in one zone: a type each for single pages; from 5.14 on also for orders 1 to 3, and two for huge
+/// pages.
 const LISTS: usize = 4 * Migratetype::MOBILITY.len() + 2;
 
 /// The lists of one CPU in one zone.
@@ -36,14 +47,21 @@ pub(super) struct PerCpuPages {
     lists: [List; LISTS],
     /// Pages on them.
     pages: u32,
+    pub(super) pace: Pace,
+}
+
+/// What decides how much the lists of a CPU exchange with the zone next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pace {
     /// With so many pages the lists are drained.
-    high: u32,
-    /// Pages that came since the last that went, up to the most that the lists may hold.
-    came: u32,
-    /// Refills since the last page that came: the next takes so many times twice a batch.
-    doublings: u8,
-    /// The list that the last drain took from: lists are drained in turn.
-    turn: u8,
+    pub(super) high: u32,
+    /// 5.14 to 6.6: drains since the last request, so the next takes so many times twice a batch (`free_factor`). 6.7
+    /// on: the same of refills and frees (`alloc_factor`).
+    pub(super) doublings: u8,
+    /// 6.7 on: pages freed lately, halved by each request (`free_count`).
+    pub(super) freed: u32,
+    /// 6.7 on: the last block freed was of order 1 to 3.
+    pub(super) freed_large: bool,
 }
 
 /// How many pages the lists of a CPU in a zone exchange with it, and how many they hold.
@@ -61,7 +79,7 @@ pub(super) struct Bounds {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) managed: PageCount,
-    /// Its low watermark.
+    /// Its low watermark, without boost.
     pub(super) low: u64,
     /// CPUs of its node.
     pub(super) local_cpus: u64,
@@ -72,33 +90,175 @@ pub(super) struct Share {
 impl Bounds {
     /// Those of a zone.
     pub(super) fn of(share: Share, rules: PerCpuRules) -> Bounds {
-        let base = match rules {
-            PerCpuRules::Single => (share.managed.0 / 1024).min(256) / 4,
-            PerCpuRules::Orders => (share.managed.0 / 4096).min(64),
-        };
+        let base = (share.managed.0 / 1024).min(256) / 4;
         let base = base.max(1) as u32;
         let batch = ((1 << (base + base / 2).ilog2()) - 1).max(1);
-        if rules == PerCpuRules::Single {
-            return Bounds { batch, least: 6 * batch, most: 6 * batch };
-        }
         let pages = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
-        let least = pages(share.low / share.local_cpus.max(1)).max(4 * batch);
-        let most = pages(share.managed.0 / 8 / share.cpus.max(1)).max(least);
+        let follows_low = || pages(share.low / share.local_cpus.max(1)).max(4 * batch);
+        let (least, most) = match rules {
+            PerCpuRules::Single => (6 * batch, 6 * batch),
+            PerCpuRules::Orders => (follows_low(), follows_low()),
+            PerCpuRules::Tuned => {
+                let eighth = pages(share.managed.0 / 8 / share.cpus.max(1)).max(4 * batch);
+                (follows_low(), eighth.max(follows_low()))
+            }
+        };
         Bounds { batch, least, most }
     }
 }
 
-/// A refill takes at most so many times twice a batch.
+/// Refills and drains grow to at most so many times twice a batch (`CONFIG_PCP_BATCH_SCALE_MAX`).
 const MAX_DOUBLINGS: u8 = 5;
+
+/// How short of memory a zone is, as far as its per-CPU lists care.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shortage {
+    /// kswapd reclaims here (`ZONE_RECLAIM_ACTIVE`).
+    pub(super) reclaims: bool,
+    /// A request saw free memory below the high watermark since a drain found it above (`ZONE_BELOW_HIGH`).
+    pub(super) below_high: bool,
+}
+
+impl Pace {
+    /// How many blocks of `order` a refill takes.
+    fn refill(
+        &mut self,
+        bounds: Bounds,
+        rules: PerCpuRules,
+        order: Order,
+        pages: u32,
+        shortage: Shortage,
+    ) -> u32 {
+        let mut batch = bounds.batch;
+        if rules == PerCpuRules::Tuned {
+            if order == Order::ZERO {
+                batch <<= self.doublings;
+            }
+            self.high = self.high.clamp(bounds.least, bounds.most);
+            if bounds.least != bounds.most && !shortage.below_high {
+                self.high = (self.high + batch).min(bounds.most);
+            }
+            if order == Order::ZERO {
+                let room = self.high.saturating_sub(pages + bounds.batch).max(bounds.batch);
+                if batch <= room {
+                    self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+                }
+                batch = batch.min(room);
+            }
+        }
+        match (rules, batch) {
+            (_, 1) => 1,
+            (PerCpuRules::Single, _) => batch,
+            _ => (batch >> order.get()).max(2),
+        }
+    }
+
+    /// A request took a block from the lists.
+    fn requested(&mut self, rules: PerCpuRules) {
+        match rules {
+            PerCpuRules::Single => {}
+            PerCpuRules::Orders => self.doublings /= 2,
+            PerCpuRules::Tuned => self.freed /= 2,
+        }
+    }
+
+    /// How many pages a drain takes, now that a block of `order` was freed and there are so many `pages`; 0 without.
+    fn drain(
+        &mut self,
+        bounds: Bounds,
+        rules: PerCpuRules,
+        order: Order,
+        pages: u32,
+        shortage: Shortage,
+    ) -> u32 {
+        match rules {
+            PerCpuRules::Single if pages >= bounds.least => bounds.batch,
+            PerCpuRules::Single => 0,
+            PerCpuRules::Orders => self.drain_doubling(bounds, order, pages, shortage),
+            PerCpuRules::Tuned => self.drain_tuned(bounds, order, pages, shortage),
+        }
+    }
+
+    fn drain_doubling(
+        &mut self,
+        bounds: Bounds,
+        order: Order,
+        pages: u32,
+        shortage: Shortage,
+    ) -> u32 {
+        let batch = bounds.batch;
+        if self.doublings > 0 && is_large(order) {
+            return pages;
+        }
+        let limit = if shortage.reclaims { bounds.least.min(4 * batch) } else { bounds.least };
+        if pages < limit {
+            return 0;
+        }
+        let most = limit.saturating_sub(batch).max(batch);
+        let wanted = batch << self.doublings;
+        if wanted < most {
+            self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+        }
+        wanted.clamp(batch, most)
+    }
+
+    fn drain_tuned(&mut self, bounds: Bounds, order: Order, pages: u32, shortage: Shortage) -> u32 {
+        let Bounds { batch, least, most } = bounds;
+        let longest = batch << MAX_DOUBLINGS;
+        self.doublings /= 2;
+        let empties = is_large(order) && self.freed_large && self.freed >= batch && pages >= batch;
+        self.freed_large = is_large(order);
+        self.freed = (self.freed + order.pages() as u32).min(longest);
+        self.high = self.high.clamp(least, most);
+        if empties {
+            self.high = self.high.saturating_sub(longest).max(least);
+            return pages.min(longest);
+        }
+        let came = self.freed.max(batch);
+        let lowered = self.high.saturating_sub(came).max(least);
+        let limit = if shortage.reclaims {
+            self.high = lowered;
+            self.high.min(4 * batch)
+        } else if least == most {
+            self.high
+        } else if shortage.below_high {
+            self.high = lowered;
+            pages.max(least)
+        } else {
+            let limit = self.high;
+            if pages >= limit {
+                self.high = limit.max((self.freed + batch).clamp(least, most));
+            }
+            limit
+        };
+        if pages < limit {
+            0
+        } else {
+            self.freed.clamp(batch, limit.saturating_sub(batch).max(batch))
+        }
+    }
+
+    /// The tick of statistics: what may be kept decays by an eighth. Says how many pages are too many now.
+    fn age(&mut self, bounds: Bounds, pages: u32) -> u32 {
+        if self.high > bounds.least {
+            let longest = bounds.batch << MAX_DOUBLINGS;
+            let decayed = self.high - self.high / 8;
+            self.high = pages.saturating_sub(longest).max(decayed).max(bounds.least);
+        }
+        pages.saturating_sub(self.high)
+    }
+}
+
+/// Orders 1 to 3.
+const fn is_large(order: Order) -> bool {
+    order.get() > 0 && order.get() <= Order::COSTLY.get()
+}
 
 impl PerCpuPages {
     const EMPTY: PerCpuPages = PerCpuPages {
         lists: [List::EMPTY; LISTS],
         pages: 0,
-        high: 0,
-        came: 0,
-        doublings: 0,
-        turn: 0,
+        pace: Pace { high: 0, doublings: 0, freed: 0, freed_large: false },
     };
 
     /// Empty lists for each of so many CPUs.
@@ -131,34 +291,53 @@ impl PerCpuPages {
         }
     }
 
-    fn put(&mut self, frames: &mut Frames, slot: Slot, frame: FrameIndex, end: Relist) {
+    /// Puts a block on a list. `migratetype` is the type that it goes back to where lists are loose.
+    pub(super) fn put(
+        &mut self,
+        frames: &mut Frames,
+        slot: Slot,
+        frame: FrameIndex,
+        migratetype: Migratetype,
+        end: Relist,
+    ) {
         frames.set_tag(frame, Tag::new(Kind::PerCpu, slot.order));
+        frames.set_listed(frame, migratetype);
         self.lists[slot.index()].push(frames, frame, end);
         self.pages += slot.order.pages() as u32;
     }
 
     fn take(&mut self, frames: &mut Frames, slot: Slot) -> Option<FrameIndex> {
-        let list = &mut self.lists[slot.index()];
-        let frame = list.first()?;
-        list.unlink(frames, frame);
-        self.pages -= slot.order.pages() as u32;
+        let frame = self.lists[slot.index()].first()?;
+        self.remove(frames, slot, frame);
         frames.set_tag(frame, Tag::new(Kind::Used, slot.order));
         Some(frame)
     }
 
-    /// Takes the block that waited longest off the next list in turn that is not empty.
-    fn take_oldest(&mut self, frames: &mut Frames) -> Option<(FrameIndex, Order)> {
-        for _ in 0..LISTS {
-            self.turn = (self.turn + 1) % LISTS as u8;
-            let list = &mut self.lists[usize::from(self.turn)];
-            if let Some(frame) = list.last() {
-                list.unlink(frames, frame);
-                let order = frames.tag(frame).order();
-                self.pages -= order.pages() as u32;
-                return Some((frame, order));
-            }
-        }
-        None
+    /// Takes a block off its list, wherever it stands there. Its tag is the caller's to change.
+    pub(super) fn remove(&mut self, frames: &mut Frames, slot: Slot, frame: FrameIndex) {
+        self.lists[slot.index()].unlink(frames, frame);
+        self.pages -= slot.order.pages() as u32;
+    }
+
+    /// Puts a block that is on no list in the place of one that is.
+    pub(super) fn replace(
+        &mut self,
+        frames: &mut Frames,
+        slot: Slot,
+        old: FrameIndex,
+        new: FrameIndex,
+    ) {
+        frames.set_tag(new, Tag::new(Kind::PerCpu, slot.order));
+        self.lists[slot.index()].replace(frames, old, new);
+    }
+
+    /// Takes the block that waited longest off a list.
+    fn take_last(&mut self, frames: &mut Frames, list: usize) -> Option<(FrameIndex, Order)> {
+        let frame = self.lists[list].last()?;
+        self.lists[list].unlink(frames, frame);
+        let order = frames.tag(frame).order();
+        self.pages -= order.pages() as u32;
+        Some((frame, order))
     }
 }
 
@@ -174,13 +353,32 @@ impl Slot {
     pub(super) fn of(order: Order, migratetype: Migratetype, rules: PerCpuRules) -> Option<Slot> {
         let listed = match rules {
             PerCpuRules::Single => order == Order::ZERO,
-            PerCpuRules::Orders => order <= Order::COSTLY || order == Order::PAGEBLOCK,
+            PerCpuRules::Orders | PerCpuRules::Tuned => {
+                order <= Order::COSTLY || order == Order::PAGEBLOCK
+            }
         };
         let migratetype = match migratetype {
             Migratetype::Reclaimable if order > Order::COSTLY => Migratetype::Unmovable,
             other => other,
         };
         (listed && migratetype.is_mobility()).then_some(Slot { order, migratetype })
+    }
+
+    /// Every list, in the order in which drains go over them.
+    pub(super) fn all(rules: PerCpuRules) -> impl Iterator<Item = Slot> {
+        let orders = Order::all().flat_map(|order| Migratetype::MOBILITY.map(|kind| (order, kind)));
+        let huge = |order, kind| order > Order::COSTLY && kind == Migratetype::Reclaimable;
+        orders
+            .filter(move |&(order, kind)| !huge(order, kind))
+            .filter_map(move |(order, kind)| Slot::of(order, kind, rules))
+    }
+
+    pub(super) const fn order(self) -> Order {
+        self.order
+    }
+
+    pub(super) const fn migratetype(self) -> Migratetype {
+        self.migratetype
     }
 
     const fn index(self) -> usize {
@@ -192,12 +390,68 @@ impl Slot {
     }
 }
 
+impl Zone {
+    /// The type to which a block on a per-CPU list goes back.
+    fn type_of_drained(&self, frames: &Frames, frame: FrameIndex) -> Migratetype {
+        if self.has_loose_lists() { frames.listed(frame) } else { frames.block(frame).migratetype }
+    }
+}
+
+/// In which order a drain empties the lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drain {
+    /// A page from each type in turn.
+    InTurn,
+    /// This list first, each emptied before the next.
+    From(usize),
+}
+
+/// Where a drain is.
+#[derive(Clone, Copy, Debug)]
+struct Turns {
+    from: Drain,
+    /// The list.
+    at: usize,
+    /// Blocks that it still gives before it is the turn of another.
+    left: usize,
+}
+
+impl Turns {
+    fn new(from: Drain) -> Turns {
+        let at = match from {
+            Drain::InTurn => 0,
+            Drain::From(list) => (list + LISTS - 1) % LISTS,
+        };
+        Turns { from, at, left: 0 }
+    }
+
+    /// The list that gives the next block; `None` if all are empty.
+    fn next(&mut self, lists: &[List; LISTS]) -> Option<usize> {
+        if self.left == 0 || lists[self.at].is_empty() {
+            let in_turn = self.from == Drain::InTurn;
+            let count = if in_turn { Migratetype::MOBILITY.len() } else { LISTS };
+            let after = |passed: usize| (self.at + passed) % count;
+            let passed = (1..=count).find(|&passed| !lists[after(passed)].is_empty())?;
+            self.at = after(passed);
+            // In turn a list gives one block, and one more for each empty list before it.
+            self.left = if in_turn && passed < count { passed } else { usize::MAX };
+        }
+        self.left -= 1;
+        Some(self.at)
+    }
+}
+
 impl<E: EventSink> PageAllocator<E> {
     /// Takes a block from a list of the CPU, which is refilled if it is empty.
     pub(super) fn take_cached(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
-        let zone = &mut self.zones[wanted.zone.index()];
-        let lists = &mut zone.per_cpu[cpu.rank()];
-        lists.came /= 2;
+        let lists = &mut self.zones[wanted.zone.index()].per_cpu[cpu.rank()];
+        lists.pace.requested(self.policy.per_cpu);
+        self.take_listed(cpu, wanted, slot)
+    }
+
+    /// The same for who does not count as a request to the lists, as the bulk interface.
+    pub(super) fn take_listed(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
+        let lists = &mut self.zones[wanted.zone.index()].per_cpu[cpu.rank()];
         if let Some(frame) = lists.take(&mut self.frames, slot) {
             return Taken::Block(frame);
         }
@@ -211,71 +465,74 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Fills a list; says what ended it.
     fn refill(&mut self, cpu: CpuId, wanted: Wanted, slot: Slot) -> Taken {
-        let blocks = self.refill_size(cpu, wanted.zone, slot.order);
+        let rules = self.policy.per_cpu;
+        let Zone { per_cpu, per_cpu_bounds: bounds, shortage, .. } =
+            &mut self.zones[wanted.zone.index()];
+        let lists = &mut per_cpu[cpu.rank()];
+        let blocks = lists.pace.refill(*bounds, rules, slot.order, lists.pages, *shortage);
         let mut rung = Rung::default();
-        for number in 0..blocks {
+        for _ in 0..blocks {
             let frame = match self.take_block(wanted, &mut rung) {
                 Taken::Block(frame) => frame,
                 missed => return missed,
             };
-            let zone = &mut self.zones[wanted.zone.index()];
-            let lists = &mut zone.per_cpu[cpu.rank()];
-            lists.put(&mut self.frames, slot, frame, Relist::Tail);
-            if number == 0 {
-                // One that brought nothing, as it must not mix types, is no refill.
-                lists.doublings = (lists.doublings + 1).min(MAX_DOUBLINGS);
-            }
+            let from = self.frames.listed(frame);
+            let lists = &mut self.zones[wanted.zone.index()].per_cpu[cpu.rank()];
+            lists.put(&mut self.frames, slot, frame, from, Relist::Tail);
+            let event = PageEvent::Refilled {
+                pfn: self.frames.pfn(frame),
+                order: slot.order,
+                migratetype: slot.migratetype,
+            };
+            self.events.record(Event::Page(event));
         }
         Taken::Nothing
     }
 
-    /// How many blocks a refill takes.
-    fn refill_size(&mut self, cpu: CpuId, id: ZoneId, order: Order) -> u32 {
+    /// Puts a block on a list of the CPU, and drains some if there are too many pages. `migratetype` is its pageblock's
+    /// type.
+    pub(super) fn give_cached(
+        &mut self,
+        cpu: CpuId,
+        id: ZoneId,
+        frame: FrameIndex,
+        slot: Slot,
+        migratetype: Migratetype,
+    ) {
+        let rules = self.policy.per_cpu;
         let zone = &mut self.zones[id.index()];
         let (lists, bounds) = (&mut zone.per_cpu[cpu.rank()], zone.per_cpu_bounds);
-        let mut pages = bounds.batch;
-        if self.policy.per_cpu == PerCpuRules::Orders {
-            lists.high = (lists.high.max(bounds.least) + bounds.batch).min(bounds.most);
-            let room = lists.high.saturating_sub(lists.pages);
-            pages = (pages << lists.doublings).min(room).max(bounds.batch);
+        lists.put(&mut self.frames, slot, frame, migratetype, Relist::Head);
+        let pages = lists.pace.drain(bounds, rules, slot.order, lists.pages, zone.shortage);
+        if pages == 0 {
+            return;
         }
-        (pages >> order.get()).max(1)
-    }
-
-    /// Puts a block on a list of the CPU, and drains some if there are too many pages. Where pages are short, fewer are
-    /// too many: what reclaim frees would stay on the list of the CPU that frees it.
-    pub(super) fn give_cached(&mut self, cpu: CpuId, id: ZoneId, frame: FrameIndex, slot: Slot) {
-        let follows_load = self.policy.per_cpu == PerCpuRules::Orders;
-        let short = follows_load && self.is_short(id);
+        let from = match rules {
+            PerCpuRules::Single => Drain::InTurn,
+            PerCpuRules::Orders | PerCpuRules::Tuned => Drain::From(slot.index()),
+        };
+        self.drain_some(cpu.rank(), id, pages, from);
         let zone = &mut self.zones[id.index()];
-        let (lists, bounds) = (&mut zone.per_cpu[cpu.rank()], zone.per_cpu_bounds);
-        lists.put(&mut self.frames, slot, frame, Relist::Head);
-        lists.doublings /= 2;
-        lists.came = (lists.came + slot.order.pages() as u32).min(bounds.most);
-        if short {
-            lists.high = lists.high.saturating_sub(bounds.batch);
-        }
-        if lists.pages >= lists.high.max(bounds.least) {
-            let pages = if follows_load { lists.came.max(bounds.batch) } else { bounds.batch };
-            self.drain_some(cpu, id, pages);
+        let high = zone.mark(Mark::High);
+        let plain = AllocFlags::at(Mark::High);
+        if zone.shortage.below_high && zone.keeps(high, Order::ZERO, ZoneKind::Movable, plain) {
+            zone.shortage.below_high = false;
         }
     }
 
-    /// Whether the zone is below its high watermark, or its node reclaims.
-    fn is_short(&self, id: ZoneId) -> bool {
-        let zone = &self.zones[id.index()];
-        let awake = self.nodes[zone.node.index()].kswapd.awake;
-        awake || zone.lists.total() < zone.mark(Mark::High)
-    }
-
-    fn drain_some(&mut self, cpu: CpuId, id: ZoneId, pages: u32) {
+    fn drain_some(&mut self, rank: usize, id: ZoneId, pages: u32, from: Drain) {
         self.counters.list_visits += 1;
         let zone = &mut self.zones[id.index()];
-        let mut left = pages;
+        let (mut left, mut turns) = (pages, Turns::new(from));
         while left > 0 {
-            let oldest = zone.per_cpu[cpu.rank()].take_oldest(&mut self.frames);
-            let Some((frame, order)) = oldest else { break };
-            zone.free_block(&mut self.frames, frame, order);
+            let lists = &mut zone.per_cpu[rank];
+            let Some(list) = turns.next(&lists.lists) else { break };
+            let (frame, order) =
+                lists.take_last(&mut self.frames, list).expect("its turn means that it has some");
+            let migratetype = zone.type_of_drained(&self.frames, frame);
+            let pfn = self.frames.pfn(frame);
+            self.events.record(Event::Page(PageEvent::Drained { pfn, order, migratetype }));
+            zone.free_block_as(&mut self.frames, frame, order, migratetype);
             left = left.saturating_sub(order.pages() as u32);
         }
     }
@@ -291,13 +548,32 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Lets what CPUs may keep on their lists decay by an eighth, as Linux's tick of statistics does about once a
-    /// second. Nothing happens with lists of fixed size. O(zones and CPUs).
+    /// Lets what CPUs may keep on their lists decay by an eighth, and drains what is too much then, as Linux's tick of
+    /// statistics does about once a second since 6.7. Nothing happens with lists of fixed size. O(zones and CPUs).
     pub fn age_per_cpu(&mut self) {
-        for zone in &mut self.zones {
-            for lists in &mut zone.per_cpu {
-                lists.high = (lists.high - lists.high / 8).max(zone.per_cpu_bounds.least);
+        for index in 0..self.zones.len() {
+            for rank in 0..self.cpu_nodes.len() {
+                self.age_lists(rank, ZoneId(index as u16));
             }
+        }
+    }
+
+    /// The same for the lists of one CPU in one zone.
+    pub fn age_zone(&mut self, cpu: CpuId, zone: ZoneId) {
+        if self.has_lists(cpu) && zone.index() < self.zones.len() {
+            self.age_lists(cpu.rank(), zone);
+        }
+    }
+
+    fn age_lists(&mut self, rank: usize, id: ZoneId) {
+        if self.policy.per_cpu != PerCpuRules::Tuned {
+            return;
+        }
+        let zone = &mut self.zones[id.index()];
+        let (lists, bounds) = (&mut zone.per_cpu[rank], zone.per_cpu_bounds);
+        let over = lists.pace.age(bounds, lists.pages);
+        if over > 0 {
+            self.drain_some(rank, id, over, Drain::From(0));
         }
     }
 
@@ -312,7 +588,7 @@ impl<E: EventSink> PageAllocator<E> {
             return;
         }
         for index in 0..self.zones.len() {
-            self.drain_some(cpu, ZoneId(index as u16), u32::MAX);
+            self.drain_some(cpu.rank(), ZoneId(index as u16), u32::MAX, Drain::From(0));
         }
     }
 
@@ -324,12 +600,9 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Gives all blocks on the per-CPU lists of a zone back to it.
-    pub(super) fn drain_zone(&mut self, id: ZoneId) {
+    pub fn drain_zone(&mut self, id: ZoneId) {
         for rank in 0..self.zones[id.index()].per_cpu.len() {
-            let zone = &mut self.zones[id.index()];
-            while let Some((frame, order)) = zone.per_cpu[rank].take_oldest(&mut self.frames) {
-                zone.free_block(&mut self.frames, frame, order);
-            }
+            self.drain_some(rank, id, u32::MAX, Drain::From(0));
         }
     }
 }
@@ -339,10 +612,7 @@ mod tests {
     use super::super::policy::FragmentationPolicy;
     use super::super::testing::{self, cpu, free_pages, full_zone, take};
     use super::*;
-    use crate::page::allocator::PageConfig;
-    use crate::page::map::MemoryMap;
-    use crate::page::request::PageRequest;
-    use crate::units::{Nanos, Pfn};
+    use crate::units::Pfn;
     use Migratetype::Movable;
 
     fn share(pages: u64) -> Share {
@@ -356,12 +626,105 @@ mod tests {
         assert_eq!([1 << 30, 262_144, 131_072, 0].map(of), [63, 63, 31, 1].map(fixed));
     }
 
+    const ERAS: [PerCpuRules; 3] = [PerCpuRules::Single, PerCpuRules::Orders, PerCpuRules::Tuned];
+
+    /// The zone of spec O-6: 1 GiB with a low mark of 3300 pages, on four CPUs.
+    fn bounds(rules: PerCpuRules) -> Bounds {
+        let share = Share { managed: PageCount(262_144), low: 3300, local_cpus: 4, cpus: 4 };
+        Bounds::of(share, rules)
+    }
+
+    fn order(number: u8) -> Order {
+        Order::new(number).expect("a test names orders")
+    }
+
+    const PLENTY: Shortage = Shortage { reclaims: false, below_high: false };
+
     #[test]
-    fn with_orders_the_bounds_follow_the_watermark_and_the_cpus() {
-        let of = |share| Bounds::of(share, PerCpuRules::Orders);
-        assert_eq!(of(share(5 << 18)), Bounds { batch: 63, least: 1650, most: 10_240 });
-        assert_eq!(of(share(131_072)), Bounds { batch: 31, least: 1650, most: 1650 });
-        assert_eq!(of(Share { low: 0, ..share(0) }), Bounds { batch: 1, least: 4, most: 4 });
+    fn o6_each_era_has_bounds_of_its_own() {
+        let of = |rules| (bounds(rules).batch, bounds(rules).least, bounds(rules).most);
+        assert_eq!(ERAS.map(of), [(63, 378, 378), (63, 825, 825), (63, 825, 8192)]);
+        let tiny = Share { managed: PageCount(0), low: 0, local_cpus: 8, cpus: 16 };
+        let tiny = Bounds::of(tiny, PerCpuRules::Tuned);
+        assert_eq!(tiny, Bounds { batch: 1, least: 4, most: 4 });
+    }
+
+    #[test]
+    fn b31_refills_double_from_6_7_on_and_only_those_of_single_pages() {
+        let refill = |rules, pace: &mut Pace, size, pages| {
+            pace.refill(bounds(rules), rules, order(size), pages, PLENTY)
+        };
+        for rules in ERAS {
+            let mut pace = Pace::default();
+            let first = refill(rules, &mut pace, 0, 0);
+            let second = refill(rules, &mut pace, 0, 0);
+            let doubles = rules == PerCpuRules::Tuned;
+            assert_eq!((first, second), (63, if doubles { 126 } else { 63 }), "{rules:?}");
+        }
+        for rules in [PerCpuRules::Orders, PerCpuRules::Tuned] {
+            let of = |size| refill(rules, &mut Pace::default(), size, 0);
+            assert_eq!([1, 3, 9].map(of), [31, 7, 2], "{rules:?}");
+        }
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            refill(PerCpuRules::Tuned, &mut pace, 0, 0);
+        }
+        assert_eq!(pace.doublings, MAX_DOUBLINGS);
+    }
+
+    #[test]
+    fn b31_until_6_6_the_bound_is_constant_and_drains_double() {
+        let (rules, bounds) = (PerCpuRules::Orders, bounds(PerCpuRules::Orders));
+        let mut pace = Pace::default();
+        let drain = |pace: &mut Pace, size, pages, shortage| {
+            pace.drain(bounds, rules, order(size), pages, shortage)
+        };
+        assert_eq!(drain(&mut pace, 0, 824, PLENTY), 0);
+        let drains = [(); 6].map(|()| drain(&mut pace, 0, 825, PLENTY));
+        assert_eq!(drains, [63, 126, 252, 504, 762, 762], "at most the bound less a batch");
+        assert_eq!(drain(&mut pace, 2, 5, PLENTY), 5, "a block of order 1 to 3 empties the lists");
+        (0..4).for_each(|_| pace.requested(rules));
+        assert_eq!((pace.doublings, drain(&mut pace, 2, 5, PLENTY)), (0, 0));
+        let reclaims = Shortage { reclaims: true, ..PLENTY };
+        assert_eq!(drain(&mut pace, 0, 251, reclaims), 0);
+        assert_eq!(drain(&mut pace, 0, 252, reclaims), 63, "four batches while kswapd reclaims");
+    }
+
+    #[test]
+    fn b31_from_6_7_on_drains_take_what_was_freed_and_the_bound_moves() {
+        let (rules, bounds) = (PerCpuRules::Tuned, bounds(PerCpuRules::Tuned));
+        let mut pace = Pace::default();
+        pace.refill(bounds, rules, Order::ZERO, 0, PLENTY);
+        assert_eq!(pace.high, 888, "a refill raises it by a batch");
+        let short = Shortage { below_high: true, ..PLENTY };
+        pace.refill(bounds, rules, Order::ZERO, 0, short);
+        assert_eq!(pace.high, 888, "but not where memory is short");
+        pace.freed = 299;
+        assert_eq!(pace.drain(bounds, rules, Order::ZERO, 887, PLENTY), 0);
+        assert_eq!(pace.drain(bounds, rules, Order::ZERO, 888, PLENTY), 301);
+        pace.requested(rules);
+        assert_eq!(pace.freed, 150);
+        assert_eq!(pace.drain(bounds, rules, Order::ZERO, 900, short), 151);
+        assert_eq!(pace.high, 825, "short memory lowers it");
+        let mut pace = Pace { high: 4000, freed: 63, ..Pace::default() };
+        assert_eq!(pace.drain(bounds, rules, order(1), 500, PLENTY), 0);
+        assert_eq!(pace.drain(bounds, rules, order(1), 500, PLENTY), 500, "the second in a row");
+        assert_eq!(pace.high, 4000 - 32 * 63);
+        assert_eq!(pace.age(bounds, 100), 0);
+        assert_eq!(pace.high, 1984 - 1984 / 8);
+        let mut held = Pace { high: 1000, ..Pace::default() };
+        assert_eq!((held.age(bounds, 900), held.high), (25, 875));
+    }
+
+    #[test]
+    fn a_drain_in_turn_takes_more_past_empty_lists() {
+        let mut pages = small();
+        pages.set_block_type(Pfn(512), Migratetype::Unmovable).expect("it is whole");
+        for frame in [0, 2, 4, 512, 514, 516] {
+            pages.free(cpu(), Pfn(frame)).expect("it is in use");
+        }
+        pages.drain_some(0, ZoneId(0), 3, Drain::InTurn);
+        assert_eq!(testing::free_blocks(&pages), "0M0 512U0 514U0");
     }
 
     #[test]
@@ -369,29 +732,12 @@ mod tests {
         let mut seen = [0; LISTS];
         for order in Order::all() {
             for migratetype in Migratetype::ALL {
-                if let Some(slot) = Slot::of(order, migratetype, PerCpuRules::Orders) {
+                if let Some(slot) = Slot::of(order, migratetype, PerCpuRules::Tuned) {
                     seen[slot.index()] += 1;
                 }
             }
         }
         assert_eq!(seen, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1], "the first of two is shared");
-    }
-
-    #[test]
-    fn what_is_freed_where_pages_are_short_does_not_stay_on_the_cpu() {
-        let map = MemoryMap::uma(PageCount(1 << 18), 0, 16).expect("a small machine");
-        let cpu = map.cpus().by_rank(0).expect("it has CPUs");
-        let config = PageConfig::new(map, FragmentationPolicy::LINUX_7_2);
-        let mut pages = PageAllocator::new(&config).expect("there is memory");
-        let mut taken = Vec::new();
-        while let Ok(pfn) = pages.alloc(Nanos(0), cpu, PageRequest::user(Order::ZERO)) {
-            taken.push(pfn);
-        }
-        let zone = &pages.zones[1];
-        assert_eq!(zone.per_cpu_bounds, Bounds { batch: 63, least: 440, most: 2048 });
-        assert_eq!(zone.per_cpu[0].high, 2048);
-        taken.iter().take(1000).for_each(|&pfn| pages.free(cpu, pfn).expect("it is in use"));
-        assert!(pages.zones[1].per_cpu[0].pages <= 440, "{}", pages.zones[1].per_cpu[0].pages);
     }
 
     /// A zone whose CPU exchanges 4 pages and keeps fewer than 12.
@@ -435,30 +781,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cpu_may_keep_follows_the_load() {
-        let mut pages = testing::zone(64, FragmentationPolicy::LINUX_7_2);
-        let bounds = Bounds { batch: 4, least: 16, most: 64 };
-        pages.zones[0].per_cpu_bounds = bounds;
-        let kept = |pages: &PageAllocator| pages.zones[0].per_cpu[0].high;
-        let refills: Vec<u32> = (0..6)
-            .map(|_| {
-                let before = pages.per_cpu_pages(ZoneId(0)).0;
-                while pages.per_cpu_pages(ZoneId(0)).0 > 0 {
-                    take(&mut pages, 0, Movable).expect("there is room");
-                }
-                take(&mut pages, 0, Movable).expect("there is room");
-                assert!(before < 64);
-                pages.per_cpu_pages(ZoneId(0)).0 as u32 + 1
-            })
-            .collect();
-        assert_eq!(refills, [4, 8, 16, 32, 36, 40], "twice as many, as far as there is room");
-        assert_eq!(kept(&pages), 40);
-        pages.age_per_cpu();
-        assert_eq!(kept(&pages), 35);
-        pages.nodes[0].kswapd.awake = true;
-        for frame in 0..200 {
-            let _ = pages.free(cpu(), Pfn(frame));
+    fn a_drain_empties_the_list_just_freed_into_before_the_next() {
+        let mut pages = full_zone(3, FragmentationPolicy::LINUX_6_1);
+        pages.zones[0].per_cpu_bounds = Bounds { batch: 4, least: 12, most: 12 };
+        pages.set_block_type(Pfn(512), Migratetype::Unmovable).expect("it is whole");
+        for frame in [512, 514, 516, 518, 520, 522, 524, 526, 0, 2, 4] {
+            pages.free(cpu(), Pfn(frame)).expect("it is in use");
         }
-        assert!(kept(&pages) <= 16, "where pages are short it falls");
+        assert_eq!(testing::free_blocks(&pages), "");
+        pages.free(cpu(), Pfn(6)).expect("it is in use");
+        assert_eq!(testing::free_blocks(&pages), "0M0 2M0 4M0 6M0");
+    }
+
+    #[test]
+    fn with_loose_lists_a_page_goes_back_to_the_type_that_it_had_when_it_was_freed() {
+        let listed = |policy: FragmentationPolicy| {
+            let mut pages = full_zone(2, policy);
+            pages.free(cpu(), Pfn(4)).expect("it is in use");
+            pages.frames.block_mut(0).migratetype = Migratetype::Unmovable;
+            pages.drain_all();
+            testing::free_blocks(&pages)
+        };
+        assert_eq!(listed(FragmentationPolicy::LINUX_6_1), "4M0");
+        assert_eq!(listed(FragmentationPolicy::LINUX_6_12), "4U0");
     }
 }

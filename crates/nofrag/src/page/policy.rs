@@ -88,13 +88,15 @@ pub struct Stall {
     pub bound: Nanos,
 }
 
-/// What per-CPU lists hold.
+/// What per-CPU lists hold, and how much they exchange with their zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PerCpuRules {
-    /// Single pages, with a fixed batch and bound (up to 5.12).
+    /// Single pages, with a constant batch and bound (to 5.13).
     Single,
-    /// Orders 0 to 3 and huge pages, with bounds that follow the load (5.13 and later).
+    /// Orders 0 to 3 and huge pages, with a constant bound and drains that grow (5.14 to 6.6).
     Orders,
+    /// The same lists, with a bound that follows the load and refills that grow (6.7 on).
+    Tuned,
 }
 
 /// How compaction judges and works.

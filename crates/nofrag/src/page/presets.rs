@@ -132,24 +132,30 @@ impl FragmentationPolicy {
         fixes: FIXES_5_3,
         ..FragmentationPolicy::PATCHES_1_4
     };
+    /// Linux 5.14: per-CPU lists of more orders (§2.9).
+    pub const LINUX_5_14: FragmentationPolicy =
+        FragmentationPolicy { per_cpu: PerCpuRules::Orders, ..FragmentationPolicy::LINUX_5_3 };
     /// Linux 6.1: re-listing at the tail (§2.4), more orders on per-CPU lists (§2.9), compaction that works ahead
     /// (§4.5), and the repairs of §13.4.
     pub const LINUX_6_1: FragmentationPolicy = FragmentationPolicy {
         relist: Relist::Tail,
         min_free_limit_kib: MIN_FREE_LIMIT,
-        per_cpu: PerCpuRules::Orders,
         compaction: CompactionPolicy { proactiveness: PROACTIVENESS, ..COMPACTION },
         fixes: FIXES_6_1,
-        ..FragmentationPolicy::LINUX_5_3
+        ..FragmentationPolicy::LINUX_5_14
     };
+    /// Linux 6.7: per-CPU lists that follow the load (§2.9).
+    pub const LINUX_6_7: FragmentationPolicy =
+        FragmentationPolicy { per_cpu: PerCpuRules::Tuned, ..FragmentationPolicy::LINUX_6_1 };
     /// Linux 6.10: strict lists in their first form (§2.7, history; what it repaired otherwise has no date).
     pub const LINUX_6_10: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::StrictFirst,
-        ..FragmentationPolicy::LINUX_6_1
+        ..FragmentationPolicy::LINUX_6_7
     };
     /// Linux 6.12: strict lists in two passes (§2.7).
     pub const LINUX_6_12: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::Strict,
+        per_cpu: PerCpuRules::Tuned,
         fixes: FIXES_6_12,
         ..FragmentationPolicy::LINUX_6_1
     };
@@ -201,7 +207,9 @@ impl FragmentationPolicy {
         named("linux-4.20+patch5", FragmentationPolicy::PATCHES_1_5),
         named("linux-5.0", FragmentationPolicy::LINUX_5_0),
         named("linux-5.3", FragmentationPolicy::LINUX_5_3),
+        named("linux-5.14", FragmentationPolicy::LINUX_5_14),
         named("linux-6.1", FragmentationPolicy::LINUX_6_1),
+        named("linux-6.7", FragmentationPolicy::LINUX_6_7),
         named("linux-6.10", FragmentationPolicy::LINUX_6_10),
         named("linux-6.12", FragmentationPolicy::LINUX_6_12),
         named("linux-7.2", FragmentationPolicy::LINUX_7_2),
@@ -267,8 +275,10 @@ mod tests {
         check_resolves("+patch3", Some("linux-4.20+patch3"));
         check_resolves("linux-4.20", Some("linux-4.20"));
         check_resolves("linux-5.2", Some("linux-5.0"));
-        check_resolves("linux-5.19", Some("linux-5.3"));
-        check_resolves("linux-6.9", Some("linux-6.1"));
+        check_resolves("linux-5.13", Some("linux-5.3"));
+        check_resolves("linux-5.19", Some("linux-5.14"));
+        check_resolves("linux-6.6", Some("linux-6.1"));
+        check_resolves("linux-6.9", Some("linux-6.7"));
         check_resolves("linux-6.11", Some("linux-6.10"));
         check_resolves("linux-6.18", Some("linux-6.12"));
         check_resolves("linux-7.1", Some("linux-6.12"));

@@ -5,7 +5,7 @@ use super::frames::FrameIndex;
 use super::map::NodeId;
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
-use super::policy::{Fixes, KswapdFlag, Spread};
+use super::policy::{Fixes, KswapdFlag, PerCpuRules, Spread};
 use super::request::{PageRequest, RequestFlags};
 use super::steal::{Rung, Taken, Wanted};
 use super::zone::ZoneId;
@@ -195,7 +195,7 @@ impl<E: EventSink> PageAllocator<E> {
             if *first.get_or_insert(zone.node) != zone.node && stays && !left {
                 return Pass::LeftNode;
             }
-            if !zone.admits(request.order, request.zone, flags, self.policy.fixes) {
+            if !self.may_serve(id, request, flags) {
                 continue;
             }
             let PageRequest { order, migratetype, .. } = *request;
@@ -207,6 +207,23 @@ impl<E: EventSink> PageAllocator<E> {
             }
         }
         if first.is_some() || left { Pass::Exhausted } else { Pass::NoZone }
+    }
+
+    /// Whether the zone stands above the mark of the pass. From 6.7 on a zone is noted that does not stand above its
+    /// high mark: per-CPU lists keep less then.
+    fn may_serve(&mut self, id: ZoneId, request: &PageRequest, flags: AllocFlags) -> bool {
+        let (order, highest) = (request.order, request.zone);
+        let zone = &mut self.zones[id.index()];
+        if self.policy.per_cpu == PerCpuRules::Tuned
+            && flags.mark.is_some()
+            && !zone.shortage.below_high
+        {
+            if zone.keeps(zone.mark(Mark::High), order, highest, flags) {
+                return true;
+            }
+            zone.shortage.below_high = true;
+        }
+        zone.admits(order, highest, flags, self.policy.fixes)
     }
 
     /// Whether the CPU's list may hold blocks of CMA, which the request must not have: they lie among the movable ones.
@@ -293,6 +310,12 @@ mod tests {
         (pages.zone_of(frame).index(), counted.events(), counted.spread_given_up)
     }
 
+    /// Nothing more can be had from a zone above its marks.
+    fn exhaust(pages: &mut PageAllocator, zone: usize) {
+        let marks = &mut pages.zones[zone].marks;
+        (marks.low, marks.high) = (1 << 30, 1 << 30);
+    }
+
     /// The batch of a refill, each of whose pages is an event.
     const BATCH: u64 = 1;
 
@@ -309,7 +332,7 @@ mod tests {
     #[test]
     fn where_the_zone_below_has_too_little_the_flag_is_given_up_once() {
         let mut pages = machine(FragmentationPolicy::PATCH_1, 1);
-        pages.zones[0].marks.low = 1 << 30;
+        exhaust(&mut pages, 0);
         assert_eq!(served(&mut pages), (1, BATCH, 1));
     }
 
@@ -317,10 +340,10 @@ mod tests {
     fn locality_is_worth_more_than_unmixed_types() {
         let mut pages = machine(FragmentationPolicy::PATCH_1, 2);
         assert_eq!(served(&mut pages), (0, 0, 0));
-        pages.zones[0].marks.low = 1 << 30;
+        exhaust(&mut pages, 0);
         assert_eq!(served(&mut pages), (1, BATCH, 1));
         let mut pages = machine(FragmentationPolicy::LINUX_7_2_DEFRAG, 2);
-        pages.zones[0].marks.low = 1 << 30;
+        exhaust(&mut pages, 0);
         assert_eq!(served(&mut pages), (2, 0, 0), "in defrag mode it is not");
     }
 
@@ -331,7 +354,7 @@ mod tests {
         assert_eq!(take(&mut pages), 0);
         pages.nodes[0].kswapd.awake = true;
         assert_eq!(take(&mut pages), 2);
-        pages.zones[2].marks.low = 1 << 30;
+        exhaust(&mut pages, 2);
         assert_eq!(take(&mut pages), 0, "if nobody else has any");
     }
 

@@ -2,13 +2,14 @@
 
 use alloc::vec::Vec;
 
+use super::allocator::ZoneInfo;
 use super::compaction::{Kept, ZoneCompaction};
 use super::fallback::{Extent, Grouping, Surroundings};
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag, buddy};
 use super::free_lists::FreeLists;
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
-use super::per_cpu::{Bounds, PerCpuPages};
+use super::per_cpu::{Bounds, PerCpuPages, Shortage};
 use super::policy::{FallbackRules, Relist};
 use crate::units::{Order, PageCount};
 
@@ -71,10 +72,27 @@ pub(super) struct Zone {
     pub(super) per_cpu: Vec<PerCpuPages>,
     /// How many blocks the per-CPU lists exchange with the free lists at once, and how many they hold at most.
     pub(super) per_cpu_bounds: Bounds,
+    /// What per-CPU lists are told of a lack of memory.
+    pub(super) shortage: Shortage,
     pub(super) compaction: ZoneCompaction,
 }
 
 impl Zone {
+    /// What is known of it from outside.
+    pub(super) fn info(&self) -> ZoneInfo {
+        ZoneInfo {
+            id: self.id,
+            node: self.node,
+            kind: self.kind,
+            present: self.present,
+            managed: self.managed,
+            free: PageCount(self.lists.total()),
+            watermarks: self.marks,
+            boost: PageCount(self.boost),
+            lowmem_reserve: self.reserve,
+        }
+    }
+
     /// Bytes on the heap.
     pub(super) fn metadata_bytes(&self) -> usize {
         self.lists.metadata_bytes() + self.per_cpu.capacity() * size_of::<PerCpuPages>()
@@ -88,17 +106,30 @@ impl Zone {
     /// Frees a block into the lists, merging it with its buddies. Under strict lists a block of several pageblocks is
     /// freed by pageblock, because their types may differ.
     pub(super) fn free_block(&mut self, frames: &mut Frames, frame: FrameIndex, order: Order) {
-        if order <= Order::PAGEBLOCK || self.rules == FallbackRules::Loose {
-            return self.free_merging(frames, frame, order);
+        let migratetype = frames.block(frame).migratetype;
+        if order <= Order::PAGEBLOCK || self.has_loose_lists() {
+            return self.free_block_as(frames, frame, order, migratetype);
         }
         let halves = [frame, buddy(frame, Order::PAGEBLOCK)];
         for half in halves {
-            self.free_merging(frames, half, Order::PAGEBLOCK);
+            let migratetype = frames.block(half).migratetype;
+            self.free_block_as(frames, half, Order::PAGEBLOCK, migratetype);
         }
     }
 
-    fn free_merging(&mut self, frames: &mut Frames, frame: FrameIndex, order: Order) {
-        let migratetype = frames.block(frame).migratetype;
+    /// Whether a free block may be on the list of another type than its pageblock's.
+    pub(super) fn has_loose_lists(&self) -> bool {
+        self.rules == FallbackRules::Loose
+    }
+
+    /// Frees a block into the lists of a type, merging it with its buddies.
+    pub(super) fn free_block_as(
+        &mut self,
+        frames: &mut Frames,
+        frame: FrameIndex,
+        order: Order,
+        migratetype: Migratetype,
+    ) {
         let (mut frame, mut order) = (frame, order);
         while let Some(larger) = order.larger() {
             if let Some(capture) = &mut self.compaction.capture

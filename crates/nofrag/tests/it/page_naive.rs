@@ -103,8 +103,8 @@ pub(crate) struct Naive {
     pub(crate) lists: BTreeMap<(usize, u8, Migratetype), Vec<u64>>,
     /// Single pages, the next to be taken first: by zone and CPU, for each type.
     pub(crate) per_cpu: BTreeMap<(usize, u32), [Vec<u64>; 3]>,
-    /// The type that the last drain took from.
-    turns: BTreeMap<(usize, u32), usize>,
+    /// The types that pages on those lists go back to under loose lists.
+    goes_back: BTreeMap<u64, Migratetype>,
     /// Blocks in use, by first frame.
     pub(crate) held: BTreeMap<u64, Held>,
     pub(crate) events: Vec<NaiveEvent>,
@@ -150,7 +150,7 @@ impl Naive {
             free: BTreeMap::new(),
             lists: BTreeMap::new(),
             per_cpu: BTreeMap::new(),
-            turns: BTreeMap::new(),
+            goes_back: BTreeMap::new(),
             held: BTreeMap::new(),
             events: Vec::new(),
             counts: NaiveCounts::default(),
@@ -299,7 +299,11 @@ impl Naive {
             self.free_block(zone, pfn + BLOCK, 9);
             return;
         }
-        let list = self.type_of(pfn);
+        self.free_block_as(zone, pfn, order, self.type_of(pfn));
+    }
+
+    /// The same under this type.
+    fn free_block_as(&mut self, zone: usize, pfn: u64, order: u8, list: Migratetype) {
         let (mut pfn, mut order) = (pfn, order);
         while order < 10 {
             let buddy = pfn ^ (1 << order);
@@ -603,6 +607,8 @@ impl Naive {
             for _ in 0..self.batch(zone) {
                 let Some(page) = self.take_any(zone, 0, start, pass, &mut depth) else { break };
                 self.per_cpu.entry((zone, cpu)).or_default()[start.index()].push(page);
+                let cma = self.type_of(page) == Migratetype::Cma;
+                self.goes_back.insert(page, if cma { Migratetype::Cma } else { start });
             }
         }
         let list = &mut self.per_cpu.entry((zone, cpu)).or_default()[start.index()];
@@ -614,6 +620,7 @@ impl Naive {
         let list = if of.is_mobility() { of } else { Migratetype::Movable };
         let lists = self.per_cpu.entry((zone, cpu)).or_default();
         lists[list.index()].insert(0, pfn);
+        self.goes_back.insert(pfn, of);
         let count: usize = lists.iter().map(Vec::len).sum();
         let batch = self.batch(zone);
         if count as u64 >= 6 * batch {
@@ -621,26 +628,40 @@ impl Naive {
         }
     }
 
-    /// Gives the oldest pages back, types in turn.
+    /// Gives the oldest pages back: from each type in turn a page, and one more for each empty list before it.
     fn drain_oldest(&mut self, cpu: u32, zone: usize, pages: u64) {
-        for _ in 0..pages {
-            let turn = self.turns.entry((zone, cpu)).or_default();
+        let mut left = pages;
+        let mut turn = 0;
+        while left > 0 {
             let lists = self.per_cpu.entry((zone, cpu)).or_default();
-            let Some(next) = (1..=3).map(|n| (*turn + n) % 3).find(|&n| !lists[n].is_empty())
-            else {
-                return;
-            };
-            *turn = next;
-            let pfn = lists[next].pop().expect("it is not empty");
-            self.free_block(zone, pfn, 0);
+            let Some(passed) = (1..=3).find(|n| !lists[(turn + n) % 3].is_empty()) else { return };
+            turn = (turn + passed) % 3;
+            for _ in 0..if passed == 3 { left } else { left.min(passed as u64) } {
+                let lists = self.per_cpu.entry((zone, cpu)).or_default();
+                let Some(pfn) = lists[turn].pop() else { break };
+                left -= 1;
+                let goes_back = self.goes_back.remove(&pfn).expect("it was listed");
+                let list = if self.is_strict() { self.type_of(pfn) } else { goes_back };
+                self.free_block_as(zone, pfn, 0, list);
+            }
+        }
+    }
+
+    /// Gives a whole zone's pages of a CPU back, type by type.
+    fn drain_all(&mut self, cpu: u32, zone: usize) {
+        for list in 0..3 {
+            while let Some(pfn) = self.per_cpu.entry((zone, cpu)).or_default()[list].pop() {
+                let goes_back = self.goes_back.remove(&pfn).expect("it was listed");
+                let list = if self.is_strict() { self.type_of(pfn) } else { goes_back };
+                self.free_block_as(zone, pfn, 0, list);
+            }
         }
     }
 
     /// Gives all pages of a CPU's lists back.
     pub(crate) fn drain(&mut self, cpu: u32) {
         for zone in 0..self.zones.len() {
-            let count = self.per_cpu.get(&(zone, cpu)).map_or(0, |l| l.iter().map(Vec::len).sum());
-            self.drain_oldest(cpu, zone, count as u64);
+            self.drain_all(cpu, zone);
         }
     }
 }

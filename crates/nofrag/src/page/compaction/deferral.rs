@@ -35,6 +35,17 @@ pub(in crate::page) enum Verdict {
 }
 
 impl Deferral {
+    /// Attempts considered, the exponent, and the smallest order that failed.
+    pub(in crate::page) const fn parts(self) -> (u8, u8, u8) {
+        (self.considered, self.shift, self.failed)
+    }
+
+    /// The same from a picture.
+    pub(in crate::page) fn restore(&mut self, considered: u8, shift: u8, failed: u8) {
+        let shift = shift.min(MAX_SHIFT);
+        *self = Deferral { considered: considered.min(1 << shift), shift, failed };
+    }
+
     fn limit(self) -> u8 {
         1 << self.shift
     }

@@ -85,6 +85,23 @@ pub(super) struct ZoneCompaction {
     pub(super) in_flight: u64,
 }
 
+impl ZoneCompaction {
+    /// Where the scanners go on, and whether kswapd is to wipe the marks.
+    pub(super) fn positions(&self) -> ([Option<FrameIndex>; 2], Option<FrameIndex>, bool) {
+        (self.sources, self.targets, self.went_through)
+    }
+
+    /// The same from a picture.
+    pub(super) fn restore(
+        &mut self,
+        sources: [Option<FrameIndex>; 2],
+        targets: Option<FrameIndex>,
+        went_through: bool,
+    ) {
+        (self.sources, self.targets, self.went_through) = (sources, targets, went_through);
+    }
+}
+
 /// A wish to keep a block that becomes free: the path that frees one puts it here instead of on a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capture {

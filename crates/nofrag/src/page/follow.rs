@@ -1,0 +1,271 @@
+//! Following a kernel that runs: what a recording says that it decided for itself, done here in its way.
+//!
+//! Who replays a kernel's own events beside an allocator that was [restored](PageAllocator::restore) from that kernel's
+//! state asks the allocator what it would do, compares, and sets it right where it differs, so that the next comparison
+//! begins at the same state again.
+
+use super::allocator::{FreeError, PageAllocator};
+use super::exact::AllocAtError;
+use super::frames::{FrameIndex, Kind, Tag};
+use super::map::{NodeId, ZoneKind};
+use super::migratetype::Migratetype;
+use super::per_cpu::Slot;
+use super::policy::Relist;
+use super::request::PageRequest;
+use super::slow_path::{rights, with_reserves};
+use super::steal::{Taken, Wanted};
+use super::walk::{AllocFlags, Mark, Path, Walk};
+use super::zone::ZoneId;
+use crate::cpu::CpuId;
+use crate::event::EventSink;
+use crate::units::{Order, PageCount, Pfn};
+use alloc::vec::Vec;
+
+impl<E: EventSink> PageAllocator<E> {
+    /// The zone of a frame; `None` where there is no memory.
+    #[must_use]
+    pub fn zone_of_frame(&self, pfn: Pfn) -> Option<ZoneId> {
+        self.zone_at(self.frames.index(pfn)?)
+    }
+
+    /// Gives a block back whose type was read earlier: pages freed as a batch have all their types read first, and are
+    /// then put on lists one by one. O(1), and what is drained.
+    ///
+    /// # Errors
+    /// [`FreeError`]; nothing has changed then.
+    pub fn free_as(
+        &mut self,
+        cpu: CpuId,
+        pfn: Pfn,
+        migratetype: Migratetype,
+    ) -> Result<(), FreeError> {
+        let (frame, tag) = self.in_use(pfn)?;
+        if tag.is_movable() {
+            self.frames.each_block(frame, tag.order(), |block, pages| block.movable -= pages);
+        }
+        self.counters.frees += 1;
+        self.give_as(cpu, frame, tag.order(), migratetype);
+        Ok(())
+    }
+
+    /// Makes one block of `order` of the smaller blocks in use at `pfn`; the opposite of [`split`](Self::split).
+    /// O(pages).
+    ///
+    /// # Errors
+    /// [`AllocAtError`] unless all of it is in use and none of it is being moved.
+    pub fn join(&mut self, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
+        let frame = self.frames.index(pfn).ok_or(AllocAtError::Unknown(pfn))?;
+        let pages = order.pages() as FrameIndex;
+        if !frame.is_multiple_of(pages) {
+            return Err(AllocAtError::Misaligned(pfn));
+        }
+        let (mut at, mut movable) = (frame, 0);
+        while at < frame + pages {
+            let tag = self.frames.tag(at);
+            if tag.kind() != Kind::Used || tag.order() > order {
+                return Err(AllocAtError::InUse(self.frames.pfn(at)));
+            }
+            movable += if tag.is_movable() { tag.order().pages() } else { 0 };
+            at += tag.order().pages() as FrameIndex;
+        }
+        let all = movable == order.pages();
+        if movable > 0 && !all {
+            self.frames.each_block(frame, order, |block, pages| {
+                block.movable -= (movable as u16).min(pages);
+            });
+        }
+        self.frames.set_inside(frame, frame + pages);
+        self.frames.set_tag(frame, Tag::new(Kind::Used, order).with_movable(all));
+        Ok(())
+    }
+
+    /// Takes the free block of `order` at `pfn` wherever it is: on a per-CPU list, on a free list, or in a larger free
+    /// block, whose rest goes to the heads of the lists of its type. O(orders).
+    ///
+    /// # Errors
+    /// [`AllocAtError`]; nothing is taken then.
+    pub fn take_exactly(&mut self, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
+        let frame = self.frames.index(pfn).ok_or(AllocAtError::Unknown(pfn))?;
+        if self.frames.tag(frame) == Tag::new(Kind::PerCpu, order) {
+            let (id, rank, slot) = self.cached_at(frame).ok_or(AllocAtError::InUse(pfn))?;
+            self.zones[id.index()].per_cpu[rank].remove(&mut self.frames, slot, frame);
+            self.frames.set_tag(frame, Tag::new(Kind::Used, order));
+            return Ok(());
+        }
+        let (head, found) = self.free_block_over(frame, order).ok_or(AllocAtError::InUse(pfn))?;
+        self.cut_at(head, found, frame, order);
+        Ok(())
+    }
+
+    /// Puts the block in use at `ours` in the place where the free block of the same order at `theirs` is, which is in
+    /// use then: what a kernel gave instead. Where `theirs` is part of a larger free block, `ours` is freed as usual.
+    ///
+    /// # Errors
+    /// [`AllocAtError`]; nothing has changed then.
+    pub fn exchange(&mut self, ours: Pfn, theirs: Pfn) -> Result<(), AllocAtError> {
+        let (from, tag) = self.in_use(ours).map_err(|_| AllocAtError::Unknown(ours))?;
+        let to = self.frames.index(theirs).ok_or(AllocAtError::Unknown(theirs))?;
+        let order = tag.order();
+        if self.frames.tag(to) == Tag::new(Kind::PerCpu, order)
+            && let Some((id, rank, slot)) = self.cached_at(to)
+        {
+            let listed = self.frames.listed(to);
+            self.zones[id.index()].per_cpu[rank].replace(&mut self.frames, slot, to, from);
+            self.frames.set_listed(from, listed);
+        } else if self.frames.tag(to) == Tag::new(Kind::Free, order) && !tag.is_movable() {
+            let id = self.zone_of(to);
+            self.zones[id.index()].lists.replace(&mut self.frames, to, from);
+        } else {
+            self.take_exactly(theirs, order)?;
+            if tag.is_movable() {
+                self.frames.each_block(from, order, |block, pages| block.movable -= pages);
+            }
+            let id = self.zone_of(from);
+            self.zones[id.index()].free_block(&mut self.frames, from, order);
+            return Ok(());
+        }
+        self.frames.set_tag(to, Tag::new(Kind::Used, order));
+        Ok(())
+    }
+
+    /// Where a block on a per-CPU list is. O(zones, CPUs and the length of the list).
+    fn cached_at(&self, frame: FrameIndex) -> Option<(ZoneId, usize, Slot)> {
+        let (tag, zone) = (self.frames.tag(frame), &self.zones[self.zone_of(frame).index()]);
+        let mut first = frame;
+        loop {
+            let [before, _] = self.frames.links(first);
+            if before == super::frames::NONE {
+                break;
+            }
+            first = before;
+        }
+        let slots = || Slot::all(self.policy.per_cpu).filter(|slot| slot.order() == tag.order());
+        zone.per_cpu.iter().enumerate().find_map(|(rank, lists)| {
+            let slot = slots().find(|&slot| lists.list(slot).first() == Some(first))?;
+            Some((zone.id, rank, slot))
+        })
+    }
+
+    /// Puts a free block at an end of its list: quick searches of compaction leave lists so. Nothing happens if none
+    /// begins there. O(1).
+    pub fn relist_at(&mut self, pfn: Pfn, end: Relist) {
+        let Some(frame) = self.frames.index(pfn) else { return };
+        if self.frames.tag(frame).kind() == Kind::Free {
+            let (id, kind) = (self.zone_of(frame), self.frames.listed(frame));
+            self.zones[id.index()].lists.relist(&mut self.frames, frame, kind, end);
+        }
+    }
+
+    /// Says whether kswapd reclaims in a zone now: per-CPU lists keep less then (`ZONE_RECLAIM_ACTIVE`).
+    pub fn set_reclaim_active(&mut self, zone: ZoneId, active: bool) {
+        if let Some(zone) = self.zones.get_mut(zone.index()) {
+            zone.shortage.reclaims = active;
+        }
+    }
+
+    /// The pass that a request makes on the slow path once kswapd has been woken: down to its minimum mark, and mixing
+    /// types where it must. `None` if no zone has such a block.
+    pub fn alloc_again(&mut self, cpu: CpuId, request: &PageRequest) -> Option<Pfn> {
+        self.wake_all_kswapds(cpu, request);
+        let flags = with_reserves(request, rights(request));
+        let flags = flags.with(self.fragment_flags(cpu, request, Path::Slow));
+        match self.walk(cpu, request, flags) {
+            Walk::Block(frame) => Some(self.handed_out(frame, request)),
+            Walk::Exhausted | Walk::Spared(_) | Walk::NoZone => None,
+        }
+    }
+
+    /// Takes a page from a CPU's list of a zone as the bulk interface of Linux does (5.13 on): without a first pass
+    /// that avoids mixing types, and without counting as a request to the lists.
+    pub fn alloc_cached(
+        &mut self,
+        cpu: CpuId,
+        zone: ZoneId,
+        migratetype: Migratetype,
+    ) -> Option<Pfn> {
+        let slot = Slot::of(Order::ZERO, migratetype, self.policy.per_cpu)?;
+        if !self.has_lists(cpu) || zone.index() >= self.zones.len() {
+            return None;
+        }
+        let flags = AllocFlags::at(Mark::Low).with(AllocFlags::KSWAPD);
+        let wanted = Wanted { zone, order: Order::ZERO, migratetype, flags };
+        let taken = self.take_listed(cpu, wanted, slot);
+        self.wake_boosted(zone);
+        let Taken::Block(frame) = taken else { return None };
+        Some(self.frames.pfn(frame))
+    }
+
+    /// On which list of a CPU a free block is; `None` if on none.
+    #[must_use]
+    pub fn cached_as(&self, pfn: Pfn) -> Option<Migratetype> {
+        let frame = self.frames.index(pfn)?;
+        if self.frames.tag(frame).kind() != Kind::PerCpu {
+            return None;
+        }
+        self.cached_at(frame).map(|(_, _, slot)| slot.migratetype())
+    }
+
+    /// kswapd begins a run for what it was woken for: notes the boosts that it will take away, and per-CPU lists keep
+    /// less in the zones that its wakers can use.
+    #[must_use]
+    pub fn kswapd_begins(&mut self, node: NodeId) -> Vec<(ZoneId, PageCount)> {
+        let wanted = self.nodes.get_mut(node.index()).and_then(|node| node.kswapd.wanted.take());
+        let highest = wanted.map_or(ZoneKind::Movable, |wanted| wanted.highest);
+        let zones = self.zones.iter_mut().filter(|zone| zone.node == node && zone.kind <= highest);
+        zones
+            .map(|zone| {
+                zone.shortage.reclaims = true;
+                (zone.id, PageCount(zone.boost))
+            })
+            .collect()
+    }
+
+    /// The run has ended: what it noted is taken away.
+    pub fn kswapd_rests(&mut self, noted: &[(ZoneId, PageCount)]) {
+        for &(id, boost) in noted {
+            let zone = &mut self.zones[id.index()];
+            zone.boost -= zone.boost.min(boost.0);
+            zone.shortage.reclaims = false;
+        }
+    }
+
+    /// kswapd goes to sleep.
+    pub fn kswapd_sleeps(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.kswapd.awake = false;
+            node.kswapd.wanted = None;
+        }
+    }
+
+    /// Writes the mark of a pageblock that compaction heeds.
+    pub fn set_skip(&mut self, pfn: Pfn, skip: bool) {
+        if let Some(frame) = self.frames.index(pfn) {
+            self.frames.block_mut(frame).skip = skip;
+        }
+    }
+
+    /// Wipes the marks on a zone's pageblocks.
+    pub fn forget_marks(&mut self, zone: ZoneId) {
+        if zone.index() < self.zones.len() {
+            self.wipe_marks(zone);
+        }
+    }
+
+    /// Takes a free block off its list, split into single pages in use: a place that compaction has isolated.
+    ///
+    /// # Errors
+    /// [`AllocAtError`]; nothing is taken then.
+    pub fn isolate(&mut self, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
+        self.take_exactly(pfn, order)?;
+        self.split(pfn, Order::ZERO).map_err(|_| AllocAtError::InUse(pfn))?;
+        if order.get() + 1 >= Order::PAGEBLOCK.get() {
+            let frame = self.frames.index(pfn).ok_or(AllocAtError::Unknown(pfn))?;
+            self.frames.each_block(frame, order, |block, _| {
+                if block.migratetype.is_mobility() {
+                    block.migratetype = Migratetype::Movable;
+                }
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,384 @@
+//! Everything that decides what an allocator does next, as plain data: every list in its order, every count and mark.
+//!
+//! [`PageAllocator::image`] takes such a picture, and [`PageAllocator::restore`] makes an allocator of one that goes on
+//! as the pictured one would have: the same requests get the same frames. Pictures of kernels that run can be taken
+//! too, which is how a preset is judged by a kernel, frame by frame. Two pictures are compared with `==`.
+//!
+//! Work that is under way is not pictured: moves of a compaction, a run of kswapd, an [`Attempt`](super::Attempt).
+//! Frames that no list and no block in use names are taken to be reserved since before the allocator came up.
+
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::allocator::{PageAllocator, PageConfig, PageConfigError, ZoneInfo};
+use super::frames::{FrameIndex, Kind, NONE, Tag};
+use super::free_lists::List;
+use super::map::ZoneKind;
+use super::migratetype::Migratetype;
+use super::per_cpu::{Bounds, Pace, Shortage, Slot};
+use super::policy::Relist;
+use super::zone::{Watermarks, Zone, ZoneId};
+use crate::event::EventSink;
+use crate::units::{Order, PageCount, Pfn};
+
+/// A whole allocator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Its zones, as [`PageAllocator::zones`] orders them.
+    pub zones: Vec<ZoneImage>,
+    /// Blocks in use, in ascending order.
+    pub used: Vec<UsedBlock>,
+}
+
+/// A block in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsedBlock {
+    /// Its first frame.
+    pub pfn: Pfn,
+    /// Its size.
+    pub order: Order,
+    /// Whether its content may be moved.
+    pub movable: bool,
+}
+
+/// A zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneImage {
+    /// Watermarks without boost, in pages.
+    pub watermarks: Watermarks,
+    /// By how much they stand higher.
+    pub boost: PageCount,
+    /// What is kept from requests whose highest zone is of the kind, in pages.
+    pub lowmem_reserve: [u64; ZoneKind::COUNT],
+    /// Pages in HIGHATOMIC pageblocks.
+    pub reserved_high_atomic: PageCount,
+    /// kswapd reclaims here (`ZONE_RECLAIM_ACTIVE`).
+    pub reclaim_active: bool,
+    /// A request saw the zone below its high mark (`ZONE_BELOW_HIGH`, Linux 6.7).
+    pub below_high: bool,
+    /// Its free lists that are not empty, by order, then type.
+    pub free: Vec<ListImage>,
+    /// The lists of each CPU, by rank.
+    pub cpus: Vec<CpuImage>,
+    /// Its pageblocks with memory, in ascending order.
+    pub pageblocks: Vec<PageblockImage>,
+    /// What compaction remembers.
+    pub compaction: CompactionImage,
+}
+
+/// A list of free blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListImage {
+    /// Their order.
+    pub order: Order,
+    /// The type of the list.
+    pub migratetype: Migratetype,
+    /// Their first frames: first to be taken first.
+    pub blocks: Vec<Pfn>,
+}
+
+/// The lists of a CPU in a zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuImage {
+    /// Pages of a refill or a drain, before they grow.
+    pub batch: u32,
+    /// The bounds of what the lists may hold.
+    pub high_min: u32,
+    /// The same; equal to `high_min` until Linux 6.6.
+    pub high_max: u32,
+    /// How many pages they may hold now; 0 until Linux 6.6, where that is `high_min`.
+    pub high: u32,
+    /// `free_factor` until Linux 6.6, `alloc_factor` from 6.7 on.
+    pub factor: u8,
+    /// Pages freed lately (`free_count`, 6.7 on).
+    pub freed: u32,
+    /// The last block freed was of order 1 to 3 (6.7 on).
+    pub freed_large: bool,
+    /// Its lists that are not empty, by order, then type; those of huge pages that are not movable count as unmovable.
+    pub lists: Vec<ListImage>,
+}
+
+/// A pageblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageblockImage {
+    /// Its first frame.
+    pub pfn: Pfn,
+    /// Its type.
+    pub migratetype: Migratetype,
+    /// Whether compaction passes it by.
+    pub skip: bool,
+}
+
+/// What compaction remembers of a zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionImage {
+    /// Where the source scanner goes on: of any run, and of those that wait (`compact_cached_migrate_pfn`).
+    pub sources: [Option<Pfn>; 2],
+    /// Where the target scanner goes on (`compact_cached_free_pfn`).
+    pub targets: Option<Pfn>,
+    /// Attempts since the last failure (`compact_considered`).
+    pub considered: u8,
+    /// The exponent of the pause (`compact_defer_shift`).
+    pub shift: u8,
+    /// The smallest order that failed (`compact_order_failed`).
+    pub order_failed: u8,
+    /// kswapd is to wipe the marks when it goes to sleep (`compact_blockskip_flush`).
+    pub flush: bool,
+}
+
+/// Why a picture is of no possible allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageError {
+    /// There is no such machine.
+    Config(PageConfigError),
+    /// It has another number of zones than the memory map, or a zone has another number of CPUs.
+    Shape,
+    /// The frame lies outside the memory of the zone that names it.
+    Outside(Pfn),
+    /// The frame is no multiple of its block's size.
+    Misaligned(Pfn),
+    /// Two blocks share the frame.
+    Overlap(Pfn),
+    /// No per-CPU list holds such blocks.
+    NoSuchList(Order, Migratetype),
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ImageError::Config(error) => error.fmt(f),
+            ImageError::Shape => f.write_str("the zones or CPUs are not those of the memory map"),
+            ImageError::Outside(pfn) => write!(f, "frame {pfn} is outside its zone's memory"),
+            ImageError::Misaligned(pfn) => {
+                write!(f, "no block of this order begins at frame {pfn}")
+            }
+            ImageError::Overlap(pfn) => write!(f, "two blocks share frame {pfn}"),
+            ImageError::NoSuchList(order, migratetype) => {
+                write!(f, "CPUs keep no {} blocks of order {order}", migratetype.name())
+            }
+        }
+    }
+}
+
+impl core::error::Error for ImageError {}
+
+impl From<PageConfigError> for ImageError {
+    fn from(error: PageConfigError) -> ImageError {
+        ImageError::Config(error)
+    }
+}
+
+impl From<TryReserveError> for ImageError {
+    fn from(_: TryReserveError) -> ImageError {
+        ImageError::Config(PageConfigError::OutOfMetadata)
+    }
+}
+
+impl<E: EventSink> PageAllocator<E> {
+    /// The allocator that was pictured, on the machine of `config`. O(frames).
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn restore(config: &PageConfig, image: &Image, events: E) -> Result<Self, ImageError> {
+        let mut pages = PageAllocator::laid_out(config, events)?;
+        if pages.zones.len() != image.zones.len() {
+            return Err(ImageError::Shape);
+        }
+        for (number, zone) in image.zones.iter().enumerate() {
+            pages.restore_zone(ZoneId(number as u16), zone)?;
+        }
+        for &UsedBlock { pfn, order, movable } in &image.used {
+            let frame = pages.frames.index(pfn).ok_or(ImageError::Outside(pfn))?;
+            let id = pages.zone_at(frame).ok_or(ImageError::Outside(pfn))?;
+            let frame = pages.claim_frames(id, pfn, order)?;
+            pages.frames.set_tag(frame, Tag::new(Kind::Used, order).with_movable(movable));
+            if movable {
+                pages.frames.each_block(frame, order, |block, pages| block.movable += pages);
+            }
+        }
+        Ok(pages)
+    }
+
+    fn restore_zone(&mut self, id: ZoneId, image: &ZoneImage) -> Result<(), ImageError> {
+        for pageblock in &image.pageblocks {
+            let frame =
+                self.frames.index(pageblock.pfn).ok_or(ImageError::Outside(pageblock.pfn))?;
+            let block = self.frames.block_mut(frame);
+            (block.migratetype, block.skip) = (pageblock.migratetype, pageblock.skip);
+        }
+        for ListImage { order, migratetype, blocks } in &image.free {
+            for &pfn in blocks {
+                let frame = self.claim_frames(id, pfn, *order)?;
+                let lists = &mut self.zones[id.index()].lists;
+                lists.insert(&mut self.frames, frame, *order, *migratetype, Relist::Tail);
+            }
+        }
+        let frame_of = |pfn: Option<Pfn>| pfn.and_then(|pfn| self.frames.index(pfn));
+        let CompactionImage { sources, targets, considered, shift, order_failed, flush } =
+            image.compaction;
+        let (sources, targets) = (sources.map(frame_of), frame_of(targets));
+        let zone = &mut self.zones[id.index()];
+        if zone.per_cpu.len() != image.cpus.len() {
+            return Err(ImageError::Shape);
+        }
+        zone.managed = PageCount(zone.lists.total());
+        (zone.marks, zone.boost) = (image.watermarks, image.boost.0);
+        zone.reserve = image.lowmem_reserve;
+        zone.reserved_high_atomic = image.reserved_high_atomic.0;
+        zone.shortage = Shortage { reclaims: image.reclaim_active, below_high: image.below_high };
+        zone.compaction.restore(sources, targets, flush);
+        zone.compaction.deferral.restore(considered, shift, order_failed);
+        for (rank, cpu) in image.cpus.iter().enumerate() {
+            self.restore_cpu(id, rank, cpu)?;
+        }
+        Ok(())
+    }
+
+    fn restore_cpu(&mut self, id: ZoneId, rank: usize, image: &CpuImage) -> Result<(), ImageError> {
+        let rules = self.policy.per_cpu;
+        let &CpuImage { batch, high_min, high_max, high, factor, freed, freed_large, .. } = image;
+        let zone = &mut self.zones[id.index()];
+        zone.per_cpu_bounds = Bounds { batch, least: high_min, most: high_max };
+        zone.per_cpu[rank].pace = Pace { high, doublings: factor, freed, freed_large };
+        for ListImage { order, migratetype, blocks } in &image.lists {
+            let slot = Slot::of(*order, *migratetype, rules)
+                .ok_or(ImageError::NoSuchList(*order, *migratetype))?;
+            for &pfn in blocks {
+                let frame = self.claim_frames(id, pfn, *order)?;
+                let lists = &mut self.zones[id.index()].per_cpu[rank];
+                lists.put(&mut self.frames, slot, frame, *migratetype, Relist::Tail);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the frames of a block that nothing has named before the inside of one.
+    fn claim_frames(
+        &mut self,
+        id: ZoneId,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<FrameIndex, ImageError> {
+        let frame = self.frames.index(pfn).ok_or(ImageError::Outside(pfn))?;
+        let zone = &mut self.zones[id.index()];
+        let end = frame + order.pages() as FrameIndex;
+        if !pfn.0.is_multiple_of(order.pages()) {
+            return Err(ImageError::Misaligned(pfn));
+        }
+        if !zone.has(frame) || end > zone.end {
+            return Err(ImageError::Outside(pfn));
+        }
+        let taken = self.frames.tags(frame, order.pages() as usize);
+        if let Some(at) = taken.iter().position(|&tag| tag != Tag::ABSENT) {
+            return Err(ImageError::Overlap(Pfn(pfn.0 + at as u64)));
+        }
+        self.frames.set_inside(frame, end);
+        zone.managed.0 += order.pages();
+        Ok(frame)
+    }
+
+    /// A picture of all that decides what comes next. Moves that are under way are left out: their blocks and targets
+    /// count as in use. O(frames).
+    #[must_use]
+    pub fn image(&self) -> Image {
+        let zones = self.zones.iter().map(|zone| self.image_of(zone)).collect();
+        let mut used = Vec::new();
+        for zone in &self.zones {
+            let mut at = zone.start;
+            while at < zone.end {
+                let tag = self.frames.tag(at);
+                match tag.kind() {
+                    Kind::Absent | Kind::Inside => at += 1,
+                    kind => {
+                        if !matches!(kind, Kind::Free | Kind::PerCpu) {
+                            let (pfn, order) = (self.frames.pfn(at), tag.order());
+                            used.push(UsedBlock { pfn, order, movable: tag.is_movable() });
+                        }
+                        at += tag.order().pages() as FrameIndex;
+                    }
+                }
+            }
+        }
+        used.sort_unstable_by_key(|block| block.pfn);
+        Image { zones, used }
+    }
+
+    fn image_of(&self, zone: &Zone) -> ZoneImage {
+        let orders = Order::all().flat_map(|order| Migratetype::ALL.map(|kind| (order, kind)));
+        let lists = orders.filter_map(|(order, migratetype)| {
+            self.list_image(zone.lists.list(order, migratetype), order, migratetype)
+        });
+        let mut pageblocks = Vec::new();
+        let mut at = zone.start & !(Order::PAGEBLOCK.pages() as FrameIndex - 1);
+        while at < zone.end {
+            let block = self.frames.block(at);
+            let tags = self.frames.tags(at, Order::PAGEBLOCK.pages() as usize);
+            if tags.iter().any(|&tag| tag != Tag::ABSENT) {
+                let (migratetype, skip) = (block.migratetype, block.skip);
+                pageblocks.push(PageblockImage { pfn: self.frames.pfn(at), migratetype, skip });
+            }
+            at += Order::PAGEBLOCK.pages() as FrameIndex;
+        }
+        let ZoneInfo { watermarks, boost, lowmem_reserve, .. } = zone.info();
+        ZoneImage {
+            watermarks,
+            boost,
+            lowmem_reserve,
+            reserved_high_atomic: PageCount(zone.reserved_high_atomic),
+            reclaim_active: zone.shortage.reclaims,
+            below_high: zone.shortage.below_high,
+            free: lists.collect(),
+            cpus: (0..zone.per_cpu.len()).map(|rank| self.cpu_image(zone, rank)).collect(),
+            pageblocks,
+            compaction: self.compaction_image(zone),
+        }
+    }
+
+    fn list_image(&self, list: &List, order: Order, migratetype: Migratetype) -> Option<ListImage> {
+        let next = |&frame: &FrameIndex| {
+            let [_, behind] = self.frames.links(frame);
+            (behind != NONE).then_some(behind)
+        };
+        let frames = core::iter::successors(list.first(), next);
+        let blocks: Vec<Pfn> = frames.map(|frame| self.frames.pfn(frame)).collect();
+        (!blocks.is_empty()).then_some(ListImage { order, migratetype, blocks })
+    }
+
+    fn cpu_image(&self, zone: &Zone, rank: usize) -> CpuImage {
+        let (cpu, bounds) = (&zone.per_cpu[rank], zone.per_cpu_bounds);
+        let Pace { high, doublings, freed, freed_large } = cpu.pace;
+        let lists = Slot::all(self.policy.per_cpu)
+            .filter_map(|slot| self.list_image(cpu.list(slot), slot.order(), slot.migratetype()));
+        CpuImage {
+            batch: bounds.batch,
+            high_min: bounds.least,
+            high_max: bounds.most,
+            high,
+            factor: doublings,
+            freed,
+            freed_large,
+            lists: lists.collect(),
+        }
+    }
+
+    fn compaction_image(&self, zone: &Zone) -> CompactionImage {
+        let (sources, targets, flush) = zone.compaction.positions();
+        let pfn = |frame: FrameIndex| {
+            if frame == zone.end {
+                Pfn(self.frames.pfn(frame - 1).0 + 1)
+            } else {
+                self.frames.pfn(frame)
+            }
+        };
+        let (considered, shift, order_failed) = zone.compaction.deferral.parts();
+        CompactionImage {
+            sources: sources.map(|at| at.map(pfn)),
+            targets: targets.map(pfn),
+            considered,
+            shift,
+            order_failed,
+            flush,
+        }
+    }
+}
