@@ -19,6 +19,7 @@ pub mod compare;
 pub mod explain;
 mod extfrag;
 pub mod figures;
+pub mod frames;
 pub mod html;
 pub mod machine;
 mod mmap_holes;

@@ -1,0 +1,357 @@
+//! The events of a stretch: one line each, `SECONDS [CPU] TASK-PID EVENT: fields`.
+
+use std::collections::HashMap;
+
+use nofrag::page::{Migratetype, PageRequest};
+use nofrag::units::{Order, Pfn};
+use nofrag_host::gfp::GfpFlags;
+use thiserror::Error;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Line {
+    /// Its line in the file, from 1 on.
+    pub(super) number: usize,
+    pub(super) seconds: f64,
+    pub(super) cpu: u32,
+    pub(super) task: Task,
+    pub(super) event: Event,
+}
+
+/// Who did it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    pub(super) name: String,
+    pub(super) pid: u32,
+}
+
+/// A request as the kernel made and answered it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asked {
+    pub(super) request: PageRequest,
+    /// What it got.
+    pub(super) answer: Option<Pfn>,
+    /// The flags by their names.
+    pub(super) flags: String,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Event {
+    /// A request begins; the line of its end, if it has one.
+    Begins(Option<usize>),
+    /// It ends.
+    Ends(Asked),
+    /// The bulk interface has handed this out.
+    Bulk(Pfn),
+    /// A block is given back; it is put on its list later, in a batch.
+    FreedInBatch {
+        pfn: Pfn,
+        order: Order,
+    },
+    /// A block is given back, and put on its list at once.
+    Freed {
+        pfn: Pfn,
+        order: Order,
+    },
+    /// A block that was given back earlier is put on its list.
+    Batched {
+        pfn: Pfn,
+    },
+    /// A block went from the zone to a per-CPU list or to the request.
+    Refilled {
+        pfn: Pfn,
+        cached: bool,
+    },
+    /// A block went from a per-CPU list to the zone.
+    Drained {
+        pfn: Pfn,
+    },
+    ExtFrag(Fallback),
+    /// Compaction takes a free block.
+    Isolated {
+        pfn: Pfn,
+        order: Order,
+    },
+    Moved {
+        from: Pfn,
+        to: Pfn,
+    },
+    PutBack,
+    /// Bits of a pageblock are written.
+    Bits {
+        pfn: Pfn,
+        flags: u8,
+        mask: u8,
+    },
+    /// All per-CPU pages of a zone are given back.
+    DrainZone(String),
+    /// The marks of a zone are wiped.
+    WipeMarks(String),
+    /// A run of compaction over a zone.
+    Compacts(Fields),
+    Deferred(Fields),
+    Suitable(Fields),
+    Finished(Fields),
+    CompactionBegins(Fields),
+    CompactionEnds(Fields),
+    SourcesIsolated(Fields),
+    TargetsIsolated(Fields),
+    OnLru(Pfn),
+    WakesKswapd,
+    KswapdWakes,
+    /// The last thing of a run of kswapd has happened.
+    KswapdRests,
+    KswapdSleeps,
+    WakesKcompactd,
+    /// Direct reclaim begins or has ended.
+    Reclaims(Phase),
+    /// A CPU adds its share of counters to the zone's.
+    Fold,
+    /// Idle per-CPU pages of a zone are given back.
+    Decay(String),
+    /// Nothing that is followed.
+    Other,
+}
+
+/// The beginning or the end of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Begins,
+    Ended,
+}
+
+/// The fields of `mm_page_alloc_extfrag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fallback {
+    pub(super) pfn: Pfn,
+    pub(super) alloc_order: Order,
+    pub(super) fallback_order: Order,
+    pub(super) alloc_migratetype: Migratetype,
+    pub(super) fallback_migratetype: Migratetype,
+    pub(super) change_ownership: bool,
+}
+
+/// `key=value` pairs as they stand in a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fields(pub(super) String);
+
+impl Fields {
+    /// The value of a key.
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.0.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    /// The same as a number, decimal or `0x`.
+    pub(super) fn number(&self, key: &str) -> Option<u64> {
+        number(self.get(key)?)
+    }
+
+    /// The same as a frame.
+    fn pfn(&self, key: &str) -> Option<Pfn> {
+        self.number(key).map(Pfn)
+    }
+
+    fn order(&self, key: &str) -> Option<Order> {
+        Order::new(u8::try_from(self.number(key)?).ok()?)
+    }
+
+    fn migratetype(&self, key: &str) -> Option<Migratetype> {
+        Migratetype::from_index(usize::try_from(self.number(key)?).ok()?)
+    }
+}
+
+/// Why a line cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {what}: {text}")]
+pub struct LineError {
+    /// Which, from 1 on.
+    pub line: usize,
+    /// What is the matter.
+    pub what: &'static str,
+    /// The line.
+    pub text: String,
+}
+
+/// Reads all events, pairs each request with its end and each free with the moment at which it reaches its list.
+pub(super) fn read(text: &str) -> Result<Vec<Line>, LineError> {
+    let mut lines = Vec::new();
+    for (index, text) in text.lines().enumerate() {
+        let error = |what| LineError { line: index + 1, what, text: text.to_owned() };
+        lines.push(line(index + 1, text).map_err(error)?);
+    }
+    pair_requests(&mut lines);
+    pair_frees(&mut lines);
+    find_rests(&mut lines);
+    Ok(lines)
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn line(number: usize, text: &str) -> Result<Line, &'static str> {
+    let (seconds, rest) = text.split_once(' ').ok_or("a line begins with its time")?;
+    let seconds = seconds.parse().map_err(|_| "a line begins with its time")?;
+    let (cpu, rest) = match rest.strip_prefix('[') {
+        Some(rest) => {
+            let (cpu, rest) = rest.split_once("] ").ok_or("a CPU ends with ]")?;
+            (cpu.trim().parse().map_err(|_| "a CPU is a number")?, rest)
+        }
+        None => (0, rest),
+    };
+    // The name of a task may hold spaces; the event is the first word that ends with a colon.
+    let at = rest.find(": ").or_else(|| rest.ends_with(':').then(|| rest.len() - 1));
+    let (head, fields) = rest.split_at(at.ok_or("an event ends with a colon")?);
+    let fields = fields.get(2..).unwrap_or("").trim_end();
+    let (task, event) = head.rsplit_once(' ').ok_or("a task and an event")?;
+    let (name, pid) = task.rsplit_once('-').ok_or("a task has a number")?;
+    let pid = pid.trim().parse().map_err(|_| "a task's number is one")?;
+    let task = Task { name: name.to_owned(), pid };
+    let event = event_of(event, Fields(fields.to_owned())).ok_or("a field is missing")?;
+    Ok(Line { number, seconds, cpu, task, event })
+}
+
+fn event_of(name: &str, fields: Fields) -> Option<Event> {
+    Some(match name {
+        "reqalloc" => Event::Begins(None),
+        "mm_page_alloc" => Event::Ends(asked(&fields)?),
+        "bulk_page" => Event::Bulk(fields.pfn("pfn")?),
+        "mm_page_free" => Event::Freed { pfn: fields.pfn("pfn")?, order: fields.order("order")? },
+        "mm_page_free_batched" => Event::Batched { pfn: fields.pfn("pfn")? },
+        "mm_page_alloc_zone_locked" => {
+            Event::Refilled { pfn: fields.pfn("pfn")?, cached: fields.get("percpu_refill")? == "1" }
+        }
+        "mm_page_pcpu_drain" => Event::Drained { pfn: fields.pfn("pfn")? },
+        "mm_page_alloc_extfrag" => Event::ExtFrag(Fallback {
+            pfn: fields.pfn("pfn")?,
+            alloc_order: fields.order("alloc_order")?,
+            fallback_order: fields.order("fallback_order")?,
+            alloc_migratetype: fields.migratetype("alloc_migratetype")?,
+            fallback_migratetype: fields.migratetype("fallback_migratetype")?,
+            change_ownership: fields.get("change_ownership")? == "1",
+        }),
+        "isofree" => Event::Isolated { pfn: fields.pfn("pfn")?, order: fields.order("order")? },
+        "moved" => Event::Moved { from: fields.pfn("from")?, to: fields.pfn("to")? },
+        "putback" => Event::PutBack,
+        "pbflags" => Event::Bits {
+            pfn: fields.pfn("pfn")?,
+            flags: u8::try_from(fields.number("flags")?).ok()?,
+            mask: u8::try_from(fields.number("mask")?).ok()?,
+        },
+        "drain" => Event::DrainZone(fields.get("zone")?.to_owned()),
+        "resetskip" => Event::WipeMarks(fields.get("zone")?.to_owned()),
+        "compact_enter" => Event::Compacts(fields),
+        "mm_compaction_deferred" => Event::Deferred(fields),
+        "mm_compaction_suitable" => Event::Suitable(fields),
+        "mm_compaction_finished" => Event::Finished(fields),
+        "mm_compaction_begin" => Event::CompactionBegins(fields),
+        "mm_compaction_end" => Event::CompactionEnds(fields),
+        "mm_compaction_isolate_migratepages" => Event::SourcesIsolated(fields),
+        "mm_compaction_isolate_freepages" | "mm_compaction_fast_isolate_freepages" => {
+            Event::TargetsIsolated(fields)
+        }
+        "mm_lru_insertion" => Event::OnLru(fields.pfn("pfn")?),
+        "mm_vmscan_wakeup_kswapd" => Event::WakesKswapd,
+        "mm_vmscan_kswapd_wake" => Event::KswapdWakes,
+        "mm_vmscan_kswapd_sleep" => Event::KswapdSleeps,
+        "mm_vmscan_direct_reclaim_begin" => Event::Reclaims(Phase::Begins),
+        "mm_vmscan_direct_reclaim_end" => Event::Reclaims(Phase::Ended),
+        "vmfold" => Event::Fold,
+        "pcpdecay" => Event::Decay(fields.get("zone")?.to_owned()),
+        "mm_compaction_wakeup_kcompactd" => Event::WakesKcompactd,
+        _ => Event::Other,
+    })
+}
+
+fn asked(fields: &Fields) -> Option<Asked> {
+    let names = fields.get("gfp_flags").unwrap_or("none");
+    let gfp = names.split('|').map(GfpFlags::named).fold(GfpFlags::default(), GfpFlags::with);
+    let pfn = fields.get("pfn")?;
+    let refused = pfn == "-1" || pfn == "0" || pfn == "0x0" || pfn.starts_with("0xffffffff");
+    let migratetype = fields.migratetype("migratetype")?;
+    let order = fields.order("order")?;
+    let request = PageRequest::new(order, migratetype).flags(gfp.request_flags());
+    Some(Asked {
+        request: PageRequest { zone: gfp.zone(), ..request },
+        answer: if refused { None } else { Some(Pfn(number(pfn)?)) },
+        flags: names.to_owned(),
+    })
+}
+
+/// Requests of a task end in the opposite order of that in which they began: an interrupt may make one in between.
+fn pair_requests(lines: &mut [Line]) {
+    let mut open: HashMap<u32, Vec<usize>> = HashMap::new();
+    for index in 0..lines.len() {
+        let pid = lines[index].task.pid;
+        match lines[index].event {
+            Event::Begins(_) => open.entry(pid).or_default().push(index),
+            Event::Ends(_) => {
+                if let Some(begin) = open.get_mut(&pid).and_then(Vec::pop) {
+                    lines[begin].event = Event::Begins(Some(index));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A free that is followed by a batched one of the same frame reaches the list then.
+fn pair_frees(lines: &mut [Line]) {
+    let mut waiting: HashMap<Pfn, usize> = HashMap::new();
+    for index in 0..lines.len() {
+        match lines[index].event {
+            Event::Freed { pfn, .. } => {
+                waiting.insert(pfn, index);
+            }
+            Event::Batched { pfn } => match waiting.remove(&pfn) {
+                Some(begin) => {
+                    if let Event::Freed { pfn, order } = lines[begin].event {
+                        lines[begin].event = Event::FreedInBatch { pfn, order };
+                    }
+                }
+                None => lines[index].event = Event::Other,
+            },
+            Event::Ends(Asked { answer: Some(pfn), .. }) | Event::Bulk(pfn) => {
+                waiting.remove(&pfn);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A run of kswapd ends with the last thing that kswapd does before it wakes anew, sleeps, or leaves the rest to
+/// kcompactd: no event says so.
+fn find_rests(lines: &mut Vec<Line>) {
+    let mut rests = Vec::new();
+    let mut last: HashMap<u32, usize> = HashMap::new();
+    for (index, line) in lines.iter().enumerate() {
+        if !line.task.name.starts_with("kswapd") {
+            continue;
+        }
+        match line.event {
+            Event::KswapdSleeps => rests.extend(last.remove(&line.task.pid)),
+            // The end of a boosted run, or a way to sleep.
+            Event::WakesKcompactd if last.contains_key(&line.task.pid) => {
+                last.remove(&line.task.pid);
+                rests.push(index);
+            }
+            Event::KswapdWakes => {
+                rests.extend(last.insert(line.task.pid, index));
+            }
+            _ => {
+                if let Some(last) = last.get_mut(&line.task.pid) {
+                    *last = index;
+                }
+            }
+        }
+    }
+    rests.sort_unstable();
+    for &at in rests.iter().rev() {
+        let rest = Line { event: Event::KswapdRests, ..lines[at].clone() };
+        lines.insert(at + 1, rest);
+    }
+}

@@ -1,0 +1,394 @@
+//! The engine beside the kernel: the same events in the same order, each answer compared, and the engine set right
+//! where it differs.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use nofrag::cpu::CpuId;
+use nofrag::event::{Event as CoreEvent, EventSink};
+use nofrag::page::{
+    ExtFrag, FallbackRules, FragmentationPolicy, FrameState, Image, Migratetype, NodeId,
+    PageAllocator, PageEvent, ZoneId,
+};
+use nofrag::units::{Nanos, Order, PageCount, Pfn};
+
+use super::events::{Asked, Event, Fallback, Line};
+use super::state::{State, StateError};
+
+/// What the engine did since it was last looked at.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    refilled: RefCell<Vec<Pfn>>,
+    drained: RefCell<Vec<Pfn>>,
+    extfrag: RefCell<Vec<ExtFrag>>,
+    /// A fallback was told of, and not yet the block that it gave.
+    fell_back: Cell<bool>,
+    /// Lists are strict.
+    pub(super) strict: Cell<bool>,
+    boosts: RefCell<u64>,
+    wakes: RefCell<u64>,
+}
+
+impl EventSink for Heard {
+    fn record(&self, event: CoreEvent) {
+        match event {
+            CoreEvent::Page(PageEvent::Refilled { pfn, .. }) => {
+                // Strict lists take what a fallback found without telling of it twice.
+                if !(self.strict.get() && self.fell_back.take()) {
+                    self.refilled.borrow_mut().push(pfn);
+                }
+            }
+            CoreEvent::Page(PageEvent::Drained { pfn, .. }) => self.drained.borrow_mut().push(pfn),
+            CoreEvent::Page(PageEvent::ExternalFragmentation(event)) => {
+                self.extfrag.borrow_mut().push(event);
+                self.fell_back.set(true);
+            }
+            CoreEvent::Page(PageEvent::Boosted { .. }) => *self.boosts.borrow_mut() += 1,
+            CoreEvent::Page(PageEvent::KswapdWoken { .. }) => *self.wakes.borrow_mut() += 1,
+            _ => {}
+        }
+    }
+}
+
+/// How often something was as in the kernel, of how often it was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Score {
+    /// As in the kernel.
+    pub same: u64,
+    /// Compared.
+    pub of: u64,
+}
+
+impl Score {
+    fn count(&mut self, same: bool) {
+        self.same += u64::from(same);
+        self.of += 1;
+    }
+}
+
+/// What the comparison of a stretch came to.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Frames of answers, by order.
+    pub frames: [Score; Order::COUNT],
+    /// Zones of answers.
+    pub zones: Score,
+    /// Frames that the bulk interface handed out.
+    pub bulk: Score,
+    /// Refills: all frames in order.
+    pub refills: Score,
+    /// Drains of per-CPU lists: all frames in order.
+    pub drains: Score,
+    /// `mm_page_alloc_extfrag`, all fields.
+    pub fallbacks: Score,
+    /// The differences, first first.
+    pub differences: Vec<Difference>,
+    /// Events that the engine could not follow, with their reason.
+    pub unfollowed: Vec<(usize, String)>,
+}
+
+/// A difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The line of the events.
+    pub line: usize,
+    /// What differs.
+    pub what: String,
+    /// The kernel's.
+    pub kernel: String,
+    /// The engine's.
+    pub engine: String,
+}
+
+/// The engine in a stretch.
+pub(super) struct Follower<'a> {
+    pub(super) pages: PageAllocator<&'a Heard>,
+    heard: &'a Heard,
+    cpus: Vec<CpuId>,
+    zone_names: Vec<&'static str>,
+    /// Types of blocks that wait to be put on their lists.
+    typed: HashMap<Pfn, Migratetype>,
+    /// What the kernel did since it was last compared, by CPU.
+    kernel: Vec<Streams>,
+    /// The same of the engine.
+    own: Vec<Streams>,
+    noted: Vec<(ZoneId, PageCount)>,
+    pub(super) tally: Tally,
+}
+
+/// Blocks on their way between lists, in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Streams {
+    refilled: Vec<Pfn>,
+    drained: Vec<Pfn>,
+    extfrag: Vec<Fallback>,
+}
+
+const NODE: NodeId = NodeId(0);
+
+impl<'a> Follower<'a> {
+    pub(super) fn new(
+        state: &State,
+        policy: FragmentationPolicy,
+        heard: &'a Heard,
+    ) -> Result<Follower<'a>, StateError> {
+        let config = state.config(policy)?;
+        heard.strict.set(policy.fallback != FallbackRules::Loose);
+        let image = state.image()?;
+        let pages = PageAllocator::restore(&config, &image, heard)
+            .map_err(|error| StateError::Field(error.to_string()))?;
+        let set = config.map.cpus();
+        let cpus: Vec<CpuId> = (0..set.len()).filter_map(|rank| set.by_rank(rank)).collect();
+        let streams = || cpus.iter().map(|_| Streams::default()).collect();
+        Ok(Follower {
+            pages,
+            heard,
+            kernel: streams(),
+            own: streams(),
+            cpus,
+            zone_names: state.zone_names()?,
+            typed: HashMap::new(),
+            noted: Vec::new(),
+            tally: Tally::default(),
+        })
+    }
+
+    pub(super) fn image(&self) -> Image {
+        self.pages.image()
+    }
+
+    pub(super) fn follow(&mut self, line: &Line) {
+        let cpu = (line.cpu as usize).min(self.cpus.len() - 1);
+        self.act(line, cpu);
+        self.compare_streams(line.number, cpu);
+    }
+
+    fn act(&mut self, line: &Line, cpu: usize) {
+        match &line.event {
+            Event::Ends(asked) => self.answer(line.number, cpu, asked),
+            Event::Bulk(pfn) => self.bulk(line.number, cpu, *pfn),
+            Event::FreedInBatch { pfn, order } => {
+                self.ready(line.number, *pfn, *order);
+                if let Some(kind) = self.pages.block_type(*pfn) {
+                    self.typed.insert(*pfn, kind);
+                }
+            }
+            Event::Batched { pfn } => {
+                let kind = self.typed.remove(pfn).or_else(|| self.pages.block_type(*pfn));
+                if let Some(kind) = kind {
+                    let freed = self.pages.free_as(self.cpus[cpu], *pfn, kind);
+                    self.note(line.number, freed);
+                }
+            }
+            Event::Freed { pfn, order } => {
+                self.ready(line.number, *pfn, *order);
+                let freed = self.pages.free(self.cpus[cpu], *pfn);
+                self.note(line.number, freed);
+            }
+            Event::Refilled { pfn, cached: true } => self.kernel[cpu].refilled.push(*pfn),
+            Event::Drained { pfn } => self.kernel[cpu].drained.push(*pfn),
+            Event::ExtFrag(event) => self.kernel[cpu].extfrag.push(*event),
+            Event::OnLru(pfn) => {
+                let _ = self.pages.set_movable(*pfn, true);
+            }
+            Event::Isolated { pfn, order } => {
+                let taken = self.pages.isolate(*pfn, *order);
+                self.note(line.number, taken);
+            }
+            Event::Bits { pfn, flags, mask } if mask & 8 != 0 => {
+                self.pages.set_skip(*pfn, flags & 8 != 0);
+            }
+            Event::DrainZone(name) => {
+                if let Some(zone) = self.zone(name) {
+                    self.pages.drain_zone(zone);
+                }
+            }
+            Event::WipeMarks(name) => {
+                if let Some(zone) = self.zone(name) {
+                    self.pages.forget_marks(zone);
+                }
+            }
+            Event::KswapdWakes => self.noted = self.pages.kswapd_begins(NODE),
+            Event::KswapdRests => {
+                let noted = std::mem::take(&mut self.noted);
+                self.pages.kswapd_rests(&noted);
+            }
+            Event::KswapdSleeps => self.pages.kswapd_sleeps(NODE),
+            Event::Decay(name) => {
+                if let Some(zone) = self.zone(name) {
+                    self.pages.age_zone(self.cpus[cpu], zone);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn zone(&self, name: &str) -> Option<ZoneId> {
+        let at = self.zone_names.iter().position(|known| *known == name)?;
+        self.pages.zones().nth(at).map(|zone| zone.id)
+    }
+
+    /// Makes the block that is about to be freed one block in use, whatever sizes were known.
+    fn ready(&mut self, line: usize, pfn: Pfn, order: Order) {
+        match self.pages.frame(pfn) {
+            Some((FrameState::Used | FrameState::Movable, head, size)) if size > order => {
+                let _ = self.pages.split(head, order);
+            }
+            Some((FrameState::Used | FrameState::Movable, _, size)) if size < order => {
+                let joined = self.pages.join(pfn, order);
+                self.note(line, joined);
+            }
+            _ => {}
+        }
+    }
+
+    fn note<E: std::fmt::Display>(&mut self, line: usize, result: Result<(), E>) {
+        if let Err(error) = result {
+            self.tally.unfollowed.push((line, error.to_string()));
+        }
+    }
+
+    fn answer(&mut self, line: usize, cpu: usize, asked: &Asked) {
+        let (id, order) = (self.cpus[cpu], asked.request.order);
+        let ours = match self.pages.alloc(Nanos(0), id, asked.request) {
+            Ok(pfn) => Some(pfn),
+            Err(attempt) => {
+                attempt.abandon(&mut self.pages);
+                self.pages.alloc_again(id, &asked.request)
+            }
+        };
+        let zone = |pfn: Option<Pfn>| pfn.and_then(|pfn| self.pages.zone_of_frame(pfn));
+        self.tally.zones.count(zone(ours) == zone(asked.answer));
+        let same = ours == asked.answer;
+        self.tally.frames[order.index()].count(same);
+        if same {
+            return;
+        }
+        self.differs(line, "frame", &asked.answer, &ours);
+        let set = match (ours, asked.answer) {
+            (Some(ours), Some(theirs)) => {
+                self.ready(line, theirs, order);
+                self.pages.exchange(ours, theirs).map_err(|error| error.to_string())
+            }
+            (Some(ours), None) => self.pages.free(id, ours).map_err(|error| error.to_string()),
+            (None, Some(theirs)) => {
+                self.pages.take_exactly(theirs, order).map_err(|error| error.to_string())
+            }
+            (None, None) => Ok(()),
+        };
+        self.note(line, set);
+    }
+
+    fn differs(
+        &mut self,
+        line: usize,
+        what: &str,
+        kernel: &impl std::fmt::Debug,
+        engine: &impl std::fmt::Debug,
+    ) {
+        let (kernel, engine) = (format!("{kernel:?}"), format!("{engine:?}"));
+        self.tally.differences.push(Difference { line, what: what.to_owned(), kernel, engine });
+    }
+
+    fn bulk(&mut self, line: usize, cpu: usize, pfn: Pfn) {
+        if let Some((FrameState::Used | FrameState::Movable, ..)) = self.pages.frame(pfn) {
+            // It was announced by `mm_page_alloc` inside the call.
+            return;
+        }
+        let kind = self.pages.cached_as(pfn).unwrap_or(Migratetype::Unmovable);
+        let Some(zone) = self.pages.zone_of_frame(pfn) else { return };
+        let ours = self.pages.alloc_cached(self.cpus[cpu], zone, kind);
+        let same = ours == Some(pfn);
+        self.tally.bulk.count(same);
+        if !same {
+            self.differs(line, "bulk frame", &Some(pfn), &ours);
+            let set = match ours {
+                Some(ours) => self.pages.exchange(ours, pfn),
+                None => self.pages.take_exactly(pfn, Order::ZERO),
+            };
+            self.note(line, set);
+        }
+    }
+
+    /// Takes what the engine has just done on a CPU, and compares it with what the kernel did there, as far as both
+    /// have come: what an interrupt does in between is told earlier or later than it is done.
+    fn compare_streams(&mut self, line: usize, cpu: usize) {
+        let own = &mut self.own[cpu];
+        own.refilled.extend(self.heard.refilled.take());
+        own.drained.extend(self.heard.drained.take());
+        own.extfrag.extend(self.heard.extfrag.take().iter().map(fallback));
+        let kernel = &mut self.kernel[cpu];
+        let found = [
+            agree(&mut self.tally.refills, "refill", &mut kernel.refilled, &mut own.refilled),
+            agree(&mut self.tally.drains, "drain", &mut kernel.drained, &mut own.drained),
+            agree(&mut self.tally.fallbacks, "fallback", &mut kernel.extfrag, &mut own.extfrag),
+        ];
+        for (what, theirs, ours) in found.into_iter().flatten() {
+            self.tally.differences.push(Difference {
+                line,
+                what: what.to_owned(),
+                kernel: theirs,
+                engine: ours,
+            });
+        }
+    }
+
+    /// What only one of the two has done is a difference now.
+    pub(super) fn finish(&mut self, line: usize) {
+        for cpu in 0..self.cpus.len() {
+            self.compare_streams(line, cpu);
+            let (kernel, own) =
+                (std::mem::take(&mut self.kernel[cpu]), std::mem::take(&mut self.own[cpu]));
+            self.tally.refills.of += (kernel.refilled.len() + own.refilled.len()) as u64;
+            self.tally.drains.of += (kernel.drained.len() + own.drained.len()) as u64;
+            self.tally.fallbacks.of += (kernel.extfrag.len() + own.extfrag.len()) as u64;
+            if kernel != own {
+                self.differs(line, "left over", &kernel, &own);
+            }
+        }
+    }
+}
+
+/// Takes what both sequences have off them and counts it. What does not come in its turn counts as a difference; the
+/// first is returned.
+fn agree<T: PartialEq + std::fmt::Debug>(
+    score: &mut Score,
+    what: &'static str,
+    kernel: &mut Vec<T>,
+    engine: &mut Vec<T>,
+) -> Option<(&'static str, String, String)> {
+    let mut found = None;
+    let (mut theirs, mut ours) = (0, 0);
+    while theirs < kernel.len() && ours < engine.len() {
+        let same = kernel[theirs] == engine[ours];
+        score.count(same);
+        if !same {
+            found.get_or_insert_with(|| {
+                (what, format!("{:?}", &kernel[theirs..]), format!("{:?}", &engine[ours..]))
+            });
+            match engine[ours..].iter().position(|each| *each == kernel[theirs]) {
+                Some(later) => {
+                    engine.remove(ours + later);
+                }
+                None => ours += 1,
+            }
+            theirs += 1;
+            continue;
+        }
+        (theirs, ours) = (theirs + 1, ours + 1);
+    }
+    kernel.drain(..theirs);
+    engine.drain(..ours);
+    found
+}
+
+fn fallback(event: &ExtFrag) -> Fallback {
+    Fallback {
+        pfn: event.pfn,
+        alloc_order: event.alloc_order,
+        fallback_order: event.fallback_order,
+        alloc_migratetype: event.alloc_migratetype,
+        fallback_migratetype: event.fallback_migratetype,
+        change_ownership: event.change_ownership,
+    }
+}
