@@ -254,7 +254,7 @@ fn o_10_events_of_a_refill() {
     check_refill(Policy::LINUX_4_20, 0, 128, 63, 63);
     // The pass that must not mix types brings nothing, but the refill after it is twice as large.
     check_refill(Policy::LINUX_7_2, 3, 64, 126, 126);
-    check_refill(Policy::LINUX_7_2, 0, 128, 126, 126);
+    check_refill(Policy::LINUX_7_2, 0, 512, 126, 126);
 }
 
 /// A node with DMA32 and Normal of a GiB each, Normal as in O-10.
