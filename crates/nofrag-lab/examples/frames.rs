@@ -30,11 +30,20 @@ fn main() {
             t.fallbacks,
             t.unfollowed.len()
         );
+        println!(
+            "marks {:?} positions {:?} runs {:?} moves {:?} ends {:?}",
+            t.marks, t.positions, t.runs, t.run_moves, t.run_ends
+        );
         for u in t.unfollowed.iter().take(5) {
             println!("  unfollowed {u:?}");
         }
-        for d in t.differences.iter().take(6) {
-            let cut = |s: &str| s.chars().take(300).collect::<String>();
+        for d in t
+            .differences
+            .iter()
+            .filter(|d| std::env::var("ONLY").map_or(true, |o| d.what == o))
+            .take(std::env::var("N").map_or(6, |n| n.parse().unwrap()))
+        {
+            let cut = |s: &str| s.chars().take(900).collect::<String>();
             println!(
                 "  {} {}: kernel {} engine {}",
                 d.line,

@@ -2,17 +2,18 @@
 //! where it differs.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use nofrag::cpu::CpuId;
 use nofrag::event::{Event as CoreEvent, EventSink};
 use nofrag::page::{
-    ExtFrag, FallbackRules, FragmentationPolicy, FrameState, Image, Migratetype, NodeId,
-    PageAllocator, PageEvent, ZoneId,
+    CompactionImage, CompactionMode, ExtFrag, FallbackRules, FragmentationPolicy, FrameState,
+    Image, Migratetype, NodeId, PageAllocator, PageConfig, PageEvent, ScanStep, ZoneId,
 };
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 
-use super::events::{Asked, Event, Fallback, Line};
+use super::compaction;
+use super::events::{Asked, Event, Fallback, Fields, Line};
 use super::state::{State, StateError};
 
 /// What the engine did since it was last looked at.
@@ -79,6 +80,16 @@ pub struct Tally {
     pub refills: Score,
     /// Drains of per-CPU lists: all frames in order.
     pub drains: Score,
+    /// What compaction remembers when a run is let in: positions.
+    pub positions: Score,
+    /// The number of marked pageblocks then.
+    pub marks: Score,
+    /// Runs of compaction: what is moved where and in which order, and the end.
+    pub runs: Score,
+    /// The moves alone.
+    pub run_moves: Score,
+    /// The ends alone.
+    pub run_ends: Score,
     /// `mm_page_alloc_extfrag`, all fields.
     pub fallbacks: Score,
     /// The differences, first first.
@@ -113,6 +124,15 @@ pub(super) struct Follower<'a> {
     /// The same of the engine.
     own: Vec<Streams>,
     noted: Vec<(ZoneId, PageCount)>,
+    config: PageConfig,
+    /// The run of compaction that was let in last: zone, order, mode.
+    entered: Option<(ZoneId, Order, CompactionMode)>,
+    /// The pageblocks of each zone.
+    blocks: Vec<Vec<Pfn>>,
+    /// What the last run has kept, for which task.
+    captured: Option<(u32, Pfn)>,
+    /// What the engine's scanners did in the run under way, as far as it is not yet done here.
+    log: VecDeque<ScanStep>,
     pub(super) tally: Tally,
 }
 
@@ -137,6 +157,10 @@ impl<'a> Follower<'a> {
         let image = state.image()?;
         let pages = PageAllocator::restore(&config, &image, heard)
             .map_err(|error| StateError::Field(error.to_string()))?;
+        let pfns = |zone: &nofrag::page::ZoneImage| {
+            zone.pageblocks.iter().map(|block| block.pfn).collect()
+        };
+        let blocks = image.zones.iter().map(pfns).collect();
         let set = config.map.cpus();
         let cpus: Vec<CpuId> = (0..set.len()).filter_map(|rank| set.by_rank(rank)).collect();
         let streams = || cpus.iter().map(|_| Streams::default()).collect();
@@ -149,6 +173,11 @@ impl<'a> Follower<'a> {
             zone_names: state.zone_names()?,
             typed: HashMap::new(),
             noted: Vec::new(),
+            config,
+            entered: None,
+            blocks,
+            captured: None,
+            log: VecDeque::new(),
             tally: Tally::default(),
         })
     }
@@ -157,15 +186,22 @@ impl<'a> Follower<'a> {
         self.pages.image()
     }
 
-    pub(super) fn follow(&mut self, line: &Line) {
+    pub(super) fn follow(&mut self, lines: &[Line], index: usize) {
+        let line = &lines[index];
         let cpu = (line.cpu as usize).min(self.cpus.len() - 1);
+        if let Event::CompactionBegins(_) = line.event {
+            self.judge_run(lines, index);
+        }
         self.act(line, cpu);
         self.compare_streams(line.number, cpu);
     }
 
     fn act(&mut self, line: &Line, cpu: usize) {
         match &line.event {
-            Event::Ends(asked) => self.answer(line.number, cpu, asked),
+            Event::Ends(asked) => {
+                let captured = self.captured.take_if(|(pid, _)| *pid == line.task.pid);
+                self.answer(line.number, cpu, asked, captured.map(|(_, pfn)| pfn));
+            }
             Event::Bulk(pfn) => self.bulk(line.number, cpu, *pfn),
             Event::FreedInBatch { pfn, order } => {
                 self.ready(line.number, *pfn, *order);
@@ -192,12 +228,21 @@ impl<'a> Follower<'a> {
                 let _ = self.pages.set_movable(*pfn, true);
             }
             Event::Isolated { pfn, order } => {
+                self.catch_up(|step| matches!(step, ScanStep::Isolated { .. }));
                 let taken = self.pages.isolate(*pfn, *order);
                 self.note(line.number, taken);
             }
             Event::Bits { pfn, flags, mask } if mask & 8 != 0 => {
                 self.pages.set_skip(*pfn, flags & 8 != 0);
             }
+            Event::SourcesIsolated(_) => {
+                self.catch_up(|step| matches!(step, ScanStep::Piece { .. }));
+            }
+            Event::CompactionEnds(_) => {
+                self.catch_up(|_| false);
+                self.log.clear();
+            }
+            Event::Compacts(fields) => self.enter_compaction(line.number, fields),
             Event::DrainZone(name) => {
                 if let Some(zone) = self.zone(name) {
                     self.pages.drain_zone(zone);
@@ -206,6 +251,14 @@ impl<'a> Follower<'a> {
             Event::WipeMarks(name) => {
                 if let Some(zone) = self.zone(name) {
                     self.pages.forget_marks(zone);
+                    if std::env::var_os("WIPE").is_some() {
+                        let un: Vec<_> = self.blocks[zone.index()]
+                            .iter()
+                            .filter(|&&p| self.pages.is_marked(p) == Some(false))
+                            .map(|p| format!("{:x}", p.0))
+                            .collect();
+                        eprintln!("WIPED {} {}", line.number, un.join(" "));
+                    }
                 }
             }
             Event::KswapdWakes => self.noted = self.pages.kswapd_begins(NODE),
@@ -248,15 +301,16 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn answer(&mut self, line: usize, cpu: usize, asked: &Asked) {
+    fn answer(&mut self, line: usize, cpu: usize, asked: &Asked, captured: Option<Pfn>) {
         let (id, order) = (self.cpus[cpu], asked.request.order);
-        let ours = match self.pages.alloc(Nanos(0), id, asked.request) {
+        let kept = captured.filter(|&pfn| self.pages.take_exactly(pfn, order).is_ok());
+        let ours = kept.or_else(|| match self.pages.alloc(Nanos(0), id, asked.request) {
             Ok(pfn) => Some(pfn),
             Err(attempt) => {
                 attempt.abandon(&mut self.pages);
                 self.pages.alloc_again(id, &asked.request)
             }
-        };
+        });
         let zone = |pfn: Option<Pfn>| pfn.and_then(|pfn| self.pages.zone_of_frame(pfn));
         self.tally.zones.count(zone(ours) == zone(asked.answer));
         let same = ours == asked.answer;
@@ -288,6 +342,143 @@ impl<'a> Follower<'a> {
     ) {
         let (kernel, engine) = (format!("{kernel:?}"), format!("{engine:?}"));
         self.tally.differences.push(Difference { line, what: what.to_owned(), kernel, engine });
+    }
+
+    /// Takes what compaction remembers from the kernel, after comparing.
+    fn enter_compaction(&mut self, line: usize, fields: &Fields) {
+        self.entered = None;
+        let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
+        let order = fields.number("order").and_then(|order| Order::new(order as u8));
+        let direct = fields.get("direct") == Some("1");
+        let mode = match (fields.number("mode"), direct) {
+            (Some(0), _) => CompactionMode::Async,
+            (_, false) => CompactionMode::Background,
+            (Some(1), _) => CompactionMode::SyncLight,
+            _ => CompactionMode::SyncFull,
+        };
+        let Some(order) = order else { return };
+        let hex = |key: &str| -> Vec<u64> {
+            let parts = fields.get(key).unwrap_or("").split(',');
+            parts.filter_map(|part| u64::from_str_radix(part, 16).ok()).collect()
+        };
+        let numbers = |key: &str| -> Vec<u8> {
+            fields.get(key).unwrap_or("").split(',').filter_map(|part| part.parse().ok()).collect()
+        };
+        let ours = self.pages.compaction_memory(zone).unwrap_or_default();
+        let mut theirs = ours;
+        if let [any, waiting] = hex("cached_m")[..] {
+            theirs.sources = [any, waiting];
+        }
+        if let [targets] = hex("cached_f")[..] {
+            theirs.targets = targets;
+        }
+        if let [source, target] = hex("init")[..] {
+            (theirs.first_source, theirs.first_target) = (source, target);
+        }
+        if let [considered, shift, order_failed] = numbers("defer")[..] {
+            (theirs.considered, theirs.shift, theirs.order_failed) =
+                (considered, shift, order_failed);
+        }
+        if let Some((marked, _)) = fields.get("skip").and_then(|text| text.split_once('/')) {
+            let blocks = self.blocks[zone.index()].iter();
+            let ours = blocks.filter(|&&pfn| self.pages.is_marked(pfn) == Some(true)).count();
+            let same = marked.parse() == Ok(ours);
+            self.tally.marks.count(same);
+            if !same {
+                self.differs(line, "marks", &marked, &ours);
+            }
+        }
+        let at = |memory: &CompactionImage| {
+            (memory.sources, memory.targets, memory.first_source, memory.first_target)
+        };
+        let same = at(&ours) == at(&theirs);
+        self.tally.positions.count(same);
+        if !same {
+            self.differs(line, "positions", &theirs, &ours);
+        }
+        self.pages.set_compaction_memory(zone, theirs);
+        self.entered = Some((zone, order, mode));
+    }
+
+    /// Turns lists as quick searches have done up to the next such step.
+    fn catch_up(&mut self, until: impl Fn(&ScanStep) -> bool) {
+        while let Some(step) = self.log.pop_front() {
+            if until(&step) {
+                break;
+            }
+            if let ScanStep::Turned { pfn, inclusive } = step {
+                self.pages.turn_list(pfn, inclusive);
+            }
+        }
+    }
+
+    fn judge_run(&mut self, lines: &[Line], index: usize) {
+        let Some((zone, order, mode)) = self.entered.take() else { return };
+        let run = compaction::run_at(lines, index, zone, order, mode);
+        let Some(made) = compaction::make(&self.config, &self.pages.image(), &run) else { return };
+        let line = lines[index].number;
+        let moves = run.moved == made.moved;
+        let end = run.end.as_ref() == Some(&made.end);
+        self.tally.runs.count(moves && end);
+        self.tally.run_moves.count(moves);
+        self.tally.run_ends.count(end);
+        if !moves || !end {
+            let common = run
+                .moved
+                .iter()
+                .zip(&made.moved)
+                .take_while(|(theirs, ours)| theirs == ours)
+                .count();
+            let show = |moved: &[(Pfn, Pfn)]| {
+                let next: Vec<_> = moved.iter().skip(common).take(3).collect();
+                format!("{} moves, then {next:x?}", common)
+            };
+            let theirs = format!(
+                "{mode:?} taken {} moved {} {} {:x?} iso {:x?} pieces {:?}",
+                run.taken,
+                run.moved.len(),
+                show(&run.moved),
+                run.end,
+                run.isolated.iter().take(6).collect::<Vec<_>>(),
+                run.pieces.iter().take(4).collect::<Vec<_>>()
+            );
+            let ours = format!(
+                "taken {} moved {} {} {:x?} stayed {:x?} log {:x?}",
+                made.taken,
+                made.moved.len(),
+                show(&made.moved),
+                made.end,
+                made.stayed.iter().take(5).collect::<Vec<_>>(),
+                made.log
+                    .iter()
+                    .filter(|s| matches!(s, ScanStep::Piece { .. }))
+                    .map(|s| format!("{s:x?}"))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+                    .replace("Piece { from: Pfn", "")
+                    .replace("to: Pfn", "")
+            );
+            self.tally.differences.push(Difference {
+                line,
+                what: "compaction".to_owned(),
+                kernel: theirs,
+                engine: ours,
+            });
+        }
+        self.captured = made.captured.map(|pfn| (lines[index].task.pid, pfn));
+        self.log = made.log.into();
+        if let Some(memory) = made.memory {
+            self.pages.set_compaction_memory(zone, memory);
+        }
+        if moves && end {
+            for (pfn, skip) in made.marks {
+                self.pages.set_skip(pfn, skip);
+            }
+        } else {
+            for pfn in compaction::marks_of(lines, index) {
+                self.pages.set_skip(pfn, true);
+            }
+        }
     }
 
     fn bulk(&mut self, line: usize, cpu: usize, pfn: Pfn) {

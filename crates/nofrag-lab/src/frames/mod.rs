@@ -1,5 +1,6 @@
 //! `frames`: the engine beside real kernels, frame by frame.
 
+mod compaction;
 mod events;
 mod follow;
 mod state;
@@ -14,8 +15,8 @@ pub fn trial(before: &str, events: &str, after: &str, policy: FragmentationPolic
     let lines = events::read(events).expect("events");
     let heard = follow::Heard::default();
     let mut follower = follow::Follower::new(&state, policy, &heard).expect("restored");
-    for line in &lines {
-        follower.follow(line);
+    for index in 0..lines.len() {
+        follower.follow(&lines, index);
     }
     follower.finish(lines.len());
     let ours = follower.image();

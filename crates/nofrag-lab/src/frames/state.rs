@@ -34,6 +34,10 @@ struct ZoneState {
     flags: u64,
     cached_free_pfn: u64,
     cached_migrate_pfn: [u64; 2],
+    #[serde(default)]
+    init_migrate_pfn: u64,
+    #[serde(default)]
+    init_free_pfn: u64,
     compact_considered: u8,
     compact_defer_shift: u8,
     compact_order_failed: i64,
@@ -311,10 +315,11 @@ impl ZoneState {
     }
 
     fn compaction(&self) -> CompactionImage {
-        let set = |pfn: u64| (pfn != 0).then_some(Pfn(pfn));
         CompactionImage {
-            sources: self.cached_migrate_pfn.map(set),
-            targets: set(self.cached_free_pfn),
+            sources: self.cached_migrate_pfn,
+            targets: self.cached_free_pfn,
+            first_source: self.init_migrate_pfn,
+            first_target: self.init_free_pfn,
             considered: self.compact_considered,
             shift: self.compact_defer_shift,
             order_failed: u8::try_from(self.compact_order_failed).unwrap_or(0),

@@ -172,7 +172,7 @@ pub(super) struct Node {
 /// 10. A boost stays below its bound, and exempt zones have none.
 /// 11. The reserve for requests that may not wait is counted in pageblocks.
 /// 12. What a zone keeps from others grows with the zone that they could have used.
-/// 13. Compaction has set aside as many pages as it waits for, and keeps none for itself.
+/// 13. Compaction knows how many pages it has set aside, and keeps none for itself.
 ///
 /// [`check`](crate::check::Check::check) verifies all of them in O(frames).
 ///

@@ -275,6 +275,7 @@ fn empty_zone(id: ZoneId, node: NodeId, map: &ZoneMap, frames: &Frames) -> Zone 
         kind: map.kind,
         start,
         end,
+        span: map.span,
         present: PageCount(present),
         managed: PageCount(present - sum(&map.reserved)),
         lists: FreeLists::new(),

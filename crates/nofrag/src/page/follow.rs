@@ -7,10 +7,10 @@
 use super::allocator::{FreeError, PageAllocator};
 use super::exact::AllocAtError;
 use super::frames::{FrameIndex, Kind, Tag};
+use super::image::CompactionImage;
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
-use super::policy::Relist;
 use super::request::PageRequest;
 use super::slow_path::{rights, with_reserves};
 use super::steal::{Taken, Wanted};
@@ -146,13 +146,15 @@ impl<E: EventSink> PageAllocator<E> {
         })
     }
 
-    /// Puts a free block at an end of its list: quick searches of compaction leave lists so. Nothing happens if none
-    /// begins there. O(1).
-    pub fn relist_at(&mut self, pfn: Pfn, end: Relist) {
+    /// Turns the list of a free block as a quick search of compaction does: entries up to it, or before it, come last
+    /// then. Nothing happens if none begins there. O(1).
+    pub fn turn_list(&mut self, pfn: Pfn, inclusive: bool) {
         let Some(frame) = self.frames.index(pfn) else { return };
-        if self.frames.tag(frame).kind() == Kind::Free {
+        let tag = self.frames.tag(frame);
+        if tag.kind() == Kind::Free {
             let (id, kind) = (self.zone_of(frame), self.frames.listed(frame));
-            self.zones[id.index()].lists.relist(&mut self.frames, frame, kind, end);
+            let list = self.zones[id.index()].lists.list_mut(tag.order(), kind);
+            list.turn(&mut self.frames, frame, inclusive);
         }
     }
 
@@ -244,6 +246,12 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
+    /// Whether compaction passes the pageblock of a frame by; `None` outside the map.
+    #[must_use]
+    pub fn is_marked(&self, pfn: Pfn) -> Option<bool> {
+        Some(self.frames.block(self.frames.index(pfn)?).skip)
+    }
+
     /// Wipes the marks on a zone's pageblocks.
     pub fn forget_marks(&mut self, zone: ZoneId) {
         if zone.index() < self.zones.len() {
@@ -267,5 +275,18 @@ impl<E: EventSink> PageAllocator<E> {
             });
         }
         Ok(())
+    }
+
+    /// What compaction remembers of a zone; `None` if there is no such zone.
+    #[must_use]
+    pub fn compaction_memory(&self, zone: ZoneId) -> Option<CompactionImage> {
+        self.zones.get(zone.index()).map(PageAllocator::<E>::compaction_image)
+    }
+
+    /// Lets compaction remember this of a zone.
+    pub fn set_compaction_memory(&mut self, zone: ZoneId, memory: CompactionImage) {
+        if let Some(zone) = self.zones.get_mut(zone.index()) {
+            zone.compaction.set_memory(memory);
+        }
     }
 }

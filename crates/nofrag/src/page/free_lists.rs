@@ -70,6 +70,20 @@ impl List {
         }
     }
 
+    /// Puts the entries up to `seen`, or before it, behind all others.
+    pub(super) fn turn(&mut self, frames: &mut Frames, seen: FrameIndex, inclusive: bool) {
+        let [before, behind] = frames.links(seen);
+        let (end, begin) = if inclusive { (seen, behind) } else { (before, seen) };
+        if end == NONE || begin == NONE {
+            return;
+        }
+        frames.links_mut(self.tail)[1] = self.head;
+        frames.links_mut(self.head)[0] = self.tail;
+        frames.links_mut(end)[1] = NONE;
+        frames.links_mut(begin)[0] = NONE;
+        (self.head, self.tail) = (begin, end);
+    }
+
     /// Takes a block off the list.
     pub(super) fn unlink(&mut self, frames: &mut Frames, frame: FrameIndex) {
         self.len -= 1;
@@ -198,6 +212,16 @@ impl FreeLists {
     /// One list.
     pub(super) fn list(&self, order: Order, migratetype: Migratetype) -> &List {
         &self.lists[order.index()][migratetype.index()]
+    }
+
+    /// The same, to change the order of its entries.
+    pub(super) fn list_mut(&mut self, order: Order, migratetype: Migratetype) -> &mut List {
+        &mut self.lists[order.index()][migratetype.index()]
+    }
+
+    /// Whether any type has a free block of this order.
+    pub(super) fn has(&self, order: Order) -> bool {
+        self.lists[order.index()].iter().any(|list| !list.is_empty())
     }
 
     /// The first block of a list.

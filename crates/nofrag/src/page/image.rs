@@ -61,7 +61,7 @@ pub struct ZoneImage {
     pub free: Vec<ListImage>,
     /// The lists of each CPU, by rank.
     pub cpus: Vec<CpuImage>,
-    /// Its pageblocks with memory, in ascending order.
+    /// Its pageblocks, in ascending order; those in large holes are left out.
     pub pageblocks: Vec<PageblockImage>,
     /// What compaction remembers.
     pub compaction: CompactionImage,
@@ -110,20 +110,24 @@ pub struct PageblockImage {
     pub skip: bool,
 }
 
-/// What compaction remembers of a zone.
+/// What compaction remembers of a zone. Positions are frames, 0 before the first run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionImage {
     /// Where the source scanner goes on: of any run, and of those that wait (`compact_cached_migrate_pfn`).
-    pub sources: [Option<Pfn>; 2],
+    pub sources: [u64; 2],
     /// Where the target scanner goes on (`compact_cached_free_pfn`).
-    pub targets: Option<Pfn>,
+    pub targets: u64,
+    /// Where both began after marks were last wiped (`compact_init_migrate_pfn`, `compact_init_free_pfn`).
+    pub first_source: u64,
+    /// The same of targets.
+    pub first_target: u64,
     /// Attempts since the last failure (`compact_considered`).
     pub considered: u8,
     /// The exponent of the pause (`compact_defer_shift`).
     pub shift: u8,
     /// The smallest order that failed (`compact_order_failed`).
     pub order_failed: u8,
-    /// kswapd is to wipe the marks when it goes to sleep (`compact_blockskip_flush`).
+    /// kswapd is to wipe marks when it goes to sleep (`compact_blockskip_flush`).
     pub flush: bool,
 }
 
@@ -214,10 +218,6 @@ impl<E: EventSink> PageAllocator<E> {
                 lists.insert(&mut self.frames, frame, *order, *migratetype, Relist::Tail);
             }
         }
-        let frame_of = |pfn: Option<Pfn>| pfn.and_then(|pfn| self.frames.index(pfn));
-        let CompactionImage { sources, targets, considered, shift, order_failed, flush } =
-            image.compaction;
-        let (sources, targets) = (sources.map(frame_of), frame_of(targets));
         let zone = &mut self.zones[id.index()];
         if zone.per_cpu.len() != image.cpus.len() {
             return Err(ImageError::Shape);
@@ -227,8 +227,7 @@ impl<E: EventSink> PageAllocator<E> {
         zone.reserve = image.lowmem_reserve;
         zone.reserved_high_atomic = image.reserved_high_atomic.0;
         zone.shortage = Shortage { reclaims: image.reclaim_active, below_high: image.below_high };
-        zone.compaction.restore(sources, targets, flush);
-        zone.compaction.deferral.restore(considered, shift, order_failed);
+        zone.compaction.set_memory(image.compaction);
         for (rank, cpu) in image.cpus.iter().enumerate() {
             self.restore_cpu(id, rank, cpu)?;
         }
@@ -313,11 +312,8 @@ impl<E: EventSink> PageAllocator<E> {
         let mut at = zone.start & !(Order::PAGEBLOCK.pages() as FrameIndex - 1);
         while at < zone.end {
             let block = self.frames.block(at);
-            let tags = self.frames.tags(at, Order::PAGEBLOCK.pages() as usize);
-            if tags.iter().any(|&tag| tag != Tag::ABSENT) {
-                let (migratetype, skip) = (block.migratetype, block.skip);
-                pageblocks.push(PageblockImage { pfn: self.frames.pfn(at), migratetype, skip });
-            }
+            let (migratetype, skip) = (block.migratetype, block.skip);
+            pageblocks.push(PageblockImage { pfn: self.frames.pfn(at), migratetype, skip });
             at += Order::PAGEBLOCK.pages() as FrameIndex;
         }
         let ZoneInfo { watermarks, boost, lowmem_reserve, .. } = zone.info();
@@ -331,7 +327,7 @@ impl<E: EventSink> PageAllocator<E> {
             free: lists.collect(),
             cpus: (0..zone.per_cpu.len()).map(|rank| self.cpu_image(zone, rank)).collect(),
             pageblocks,
-            compaction: self.compaction_image(zone),
+            compaction: Self::compaction_image(zone),
         }
     }
 
@@ -362,19 +358,14 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    fn compaction_image(&self, zone: &Zone) -> CompactionImage {
-        let (sources, targets, flush) = zone.compaction.positions();
-        let pfn = |frame: FrameIndex| {
-            if frame == zone.end {
-                Pfn(self.frames.pfn(frame - 1).0 + 1)
-            } else {
-                self.frames.pfn(frame)
-            }
-        };
+    pub(super) fn compaction_image(zone: &Zone) -> CompactionImage {
+        let (at, flush) = zone.compaction.positions();
         let (considered, shift, order_failed) = zone.compaction.deferral.parts();
         CompactionImage {
-            sources: sources.map(|at| at.map(pfn)),
-            targets: targets.map(pfn),
+            sources: at.sources,
+            targets: at.targets,
+            first_source: at.first_source,
+            first_target: at.first_target,
             considered,
             shift,
             order_failed,

@@ -61,7 +61,9 @@ mod zonelist;
 pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigError, ZoneInfo};
 pub use attempt::{Attempt, Next, Outcome};
 pub use boost::KernelRole;
-pub use compaction::{Compaction, CompactionResult, CompactionStep, Landed};
+pub use compaction::{
+    Compaction, CompactionResult, CompactionStep, Landed, Mode as CompactionMode, ScanStep,
+};
 pub use contents::{Contents, ContentsError};
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use exact::{AllocAtError, FreeBulkError};
@@ -83,7 +85,7 @@ pub use owner::{
 };
 pub use policy::{
     Boost, CaptureTrace, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap,
-    KswapdFlag, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
+    KswapdFlag, MoveRules, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
 };
 pub use presets::{PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};

@@ -391,6 +391,17 @@ impl Slot {
 }
 
 impl Zone {
+    /// Gives all blocks on the lists of a CPU back, untold: events are for who holds the allocator.
+    pub(super) fn drain_lists(&mut self, frames: &mut Frames, rank: usize) {
+        let mut turns = Turns::new(Drain::From(0));
+        while let Some(list) = turns.next(&self.per_cpu[rank].lists) {
+            let taken = self.per_cpu[rank].take_last(frames, list);
+            let (frame, order) = taken.expect("its turn means that it has some");
+            let migratetype = self.type_of_drained(frames, frame);
+            self.free_block_as(frames, frame, order, migratetype);
+        }
+    }
+
     /// The type to which a block on a per-CPU list goes back.
     fn type_of_drained(&self, frames: &Frames, frame: FrameIndex) -> Migratetype {
         if self.has_loose_lists() { frames.listed(frame) } else { frames.block(frame).migratetype }

@@ -112,6 +112,8 @@ pub struct CompactionPolicy {
     pub extfrag_threshold: u16,
     /// Which pageblocks are emptied.
     pub sources: SourceRules,
+    /// What is taken out of them, and how it finds its place.
+    pub moves: MoveRules,
     /// Whether a caller that keeps a block of another type as it becomes free counts as a fallback.
     pub capture: CaptureTrace,
 }
@@ -123,6 +125,15 @@ pub enum CaptureTrace {
     Silent,
     /// It is an external fragmentation event (7.2).
     Event,
+}
+
+/// What compaction takes out of a pageblock, and how it finds its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MoveRules {
+    /// Single pages, one after the other: the place of one that could not be moved goes to the next (seen in 6.1).
+    PageByPage,
+    /// Blocks smaller than the wanted one, which get their places together and of their own size (seen in 6.12).
+    Folios,
 }
 
 /// Which pageblocks compaction empties.

@@ -11,7 +11,7 @@ use core::fmt;
 
 use super::policy::{
     Boost, CaptureTrace, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap,
-    KswapdFlag, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
+    KswapdFlag, MoveRules, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
 };
 use crate::units::Nanos;
 
@@ -44,6 +44,7 @@ const COMPACTION: CompactionPolicy = CompactionPolicy {
     marks: ProactiveMarks::Until6_12,
     extfrag_threshold: 500, // §4.2
     sources: SourceRules::Until6_12,
+    moves: MoveRules::PageByPage, // §15, exact states of 6.1
     capture: CaptureTrace::Silent,
 };
 
@@ -156,6 +157,10 @@ impl FragmentationPolicy {
     pub const LINUX_6_12: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::Strict,
         per_cpu: PerCpuRules::Tuned,
+        compaction: CompactionPolicy {
+            moves: MoveRules::Folios, // exact states of 6.12
+            ..FragmentationPolicy::LINUX_6_1.compaction
+        },
         fixes: FIXES_6_12,
         ..FragmentationPolicy::LINUX_6_1
     };
@@ -166,6 +171,7 @@ impl FragmentationPolicy {
             proactiveness: PROACTIVENESS,
             marks: ProactiveMarks::Since7_2,
             sources: SourceRules::Since7_2,
+            moves: MoveRules::Folios,
             capture: CaptureTrace::Event,
             ..COMPACTION
         },

@@ -7,7 +7,7 @@ use super::compaction::{Kept, ZoneCompaction};
 use super::fallback::{Extent, Grouping, Surroundings};
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag, buddy};
 use super::free_lists::FreeLists;
-use super::map::{NodeId, ZoneKind};
+use super::map::{NodeId, PfnRange, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::{Bounds, PerCpuPages, Shortage};
 use super::policy::{FallbackRules, Relist};
@@ -47,6 +47,8 @@ pub(super) struct Zone {
     /// The first frame, and the one behind the last; holes lie between them.
     pub(super) start: FrameIndex,
     pub(super) end: FrameIndex,
+    /// The same as frame numbers: `spanned` pages, holes at the ends included.
+    pub(super) span: PfnRange,
     pub(super) present: PageCount,
     pub(super) managed: PageCount,
     pub(super) lists: FreeLists,

@@ -21,6 +21,74 @@ pub(super) struct Flight {
     pages: u32,
 }
 
+/// Blocks that are on no list, linked by their second links: last in, first out, or in the order of appending.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    first: FrameIndex,
+    last: FrameIndex,
+    len: u32,
+}
+
+impl Chain {
+    pub(super) const EMPTY: Chain = Chain { first: NONE, last: NONE, len: 0 };
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many blocks.
+    pub(super) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Their pages. O(blocks).
+    pub(super) fn pages(&self, frames: &Frames) -> u32 {
+        let (mut at, mut pages) = (self.first, 0);
+        while at != NONE {
+            pages += frames.tag(at).order().pages() as u32;
+            at = frames.links(at)[1];
+        }
+        pages
+    }
+
+    /// The block that is taken next.
+    pub(super) fn first(&self) -> Option<FrameIndex> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    /// Adds a block before all others.
+    pub(super) fn push(&mut self, frames: &mut Frames, frame: FrameIndex) {
+        *frames.links_mut(frame) = [NONE, self.first];
+        if self.first == NONE {
+            self.last = frame;
+        }
+        self.first = frame;
+        self.len += 1;
+    }
+
+    /// Adds a block behind all others.
+    pub(super) fn append(&mut self, frames: &mut Frames, frame: FrameIndex) {
+        *frames.links_mut(frame) = [NONE; 2];
+        match self.last {
+            NONE => self.first = frame,
+            last => frames.links_mut(last)[1] = frame,
+        }
+        self.last = frame;
+        self.len += 1;
+    }
+
+    /// Takes the first block.
+    pub(super) fn pop(&mut self, frames: &mut Frames) -> Option<FrameIndex> {
+        let frame = self.first()?;
+        self.first = frames.links(frame)[1];
+        if self.first == NONE {
+            self.last = NONE;
+        }
+        self.len -= 1;
+        Some(frame)
+    }
+}
+
 /// What came of some moves, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Landed {
@@ -75,30 +143,37 @@ impl Flight {
         moves
     }
 
-    /// Ends all moves: what was moved lives at its target and its source is free, what was not stays and its target is
-    /// free, and where the owner gave the block back meanwhile both are free.
-    pub(super) fn land(&mut self, ground: &mut Ground<'_>, results: MoveResults) -> Landed {
+    /// Ends all moves: what was moved lives at its target, what was not stays, and the owner may have given it back
+    /// meanwhile. `free` gets each block that nobody uses then, and how that came.
+    pub(super) fn land(
+        &mut self,
+        ground: &mut Ground<'_>,
+        results: MoveResults,
+        mut free: impl FnMut(&mut Ground<'_>, FrameIndex, Order, Idle),
+    ) -> Landed {
         let mut landed = Landed::default();
         let mut from = self.first;
         for index in 0..usize::from(self.count) {
             let [to, next] = ground.frames.links(from);
             let tag = ground.frames.tag(from);
-            let pages = tag.order().pages();
+            let (pages, order) = (tag.order().pages(), tag.order());
             ground.zone.compaction.in_flight -= pages;
             match (tag.kind(), results.moved(index)) {
                 (Kind::Leaving, true) => {
                     ground.settle(to, tag);
                     ground.vacate(from, tag);
+                    free(ground, from, order, Idle::Source);
                     landed.moved += pages;
                 }
                 (Kind::Leaving, false) => {
                     ground.frames.set_tag(from, tag.with_kind(Kind::Used));
-                    ground.release(to, tag.order());
+                    free(ground, to, order, Idle::Target);
                     landed.stayed += pages;
                 }
                 (Kind::Left, _) => {
-                    ground.release(to, tag.order());
+                    free(ground, to, order, Idle::Target);
                     ground.vacate(from, tag);
+                    free(ground, from, order, Idle::Source);
                 }
                 (kind, _) => panic!("a block on its way is {kind:?}"),
             }
@@ -107,6 +182,15 @@ impl Flight {
         *self = Flight::none();
         landed
     }
+}
+
+/// Why nobody uses a block any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Idle {
+    /// Its content has moved away, or its owner has given it back.
+    Source,
+    /// Nothing was moved there.
+    Target,
 }
 
 impl Ground<'_> {
@@ -118,20 +202,21 @@ impl Ground<'_> {
         }
     }
 
-    /// Frees the place that a block has left.
+    /// Nothing is at the place any more that a block has left.
     fn vacate(&mut self, from: FrameIndex, tag: Tag) {
         if tag.is_movable() {
             self.frames.each_block(from, tag.order(), |block, pages| block.movable -= pages);
         }
-        self.zone.free_block(self.frames, from, tag.order());
     }
 
-    /// Gives back a target that was not used. The next run shall find it again.
-    fn release(&mut self, to: FrameIndex, order: Order) {
-        let end = super::block_end(to);
-        if let Some(next) = &mut self.zone.compaction.targets {
-            *next = end.max(*next);
+    /// Frees a block that nobody uses. A target that was not used shall be found again by the next run.
+    pub(super) fn release(&mut self, frame: FrameIndex, order: Order, idle: Idle) {
+        if idle == Idle::Target {
+            let end = super::block_end(frame);
+            if let Some(next) = &mut self.zone.compaction.targets {
+                *next = end.max(*next);
+            }
         }
-        self.zone.free_block(self.frames, to, order);
+        self.zone.free_block(self.frames, frame, order);
     }
 }

@@ -39,6 +39,7 @@
 mod deferral;
 mod direct;
 mod flight;
+mod linux;
 mod source;
 mod suitable;
 mod target;
@@ -48,17 +49,23 @@ pub(super) mod tests;
 pub(super) use deferral::{Deferral, MAX_SHIFT, Verdict};
 pub(super) use direct::{Compacted, DirectCompaction, DirectStep, Priority};
 pub use flight::Landed;
+use linux::Positions;
+pub use linux::ScanStep;
 pub(super) use suitable::{
     Suitability, Wish, gap, is_reached, proactive_bounds, suitability, whole_block_pages,
 };
 
-use self::flight::Flight;
+use alloc::vec::Vec;
+
+use self::flight::{Flight, Idle};
+use self::linux::{Scan, ScanStart};
 use self::source::{Entered, Sources, Visited};
 use self::target::Targets;
 use super::allocator::PageAllocator;
 use super::event::{PageCounters, PageEvent};
 use super::fallback::{Found, Share};
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
+use super::image::CompactionImage;
 use super::kswapd::PageBudget;
 use super::migratetype::Migratetype;
 use super::owner::{Migrate, MoveResults, Moves};
@@ -76,6 +83,8 @@ pub(super) struct ZoneCompaction {
     sources: [Option<FrameIndex>; 2],
     /// Below which frame the target scanner goes on; at the zone's end without.
     targets: Option<FrameIndex>,
+    /// The same for scanners as Linux has them.
+    pub(super) at: Positions,
     pub(super) deferral: Deferral,
     /// A run of a waiting caller has gone through the zone since the marks on pageblocks were wiped.
     went_through: bool,
@@ -87,18 +96,17 @@ pub(super) struct ZoneCompaction {
 
 impl ZoneCompaction {
     /// Where the scanners go on, and whether kswapd is to wipe the marks.
-    pub(super) fn positions(&self) -> ([Option<FrameIndex>; 2], Option<FrameIndex>, bool) {
-        (self.sources, self.targets, self.went_through)
+    pub(super) fn positions(&self) -> (Positions, bool) {
+        (self.at, self.went_through)
     }
 
-    /// The same from a picture.
-    pub(super) fn restore(
-        &mut self,
-        sources: [Option<FrameIndex>; 2],
-        targets: Option<FrameIndex>,
-        went_through: bool,
-    ) {
-        (self.sources, self.targets, self.went_through) = (sources, targets, went_through);
+    /// The same, and the pause, from a picture.
+    pub(super) fn set_memory(&mut self, image: CompactionImage) {
+        let CompactionImage { sources, targets, first_source, first_target, .. } = image;
+        let CompactionImage { considered, shift, order_failed, flush, .. } = image;
+        self.at = Positions { sources, targets, first_source, first_target };
+        self.went_through = flush;
+        self.deferral.restore(considered, shift, order_failed);
     }
 }
 
@@ -167,7 +175,7 @@ impl Goal {
 
 /// How much a run may do for its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub enum Mode {
     /// For a caller that does not wait: pageblocks of its own type, and only where all of a block can be moved.
     Async,
     /// For a caller that waits.
@@ -300,8 +308,14 @@ pub struct Compaction {
     began: FrameIndex,
     sources: Sources,
     targets: Targets,
+    /// The scanners as Linux has them.
+    scan: Scan,
+    /// Whether those are at work.
+    as_linux: bool,
     flight: Flight,
     captured: FrameIndex,
+    /// What was captured and not told of yet.
+    untold: Option<Capture>,
     ended: Option<CompactionResult>,
 }
 
@@ -312,6 +326,37 @@ impl Compaction {
         pages.zones.get(zone.index())?;
         let job = Job { goal: Goal::Everything, mode: Mode::Background, cma: Cma::Usable };
         Some(Compaction::new(pages, zone, job))
+    }
+
+    /// A run over a zone for a block of this order that a request of this type can use; `None` if there is no such
+    /// zone.
+    pub fn for_block<E: EventSink>(
+        pages: &mut PageAllocator<E>,
+        zone: ZoneId,
+        order: Order,
+        migratetype: Migratetype,
+        mode: Mode,
+    ) -> Option<Compaction> {
+        pages.zones.get(zone.index())?;
+        let job = Job { goal: Goal::Block(order, migratetype), mode, cma: Cma::Usable };
+        Some(Compaction::new(pages, zone, job))
+    }
+
+    /// Keeps what the scanners of a run as Linux makes it do, for [`take_log`](Self::take_log).
+    pub fn keep_log(&mut self) {
+        self.scan.log = Some(Vec::new());
+    }
+
+    /// What they did since.
+    pub fn take_log(&mut self) -> Vec<ScanStep> {
+        self.scan.log.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Where the scanners of a run as Linux makes it are: that of sources, that of targets.
+    #[must_use]
+    pub fn positions(&self) -> (Pfn, Pfn) {
+        let (source, target) = self.scan.positions();
+        (Pfn(source), Pfn(target))
     }
 
     /// A run over a zone.
@@ -325,9 +370,12 @@ impl Compaction {
             // Marks say which pageblocks this run has tried.
             pages.wipe_marks(zone);
         }
+        let heeds = heeds_hints(goal, mode);
+        let as_linux = pages.policy.compaction.sources != SourceRules::EmptiestBlock;
+        let mut ground = Ground::of(pages, zone);
+        let scan = Scan::new(&ScanStart::of(&mut ground, mode, heeds, goal.order()));
         let Zone { start, end, compaction, .. } = &pages.zones[zone.index()];
         let (start, end) = (*start, *end);
-        let heeds = heeds_hints(goal, mode);
         let [any, waiting] = compaction.sources;
         let cached = if mode == Mode::Async { any } else { waiting };
         let began = cached.filter(|_| heeds).unwrap_or(start).clamp(start, end);
@@ -340,8 +388,11 @@ impl Compaction {
             began,
             sources: Sources::new(began),
             targets: Targets::new(above, goal.order()),
+            scan,
+            as_linux,
             flight: Flight::none(),
             captured: NONE,
+            untold: None,
             ended: None,
         }
     }
@@ -390,8 +441,16 @@ impl Compaction {
             return Advance::Done(result);
         }
         if self.flight.is_empty() {
-            if let Some(result) = self.go_on(&mut Ground::of(pages, self.zone), left) {
-                self.end(pages, result);
+            let ground = &mut Ground::of(pages, self.zone);
+            let ended = match self.as_linux {
+                true => self.go_on_as_linux(ground, left),
+                false => self.go_on(ground, left),
+            };
+            if let Some(capture) = self.untold.take() {
+                pages.trace_capture(self.zone, capture);
+            }
+            if let Some(result) = ended {
+                let result = self.end(pages, result);
                 return Advance::Done(result);
             }
             if self.flight.is_empty() {
@@ -445,12 +504,49 @@ impl Compaction {
         }
     }
 
-    fn end<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, result: CompactionResult) {
+    fn end<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        result: CompactionResult,
+    ) -> CompactionResult {
+        let mut result = result;
+        if self.as_linux {
+            self.end_as_linux(&mut Ground::of(pages, self.zone));
+            if let Some(capture) = self.untold.take() {
+                pages.trace_capture(self.zone, capture);
+            }
+            if self.captured != NONE {
+                result = CompactionResult::Captured(pages.frames.pfn(self.captured));
+            }
+        }
         self.ended = Some(result);
         self.captured = NONE;
         let success = matches!(result, CompactionResult::Success | CompactionResult::Captured(_));
         let (zone, order) = (self.zone, self.goal.order());
         pages.events.record(Event::Page(PageEvent::Compacted { zone, order, success }));
+        result
+    }
+
+    /// What this run would like to keep of what becomes free.
+    fn wish(&self) -> Option<Capture> {
+        match (self.goal, self.mode) {
+            _ if self.captured != NONE => None,
+            (_, Mode::Background) => None,
+            (Goal::Block(order, migratetype), _) => {
+                Some(Capture { order, migratetype, frame: NONE })
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes what was captured since [`wish`](Self::wish) was set.
+    fn keep_captured(&mut self, ground: &mut Ground<'_>) {
+        let capture = ground.zone.compaction.capture.take();
+        if let Some(capture) = capture.filter(|capture| capture.frame != NONE) {
+            ground.frames.set_tag(capture.frame, Tag::new(Kind::Used, capture.order));
+            self.captured = capture.frame;
+            self.untold = Some(capture);
+        }
     }
 
     /// Takes note of what came of the moves that [`step`](Self::step) named, and says how many pages were moved and how
@@ -460,22 +556,27 @@ impl Compaction {
         pages: &mut PageAllocator<E>,
         results: MoveResults,
     ) -> Landed {
-        let wish = match (self.goal, self.mode) {
-            (_, Mode::Background) => None,
-            (Goal::Block(order, migratetype), _) => {
-                Some(Capture { order, migratetype, frame: NONE })
-            }
-            _ => None,
-        };
+        let mut flight = core::mem::replace(&mut self.flight, Flight::none());
         let mut ground = Ground::of(pages, self.zone);
-        ground.zone.compaction.capture = wish;
-        let landed = self.flight.land(&mut ground, results);
+        let landed = if self.as_linux {
+            flight.land(&mut ground, results, |ground, frame, order, idle| match idle {
+                Idle::Source => self.vacate_later(ground, frame, order),
+                Idle::Target => self.return_target(ground, frame),
+            })
+        } else {
+            ground.zone.compaction.capture = self.wish();
+            let landed = flight.land(&mut ground, results, |ground, frame, order, idle| {
+                ground.release(frame, order, idle);
+            });
+            self.keep_captured(&mut ground);
+            landed
+        };
+        if landed.stayed > 0 {
+            self.note_stayed();
+        }
         ground.counters.moved += landed.moved;
         ground.counters.not_moved += landed.stayed;
-        let capture = ground.zone.compaction.capture.take();
-        if let Some(capture) = capture.filter(|capture| capture.frame != NONE) {
-            pages.frames.set_tag(capture.frame, Tag::new(Kind::Used, capture.order));
-            self.captured = capture.frame;
+        if let Some(capture) = self.untold.take() {
             pages.trace_capture(self.zone, capture);
         }
         landed
@@ -484,7 +585,13 @@ impl Compaction {
     /// Gives the run up: moves that were not reported count as refused, and what was set aside is free again.
     pub fn abandon<E: EventSink>(mut self, pages: &mut PageAllocator<E>) {
         let mut ground = Ground::of(pages, self.zone);
-        self.flight.land(&mut ground, MoveResults::default());
+        self.flight.land(&mut ground, MoveResults::default(), |ground, frame, order, idle| {
+            ground.release(frame, order, idle);
+        });
+        if self.as_linux {
+            self.put_back(&mut ground);
+            self.end_as_linux(&mut ground);
+        }
         if self.captured != NONE {
             let order = self.goal.order();
             ground.zone.free_block(ground.frames, self.captured, order);
@@ -525,9 +632,14 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Wipes the marks on a zone's pageblocks: they are worth looking at again.
+    /// Wipes marks on a zone's pageblocks: those are worth looking at again.
     pub(super) fn wipe_marks(&mut self, zone: ZoneId) {
-        let Ground { zone, frames, .. } = Ground::of(self, zone);
+        let as_linux = self.policy.compaction.sources != SourceRules::EmptiestBlock;
+        let ground = &mut Ground::of(self, zone);
+        if as_linux {
+            return ground.wipe_sampled_marks();
+        }
+        let Ground { zone, frames, .. } = ground;
         let mut block = zone.start;
         while block < zone.end {
             frames.block_mut(block).skip = false;

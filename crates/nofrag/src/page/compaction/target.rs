@@ -230,7 +230,7 @@ impl Compaction {
 
 impl Ground<'_> {
     /// Free pages that ordinary requests may count on.
-    fn usable_free(&self) -> u64 {
+    pub(super) fn usable_free(&self) -> u64 {
         let lists = &self.zone.lists;
         lists.total() - lists.pages(Migratetype::HighAtomic)
     }
