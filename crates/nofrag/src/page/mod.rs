@@ -8,15 +8,15 @@
 //! fast path is [`PageAllocator::alloc`]; what it cannot serve becomes an [`Attempt`], which says step by step what to
 //! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
 //!
-//! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
-//! `policy` with `presets` (every difference between kernels), `event` (what is traced and counted), `frames` (what is
+//! Files, bottom up: `migratetype`, `request` with `huge_fault` and `map` with `machines` (what there is, and what may be
+//! asked), `policy` with `presets` (every difference between kernels), `event` (what is traced and counted), `frames` (what is
 //! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
 //! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
 //! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
 //! zonelist), `allocator` (the face), `build` and `contents` (how it is made), `exact` (one particular block),
 //! `inspect` and `audit` (what can be seen of it, and what is always true), `slow_path` and `attempt` (what else a
-//! request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`,
-//! `compaction`, `kcompactd`.
+//! request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `reclaim` (how far it
+//! goes for a block), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
@@ -32,6 +32,7 @@ mod fallback;
 mod frames;
 mod free_lists;
 mod fullness;
+mod huge_fault;
 mod index;
 mod inspect;
 mod kcompactd;
@@ -43,6 +44,7 @@ mod owner;
 mod per_cpu;
 mod policy;
 mod presets;
+mod reclaim;
 mod request;
 mod reserve;
 mod slow_path;
@@ -63,6 +65,7 @@ pub use contents::{Contents, ContentsError};
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
+pub use huge_fault::{Advice, HugeDefrag, HugeFault};
 pub use index::FragmentationIndices;
 pub use inspect::{FrameState, PageblockCounts, PageblockInfo};
 pub use kcompactd::{Kcompactd, KcompactdStep};
@@ -77,9 +80,10 @@ pub use owner::{
 };
 pub use policy::{
     Boost, CaptureTrace, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap,
-    KswapdFlag, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
+    HugeTries, KswapdFlag, Lru, NoRetry, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread,
+    Stall,
 };
-pub use presets::{PolicyPreset, UnknownPolicy};
+pub use presets::{Basis, PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};
 pub use reserve::BlockTypeError;
 pub use state::{FreeCounts, ZoneState};
