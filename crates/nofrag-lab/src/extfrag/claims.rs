@@ -436,7 +436,7 @@ const GATED_MIXES: [&str; 5] = ["calibrated", "S1", "S2", "S3", "S4"];
 fn boost_cap(case: &Case, policy: FragmentationPolicy) -> f64 {
     let Some(boost) = policy.boost.filter(|boost| boost.factor > 0) else { return 0.0 };
     let pages = case.memory_gib << 18;
-    let reserve = case.mix.scaled(pages).reserve as f64;
+    let reserve = machine::huge_page_reserve(case.machine, pages) as f64;
     let gap = (reserve / 4.0).max(pages as f64 / 1000.0);
     // A zone below one pageblock of cap may still be boosted by one, and each rounds down.
     let zones = 6.0;
