@@ -8,15 +8,15 @@
 //! fast path is [`PageAllocator::alloc`]; what it cannot serve becomes an [`Attempt`], which says step by step what to
 //! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
 //!
-//! Files, bottom up: `migratetype`, `request` with `huge_fault` and `map` with `machines` (what there is, and what may be
-//! asked), `policy` with `presets` (every difference between kernels), `event` (what is traced and counted), `frames` (what is
-//! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
-//! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
-//! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
-//! zonelist), `allocator` (the face), `build` and `contents` (how it is made), `exact` (one particular block),
-//! `inspect` and `audit` (what can be seen of it, and what is always true), `slow_path` and `attempt` (what else a
-//! request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `reclaim` (how far it
-//! goes for a block), `kswapd`, `compaction`, `kcompactd`.
+//! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
+//! `policy` with `presets` (every difference between kernels), `huge_fault` (what a fault in huge memory asks for),
+//! `event` (what is traced and counted), `frames` (what is known of each frame), `free_lists` with `fullness` (which of
+//! their blocks) and `index` (how fragmented they are), `zone` (buddies), `fallback` (what a request may take from
+//! other types), `steal` (taking it), `reserve` (pageblocks with a purpose), `per_cpu`, `boost`, `watermark` and
+//! `zonelist` (which zones may serve), `walk` (one pass over the zonelist), `allocator` (the face), `build` and
+//! `contents` (how it is made), `exact` (one particular block), `inspect` and `audit` (what can be seen of it, and what
+//! is always true), `slow_path` and `attempt` (what else a request may try), `failure` (why it was not served), `owner`
+//! (what the owner of the pages does), `reclaim` (how far it goes for a block), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
