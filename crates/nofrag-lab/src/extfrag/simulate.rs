@@ -10,8 +10,8 @@
 //! * Time. kswapd, compaction and the threads run beside each other in virtual time, and the disk bounds writing; there
 //!   a request gives kswapd a fixed budget. So here readers make as many accesses as the time allows.
 //! * Dirty pages, which reclaim passes by unless it may write.
-//! * The reserve is khugepaged's, as on the machines of the document and in kernels (spec/pages.md §14, item 3), and not
-//!   a setting of the mix.
+//! * The reserve is khugepaged's, as on the machines of the document and in kernels (spec/pages.md §14, item 3), and
+//!   not a setting of the mix.
 //! * Slow path, kswapd and compaction are those of the engine, not a sketch of them.
 //!
 //! What that taught:
@@ -283,9 +283,9 @@ fn lru_zones(pages: &PageAllocator) -> Vec<LruZone> {
 /// What a touched unit asks for. A program that may use any node is one whose memory policy interleaves: it makes one
 /// try.
 ///
-/// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: nobody reclaims or compacts for
-/// the unit, kswapd neither. With a wake for each unit that fails, vanilla got huge pages for one unit in seven on the
-/// calibrated mix, where the document and the count model have none, and half of the events: kswapd's end starts
+/// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: nobody reclaims or compacts
+/// for the unit, kswapd neither. With a wake for each unit that fails, vanilla got huge pages for one unit in seven on
+/// the calibrated mix, where the document and the count model have none, and half of the events: kswapd's end starts
 /// kcompactd, which empties blocks.
 fn huge_fault(spec: &RunSpec) -> HugeFault {
     let (defrag, advice) = match spec.huge {

@@ -2,9 +2,9 @@
 //!
 //! A *run* is made of passes. Each pass asks the owner for pages at one priority; the lower the number, the larger the
 //! part of memory that may be looked at. A run ends when some zone that its waker can use stands above its high mark
-//! with a block of the wanted size, or when the lowest priority has been used up. For a large block a pass goes over the
-//! node until compaction can begin (`reclaim`). What was asked for is forgotten once a compaction's worth of pages has
-//! been reclaimed in the run: then single pages do, and kcompactd makes blocks of them.
+//! with a block of the wanted size, or when the lowest priority has been used up. For a large block a pass goes over
+//! the node until compaction can begin (`reclaim`). What was asked for is forgotten once a compaction's worth of pages
+//! has been reclaimed in the run: then single pages do, and kcompactd makes blocks of them.
 //!
 //! A *boosted* run (patch 4) starts when zones stand at raised marks. It notes the boosts, reclaims as many pages, and
 //! takes the noted boosts away when it ends, so that those added meanwhile stay for the next run. As long as the node
