@@ -240,7 +240,8 @@ fn listing() -> String {
 /// The designs of a scenario, in lines.
 fn designs(scenario: &dyn Scenario) -> Vec<String> {
     const INDENT: usize = 12;
-    render::wrapped(&scenario.designs().join(", "), render::COLUMNS as usize - INDENT)
+    let names: Vec<String> = scenario.designs().iter().map(|name| scenario.shown(name)).collect();
+    render::wrapped(&names.join(", "), render::COLUMNS as usize - INDENT)
 }
 
 /// The results as a page: a part for each, with the command for it alone.

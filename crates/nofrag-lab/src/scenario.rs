@@ -22,6 +22,11 @@ pub trait Scenario: Sync {
     /// The designs it compares, oldest first; the last one is ours.
     fn designs(&self) -> &'static [&'static str];
 
+    /// A design's name in a list, with what has to be said beside it.
+    fn shown(&self, design: &'static str) -> String {
+        design.to_owned()
+    }
+
     /// Its programs in their order.
     fn programs(&self) -> Vec<ProgramInfo>;
 

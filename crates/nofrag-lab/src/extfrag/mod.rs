@@ -76,6 +76,11 @@ impl Scenario for ExtFrag2018 {
         &DESIGNS
     }
 
+    fn shown(&self, design: &'static str) -> String {
+        let preset = FragmentationPolicy::preset(design);
+        preset.map_or_else(|_| design.to_owned(), |preset| preset.to_string())
+    }
+
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|(_, info)| *info).collect()
     }

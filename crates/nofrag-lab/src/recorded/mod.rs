@@ -7,7 +7,7 @@ mod claims;
 
 use std::time::Instant;
 
-use nofrag::page::Migratetype;
+use nofrag::page::{FragmentationPolicy, Migratetype};
 
 use crate::render::Section;
 use crate::replay::{self, Input, PolicyRun, ReplayOptions, ReplayReport};
@@ -67,6 +67,11 @@ impl Scenario for RecordedGuest {
 
     fn designs(&self) -> &'static [&'static str] {
         &replay::DEFAULT_POLICIES
+    }
+
+    fn shown(&self, design: &'static str) -> String {
+        let preset = FragmentationPolicy::preset(design);
+        preset.map_or_else(|_| design.to_owned(), |preset| preset.to_string())
     }
 
     fn programs(&self) -> Vec<ProgramInfo> {
