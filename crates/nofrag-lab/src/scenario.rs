@@ -292,29 +292,32 @@ pub fn choose_designs(
     Ok(all.iter().filter(chosen).copied().collect())
 }
 
-/// The designs of `all`, which are presets, that `wanted` names; a version of Linux that is not among them means the
-/// newest one that is not newer.
+/// The presets that `wanted` names, oldest first; those of `all` when it names none. A version of Linux between two
+/// rule sets means the newest one that is not newer ([`Scenario::run_as_asked`] says so).
 ///
 /// # Errors
-/// [`RunError::UnknownDesign`] for a name that is not among them, and for a version older than all of them.
+/// [`RunError::UnknownDesign`] for a name that is no preset's, and for a version older than all of them.
 ///
 /// # Panics
 /// When a name in `all` is no preset's.
 pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Preset>, RunError> {
+    if wanted.is_empty() {
+        let named = |name: &&str| VmapPolicy::preset(name).expect("a scenario compares presets");
+        return Ok(all.iter().map(named).collect());
+    }
     let resolve = |name: &String| {
-        let not_newer = |design: &&&str| version(design).is_some_and(|d| Some(d) <= version(name));
-        let stands_for = all.iter().rev().find(not_newer).filter(|_| !all.contains(&name.as_str()));
-        stands_for.map_or_else(|| name.clone(), |design| (*design).to_owned())
+        VmapPolicy::preset(name)
+            .map_err(|_| RunError::UnknownDesign { name: name.clone(), known: all.join(", ") })
     };
-    let wanted: Vec<String> = wanted.iter().map(resolve).collect();
-    let named = |name| VmapPolicy::preset(name).expect("a scenario compares presets");
-    Ok(choose_designs(all, &wanted)?.into_iter().map(named).collect())
-}
-
-/// The version that `linux-X.Y` names.
-fn version(design: &str) -> Option<(u32, u32)> {
-    let (major, minor) = design.strip_prefix("linux-")?.split_once('.')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+    let mut presets = wanted.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
+    // A patched kernel comes after the one that it patches.
+    let rank = |preset: &Preset| {
+        let kernel = preset.name.split('+').next();
+        (VmapPolicy::presets().position(|known| Some(known.name) == kernel), preset.name)
+    };
+    presets.sort_by_key(rank);
+    presets.dedup_by_key(|preset| preset.name);
+    Ok(presets)
 }
 
 /// The programs that `mask` names, in the order of `all`; all of them without a mask.

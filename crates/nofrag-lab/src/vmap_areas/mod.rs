@@ -47,8 +47,10 @@ pub struct VmapAreas2019;
 const BEFORE: &str = "linux-4.19";
 const AFTER: &str = "linux-5.2";
 const OURS: &str = "nofrag";
+/// The newest rules of areas that a kernel of 6.1 has.
+const LIKE_6_1: &str = "linux-5.18";
 
-const DESIGNS: [&str; 5] = [BEFORE, AFTER, "linux-5.11", "linux-6.9", OURS];
+const DESIGNS: [&str; 5] = [BEFORE, AFTER, LIKE_6_1, "linux-6.9", OURS];
 
 impl Scenario for VmapAreas2019 {
     fn name(&self) -> &'static str {
