@@ -28,6 +28,8 @@ mod worker;
 
 use std::time::Instant;
 
+use nofrag::vmap::VmapPolicy;
+
 use self::catalogue::{SPECS, Spec};
 use self::compare::Plan;
 use crate::figures;
@@ -67,6 +69,10 @@ impl Scenario for VmapAreas2019 {
 
     fn designs(&self) -> &'static [&'static str] {
         &DESIGNS
+    }
+
+    fn design_of(&self, name: &str) -> Option<&'static str> {
+        VmapPolicy::preset(name).ok().map(|preset| preset.name)
     }
 
     fn programs(&self) -> Vec<ProgramInfo> {
