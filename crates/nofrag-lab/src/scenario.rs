@@ -47,8 +47,8 @@ pub trait Scenario: Sync {
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError>;
 
-    /// [`run`](Self::run) with designs by any name that [`design_of`](Self::design_of) knows; notes say which names stand
-    /// for others.
+    /// [`run`](Self::run) with designs by any name that [`design_of`](Self::design_of) knows; notes say which names
+    /// stand for others.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -1,12 +1,12 @@
 //! Linux since 5.2 (Rezki 2019): free areas in a red-black tree that keeps the largest size of each subtree.
 //!
 //! A search descends to the lowest area that can hold the request and skips subtrees whose largest area is too small.
-//! For alignment 1 (a page in Linux) that finds the lowest address in O(log n), but for one case of the oldest
-//! version, [`AlignOne`](super::AlignOne). For larger alignments the kernel has no exact answer, only three versions of
-//! how much room to demand, [`AlignRule`]: with padding the search passes over subtrees whose areas would fit and so
-//! misses fits, or finds one further up; without, it visits every misaligned area on the way. The upper bound of the request is not searched for, only checked at the end, as in the kernel: a place found
-//! beyond it is a miss even where a fit lies below. The whole point is to be that rule, for comparison; `WideBlocks`
-//! is exact.
+//! For alignment 1 (a page in Linux) that finds the lowest address in O(log n), but for one case of the oldest version,
+//! [`AlignOne`](super::AlignOne). For larger alignments the kernel has no exact answer, only three versions of how much
+//! room to demand, [`AlignRule`]: with padding the search passes over subtrees whose areas would fit and so misses
+//! fits, or finds one further up; without, it visits every misaligned area on the way. The upper bound of the request
+//! is not searched for, only checked at the end, as in the kernel: a place found beyond it is a miss even where a fit
+//! lies below. The whole point is to be that rule, for comparison; `WideBlocks` is exact.
 //!
 //! One search serves all versions. Linux 5.2 lacked the step that moves the lower bound past a finished subtree;
 //! under [`AlignRule::Padded`] a subtree is entered only if it must hold a fit, or none of it is worth a second look,
