@@ -190,6 +190,9 @@ fn costs(kind: EventKind) -> &'static str {
         EventKind::ExtFrag => "what the kernel's own fallbacks were is not known",
         EventKind::ZoneLocked | EventKind::PcpuDrain => "traffic of the buddies is not seen",
         EventKind::MigratePages => "where pages were moved to is not modelled",
+        EventKind::CompactionIsolateMigratepages | EventKind::CompactionIsolateFreepages => {
+            "from which frames compaction moved pages, and to which, is not seen"
+        }
         EventKind::VmapAlloc | EventKind::VmapFree | EventKind::VmapPurge => {
             "vmalloc space cannot be replayed"
         }
@@ -224,6 +227,8 @@ mod tests {
         assert_eq!(Selection::parse(["pages"]).unwrap(), Selection::default());
         check_has(&["pages"], EventKind::PageAlloc, true);
         check_has(&["pages"], EventKind::PageFreeBatched, false);
+        check_has(&["pages"], EventKind::CompactionIsolateMigratepages, true);
+        check_has(&["rare"], EventKind::CompactionIsolateFreepages, true);
         check_has(&["pages"], EventKind::PcpuDrain, false);
         check_has(&["pages", "buddy"], EventKind::PcpuDrain, true);
         check_has(&["all"], EventKind::PageFreeBatched, false);

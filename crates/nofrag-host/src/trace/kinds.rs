@@ -37,6 +37,8 @@ pub enum EventKind {
     /// Not a tracepoint: events were lost here.
     Lost,
     Mmap,
+    CompactionIsolateMigratepages,
+    CompactionIsolateFreepages,
 }
 
 /// What the values of a field look like, for those who store or show them.
@@ -102,7 +104,7 @@ const fn row(
 }
 
 /// All kinds, in the order of their numbers. Numbers are part of the recording format: new ones go to the end.
-pub const KINDS: [KindInfo; 28] = {
+pub const KINDS: [KindInfo; 30] = {
     use EventKind as K;
     [
         row(
@@ -269,11 +271,27 @@ pub const KINDS: [KindInfo; 28] = {
             "sys_enter_mmap",
             &[address("addr"), number("len"), few("prot"), few("flags"), few("fd"), number("off")],
         ),
+        row(
+            K::CompactionIsolateMigratepages,
+            "compaction",
+            "mm_compaction_isolate_migratepages",
+            COMPACTION_ISOLATE,
+        ),
+        row(
+            K::CompactionIsolateFreepages,
+            "compaction",
+            "mm_compaction_isolate_freepages",
+            COMPACTION_ISOLATE,
+        ),
     ]
 };
 
 const COMPACTION_RUN: &[Field] =
     &[pfn("zone_start"), pfn("migrate_pfn"), pfn("free_pfn"), pfn("zone_end"), few("sync")];
+
+/// Where compaction took pages to move, or free pages to move them to: the range that it looked through, not the pairs.
+const COMPACTION_ISOLATE: &[Field] =
+    &[pfn("start_pfn"), pfn("end_pfn"), number("nr_scanned"), number("nr_taken")];
 
 const COMPACTION_VERDICT: &[Field] = &[few("nid"), few("idx"), few("order"), few("ret")];
 

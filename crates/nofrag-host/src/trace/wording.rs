@@ -179,6 +179,13 @@ const DEFERRED: &[Part] = &[
     part("consider", Unsigned, 3),
     part("limit", Power, 4),
 ];
+/// `range=(0x1000 ~ 0x1200) nr_scanned=512 nr_taken=32`
+const ISOLATE: &[Part] = &[
+    part("range", Hex, 0).sign("=(0x"),
+    part("~", Hex, 1).sign(" 0x"),
+    part("nr_scanned", Unsigned, 2).after(") "),
+    part("nr_taken", Unsigned, 3),
+];
 const KCOMPACTD_WAKE: &[Part] =
     &[part("nid", Signed, 0), part("order", Signed, 1), part("classzone_idx", Name(ZONES, 8), 2)];
 const NODE: &[Part] = &[part("nid", Signed, 0)];
@@ -249,6 +256,7 @@ fn row(kind: EventKind) -> Row {
         K::TryToCompact => TRY_TO_COMPACT,
         K::CompactionFinished | K::CompactionSuitable => VERDICT,
         K::CompactionDeferred => DEFERRED,
+        K::CompactionIsolateMigratepages | K::CompactionIsolateFreepages => ISOLATE,
         K::KcompactdWake => KCOMPACTD_WAKE,
         K::KcompactdSleep | K::KswapdSleep => NODE,
         K::MigratePages => MIGRATE,
@@ -390,6 +398,8 @@ impl Wording {
                     lacks_flags |= unknown > 0;
                 }
                 Form::Name(list, _) => values[field] = self.named(kind, field, list, value)?,
+                // One that opens a range has its bracket before it.
+                Form::Hex => values[field] = number(value.trim_start_matches('('))?,
                 Form::Power => values[field] = u64::from(number(value)?.trailing_zeros()),
                 _ => values[field] = number(value)?,
             }

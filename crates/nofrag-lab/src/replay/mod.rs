@@ -37,6 +37,7 @@ use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
 use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, View};
 use thiserror::Error;
 
+use crate::scenario::stand_in;
 use addresses::AddressReplay;
 use engine::{Engine, Spec};
 use fidelity::{Runs, Truth};
@@ -180,7 +181,8 @@ pub fn replay(
     let assumed = pairing.assumptions();
     let outcome = |run: &Timed| run.engine.outcome(assumed, run.wall_nanos);
     let runs: Vec<PolicyRun> = wanted.iter().map(outcome).collect();
-    let cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
+    let mut cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
+    cautions.extend(stand_ins(&options.policies));
     let (trace, release) = (options.trace.name(), meta.release.clone());
     let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses.finish());
     Ok(ReplayReport { trace, release, seed, recorded, runs, fidelity, vmap, mmap, cautions })
@@ -193,6 +195,9 @@ fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
     for name in &options.policies {
         let preset = FragmentationPolicy::preset(name);
         let preset = preset.map_err(|unknown| ReplayError::Policy(format!("{name}: {unknown}")))?;
+        if specs.iter().any(|spec: &Spec| spec.name == preset.name) {
+            continue; // two names for the same rules
+        }
         specs.extend(sizes.iter().map(|&memory_percent| Spec {
             name: preset.name.to_owned(),
             policy: preset.policy,
@@ -202,6 +207,15 @@ fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
         }));
     }
     Ok(specs)
+}
+
+/// Which policies ran under another name than was asked for.
+fn stand_ins(policies: &[String]) -> Vec<String> {
+    let meant = |name: &String| {
+        let preset = FragmentationPolicy::preset(name).ok()?;
+        stand_in(name, preset.name)
+    };
+    policies.iter().filter_map(meant).map(|said| said + ".").collect()
 }
 
 /// How many runs [`Fidelity`] needs.

@@ -30,7 +30,7 @@ mod workloads;
 
 use std::time::Instant;
 
-use nofrag::vmap::Preset;
+use nofrag::vmap::{Preset, VmapPolicy};
 
 use self::bench::Failure;
 use self::catalogue::{Program, SPECS};
@@ -100,6 +100,10 @@ impl Scenario for VmMapRam2015 {
 
     fn designs(&self) -> &'static [&'static str] {
         &DESIGNS
+    }
+
+    fn design_of(&self, name: &str) -> Option<&'static str> {
+        VmapPolicy::preset(name).ok().map(|preset| preset.name)
     }
 
     fn programs(&self) -> Vec<ProgramInfo> {
