@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use super::bulk::{Bulk, BulkProbes};
 use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
 use super::command::{Running, State};
 use super::error::RecordError;
@@ -52,11 +53,19 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     let mut signals = Signals::catch().map_err(RecordError::Signals)?;
     let tracefs = Tracefs::find(&options.tracefs)?;
     let removed_stale = remove_stale(&tracefs);
+    // Dropped after the instance, which has them enabled.
+    let bulk = match options.bulk {
+        Bulk::LeftOut => None,
+        Bulk::Recorded => Some(BulkProbes::make(&tracefs)?),
+    };
     let instance = Instance::make(&tracefs, options.instance.as_deref())?;
     let mut meta = TraceMeta { clock: Some(CLOCK.to_owned()), ..TraceMeta::default() };
     instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
     let buffer_kib_per_cpu = size_buffers(&instance, options.buffer, &mut meta.missing)?;
-    let enabled = options.events.enable(&instance)?;
+    let mut enabled = options.events.enable(&instance)?;
+    if let Some(bulk) = &bulk {
+        enabled.formats.extend(bulk.enable(&instance)?);
+    }
     meta.missing.extend(enabled.missing);
     let prints = enabled.formats.iter().map(|(_, format)| (&format.name, &format.print));
     let alloc = prints.into_iter().find(|(name, _)| *name == EventKind::PageAlloc.name());
@@ -100,6 +109,9 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     recorded.removed_stale = removed_stale;
     // What was recorded is not lost by this.
     recorded.missing.extend(instance.remove().err().map(|error| error.to_string()));
+    if let Some(bulk) = bulk {
+        recorded.missing.extend(bulk.remove().err().map(|error| error.to_string()));
+    }
     recorded.command = command.map(|mut command| {
         // Nobody asked the command to end.
         if matches!(recorded.ended, Ended::Failed(_)) {
@@ -248,6 +260,9 @@ impl<'a> Session<'a> {
         self.take_end_state(scope, &mut ended);
         let cpus = self.stats();
         self.note_missing(cpus.iter().filter_map(unread).collect());
+        if self.options.bulk == Bulk::Recorded {
+            self.note_missing(BulkProbes::missed(self.tracefs).into_iter().collect());
+        }
         let ending = Ending { loss: self.loss(&cpus), cpus };
         if let Err(error) = self.sink.finish(&self.meta, &ending) {
             // What went wrong first says more.
