@@ -4,7 +4,8 @@
 //! (`spec/pages.md §15`). Their frees do have one. So a *free of an unknown page* is, by definition, a free of a block
 //! all of whose pages were free by the recording: freed before and not allocated since, or without an event before and
 //! free in the snapshot at the start. Of such frees, those that a process made during its own run of compaction are
-//! counted apart: they are free pages that compaction had set aside as targets, and gives back.
+//! counted apart: they are free pages that compaction had set aside as targets and gives back, or pages that it had moved
+//! before.
 //!
 //! The count is exact and the hole at least as large: who was handed a page and has kept it has no free; a page on a
 //! CPU's list looks in use in a snapshot, so its first free says nothing. Two other causes stay in the count:
@@ -29,7 +30,7 @@ pub struct Unseen {
     pub requests: u64,
     /// Frees of unknown pages, in blocks.
     pub unknown_frees: u64,
-    /// Frees of targets that compaction gave back.
+    /// Frees by runs of compaction, of targets given back or of pages moved before.
     pub given_back: u64,
     /// Pages that compaction moved, to frames that no event names.
     pub moved: u64,
@@ -210,26 +211,40 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
+/// With a comma between thousands.
+fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}
+
 fn sentences(unseen: &Unseen, release: Option<&str>, lost: u64) -> Vec<String> {
     let &Unseen { requests, unknown_frees, given_back, moved, bulk, .. } = unseen;
     let mut all = vec![format!(
-        "{unknown_frees} frees of unknown pages, {:.2} % of {requests} requests: of blocks that were free by the \
-         recording, that is freed before and not allocated since, or free in the snapshot at the start.",
-        percent(unknown_frees, requests)
+        "{} frees of unknown pages, {:.2} % of {} requests: of blocks that were free by the recording, that is freed \
+         before and not allocated since, or free in the snapshot at the start.",
+        grouped(unknown_frees),
+        percent(unknown_frees, requests),
+        grouped(requests)
     )];
     if given_back > 0 {
         all.push(format!(
-            "{given_back} more such frees were made by runs of compaction, which give back free pages that they had \
-             set aside."
+            "{} more such frees were made by runs of compaction: of free pages that they had set aside and gave back, \
+             or of pages that they had moved before and moved again.",
+            grouped(given_back)
         ));
     }
     if moved > 0 {
         all.push(format!(
-            "Compaction moved {moved} pages to frames that no event names: up to as many of these frees are theirs."
+            "Compaction moved {} pages to frames that no event names: up to as many of these frees are theirs.",
+            grouped(moved)
         ));
     }
     if lost > 0 {
-        all.push(format!("{lost} events are lost: some of these frees may be of what they told."));
+        all.push(format!(
+            "{} events are lost: some of these frees may be of what they told.",
+            grouped(lost)
+        ));
     }
     all.push(match (bulk.recorded, has_bulk(release)) {
         (true, _) => of_bulk(&bulk, requests),
@@ -251,12 +266,15 @@ fn of_bulk(bulk: &BulkEvents, requests: u64) -> String {
     let &BulkEvents { calls, pages, repeated, unread, .. } = bulk;
     let missing = match unread {
         0 => "none is missing".to_owned(),
-        unread => format!("up to {unread} more could not be read and are missing"),
+        unread => format!("up to {} more could not be read and are missing", grouped(unread)),
     };
     format!(
-        "What the bulk interface handed out was recorded (--bulk): {pages} pages in {calls} calls, {:.2} % of \
-         requests; {missing}; {repeated} entries of its arrays were known from other events or from before the call.",
-        percent(pages, requests)
+        "What the bulk interface handed out was recorded (--bulk): {} pages in {} calls, {:.2} % of requests; \
+         {missing}; {} entries of its arrays were known from other events or from before the call.",
+        grouped(pages),
+        grouped(calls),
+        percent(pages, requests),
+        grouped(repeated)
     )
 }
 
@@ -330,6 +348,11 @@ mod tests {
             tracker.plain(event);
         });
         tracker.finish(0)
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 
     fn check_unknown(meta: &TraceMeta, events: &[Event], expected: u64) {
