@@ -93,8 +93,15 @@ pub(super) struct BulkProbes {
 }
 
 impl BulkProbes {
-    /// Makes them; nothing is traced yet.
-    pub(super) fn make(tracefs: &Tracefs) -> Result<BulkProbes, RecordError> {
+    /// Makes them, if they are wanted; nothing is traced yet.
+    pub(super) fn wanted(bulk: Bulk, tracefs: &Tracefs) -> Result<Option<BulkProbes>, RecordError> {
+        match bulk {
+            Bulk::LeftOut => Ok(None),
+            Bulk::Recorded => BulkProbes::make(tracefs).map(Some),
+        }
+    }
+
+    fn make(tracefs: &Tracefs) -> Result<BulkProbes, RecordError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(refused("nofrag knows the registers of x86-64 only"));
         }
@@ -353,7 +360,8 @@ impl Function {
     fn arguments(&self) -> String {
         let Function { gfp, asked, array, page_bytes, .. } = self;
         format!(
-            "gfp=$arg{gfp}:u32 nr=$arg{asked}:s32 array=$arg{array}:u64 base=@{TABLE}:u64 page_bytes=\\{page_bytes}:u32 {}",
+            "gfp=$arg{gfp}:u32 nr=$arg{asked}:s32 array=$arg{array}:u64 base=@{TABLE}:u64 \
+             page_bytes=\\{page_bytes}:u32 {}",
             parts(&format!("$arg{array}"))
         )
     }

@@ -54,10 +54,7 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     let tracefs = Tracefs::find(&options.tracefs)?;
     let removed_stale = remove_stale(&tracefs);
     // Dropped after the instance, which has them enabled.
-    let bulk = match options.bulk {
-        Bulk::LeftOut => None,
-        Bulk::Recorded => Some(BulkProbes::make(&tracefs)?),
-    };
+    let bulk = BulkProbes::wanted(options.bulk, &tracefs)?;
     let instance = Instance::make(&tracefs, options.instance.as_deref())?;
     let mut meta = TraceMeta { clock: Some(CLOCK.to_owned()), ..TraceMeta::default() };
     instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
@@ -109,9 +106,8 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     recorded.removed_stale = removed_stale;
     // What was recorded is not lost by this.
     recorded.missing.extend(instance.remove().err().map(|error| error.to_string()));
-    if let Some(bulk) = bulk {
-        recorded.missing.extend(bulk.remove().err().map(|error| error.to_string()));
-    }
+    let removed = bulk.map_or(Ok(()), BulkProbes::remove);
+    recorded.missing.extend(removed.err().map(|error| error.to_string()));
     recorded.command = command.map(|mut command| {
         // Nobody asked the command to end.
         if matches!(recorded.ended, Ended::Failed(_)) {
@@ -259,10 +255,7 @@ impl<'a> Session<'a> {
         self.meta.names = names(self.tracefs);
         self.take_end_state(scope, &mut ended);
         let cpus = self.stats();
-        self.note_missing(cpus.iter().filter_map(unread).collect());
-        if self.options.bulk == Bulk::Recorded {
-            self.note_missing(BulkProbes::missed(self.tracefs).into_iter().collect());
-        }
+        self.note_missing(cpus.iter().filter_map(unread).chain(self.missed_calls()).collect());
         let ending = Ending { loss: self.loss(&cpus), cpus };
         if let Err(error) = self.sink.finish(&self.meta, &ending) {
             // What went wrong first says more.
@@ -489,6 +482,14 @@ impl<'a> Session<'a> {
             events: cpus.iter().map(|cpu| cpu.lost() + cpu.entries).sum(),
             gaps: self.shared.gaps.load(Ordering::Relaxed),
             unreadable: self.shared.unreadable.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What the probes on the bulk interface missed.
+    fn missed_calls(&self) -> Option<String> {
+        match self.options.bulk {
+            Bulk::LeftOut => None,
+            Bulk::Recorded => BulkProbes::missed(self.tracefs),
         }
     }
 

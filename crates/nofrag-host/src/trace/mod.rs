@@ -1,10 +1,11 @@
 //! What a kernel traced: one vocabulary of events for every file that can hold them.
 //!
 //! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
-//! files), `bulk` (records of probes of our own), `flags` (what its flag bits are called), `ring_buffer` (a page of its buffer), `folder` (such pages and
-//! snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is known of a trace beside its events),
-//! `source` (events in time order), `wording` and `text` (events as ftrace prints them), `perf_script` (as perf does),
-//! `unseen` (what they cannot contain), `summary` (what they are in figures), `export` (events for other programs).
+//! files), `bulk` (records of probes of our own), `flags` (what its flag bits are called), `ring_buffer` (a page of its
+//! buffer), `folder` (such pages and snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is
+//! known of a trace beside its events), `source` (events in time order), `wording` and `text` (events as ftrace prints
+//! them), `perf_script` (as perf does), `unseen` (what they cannot contain), `summary` (what they are in figures),
+//! `export` (events for other programs).
 
 mod bulk;
 mod event;
