@@ -245,7 +245,7 @@ pub(super) fn clear_histograms(instance: &Path, (pid, then): (u32, u64)) {
 pub(super) fn remove_stale_probes(tracefs: &Tracefs) {
     let listed = tracefs.text(EVENTS).unwrap_or_default();
     // What was made last is on what was made before.
-    for removal in stale(&listed, |pid| started(pid)).iter().rev() {
+    for removal in stale(&listed, started).iter().rev() {
         let _ = append(&tracefs.file(EVENTS), removal);
     }
 }
