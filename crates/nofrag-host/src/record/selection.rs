@@ -37,7 +37,7 @@ pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "all",
         what: "the four sets above",
-        has: |row| row.kind != EventKind::PageFreeBatched && row.kind != EventKind::Lost,
+        has: |row| row.kind != EventKind::PageFreeBatched && row.kind.is_tracepoint(),
     },
     Preset {
         name: "rare",
@@ -99,7 +99,7 @@ impl Selection {
         for name in names {
             match (PRESETS.iter().find(|preset| preset.name == name), EventKind::from_name(name)) {
                 (Some(preset), _) => kinds.extend(Selection::of(preset).kinds),
-                (None, Some(kind)) if kind != EventKind::Lost => kinds.push(kind),
+                (None, Some(kind)) if kind.is_tracepoint() => kinds.push(kind),
                 _ => return Err(no_such_event(name)),
             }
         }
@@ -174,7 +174,9 @@ fn no_such_event(name: &str) -> RecordError {
     RecordError::NoSuchEvent {
         name: name.to_owned(),
         sets: joined(&mut PRESETS.iter().map(|preset| preset.name)),
-        events: joined(&mut KINDS.iter().filter(|row| !row.group.is_empty()).map(|row| row.name)),
+        events: joined(
+            &mut KINDS.iter().filter(|row| row.kind.is_tracepoint()).map(|row| row.name),
+        ),
     }
 }
 
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_all_names() {
-        for name in ["", "page", "lost"] {
+        for name in ["", "page", "lost", "bulk_page"] {
             let error = Selection::parse([name]).unwrap_err().to_string();
             assert!(error.contains("sets: pages, buddy, vmalloc, mmap, all"), "{error}");
             assert!(error.contains("mm_page_alloc, mm_page_free"), "{error}");

@@ -241,6 +241,9 @@ const MMAP: &[Part] = &[
     part("off", Argument, 5).after(", "),
 ];
 
+const BULK_PAGE: &[Part] = &[PAGE, PFN, part("before", Unsigned, 2), part("gfp_flags", Gfp, 1)];
+const BULK_CALL: &[Part] = &[part("filled", Unsigned, 0)];
+
 /// What is printed of the kind. `Lost` has no row: its line has another form.
 fn row(kind: EventKind) -> Row {
     use EventKind as K;
@@ -271,6 +274,8 @@ fn row(kind: EventKind) -> Row {
         K::ExitMmap => return Row { head: "exit_mmap: ", parts: EXIT, tail: ", DESTROY" },
         K::Munmap => return Row { head: "sys_munmap(", parts: MUNMAP, tail: ")" },
         K::Mmap => return Row { head: "sys_mmap(", parts: MMAP, tail: ")" },
+        K::BulkPage => BULK_PAGE,
+        K::BulkCall => BULK_CALL,
         K::Lost => &[],
     };
     Row { head: "", parts, tail: "" }

@@ -34,7 +34,7 @@ use nofrag::page::{FragmentationPolicy, PolicyPreset};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::recording::Recording;
 use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
-use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, View};
+use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, UnseenTracker, View};
 use thiserror::Error;
 
 use crate::scenario::stand_in;
@@ -43,7 +43,7 @@ use engine::{Engine, Spec};
 use fidelity::{Runs, Truth};
 use owner::Housekeeping;
 use pairing::Pairing;
-use passes::{Resync, Timed, pass};
+use passes::{Followers, Resync, Timed, pass};
 use start::Host;
 
 pub use addresses::{AddressOutcome, addresses, sections as address_sections};
@@ -170,8 +170,10 @@ pub fn replay(
         threads => threads,
     };
     let mut addresses = AddressReplay::new(&meta);
-    let (recorded, mut runs) =
-        pass(events, &mut pairing, &mut addresses, &resyncs, engines, threads, progress)?;
+    let unseen = UnseenTracker::new(&meta);
+    let followers = Followers { pairing: &mut pairing, addresses: &mut addresses, unseen };
+    let (recorded, unseen, mut runs) =
+        pass(events, followers, &resyncs, engines, threads, progress)?;
     let wanted = runs.split_off(if judged.is_some() { JUDGES } else { 0 });
     let pages = |number: usize| runs[number].engine.pages();
     let fidelity = judged.zip(start.as_ref().zip(end.as_ref())).map(|(preset, (start, end))| {
@@ -185,7 +187,18 @@ pub fn replay(
     cautions.extend(stand_ins(&options.policies));
     let (trace, release) = (options.trace.name(), meta.release.clone());
     let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses.finish());
-    Ok(ReplayReport { trace, release, seed, recorded, runs, fidelity, vmap, mmap, cautions })
+    Ok(ReplayReport {
+        trace,
+        release,
+        seed,
+        recorded,
+        unseen,
+        runs,
+        fidelity,
+        vmap,
+        mmap,
+        cautions,
+    })
 }
 
 /// The runs that were asked for: policies in the order in which they were named, sizes within each.

@@ -20,6 +20,12 @@ pub fn sections(report: &ReplayReport) -> Vec<Section> {
     sections.extend(whole_blocks(report));
     sections.extend(report.fidelity.as_ref().and_then(fidelity));
     sections.extend(of_the_trace(report));
+    if !report.unseen.sentences.is_empty() {
+        sections.push(Section::Lines {
+            title: "What tracepoints cannot tell".to_owned(),
+            lines: report.unseen.sentences.clone(),
+        });
+    }
     sections.extend(assumptions(report));
     sections.extend(addresses::tables(report.vmap.as_ref(), report.mmap.as_ref()));
     sections.push(Section::Lines {
