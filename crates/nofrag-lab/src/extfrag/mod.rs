@@ -55,6 +55,7 @@ use crate::scenario::{
     Extent, Memory, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch,
     choose_designs, choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +80,10 @@ impl Scenario for ExtFrag2018 {
 
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|(_, info)| *info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
