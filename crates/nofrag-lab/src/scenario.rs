@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::render::Section;
 use crate::report::Report;
+use crate::shortfall::Expected;
 
 /// A published comparison that can be run again.
 pub trait Scenario: Sync {
@@ -45,6 +46,9 @@ pub trait Scenario: Sync {
     fn has_real_memory(&self) -> bool {
         false
     }
+
+    /// What its default run consists of.
+    fn expected(&self) -> Expected;
 
     /// Runs it.
     ///

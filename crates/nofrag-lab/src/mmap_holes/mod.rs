@@ -39,6 +39,7 @@ use crate::report::{Report, Settings};
 use crate::scenario::{
     Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +68,10 @@ impl Scenario for MmapHoles2005 {
 
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|(_, info)| *info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {

@@ -23,7 +23,7 @@ pub(super) fn run(report: &mut Report) {
     ];
     for (oracle, tried) in skipped {
         if let Err(why) = tried {
-            report.notes.push(format!("skipped: {oracle}: {why}"));
+            report.skip(oracle, why);
         }
     }
     let skipped = [
@@ -34,7 +34,7 @@ pub(super) fn run(report: &mut Report) {
     ];
     for (oracle, tried) in skipped {
         if let Err(why) = tried {
-            report.notes.push(format!("skipped: {oracle}: {why}"));
+            report.skip(oracle, why);
         }
     }
 }

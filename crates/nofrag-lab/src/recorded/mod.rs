@@ -16,6 +16,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
     choose_programs,
 };
+use crate::shortfall::Expected;
 use crate::stats::Spread;
 
 /// The scenario.
@@ -76,6 +77,10 @@ impl Scenario for RecordedGuest {
 
     fn programs(&self) -> Vec<ProgramInfo> {
         SIZES.iter().map(|size| size.info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {

@@ -42,6 +42,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
     choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +109,10 @@ impl Scenario for VmMapRam2015 {
 
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|(_, info)| *info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {

@@ -40,6 +40,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
     choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +82,10 @@ impl Scenario for VmapAreas2019 {
 
     fn has_mode(&self, _mode: Mode) -> bool {
         true
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
