@@ -173,9 +173,9 @@ impl Reclaim for Owner<'_> {
             self.free(pages, pfn);
         }
         match mood {
-            250.. if !self.honest => Reclaimed { pages: u64::MAX, scanned: 0 },
-            240..250 if !self.honest => Reclaimed { pages: 0, scanned: u64::MAX },
-            _ => Reclaimed { pages: freed, scanned: freed * 2 },
+            250.. if !self.honest => Reclaimed { pages: u64::MAX, scanned: 0, left: u64::MAX },
+            240..250 if !self.honest => Reclaimed { pages: 0, scanned: u64::MAX, left: 0 },
+            _ => Reclaimed { pages: freed, scanned: freed * 2, left: u64::from(mood) * 64 },
         }
     }
 }

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use arbitrary::{Arbitrary, Unstructured};
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
-use nofrag::ranges::Span;
+use nofrag::ranges::{AlignOne, Span};
 use nofrag::units::Vpn;
 use nofrag::vmap::{
     Area, AreaError, AreaRequest, AreaState, Budget, CpuHandle, Epoch, FreeAreaError, Guard,
@@ -99,10 +99,12 @@ impl Wish {
             _ => u64::from(self.align % 2) * 3,
         };
         let at = |byte: u8| span.start() + u64::from(byte) * 3 - 20;
+        let align_one = if self.guarded { AlignOne::Byte } else { AlignOne::Number };
         let within = self.bounds.and_then(|(a, b)| Span::new(at(a.min(b)), at(a.max(b))).ok());
         AreaRequest {
             pages,
             align,
+            align_one,
             within,
             guard: if self.guarded { Guard::Page } else { Guard::None },
             wait: if self.patient { Wait::MayReclaim } else { Wait::Never },

@@ -31,8 +31,8 @@ use clap::{Parser, Subcommand};
 enum Status {
     /// Everything asked for was done.
     Done,
-    /// `run --check`: an exact claim did not hold.
-    ClaimBroken,
+    /// `run --check`: an exact claim did not hold, or the run was not complete.
+    CheckFailed,
     /// `host`: something needs attention; `record`: events were lost, or the command failed.
     Warned,
     /// `workload`: it did not come to its end.
@@ -45,7 +45,7 @@ impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
-            Status::ClaimBroken | Status::Warned | Status::EndedEarly | Status::GotWorse => {
+            Status::CheckFailed | Status::Warned | Status::EndedEarly | Status::GotWorse => {
                 ExitCode::from(1)
             }
         }
@@ -59,8 +59,9 @@ const EXIT_BAD_USE: u8 = 2;
 pub(crate) const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0  done
-  1  run --check: an exact claim did not hold; host: something needs attention; record: events were
-     lost, or the command failed; workload: ended early; compare: something got worse
+  1  run --check: an exact claim did not hold, or rows or claims are missing; host: something needs
+     attention; record: events were lost, or the command failed; workload: ended early; compare:
+     something got worse
   2  bad use, or something could not be read or written";
 
 /// The Linux kernel's fragmentation-avoiding allocators outside the kernel.

@@ -10,6 +10,7 @@ use nofrag_lab::machine::Origin;
 use nofrag_lab::record::{self, Saved};
 use nofrag_lab::render::{self, Claims, Look};
 use nofrag_lab::scenario::{Extent, Memory, ThpTouch};
+use nofrag_lab::shortfall;
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
 
@@ -81,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long)]
     full: bool,
 
-    /// List every claim and exit with 1 if an exact one does not hold
+    /// List every claim, and exit with 1 if an exact one does not hold, or if a default run lacks a row or a claim
     #[arg(long)]
     check: bool,
 
@@ -165,7 +166,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let origin = Origin::here(report::command());
     let claims = if args.check { Claims::Listed } else { Claims::Counted };
-    let mut results = Vec::new();
+    let options = args.options();
+    let (mut results, mut status) = (Vec::new(), Status::Done);
     for scenario in chosen(name)? {
         if name == "all" && !scenario.has_mode(args.mode) {
             eprintln!("left out: {} has no mode {}", scenario.name(), args.mode.name());
@@ -176,7 +178,10 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
             eprintln!("left out: {} has no --real", scenario.name());
             continue;
         }
-        let report = scenario.run(&args.options(), &Bar::default())?;
+        let report = scenario.run_as_asked(&options, &Bar::default())?;
+        if args.check && checked(scenario, &options, &report) == Status::CheckFailed {
+            status = Status::CheckFailed;
+        }
         let summary = render::summary(scenario, &report, &origin, claims);
         if !args.json {
             let look = Look::of_report();
@@ -196,16 +201,16 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if let Some(wanted) = wanted {
         wanted.write(&page(&results, &origin))?;
     }
-    Ok(status(claims, &results))
+    Ok(status)
 }
 
-/// Only who asked for the claims is told by the exit status that one does not hold.
-fn status(claims: Claims, results: &[Saved]) -> Status {
-    let broken = results.iter().any(|result| result.report.broken().next().is_some());
-    match claims {
-        Claims::Listed if broken => Status::ClaimBroken,
-        _ => Status::Done,
+/// Says on standard error why a run fails its check, if it does.
+fn checked(scenario: &dyn Scenario, options: &Options, report: &Report) -> Status {
+    let shortfalls = shortfall::shortfalls(scenario, options, report);
+    for shortfall in &shortfalls {
+        eprintln!("check failed: {}: {shortfall}", scenario.name());
     }
+    if shortfalls.is_empty() { Status::Done } else { Status::CheckFailed }
 }
 
 /// The scenarios that `name` means.
@@ -240,7 +245,8 @@ fn listing() -> String {
 /// The designs of a scenario, in lines.
 fn designs(scenario: &dyn Scenario) -> Vec<String> {
     const INDENT: usize = 12;
-    render::wrapped(&scenario.designs().join(", "), render::COLUMNS as usize - INDENT)
+    let names: Vec<String> = scenario.designs().iter().map(|name| scenario.shown(name)).collect();
+    render::wrapped(&names.join(", "), render::COLUMNS as usize - INDENT)
 }
 
 /// The results as a page: a part for each, with the command for it alone.
@@ -295,31 +301,86 @@ impl Progress for Bar {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use nofrag_lab::render::Section;
+    use nofrag_lab::scenario::{ProgramInfo, RunError, Silent};
+    use nofrag_lab::shortfall::Expected;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    /// A result with one claim: that `measured` is 1.
-    fn result(kind: &str, measured: f64) -> Saved {
-        let report = json!({
-            "scenario": "made-up", "document": "none", "measurements": [], "comparisons": [], "notes": [],
-            "settings": {
-                "mode": "compare", "seed": 1, "repeats": 1, "loops": 1, "pages": 1, "threads": 1, "designs": []
-            },
-            "oracles": [{
-                "id": "one", "kind": kind, "claim": "is one", "measured": measured,
-                "relation": { "equals": 1.0 }, "holds": measured == 1.0
-            }],
-            "elapsed_s": 0.0
-        });
-        Saved { report: serde_json::from_value(report).unwrap(), summary: String::new() }
+    /// A scenario whose run is a good one with some of its parts replaced.
+    struct MadeUp(Value);
+
+    impl Scenario for MadeUp {
+        fn name(&self) -> &'static str {
+            "made-up"
+        }
+
+        fn about(&self) -> &'static str {
+            "a scenario for this test"
+        }
+
+        fn document(&self) -> &'static str {
+            "none"
+        }
+
+        fn designs(&self) -> &'static [&'static str] {
+            &["new"]
+        }
+
+        fn programs(&self) -> Vec<ProgramInfo> {
+            Vec::new()
+        }
+
+        fn expected(&self) -> Expected {
+            Expected::declared("claims = 1\n[[rows]]\nprograms = ['walk']\ndesigns = ['new']\n")
+        }
+
+        fn run(&self, _: &Options, _: &dyn Progress) -> Result<Report, RunError> {
+            let mut report = json!({
+                "scenario": "made-up", "document": "none", "comparisons": [], "notes": [], "elapsed_s": 0.0,
+                "settings": {
+                    "mode": "compare", "seed": 1, "repeats": 1, "loops": 1, "pages": 1, "threads": 1, "designs": []
+                },
+                "measurements": [{
+                    "program": "walk", "design": "new", "loops": 1, "unit": "ns", "tail": null, "counts": {},
+                    "time": { "median": 1.0, "min": 1.0, "max": 1.0, "samples": [1.0] }
+                }],
+                "oracles": [claim("exact", 1.0)]
+            });
+            for (part, value) in self.0.as_object().unwrap() {
+                report[part] = value.clone();
+            }
+            Ok(serde_json::from_value(report).unwrap())
+        }
+
+        fn present(&self, _: &Report) -> Vec<Section> {
+            Vec::new()
+        }
+    }
+
+    /// That `measured` is 1.
+    fn claim(kind: &str, measured: f64) -> Value {
+        json!({
+            "id": "one", "kind": kind, "claim": "is one", "measured": measured,
+            "relation": { "equals": 1.0 }, "holds": measured == 1.0
+        })
+    }
+
+    fn status_with(spoiled: Value) -> Status {
+        let (scenario, options) = (MadeUp(spoiled), Options::default());
+        let report = scenario.run(&options, &Silent).unwrap();
+        checked(&scenario, &options, &report)
     }
 
     #[test]
-    fn a_broken_exact_claim_is_told_to_who_asked() {
-        assert_eq!(status(Claims::Listed, &[result("exact", 2.0)]), Status::ClaimBroken);
-        assert_eq!(status(Claims::Counted, &[result("exact", 2.0)]), Status::Done);
-        assert_eq!(status(Claims::Listed, &[result("exact", 1.0)]), Status::Done);
-        assert_eq!(status(Claims::Listed, &[result("ratio", 2.0)]), Status::Done);
+    fn a_check_fails_for_a_missing_row_another_number_of_claims_and_a_broken_one() {
+        assert_eq!(status_with(json!({})), Status::Done);
+        assert_eq!(status_with(json!({ "measurements": [] })), Status::CheckFailed);
+        assert_eq!(status_with(json!({ "oracles": [] })), Status::CheckFailed);
+        let twice = json!([claim("exact", 1.0), claim("exact", 1.0)]);
+        assert_eq!(status_with(json!({ "oracles": twice })), Status::CheckFailed);
+        assert_eq!(status_with(json!({ "oracles": [claim("exact", 2.0)] })), Status::CheckFailed);
+        assert_eq!(status_with(json!({ "oracles": [claim("ratio", 2.0)] })), Status::Done);
     }
 }

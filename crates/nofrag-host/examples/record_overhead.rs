@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nofrag_host::record::{
-    Buffer, CommandStdout, Frames, Options, Output, Phase, Recorded, Selection, Until, Which,
+    Buffer, Bulk, CommandStdout, Frames, Options, Output, Phase, Recorded, Selection, Until, Which,
     record,
 };
 use nofrag_host::recording::{Existing, Recording};
@@ -52,6 +52,7 @@ fn options(output: &Path, time: Duration) -> Options {
         existing: Existing::Replace,
         command_stdout: CommandStdout::Own,
         events: Selection::default(),
+        bulk: Bulk::LeftOut,
         frames: Frames::LeftOut,
         buffer: Buffer::Default,
         tracefs: Which::Mounted,

@@ -6,6 +6,7 @@
 
 mod backing;
 mod gorman;
+mod kernels;
 mod pen;
 mod wander;
 
@@ -16,6 +17,8 @@ pub use gorman::{
     Published, PublishedMachine, PublishedStalls, Quantity, Requesters, Sample, gorman_2018,
     reduction,
 };
+
+pub use kernels::{KernelRun, Kernels2018, kernels_2018};
 
 pub use pen::{Blocks, Classes, Keys, OtherBits, Pen2015, Pinned, Profile, Simulated, pen_2015};
 

@@ -34,6 +34,7 @@ pub mod replay;
 pub mod report;
 pub mod scenario;
 mod sha256;
+pub mod shortfall;
 mod spaces;
 pub mod stats;
 mod vm_map_ram;

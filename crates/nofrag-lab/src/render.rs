@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use crate::figures::RatioRange;
 use crate::machine::Origin;
-use crate::oracle::{Kind, Oracle};
+use crate::oracle::{Kind, Oracle, Verdict};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::Scenario;
 use crate::stats::Spread;
@@ -174,32 +174,76 @@ pub fn conditions(report: &Report) -> String {
     format!("mode {mode}; {conditions}; {threads} threads; {took} in all")
 }
 
-/// How many claims held, and those that did not.
-fn counted(oracles: &[Oracle]) -> Section {
-    let count = |exact: bool, held: bool| {
-        let of_kind = oracles.iter().filter(|o| (o.kind == Kind::Exact) == exact);
-        of_kind.filter(|o| o.holds || !held).count()
-    };
-    let failing = oracles.iter().filter(|oracle| !oracle.holds);
+/// How many of the claims of one kind were judged, and how many of these hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Those that have a verdict.
+    pub all: usize,
+    /// Those of them that hold.
+    pub held: usize,
+}
+
+/// Claims by what they are and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Those that must hold everywhere.
+    pub exact: Judged,
+    /// The others.
+    pub others: Judged,
+    /// Those without a verdict.
+    pub withdrawn: usize,
+}
+
+impl Tally {
+    /// Counts `oracles`.
+    #[must_use]
+    pub fn of<'a>(oracles: impl IntoIterator<Item = &'a Oracle>) -> Tally {
+        let mut tally = Tally::default();
+        for oracle in oracles {
+            let judged = match (oracle.verdict(), oracle.kind) {
+                (Verdict::Withdrawn(_), _) => {
+                    tally.withdrawn += 1;
+                    continue;
+                }
+                (_, Kind::Exact) => &mut tally.exact,
+                (_, Kind::Ratio | Kind::Environment) => &mut tally.others,
+            };
+            judged.all += 1;
+            judged.held += usize::from(oracle.verdict() == Verdict::Holds);
+        }
+        tally
+    }
+}
+
+/// How many claims held, those that did not, and why others have no verdict.
+fn counted(claims: &[Oracle]) -> Section {
+    let Tally { exact, others, .. } = Tally::of(claims);
+    let failing = claims.iter().filter_map(|oracle| {
+        let verdict = match oracle.verdict() {
+            Verdict::Broken => "BROKEN",
+            Verdict::NotHere => "not here",
+            Verdict::Holds | Verdict::Withdrawn(_) => return None,
+        };
+        let Oracle { id, claim, measured, relation, .. } = oracle;
+        Some(format!("{verdict}: {id}: {claim}; measured {}, must be {relation}", plain(*measured)))
+    });
+    let mut lines: Vec<String> = failing.collect();
+    lines.extend(withdrawals(claims));
     Section::Lines {
         title: format!(
             "Claims: {} of {} exact ones hold, {} of {} that depend on the host (--check lists them)",
-            count(true, true),
-            count(true, false),
-            count(false, true),
-            count(false, false)
+            exact.held, exact.all, others.held, others.all
         ),
-        lines: failing
-            .map(|o| {
-                let Oracle { id, claim, measured, relation, .. } = o;
-                let verdict = if o.is_broken() { "BROKEN" } else { "not here" };
-                format!(
-                    "{verdict}: {id}: {claim}; measured {}, must be {relation}",
-                    plain(*measured)
-                )
-            })
-            .collect(),
+        lines,
     }
+}
+
+/// How many claims were withdrawn, and why; nothing where none was.
+#[must_use]
+pub fn withdrawals(oracles: &[Oracle]) -> Option<String> {
+    let Tally { withdrawn, .. } = Tally::of(oracles);
+    let why = oracles.iter().find_map(|oracle| oracle.withdrawn)?;
+    Some(format!("{withdrawn} claims {}", why.reason()))
 }
 
 /// The sections as text, as a file has it.
@@ -412,13 +456,14 @@ pub fn duration(seconds: f64) -> String {
 /// All oracles as a table.
 #[must_use]
 pub fn oracles(oracles: &[Oracle]) -> Section {
-    let broken = oracles.iter().filter(|oracle| oracle.is_broken()).count();
-    let exact = oracles.iter().filter(|oracle| oracle.kind == Kind::Exact).count();
+    let Tally { exact, .. } = Tally::of(oracles);
+    let withdrawn = withdrawals(oracles).map_or_else(String::new, |why| format!(" {why}."));
     Section::Table {
-        title: format!("Claims: {} of {exact} exact ones hold", exact - broken),
-        caption: "A row is one claim that this run confirms or refutes. \"exact\" must hold everywhere and decides \
-                  --check; \"ratio\" holds on a quiet machine; \"host\" depends on the machine."
-            .to_owned(),
+        title: format!("Claims: {} of {} exact ones hold", exact.held, exact.all),
+        caption: format!(
+            "A row is one claim that this run confirms or refutes. \"exact\" must hold everywhere and decides \
+             --check; \"ratio\" holds on a quiet machine; \"host\" depends on the machine.{withdrawn}"
+        ),
         texts: 2,
         header: ["", "claim", "measured", "must be"].map(str::to_owned).to_vec(),
         rows: oracles.iter().map(oracle_row).collect(),
@@ -426,13 +471,14 @@ pub fn oracles(oracles: &[Oracle]) -> Section {
 }
 
 fn oracle_row(oracle: &Oracle) -> Vec<String> {
-    let verdict = match (oracle.kind, oracle.holds) {
-        (Kind::Exact, true) => "exact: ok",
-        (Kind::Exact, false) => "exact: BROKEN",
-        (Kind::Ratio, true) => "ratio: ok",
-        (Kind::Ratio, false) => "ratio: no",
-        (Kind::Environment, true) => "host: ok",
-        (Kind::Environment, false) => "host: no",
+    let verdict = match (oracle.verdict(), oracle.kind) {
+        (Verdict::Withdrawn(_), _) => "withdrawn",
+        (Verdict::Holds, Kind::Exact) => "exact: ok",
+        (Verdict::Broken | Verdict::NotHere, Kind::Exact) => "exact: BROKEN",
+        (Verdict::Holds, Kind::Ratio) => "ratio: ok",
+        (Verdict::Broken | Verdict::NotHere, Kind::Ratio) => "ratio: no",
+        (Verdict::Holds, Kind::Environment) => "host: ok",
+        (Verdict::Broken | Verdict::NotHere, Kind::Environment) => "host: no",
     };
     // One column for both, which may wrap: a long identifier beside it would leave the claim a letter a line.
     let claim = format!("{}: {}", oracle.id, oracle.claim);
@@ -442,7 +488,7 @@ fn oracle_row(oracle: &Oracle) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::Relation;
+    use crate::oracle::{Relation, Withdrawn};
 
     #[test]
     fn numbers_keep_three_digits_and_part_thousands() {
@@ -507,5 +553,25 @@ mod tests {
             assert!(line.chars().count() <= COLUMNS as usize, "{line}");
         }
         assert!(text.contains("BROKEN") && text.contains("0 of 1 exact"), "{text}");
+    }
+
+    #[test]
+    fn withdrawn_claims_are_counted_apart_and_say_why() {
+        let claim = |id: &str, kind, withdrawn| {
+            let judged = Oracle::judge(id, kind, "is one", 2.0, Relation::Equals(1.0));
+            Oracle { withdrawn, ..judged }
+        };
+        let why = Some(Withdrawn::AgainstKernels);
+        let claims = [claim("a", Kind::Ratio, None), claim("b", Kind::Exact, why)];
+        assert_eq!(
+            Tally::of(&claims),
+            Tally { others: Judged { all: 1, held: 0 }, withdrawn: 1, ..Tally::default() }
+        );
+        let (few, all) = (text(&[counted(&claims)]), text(&[oracles(&claims)]));
+        assert!(few.contains("not here: a") && !few.contains(": b:"), "{few}");
+        for text in [few, all] {
+            assert!(text.contains("0 of 0 exact") && text.contains("1 claims withdrawn"), "{text}");
+            assert!(text.contains("re-measured against") && !text.contains("BROKEN"), "{text}");
+        }
     }
 }

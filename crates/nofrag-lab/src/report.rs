@@ -27,6 +27,9 @@ pub struct Report {
     pub oracles: Vec<Oracle>,
     /// What weakens or explains the result.
     pub notes: Vec<String>,
+    /// What this host does not allow, so that rows and claims are not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
     /// For the scenario that replays a recording: all that the replay found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Box<ReplayReport>>,
@@ -34,7 +37,23 @@ pub struct Report {
     pub elapsed_s: f64,
 }
 
+/// Something that a host does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// A program, a design, or what else the scenario declares by this name.
+    pub what: String,
+    /// What the host says.
+    pub why: String,
+}
+
 impl Report {
+    /// Says that the host does not allow something.
+    pub(crate) fn skip(&mut self, what: &str, why: impl std::fmt::Display) {
+        let (what, why) = (what.to_owned(), why.to_string());
+        self.notes.push(format!("skipped: {what}: {why}"));
+        self.skipped.push(Skipped { what, why });
+    }
+
     /// A report without results.
     pub(crate) fn new(scenario: &str, document: String, settings: Settings) -> Report {
         Report {
@@ -45,6 +64,7 @@ impl Report {
             comparisons: Vec::new(),
             oracles: Vec::new(),
             notes: Vec::new(),
+            skipped: Vec::new(),
             replay: None,
             elapsed_s: 0.0,
         }
@@ -296,6 +316,7 @@ pub(crate) mod tests {
             comparisons: Vec::new(),
             oracles: vec![Oracle::judge("o1", Kind::Exact, "is one", 1.0, Relation::Equals(1.0))],
             notes: Vec::new(),
+            skipped: Vec::new(),
             replay: None,
             elapsed_s: 0.5,
         }

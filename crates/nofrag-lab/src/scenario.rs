@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::render::Section;
 use crate::report::Report;
+use crate::shortfall::Expected;
 
 /// A published comparison that can be run again.
 pub trait Scenario: Sync {
@@ -22,6 +23,17 @@ pub trait Scenario: Sync {
     /// The designs it compares, oldest first; the last one is ours.
     fn designs(&self) -> &'static [&'static str];
 
+    /// A design's name in a list, with what has to be said beside it.
+    fn shown(&self, design: &'static str) -> String {
+        design.to_owned()
+    }
+
+    /// The design that `name` means: that of this name, or for a version of Linux between two the newest that is not
+    /// newer, or for `+patchN` the one that ends so.
+    fn design_of(&self, name: &str) -> Option<&'static str> {
+        closest(self.designs(), name)
+    }
+
     /// Its programs in their order.
     fn programs(&self) -> Vec<ProgramInfo>;
 
@@ -35,11 +47,31 @@ pub trait Scenario: Sync {
         false
     }
 
+    /// What its default run consists of.
+    fn expected(&self) -> Expected;
+
     /// Runs it.
     ///
     /// # Errors
     /// [`RunError`] for options that make no sense here, and when a design fails where it must not.
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError>;
+
+    /// [`run`](Self::run) with designs by any name that [`design_of`](Self::design_of) knows; notes say which names
+    /// stand for others.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn run_as_asked(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+        let asked = &options.designs;
+        let meant = |name: &String| self.design_of(name).map_or(name.clone(), str::to_owned);
+        let designs: Vec<String> = asked.iter().map(meant).collect();
+        let names = asked.iter().zip(&designs);
+        let notes: Vec<String> =
+            names.filter_map(|(asked, design)| stand_in(asked, design)).collect();
+        let mut report = self.run(&Options { designs, ..options.clone() }, progress)?;
+        report.notes.splice(0..0, notes);
+        Ok(report)
+    }
 
     /// The counts, by name, whose distribution over the repetitions tells more than their medians.
     fn distributions(&self) -> &'static [&'static str] {
@@ -292,29 +324,58 @@ pub fn choose_designs(
     Ok(all.iter().filter(chosen).copied().collect())
 }
 
-/// The designs of `all`, which are presets, that `wanted` names; a version of Linux that is not among them means the
-/// newest one that is not newer.
-///
-/// # Errors
-/// [`RunError::UnknownDesign`] for a name that is not among them, and for a version older than all of them.
-///
-/// # Panics
-/// When a name in `all` is no preset's.
-pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Preset>, RunError> {
-    let resolve = |name: &String| {
-        let not_newer = |design: &&&str| version(design).is_some_and(|d| Some(d) <= version(name));
-        let stands_for = all.iter().rev().find(not_newer).filter(|_| !all.contains(&name.as_str()));
-        stands_for.map_or_else(|| name.clone(), |design| (*design).to_owned())
-    };
-    let wanted: Vec<String> = wanted.iter().map(resolve).collect();
-    let named = |name| VmapPolicy::preset(name).expect("a scenario compares presets");
-    Ok(choose_designs(all, &wanted)?.into_iter().map(named).collect())
+/// What `name` means among `designs`, as [`Scenario::design_of`] says.
+fn closest(designs: &[&'static str], name: &str) -> Option<&'static str> {
+    let is_named =
+        |design: &&&str| **design == name || name.starts_with('+') && design.ends_with(name);
+    let asked = version(name);
+    let not_newer = |design: &&&str| version(design).is_some_and(|of| Some(of) <= asked);
+    let named = designs.iter().find(is_named);
+    named.or_else(|| designs.iter().filter(not_newer).max_by_key(|of| version(of))).copied()
 }
 
 /// The version that `linux-X.Y` names.
 fn version(design: &str) -> Option<(u32, u32)> {
     let (major, minor) = design.strip_prefix("linux-")?.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// That another design ran than was asked for, if the name `asked` is not that of `design`.
+#[must_use]
+pub fn stand_in(asked: &str, design: &str) -> Option<String> {
+    let why = match version(asked) {
+        Some(_) => ", the newest rules here that are not newer",
+        None => "",
+    };
+    (asked != design).then(|| format!("{asked} was asked for: {design} is what ran{why}"))
+}
+
+/// The presets that `wanted` names, oldest first; those of `all` when it names none. A version of Linux between two
+/// rule sets means the newest one that is not newer ([`Scenario::run_as_asked`] says so).
+///
+/// # Errors
+/// [`RunError::UnknownDesign`] for a name that is no preset's, and for a version older than all of them.
+///
+/// # Panics
+/// When a name in `all` is no preset's.
+pub fn choose_presets(all: &[&'static str], wanted: &[String]) -> Result<Vec<Preset>, RunError> {
+    if wanted.is_empty() {
+        let named = |name: &&str| VmapPolicy::preset(name).expect("a scenario compares presets");
+        return Ok(all.iter().map(named).collect());
+    }
+    let resolve = |name: &String| {
+        VmapPolicy::preset(name)
+            .map_err(|_| RunError::UnknownDesign { name: name.clone(), known: all.join(", ") })
+    };
+    let mut presets = wanted.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
+    // A patched kernel comes after the one that it patches.
+    let rank = |preset: &Preset| {
+        let kernel = preset.name.split('+').next();
+        (VmapPolicy::presets().position(|known| Some(known.name) == kernel), preset.name)
+    };
+    presets.sort_by_key(rank);
+    presets.dedup_by_key(|preset| preset.name);
+    Ok(presets)
 }
 
 /// The programs that `mask` names, in the order of `all`; all of them without a mask.
@@ -361,6 +422,8 @@ pub fn turn<T: Clone>(designs: &[T], repetition: usize) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    use nofrag::page::FragmentationPolicy;
+
     use super::*;
 
     const PROGRAMS: [ProgramInfo; 3] = [
@@ -396,6 +459,59 @@ mod tests {
         assert_eq!(choose_designs(&["a", "b"], &[]).unwrap(), ["a", "b"]);
         let refused = choose_designs(&["a", "b"], &wanted).unwrap_err();
         assert_eq!(refused.to_string(), "there is no design \"c\"; the designs are a, b");
+    }
+
+    fn check_meaning(scenario: &str, name: &str, design: Option<&str>) {
+        let found = scenarios().iter().find(|found| found.name() == scenario).unwrap();
+        assert_eq!(found.design_of(name), design, "{name} in {scenario}");
+    }
+
+    #[test]
+    fn a_name_between_two_means_the_newest_that_is_not_newer() {
+        check_meaning("vmap-areas-2019", "linux-5.14", Some("linux-5.11"));
+        check_meaning("vmap-areas-2019", "linux-5.17", Some("linux-5.16"));
+        check_meaning("vm-map-ram-2015", "linux-6.6", Some("linux-6.4"));
+        check_meaning("vm-map-ram-2015", "linux-2.6", None);
+        check_meaning("vmap-blocks-2023", "linux-6.9", Some("linux-6.4"));
+        check_meaning("mmap-holes-2005", "linux-2.6.20", Some("linux-2.6.13"));
+        check_meaning("mmap-holes-2005", "linux-5.14", Some("linux-3.8"));
+        check_meaning("recording", "linux-6.6", Some("linux-6.1"));
+        check_meaning("mmap-live", "linux-6.6", None);
+    }
+
+    /// The scenario of page policies has no lookup of its own beside the presets'.
+    #[test]
+    fn page_policies_are_resolved_as_their_presets_are() {
+        for name in [
+            "linux-4.20",
+            "linux-5.9",
+            "linux-5.19",
+            "linux-6.6",
+            "linux-6.9",
+            "linux-6.18",
+            "linux-9.0",
+            "+patch2",
+        ] {
+            let preset = FragmentationPolicy::preset(name).unwrap().name;
+            check_meaning("extfrag-2018", name, Some(preset));
+        }
+        check_meaning("extfrag-2018", "linux-4.19", None);
+    }
+
+    #[test]
+    fn presets_come_oldest_first_and_once() {
+        let wanted = ["nofrag", "linux-5.17", "linux-3.19+patch1", "linux-5.16", "linux-3.19"];
+        let chosen = choose_presets(&["nofrag"], &wanted.map(str::to_owned)).unwrap();
+        let names: Vec<&str> = chosen.iter().map(|preset| preset.name).collect();
+        assert_eq!(names, ["linux-3.19", "linux-3.19+patch1", "linux-5.16", "nofrag"]);
+        assert!(choose_presets(&["nofrag"], &["linux-3.18".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_stand_in_is_named_with_what_was_asked_for() {
+        assert_eq!(stand_in("linux-5.2", "linux-5.2"), None);
+        let said = stand_in("linux-5.9", "linux-5.2").unwrap();
+        assert!(said.starts_with("linux-5.9 was asked for: linux-5.2 is what ran"), "{said}");
     }
 
     #[test]

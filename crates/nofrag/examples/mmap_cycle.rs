@@ -82,7 +82,11 @@ fn quantile(sorted: &[Duration], share: f64) -> Duration {
 }
 
 fn run(preset: &str, areas: usize, cycles: usize) -> Result<(), Box<dyn std::error::Error>> {
-    let preset = Placement::preset(preset)?;
+    let asked = preset;
+    let preset = Placement::preset(asked)?;
+    if preset.name != asked {
+        println!("{asked} was asked for: {} is what runs", preset.name);
+    }
     let mut bench = Bench::new(preset.placement, areas)?;
     let before = *bench.space.counters();
     let began = Instant::now();

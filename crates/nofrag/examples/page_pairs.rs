@@ -20,6 +20,7 @@
 use nofrag::cpu::CpuId;
 use nofrag::page::{
     FragmentationPolicy, MemoryMap, Migratetype, PageAllocator, PageConfig, PageRequest,
+    PolicyPreset,
 };
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 use std::hint::black_box;
@@ -40,7 +41,10 @@ struct Driver {
 impl Driver {
     /// Half of memory in use, by requests that `ask` draws.
     fn half_full(preset: &str, ask: fn(&mut Driver) -> PageRequest) -> Option<Driver> {
-        let policy = FragmentationPolicy::preset(preset).ok()?.policy;
+        let PolicyPreset { name, policy } = FragmentationPolicy::preset(preset).ok()?;
+        if name != preset {
+            println!("{preset} was asked for: {name} is what runs");
+        }
         let map = MemoryMap::uma(PageCount(FRAMES), 250, 1).ok()?;
         let cpu = map.cpus().by_rank(0)?;
         let pages = PageAllocator::new(&PageConfig::new(map, policy)).ok()?;

@@ -109,7 +109,7 @@ impl Reclaim for Machine {
             pages.free(self.cpu, pfn).expect("it is in use");
             freed += 1;
         }
-        Reclaimed { pages: freed, scanned: freed }
+        Reclaimed { pages: freed, scanned: freed, left: self.cache.len() as u64 }
     }
 }
 

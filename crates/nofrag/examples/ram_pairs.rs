@@ -17,7 +17,7 @@
 
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
-use nofrag::vmap::{CpuHandle, Epoch, Mapper, RamArea, VmapConfig, VmapPolicy, VmapSpace};
+use nofrag::vmap::{CpuHandle, Epoch, Mapper, Preset, RamArea, VmapConfig, VmapPolicy, VmapSpace};
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -139,7 +139,10 @@ fn drive(way: &mut impl Way, program: &str, pairs: u64) -> Option<f64> {
 }
 
 fn run(preset: &str, way: &str, program: &str, pairs: u64) -> Option<f64> {
-    let policy = VmapPolicy::preset(preset).ok()?.policy;
+    let Preset { name, policy } = VmapPolicy::preset(preset).ok()?;
+    if name != preset {
+        println!("{preset} was asked for: {name} is what runs");
+    }
     let span = Span::sized(1 << 20, SPACE_PAGES).expect("the space is not empty");
     let config = VmapConfig { span, cpus: CpuSet::first(2).ok()?, policy };
     let space = VmapSpace::new(config, Counting::default(), ()).expect("the policy is sound");

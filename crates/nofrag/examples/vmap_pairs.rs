@@ -150,7 +150,11 @@ fn by_handle(handle: &mut CpuHandle<'_>, loops: u64) {
 }
 
 fn run(preset: &str, workload: &str, loops: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let preset = VmapPolicy::preset(preset)?;
+    let asked = preset;
+    let preset = VmapPolicy::preset(asked)?;
+    if preset.name != asked {
+        println!("{asked} was asked for: {} is what runs", preset.name);
+    }
     let cpus = CpuSet::first(2)?;
     let cpu = cpus.by_rank(0).ok_or("the set has two CPUs")?;
     let span = Span::sized(0x1000, SPACE_PAGES)?;

@@ -101,6 +101,6 @@ impl Residents for MappedMover {
         let before = free();
         self.mapped.settle();
         let pages = free().saturating_sub(before);
-        Reclaimed { pages, scanned: pages }
+        Reclaimed { pages, scanned: pages, left: 0 }
     }
 }

@@ -2,6 +2,7 @@
 
 use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{Basis, Case, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
+use nofrag_lab::oracle::Withdrawn;
 use nofrag_lab::render::{divided, divided_by};
 
 use crate::host::text::{Numbers, hanging, sentence, wrapped};
@@ -153,10 +154,13 @@ fn picture(zones: &[ZoneCase], order: u32, look: Look) -> String {
 fn policies(policies: &[PolicyCase], look: Look) -> String {
     let Some(first) = policies.first() else { return String::new() };
     let heading = match first.basis {
-        Basis::Rules => "   Policies (from their rules; nothing was run)\n",
-        Basis::Replayed => "   Policies (the recorded requests, replayed)\n",
+        Basis::Rules => "   Policies (from their rules; nothing was run)\n".to_owned(),
+        Basis::Replayed => format!(
+            "   Policies (the recorded requests, replayed)\n   {}\n",
+            Withdrawn::AgainstKernels.label()
+        ),
     };
-    let mut text = heading.to_owned();
+    let mut text = heading;
     // Policies that say the same stand together.
     let mut groups: Vec<(Vec<&str>, &PolicyCase)> = Vec::new();
     for each in policies {

@@ -172,6 +172,10 @@ fn sections(meta: &TraceMeta, summary: &Summary) -> Vec<Section> {
         lines: pairing(&summary.pairing),
     });
     sections.push(Section::Lines {
+        title: "What tracepoints cannot tell".to_owned(),
+        lines: summary.unseen.sentences.clone(),
+    });
+    sections.push(Section::Lines {
         title: "What is missing".to_owned(),
         lines: missing(meta, summary),
     });

@@ -533,3 +533,61 @@ fn a_cpu_may_be_offline_and_come_back() {
         "what happens on the CPU after it came back is recorded"
     );
 }
+
+/// Files in which probes would be left behind.
+fn probes() -> String {
+    let read = |name: &str| fs::read_to_string(Path::new(TRACEFS).join(name)).unwrap_or_default();
+    ["dynamic_events", "kprobe_events", "error_log"].map(read).join("|")
+}
+
+/// Threads have stacks of vmalloc's, which takes their pages from the bulk interface.
+const FORKS: &str = "for i in $(seq 40); do sh -c 'sleep 0.02; true' & done; wait; \
+                     for i in $(seq 40); do sh -c 'sleep 0.02; true' & done; wait";
+
+#[test]
+fn the_bulk_interface_is_recorded_and_its_probes_go_however_it_ends() {
+    let Some(host) = Host::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bulk.nofrag");
+    let before = probes();
+    let (pid, output) = record(&path, &["--bulk", "--", "sh", "-c", FORKS]);
+    host.check_as_found(pid);
+    assert_eq!(probes(), before);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !Path::new(TRACEFS).join("kprobe_events").exists() {
+        // It is said what to do, and that does work.
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("CONFIG_KPROBE_EVENTS"), "{stderr}");
+        assert!(stderr.contains("Record without --bulk"), "{stderr}");
+        assert!(!path.exists());
+        let (_, output) = record(&path, &["--seconds", "0.1"]);
+        assert!(output.status.code().is_some_and(|code| code < 2), "{output:?}");
+        return eprintln!("skipped: this kernel has no probes through tracefs: {stderr}");
+    }
+    if output.status.code() == Some(2) {
+        assert!(
+            stderr.contains("--bulk: ") && stderr.contains("Record without --bulk"),
+            "{stderr}"
+        );
+        return eprintln!("skipped: {stderr}");
+    }
+    let (meta, counts) = opened(&path);
+    assert!(meta.formats.iter().any(|(name, _)| name == "nofrag_bulk_pages"));
+    let of = |kind: EventKind| counts[kind as usize];
+    assert!(of(EventKind::BulkCall) > 0, "{counts:?}");
+    assert!(of(EventKind::BulkPage) >= of(EventKind::BulkCall), "{counts:?}");
+    for (signal, code) in [("-INT", Some(0)), ("-TERM", Some(0)), ("-KILL", None)] {
+        let child = command(&path, &["--force", "--bulk"]).spawn().unwrap();
+        wait_until_tracing(child.id());
+        assert_ne!(probes(), before, "they are there while it records");
+        send(signal, child.id());
+        let (pid, output) = finish(child);
+        assert_eq!(output.status.code(), code, "{output:?}");
+        if code.is_none() {
+            // The next start removes what is left, whether it wants probes or not.
+            record(&path, &["--force", "--seconds", "0.1"]);
+        }
+        host.check_as_found(pid);
+        assert_eq!(probes(), before, "{signal}");
+    }
+}

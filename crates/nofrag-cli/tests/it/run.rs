@@ -47,6 +47,26 @@ fn a_run_shows_bars_tables_and_figures_in_a_hundred_columns() {
     assert!(output.stderr.is_empty(), "no progress where there is no terminal");
 }
 
+/// A name between two presets: what ran is named beside what was asked for, wherever a name can be given.
+#[test]
+fn a_name_that_stands_for_another_is_printed_with_it() {
+    let says = |output: Output, expected: &str| {
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let lines: Vec<&str> = text.split_whitespace().collect();
+        assert!(lines.join(" ").contains(expected), "no {expected:?} in:\n{text}");
+    };
+    let ran = |asked, ran| format!("{asked} was asked for: {ran} is what ran");
+    let areas = small(&["--design", "linux-5.2,linux-5.14"]);
+    says(areas, &ran("linux-5.14", "linux-5.11"));
+    let holes = ["run", "mmap-holes-2005", "--mask", "five_regions", "--design", "linux-5.14"];
+    says(nofrag(&holes), &ran("linux-5.14", "linux-3.8"));
+    let pages = ["replay", "--policy", "linux-6.6", "--samples", "2"];
+    says(nofrag(&pages), &ran("linux-6.6", "linux-6.1"));
+    let exact = small(&["--design", "linux-5.2"]);
+    assert!(!String::from_utf8(exact.stdout).unwrap().contains("was asked for"));
+}
+
 #[test]
 fn check_lists_the_claims_and_passes() {
     let output = small(&["--check", "--design", "linux-4.19,linux-5.2"]);

@@ -74,6 +74,15 @@ pub enum RecordError {
     /// This kernel has none of the events.
     #[error("this kernel has none of the tracepoints that were asked for: {0}")]
     NothingToRecord(String),
+    /// Probes on the bulk interface cannot be made.
+    #[error(
+        "--bulk: {why}. Record without --bulk: all else is recorded as ever, and `nofrag trace info` counts what the \
+         recording shows to be missing"
+    )]
+    Bulk {
+        /// Why.
+        why: String,
+    },
     /// The output is there already.
     #[error("{0} (-o FILE names another, --force replaces it)")]
     Exists(RecordingError),

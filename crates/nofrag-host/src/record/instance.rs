@@ -19,6 +19,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::bulk::{clear_histograms, remove_stale_probes};
 use super::error::RecordError;
 use super::tracefs::Tracefs;
 
@@ -124,6 +125,7 @@ impl Instance {
         self.state = State::Removed;
         let _ = self.write("tracing_on", "0");
         let _ = self.write("events/enable", "0");
+        clear_histograms(&self.path, own_process());
         self.free_buffer = None;
         remove_folder(&self.path).map_err(RecordError::instance(
             &self.path,
@@ -174,16 +176,26 @@ fn make_named(instances: &Path, name: &str) -> Result<PathBuf, RecordError> {
 
 /// Makes an instance named after this process.
 fn make_unique(instances: &Path) -> Result<PathBuf, RecordError> {
+    make_named(instances, &own_name())
+}
+
+/// A name that says which process made what has it.
+pub(super) fn own_name() -> String {
     /// Of this process; a second one at a time needs another name.
     static MADE: AtomicU32 = AtomicU32::new(0);
-    let pid = std::process::id();
-    let started = started(pid).unwrap_or(0);
+    let (pid, started) = own_process();
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    make_named(instances, &format!("{PREFIX}{pid}-{started}-{number}"))
+    format!("{PREFIX}{pid}-{started}-{number}")
+}
+
+/// This process: its number and when it started.
+fn own_process() -> (u32, u64) {
+    let pid = std::process::id();
+    (pid, started(pid).unwrap_or(0))
 }
 
 /// When the process started, in ticks since the host did; `None` if there is none.
-fn started(pid: u32) -> Option<u64> {
+pub(super) fn started(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the command in brackets, which may have blanks and brackets; this is the 22nd.
     let behind = stat.iter().rposition(|&byte| byte == b')')? + 1;
@@ -191,8 +203,8 @@ fn started(pid: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The process that an instance of this name belongs to: its number and when it started.
-fn owner(name: &str) -> Option<(u32, u64)> {
+/// The process that what has this name belongs to: its number and when it started.
+pub(super) fn owner(name: &str) -> Option<(u32, u64)> {
     let mut numbers = name.strip_prefix(PREFIX)?.split('-').map(str::parse::<u64>);
     let (pid, started, count) = (numbers.next()?, numbers.next()?, numbers.next()?);
     count.ok()?;
@@ -202,11 +214,14 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     Some((u32::try_from(pid.ok()?).ok()?, started.ok()?))
 }
 
-/// Removes the instances of recorders that were killed, and returns their names.
+/// Removes the instances of recorders that were killed, and returns their names; and with them their probes.
 pub(super) fn remove_stale(tracefs: &Tracefs) -> Vec<String> {
     let Ok(entries) = fs::read_dir(tracefs.instances()) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| remove_if_stale(&tracefs.instances().join(name), name)).collect()
+    let removed =
+        names.filter(|name| remove_if_stale(&tracefs.instances().join(name), name)).collect();
+    remove_stale_probes(tracefs);
+    removed
 }
 
 fn remove_if_stale(path: &Path, name: &str) -> bool {
@@ -219,6 +234,7 @@ fn remove_if_stale(path: &Path, name: &str) -> bool {
         return false;
     }
     let _ = write_to(&path.join("tracing_on"), "0");
+    clear_histograms(path, (pid, then));
     fs::remove_dir(path).is_ok()
 }
 

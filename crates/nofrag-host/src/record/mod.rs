@@ -3,12 +3,15 @@
 //! An own instance of the ring buffer (`instance`) collects the events that are asked for (`selection`); one thread
 //! for each CPU (`reader`) moves its pages out while they fill, decodes them and hands them to the output
 //! (`output`). Snapshots of the host (`host_state`) are taken right after tracing began and right after it ended.
-//! However it ends, the instance is gone afterwards, and nothing else was ever touched. [`Tally`] only counts.
+//! However it ends, the instance is gone afterwards, and nothing else was ever touched. [`Tally`] only counts. Where it
+//! is asked for, probes (`bulk`) tell what no event does; they go with the instance.
 //!
 //! The recorder cannot hide from what it records: its own pages are in it, from the threads that
 //! [`TraceMeta::recorder`](crate::trace::TraceMeta::recorder) lists. They are real requests which the host had to
 //! serve, so they are kept.
 
+mod btf;
+mod bulk;
 mod clock;
 mod command;
 mod error;
@@ -28,6 +31,7 @@ mod whole;
 use std::ffi::OsString;
 use std::time::Duration;
 
+pub use bulk::Bulk;
 pub use command::CommandReport;
 pub use error::RecordError;
 pub use host_state::Frames;
@@ -53,6 +57,8 @@ pub struct Options {
     pub command_stdout: CommandStdout,
     /// Which events.
     pub events: Selection,
+    /// Whether what the bulk interface hands out is recorded, too.
+    pub bulk: Bulk,
     /// Whether snapshots have the state of each frame.
     pub frames: Frames,
     /// How large the ring buffers are.

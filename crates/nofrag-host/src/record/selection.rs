@@ -37,7 +37,7 @@ pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "all",
         what: "the four sets above",
-        has: |row| row.kind != EventKind::PageFreeBatched && row.kind != EventKind::Lost,
+        has: |row| row.kind != EventKind::PageFreeBatched && row.kind.is_tracepoint(),
     },
     Preset {
         name: "rare",
@@ -99,7 +99,7 @@ impl Selection {
         for name in names {
             match (PRESETS.iter().find(|preset| preset.name == name), EventKind::from_name(name)) {
                 (Some(preset), _) => kinds.extend(Selection::of(preset).kinds),
-                (None, Some(kind)) if kind != EventKind::Lost => kinds.push(kind),
+                (None, Some(kind)) if kind.is_tracepoint() => kinds.push(kind),
                 _ => return Err(no_such_event(name)),
             }
         }
@@ -174,7 +174,9 @@ fn no_such_event(name: &str) -> RecordError {
     RecordError::NoSuchEvent {
         name: name.to_owned(),
         sets: joined(&mut PRESETS.iter().map(|preset| preset.name)),
-        events: joined(&mut KINDS.iter().filter(|row| !row.group.is_empty()).map(|row| row.name)),
+        events: joined(
+            &mut KINDS.iter().filter(|row| row.kind.is_tracepoint()).map(|row| row.name),
+        ),
     }
 }
 
@@ -190,6 +192,9 @@ fn costs(kind: EventKind) -> &'static str {
         EventKind::ExtFrag => "what the kernel's own fallbacks were is not known",
         EventKind::ZoneLocked | EventKind::PcpuDrain => "traffic of the buddies is not seen",
         EventKind::MigratePages => "where pages were moved to is not modelled",
+        EventKind::CompactionIsolateMigratepages | EventKind::CompactionIsolateFreepages => {
+            "from which frames compaction moved pages, and to which, is not seen"
+        }
         EventKind::VmapAlloc | EventKind::VmapFree | EventKind::VmapPurge => {
             "vmalloc space cannot be replayed"
         }
@@ -224,6 +229,8 @@ mod tests {
         assert_eq!(Selection::parse(["pages"]).unwrap(), Selection::default());
         check_has(&["pages"], EventKind::PageAlloc, true);
         check_has(&["pages"], EventKind::PageFreeBatched, false);
+        check_has(&["pages"], EventKind::CompactionIsolateMigratepages, true);
+        check_has(&["rare"], EventKind::CompactionIsolateFreepages, true);
         check_has(&["pages"], EventKind::PcpuDrain, false);
         check_has(&["pages", "buddy"], EventKind::PcpuDrain, true);
         check_has(&["all"], EventKind::PageFreeBatched, false);
@@ -234,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_all_names() {
-        for name in ["", "page", "lost"] {
+        for name in ["", "page", "lost", "bulk_page"] {
             let error = Selection::parse([name]).unwrap_err().to_string();
             assert!(error.contains("sets: pages, buddy, vmalloc, mmap, all"), "{error}");
             assert!(error.contains("mm_page_alloc, mm_page_free"), "{error}");

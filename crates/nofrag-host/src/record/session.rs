@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use super::bulk::{Bulk, BulkProbes};
 use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
 use super::command::{Running, State};
 use super::error::RecordError;
@@ -52,11 +53,16 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     let mut signals = Signals::catch().map_err(RecordError::Signals)?;
     let tracefs = Tracefs::find(&options.tracefs)?;
     let removed_stale = remove_stale(&tracefs);
+    // Dropped after the instance, which has them enabled.
+    let bulk = BulkProbes::wanted(options.bulk, &tracefs)?;
     let instance = Instance::make(&tracefs, options.instance.as_deref())?;
     let mut meta = TraceMeta { clock: Some(CLOCK.to_owned()), ..TraceMeta::default() };
     instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
     let buffer_kib_per_cpu = size_buffers(&instance, options.buffer, &mut meta.missing)?;
-    let enabled = options.events.enable(&instance)?;
+    let mut enabled = options.events.enable(&instance)?;
+    if let Some(bulk) = &bulk {
+        enabled.formats.extend(bulk.enable(&instance)?);
+    }
     meta.missing.extend(enabled.missing);
     let prints = enabled.formats.iter().map(|(_, format)| (&format.name, &format.print));
     let alloc = prints.into_iter().find(|(name, _)| *name == EventKind::PageAlloc.name());
@@ -100,6 +106,8 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     recorded.removed_stale = removed_stale;
     // What was recorded is not lost by this.
     recorded.missing.extend(instance.remove().err().map(|error| error.to_string()));
+    let removed = bulk.map_or(Ok(()), BulkProbes::remove);
+    recorded.missing.extend(removed.err().map(|error| error.to_string()));
     recorded.command = command.map(|mut command| {
         // Nobody asked the command to end.
         if matches!(recorded.ended, Ended::Failed(_)) {
@@ -247,7 +255,7 @@ impl<'a> Session<'a> {
         self.meta.names = names(self.tracefs);
         self.take_end_state(scope, &mut ended);
         let cpus = self.stats();
-        self.note_missing(cpus.iter().filter_map(unread).collect());
+        self.note_missing(cpus.iter().filter_map(unread).chain(self.missed_calls()).collect());
         let ending = Ending { loss: self.loss(&cpus), cpus };
         if let Err(error) = self.sink.finish(&self.meta, &ending) {
             // What went wrong first says more.
@@ -474,6 +482,14 @@ impl<'a> Session<'a> {
             events: cpus.iter().map(|cpu| cpu.lost() + cpu.entries).sum(),
             gaps: self.shared.gaps.load(Ordering::Relaxed),
             unreadable: self.shared.unreadable.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What the probes on the bulk interface missed.
+    fn missed_calls(&self) -> Option<String> {
+        match self.options.bulk {
+            Bulk::LeftOut => None,
+            Bulk::Recorded => BulkProbes::missed(self.tracefs),
         }
     }
 

@@ -68,7 +68,12 @@ impl Tracefs {
         self.root.join("instances")
     }
 
-    /// A file of the whole tracefs; `None` if it cannot be read.
+    /// Where a file of the whole tracefs is.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// The text of a file of the whole tracefs; `None` if it cannot be read.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let bytes = read_whole(&self.root.join(name)).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -39,6 +39,15 @@ pub struct CompactionRun {
     pub sync: bool,
 }
 
+/// When a page was seen in the array of a call of the bulk interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkMoment {
+    /// Before the call: it was in use already.
+    Before,
+    /// When the call returned: it is new, unless an event since said that it is in use.
+    After,
+}
+
 /// An event with its fields by name: those kinds that a replay acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields have the kernel's names; see its `format` files")]
@@ -127,6 +136,16 @@ pub enum View {
         flags: u64,
         offset: u64,
     },
+    /// A page was in the array of a call of the bulk interface.
+    BulkPage {
+        pfn: u64,
+        gfp: u64,
+        when: BulkMoment,
+    },
+    /// A call of the bulk interface returned: its first so many pages are there.
+    BulkCall {
+        filled: u64,
+    },
     /// So many events are lost here on this CPU; `None` when the kernel does not say how many.
     Lost(Option<u64>),
     /// Of a kind that no replay acts on.
@@ -186,6 +205,12 @@ impl Event {
                 View::KswapdWake { node: v[0] as i32, zone: v[1] as i32, order: v[2] as i32 }
             }
             EventKind::KswapdSleep => View::KswapdSleep { node: v[0] as i32 },
+            EventKind::BulkPage => View::BulkPage {
+                pfn: v[0],
+                gfp: v[1],
+                when: if v[2] == 0 { BulkMoment::After } else { BulkMoment::Before },
+            },
+            EventKind::BulkCall => View::BulkCall { filled: v[0] },
             _ => self.view_of_addresses(),
         }
     }

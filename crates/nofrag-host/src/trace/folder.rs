@@ -328,10 +328,8 @@ impl Decode<'_> {
                 loss.unreadable += 1;
                 break;
             };
-            match self.decoder.decode(body, at, self.cpu) {
-                Ok(Some(event)) => into.push(event),
-                Ok(None) => {}
-                Err(_) => loss.unreadable += 1,
+            if self.decoder.decode_into(body, at, self.cpu, into).is_err() {
+                loss.unreadable += 1;
             }
         }
     }

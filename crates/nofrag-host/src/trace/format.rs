@@ -4,6 +4,7 @@
 
 use thiserror::Error;
 
+use super::bulk::BulkLayout;
 use super::event::Event;
 use super::kinds::{EventKind, MAX_FIELDS};
 
@@ -146,6 +147,8 @@ enum Known {
     Other,
     /// The place of its layout.
     Layout(u16),
+    /// The place of its layout among those of the probes on the bulk interface.
+    Bulk(u16),
 }
 
 /// Why a record gives no event.
@@ -165,6 +168,7 @@ pub struct Decoder {
     /// By the number of the record.
     known: Vec<Known>,
     layouts: Vec<Layout>,
+    bulk: Vec<BulkLayout>,
 }
 
 impl Decoder {
@@ -185,14 +189,59 @@ impl Decoder {
                     }
                     Err(_) => Known::Other,
                 },
-                None => Known::Other,
+                None => decoder.bulk(format),
             };
         }
         decoder
     }
 
-    /// The event of a record; `None` if its tracepoint is none of [`KINDS`](super::KINDS). Takes the time of reading
-    /// its fields.
+    fn bulk(&mut self, format: &Format) -> Known {
+        match (BulkLayout::of(format), u16::try_from(self.bulk.len())) {
+            (Some(layout), Ok(place)) => {
+                self.bulk.push(layout);
+                Known::Bulk(place)
+            }
+            _ => Known::Other,
+        }
+    }
+
+    /// Appends the events of a record: one, none if its tracepoint is none of [`KINDS`](super::KINDS), or those of all
+    /// pages that it names. Takes the time of reading its fields.
+    ///
+    /// # Errors
+    /// [`RecordError`]; nothing is appended then.
+    #[inline]
+    pub fn decode_into(
+        &self,
+        record: &[u8],
+        at: u64,
+        cpu: u16,
+        into: &mut Vec<Event>,
+    ) -> Result<(), RecordError> {
+        match self.decode(record, at, cpu) {
+            Ok(Some(event)) => into.push(event),
+            Ok(None) => return self.decode_bulk(record, at, cpu, into),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn decode_bulk(
+        &self,
+        record: &[u8],
+        at: u64,
+        cpu: u16,
+        into: &mut Vec<Event>,
+    ) -> Result<(), RecordError> {
+        let id = record.first_chunk().map_or(0, |id| u16::from_le_bytes(*id));
+        let Some(&Known::Bulk(place)) = self.known.get(usize::from(id)) else { return Ok(()) };
+        let read = self.bulk[usize::from(place)].read(record, at, cpu, into);
+        read.ok_or(RecordError::Short(record.len()))
+    }
+
+    /// The event of a record; `None` if its tracepoint is none of [`KINDS`](super::KINDS), or if
+    /// [`decode_into`](Self::decode_into) has more than one for it. Takes the time of reading its fields.
     ///
     /// # Errors
     /// [`RecordError`].
@@ -202,7 +251,7 @@ impl Decoder {
         let id = u16::from_le_bytes(*id);
         let layout = match self.known.get(usize::from(id)) {
             Some(&Known::Layout(place)) => &self.layouts[usize::from(place)],
-            Some(Known::Other) => return Ok(None),
+            Some(Known::Other | Known::Bulk(_)) => return Ok(None),
             Some(Known::No) | None => return Err(RecordError::Unknown(id)),
         };
         match layout.read(record, at, cpu) {

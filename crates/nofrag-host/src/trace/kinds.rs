@@ -37,6 +37,12 @@ pub enum EventKind {
     /// Not a tracepoint: events were lost here.
     Lost,
     Mmap,
+    CompactionIsolateMigratepages,
+    CompactionIsolateFreepages,
+    /// Not a tracepoint: a page in the array of a call of the kernel's bulk interface, by `nofrag record --bulk`.
+    BulkPage,
+    /// Not a tracepoint: such a call returned.
+    BulkCall,
 }
 
 /// What the values of a field look like, for those who store or show them.
@@ -102,7 +108,7 @@ const fn row(
 }
 
 /// All kinds, in the order of their numbers. Numbers are part of the recording format: new ones go to the end.
-pub const KINDS: [KindInfo; 28] = {
+pub const KINDS: [KindInfo; 32] = {
     use EventKind as K;
     [
         row(
@@ -269,11 +275,32 @@ pub const KINDS: [KindInfo; 28] = {
             "sys_enter_mmap",
             &[address("addr"), number("len"), few("prot"), few("flags"), few("fd"), number("off")],
         ),
+        row(
+            K::CompactionIsolateMigratepages,
+            "compaction",
+            "mm_compaction_isolate_migratepages",
+            COMPACTION_ISOLATE,
+        ),
+        row(
+            K::CompactionIsolateFreepages,
+            "compaction",
+            "mm_compaction_isolate_freepages",
+            COMPACTION_ISOLATE,
+        ),
+        row(K::BulkPage, BULK, "bulk_page", &[pfn("pfn"), few("gfp_flags"), few("before")]),
+        row(K::BulkCall, BULK, "bulk_call", &[number("filled")]),
     ]
 };
 
+/// The group of what no tracepoint tells.
+const BULK: &str = "nofrag";
+
 const COMPACTION_RUN: &[Field] =
     &[pfn("zone_start"), pfn("migrate_pfn"), pfn("free_pfn"), pfn("zone_end"), few("sync")];
+
+/// Where compaction took pages to move, or free pages to move them to: the range that it looked through, not the pairs.
+const COMPACTION_ISOLATE: &[Field] =
+    &[pfn("start_pfn"), pfn("end_pfn"), number("nr_scanned"), number("nr_taken")];
 
 const COMPACTION_VERDICT: &[Field] = &[few("nid"), few("idx"), few("order"), few("ret")];
 
@@ -307,6 +334,12 @@ impl EventKind {
     #[must_use]
     pub const fn info(self) -> &'static KindInfo {
         &KINDS[self as usize]
+    }
+
+    /// Whether a kernel has a tracepoint for it.
+    #[must_use]
+    pub fn is_tracepoint(self) -> bool {
+        !matches!(self, EventKind::Lost | EventKind::BulkPage | EventKind::BulkCall)
     }
 
     /// The tracepoint's name.

@@ -1,11 +1,13 @@
 //! What a kernel traced: one vocabulary of events for every file that can hold them.
 //!
 //! Bottom up: `kinds` and `event` (what can be traced), `format` (where a kernel puts a field, from its `format`
-//! files), `flags` (what its flag bits are called), `ring_buffer` (a page of its buffer), `folder` (such pages and
-//! snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is known of a trace beside its events),
-//! `source` (events in time order), `wording` and `text` (events as ftrace prints them), `perf_script` (as perf does),
-//! `summary` (what they are in figures), `export` (events for other programs).
+//! files), `bulk` (records of probes of our own), `flags` (what its flag bits are called), `ring_buffer` (a page of its
+//! buffer), `folder` (such pages and snapshots in a folder), `trace_dat` (the files of trace-cmd), `meta` (what is
+//! known of a trace beside its events), `source` (events in time order), `wording` and `text` (events as ftrace prints
+//! them), `perf_script` (as perf does), `unseen` (what they cannot contain), `summary` (what they are in figures),
+//! `export` (events for other programs).
 
+mod bulk;
 mod event;
 pub mod export;
 mod flags;
@@ -19,9 +21,14 @@ mod source;
 mod summary;
 mod text;
 mod trace_dat;
+mod unseen;
 mod wording;
 
-pub use event::{CompactionRun, Event, NO_FRAME, View};
+pub(crate) use bulk::{
+    ENTER as BULK_ENTER, ENTRIES as BULK_ENTRIES, LEAVE as BULK_LEAVE, PAGES as BULK_PAGES,
+    PARTS as BULK_PARTS,
+};
+pub use event::{BulkMoment, CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
 pub(crate) use folder::{Decode, MISSING, START_WINDOW, STATS, page_size};
 pub use folder::{Folder, RawPages};
@@ -37,3 +44,4 @@ pub use summary::{
 };
 pub use text::{TextWriter, TraceText};
 pub use trace_dat::{ReadAt, TraceDat};
+pub use unseen::{BulkEvents, Unseen, UnseenTracker};

@@ -12,6 +12,7 @@ use super::event::{Event, View};
 use super::kinds::{EventKind, KINDS};
 use super::meta::TraceMeta;
 use super::source::{EventSource, Loss, TraceError};
+use super::unseen::{Unseen, UnseenTracker};
 
 /// Orders that are counted apart; larger ones, which no kernel has, count with the last.
 pub const ORDERS: usize = 16;
@@ -65,6 +66,8 @@ pub struct Summary {
     pub lifetimes_by_type: Vec<Lifetimes>,
     /// External fragmentation, by the type asked for and the type whose block was taken.
     pub extfrag: Vec<ExtFragCount>,
+    /// What no event tells.
+    pub unseen: Unseen,
     /// What was lost.
     pub loss: Loss,
     /// Events in equal parts of the time.
@@ -269,6 +272,7 @@ struct Counting {
     by_order: Vec<Histogram<u64>>,
     by_type: Vec<Histogram<u64>>,
     extfrag: ExtFragCounts,
+    unseen: UnseenTracker,
     last: u64,
 }
 
@@ -322,6 +326,7 @@ impl Counting {
             lifetimes_by_order: Vec::new(),
             lifetimes_by_type: Vec::new(),
             extfrag: Vec::new(),
+            unseen: Unseen::default(),
             loss: Loss::default(),
             rate: Rate { slot_nanos: 1 << 10, events: Vec::new() },
         };
@@ -334,12 +339,14 @@ impl Counting {
             by_order: (0..ORDERS).map(|_| histogram()).collect(),
             by_type: (0..TYPES).map(|_| histogram()).collect(),
             extfrag: ExtFragCounts::default(),
+            unseen: UnseenTracker::new(meta),
             last: 0,
         }
     }
 
     fn count(&mut self, event: &Event) {
         self.by_kind[event.kind as usize] += 1;
+        let plain = self.unseen.plain(event);
         if event.kind == EventKind::Lost {
             return;
         }
@@ -348,6 +355,7 @@ impl Counting {
         self.summary.events += 1;
         self.summary.rate.add(event.at.saturating_sub(first));
         *self.summary.cpus.entry(event.cpu).or_default() += 1;
+        let Some(event) = &plain else { return };
         match event.view() {
             View::PageAlloc { pfn, order, gfp, migratetype } => {
                 if self.flags.len() < FLAG_SETS || self.flags.contains_key(&gfp) {
@@ -419,6 +427,7 @@ impl Counting {
         summary.lifetimes_by_order = lifetimes(&self.by_order);
         summary.lifetimes_by_type = lifetimes(&self.by_type);
         summary.extfrag = self.extfrag.into_counts();
+        summary.unseen = self.unseen.finish(loss.events.max(loss.gaps));
         summary.loss = loss;
         summary
     }

@@ -179,6 +179,13 @@ const DEFERRED: &[Part] = &[
     part("consider", Unsigned, 3),
     part("limit", Power, 4),
 ];
+/// `range=(0x1000 ~ 0x1200) nr_scanned=512 nr_taken=32`
+const ISOLATE: &[Part] = &[
+    part("range", Hex, 0).sign("=(0x"),
+    part("~", Hex, 1).sign(" 0x"),
+    part("nr_scanned", Unsigned, 2).after(") "),
+    part("nr_taken", Unsigned, 3),
+];
 const KCOMPACTD_WAKE: &[Part] =
     &[part("nid", Signed, 0), part("order", Signed, 1), part("classzone_idx", Name(ZONES, 8), 2)];
 const NODE: &[Part] = &[part("nid", Signed, 0)];
@@ -234,6 +241,9 @@ const MMAP: &[Part] = &[
     part("off", Argument, 5).after(", "),
 ];
 
+const BULK_PAGE: &[Part] = &[PAGE, PFN, part("before", Unsigned, 2), part("gfp_flags", Gfp, 1)];
+const BULK_CALL: &[Part] = &[part("filled", Unsigned, 0)];
+
 /// What is printed of the kind. `Lost` has no row: its line has another form.
 fn row(kind: EventKind) -> Row {
     use EventKind as K;
@@ -249,6 +259,7 @@ fn row(kind: EventKind) -> Row {
         K::TryToCompact => TRY_TO_COMPACT,
         K::CompactionFinished | K::CompactionSuitable => VERDICT,
         K::CompactionDeferred => DEFERRED,
+        K::CompactionIsolateMigratepages | K::CompactionIsolateFreepages => ISOLATE,
         K::KcompactdWake => KCOMPACTD_WAKE,
         K::KcompactdSleep | K::KswapdSleep => NODE,
         K::MigratePages => MIGRATE,
@@ -263,6 +274,8 @@ fn row(kind: EventKind) -> Row {
         K::ExitMmap => return Row { head: "exit_mmap: ", parts: EXIT, tail: ", DESTROY" },
         K::Munmap => return Row { head: "sys_munmap(", parts: MUNMAP, tail: ")" },
         K::Mmap => return Row { head: "sys_mmap(", parts: MMAP, tail: ")" },
+        K::BulkPage => BULK_PAGE,
+        K::BulkCall => BULK_CALL,
         K::Lost => &[],
     };
     Row { head: "", parts, tail: "" }
@@ -390,6 +403,8 @@ impl Wording {
                     lacks_flags |= unknown > 0;
                 }
                 Form::Name(list, _) => values[field] = self.named(kind, field, list, value)?,
+                // One that opens a range has its bracket before it.
+                Form::Hex => values[field] = number(value.trim_start_matches('('))?,
                 Form::Power => values[field] = u64::from(number(value)?.trailing_zeros()),
                 _ => values[field] = number(value)?,
             }

@@ -42,6 +42,25 @@ fn heads_of_lines() {
     }
 }
 
+/// The ranges that compaction took pages from and put them to (T9), as the kernel and as tools print them.
+#[test]
+fn ranges_of_compaction() {
+    for (rest, kind) in [
+        (
+            "mm_compaction_isolate_migratepages: range=(0x9f600 ~ 0x9f800) nr_scanned=512 nr_taken=48",
+            EventKind::CompactionIsolateMigratepages,
+        ),
+        (
+            "mm_compaction_isolate_freepages: start_pfn=0x9f600 end_pfn=0x9f800 nr_scanned=512 nr_taken=48",
+            EventKind::CompactionIsolateFreepages,
+        ),
+    ] {
+        let event = one(&format!("kcompactd0-40 [000] ..... 1.000000: {rest}"));
+        assert_eq!(event.kind, kind);
+        assert_eq!(event.values[..4], [0x9_f600, 0x9_f800, 512, 48], "{rest}");
+    }
+}
+
 /// Lines that a 6.18 kernel and its trace-cmd printed, one of each form.
 #[test]
 fn lines_of_each_form() {
@@ -272,6 +291,8 @@ fn the_writer_words_as_the_kernel() {
         "          <idle>-0       [001] 37156.640115: mm_vmscan_kswapd_sleep: nid=0",
         "           <...>-7       [001]     1.000001: mm_compaction_deferred: node=0 zone=Normal   order=9 \
          order_failed=9 consider=1 limit=64",
+        "           <...>-7       [001]     1.000001: mm_compaction_isolate_freepages: range=(0x9f600 ~ 0x9f800) \
+         nr_scanned=512 nr_taken=48",
         "           <...>-7       [001]     1.000001: sys_munmap(addr: 0x7f15cc66c000, len: 0x9307)",
         "CPU:1 [LOST 3 EVENTS]",
         "           <...>-7       [001]     1.000001: mm_page_alloc_extfrag: page=ffffea0000000040 pfn=0x1 \

@@ -1,6 +1,7 @@
 //! Comparisons of what was made by hand.
 
 use nofrag_host::snapshot::Files;
+use nofrag_host::trace::Unseen;
 
 use super::*;
 use crate::render;
@@ -39,6 +40,7 @@ fn report(seed: u64, runs: Vec<PolicyRun>) -> ReplayReport {
         release: Some("6.1".to_owned()),
         seed,
         recorded,
+        unseen: Unseen::default(),
         runs,
         vmap: None,
         mmap: None,

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{Attempt, FailureReport, Next, Outcome, PageRequest};
+use nofrag::page::{Attempt, FailureReport, HugeFault, Next, Outcome};
 use nofrag::units::{Nanos, Pfn};
 
 use super::cache::FILE_PAGES;
@@ -29,7 +29,10 @@ pub(super) enum Task {
 /// A thread of the huge-page program.
 #[derive(Debug)]
 pub(super) struct HugeTask {
-    pub(super) request: PageRequest,
+    /// What a unit asks for.
+    pub(super) fault: HugeFault,
+    /// What is left to try of that for the present unit.
+    pub(super) tries: HugeFault,
     /// Units still to be touched.
     pub(super) units: u64,
     /// Small pages still to be faulted in for the present unit.
@@ -142,8 +145,10 @@ impl Actor {
             }
             Task::Huge(task) if task.units > 0 => {
                 task.units -= 1;
+                task.tries = task.fault;
                 self.work = 0;
-                self.wants.push(Want::Huge(task.request));
+                let first = task.tries.next().expect("every fault makes a try");
+                self.wants.push(Want::Huge(first));
             }
             Task::Writer { .. } | Task::Huge(_) => self.state = State::Done,
         }
@@ -298,7 +303,10 @@ impl Actor {
     fn failed(&mut self, want: Want, report: FailureReport) -> Result<(), OutOfMemory> {
         match (want, &mut self.task) {
             (Want::Huge(_), Task::Huge(task)) => {
-                task.small = UNIT_PAGES;
+                match task.tries.next() {
+                    Some(next) => self.wants.push(Want::Huge(next)),
+                    None => task.small = UNIT_PAGES,
+                }
                 Ok(())
             }
             _ => Err(OutOfMemory { want, report: Box::new(report) }),

@@ -25,7 +25,7 @@ pub(super) const MERGED: &str = Column::Patches14.design();
 pub(super) const ALL_FIVE: &str = Column::Patches15.design();
 /// What was merged, as shipped: patch 3 had switched patch 1 off.
 pub(super) const SHIPPED: &str = "linux-5.0";
-/// The last kernel here with the fallback of the document's time.
+/// The last kernel here that was read and has the fallback of the document's time.
 pub(super) const LAST_LOOSE: &str = "linux-6.1";
 /// The first here with lists that agree with their blocks.
 pub(super) const FIRST_STRICT: &str = "linux-6.10";

@@ -47,6 +47,16 @@ pub(super) const fn units_per_thread(node_0_pages: u64, threads: u32) -> u64 {
     bytes / threads as u64 / (2 << 20) / 2
 }
 
+/// The machine's reserve, which khugepaged sets: eleven pageblocks for each zone with pages, at most a twentieth of
+/// memory (spec/pages.md §14, item 3).
+pub(super) fn huge_page_reserve(machine: Machine, pages: u64) -> u64 {
+    let zones = match machine {
+        Machine::OneNode => 2,
+        Machine::TwoNodes { .. } => 3,
+    };
+    (11 * Order::PAGEBLOCK.pages() * zones).min(pages / 20)
+}
+
 impl Layout {
     /// The machine with `pages` pages, rounded down to whole blocks in each node. The mix says how much of node 0 is
     /// DMA32.
@@ -102,6 +112,26 @@ mod tests {
         assert_eq!(units_per_thread(16 * gib, 1), 3072);
         assert_eq!(units_per_thread(4 * gib, 1), 768);
         assert_eq!(units_per_thread(16 * gib, 5), 614);
+    }
+
+    #[test]
+    fn o_2_the_machine_keeps_what_khugepaged_wants() {
+        use nofrag::page::{FragmentationPolicy, MinFree, PageAllocator, PageConfig};
+        let two = Machine::TwoNodes { this_node: true, start: 0 };
+        let gib = 1 << 18;
+        for (machine, pages, reserve) in
+            [(Machine::OneNode, gib, 11_264), (two, gib, 13_107), (two, 2 * gib, 16_896)]
+        {
+            assert_eq!(huge_page_reserve(machine, pages), reserve);
+            let map = Layout::new(machine, &mixes()[0], pages).map;
+            let config = PageConfig {
+                min_free: MinFree::HugePages,
+                ..PageConfig::new(map, FragmentationPolicy::LINUX_6_1)
+            };
+            let allocator = PageAllocator::new(&config).expect("the map is sound");
+            let kept: u64 = allocator.zones().map(|zone| zone.watermarks.min).sum();
+            assert!((reserve - 3..=reserve).contains(&kept), "each share is rounded down: {kept}");
+        }
     }
 
     #[test]

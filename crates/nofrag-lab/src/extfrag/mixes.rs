@@ -1,8 +1,8 @@
 //! What runs besides the page cache: the mixes of the count model (spec/pages.md §9.4), and two that the document
 //! says would differ.
 //!
-//! They are stated for 4 GiB. Reserve, burst and transients grow with memory ([`Mix::scaled`]), as the count model's
-//! own settings for 8 GiB do.
+//! They are stated for 4 GiB. Burst and transients grow with memory ([`Mix::scaled`]), as the count model's own
+//! settings for 8 GiB do. The count model's reserves are left out: the machine has the one that khugepaged sets.
 
 use super::spec::Mix;
 
@@ -15,7 +15,6 @@ const SLAB_ORDERS: [u8; 4] = [2, 0, 0, 0];
 const CALIBRATED: Mix = Mix {
     name: "calibrated",
     dma32: 375,
-    reserve: 8448,
     burst: 4096,
     transients: 60_000,
     transient_chance: 1000,
@@ -28,9 +27,9 @@ const CALIBRATED: Mix = Mix {
 pub(super) const fn mixes() -> &'static [Mix] {
     const MIXES: &[Mix] = &[
         CALIBRATED,
-        Mix { name: "S1", reserve: 16_896, burst: 24, ..CALIBRATED },
+        Mix { name: "S1", burst: 24, ..CALIBRATED },
         Mix { name: "S2", transients: 20_000, transient_chance: 250, ..CALIBRATED },
-        Mix { name: "S3", reserve: 4224, burst: 32_768, transient_chance: 500, ..CALIBRATED },
+        Mix { name: "S3", burst: 32_768, transient_chance: 500, ..CALIBRATED },
         Mix { name: "S4", dma32: 60, ..CALIBRATED },
         Mix { name: "slab-intensive", extra_slab: 3000, ..CALIBRATED },
         Mix { name: "high-order-slab", slab_orders: [3, 1, 2, 2], ..CALIBRATED },
@@ -43,12 +42,7 @@ impl Mix {
     pub(super) fn scaled(self, pages: u64) -> Mix {
         let stated = STATED_FOR_GIB << 18;
         let scale = |count: u64| (count * pages / stated).max(1);
-        Mix {
-            reserve: scale(self.reserve),
-            burst: scale(self.burst),
-            transients: scale(self.transients as u64) as usize,
-            ..self
-        }
+        Mix { burst: scale(self.burst), transients: scale(self.transients as u64) as usize, ..self }
     }
 }
 
@@ -59,8 +53,7 @@ mod tests {
     #[test]
     fn eight_gib_are_scaled_as_the_count_model_has_it() {
         let scaled = CALIBRATED.scaled(8 << 18);
-        let counts = (scaled.reserve, scaled.burst, scaled.transients);
-        assert_eq!(counts, (16_896, 8192, 120_000));
+        assert_eq!((scaled.burst, scaled.transients), (8192, 120_000));
         assert_eq!(CALIBRATED.scaled(4 << 18), CALIBRATED);
     }
 }

@@ -16,7 +16,7 @@
 //! - [`memory`]: real memory behind the frames of a run. [`real`]: runs with it, timed.
 //! - [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: what runs besides.
 //! - [`compare`]: runs them. [`view`]: how reports are looked into. [`claims`]: what a run must confirm.
-//!   [`present`]: tables and pictures.
+//!   [`present`]: tables and pictures. [`withdrawn`]: what kernels have refuted.
 
 mod actor;
 mod cache;
@@ -37,6 +37,7 @@ mod simulate;
 mod slab;
 mod spec;
 mod view;
+mod withdrawn;
 mod world;
 
 use std::time::Instant;
@@ -54,6 +55,7 @@ use crate::scenario::{
     Extent, Memory, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch,
     choose_designs, choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +67,7 @@ impl Scenario for ExtFrag2018 {
     }
 
     fn about(&self) -> &'static str {
-        "how types of pages mix in pageblocks, and what avoids it"
+        "how types of pages mix in pageblocks, and what the patches of 2018 avoid"
     }
 
     fn document(&self) -> &'static str {
@@ -76,8 +78,17 @@ impl Scenario for ExtFrag2018 {
         &DESIGNS
     }
 
+    fn shown(&self, design: &'static str) -> String {
+        let preset = FragmentationPolicy::preset(design);
+        preset.map_or_else(|_| design.to_owned(), |preset| preset.to_string())
+    }
+
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|(_, info)| *info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
@@ -111,6 +122,7 @@ fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result
     let compared = compare::compare(&plan, simulate, progress)?;
     report.measurements = compared.measurements;
     claims::judge(&plan, compared.repeats, &mut report);
+    withdrawn::withdraw(&mut report.oracles);
     present::take_notes(&plan, options.extent, &mut report);
     report.elapsed_s = begin.elapsed().as_secs_f64();
     Ok(report)

@@ -56,9 +56,6 @@ impl Want {
     }
 }
 
-/// Least pages that reclaim looks at, however low the share: Linux's `SWAP_CLUSTER_MAX`.
-const LEAST_SCAN: u64 = 32;
-
 /// All owners of pages together.
 ///
 /// Always true:
@@ -408,8 +405,7 @@ impl Owner {
 impl Reclaim for Owner {
     fn reclaim(&mut self, pages: &mut PageAllocator, wanted: ReclaimRequest) -> Reclaimed {
         let node = wanted.node.0;
-        let share = self.lru.len(node, wanted.highest) >> wanted.priority.min(12);
-        let most = share.max(LEAST_SCAN);
+        let most = self.lru.len(node, wanted.highest) >> wanted.priority.min(12);
         let mut done = Reclaimed::default();
         while done.scanned < most && done.pages < wanted.pages {
             let Some(frame) = self.lru.oldest(node, wanted.highest) else { break };
@@ -434,6 +430,7 @@ impl Reclaim for Owner {
                 done.pages += self.shrink(pages);
             }
         }
+        done.left = self.lru.len(node, wanted.highest);
         done
     }
 }

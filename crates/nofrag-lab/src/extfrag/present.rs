@@ -9,6 +9,7 @@ use super::catalogue::{
 use super::compare::{PARTS, Plan};
 use super::names;
 use super::view::{Beside, OtherRules, View, differing};
+use super::withdrawn::{self, Caption};
 use crate::figures::{self, Column, Exactness, Gorman2018, Quantity, Sample, reduction};
 use crate::render::{
     OccupancyMap, Paint, Section, by_design, count, duration, median_and_range, number, table_of,
@@ -20,7 +21,7 @@ use crate::stats::Spread;
 /// All sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let (view, figures) = (View { report }, figures::gorman_2018());
-    let mut sections = Vec::new();
+    let mut sections: Vec<Section> = withdrawn::beside_kernels(view).into_iter().collect();
     for program in [Program::SDefault, Program::SDefrag, Program::SMadvise] {
         for case in view.cases(program) {
             sections.extend(events(view, &figures, &case));
@@ -58,6 +59,16 @@ fn short(design: &str) -> String {
     if is_strict(design) { format!("{name} †") } else { name }
 }
 
+/// The same where rows and columns of withdrawn designs are marked.
+fn marked(design: &str) -> String {
+    match (short(design), withdrawn::is_withdrawn(design)) {
+        (name, false) => name,
+        // Both marks stand together.
+        (name, true) if name.ends_with('†') => format!("{name}{}", withdrawn::MARK),
+        (name, true) => format!("{name} {}", withdrawn::MARK),
+    }
+}
+
 /// The designs of tables: those that change nothing have one of their own.
 fn tabled(view: View<'_>) -> impl Iterator<Item = &String> {
     view.designs().iter().filter(|design| silent_beside(design).is_none())
@@ -71,13 +82,17 @@ const MARK: &str = "† lists agree with their blocks, as from 6.10: each stolen
 fn designs_table(
     view: View<'_>,
     title: &str,
-    caption: &str,
+    caption: Caption<'_>,
     columns: &[&str],
     cells: impl Fn(&str) -> Vec<Option<String>>,
 ) -> Option<Section> {
+    let (name, caption): (fn(&str) -> String, String) = match caption {
+        Caption::Rows(text) => (marked, format!("{text} {}", withdrawn::mark())),
+        Caption::Whole(text) => (short, withdrawn::caption(text)),
+    };
     let rows = by_design(tabled(view), cells).into_iter();
-    let rows = rows.map(|(design, cells)| [vec![short(&design)], cells].concat()).collect();
-    table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
+    let rows = rows.map(|(design, cells)| [vec![name(&design)], cells].concat()).collect();
+    table_of(title, &caption, 1, &[&["design"], columns].concat(), rows)
 }
 
 /// A percentage with one digit.
@@ -152,12 +167,12 @@ fn events(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> 
     designs_table(
         view,
         &format!("External fragmentation events: {case}"),
-        &format!(
+        Caption::Rows(&format!(
             "A row is one design: medians over seeds, ± half the range. Events: free blocks below order 9 that served \
              another type; fewer than linux-4.20 in percent, seed by seed: median (least..most); there: the same from \
              the document's counts. Serious: below order 4. Mistyped: allocations from blocks of another type, fewer \
              in percent. {MARK}"
-        ),
+        )),
         &["events", "fewer", "there", "serious", "mistyped", "fewer"],
         cells,
     )
@@ -191,11 +206,11 @@ fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<S
             "Two nodes, five huge-page threads, {}: events/mistyped, fewer events",
             program.name()
         ),
-        &format!(
+        Caption::Rows(&format!(
             "A row is one design: medians over seeds; fewer events than linux-4.20 in percent. Huge-page requests stay \
              on their node (local: THISNODE) or not (any), and their threads start on node 0 or 1: the document names \
              both as causes of its small reduction by patch 1. {MARK}"
-        ),
+        )),
         &columns.chain(["there"]).collect::<Vec<_>>(),
         cells,
     )
@@ -220,9 +235,9 @@ fn requesters(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     designs_table(
         view,
         &format!("Events by the type that was asked for: {case}"),
-        &format!(
+        Caption::Rows(&format!(
             "A row is one design: medians over seeds; shares in percent, here and in the document. {MARK}"
-        ),
+        )),
         &["unmovable", "%", "there", "movable", "%", "there", "reclaimable", "%", "there"],
         cells,
     )
@@ -254,15 +269,18 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
         cells.push(model.map_or_else(dash, |it| percent(it.patches_1_4)));
         Some(cells)
     };
-    let names: Vec<String> = designs.iter().map(|design| short(design)).collect();
+    let names: Vec<String> = designs.iter().map(|design| marked(design)).collect();
     let names = names.iter().map(String::as_str);
     let header: Vec<&str> =
         ["mix, GiB", "events"].into_iter().chain(names).chain(["model +patch4"]).collect();
     table_of(
         &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.name()),
-        "A row is one mix of files and slab with its size of memory: events of linux-4.20, and by how many percent \
-         each design has fewer: median/least over seeds. The model is the count-only one of the specification, a \
-         cross-check; nobody has published other mixes.",
+        &format!(
+            "A row is one mix of files and slab with its size of memory: events of linux-4.20, and by how many percent \
+             each design has fewer: median/least over seeds. The model is the count-only one of the specification, a \
+             cross-check; nobody has published other mixes. {}",
+            withdrawn::mark()
+        ),
         1,
         &header,
         if cases.len() > 1 { cases.iter().filter_map(row).collect() } else { Vec::new() },
@@ -304,13 +322,14 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
         any.then(|| [vec![case_name(case)], cells].concat())
     };
     let names: Vec<String> =
-        designs.iter().map(|design| short(design).replace("7.2-", "")).collect();
+        designs.iter().map(|design| marked(design).replace("7.2-", "")).collect();
     let header: Vec<&str> =
         ["mix, GiB"].into_iter().chain(names.iter().map(String::as_str)).collect();
     table_of(
         &format!("Other mixes, {}: events/mistyped allocations", program.name()),
         &format!(
-            "A row is one mix with its size of memory: medians over seeds; defrag is 7.2-defrag. {MARK}"
+            "A row is one mix with its size of memory: medians over seeds; defrag is 7.2-defrag. {MARK} {}",
+            withdrawn::mark()
         ),
         1,
         &header,
@@ -374,9 +393,10 @@ fn huge_pages_of(
     designs_table(
         view,
         &format!("Units that got a huge page, in percent: {machine}"),
-        "A row is one design: median (least..most) over seeds, calibrated mix, and the document's, which has none for \
-         defrag = always. The document calls these rates dependent on the exact state of the system: signs compare, \
-         sizes do not.",
+        Caption::Whole(
+            "A row is one design: median (least..most) over seeds, calibrated mix, and the document's, which has none \
+             for defrag = always.",
+        ),
         &columns.iter().map(String::as_str).collect::<Vec<_>>(),
         cells,
     )
@@ -442,9 +462,12 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
     designs_table(
         view,
         &format!("Allocator work of a unit, 512 base faults or one huge one: {case}"),
-        "A row is one design: means in virtual time, medians over seeds: allocation, reclaim, compaction and waiting, \
-         by a table of costs; change against linux-4.20 in percent; huge over base. No sample: no such fault. There: \
-         changes and quotients of the document's latencies, wall times that hold zeroing and a memset besides.",
+        Caption::Whole(
+            "A row is one design: means in virtual time, medians over seeds: allocation, reclaim, compaction and \
+             waiting, by a table of costs; change against linux-4.20 in percent; huge over base. No sample: no such \
+             fault. There: changes and quotients of the document's latencies, wall times that hold zeroing and a \
+             memset besides.",
+        ),
         &["base", "change", "there", "huge", "change", "there", "huge/base", "there"],
         cells,
     )
@@ -479,10 +502,12 @@ fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
     designs_table(
         view,
         &format!("What it costs: {case}"),
-        "A row is one design: medians over seeds. Pages reclaimed, by whomever, and calls that reclaimed themselves; \
-         pages moved, and calls that compacted; wakes of kswapd; boosts; blocks claimed because most of their pages \
-         fitted; events with whole blocks, which mix nothing; blocks that could serve as a huge page at the end; \
-         virtual time.",
+        Caption::Whole(
+            "A row is one design: medians over seeds. Pages reclaimed, by whomever, and calls that reclaimed \
+             themselves; pages moved, and calls that compacted; wakes of kswapd; boosts; blocks claimed because most \
+             of their pages fitted; events with whole blocks, which mix nothing; blocks that could serve as a huge \
+             page at the end; virtual time.",
+        ),
         &[
             "reclaimed",
             "calls",
@@ -520,9 +545,11 @@ fn shipped(view: View<'_>) -> Option<Section> {
     };
     table_of(
         "linux-5.0 as shipped, where patch 3 had switched patch 1 off, over patches 1 to 4 as designed",
-        "A row is one case: shipped/designed, medians over seeds; fewer: events as designed against as shipped in \
-         percent, seed by seed, median (least..most). If the measured tree was the posted one, the published figures \
-         for patches 1 to 4 lack patch 1.",
+        &withdrawn::caption(
+            "A row is one case: shipped/designed, medians over seeds; fewer: events as designed against as shipped in \
+             percent, seed by seed, median (least..most). If the measured tree was the posted one, the published \
+             figures for patches 1 to 4 lack patch 1.",
+        ),
         1,
         &["case", "events", "fewer", "serious", "mistyped", "huge %"],
         view.all_cases().iter().filter_map(row).collect(),
@@ -606,8 +633,11 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
     });
     table_of(
         "Tuning: watermark_boost_factor, with patches 1 to 4",
-        "A row is one factor in 1/10000 of the high watermark, on the calibrated mix: medians over seeds, ± half the \
-         range. Work: allocator time of all faults.",
+        &format!(
+            "A row is one factor in 1/10000 of the high watermark, on the calibrated mix: medians over seeds, ± half \
+             the range. Work: allocator time of all faults. Huge pages, work and reclaim are {}.",
+            withdrawn::WHY.label()
+        ),
         1,
         &[
             "",
@@ -654,8 +684,11 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
                 "Tuning: fragment_stall_order and its bound, with patches 1 to 5, {}",
                 case.configuration()
             ),
-            "A row is one bound in ms and one order below which free blocks of another type are spared until a wait, \
-             on the calibrated mix: medians over seeds, ± half the range.",
+            &format!(
+                "A row is one bound in ms and one order below which free blocks of another type are spared until a \
+                 wait, on the calibrated mix: medians over seeds, ± half the range. Huge pages and work are {}.",
+                withdrawn::WHY.label()
+            ),
             0,
             &[
                 "bound", "order", "events", "serious", "huge %", "work", "stalled", "stalls",
@@ -716,8 +749,9 @@ fn contiguity_of(view: View<'_>, case: &Case) -> Option<Section> {
         title: format!("Contiguity of free memory: {case}"),
         caption: format!(
             "A line is one moment of a run, the first seed's; a column is about {} pageblocks, lowest address first: \
-             the order of the largest free block among them. Who holds the rest is not shown.",
-            count(blocks)
+             the order of the largest free block among them. Who holds the rest is not shown. {}",
+            count(blocks),
+            withdrawn::caption("").trim_start()
         ),
         ends: ["lowest".to_owned(), "highest".to_owned()],
         paint: Paint::FreeOrder,
@@ -770,9 +804,11 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
         .collect();
     table_of(
         "What came later: change in percent, there and here",
-        "A row is one measure of a later series on its own load (kernel builds) beside the same toggle here, on the \
-         calibrated mix: medians over seeds. Signs compare. The first strict lists, those of 6.10, took single pages \
-         from the largest block.",
+        &withdrawn::caption(
+            "A row is one measure of a later series on its own load (kernel builds) beside the same toggle here, on \
+             the calibrated mix: medians over seeds. The first strict lists, those of 6.10, took single pages from the \
+             largest block.",
+        ),
         2,
         &header,
         rows,
@@ -819,10 +855,11 @@ fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     designs_table(
         view,
         "A cross-check, not published: the specification's count-only model, calibrated mix, 4 GiB",
-        &format!(
+        Caption::Rows(&format!(
             "A row is one design: events fewer than linux-4.20's, and units that got a huge page, in percent; the \
-             model's beside ours. The model has no time, no concurrency and no writeback. {MARK}"
-        ),
+             model's beside ours, which for huge pages is withdrawn. The model has no time, no concurrency and no \
+             writeback. {MARK}"
+        )),
         &["fewer: model", "here", "huge: model", "here", "madv fewer", "here", "madv huge", "here"],
         cells,
     )
@@ -843,6 +880,10 @@ fn worse(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
         against.into_iter().flat_map(|(new, old)| worse_than(view, new, old)).collect();
     if !lines.is_empty() {
         lines.push(published_worse(figures));
+        lines.push(format!(
+            "what is said here of huge pages, of work, and of designs that are not the document's is {}",
+            withdrawn::WHY.label()
+        ));
     }
     (!lines.is_empty()).then(|| Section::Lines {
         title: "Negative results: where the later design is worse, beyond the ranges over seeds"
@@ -914,6 +955,7 @@ fn published_worse(figures: &Gorman2018) -> String {
 /// Notes what weakens or explains the result.
 pub(super) fn take_notes(plan: &Plan, extent: Extent, report: &mut Report) {
     let notes = &mut report.notes;
+    notes.push(withdrawn::WHY.reason().to_owned());
     notes.push(
         "simulated in virtual time: the allocator is the engine, and files, slab, reclaim, threads and costs around it \
          are a model. Counts of events follow from memory, disks and mix, which the document does not give: published \

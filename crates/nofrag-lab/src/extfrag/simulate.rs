@@ -10,13 +10,15 @@
 //! * Time. kswapd, compaction and the threads run beside each other in virtual time, and the disk bounds writing; there
 //!   a request gives kswapd a fixed budget. So here readers make as many accesses as the time allows.
 //! * Dirty pages, which reclaim passes by unless it may write.
+//! * The reserve is khugepaged's, as on the machines of the document and in kernels (spec/pages.md §14, item 3), and
+//!   not a setting of the mix.
 //! * Slow path, kswapd and compaction are those of the engine, not a sketch of them.
 //!
 //! What that taught:
 //!
 //! * The signs and sizes of the count model come back: vanilla steals single pages by the batch whenever the free
 //!   memory that satisfies the watermark lies in pageblocks of slabs, and every patch does what it did there.
-//! * Who wakes kswapd for a huge page that is not there decides about vanilla ([`huge_request`]).
+//! * Who wakes kswapd for a huge page that is not there decides about vanilla ([`huge_fault`]).
 //! * Under `vm.defrag_mode` free pages in unmovable pageblocks satisfy the total watermark and nothing is free in
 //!   movable ones, so that compaction has no place to move to: no fragmentation, and hardly a huge page. The count
 //!   model hid that, as it made whole blocks by a rule of its own.
@@ -28,8 +30,8 @@ use std::num::TryFromIntError;
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Kcompactd, Kswapd, MinFree, NodeId, PageAllocator, PageConfig, PageRequest, PageblockInfo,
-    RequestFlags,
+    Advice, HugeDefrag, HugeFault, HugeTries, Kcompactd, Kswapd, MinFree, NodeId, PageAllocator,
+    PageConfig, PageblockInfo,
 };
 use nofrag::units::{Nanos, Order};
 use nofrag_backing::measure::machine::MachineMemory;
@@ -99,7 +101,7 @@ impl<'a> Run<'a> {
         let mix = spec.mix.scaled(pages);
         let layout = Layout::new(spec.machine, &mix, pages);
         let config = PageConfig {
-            min_free: MinFree::Pages(mix.reserve),
+            min_free: MinFree::HugePages,
             ..PageConfig::new(layout.map.clone(), spec.policy)
         };
         let allocator =
@@ -179,7 +181,7 @@ impl<'a> Run<'a> {
     }
 
     fn touch_huge_pages(&mut self) -> Result<(), OutOfMemory> {
-        let request = huge_request(self.spec);
+        let fault = huge_fault(self.spec);
         let threads = self.layout.huge.len() as u32;
         let half = units_per_thread(self.layout.node_0_pages, threads);
         let units = match self.spec.touch {
@@ -189,7 +191,8 @@ impl<'a> Run<'a> {
         let cpus = self.layout.huge.clone();
         let actors = self.start(cpus, HUGE, |_| {
             Task::Huge(HugeTask {
-                request,
+                fault,
+                tries: fault,
                 units,
                 small: 0,
                 huge_work: Vec::new(),
@@ -277,24 +280,24 @@ fn lru_zones(pages: &PageAllocator) -> Vec<LruZone> {
     zones.collect()
 }
 
-/// What a touched unit asks for first. By default nobody reclaims or compacts for it, kswapd neither:
-/// `transparent_hugepage/defrag` is `madvise`, and the program has not asked (the kernel's admin-guide says that the
-/// setting `defer` wakes kswapd). Else the caller does both once.
+/// What a touched unit asks for. A program that may use any node is one whose memory policy interleaves: it makes one
+/// try.
 ///
-/// With a wake for each unit that fails, vanilla got huge pages for one unit in seven on the calibrated mix, where the
-/// document and the count model have none, and half of the events: kswapd's end starts kcompactd, which empties blocks.
-fn huge_request(spec: &RunSpec) -> PageRequest {
-    let flags = match spec.huge {
-        HugeMode::Default => RequestFlags::NONE,
-        HugeMode::DefragAlways | HugeMode::Madvise => {
-            RequestFlags::RECLAIM.with(RequestFlags::NO_RETRY)
-        }
+/// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: nobody reclaims or compacts
+/// for the unit, kswapd neither. With a wake for each unit that fails, vanilla got huge pages for one unit in seven on
+/// the calibrated mix, where the document and the count model have none, and half of the events: kswapd's end starts
+/// kcompactd, which empties blocks.
+fn huge_fault(spec: &RunSpec) -> HugeFault {
+    let (defrag, advice) = match spec.huge {
+        HugeMode::Default => (HugeDefrag::Madvise, Advice::Unadvised),
+        HugeMode::DefragAlways => (HugeDefrag::Always, Advice::Unadvised),
+        HugeMode::Madvise => (HugeDefrag::Madvise, Advice::HugePage),
     };
-    let local = match spec.machine {
-        Machine::TwoNodes { this_node: true, .. } => RequestFlags::THIS_NODE,
-        _ => RequestFlags::NONE,
+    let tries = match spec.machine {
+        Machine::TwoNodes { this_node: false, .. } => HugeTries::All,
+        Machine::OneNode | Machine::TwoNodes { .. } => spec.policy.huge_tries,
     };
-    PageRequest::user(Order::PAGEBLOCK).flags(flags.with(local))
+    HugeFault::new(defrag, advice, tries)
 }
 
 fn failed(spec: &RunSpec, why: String) -> RunError {

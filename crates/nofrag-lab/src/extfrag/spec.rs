@@ -65,8 +65,6 @@ pub(super) struct Mix {
     pub(super) name: &'static str,
     /// The share of memory in DMA32, in 1/1000.
     pub(super) dma32: u64,
-    /// `min_free_kbytes` in pages.
-    pub(super) reserve: u64,
     /// Per so many reclaimed pages the shrinker runs.
     pub(super) burst: u64,
     /// How many transient unmovable blocks are live.

@@ -3,6 +3,7 @@
 use super::curves::{Curve, Curves, Line};
 use super::{Drawing, Figure, Item, Page, Part, Tile, Tone, Verdict, sections};
 use crate::machine::Origin;
+use crate::oracle::Withdrawn;
 use crate::render::{Section, count, duration, plain};
 use crate::replay::{self, PolicyRun, ReplayReport, Sample, Verdict as Trust};
 
@@ -40,8 +41,8 @@ fn verdict(report: &ReplayReport) -> Verdict {
         return Verdict {
             tone: Tone::Warn,
             says: "Nothing shows how far this replay can be trusted.".to_owned(),
-            advice: "The recording has no snapshot at its end, or its kernel no preset. Compare policies with each \
-                     other, not with the recorded kernel; `nofrag record` takes both snapshots."
+            advice: "The recording has no snapshot at its end, or its kernel no preset; `nofrag record` takes both \
+                     snapshots."
                 .to_owned(),
         };
     };
@@ -56,10 +57,12 @@ fn verdict(report: &ReplayReport) -> Verdict {
     );
     match off {
         0 => Verdict {
-            tone: Tone::Good,
+            tone: Tone::Warn,
             says,
-            advice: "Differences between policies below can be relied on where the counts are more than a handful."
-                .to_owned(),
+            advice: format!(
+                "The replay is near the recorded kernel. The comparison of policies is {}.",
+                Withdrawn::AgainstKernels.label()
+            ),
         },
         _ => {
             let mut carried: Vec<&str> = Vec::new();
@@ -71,7 +74,10 @@ fn verdict(report: &ReplayReport) -> Verdict {
             Verdict {
                 tone: Tone::Warn,
                 says,
-                advice: format!("Do not rely on what rests on the figures that are off: {}.", carried.join("; ")),
+                advice: format!(
+                    "Do not rely on what rests on the figures that are off: {}.",
+                    carried.join("; ")
+                ),
             }
         }
     }

@@ -4,8 +4,8 @@ use super::strips::{Mark, Panel, PanelScale, Row, Strips};
 use super::table::Table;
 use super::{Drawing, Figure, Item, Page, Part, Tile, Tone, Verdict, sections};
 use crate::machine::Origin;
-use crate::oracle::{Kind, Oracle};
-use crate::render::{self, Section, duration, ratio, ratio_range};
+use crate::oracle::Oracle;
+use crate::render::{self, Judged, Section, Tally, duration, ratio, ratio_range};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Scenario;
 use crate::stats::Spread;
@@ -37,49 +37,34 @@ pub fn run(results: &[ScenarioResult<'_>], origin: &Origin) -> Page {
 }
 
 /// How many of these claims hold.
-struct Claims {
-    exact: usize,
-    broken: usize,
-    others: usize,
-    not_here: usize,
-}
-
-impl Claims {
-    fn of<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Claims {
-        let mut claims = Claims { exact: 0, broken: 0, others: 0, not_here: 0 };
-        for oracle in oracles {
-            let (all, failing) = match oracle.kind {
-                Kind::Exact => (&mut claims.exact, &mut claims.broken),
-                Kind::Ratio | Kind::Environment => (&mut claims.others, &mut claims.not_here),
-            };
-            *all += 1;
-            *failing += usize::from(!oracle.holds);
-        }
-        claims
-    }
-}
-
 fn verdict<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Verdict {
-    let Claims { exact, broken, others, not_here } = Claims::of(oracles);
-    let depends = format!("{} of {others} that depend on the machine", others - not_here);
-    match (broken, not_here) {
+    let Tally { exact, others, withdrawn } = Tally::of(oracles);
+    let broken = exact.all - exact.held;
+    let apart = match withdrawn {
+        0 => String::new(),
+        some => format!(" {some} are withdrawn and not judged."),
+    };
+    let depends = format!("{} of {} that depend on the machine", others.held, others.all);
+    let exact = exact.all;
+    match (broken, others.all - others.held) {
         (1.., _) => Verdict {
             tone: Tone::Bad,
-            says: format!("{broken} of {exact} exact claims are BROKEN; {depends} hold."),
+            says: format!("{broken} of {exact} exact claims are BROKEN; {depends} hold.{apart}"),
             advice: "Exact claims hold on every machine. Run the command again: if it breaks again, the code or the \
                      claim is wrong, so report it with this file."
                 .to_owned(),
         },
         (0, 1..) => Verdict {
             tone: Tone::Warn,
-            says: format!("All {exact} exact claims hold, and {depends}."),
-            advice: "Counts can be relied on. What does not hold here is marked \"no\" among the claims: a busy or \
-                     small machine is the usual cause, so run again on a quiet one before citing times."
+            says: format!("All {exact} exact claims hold, and {depends}.{apart}"),
+            advice: "Counts can be relied on, but for what is withdrawn. What does not hold here is marked \"no\" \
+                     among the claims: a busy or small machine is the usual cause, so run again on a quiet one before \
+                     citing times."
                 .to_owned(),
         },
         (0, 0) => Verdict {
-            tone: Tone::Good,
-            says: format!("All {exact} exact claims hold, and {depends}."),
+            tone: if withdrawn > 0 { Tone::Warn } else { Tone::Good },
+            says: format!("All {exact} exact claims hold, and {depends}.{apart}"),
             advice: "Counts and ratios can be relied on, within the notes of each part.".to_owned(),
         },
     }
@@ -87,22 +72,23 @@ fn verdict<'a>(oracles: impl Iterator<Item = &'a Oracle>) -> Verdict {
 
 fn tiles(results: &[ScenarioResult<'_>]) -> Vec<Tile> {
     let reports = || results.iter().map(|result| result.report);
-    let Claims { exact, broken, others, not_here } =
-        Claims::of(reports().flat_map(|report| &report.oracles));
-    let tone = if broken > 0 { Tone::Bad } else { Tone::Good };
+    let Tally { exact, others, withdrawn } =
+        Tally::of(reports().flat_map(|report| &report.oracles));
+    let tone = if exact.held < exact.all { Tone::Bad } else { Tone::Good };
     let tile = |tone, value: String, what: &str| Tile { tone, value, what: what.to_owned() };
     let measured: usize = reports().map(|report| report.measurements.len()).sum();
     let seconds: f64 = reports().map(|report| report.elapsed_s).sum();
-    vec![
-        tile(tone, format!("{} of {exact}", exact - broken), "exact claims hold"),
-        tile(
-            Tone::Plain,
-            format!("{} of {others}", others - not_here),
-            "claims on this machine hold",
-        ),
-        tile(Tone::Plain, measured.to_string(), "programs times designs measured"),
-        tile(Tone::Plain, duration(seconds), "in all"),
-    ]
+    let of = |judged: Judged| format!("{} of {}", judged.held, judged.all);
+    let mut tiles = vec![
+        tile(tone, of(exact), "exact claims hold"),
+        tile(Tone::Plain, of(others), "claims on this machine hold"),
+    ];
+    tiles.extend(
+        (withdrawn > 0).then(|| tile(Tone::Warn, withdrawn.to_string(), "claims are withdrawn")),
+    );
+    tiles.push(tile(Tone::Plain, measured.to_string(), "programs times designs measured"));
+    tiles.push(tile(Tone::Plain, duration(seconds), "in all"));
+    tiles
 }
 
 fn part(result: &ScenarioResult<'_>) -> Part {

@@ -39,6 +39,7 @@ use crate::report::{Report, Settings};
 use crate::scenario::{
     Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +62,16 @@ impl Scenario for MmapHoles2005 {
         &DESIGNS
     }
 
+    fn design_of(&self, name: &str) -> Option<&'static str> {
+        Placement::preset(name).ok().map(|preset| preset.name)
+    }
+
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|(_, info)| *info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
@@ -113,9 +122,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
 
 /// The designs that are wanted; a version of Linux stands for the newest rule set not newer than it.
 fn choose(wanted: &[String]) -> Result<Vec<PlacementPreset>, RunError> {
-    let resolve = |name: &String| {
-        Placement::preset(name).map_or_else(|_| name.clone(), |preset| preset.name.to_owned())
-    };
+    let resolve = |name: &String| MmapHoles2005.design_of(name).map_or(name.clone(), str::to_owned);
     let wanted: Vec<String> = wanted.iter().map(resolve).collect();
     let named = |name| Placement::preset(name).expect("the scenario compares presets");
     Ok(choose_designs(&DESIGNS, &wanted)?.into_iter().map(named).collect())

@@ -31,6 +31,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
     choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +84,10 @@ impl Scenario for MmapLive {
 
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|spec| spec.info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {

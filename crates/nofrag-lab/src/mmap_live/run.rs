@@ -35,7 +35,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report, step: &dyn Fn(&str)) -> Resu
         match outcome {
             Ok(()) => {}
             Err(Trouble::Skipped(why)) => {
-                report.notes.push(format!("skipped: {}: {why}", spec.info.name));
+                report.skip(spec.info.name, why);
             }
             Err(trouble) => return Err(broken(spec, &trouble)),
         }

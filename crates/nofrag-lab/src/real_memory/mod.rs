@@ -42,6 +42,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
     choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +124,10 @@ impl Scenario for RealMemory {
         matches!(mode, Mode::Compare | Mode::Soak)
     }
 
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
+    }
+
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         if options.mode == Mode::Soak {
             return soak::run(options, progress);
@@ -165,7 +170,7 @@ fn run_program(
             step(name);
             match areas::one_mapping_per_run() {
                 Ok(limit) => claims::map_limit(&limit, report),
-                Err(why) => report.notes.push(format!("skipped: {name}: {why}")),
+                Err(why) => report.skip(name, why),
             }
         }
         Program::Areas => {

@@ -103,7 +103,7 @@ fn allowed(report: &mut Report) -> Result<Vec<Way>, RunError> {
         match measure::live_moves(&one) {
             Ok(_) => ways.push(way),
             Err(why) if way.needs_userfaultfd() => {
-                report.notes.push(format!("skipped: moves by {}: {why}", method(way)));
+                report.skip(method(way), why);
             }
             Err(why) => return Err(failed(why)),
         }

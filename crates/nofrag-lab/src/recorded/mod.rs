@@ -7,7 +7,7 @@ mod claims;
 
 use std::time::Instant;
 
-use nofrag::page::Migratetype;
+use nofrag::page::{FragmentationPolicy, Migratetype};
 
 use crate::render::Section;
 use crate::replay::{self, Input, PolicyRun, ReplayOptions, ReplayReport};
@@ -16,6 +16,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
     choose_programs,
 };
+use crate::shortfall::Expected;
 use crate::stats::Spread;
 
 /// The scenario.
@@ -69,8 +70,17 @@ impl Scenario for RecordedGuest {
         &replay::DEFAULT_POLICIES
     }
 
+    fn shown(&self, design: &'static str) -> String {
+        let preset = FragmentationPolicy::preset(design);
+        preset.map_or_else(|_| design.to_owned(), |preset| preset.to_string())
+    }
+
     fn programs(&self) -> Vec<ProgramInfo> {
         SIZES.iter().map(|size| size.info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {

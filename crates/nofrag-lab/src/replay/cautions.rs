@@ -2,6 +2,8 @@
 
 use nofrag_host::trace::TraceMeta;
 
+use crate::oracle::Withdrawn;
+
 use super::outcome::{Fidelity, PolicyRun, Recorded, Verdict};
 use super::start::Host;
 
@@ -17,6 +19,7 @@ pub(super) fn cautions(
     runs: &[PolicyRun],
 ) -> Vec<String> {
     let mut all = vec![
+        format!("{}.", Withdrawn::AgainstKernels.reason()),
         "The requests stay as they were recorded, whatever a policy makes of them: what a workload would have done \
          otherwise, had it been served otherwise, is not said."
             .to_owned(),

@@ -34,15 +34,16 @@ use nofrag::page::{FragmentationPolicy, PolicyPreset};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::recording::Recording;
 use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
-use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, View};
+use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, UnseenTracker, View};
 use thiserror::Error;
 
+use crate::scenario::stand_in;
 use addresses::AddressReplay;
 use engine::{Engine, Spec};
 use fidelity::{Runs, Truth};
 use owner::Housekeeping;
 use pairing::Pairing;
-use passes::{Resync, Timed, pass};
+use passes::{Followers, Resync, Timed, pass};
 use start::Host;
 
 pub use addresses::{AddressOutcome, addresses, sections as address_sections};
@@ -169,8 +170,10 @@ pub fn replay(
         threads => threads,
     };
     let mut addresses = AddressReplay::new(&meta);
-    let (recorded, mut runs) =
-        pass(events, &mut pairing, &mut addresses, &resyncs, engines, threads, progress)?;
+    let unseen = UnseenTracker::new(&meta);
+    let followers = Followers { pairing: &mut pairing, addresses: &mut addresses, unseen };
+    let (recorded, unseen, mut runs) =
+        pass(events, followers, &resyncs, engines, threads, progress)?;
     let wanted = runs.split_off(if judged.is_some() { JUDGES } else { 0 });
     let pages = |number: usize| runs[number].engine.pages();
     let fidelity = judged.zip(start.as_ref().zip(end.as_ref())).map(|(preset, (start, end))| {
@@ -180,10 +183,22 @@ pub fn replay(
     let assumed = pairing.assumptions();
     let outcome = |run: &Timed| run.engine.outcome(assumed, run.wall_nanos);
     let runs: Vec<PolicyRun> = wanted.iter().map(outcome).collect();
-    let cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
+    let mut cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
+    cautions.extend(stand_ins(&options.policies));
     let (trace, release) = (options.trace.name(), meta.release.clone());
     let (seed, AddressOutcome { vmap, mmap }) = (options.seed, addresses.finish());
-    Ok(ReplayReport { trace, release, seed, recorded, runs, fidelity, vmap, mmap, cautions })
+    Ok(ReplayReport {
+        trace,
+        release,
+        seed,
+        recorded,
+        unseen,
+        runs,
+        fidelity,
+        vmap,
+        mmap,
+        cautions,
+    })
 }
 
 /// The runs that were asked for: policies in the order in which they were named, sizes within each.
@@ -193,6 +208,9 @@ fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
     for name in &options.policies {
         let preset = FragmentationPolicy::preset(name);
         let preset = preset.map_err(|unknown| ReplayError::Policy(format!("{name}: {unknown}")))?;
+        if specs.iter().any(|spec: &Spec| spec.name == preset.name) {
+            continue; // two names for the same rules
+        }
         specs.extend(sizes.iter().map(|&memory_percent| Spec {
             name: preset.name.to_owned(),
             policy: preset.policy,
@@ -202,6 +220,15 @@ fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
         }));
     }
     Ok(specs)
+}
+
+/// Which policies ran under another name than was asked for.
+fn stand_ins(policies: &[String]) -> Vec<String> {
+    let meant = |name: &String| {
+        let preset = FragmentationPolicy::preset(name).ok()?;
+        stand_in(name, preset.name)
+    };
+    policies.iter().filter_map(meant).map(|said| said + ".").collect()
 }
 
 /// How many runs [`Fidelity`] needs.

@@ -2,6 +2,7 @@
 
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
+use nofrag_host::trace::Unseen;
 use serde::{Deserialize, Serialize};
 
 use super::mmap::MmapOutcome;
@@ -23,6 +24,9 @@ pub struct ReplayReport {
     pub seed: u64,
     /// What the kernel itself recorded.
     pub recorded: Recorded,
+    /// What no event tells.
+    #[serde(default)]
+    pub unseen: Unseen,
     /// A run for each policy and size of memory, policies in the order in which they were named.
     pub runs: Vec<PolicyRun>,
     /// How far the replay can be trusted; `None` without a snapshot at the end or a preset of the recorded kernel.

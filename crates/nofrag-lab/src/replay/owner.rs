@@ -41,9 +41,6 @@ const RECLAIMED: u32 = u32::MAX - 2;
 const MOVED: u32 = u32::MAX - 3;
 const DROPPED: u32 = u32::MAX - 4;
 
-/// Least pages that reclaim looks at, however low the share: Linux's `SWAP_CLUSTER_MAX`.
-const LEAST_SCAN: u64 = 32;
-
 /// What can be taken back, by how soon; a list for each in each zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
@@ -410,6 +407,12 @@ impl Owner {
     }
 
     /// The block of an age that was put on its list first, among zones that help.
+    /// What could be taken back, in blocks.
+    fn reclaimable(&self, wanted: ReclaimRequest) -> u64 {
+        let lists = self.eligible(wanted).flat_map(|zone| Age::ALL.map(|age| age.list(zone)));
+        lists.map(|list| self.ages.len(list)).sum()
+    }
+
     fn oldest(&self, age: Age, wanted: ReclaimRequest) -> Option<FrameIndex> {
         let now = self.next_serial;
         let oldest = self.eligible(wanted).filter_map(|zone| self.ages.oldest(age.list(zone)));
@@ -441,11 +444,9 @@ impl Reclaim for Owner {
             // The recorded kernel's reclaim is carried out; what it did stands for what this one would.
             let done = self.credit.min(wanted.pages);
             self.credit -= done;
-            return Reclaimed { pages: done, scanned: done };
+            return Reclaimed { pages: done, scanned: done, left: 0 };
         }
-        let lists = self.eligible(wanted).flat_map(|zone| Age::ALL.map(|age| age.list(zone)));
-        let all: u64 = lists.map(|list| self.ages.len(list)).sum();
-        let most = (all >> wanted.priority.min(12)).max(LEAST_SCAN);
+        let most = self.reclaimable(wanted) >> wanted.priority.min(12);
         let mut done = Reclaimed::default();
         while done.scanned < most && done.pages < wanted.pages {
             let fixed = wanted.may.slab.then_some(Age::DroppedFixed);
@@ -454,6 +455,7 @@ impl Reclaim for Owner {
             done.scanned += 1;
             done.pages += self.take_back(pages, own);
         }
+        done.left = self.reclaimable(wanted);
         done
     }
 }

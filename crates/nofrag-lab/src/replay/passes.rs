@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Instant;
 
 use nofrag::units::Order;
-use nofrag_host::trace::{BATCH, Event, EventSource, NO_FRAME, TraceError, View};
+use nofrag_host::trace::{
+    BATCH, Event, EventSource, NO_FRAME, TraceError, Unseen, UnseenTracker, View,
+};
 
 use super::addresses::AddressReplay;
 use super::engine::Engine;
@@ -37,6 +39,13 @@ pub(super) struct Resync<'a> {
     pub(super) is_free: Box<dyn Fn(u64) -> bool + 'a>,
 }
 
+/// What follows the events before the runs do.
+pub(super) struct Followers<'a> {
+    pub(super) pairing: &'a mut Pairing,
+    pub(super) addresses: &'a mut AddressReplay,
+    pub(super) unseen: UnseenTracker,
+}
+
 /// The threads and what they are sent.
 struct Workers<'scope> {
     senders: Vec<SyncSender<Arc<Vec<Step>>>>,
@@ -50,17 +59,18 @@ struct Workers<'scope> {
 /// What reading gives.
 pub(super) fn pass(
     mut events: Box<dyn EventSource>,
-    pairing: &mut Pairing,
-    addresses: &mut AddressReplay,
+    followers: Followers<'_>,
     resyncs: &[Resync<'_>],
     engines: Vec<Engine>,
     threads: usize,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<(Recorded, Vec<Timed>), TraceError> {
+) -> Result<(Recorded, Unseen, Vec<Timed>), TraceError> {
     thread::scope(|scope| {
         let workers = Workers::start(scope, engines, threads);
+        let Followers { pairing, addresses, mut unseen } = followers;
         let mut reading = Reading::default();
-        let read = reading.read_all(&mut *events, pairing, addresses, resyncs, |steps, done| {
+        let follow = (pairing, addresses, &mut unseen);
+        let read = reading.read_all(&mut *events, follow, resyncs, |steps, done| {
             workers.send(steps);
             progress(done);
         });
@@ -70,7 +80,7 @@ pub(super) fn pass(
         read?;
         let end = reading.last.unwrap_or(0);
         runs.iter_mut().for_each(|run| run.engine.finish(end));
-        Ok((reading.recorded, runs))
+        Ok((reading.recorded, unseen.finish(loss.events.max(loss.gaps)), runs))
     })
 }
 
@@ -138,8 +148,7 @@ impl Reading {
     fn read_all(
         &mut self,
         events: &mut dyn EventSource,
-        pairing: &mut Pairing,
-        addresses: &mut AddressReplay,
+        (pairing, addresses, unseen): (&mut Pairing, &mut AddressReplay, &mut UnseenTracker),
         mut resyncs: &[Resync<'_>],
         mut steps: impl FnMut(Vec<Step>, u64),
     ) -> Result<(), TraceError> {
@@ -154,8 +163,10 @@ impl Reading {
                     pairing.resynchronise(resync.at, &resync.is_free);
                     resyncs = later;
                 }
-                self.note(event);
-                pairing.event(event);
+                // A page of the bulk interface is a request as any other, and asks for one page of the CPU's lists.
+                let plain = unseen.plain(event);
+                self.note(plain.as_ref().unwrap_or(event));
+                plain.iter().for_each(|event| pairing.event(event));
                 addresses.event(event);
             }
             steps(pairing.take_steps(), self.recorded.events);

@@ -7,6 +7,7 @@ use super::addresses;
 use super::outcome::{
     Assumptions, ByOrder, Counts, Fidelity, PolicyRun, Recorded, ReplayReport, Tolerance, Verdict,
 };
+use crate::oracle::Withdrawn;
 use crate::render::{Section, count, duration, number, table_of};
 
 /// Everything that people read of a replay.
@@ -20,6 +21,12 @@ pub fn sections(report: &ReplayReport) -> Vec<Section> {
     sections.extend(whole_blocks(report));
     sections.extend(report.fidelity.as_ref().and_then(fidelity));
     sections.extend(of_the_trace(report));
+    if !report.unseen.sentences.is_empty() {
+        sections.push(Section::Lines {
+            title: "What tracepoints cannot tell".to_owned(),
+            lines: report.unseen.sentences.clone(),
+        });
+    }
     sections.extend(assumptions(report));
     sections.extend(addresses::tables(report.vmap.as_ref(), report.mmap.as_ref()));
     sections.push(Section::Lines {
@@ -116,9 +123,11 @@ fn mixing(report: &ReplayReport) -> Option<Section> {
     }));
     table_of(
         "Types that mix: external fragmentation events, by the type asked for",
-        "A row is one policy with the recorded requests. Serious: the free block was below order 4. Mistyped: blocks \
-         handed out from pageblocks of another type. Claimed: pageblocks that changed their type. Before and after \
-         Linux 6.10 an event means different things; mistyped blocks mean the same.",
+        &withdrawn(
+            "A row is one policy with the recorded requests. Serious: the free block was below order 4. Mistyped: \
+             blocks handed out from pageblocks of another type. Claimed: pageblocks that changed their type. Before \
+             and after Linux 6.10 an event means different things; mistyped blocks mean the same.",
+        ),
         1,
         &["policy", "events", "unmov.", "reclaim.", "movable", "serious", "mistyped", "claimed"],
         rows,
@@ -159,12 +168,19 @@ fn price(report: &ReplayReport) -> Option<Section> {
     }));
     table_of(
         "What it costs",
-        "Pages moved and reclaimed by the policy itself, in place of what the recorded kernel did; runs of direct \
-         compaction that gave a block, of all; entries into direct reclaim; watermarks raised; waits of callers.",
+        &withdrawn(
+            "Pages moved and reclaimed by the policy itself, in place of what the recorded kernel did; runs of direct \
+             compaction that gave a block, of all; entries into direct reclaim; watermarks raised; waits of callers.",
+        ),
         1,
         &["policy", "moved", "compact.", "direct", "kswapd", "entries", "boosts", "stalls"],
         rows,
     )
+}
+
+/// A caption of a table in which policies are compared.
+fn withdrawn(text: &str) -> String {
+    format!("{text} The comparison of policies is {}.", Withdrawn::AgainstKernels.label())
 }
 
 /// Orders that belong together in a table, with what they are for.

@@ -476,3 +476,51 @@ fn lost_events_taint_the_result() {
     assert!(said.starts_with("7 events are lost at 1 places"), "{said}");
     assert_eq!(super::cautions::of_loss(&super::Recorded::default()), None);
 }
+
+/// The pages of the bulk interface have no event of the kernel's. Those that `record --bulk` adds are requests of order
+/// 0; one that was there before the call, or that an event named during it, is none.
+#[test]
+fn what_the_bulk_interface_hands_out_is_served_as_requests() {
+    let line = |time: u32, event: &str| format!("  sh-200 [000] ..... 1.{time:06}: {event}\n");
+    let page = |time: u32, pfn: u32, before: u32| {
+        line(
+            time,
+            &format!(
+                "bulk_page: page=0000000012345678 pfn={pfn:#x} before={before} gfp_flags=GFP_KERNEL"
+            ),
+        )
+    };
+    let alloc = "pfn=0x101 order=0 migratetype=0 gfp_flags=GFP_KERNEL";
+    let free = |time: u32, pfn: u32| {
+        line(time, &format!("mm_page_free: page=0000000012345678 pfn={pfn:#x} order=0"))
+    };
+    let with = [
+        page(1, 0x102, 1),
+        line(2, &format!("mm_page_alloc: page=0000000012345678 {alloc}")),
+        page(3, 0x100, 0),
+        page(3, 0x101, 0),
+        page(3, 0x102, 0),
+        line(3, "bulk_call: filled=4"),
+    ];
+    let frees = [free(4, 0x100), free(5, 0x101), free(6, 0x100)];
+    let report = |name: &str, lines: &[String]| {
+        let file = format!("nofrag-bulk-{name}-{}.txt", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        std::fs::write(&path, "# tracer: nop\n#\n".to_owned() + &lines.concat()).expect("a file");
+        let report = replay(&options(Input::File(path.clone()), &["linux-6.1"], 1), &|_| {});
+        std::fs::remove_file(&path).expect("it was written");
+        report.expect("it is replayed")
+    };
+    let recorded = report("with", &[&with[..], &frees].concat());
+    assert_eq!(recorded.recorded.requests[0], 2);
+    assert_eq!((recorded.runs[0].counts.served[0], recorded.runs[0].counts.frees), (2, 2));
+    assert_eq!(recorded.runs[0].assumptions.unknown_frees, 1, "the last is of a free page");
+    let unseen = &recorded.unseen;
+    assert_eq!((unseen.requests, unseen.unknown_frees), (2, 1));
+    let bulk = (unseen.bulk.calls, unseen.bulk.pages, unseen.bulk.repeated, unseen.bulk.unread);
+    assert_eq!(bulk, (1, 1, 2, 1));
+    let missing = report("without", &[&with[1..2], &frees].concat());
+    assert_eq!((missing.recorded.requests[0], missing.unseen.bulk.recorded), (1, false));
+    let said = missing.unseen.sentences.last().expect("it is said");
+    assert!(said.contains("0.5 to 1.3 % of requests") && said.contains("record --bulk"), "{said}");
+}

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use nofrag::cpu::{CpuId, CpuSet};
-use nofrag::ranges::Span;
+use nofrag::ranges::{AlignOne, Span};
 use nofrag::units::Vpn;
 use nofrag::vmap::{AreaError, AreaRequest, AreaState, Guard, VmapConfig, VmapPolicy, VmapSpace};
 use nofrag_host::addresses::{self, Addresses};
@@ -23,7 +23,7 @@ use super::course::Course;
 
 /// The presets that are compared: each stands for what changed then.
 pub const VMAP_POLICIES: [&str; 5] =
-    ["linux-4.19", "linux-5.2", "linux-5.11", "linux-6.9", "nofrag"];
+    ["linux-4.19", "linux-5.2", "linux-5.18", "linux-6.9", "nofrag"];
 
 /// Bytes of a page, as a shift.
 const PAGE: u32 = 12;
@@ -368,8 +368,11 @@ impl Wanted {
         let window = Span::new(self.window.0 >> PAGE, self.window.1 >> PAGE).ok()?;
         let pages = self.size >> PAGE;
         let align = (self.align >> PAGE).max(1);
-        (pages > 0 && align.is_power_of_two())
-            .then(|| AreaRequest::new(pages).align(align).within(window).guard(Guard::None))
+        let align_one = if self.align >> PAGE == 0 { AlignOne::Byte } else { AlignOne::Number };
+        (pages > 0 && align.is_power_of_two()).then(|| {
+            let request = AreaRequest::new(pages).align(align).align_one(align_one);
+            request.within(window).guard(Guard::None)
+        })
     }
 }
 

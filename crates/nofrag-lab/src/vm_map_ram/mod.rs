@@ -30,7 +30,7 @@ mod workloads;
 
 use std::time::Instant;
 
-use nofrag::vmap::Preset;
+use nofrag::vmap::{Preset, VmapPolicy};
 
 use self::bench::Failure;
 use self::catalogue::{Program, SPECS};
@@ -42,6 +42,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
     choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +103,16 @@ impl Scenario for VmMapRam2015 {
         &DESIGNS
     }
 
+    fn design_of(&self, name: &str) -> Option<&'static str> {
+        VmapPolicy::preset(name).ok().map(|preset| preset.name)
+    }
+
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|(_, info)| *info).collect()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {

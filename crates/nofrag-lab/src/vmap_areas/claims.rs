@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use nofrag::check::Check;
 use nofrag::ranges::{
-    AlignClasses, AlignRule, Config, Counters, Fit, Index, RangeAllocator, Request, Span,
+    AlignClasses, AlignOne, AlignRule, Config, Counters, Fit, Index, RangeAllocator, Request, Span,
 };
 use nofrag::vmap::{AreaRequest, Budget, Guard, Preset, VmapPolicy, VmapSpace};
 
@@ -218,11 +218,13 @@ fn by_levels(holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
     order
 }
 
-/// How often the padded search misses a fit, or takes one that is not the lowest.
+/// How often the padded search misses a fit, or takes one that is not the lowest; and the two places that tell its
+/// versions apart, which no share does.
 fn padded_search(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+    const QUERIES: u32 = 10_000;
     let mut random = Random::new(plan.seed, 10);
-    let (mut fits, mut missed, mut not_lowest, mut ours_wrong) = (0, 0, 0, 0);
-    for _ in 0..2_000 {
+    let (mut missed, mut not_lowest, mut found_at_all, mut ours_wrong) = (0, 0, 0, 0);
+    for _ in 0..QUERIES / 5 {
         let holes = random_holes(&mut random, 200, 40, 60);
         let end = holes[holes.len() - 1].1;
         let mut tree = allocator(TREE, &by_levels(&holes))?;
@@ -234,44 +236,94 @@ fn padded_search(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
                 .within(Span::new(low, end).map_err(records)?);
             let truth = linear_scan(&holes, &request);
             let (found, _) = query(&mut tree, &request)?;
-            fits += u32::from(truth.is_some());
+            found_at_all += u32::from(found.is_some());
             missed += u32::from(truth.is_some() && found.is_none());
             not_lowest += u32::from(found.is_some() && found != truth);
             ours_wrong += u32::from(query(&mut ours, &request)?.0 != truth);
         }
     }
-    let percent = |count: u32| 100.0 * f64::from(count) / f64::from(fits.max(1));
-    let claim =
-        "aligned searches of the padded tree that are not the lowest, in % (simulated: 10.0)";
-    judge(report, Kind::Ratio, "padded-not-lowest", claim, percent(not_lowest), near(10.0, 1.5));
-    let claim = "existing fits that the padded tree misses, in % (simulated: 13.9)";
-    judge(report, Kind::Ratio, "padded-missed", claim, percent(missed), near(13.9, 1.5));
+    let percent = |part: u32, whole: u32| 100.0 * f64::from(part) / f64::from(whole.max(1));
+    let mut share = |id, claim, measured, relation| {
+        judge(report, Kind::Ratio, id, claim, measured, relation);
+    };
+    let claim = "places of the padded tree that are not the lowest, in % of 10,000 aligned queries \
+                 (simulated: 9.9)";
+    share("padded-not-lowest", claim, percent(not_lowest, QUERIES), near(9.9, 1.5));
+    let claim = "and in % of the places found (simulated: 11.5)";
+    share("padded-found-not-lowest", claim, percent(not_lowest, found_at_all), near(11.5, 1.5));
+    let claim = "existing fits that it misses, in % of the queries (simulated: 13.7)";
+    share("padded-missed", claim, percent(missed, QUERIES), near(13.7, 0.8));
     let claim = "our index neither misses nor takes a higher one; wrong answers in 10,000";
     exact(report, "ours-aligned", claim, ours_wrong.into(), NONE);
+    exact(
+        report,
+        "padded-witness",
+        "5 pages at a multiple of 8, holes [100,1000) and below it [1,13): 104 where Linux pads, 8 where it does \
+         not and in ours; 65 pages, holes [100,110) and [1,66): refused up to 5.15 if aligned to a page, else \
+         1; deviations",
+        witnesses()?,
+        NONE,
+    );
     Ok(())
+}
+
+/// How often a design's answer deviates from the one that spec/vmap.md §3.4 gives by hand.
+fn witnesses() -> Result<f64, Failure> {
+    let [padded, unpadded, since_5_18] =
+        [AlignRule::Padded, AlignRule::Unpadded, AlignRule::PaddedUnlessExact]
+            .map(Index::AugmentedTree);
+    let aligned = Request::new(5).align(8);
+    let of_a_page = Request::new(65).align_one(AlignOne::Number);
+    let (low, exact) = ([(100, 1000), (1, 13)], [(100, 110), (1, 66)]);
+    let cases = [
+        (padded, low, aligned, Some(104)),
+        (since_5_18, low, aligned, Some(104)),
+        (unpadded, low, aligned, Some(8)),
+        (Index::WideBlocks, low, aligned, Some(8)),
+        (padded, exact, of_a_page, None),
+        (padded, exact, Request::new(65), Some(1)),
+        (unpadded, exact, of_a_page, Some(1)),
+        (since_5_18, exact, of_a_page, Some(1)),
+    ];
+    let mut deviations = 0;
+    for (index, holes, request, expected) in cases {
+        let (found, _) = query(&mut allocator(index, &holes)?, &request)?;
+        deviations += u32::from(found != expected);
+    }
+    Ok(deviations.into())
 }
 
 fn near(value: f64, tolerance: f64) -> Relation {
     Relation::Between(value - tolerance, value + tolerance)
 }
 
-/// How far above its live pages a random mix reaches: exactness and best fit gain little.
+/// How far above its live pages a random mix reaches, over the same mix under the exact lowest fit: exactness and best
+/// fit gain little. The values themselves scatter from seed to seed by more than the rules differ.
 fn span_over_live(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
+    const SEEDS: u64 = 8;
+    const RUNS: u64 = 4;
     let kernel = Index::AugmentedTree(AlignRule::PaddedUnlessExact);
-    let designs = [
-        ("span-kernel", "the kernel's rule", kernel, Fit::Lowest, 1.143),
-        ("span-lowest", "exact lowest fit", Index::WideBlocks, Fit::Lowest, 1.133),
-        ("span-best", "best fit", Index::WideBlocks, Fit::Best, 1.136),
-    ];
-    for (id, name, index, fit, simulated) in designs {
-        let mut total = 0.0;
-        for run in 0..4 {
-            total += mean_span(&mut Random::new(plan.seed, 110 + run), index, fit)?;
-        }
-        let claim =
-            format!("highest end over live pages of a random mix, {name} (simulated: {simulated})");
-        judge(report, Kind::Ratio, id, &claim, total / 4.0, near(simulated, 0.03));
+    let (mut kernel_sum, mut best_sum) = (0.0, 0.0);
+    for seed in 0..SEEDS {
+        let mean = |index, fit| {
+            let mut total = 0.0;
+            for run in 0..RUNS {
+                let mut random = Random::new(plan.seed, 110 + RUNS * seed + run);
+                total += mean_span(&mut random, index, fit)?;
+            }
+            Ok::<f64, Failure>(total)
+        };
+        let lowest = mean(Index::WideBlocks, Fit::Lowest)?;
+        kernel_sum += mean(kernel, Fit::Lowest)? / lowest;
+        best_sum += mean(Index::WideBlocks, Fit::Best)? / lowest;
     }
+    let claim = "highest end over live pages of a random mix, the kernel's rule over exact lowest \
+                 fit (simulated: 1.042)";
+    let kernel = kernel_sum / SEEDS as f64;
+    judge(report, Kind::Ratio, "span-kernel", claim, kernel, Relation::Between(1.025, 1.06));
+    let claim = "and best fit over exact lowest fit (simulated: 1.009)";
+    let best = best_sum / SEEDS as f64;
+    judge(report, Kind::Ratio, "span-best", claim, best, Relation::Between(0.99, 1.03));
     Ok(())
 }
 

@@ -28,6 +28,8 @@ mod worker;
 
 use std::time::Instant;
 
+use nofrag::vmap::VmapPolicy;
+
 use self::catalogue::{SPECS, Spec};
 use self::compare::Plan;
 use crate::figures;
@@ -38,6 +40,7 @@ use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
     choose_programs,
 };
+use crate::shortfall::Expected;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +50,10 @@ pub struct VmapAreas2019;
 const BEFORE: &str = "linux-4.19";
 const AFTER: &str = "linux-5.2";
 const OURS: &str = "nofrag";
+/// The newest rules of areas that a kernel of 6.1 has.
+const LIKE_6_1: &str = "linux-5.18";
 
-const DESIGNS: [&str; 5] = [BEFORE, AFTER, "linux-5.11", "linux-6.9", OURS];
+const DESIGNS: [&str; 5] = [BEFORE, AFTER, LIKE_6_1, "linux-6.9", OURS];
 
 impl Scenario for VmapAreas2019 {
     fn name(&self) -> &'static str {
@@ -67,12 +72,20 @@ impl Scenario for VmapAreas2019 {
         &DESIGNS
     }
 
+    fn design_of(&self, name: &str) -> Option<&'static str> {
+        VmapPolicy::preset(name).ok().map(|preset| preset.name)
+    }
+
     fn programs(&self) -> Vec<ProgramInfo> {
         SPECS.iter().map(|spec| spec.info).collect()
     }
 
     fn has_mode(&self, _mode: Mode) -> bool {
         true
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {

@@ -3,7 +3,7 @@
 use super::catalogue::{SPECS, Spec, Width};
 use super::compare::{Plan, search_of};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
-use super::{AFTER, BEFORE, OURS, names};
+use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
 use crate::figures::{self, Completeness, Figure};
 use crate::render::{
     BarGroup, Section, count, median_and_range, number, programs_by_design, ratio, ratio_range,
@@ -40,7 +40,7 @@ pub(super) fn compare_published(report: &mut Report) {
             before_is: Completeness::Exactly,
             after: [reference.linux_6_1.ns; 2],
         };
-        beside(report, &figure, &reference.program, "linux-5.11")
+        beside(report, &figure, &reference.program, LIKE_6_1)
     });
     report.comparisons = comparisons.chain(references).collect();
 }

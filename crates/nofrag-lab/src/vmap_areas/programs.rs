@@ -4,7 +4,7 @@
 //! it is neither allocated, zeroed, written nor mapped. `pcpu_alloc` keeps only what reaches the area allocator: the
 //! per-CPU chunks, one group of areas each, on two emulated NUMA nodes.
 
-use nofrag::ranges::{RangeAllocator, Request, Span};
+use nofrag::ranges::{AlignOne, RangeAllocator, Request, Span};
 use nofrag::units::Vpn;
 use nofrag::vmap::{AreaError, AreaRequest};
 
@@ -137,9 +137,10 @@ impl Body for FixAlign {
 
 const PAGE_BYTES: u64 = 4096;
 
-/// An alignment in bytes as one in pages: anything up to a page is free.
-fn align_in_pages(shift: u32) -> u64 {
-    ((1_u64 << shift) / PAGE_BYTES).max(1)
+/// The request aligned to so many bytes: anything up to a page is free, but older kernels pad for a whole one.
+fn aligned_to_bytes(request: AreaRequest, bytes: u64) -> AreaRequest {
+    let align_one = if bytes < PAGE_BYTES { AlignOne::Byte } else { AlignOne::Number };
+    request.align((bytes / PAGE_BYTES).max(1)).align_one(align_one)
 }
 
 /// Loops of 1 to 10 pages aligned to up to 4 MiB, both from the same random byte.
@@ -148,8 +149,8 @@ pub(super) struct RandomSizeAlign;
 impl Body for RandomSizeAlign {
     fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
         let byte = worker.random.byte();
-        let align = align_in_pages(u32::from(byte % 23));
-        let start = worker.take(&AreaRequest::new(u64::from(byte % 10) + 1).align(align))?;
+        let request = AreaRequest::new(u64::from(byte % 10) + 1);
+        let start = worker.take(&aligned_to_bytes(request, 1 << (byte % 23)))?;
         worker.give(start)?;
         Ok(1)
     }
@@ -163,8 +164,8 @@ pub(super) struct AlignShift;
 
 impl Body for AlignShift {
     fn turn<W: Watch>(&mut self, worker: &mut Worker<'_, W>) -> Result<u64, Failure> {
-        for shift in 0..64 {
-            match worker.take(&AreaRequest::new(1).align(align_in_pages(shift))) {
+        for shift in 0..64_u32 {
+            match worker.take(&aligned_to_bytes(AreaRequest::new(1), 1 << shift)) {
                 Ok(start) => worker.give(start)?,
                 Err(AreaError::Exhausted { .. }) => {
                     worker.sample.extra.insert(FIRST_REFUSED_SHIFT, f64::from(shift));

@@ -20,12 +20,18 @@ type Claim = (Kind, String, String, Option<f64>, Relation);
 
 const NONE: Relation = Relation::Equals(0.0);
 
+/// What needs a second processor.
+const REAL_THREADS: &str = "conflicts of real threads";
+
 /// Judges what the plan allows to be judged.
 pub(super) fn judge(plan: &Plan, report: &mut Report) -> Result<(), RunError> {
     let mut claims = Vec::new();
     turnover(report, &mut claims);
     contentions(report, &mut claims);
-    threads(report, &mut claims);
+    match machine::cpus() {
+        0 | 1 => report.skip(REAL_THREADS, "one processor"),
+        _ => threads(report, &mut claims),
+    }
     if let Some(ours) = plan.designs.iter().find(|design| design.name == OURS) {
         let trouble = |failure: Failure| RunError::Engine {
             design: OURS.to_owned(),
@@ -124,9 +130,6 @@ fn contentions(report: &Report, claims: &mut Vec<Claim>) {
 
 /// What real threads met.
 fn threads(report: &Report, claims: &mut Vec<Claim>) {
-    if machine::cpus() < 2 {
-        return;
-    }
     let program = "threads_64p";
     let index = |design| lock(report, program, design, LockKind::BlockIndex, Column::Contentions);
     let fewer = index(GLOBAL).zip(index(PER_CPU)).map(|(before, after)| before / after.max(1.0));

@@ -17,7 +17,8 @@ pub enum Direction {
 pub struct Layout {
     /// From which end a search begins.
     pub direction: Direction,
-    /// The lowest page that a search may return (`mmap_min_addr`); page 0 never is.
+    /// The lowest page that a search may return; page 0 never is. In Linux since 2.6.23 the higher of
+    /// `vm.mmap_min_addr` and a minimum of the security modules that no file shows: a hint at page 1 ends up there.
     pub floor: Vpn,
     /// Where upward searches begin (`TASK_UNMAPPED_BASE`).
     pub base: Vpn,

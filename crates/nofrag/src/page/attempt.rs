@@ -21,9 +21,10 @@ use super::kswapd::{Waker, Wanted};
 use super::map::NodeId;
 use super::owner::{Migrate, MoveResults, Moves, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed};
 use super::policy::Spread;
+use super::reclaim::Sweep;
 use super::request::{PageRequest, RequestFlags};
 use super::reserve::Least;
-use super::slow_path::{BATCH, Ended, FIRST_PRIORITY, Seen, SlowPath, Try};
+use super::slow_path::{Ended, FIRST_PRIORITY, Seen, SlowPath, Try};
 use super::walk::{AllocFlags, Path, Walk};
 use super::zone::ZoneId;
 use crate::cpu::CpuId;
@@ -52,8 +53,8 @@ pub struct Attempt {
 enum Awaits {
     /// Nothing.
     Nothing,
-    /// Pages: of this place in the zonelist; so many were reclaimed elsewhere.
-    Reclaim { place: usize, priority: u8, freed: u64 },
+    /// Pages of the node that the sweep has come to.
+    Reclaim(Sweep),
     /// Moves, so that there is a block of this order; then a pass follows.
     Moves { compaction: DirectCompaction, order: Order, flags: AllocFlags },
     /// The end of a wait on a node that began then, when the node had released waiters so often.
@@ -168,10 +169,18 @@ impl Attempt {
     ) -> Acted {
         match core::mem::replace(&mut self.awaits, Awaits::Nothing) {
             Awaits::Nothing => Acted::Continue(Seen::Begin),
-            Awaits::Reclaim { place, priority, freed } => {
-                let came = if let Outcome::Reclaimed(came) = outcome { came.pages } else { 0 };
-                pages.note_direct_reclaim(self.cpu, &self.request, place, came);
-                self.reclaim(pages, place + 1, priority, freed.saturating_add(came))
+            Awaits::Reclaim(mut sweep) => {
+                let came = match outcome {
+                    Outcome::Reclaimed(came) => came,
+                    _ => Reclaimed::default(),
+                };
+                pages.note_direct_reclaim(sweep.node, came.pages);
+                sweep.freed = sweep.freed.saturating_add(came.pages);
+                let Sweep { node, priority, passes, .. } = sweep;
+                if pages.repeats((node, self.wanted()), priority, passes, came) {
+                    return self.reclaim_from(pages, sweep);
+                }
+                self.sweep(pages, sweep)
             }
             Awaits::Moves { mut compaction, order, flags } => {
                 let results = match outcome {
@@ -204,7 +213,7 @@ impl Attempt {
                 if priority == FIRST_PRIORITY {
                     pages.counters.direct_reclaims += 1;
                 }
-                self.reclaim(pages, 0, priority, 0)
+                self.sweep(pages, Sweep::new(priority))
             }
             Try::Drain => {
                 pages.release_high_atomic(self.cpu, &self.request, Least::One);
@@ -300,21 +309,37 @@ impl Attempt {
         }
     }
 
-    /// Asks for a batch from the next node of the zonelist at or behind `place`.
-    fn reclaim<E: EventSink>(
-        &mut self,
-        pages: &mut PageAllocator<E>,
-        place: usize,
-        priority: u8,
-        freed: u64,
-    ) -> Acted {
-        let Some((place, highest)) = pages.next_node(self.cpu, &self.request, place) else {
-            return Acted::Continue(Seen::Reclaimed(freed));
-        };
-        self.awaits = Awaits::Reclaim { place, priority, freed };
-        let node = pages.zones[highest.index()].node;
+    /// For what is reclaimed: in defrag mode a whole pageblock if the request could not be moved away again.
+    fn wanted(&self) -> Wanted {
+        let order = self.plan.block().unwrap_or(Order::ZERO);
+        Wanted { order, highest: self.request.zone }
+    }
+
+    /// Goes on over the zonelist: asks for pages of each node, unless all its zones are ready for compaction.
+    fn sweep<E: EventSink>(&mut self, pages: &PageAllocator<E>, mut sweep: Sweep) -> Acted {
+        while let Some(id) = pages.zones_for(self.cpu, &self.request).nth(sweep.next) {
+            sweep.next += 1;
+            let node = pages.zones[id.index()].node;
+            if pages.is_ready(id, self.wanted()) {
+                sweep.ready = true;
+            } else if !sweep.has_met(node) {
+                return self.reclaim_from(pages, Sweep { node, passes: 0, ..sweep });
+            }
+        }
+        Acted::Continue(Seen::Reclaimed { pages: sweep.freed, ready: sweep.ready })
+    }
+
+    /// Asks for pages of the sweep's node.
+    fn reclaim_from<E: EventSink>(&mut self, pages: &PageAllocator<E>, mut sweep: Sweep) -> Acted {
+        sweep.passes += 1;
+        let Sweep { node, priority, .. } = sweep;
+        let of_node = |id: &ZoneId| pages.zones[id.index()].node == node;
+        let highest = pages.zones_for(self.cpu, &self.request).find(of_node);
+        let highest = highest.expect("the sweep came to the node by one of its zones");
+        let wanted = pages.pages_of_pass(node, self.wanted(), priority);
+        self.awaits = Awaits::Reclaim(sweep);
         let may = ReclaimScope::ALL;
-        Acted::Break(Next::Reclaim(ReclaimRequest { node, highest, pages: BATCH, priority, may }))
+        Acted::Break(Next::Reclaim(ReclaimRequest { node, highest, pages: wanted, priority, may }))
     }
 }
 
@@ -350,7 +375,8 @@ impl<E: EventSink> PageAllocator<E> {
     ///         for pfn in self.pages.drain(..count) {
     ///             pages.free(self.cpu, pfn).expect("the cache owns it");
     ///         }
-    ///         Reclaimed { pages: count as u64, scanned: count as u64 }
+    ///         let (pages, left) = (count as u64, self.pages.len() as u64);
+    ///         Reclaimed { pages, scanned: pages, left }
     ///     }
     /// }
     ///
@@ -452,12 +478,9 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    fn note_direct_reclaim(&mut self, cpu: CpuId, request: &PageRequest, place: usize, came: u64) {
+    fn note_direct_reclaim(&mut self, node: NodeId, came: u64) {
         self.counters.reclaimed_direct = self.counters.reclaimed_direct.saturating_add(came);
-        if came > 0
-            && let Some((_, zone)) = self.next_node(cpu, request, place)
-        {
-            let node = self.zones[zone.index()].node;
+        if came > 0 {
             self.nodes[node.index()].kswapd.failures = 0;
         }
     }

@@ -9,7 +9,7 @@
 //! Under `vm.defrag_mode` it does not stop at the first block: it works until the free pages in whole pageblocks alone
 //! meet the high watermark.
 //!
-//! Source: spec/pages.md §4.5 and §5.2.
+//! Source: spec/pages.md §4.2, §4.5 and §5.2.
 
 use super::allocator::PageAllocator;
 use super::compaction::{
@@ -273,21 +273,29 @@ impl<E: EventSink> PageAllocator<E> {
         Some(Compaction::new(self, id, Job { goal, mode: Mode::Background, cma }))
     }
 
-    /// Whether a run in the background is worth beginning.
+    /// Whether a run in the background is worth beginning. In defrag mode it shall leave the high mark, all of it in
+    /// whole pageblocks; elsewhere a block at the lowest mark will do.
     fn background_helps(&self, id: ZoneId, order: Order, goal: Goal) -> bool {
         let zone = &self.zones[id.index()];
         let of_node = self.zones.iter().filter(|other| other.node == zone.node);
         let populated = of_node.filter(|other| other.managed.get() > 0);
         let highest = populated.map(|zone| zone.kind).max().unwrap_or(zone.kind);
-        let flags = AllocFlags::at(Mark::Min);
-        let wish = Wish { order, highest, flags, mode: Mode::Background };
-        match compaction::suitability(zone, &self.policy.compaction, &wish) {
+        let whole = goal == Goal::WholeBlocks;
+        if whole && compaction::is_reached(zone, goal, Cma::Useless) {
+            return false;
+        }
+        let mark = if whole { Mark::High } else { Mark::Min };
+        let policy = &self.policy.compaction;
+        let wish = Wish { order, highest, flags: AllocFlags::at(mark), mode: Mode::Background };
+        match compaction::suitability(zone, policy, &wish) {
             Suitability::Suitable => true,
-            // One block is not enough where all of the high watermark is to be whole blocks.
-            Suitability::Satisfied => {
-                goal == Goal::WholeBlocks && !compaction::is_reached(zone, goal, Cma::Useless)
+            // One block is not enough where the mark is to be met by whole blocks; there has to be room to begin.
+            Suitability::Satisfied if whole => {
+                let room = zone.marks.low - zone.marks.min + compaction::gap(policy, order);
+                let flags = AllocFlags::at(mark).with(AllocFlags::CMA);
+                zone.keeps(zone.mark(mark) + room, Order::ZERO, highest, flags)
             }
-            Suitability::Hopeless => false,
+            Suitability::Satisfied | Suitability::Hopeless => false,
         }
     }
 
@@ -462,6 +470,22 @@ mod tests {
             Kcompactd::new(NODE).step(ms(0), &mut pages, &mut Willing, ALL);
             assert_eq!(whole_blocks(&pages), blocks, "{}", picture(&pages));
         }
+    }
+
+    #[test]
+    fn in_defrag_mode_it_begins_above_the_high_mark_alone() {
+        let moved = |min_free| {
+            let policy = FragmentationPolicy::LINUX_7_2_DEFRAG;
+            let mut pages = draw("hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh hhhhhhhh", policy);
+            pages.set_min_free(MinFree::Pages(min_free));
+            pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
+            let done = Kcompactd::new(NODE).step(ms(0), &mut pages, &mut Willing, ALL);
+            let marks = pages.zones[0].marks;
+            (marks.high + marks.low - marks.min + 32, done.pages)
+        };
+        // 1280 pages are free. To begin takes the high mark, what is between the others, and 32 pages.
+        assert_eq!(moved(712), (1_278, 512));
+        assert_eq!(moved(716), (1_285, 0));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! A *run* is made of passes. Each pass asks the owner for pages at one priority; the lower the number, the larger the
 //! part of memory that may be looked at. A run ends when some zone that its waker can use stands above its high mark
-//! with a block of the wanted size, or when the lowest priority has been used up. What was asked for is forgotten once
-//! a compaction's worth of pages has been reclaimed: then single pages do, and kcompactd makes blocks of them.
+//! with a block of the wanted size, or when the lowest priority has been used up. For a large block a pass goes over
+//! the node until compaction can begin (`reclaim`). What was asked for is forgotten once a compaction's worth of pages
+//! has been reclaimed in the run: then single pages do, and kcompactd makes blocks of them.
 //!
 //! A *boosted* run (patch 4) starts when zones stand at raised marks. It notes the boosts, reclaims as many pages, and
 //! takes the noted boosts away when it ends, so that those added meanwhile stay for the next run. As long as the node
@@ -13,7 +14,7 @@
 //! A node whose runs brought nothing sixteen times in a row is *hopeless*: it is left to callers until one of them
 //! reclaims something.
 //!
-//! Source: spec/pages.md §3.4, §3.5, §5.2, §13. Where this differs from it, or says more than it:
+//! Source: spec/pages.md §2.12, §3.4, §3.5, §5.2, §13. Where this differs from it, or says more than it:
 //!
 //! * A pass is cut into as many calls of the owner as the budget of the steps makes of it. It asks for no more than the
 //!   share of memory that its priority may look at, so that an owner that ignores the priority does not reclaim the
@@ -90,6 +91,11 @@ impl Wanted {
         let other = other.unwrap_or(self);
         Wanted { order: self.order.max(other.order), highest: self.highest.max(other.highest) }
     }
+
+    /// The same for blocks of this size.
+    fn of(self, order: Order) -> Wanted {
+        Wanted { order, ..self }
+    }
 }
 
 /// What else can help whoever wakes kswapd.
@@ -148,7 +154,7 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// The zones of a node with memory, up to a kind.
-    fn zones_of(&self, node: NodeId, highest: ZoneKind) -> impl Iterator<Item = &Zone> {
+    pub(super) fn zones_of(&self, node: NodeId, highest: ZoneKind) -> impl Iterator<Item = &Zone> {
         let usable =
             move |zone: &&Zone| zone.node == node && zone.kind <= highest && zone.managed.0 > 0;
         self.zones.iter().filter(usable)
@@ -246,14 +252,19 @@ struct Run {
     pass: Option<Pass>,
 }
 
-/// One pass of a run.
-#[derive(Clone, Copy, Debug)]
+/// One pass of a run. For a large block it goes over the node again and again.
+#[derive(Clone, Copy, Debug, Default)]
 struct Pass {
     /// After so many pages looked at, looking harder would not bring more.
     target: u64,
-    /// Still to be asked for.
+    /// Still to be asked for this time over the node.
     left: u64,
+    /// Of all times together.
     came: Reclaimed,
+    /// Of this time.
+    came_now: u64,
+    /// How often it has gone over the node, this time included.
+    times: u64,
 }
 
 /// What a run does next.
@@ -321,6 +332,15 @@ impl Run {
     }
 }
 
+impl Pass {
+    fn note(&mut self, came: Reclaimed) {
+        self.came_now = self.came_now.saturating_add(came.pages);
+        self.came.pages = self.came.pages.saturating_add(came.pages);
+        self.came.scanned = self.came.scanned.saturating_add(came.scanned);
+        self.came.left = came.left;
+    }
+}
+
 impl Kswapd {
     /// The machine of a node.
     #[must_use]
@@ -351,13 +371,12 @@ impl Kswapd {
             let came = reclaim(self.node, run, pages, owner, share);
             left -= share;
             pass.left -= share;
-            pass.came.pages = pass.came.pages.saturating_add(came.pages);
-            pass.came.scanned = pass.came.scanned.saturating_add(came.scanned);
+            pass.note(came);
             progress.pages = progress.pages.saturating_add(came.pages);
             run.pass = Some(pass);
             // An owner that gave less than it was asked for has looked as hard as the priority allows.
             if pass.left == 0 || came.pages < share {
-                self.end_pass(pages);
+                self.end_time(pages);
             }
         }
         progress
@@ -377,7 +396,7 @@ impl Kswapd {
     fn next_pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) -> Option<Pass> {
         let run = self.run.as_mut().expect("passes belong to a run");
         let highest = run.wanted.highest;
-        match run.turn(pages.is_balanced(self.node, Wanted { order: run.order, highest })) {
+        match run.turn(pages.is_balanced(self.node, run.wanted.of(run.order))) {
             Turn::StartOrdinary => {
                 (run.boost, run.priority) = (0, FIRST_PRIORITY);
                 None
@@ -388,12 +407,25 @@ impl Kswapd {
             }
             Turn::Pass => {
                 let target = pages.pass_target(self.node, highest);
-                let managed: u64 =
-                    pages.zones_of(self.node, highest).map(|zone| zone.managed.0).sum();
-                let share = (managed >> run.priority).max(BATCH);
-                Some(Pass { target, left: target.min(share), came: Reclaimed::default() })
+                let share = pages.share(self.node, run.wanted, run.priority);
+                Some(Pass { target, left: target.min(share), times: 1, ..Pass::default() })
             }
         }
+    }
+
+    /// The owner has been over the node: does it once more, or ends the pass.
+    fn end_time<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) {
+        let run = self.run.as_mut().expect("passes belong to a run");
+        let pass = run.pass.as_mut().expect("the owner was asked for a pass");
+        let wanted = run.wanted.of(run.order);
+        let came = Reclaimed { pages: pass.came_now, ..pass.came };
+        if pages.repeats((self.node, wanted), run.priority, pass.times, came) {
+            let share = pages.share(self.node, wanted, run.priority);
+            (pass.left, pass.came_now, pass.times) =
+                (pass.target.min(share), 0, pass.times.saturating_add(1));
+            return;
+        }
+        self.end_pass(pages);
     }
 
     fn end_pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) {
@@ -424,8 +456,7 @@ impl Kswapd {
             mail.failures = mail.failures.saturating_add(1);
         }
         let hopeless = mail.failures >= HOPELESS;
-        let highest = run.wanted.highest;
-        if hopeless || pages.is_balanced(self.node, Wanted { order: run.order, highest }) {
+        if hopeless || pages.is_balanced(self.node, run.wanted.of(run.order)) {
             self.sleep(pages, run.wanted.order);
         } else {
             let mail = &mut pages.nodes[self.node.index()].kswapd;
@@ -486,8 +517,8 @@ mod tests {
         let mut ended = None;
         for &pages in passes {
             assert_eq!(ended, None, "a run that has ended makes no passes");
-            let came = Reclaimed { pages, scanned: pages };
-            ended = run.after(&Pass { target: 1_000, left: 0, came }, 1_024);
+            let came = Reclaimed { pages, scanned: pages, left: 0 };
+            ended = run.after(&Pass { target: 1_000, came, ..Pass::default() }, 1_024);
         }
         (run.boost, run.priority, run.order.get(), ended.is_some())
     }

@@ -9,15 +9,15 @@
 //! do. kswapd and kcompactd are machines, [`Kswapd`] and [`Kcompactd`], that do a stated amount of work a step.
 //!
 //! Files, bottom up: `migratetype`, `request` and `map` with `machines` (what there is, and what may be asked),
-//! `policy` with `presets` (every difference between kernels), `event` (what is traced and counted), `frames` (what is
-//! known of each frame), `free_lists` with `fullness` (which of their blocks) and `index` (how fragmented they are),
-//! `zone` (buddies), `fallback` (what a request may take from other types), `steal` (taking it), `reserve` (pageblocks
-//! with a purpose), `per_cpu`, `boost`, `watermark` and `zonelist` (which zones may serve), `walk` (one pass over the
-//! zonelist), `allocator` (the face), `build` and `contents` (how it is made), `exact` (one particular block),
-//! `inspect`, `image` and `audit` (what can be
-//! seen of it, all of it as data, and what is always true), `follow` (beside a kernel that runs), `slow_path` and `attempt` (what else a
-//! request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `kswapd`,
-//! `compaction`, `kcompactd`.
+//! `policy` with `presets` (every difference between kernels), `huge_fault` (what a fault in huge memory asks for),
+//! `event` (what is traced and counted), `frames` (what is known of each frame), `free_lists` with `fullness` (which of
+//! their blocks) and `index` (how fragmented they are), `zone` (buddies), `fallback` (what a request may take from
+//! other types), `steal` (taking it), `reserve` (pageblocks with a purpose), `per_cpu`, `boost`, `watermark` and
+//! `zonelist` (which zones may serve), `walk` (one pass over the zonelist), `allocator` (the face), `build` and
+//! `contents` (how it is made), `exact` (one particular block), `inspect`, `image` and `audit` (what can be seen of it,
+//! all of it as data, and what is always true), `follow` (beside a kernel that runs), `slow_path` and `attempt` (what
+//! else a request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `reclaim`
+//! (how far it goes for a block), `kswapd`, `compaction`, `kcompactd`.
 
 mod allocator;
 mod attempt;
@@ -34,6 +34,7 @@ mod follow;
 mod frames;
 mod free_lists;
 mod fullness;
+mod huge_fault;
 mod image;
 mod index;
 mod inspect;
@@ -46,6 +47,7 @@ mod owner;
 mod per_cpu;
 mod policy;
 mod presets;
+mod reclaim;
 mod request;
 mod reserve;
 mod slow_path;
@@ -68,6 +70,7 @@ pub use contents::{Contents, ContentsError};
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
+pub use huge_fault::{Advice, HugeDefrag, HugeFault};
 pub use image::{
     CompactionImage, CpuImage, Image, ImageError, ListImage, PageblockImage, UsedBlock, ZoneImage,
 };
@@ -85,9 +88,10 @@ pub use owner::{
 };
 pub use policy::{
     Boost, CaptureTrace, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap,
-    KswapdFlag, MoveRules, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
+    HugeTries, KswapdFlag, Lru, MoveRules, NoRetry, PerCpuRules, ProactiveMarks, Relist,
+    SourceRules, Spread, Stall,
 };
-pub use presets::{PolicyPreset, UnknownPolicy};
+pub use presets::{Basis, PolicyPreset, UnknownPolicy};
 pub use request::{PageRequest, RequestFlags};
 pub use reserve::BlockTypeError;
 pub use state::{FreeCounts, ZoneState};

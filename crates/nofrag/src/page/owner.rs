@@ -13,7 +13,7 @@ pub struct ReclaimRequest {
     pub node: NodeId,
     /// The highest zone whose pages help: zones of the node above it do not.
     pub highest: ZoneId,
-    /// How many pages are wanted.
+    /// How many pages are wanted; when so many are freed it is enough.
     pub pages: u64,
     /// How hard to look: 12 (look at 1/4096 of the pages) down to 0 (look at all of them).
     pub priority: u8,
@@ -44,6 +44,9 @@ pub struct Reclaimed {
     pub pages: u64,
     /// Pages that were looked at.
     pub scanned: u64,
+    /// Pages of the node that could still be reclaimed, in the zones that were asked for (those on inactive lists).
+    /// Without enough of them nobody asks again for the sake of a large block; 0 is a valid answer.
+    pub left: u64,
 }
 
 /// Can give pages back.

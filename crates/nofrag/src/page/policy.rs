@@ -23,6 +23,12 @@ pub struct FragmentationPolicy {
     pub per_cpu: PerCpuRules,
     /// How compaction judges and works.
     pub compaction: CompactionPolicy,
+    /// Which LRU reclaim walks, which says when it stops for a large block.
+    pub lru: Lru,
+    /// When a large request that is not to be retried ends after its first compaction.
+    pub no_retry: NoRetry,
+    /// Which requests a huge-page fault makes.
+    pub huge_tries: HugeTries,
     /// Which of several free blocks of a type is taken.
     pub choice: Choice,
     /// What later kernels put right.
@@ -97,6 +103,40 @@ pub enum PerCpuRules {
     Orders,
     /// The same lists, with a bound that follows the load and refills that grow (6.7 on).
     Tuned,
+}
+
+/// Which LRU reclaim walks. What the lists hold is the owner's business; here it says when a caller stops reclaiming
+/// for a large block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lru {
+    /// Active and inactive lists: pass after pass, until compaction can begin on the node.
+    TwoLists,
+    /// The multi-generational LRU: one pass of a batch of 64.
+    Generations,
+}
+
+/// When a request above [`Order::COSTLY`] with `__GFP_NORETRY` ends after its first compaction. If it goes on it gets
+/// one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NoRetry {
+    /// If that compaction was put off (4.20).
+    Deferred,
+    /// If it was put off or had too little to begin with, or if no other node may serve (6.1 to 6.12).
+    NotTriedOrLocal,
+    /// If no other node may serve (7.2).
+    Local,
+}
+
+/// Which requests a huge-page fault makes of its node and of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HugeTries {
+    /// One, of all nodes: where the memory policy interleaves, and of advised memory in 4.20-rc3, the tree that the
+    /// document measured.
+    All,
+    /// One, of this node alone (4.20 as released, to 5.3).
+    Local,
+    /// One of this node that gives up early, then, for who may reclaim, one of all nodes (since 5.4).
+    LocalThenAll,
 }
 
 /// How compaction judges and works.

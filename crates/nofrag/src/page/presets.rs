@@ -1,7 +1,11 @@
 //! Names for policies: the kernels, and the series of 2018 patch by patch.
 //!
-//! A preset is what that kernel does, with its mistakes. Where the source has no date for a repair, the preset before
-//! the first kernel that is known to have it lacks it. Sections are those of spec/pages.md.
+//! A preset is what that kernel does, with its mistakes. [`Basis`] says who judges it: the source of a kernel that was
+//! read, the texts of the series, or nobody, where it follows from its neighbours. Where the source has no date for a
+//! repair, the preset before the first kernel that is known to have it lacks it.
+//!
+//! Every value names its source, a section of spec/pages.md, at the preset that brings it in; what a preset does not
+//! name it has from the one that it builds on.
 //!
 //! Crashes are not kept: a request that no zone may serve fails everywhere (§13.4, B-2, which is of 5.0). And what a
 //! policy cannot name is left out: kernels for machines with discontiguous memory but one node had a boost factor of 0
@@ -11,15 +15,31 @@ use core::fmt;
 
 use super::policy::{
     Boost, CaptureTrace, Choice, CompactionPolicy, FallbackRules, Fixes, FragmentationPolicy, Gap,
-    KswapdFlag, MoveRules, PerCpuRules, ProactiveMarks, Relist, SourceRules, Spread, Stall,
+    HugeTries, KswapdFlag, Lru, MoveRules, NoRetry, PerCpuRules, ProactiveMarks, Relist,
+    SourceRules, Spread, Stall,
 };
 use crate::units::Nanos;
+
+/// What judges a preset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Basis {
+    /// The texts of the series of 2018: what they say of the kernel before and after each patch.
+    Document,
+    /// The source of this kernel, which was read for it.
+    Kernel,
+    /// Nothing of this version: it follows from the presets beside it and from dates.
+    Derived,
+    /// It is ours.
+    Ours,
+}
 
 /// A name for a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyPreset {
     /// The name it resolved to.
     pub name: &'static str,
+    /// What judges it.
+    pub basis: Basis,
     /// What it stands for.
     pub policy: FragmentationPolicy,
 }
@@ -31,7 +51,15 @@ pub struct UnknownPolicy;
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("there is no such preset; the presets are")?;
-        FragmentationPolicy::PRESETS.iter().try_for_each(|preset| write!(f, " {}", preset.name))
+        FragmentationPolicy::PRESETS.iter().try_for_each(|preset| write!(f, " {preset}"))
+    }
+}
+
+/// The name, and a mark if nothing judges the preset: `linux-5.3 (derived)`.
+impl fmt::Display for PolicyPreset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        f.write_str(if self.basis == Basis::Derived { " (derived)" } else { "" })
     }
 }
 
@@ -39,13 +67,13 @@ impl core::error::Error for UnknownPolicy {}
 
 /// Compaction before it worked ahead (5.9, §4.5), with the gap of 6.1 and 6.12 (§4.2): no older one is known.
 const COMPACTION: CompactionPolicy = CompactionPolicy {
-    gap: Gap::TwiceRequest,
-    proactiveness: None,
-    marks: ProactiveMarks::Until6_12,
-    extfrag_threshold: 500, // §4.2
-    sources: SourceRules::Until6_12,
-    moves: MoveRules::PageByPage, // §15, exact states of 6.1
-    capture: CaptureTrace::Silent,
+    gap: Gap::TwiceRequest,           // §4.2, item 2
+    proactiveness: None,              // §4.5: since 5.9
+    marks: ProactiveMarks::Until6_12, // §4.5
+    extfrag_threshold: 500,           // §4.2, item 3
+    sources: SourceRules::Until6_12,  // §4.3
+    moves: MoveRules::PageByPage,     // §15, exact states of 6.1
+    capture: CaptureTrace::Silent,    // §2.8: an event in 7.2
 };
 
 /// `compaction_proactiveness` by default (§4.5).
@@ -88,20 +116,22 @@ const FIXES_7_2: Fixes = FIXES_6_12
     .with(Fixes::DEFRAG_ATOMIC);
 
 impl FragmentationPolicy {
-    /// Linux 4.20, before the series ("vanilla"): loose lists (§2.6), re-listing at the head (§2.4), per-CPU lists of
-    /// single pages (§2.9), neither spread nor boost nor wait (§0.3).
+    /// Linux 4.20, before the series ("vanilla"), rebuilt from the patch texts, 5.10 and 6.1 (§0.1).
     pub const LINUX_4_20: FragmentationPolicy = FragmentationPolicy {
-        fallback: FallbackRules::Loose,
-        relist: Relist::Head,
-        spread: Spread::Off,
-        kswapd_flag: KswapdFlag::Absent,
-        boost: None,
-        stall: None,
-        min_free_limit_kib: MIN_FREE_LIMIT_4_20,
-        per_cpu: PerCpuRules::Single,
+        fallback: FallbackRules::Loose,          // §2.6
+        relist: Relist::Head,                    // §2.4, unconfirmed
+        spread: Spread::Off,                     // §0.3
+        kswapd_flag: KswapdFlag::Absent,         // §3.3: patch 3
+        boost: None,                             // §0.3
+        stall: None,                             // §0.3
+        min_free_limit_kib: MIN_FREE_LIMIT_4_20, // §2.2, unconfirmed
+        per_cpu: PerCpuRules::Single,            // §2.9
         compaction: COMPACTION,
-        choice: Choice::Recent,
-        fixes: Fixes::NONE,
+        lru: Lru::TwoLists,           // §2.12 and §14, item 5: as in 5.10
+        no_retry: NoRetry::Deferred,  // §2.11, step 4, unconfirmed
+        huge_tries: HugeTries::Local, // §6.1, the final release, unconfirmed
+        choice: Choice::Recent,       // §2.4: the list's head
+        fixes: Fixes::NONE,           // §13.4: each is later
     };
     /// Patch 1 as designed: spread over zones (§3.1).
     pub const PATCH_1: FragmentationPolicy =
@@ -127,61 +157,66 @@ impl FragmentationPolicy {
     /// Linux 5.0 as shipped: patch 3 had switched patch 1 off (§1, trap 2).
     pub const LINUX_5_0: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::Lost, ..FragmentationPolicy::PATCHES_1_4 };
-    /// Linux 5.3: patch 1 works, and slabs shrink in boosted runs (§13.4, B-1 and B-8).
+    /// Linux 5.3, which nobody has read: patch 1 works, and slabs shrink in boosted runs (§13.4, B-1 and B-8); all else
+    /// as in 5.0. It stands for 5.3 to 5.13 (`linux-5.10` resolves to it), whose later repairs have no dates here.
     pub const LINUX_5_3: FragmentationPolicy = FragmentationPolicy {
         spread: Spread::FastPath,
         fixes: FIXES_5_3,
         ..FragmentationPolicy::PATCHES_1_4
     };
-    /// Linux 5.14: per-CPU lists of more orders (§2.9).
+    /// Linux 5.14, which nobody has read: per-CPU lists of more orders (§2.9); all else as in 5.3.
     pub const LINUX_5_14: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Orders, ..FragmentationPolicy::LINUX_5_3 };
-    /// Linux 6.1: re-listing at the tail (§2.4), more orders on per-CPU lists (§2.9), compaction that works ahead
-    /// (§4.5), and the repairs of §13.4.
+    /// Linux 6.1 (6.1.192, which was read), where huge faults make two tries (since 5.4) and compaction works ahead
+    /// (since 5.9).
     pub const LINUX_6_1: FragmentationPolicy = FragmentationPolicy {
-        relist: Relist::Tail,
-        min_free_limit_kib: MIN_FREE_LIMIT,
+        relist: Relist::Tail,               // §2.4
+        min_free_limit_kib: MIN_FREE_LIMIT, // §2.2
         compaction: CompactionPolicy { proactiveness: PROACTIVENESS, ..COMPACTION },
+        no_retry: NoRetry::NotTriedOrLocal,  // §2.11, step 4
+        huge_tries: HugeTries::LocalThenAll, // §6.1
         fixes: FIXES_6_1,
         ..FragmentationPolicy::LINUX_5_14
     };
-    /// Linux 6.7: per-CPU lists that follow the load (§2.9).
+    /// Linux 6.7, which nobody has read: per-CPU lists that follow the load (§2.9); all else as in 6.1.
     pub const LINUX_6_7: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Tuned, ..FragmentationPolicy::LINUX_6_1 };
-    /// Linux 6.10: strict lists in their first form (§2.7, history; what it repaired otherwise has no date).
+    /// Linux 6.10, which nobody has read: strict lists in their first form, as mails tell of it (§2.7, history,
+    /// unconfirmed; what it repaired otherwise has no date).
     pub const LINUX_6_10: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::StrictFirst,
         ..FragmentationPolicy::LINUX_6_7
     };
-    /// Linux 6.12: strict lists in two passes (§2.7).
+    /// Linux 6.12 (6.12.117, which was read): strict lists in two passes, and the multi-generational LRU.
     pub const LINUX_6_12: FragmentationPolicy = FragmentationPolicy {
-        fallback: FallbackRules::Strict,
-        per_cpu: PerCpuRules::Tuned,
+        fallback: FallbackRules::Strict, // §2.7
+        lru: Lru::Generations,           // §14, item 5
         compaction: CompactionPolicy {
             moves: MoveRules::Folios, // exact states of 6.12
             ..FragmentationPolicy::LINUX_6_1.compaction
         },
         fixes: FIXES_6_12,
-        ..FragmentationPolicy::LINUX_6_1
+        ..FragmentationPolicy::LINUX_6_7
     };
-    /// Linux 7.2: a gap of at most 32 pages, other sources and other marks for compaction (§4.2, §4.3, §4.5).
+    /// Linux 7.2 (7.2.13, which was read).
     pub const LINUX_7_2: FragmentationPolicy = FragmentationPolicy {
         compaction: CompactionPolicy {
-            gap: Gap::Capped,
+            gap: Gap::Capped, // §4.2, item 2: at most 32 pages
             proactiveness: PROACTIVENESS,
-            marks: ProactiveMarks::Since7_2,
-            sources: SourceRules::Since7_2,
-            moves: MoveRules::Folios,
-            capture: CaptureTrace::Event,
+            marks: ProactiveMarks::Since7_2, // §4.5
+            sources: SourceRules::Since7_2,  // §4.3
+            moves: MoveRules::Folios,        // exact states of 6.12
+            capture: CaptureTrace::Event,    // §2.8
             ..COMPACTION
         },
+        no_retry: NoRetry::Local, // §2.11, step 4
         fixes: FIXES_7_2,
         ..FragmentationPolicy::LINUX_6_12
     };
     /// Linux 7.2 with `vm.defrag_mode`, as it ships: without a DMA32 zone its allocator half does nothing (§3.1, B-16).
     pub const LINUX_7_2_DEFRAG_SHIPPED: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::EveryRequest, ..FragmentationPolicy::LINUX_7_2 };
-    /// Linux 7.2 with `vm.defrag_mode` (§5.2), alive in every layout (B-16).
+    /// Linux 7.2 with `vm.defrag_mode` (§5.2), alive in every layout (B-16): with a DMA32 zone it is what ships.
     pub const LINUX_7_2_DEFRAG: FragmentationPolicy = FragmentationPolicy {
         fixes: FIXES_7_2.with(Fixes::SPREAD_WITHOUT_DMA32),
         ..FragmentationPolicy::LINUX_7_2_DEFRAG_SHIPPED
@@ -204,25 +239,32 @@ impl FragmentationPolicy {
     };
 
     /// Every preset, oldest first, ours last.
-    pub const PRESETS: &'static [PolicyPreset] = &[
-        named("linux-4.20", FragmentationPolicy::LINUX_4_20),
-        named("linux-4.20+patch1", FragmentationPolicy::PATCH_1),
-        named("linux-4.20+patch2", FragmentationPolicy::PATCHES_1_2),
-        named("linux-4.20+patch3", FragmentationPolicy::PATCHES_1_3),
-        named("linux-4.20+patch4", FragmentationPolicy::PATCHES_1_4),
-        named("linux-4.20+patch5", FragmentationPolicy::PATCHES_1_5),
-        named("linux-5.0", FragmentationPolicy::LINUX_5_0),
-        named("linux-5.3", FragmentationPolicy::LINUX_5_3),
-        named("linux-5.14", FragmentationPolicy::LINUX_5_14),
-        named("linux-6.1", FragmentationPolicy::LINUX_6_1),
-        named("linux-6.7", FragmentationPolicy::LINUX_6_7),
-        named("linux-6.10", FragmentationPolicy::LINUX_6_10),
-        named("linux-6.12", FragmentationPolicy::LINUX_6_12),
-        named("linux-7.2", FragmentationPolicy::LINUX_7_2),
-        named("linux-7.2-defrag-shipped", FragmentationPolicy::LINUX_7_2_DEFRAG_SHIPPED),
-        named("linux-7.2-defrag", FragmentationPolicy::LINUX_7_2_DEFRAG),
-        named("nofrag", FragmentationPolicy::NOFRAG),
-    ];
+    pub const PRESETS: &'static [PolicyPreset] = {
+        use Basis::{Derived, Document, Kernel, Ours};
+        &[
+            named("linux-4.20", Document, FragmentationPolicy::LINUX_4_20),
+            named("linux-4.20+patch1", Document, FragmentationPolicy::PATCH_1),
+            named("linux-4.20+patch2", Document, FragmentationPolicy::PATCHES_1_2),
+            named("linux-4.20+patch3", Document, FragmentationPolicy::PATCHES_1_3),
+            named("linux-4.20+patch4", Document, FragmentationPolicy::PATCHES_1_4),
+            named("linux-4.20+patch5", Document, FragmentationPolicy::PATCHES_1_5),
+            named("linux-5.0", Document, FragmentationPolicy::LINUX_5_0),
+            named("linux-5.3", Derived, FragmentationPolicy::LINUX_5_3),
+            named("linux-5.14", Derived, FragmentationPolicy::LINUX_5_14),
+            named("linux-6.1", Kernel, FragmentationPolicy::LINUX_6_1),
+            named("linux-6.7", Derived, FragmentationPolicy::LINUX_6_7),
+            named("linux-6.10", Derived, FragmentationPolicy::LINUX_6_10),
+            named("linux-6.12", Kernel, FragmentationPolicy::LINUX_6_12),
+            named("linux-7.2", Kernel, FragmentationPolicy::LINUX_7_2),
+            named(
+                "linux-7.2-defrag-shipped",
+                Kernel,
+                FragmentationPolicy::LINUX_7_2_DEFRAG_SHIPPED,
+            ),
+            named("linux-7.2-defrag", Kernel, FragmentationPolicy::LINUX_7_2_DEFRAG),
+            named("nofrag", Ours, FragmentationPolicy::NOFRAG),
+        ]
+    };
 
     /// The preset of this name. `linux-X.Y` means the newest rule set that is not newer; `+patchN` alone means
     /// `linux-4.20+patchN`, which is the first N patches.
@@ -247,8 +289,8 @@ impl FragmentationPolicy {
     }
 }
 
-const fn named(name: &'static str, policy: FragmentationPolicy) -> PolicyPreset {
-    PolicyPreset { name, policy }
+const fn named(name: &'static str, basis: Basis, policy: FragmentationPolicy) -> PolicyPreset {
+    PolicyPreset { name, basis, policy }
 }
 
 /// The kernel that a name is the version of, and nothing more.
@@ -265,6 +307,7 @@ fn number(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
+    use alloc::vec::Vec;
 
     use super::*;
 
@@ -310,6 +353,16 @@ mod tests {
         }
         let text = UnknownPolicy.to_string();
         assert!(text.ends_with("linux-7.2-defrag-shipped linux-7.2-defrag nofrag"), "{text}");
+    }
+
+    #[test]
+    fn a_preset_that_neither_a_kernel_nor_the_document_judges_says_so() {
+        let derived = FragmentationPolicy::PRESETS.iter().filter(|it| it.basis == Basis::Derived);
+        let shown: Vec<_> = derived.map(ToString::to_string).collect();
+        let names = ["linux-5.3", "linux-5.14", "linux-6.7", "linux-6.10"];
+        assert_eq!(shown, names.map(|name| format!("{name} (derived)")));
+        let text = UnknownPolicy.to_string();
+        assert!(text.contains(" linux-5.14 (derived) linux-6.1 linux-6.7 (derived) "), "{text}");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! ```text
 //! pass at MIN ── might have mixed types (patch 5)? wait ── pass
 //!   └ may compact first? asynchronous compaction and a pass ── huge page of this node only? fail
-//!       └ round: pass with reserves ── reclaim, priority 12 to 0, until a batch came ── pass ── drain ── pass
+//!       └ round: pass with reserves ── reclaim, priority 12 to 0, until a batch came or a zone can be compacted
+//!           ── if that was progress: pass ── drain ── pass
 //!           └ compaction and a pass ── another round? else the HIGHATOMIC reserve, else mix (defrag mode), else fail
 //! ```
 //!
@@ -26,11 +27,12 @@
 //!   retried, fail without mixing.
 //! * Nothing is killed: [`Ended::OutOfMemory`] is an answer. Requests that Linux kills nobody for end as
 //!   [`Ended::GaveUp`].
-//! * A huge page that may come from other nodes (`NO_RETRY` alone) gets one round of reclaim after its compaction.
+//! * The kernel compacts without waiting for costly requests that are not to be retried; which of them end after their
+//!   first compaction differs by version ([`NoRetry`]).
 
 use super::compaction::{Compacted, Priority};
 use super::migratetype::Migratetype;
-use super::policy::{Fixes, FragmentationPolicy, KswapdFlag, Spread};
+use super::policy::{Fixes, FragmentationPolicy, KswapdFlag, NoRetry, Spread};
 use super::request::{PageRequest, RequestFlags};
 use super::walk::{AllocFlags, Mark};
 use crate::units::Order;
@@ -59,7 +61,7 @@ pub(super) enum Try {
     Stall,
     /// Compact for a block of this size, then a pass unless compaction had nothing to do.
     Compact(Order, Priority, AllocFlags),
-    /// Reclaim a batch from all nodes at this priority.
+    /// Reclaim from all nodes at this priority.
     Reclaim(u8),
     /// Give back what per-CPU lists hold, and one HIGHATOMIC block but not the last.
     Drain,
@@ -93,8 +95,8 @@ pub(super) enum Seen {
     Waited,
     /// Compaction ended so, and the request has no block.
     Compacted(Compacted),
-    /// So many pages were reclaimed, on all nodes together.
-    Reclaimed(u64),
+    /// So many pages were reclaimed, on all nodes together; a zone was left alone, as compaction can begin there.
+    Reclaimed { pages: u64, ready: bool },
     /// Lists were drained.
     Drained,
     /// Whether a HIGHATOMIC block was given back.
@@ -129,6 +131,8 @@ struct Rules {
     tells: bool,
     /// Callers that cannot reclaim may mix at last in defrag mode.
     spares_atomic: bool,
+    /// When costly requests that are not to be retried end early.
+    no_retry: NoRetry,
 }
 
 /// Where a request stands.
@@ -168,6 +172,7 @@ impl SlowPath {
                 stalls: policy.stall.is_some(),
                 tells: policy.kswapd_flag == KswapdFlag::Carried,
                 spares_atomic: policy.fixes.has(Fixes::DEFRAG_ATOMIC),
+                no_retry: policy.no_retry,
             },
             stage: Stage::Begin,
             no_fragment: no_fragment && policy.spread == Spread::EveryRequest,
@@ -191,7 +196,7 @@ impl SlowPath {
             }
             Stage::Stall => self.go(Stage::SecondPass, Try::Pass(self.flags())),
             Stage::FirstPass | Stage::SecondPass => self.compact_early(),
-            Stage::EarlyCompaction => self.after_early(),
+            Stage::EarlyCompaction => self.after_early(seen),
             Stage::RoundPass => self.reclaim_or_end(),
             Stage::Reclaim => self.after_reclaim(seen),
             Stage::ReclaimPass => self.go(Stage::Drain, Try::Drain),
@@ -265,9 +270,9 @@ impl SlowPath {
         with_reserves(&self.request, self.flags())
     }
 
-    /// The size of the block that compaction is to make; `None` if there is nothing to compact for. In defrag mode
-    /// requests that could not be moved away again get a whole pageblock.
-    fn block(&self) -> Option<Order> {
+    /// The size of the block that reclaim and compaction are to make; `None` if there is nothing to compact for. In
+    /// defrag mode requests that could not be moved away again get a whole pageblock.
+    pub(super) fn block(&self) -> Option<Order> {
         let whole = self.no_fragment && self.request.migratetype != Migratetype::Movable;
         let order = self.request.order.max(if whole { Order::PAGEBLOCK } else { Order::ZERO });
         (order > Order::ZERO).then_some(order)
@@ -287,10 +292,25 @@ impl SlowPath {
         }
     }
 
-    /// A huge page is not worth reclaiming or going elsewhere for.
-    fn after_early(&mut self) -> Try {
-        let huge = RequestFlags::NO_RETRY.with(RequestFlags::THIS_NODE);
-        if self.is_costly() && self.has(huge) { self.end(Ended::GaveUp) } else { self.round() }
+    /// A huge page of this node is not worth reclaiming for; one of any node is worth a round, but no waiting.
+    fn after_early(&mut self, seen: Seen) -> Try {
+        if !self.is_costly() || !self.has(RequestFlags::NO_RETRY) {
+            return self.round();
+        }
+        let is_local = self.has(RequestFlags::THIS_NODE);
+        let ends = match self.rules.no_retry {
+            NoRetry::Deferred => seen == Seen::Compacted(Compacted::Deferred),
+            NoRetry::NotTriedOrLocal => {
+                let not_tried = [Compacted::Skipped, Compacted::Deferred].map(Seen::Compacted);
+                is_local || not_tried.contains(&seen)
+            }
+            NoRetry::Local => is_local,
+        };
+        if ends {
+            return self.end(Ended::GaveUp);
+        }
+        self.effort = Priority::Async;
+        self.round()
     }
 
     fn round(&mut self) -> Try {
@@ -321,9 +341,15 @@ impl SlowPath {
     }
 
     fn after_reclaim(&mut self, seen: Seen) -> Try {
-        let freed = if let Seen::Reclaimed(pages) = seen { pages } else { 0 };
-        self.freed = self.freed.saturating_add(freed);
-        if self.freed < BATCH && self.priority > 0 {
+        let (pages, ready) = match seen {
+            Seen::Reclaimed { pages, ready } => (pages, ready),
+            _ => (0, false),
+        };
+        self.freed = self.freed.saturating_add(pages);
+        if ready {
+            // Where compaction can begin there is nothing to reclaim, and that is as good as a page.
+            self.freed = self.freed.max(1);
+        } else if self.freed < BATCH && self.priority > 0 {
             self.priority -= 1;
             return self.go(Stage::Reclaim, Try::Reclaim(self.priority));
         }
@@ -471,7 +497,7 @@ mod tests {
                 Try::Pass(_) | Try::WakeAndPass(_) => Seen::Nothing,
                 Try::Stall => Seen::Waited,
                 Try::Compact(..) => Seen::Compacted(compacted),
-                Try::Reclaim(_) => Seen::Reclaimed(progress),
+                Try::Reclaim(_) => Seen::Reclaimed { pages: progress, ready: false },
                 Try::Drain => Seen::Drained,
                 Try::ReleaseReserve => Seen::Released(false),
                 Try::Fail(_) => return tries,
@@ -507,6 +533,10 @@ mod tests {
         assert_eq!(picture(&tries), is, "{request:?}");
     }
 
+    fn reclaimed(pages: u64) -> Seen {
+        Seen::Reclaimed { pages, ready: false }
+    }
+
     const VANILLA: FragmentationPolicy = FragmentationPolicy::LINUX_4_20;
 
     fn defrag() -> FragmentationPolicy {
@@ -539,10 +569,10 @@ mod tests {
     #[test]
     fn a_batch_ends_a_round_of_reclaim() {
         let mut path = SlowPath::new(PageRequest::user(Order::ZERO), &VANILLA, MANAGED, false);
-        let seen = [Seen::Begin, Seen::Nothing, Seen::Nothing, Seen::Reclaimed(31)];
+        let seen = [Seen::Begin, Seen::Nothing, Seen::Nothing, reclaimed(31)];
         let last = seen.map(|seen| path.next(seen))[3];
         assert_eq!(last, Try::Reclaim(11));
-        assert_eq!(path.next(Seen::Reclaimed(1)), Try::Pass(AllocFlags::at(Mark::Min)));
+        assert_eq!(path.next(reclaimed(1)), Try::Pass(AllocFlags::at(Mark::Min)));
     }
 
     #[test]
@@ -587,11 +617,70 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_page_of_this_node_stops_after_compaction() {
-        let huge = RequestFlags::RECLAIM.with(RequestFlags::NO_RETRY);
+    fn when_a_huge_page_that_is_not_to_be_retried_stops_after_compaction_differs_by_version() {
+        let huge = RequestFlags::DIRECT_RECLAIM.with(RequestFlags::NO_RETRY);
         let local = huge.with(RequestFlags::THIS_NODE);
-        check(PageRequest::user(order(9)).flags(local), &VANILLA, 32, "wcG");
-        check(PageRequest::user(order(9)).flags(huge), &VANILLA, 32, "wcwrpdpcG");
+        let (ends, one_round) = ("wcG", "wcwrpdpcG");
+        let check = |policy: FragmentationPolicy, flags, compacted, is: &str| {
+            let request = PageRequest::user(order(9)).flags(flags);
+            let tries = tries(request, &policy, 32, compacted);
+            assert_eq!(picture(&tries), is, "{:?} {flags:?} {compacted:?}", policy.no_retry);
+        };
+        let (old, new) = (FragmentationPolicy::LINUX_6_12, FragmentationPolicy::LINUX_7_2);
+        for policy in [VANILLA, FragmentationPolicy::LINUX_5_3] {
+            for flags in [huge, local] {
+                check(policy, flags, Compacted::Deferred, ends);
+                check(policy, flags, Compacted::Skipped, one_round);
+                check(policy, flags, Compacted::Partial, one_round);
+            }
+        }
+        for policy in [FragmentationPolicy::LINUX_6_1, old] {
+            check(policy, huge, Compacted::Deferred, ends);
+            check(policy, huge, Compacted::Skipped, ends);
+            check(policy, huge, Compacted::Partial, one_round);
+            check(policy, local, Compacted::Partial, ends);
+        }
+        for compacted in [Compacted::Deferred, Compacted::Skipped, Compacted::Partial] {
+            check(new, huge, compacted, one_round);
+            check(new, local, compacted, ends);
+        }
+        // Who is to be retried goes on, local or not.
+        let plain = RequestFlags::DIRECT_RECLAIM.with(RequestFlags::THIS_NODE);
+        check(old, plain, Compacted::Deferred, one_round);
+    }
+
+    #[test]
+    fn a_costly_request_that_is_not_to_be_retried_never_waits_for_compaction() {
+        let efforts = |flags| {
+            let request = PageRequest::user(order(9)).flags(flags);
+            let tries = tries(request, &VANILLA, 32, Compacted::Partial);
+            let efforts = tries.iter().filter_map(|each| match each {
+                Try::Compact(_, effort, _) => Some(*effort),
+                _ => None,
+            });
+            efforts.collect::<Vec<_>>()
+        };
+        let plain = RequestFlags::DIRECT_RECLAIM;
+        assert_eq!(efforts(plain), [Priority::Async, Priority::SyncLight]);
+        assert_eq!(efforts(plain.with(RequestFlags::NO_RETRY)), [Priority::Async; 2]);
+    }
+
+    #[test]
+    fn a_zone_that_can_be_compacted_ends_a_round_of_reclaim_and_is_progress() {
+        let ready = |pages| Seen::Reclaimed { pages, ready: true };
+        let after = |request, seen: &[Seen]| {
+            let mut path = SlowPath::new(request, &VANILLA, MANAGED, false);
+            let start = [Seen::Begin, Seen::Nothing, Seen::Nothing, Seen::Nothing];
+            let costly = request.order > Order::COSTLY;
+            let start = &start[..if costly { 4 } else { 3 }];
+            start.iter().chain(seen).map(|seen| path.next(*seen)).last()
+        };
+        let huge = PageRequest::user(order(9));
+        assert_eq!(after(huge, &[reclaimed(0)]), Some(Try::Reclaim(11)));
+        assert!(matches!(after(huge, &[ready(0)]), Some(Try::Pass(_))));
+        assert!(matches!(after(huge, &[reclaimed(5), ready(0)]), Some(Try::Pass(_))));
+        let nothing = [reclaimed(0); 13];
+        assert!(matches!(after(huge, &nothing), Some(Try::Compact(..))));
     }
 
     #[test]
@@ -713,13 +802,14 @@ mod tests {
             Seen::Waited,
             Seen::Compacted(Compacted::Success),
             Seen::Compacted(Compacted::Complete),
-            Seen::Reclaimed(u64::MAX),
-            Seen::Reclaimed(1),
-            Seen::Reclaimed(0),
+            reclaimed(u64::MAX),
+            reclaimed(1),
+            reclaimed(0),
+            Seen::Reclaimed { pages: 0, ready: true },
             Seen::Drained,
             Seen::Released(true),
         ];
-        for PolicyPreset { policy, name } in FragmentationPolicy::PRESETS {
+        for PolicyPreset { policy, name, .. } in FragmentationPolicy::PRESETS {
             for bits in 0..1 << 9 {
                 for number in [0, 3, 9] {
                     let request = PageRequest::user(order(number)).flags(RequestFlags(bits));

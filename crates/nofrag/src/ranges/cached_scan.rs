@@ -46,7 +46,7 @@ struct Cache {
     hole_size: u64,
     /// The lower bound of the last request.
     lower: u64,
-    /// The alignment of the last request.
+    /// The alignment of the last request, as the padding that it would ask for: so one byte is less than one page.
     align: u64,
 }
 
@@ -74,11 +74,11 @@ impl CachedScan {
     fn scan(&mut self, request: &Request, steps: &mut u64) -> Option<Gap> {
         let Request { size, align, within, .. } = *request;
         let Cache { hole_size, lower, align: cached_align, .. } = self.cache;
-        if size < hole_size || within.start() < lower || align < cached_align {
+        if size < hole_size || within.start() < lower || request.padding() < cached_align {
             self.cache.drop();
         }
         self.cache.lower = within.start();
-        self.cache.align = align;
+        self.cache.align = request.padding();
         let (mut start, mut above) = self.first_candidate(request, steps)?;
         // The highest aligned start that leaves enough room; a start at or below it does not overflow.
         let padding = align - 1;

@@ -30,5 +30,5 @@ pub(crate) use wide::{AreaIndex, Finger, Fingers, GapPlace, Place, Removed};
 pub use allocator::{FreeRanges, RangeAllocator, Relocation, Stats};
 pub use counters::Counters;
 pub use error::{AddSpanError, AllocError, FreeError, OutOfMetadata, RelocateError, TakeError};
-pub use request::{AlignClasses, AlignRule, Config, Fit, Index, Request};
+pub use request::{AlignClasses, AlignOne, AlignRule, Config, Fit, Index, Request};
 pub use span::{Span, SpanError};

@@ -28,23 +28,45 @@ pub struct Request {
     pub size: u64,
     /// The first number must be a multiple of this power of two.
     pub align: u64,
+    /// What an `align` of one means.
+    pub align_one: AlignOne,
     /// All numbers must lie in here.
     pub within: Span,
     /// Which fitting place is taken.
     pub fit: Fit,
 }
 
+/// What is meant by an alignment of one, which every number has.
+///
+/// Linux's callers give alignments in bytes. For vmap a number is a page, and some callers ask for one byte
+/// (`vmalloc`), some for one page (`vm_map_ram`, modules). Only Linux's older designs tell them apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AlignOne {
+    /// One byte: nothing is asked for.
+    #[default]
+    Byte,
+    /// One whole number.
+    Number,
+}
+
 impl Request {
     /// `size` numbers anywhere, unaligned, at the lowest address.
     #[must_use]
     pub const fn new(size: u64) -> Request {
-        Request { size, align: 1, within: Span::ALL, fit: Fit::Lowest }
+        let (align_one, within) = (AlignOne::Byte, Span::ALL);
+        Request { size, align: 1, align_one, within, fit: Fit::Lowest }
     }
 
     /// The same request with this alignment, a power of two.
     #[must_use]
     pub const fn align(self, align: u64) -> Request {
         Request { align, ..self }
+    }
+
+    /// The same request with this meaning of an alignment of one.
+    #[must_use]
+    pub const fn align_one(self, align_one: AlignOne) -> Request {
+        Request { align_one, ..self }
     }
 
     /// The same request, confined to `within`.
@@ -58,16 +80,31 @@ impl Request {
     pub const fn fit(self, fit: Fit) -> Request {
         Request { fit, ..self }
     }
+
+    /// By how much Linux lengthens the request so that it fits whatever is that long. In bytes that is the alignment
+    /// minus one; free ranges hold whole numbers, so it takes one number more than the size to hold a page aligned to
+    /// a page in that way, and nothing more for an alignment of one byte.
+    #[inline]
+    pub(super) const fn padding(&self) -> u64 {
+        match (self.align, self.align_one) {
+            (1, AlignOne::Byte) => 0,
+            (align, _) => align,
+        }
+    }
 }
 
-/// How much room above the size Linux's tree demands before it looks into a subtree (spec: search of 5.2 and later).
+/// How long an area Linux's tree demands before it looks into a subtree (spec/vmap.md §3.4).
+///
+/// Linux counts in bytes and demands `size + align - 1` of them. Areas hold whole pages, so in numbers that are pages
+/// this is `size + align`, and `size` when the alignment is one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AlignRule {
-    /// `size + align - 1`, always (5.2 to 5.13): refuses an exact range that is itself aligned.
+    /// Padded, always (5.2 to 5.15): refuses an exact range that is itself aligned, and a request aligned to
+    /// [one page](AlignOne::Number) in a hole of exactly its size.
     Padded,
-    /// `size` (5.14, commit 9f531973dff3): finds every fit, and visits every misaligned hole on the way.
+    /// `size` (5.16 and 5.17): finds every fit, and visits every misaligned hole on the way.
     Unpadded,
-    /// `size + align - 1`, but `size` for an exact range (6.1 and later): misses fits near the top.
+    /// Padded, but `size` for an exact range and for any alignment of one (5.18 and later): misses fits near the top.
     #[default]
     PaddedUnlessExact,
 }

@@ -2,7 +2,7 @@
 
 use super::{AreaKind, AreaState, FreeAreaError, Guard, Mapper};
 use crate::event::EventSink;
-use crate::ranges::{AllocError, Fit, OutOfMetadata, Request, Span};
+use crate::ranges::{AlignOne, AllocError, Fit, OutOfMetadata, Request, Span};
 use crate::sync::{AtomicU64, Ordering, Padded};
 use crate::units::Vpn;
 
@@ -13,6 +13,7 @@ pub(super) struct Wanted {
     pub(super) total: u64,
     pub(super) guard: Guard,
     pub(super) align: u64,
+    pub(super) align_one: AlignOne,
     pub(super) within: Within,
     pub(super) kind: AreaKind,
 }
@@ -28,7 +29,8 @@ impl Wanted {
     #[inline]
     pub(super) fn request(&self) -> Request {
         let (Within::Whole(within) | Within::Part(within)) = self.within;
-        Request { size: self.total, align: self.align, within, fit: Fit::Lowest }
+        let Wanted { total: size, align, align_one, .. } = *self;
+        Request { size, align, align_one, within, fit: Fit::Lowest }
     }
 }
 

@@ -148,17 +148,23 @@ impl VmapPolicy {
         ..VmapPolicy::LINUX_4_19
     };
 
-    /// Linux 5.11 to 6.8: separate locks for busy areas, free ranges and the sorted, merged tree of lazy areas.
-    pub const LINUX_5_11: VmapPolicy = VmapPolicy {
+    /// Linux 5.11 to 5.15: separate locks for busy areas, free ranges and the sorted, merged tree of lazy areas.
+    pub const LINUX_5_11: VmapPolicy =
+        VmapPolicy { layout: Layout::SplitLocks, lazy: LazyStore::Merged, ..VmapPolicy::LINUX_5_2 };
+
+    /// Linux 5.16 and 5.17: the search makes no room for alignment (commit 9f531973dff3).
+    pub const LINUX_5_16: VmapPolicy =
+        VmapPolicy { index: Index::AugmentedTree(AlignRule::Unpadded), ..VmapPolicy::LINUX_5_11 };
+
+    /// Linux 5.18 to 6.3: room for alignment again, but for exact ranges and alignments of a page.
+    pub const LINUX_5_18: VmapPolicy = VmapPolicy {
         index: Index::AugmentedTree(AlignRule::PaddedUnlessExact),
-        layout: Layout::SplitLocks,
-        lazy: LazyStore::Merged,
-        ..VmapPolicy::LINUX_5_2
+        ..VmapPolicy::LINUX_5_16
     };
 
     /// Linux 6.4: blocks found through buckets (Rezki 2023).
     pub const LINUX_6_4: VmapPolicy =
-        VmapPolicy { blocks: BlockPolicy::LINUX_6_4, ..VmapPolicy::LINUX_5_11 };
+        VmapPolicy { blocks: BlockPolicy::LINUX_6_4, ..VmapPolicy::LINUX_5_18 };
 
     /// Linux 6.9: nodes and pools. With the decay of pools as 7.3 corrected it.
     pub const LINUX_6_9: VmapPolicy = VmapPolicy {
@@ -235,12 +241,14 @@ struct RuleSet {
 }
 
 /// Ascending by version. From 3.19 to 4.18 only the blocks differ: the areas have 4.19's rules.
-static RULE_SETS: [RuleSet; 8] = [
+static RULE_SETS: [RuleSet; 10] = [
     RuleSet::new((3, 19), "linux-3.19", VmapPolicy::LINUX_3_19),
     RuleSet::new((4, 1), "linux-4.1", VmapPolicy::LINUX_4_19),
     RuleSet::new((4, 19), "linux-4.19", VmapPolicy::LINUX_4_19),
     RuleSet::new((5, 2), "linux-5.2", VmapPolicy::LINUX_5_2),
     RuleSet::new((5, 11), "linux-5.11", VmapPolicy::LINUX_5_11),
+    RuleSet::new((5, 16), "linux-5.16", VmapPolicy::LINUX_5_16),
+    RuleSet::new((5, 18), "linux-5.18", VmapPolicy::LINUX_5_18),
     RuleSet::new((6, 4), "linux-6.4", VmapPolicy::LINUX_6_4),
     RuleSet::new((6, 9), "linux-6.9", VmapPolicy::LINUX_6_9),
     RuleSet::new((6, 11), "linux-6.11", VmapPolicy::LINUX_6_11),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::cpu::CpuId;
 use crate::event::{Event, EventSink, Function};
-use crate::ranges::{OutOfMetadata, Span};
+use crate::ranges::{AlignOne, OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -196,7 +196,9 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     }
 
     fn wanted(&self, total: u64, align: u64, kind: AreaKind) -> Wanted {
-        Wanted { total, guard: Guard::None, align, within: Within::Whole(self.span), kind }
+        // Linux asks for whole pages here, where `vmalloc` asks for bytes.
+        let (align_one, within) = (AlignOne::Number, Within::Whole(self.span));
+        Wanted { total, guard: Guard::None, align, align_one, within, kind }
     }
 
     #[cold]

@@ -1,7 +1,7 @@
 //! What a caller asks for and gets, and the errors: one enum per operation.
 
 use crate::cpu::{CpuId, CpuSet};
-use crate::ranges::{OutOfMetadata, Span};
+use crate::ranges::{AlignOne, OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 use core::fmt;
 
@@ -54,6 +54,8 @@ pub struct AreaRequest {
     pub pages: u64,
     /// The first page must be a multiple of this power of two.
     pub align: u64,
+    /// What an `align` of one means: one byte, or one page.
+    pub align_one: AlignOne,
     /// All pages, the guard included, must lie in here; `None` means the whole space.
     pub within: Option<Span>,
     /// Whether a guard page follows.
@@ -66,13 +68,20 @@ impl AreaRequest {
     /// `pages` pages and a guard page, anywhere; reclaims if it must.
     #[must_use]
     pub const fn new(pages: u64) -> AreaRequest {
-        AreaRequest { pages, align: 1, within: None, guard: Guard::Page, wait: Wait::MayReclaim }
+        let (align_one, guard, wait) = (AlignOne::Byte, Guard::Page, Wait::MayReclaim);
+        AreaRequest { pages, align: 1, align_one, within: None, guard, wait }
     }
 
     /// The same request with this alignment in pages, a power of two.
     #[must_use]
     pub const fn align(self, align: u64) -> AreaRequest {
         AreaRequest { align, ..self }
+    }
+
+    /// The same request with this meaning of an alignment of one.
+    #[must_use]
+    pub const fn align_one(self, align_one: AlignOne) -> AreaRequest {
+        AreaRequest { align_one, ..self }
     }
 
     /// The same request, confined to `within`.

@@ -239,8 +239,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         let (Within::Whole(bounds) | Within::Part(bounds)) = within;
         match request.pages.checked_add(request.guard.pages()) {
             Some(total) if total <= bounds.len() => {
-                let AreaRequest { guard, align, .. } = *request;
-                Ok(Wanted { total, guard, align, within, kind: AreaKind::Plain })
+                let AreaRequest { guard, align, align_one, .. } = *request;
+                Ok(Wanted { total, guard, align, align_one, within, kind: AreaKind::Plain })
             }
             _ => Err(self.exhausted()),
         }

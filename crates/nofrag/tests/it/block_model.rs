@@ -8,7 +8,7 @@ use super::block_support::{
 use super::vmap_support::{Random, span};
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
-use nofrag::ranges::Span;
+use nofrag::ranges::{AlignRule, Index, Span};
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
     Area, AreaError, AreaKind, AreaRecord, AreaRequest, AreaState, BlockGeometry, BlockRecord,
@@ -194,8 +194,10 @@ impl<'a> Model<'a> {
         }
         let slots = u64::from(self.geometry().slots());
         let (size, align) = if self.is_small(pages) { (slots, slots) } else { (pages, 1) };
-        // Linux's search for an aligned place pads the size.
-        let size = if self.is_sharded() { size } else { size + align - 1 };
+        // Linux's search for an aligned place pads the size, up to 5.15 for an alignment of one page too.
+        let pads_for_one = self.preset.policy.index == Index::AugmentedTree(AlignRule::Padded);
+        let pads = !self.is_sharded() && (align > 1 || pads_for_one);
+        let size = if pads { size + align } else { size };
         let place = self.free_runs().into_iter().find(|run| run.lowest_fit(size, align).is_some());
         assert_eq!(place, None, "{pages} pages were refused");
     }

@@ -324,7 +324,8 @@ impl<E: EventSink> Reclaim<E> for Owner {
         for pfn in self.held.drain(..count) {
             pages.free(cpu, pfn).unwrap();
         }
-        Reclaimed { pages: count as u64, scanned: count as u64 }
+        let (pages, left) = (count as u64, self.held.len() as u64);
+        Reclaimed { pages, scanned: pages, left }
     }
 }
 

@@ -4,7 +4,9 @@
 use crate::linux_rules::{empty, space};
 use crate::mersenne::Mersenne;
 use nofrag::check::Check;
-use nofrag::ranges::{AlignRule, Counters, Index, RangeAllocator, Request, Span};
+use nofrag::ranges::{
+    AlignOne, AlignRule, Config, Counters, Fit, Index, RangeAllocator, Request, Span,
+};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -150,12 +152,15 @@ fn oracle_9_page_aligned_search_equals_linear_scan() {
     }
 }
 
-/// §3.5: how far the kernel's search is from exact when alignment exceeds a page.
+/// §3.5: how far the kernel's search is from exact when alignment exceeds a page. The shares of one seed scatter by a
+/// point and more, so they cannot tell apart who pads by `align` and who by `align - 1` pages;
+/// [`oracle_10_witness`] can.
 #[test]
 fn oracle_10_padded_search_misses_and_overshoots() {
+    const QUERIES: u32 = 10_000;
     let mut rng = Pcg64::seed_from_u64(10);
     let (mut exist, mut missed, mut not_lowest) = (0, 0, 0);
-    for _ in 0..2000 {
+    for _ in 0..QUERIES / 5 {
         let areas = random_areas(&mut rng, 200, 40, 60);
         let mut allocator = balanced(AlignRule::PaddedUnlessExact, &areas);
         let top = areas.last().unwrap().end();
@@ -175,13 +180,55 @@ fn oracle_10_padded_search_misses_and_overshoots() {
             }
         }
     }
-    // Of the places found, 10.0 % are not the lowest; of the queries with a fit, 13.9 % find none.
-    let percent = |part: u32, whole: u32| 100.0 * f64::from(part) / f64::from(whole);
-    let overshot = percent(not_lowest, exist - missed);
-    assert!((overshot - 10.0).abs() <= 1.5, "{overshot} % not lowest");
-    let missed = percent(missed, exist);
-    assert!((missed - 13.9).abs() <= 1.5, "{missed} % missed");
-    assert!((9900..=10_000).contains(&exist), "a fit exists for {exist}");
+    assert!((9900..=QUERIES).contains(&exist), "a fit exists for {exist}");
+    check_share("not lowest, of all queries", not_lowest, QUERIES, 9.9, 1.5);
+    check_share("not lowest, of the places found", not_lowest, exist - missed, 11.5, 1.5);
+    check_share("missed, of all queries", missed, QUERIES, 13.7, 0.8);
+}
+
+fn check_share(what: &str, part: u32, whole: u32, percent: f64, tolerance: f64) {
+    let share = 100.0 * f64::from(part) / f64::from(whole);
+    assert!((share - percent).abs() <= tolerance, "{what}: {share} %");
+}
+
+/// Where `request` is put among `holes`, of which the first is the root of the kernel's tree.
+fn place(index: Index, holes: &[Span], request: Request) -> Option<u64> {
+    let mut allocator = empty(index);
+    for &hole in holes {
+        allocator.add_span(hole).unwrap();
+    }
+    allocator.alloc(&request).ok().map(Span::start)
+}
+
+/// §3.4: the length is counted in bytes, so that a hole of 12 pages is too short for 5 pages at a multiple of 8.
+#[test]
+fn oracle_10_witness() {
+    let request = Request::new(5).align(8);
+    for (left, adjusted) in [(span(1, 13), 104), (span(1, 14), 8)] {
+        for (index, found) in [
+            (Index::AugmentedTree(AlignRule::Padded), adjusted),
+            (Index::AugmentedTree(AlignRule::PaddedUnlessExact), adjusted),
+            (Index::AugmentedTree(AlignRule::Unpadded), 8),
+            (Index::WideBlocks, 8),
+        ] {
+            let holes = [span(100, 1000), left];
+            assert_eq!(place(index, &holes, request), Some(found), "{index:?}, {left:?}");
+        }
+    }
+}
+
+/// §3.4: up to 5.15 an alignment of exactly one page is padded too, one of a byte is not.
+#[test]
+fn oracle_10_one_page_is_padded_until_5_15() {
+    let holes = [span(100, 110), span(1, 66)];
+    let of_a_page = Request::new(65).align_one(AlignOne::Number);
+    for rule in RULES {
+        let index = Index::AugmentedTree(rule);
+        assert_eq!(place(index, &holes, Request::new(65)), Some(1), "{rule:?}");
+        let found = (rule != AlignRule::Padded).then_some(1);
+        assert_eq!(place(index, &holes, of_a_page), found, "{rule:?}");
+    }
+    assert_eq!(place(Index::WideBlocks, &holes, of_a_page), Some(1));
 }
 
 /// How §3.5's model finds a place.
@@ -207,16 +254,21 @@ impl Search {
     }
 }
 
-/// The mean of highest end over live pages in §3.5's model, over the runs of keys 0 to 3.
-fn mean_span_over_live(search: Search) -> f64 {
+/// The mean of highest end over live pages in §3.5's model, over four runs that begin with `key`.
+fn mean_span_over_live(key: u32, search: Search, fit: Fit) -> f64 {
     let index = match search {
         Search::Living(index) => index,
         Search::Rebalanced(rule) => Index::AugmentedTree(rule),
     };
     let mut ratios = Vec::new();
-    for run in 0..4 {
+    for run in key..key + 4 {
         let mut rng = Mersenne::new(run);
-        let mut allocator = space(index, 0, 1 << 22);
+        let mut allocator = RangeAllocator::new(Config {
+            index,
+            size_index: fit == Fit::Best,
+            ..Config::default()
+        });
+        allocator.add_span(span(0, 1 << 22)).unwrap();
         let mut live: Vec<Span> = Vec::new();
         for operation in 0..12_000 {
             if live.len() < 300 || rng.unit() < 0.5 {
@@ -225,7 +277,7 @@ fn mean_span_over_live(search: Search) -> f64 {
                 } else {
                     Request::new(2 + u64::from(rng.below(100)))
                 };
-                live.push(search.alloc(&mut allocator, &request));
+                live.push(search.alloc(&mut allocator, &request.fit(fit)));
             } else {
                 let freed = live.swap_remove(rng.below(live.len() as u32) as usize);
                 allocator.free(freed).unwrap();
@@ -241,19 +293,35 @@ fn mean_span_over_live(search: Search) -> f64 {
     ratios.iter().sum::<f64>() / ratios.len() as f64
 }
 
-/// The published means hold for trees that are balanced anew. A tree with a history keeps the same nodes on the way
-/// to the large area at its right end, which are the only ones tested without room for alignment, and wastes more.
+/// The value itself scatters with the seed, so each rule is set beside the exact lowest fit of the same requests. A
+/// tree with a history keeps the same nodes on the way to the large area at its right end, which are the only ones
+/// tested without room for alignment, and wastes more than one that is balanced anew.
 #[test]
-fn oracle_11_span_over_live() {
-    let exact = mean_span_over_live(Search::Living(Index::WideBlocks));
-    assert!((exact - 1.133).abs() <= 0.03, "exact: {exact}");
-    for rule in [AlignRule::Padded, AlignRule::PaddedUnlessExact] {
-        let rebalanced = mean_span_over_live(Search::Rebalanced(rule));
-        assert!((rebalanced - 1.143).abs() <= 0.03, "{rule:?}: {rebalanced}");
-        let living = mean_span_over_live(Search::Living(Index::AugmentedTree(rule)));
-        assert!(exact < rebalanced && rebalanced < living && living < 1.25, "{rule:?}: {living}");
-        println!("{rule:?}: exact {exact:.4}, rebalanced {rebalanced:.4}, living {living:.4}");
+fn oracle_11_span_over_live_beside_exact_lowest() {
+    const VALUES: u32 = 8;
+    let kernel = Index::AugmentedTree(AlignRule::PaddedUnlessExact);
+    let rules = [
+        ("kernel", Search::Living(kernel), Fit::Lowest, 1.025..=1.06),
+        ("best", Search::Living(Index::WideBlocks), Fit::Best, 0.99..=1.03),
+    ];
+    let mut sums = [0.0; 2];
+    for value in 0..VALUES {
+        let exact = mean_span_over_live(4 * value, Search::Living(Index::WideBlocks), Fit::Lowest);
+        for (sum, (_, search, fit, _)) in sums.iter_mut().zip(&rules) {
+            *sum += mean_span_over_live(4 * value, *search, *fit) / exact;
+        }
+        if value == 0 {
+            let unpadded = Search::Living(Index::AugmentedTree(AlignRule::Unpadded));
+            let quotient = mean_span_over_live(0, unpadded, Fit::Lowest) / exact;
+            assert_eq!(quotient, 1.0, "without padding nothing is passed over");
+            let balanced = Search::Rebalanced(AlignRule::PaddedUnlessExact);
+            let quotient = mean_span_over_live(0, balanced, Fit::Lowest) / exact;
+            assert!((1.0..=1.032).contains(&quotient), "balanced anew: {quotient}");
+        }
     }
-    let unpadded = Search::Living(Index::AugmentedTree(AlignRule::Unpadded));
-    assert_eq!(mean_span_over_live(unpadded), exact, "without padding nothing is passed over");
+    for (sum, (name, _, _, expected)) in sums.into_iter().zip(rules) {
+        let quotient = sum / f64::from(VALUES);
+        println!("{name}: {quotient:.4}");
+        assert!(expected.contains(&quotient), "{name}: {quotient}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use nofrag::check::Check;
 use nofrag::ranges::{
-    AlignRule, AllocError, Config, FreeError, Index, RangeAllocator, Request, Span, TakeError,
+    AlignOne, AlignRule, AllocError, Config, FreeError, Index, RangeAllocator, Request, Span,
+    TakeError,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -43,13 +44,17 @@ impl NextFit {
     /// Where the rule places the request; the upper bound and the end of the space both end the scan.
     fn place(&mut self, request: &Request) -> Option<u64> {
         let lower = request.within.start();
+        let align_bytes = match request.align_one {
+            AlignOne::Byte if request.align == 1 => 1,
+            _ => 4096 * request.align,
+        };
         if request.size < self.cached_hole_size
             || lower < self.cached_lower
-            || request.align < self.cached_align
+            || align_bytes < self.cached_align
         {
             self.cache = None;
         }
-        (self.cached_lower, self.cached_align) = (lower, request.align);
+        (self.cached_lower, self.cached_align) = (lower, align_bytes);
         let from = self.cache.map(|(_, end)| end.next_multiple_of(request.align));
         let mut at = match from.filter(|&from| from >= lower) {
             Some(from) => from,
@@ -132,6 +137,7 @@ fn check_next_fit(seed: u64, steps: usize) {
                 if rng.random_bool(0.7) { u64::MAX } else { lower + rng.random_range(1..400) };
             let request = Request::new(rng.random_range(1..24))
                 .align(1 << rng.random_range(0_u32..6).saturating_sub(2))
+                .align_one(if rng.random_bool(0.5) { AlignOne::Byte } else { AlignOne::Number })
                 .within(Span::new(lower, upper).unwrap());
             let found = allocator.alloc(&request).map(Span::start).ok();
             assert_eq!(found, model.alloc(&request), "{context}: {request:?}");

@@ -35,6 +35,7 @@ mod page_naive;
 mod page_ours;
 mod page_pair;
 mod page_presets;
+mod page_reclaim;
 mod page_regressions;
 mod page_slow;
 mod placement_regressions;

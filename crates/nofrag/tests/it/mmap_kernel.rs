@@ -1,4 +1,5 @@
-//! What the running kernel did otherwise than was thought, in small. `nofrag run mmap-live` compares the whole.
+//! The habits of Linux 6.18 that were found by live comparison (spec/mmap.md §3, item 3a), in small.
+//! `nofrag run mmap-live` compares the whole.
 
 use nofrag::mmap::{
     AddressSpace, Attributes, Layout, MapFlags, Placement, Protection, SpaceConfig, WindowChoice,
@@ -40,4 +41,19 @@ fn above_4_gib_the_legacy_layout_begins_where_it_always_does() {
     let mut space = space(Layout::X86_64_LEGACY);
     let start = space.map(PageCount(1), MEMORY, None, flags).unwrap();
     assert_eq!(start, Layout::X86_64_LEGACY.base);
+}
+
+/// A hint goes down to its page in both layouts, and up to the floor, which is the higher of two minima.
+#[test]
+fn hints_go_down_to_their_page_and_up_to_the_floor() {
+    for layout in [Layout::X86_64, Layout::X86_64_LEGACY] {
+        let floor = Vpn(0x20);
+        let mut space = space(Layout { floor, ..layout });
+        for (hint, start) in [(0x1fff, floor), (0x7000_0fff, Vpn(0x7_0000))] {
+            let hint = layout.page.page_of(hint);
+            let found = space.map(PageCount(1), MEMORY, Some(hint), MapFlags::default());
+            assert_eq!(found, Ok(start), "{:?}, hint {hint:?}", layout.direction);
+        }
+        assert_eq!(space.counters().hints, 2, "both lie where they were wished for");
+    }
 }

@@ -55,7 +55,8 @@ fn check_run(
 #[test]
 fn every_preset_agrees_with_the_naive_model() {
     let mut reach = Reach::default();
-    for (nth, PolicyPreset { name, policy }) in FragmentationPolicy::PRESETS.iter().enumerate() {
+    for (nth, PolicyPreset { name, policy, .. }) in FragmentationPolicy::PRESETS.iter().enumerate()
+    {
         for (shape, (machine, map)) in machines().iter().enumerate() {
             let name = format!("{name}, {machine}");
             check_run(&name, map, *policy, (100 * nth + shape) as u64, 250, &mut reach);
@@ -99,7 +100,7 @@ fn every_combination_of_rules_agrees() {
 fn a_million_steps_agree() {
     let mut reach = Reach::default();
     for seed in 0..100 {
-        for PolicyPreset { name, policy } in FragmentationPolicy::PRESETS {
+        for PolicyPreset { name, policy, .. } in FragmentationPolicy::PRESETS {
             for (machine, map) in machines() {
                 let name = format!("{name}, {machine}");
                 check_run(&name, &map, *policy, 1_000_000 + seed, 100, &mut reach);

@@ -132,7 +132,7 @@ impl Run {
 fn check_all(check: impl Fn(&str, FragmentationPolicy, &Run)) {
     for seed in 0..4 {
         let operations = operations(seed, PAGES - 150);
-        for PolicyPreset { name, policy } in FragmentationPolicy::PRESETS {
+        for PolicyPreset { name, policy, .. } in FragmentationPolicy::PRESETS {
             check(&format!("{name}, seed {seed}"), *policy, &run(*policy, &operations));
         }
     }
@@ -164,7 +164,7 @@ fn strict_lists_hold_the_pages_of_their_type_alone() {
     let mut loose = 0;
     for seed in 0..4 {
         let operations = operations(seed, PAGES - 150);
-        for PolicyPreset { name, policy } in FragmentationPolicy::PRESETS {
+        for PolicyPreset { name, policy, .. } in FragmentationPolicy::PRESETS {
             let (listed, typed) = run(*policy, &operations).free_by_type();
             if policy.fallback == FallbackRules::Loose {
                 loose += u32::from(listed != typed);

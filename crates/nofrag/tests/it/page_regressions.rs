@@ -459,7 +459,7 @@ fn ask_once(bench: &mut Bench, request: PageRequest) -> Next {
 
 #[test]
 fn b_2_null_preferred_zone() {
-    for PolicyPreset { name, policy } in FragmentationPolicy::PRESETS {
+    for PolicyPreset { name, policy, .. } in FragmentationPolicy::PRESETS {
         let mut bench = Bench::new(two_zones(), *policy, 0);
         let nobody = PageRequest { nodes: NodeMask(0), ..movable_page() };
         let below_all = PageRequest { zone: ZoneKind::Dma, ..movable_page() };
@@ -538,7 +538,7 @@ impl Reclaim<Log> for Miser {
             let request = PageRequest::new(order(3), Migratetype::Movable);
             pages.alloc(Nanos(0), cpu, request.flags(RequestFlags::NONE)).expect("there are holes");
         }
-        Reclaimed { pages: 0, scanned: 100 }
+        Reclaimed { pages: 0, scanned: 100, left: 0 }
     }
 }
 
@@ -664,7 +664,7 @@ struct Liar;
 
 impl Reclaim<Log> for Liar {
     fn reclaim(&mut self, _: &mut PageAllocator<Log>, wanted: ReclaimRequest) -> Reclaimed {
-        Reclaimed { pages: wanted.pages, scanned: u64::MAX }
+        Reclaimed { pages: wanted.pages, scanned: u64::MAX, left: u64::MAX }
     }
 }
 

@@ -76,7 +76,7 @@ impl Reclaim<Log> for Cache {
             pages.free(cpu(), pfn).expect("the cache owns it");
             freed += 1;
         }
-        Reclaimed { pages: freed, scanned: freed }
+        Reclaimed { pages: freed, scanned: freed, left: self.pages.len() as u64 }
     }
 }
 
@@ -355,7 +355,7 @@ fn a_node_without_progress_becomes_hopeless_until_somebody_reclaims() {
     let held = bench.pages.alloc(NOW, cpu(), PageRequest::user(Order::ZERO)).err();
     let mut attempt = held.expect("the fast path has nothing");
     let (_, last) = drive(&mut attempt, &mut bench.pages, |_, _| {
-        Outcome::Reclaimed(Reclaimed { pages: 32, scanned: 32 })
+        Outcome::Reclaimed(Reclaimed { pages: 32, scanned: 32, left: 0 })
     });
     assert!(matches!(last, Next::Fail(_)));
     assert_eq!(bench.failures(), 0);
@@ -536,7 +536,7 @@ fn a_request_that_takes_ten_seconds_is_told_of_once() {
         if matches!(attempt.advance(&mut bench.pages, now, outcome), Next::Fail(_)) {
             break;
         }
-        outcome = Outcome::Reclaimed(Reclaimed { pages: 32, scanned: 32 });
+        outcome = Outcome::Reclaimed(Reclaimed { pages: 32, scanned: 32, left: 0 });
     }
     assert_eq!(bench.told(|event| matches!(event, PageEvent::AllocationStall { .. })), 1);
 }
@@ -563,9 +563,9 @@ fn lie(number: u64) -> Outcome {
     match number % 6 {
         0 => Outcome::Begin,
         1 => Outcome::Waited,
-        2 => Outcome::Reclaimed(Reclaimed { pages: 0, scanned: number }),
-        3 => Outcome::Reclaimed(Reclaimed { pages: number, scanned: 0 }),
-        4 => Outcome::Reclaimed(Reclaimed { pages: u64::MAX, scanned: u64::MAX }),
+        2 => Outcome::Reclaimed(Reclaimed { pages: 0, scanned: number, left: number }),
+        3 => Outcome::Reclaimed(Reclaimed { pages: number, scanned: 0, left: u64::MAX }),
+        4 => Outcome::Reclaimed(Reclaimed { pages: u64::MAX, scanned: u64::MAX, left: u64::MAX }),
         _ => Outcome::Migrated(MoveResults(0)),
     }
 }

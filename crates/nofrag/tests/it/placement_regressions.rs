@@ -370,8 +370,7 @@ fn two_classes(inner_edge: Direction) -> (usize, usize, String) {
     (sides.iter().map(Process::areas).sum(), peak, tenths(holes as f64 / MIB as f64))
 }
 
-/// Of two edges of a gap, the one nearer to the end of the own class leaves fewer holes. (A simulation that has not
-/// been described saw the wrong edge do worse than this: 15 areas, at most 67.)
+/// Of two edges of a gap, the one nearer to the end of the own class leaves fewer holes.
 #[test]
 fn bestfit_wrong_edge() {
     assert_eq!(two_classes(Direction::Down), (5, 6, "15.1".into()));

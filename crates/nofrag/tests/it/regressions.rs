@@ -24,7 +24,7 @@ fn sized(start: u64, size: u64) -> Span {
     Span::sized(start, size).unwrap()
 }
 
-/// A range wished for exactly, itself aligned, was refused up to 5.13, because room for alignment was demanded beside
+/// A range wished for exactly, itself aligned, was refused up to 5.15, because room for alignment was demanded beside
 /// it. (Only below the root: the areas on the way are tested without regard to that room.)
 #[test]
 fn exact_range_aligned() {

@@ -2,6 +2,7 @@
 
 use super::vmap_support::{HAS_NODES, cpu, presets_with_limit, space_of, span};
 use nofrag::check::Check;
+use nofrag::ranges::{AlignRule, Index};
 use nofrag::units::{PageSize, Vpn};
 use nofrag::vmap::{
     Area, AreaError, AreaRequest, AreaState, Budget, Guard, LazyLimit, VmapPolicy, VmapSpace,
@@ -153,7 +154,9 @@ fn presets_resolve_to_the_newest_rule_set_not_newer() {
     assert_eq!(name("linux-4.19"), Some("linux-4.19"));
     assert_eq!(name("linux-5.1"), Some("linux-4.19"));
     assert_eq!(name("linux-5.2"), Some("linux-5.2"));
-    assert_eq!(name("linux-6.1"), Some("linux-5.11"));
+    assert_eq!(name("linux-5.15"), Some("linux-5.11"));
+    assert_eq!(name("linux-5.17"), Some("linux-5.16"));
+    assert_eq!(name("linux-6.1"), Some("linux-5.18"));
     assert_eq!(name("linux-7.3"), Some("linux-6.11"));
     assert_eq!(name("linux-4.0"), Some("linux-3.19"));
     assert_eq!(name("linux-4.18"), Some("linux-4.1"));
@@ -163,6 +166,47 @@ fn presets_resolve_to_the_newest_rule_set_not_newer() {
     assert_eq!(name("nofrag"), Some("nofrag"));
     for wrong in ["linux-3.18", "linux-", "linux-6", "linux-6.x", "", "Nofrag"] {
         assert_eq!(name(wrong), None);
+    }
+}
+
+/// §3.4: which rule for the length of aligned searches each release had.
+#[test]
+fn the_length_rule_changes_at_5_2_5_16_and_5_18() {
+    let index = |name| VmapPolicy::preset(name).unwrap().policy.index;
+    for (names, rule) in [
+        (["linux-5.2", "linux-5.11", "linux-5.15"], AlignRule::Padded),
+        (["linux-5.16", "linux-5.17", "linux-5.17"], AlignRule::Unpadded),
+        (["linux-5.18", "linux-6.1", "linux-7.3"], AlignRule::PaddedUnlessExact),
+    ] {
+        for name in names {
+            assert_eq!(index(name), Index::AugmentedTree(rule), "{name}");
+        }
+    }
+}
+
+/// `vm_map_ram` asks for an alignment of one page, `vmalloc` for one of one byte: up to 5.15 only the latter finds a
+/// hole of exactly its size below the root.
+#[test]
+fn until_5_15_a_large_mapping_passed_over_a_hole_of_exactly_its_size() {
+    for (name, mapped) in [
+        ("linux-4.19", true),
+        ("linux-5.2", false),
+        ("linux-5.15", false),
+        ("linux-5.16", true),
+        ("linux-6.1", true),
+        ("linux-6.9", true),
+        ("nofrag", true),
+    ] {
+        let space = space_of(VmapPolicy::preset(name).unwrap().policy, span(1, 109), 2);
+        let by = cpu(&space, 0);
+        // What is left of the hole above stays at the root, and the one below becomes its left child.
+        space.load_area(by, span(66, 34), Guard::None, AreaState::Busy).unwrap();
+        let start = space.map_ram(by, 65, &()).map(|area| area.start);
+        assert_eq!(start.ok(), mapped.then_some(Vpn(1)), "{name}");
+        if !mapped {
+            let request = AreaRequest::new(65).guard(Guard::None);
+            assert_eq!(space.alloc(by, &request).unwrap().start, Vpn(1), "{name}");
+        }
     }
 }
 

@@ -302,7 +302,7 @@ fn atomic_sleep() {
 
 #[test]
 fn exact_range_aligned() {
-    for preset in ["linux-6.1", "linux-6.9", "nofrag"] {
+    for preset in ["linux-5.16", "linux-6.1", "linux-6.9", "nofrag"] {
         let policy = VmapPolicy::preset(preset).unwrap().policy;
         let space = space_of(policy, span(0x100, 0x400), 2);
         let by = cpu(&space, 0);

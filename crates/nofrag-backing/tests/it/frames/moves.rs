@@ -60,7 +60,7 @@ impl Residents for Tenant {
         let given = pages.split_off(left);
         let here = owner(&self.frames, 0);
         given.iter().for_each(|(block, _)| self.frames.free(here, block.pfn).unwrap());
-        Reclaimed { pages: given.len() as u64, scanned: given.len() as u64 }
+        Reclaimed { pages: given.len() as u64, scanned: given.len() as u64, left: left as u64 }
     }
 }
 

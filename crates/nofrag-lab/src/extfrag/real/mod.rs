@@ -24,7 +24,7 @@ use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
 use super::memory::{RealResult, UnitTimes};
 use super::spec::{Machine, RunResult, RunSpec, Touch};
-use super::{MOST_GIB, choose, names, simulate};
+use super::{MOST_GIB, choose, names, simulate, withdrawn};
 use crate::figures;
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report, Settings};
@@ -120,6 +120,7 @@ fn run_plan(plan: &Plan, progress: &dyn Progress) -> Result<Report, RunError> {
     let huge_units = memory.huge_units();
     let compared = compare(plan, memory, progress)?;
     claims(plan, &compared, &mut report);
+    withdrawn::withdraw(&mut report.oracles);
     report.measurements = compared.rows.iter().filter_map(|row| row.measurement(plan)).collect();
     take_notes(plan, huge_units, &mut report);
     report.elapsed_s = begin.elapsed().as_secs_f64();

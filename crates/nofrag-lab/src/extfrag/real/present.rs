@@ -1,6 +1,6 @@
 //! Tables and a picture of what was measured on real memory.
 
-use super::super::names;
+use super::super::{names, withdrawn};
 use super::VANILLA;
 use crate::figures::{self, Column, Gorman2018, Quantity};
 use crate::render::{BarGroup, Section, by_design, count, median_and_range, number, table_of};
@@ -23,7 +23,9 @@ pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
 /// A design's name without what all have in common.
 fn short(design: &str) -> String {
     let name = design.strip_prefix("linux-").unwrap_or(design);
-    name.strip_prefix("4.20+").map_or_else(|| name.to_owned(), |patch| format!("+{patch}"))
+    let name =
+        name.strip_prefix("4.20+").map_or_else(|| name.to_owned(), |patch| format!("+{patch}"));
+    if withdrawn::is_withdrawn(design) { format!("{name} {}", withdrawn::MARK) } else { name }
 }
 
 fn bars(report: &Report, program: &str) -> Option<Section> {
@@ -72,10 +74,13 @@ fn latencies(
     let rows = rows.map(|(design, cells)| [vec![short(&design)], cells].concat()).collect();
     table_of(
         &format!("Fault latency on real memory: {program}"),
-        "A row is one design. Means in us of a unit of 2 MiB: 512 requests, mappings, faults and zeroings of base \
-         pages, or one of each for a huge page, and writing all of it; medians over rounds with half their range. \
-         huge/base: the first over the second; there: the same quotient of the document's means (0.27 with patches 1 \
-         to 4, s-default). Its microseconds belong to another machine. No sample: no such fault.",
+        &format!(
+            "A row is one design. Means in us of a unit of 2 MiB: 512 requests, mappings, faults and zeroings of base \
+             pages, or one of each for a huge page, and writing all of it; medians over rounds with half their range. \
+             huge/base: the first over the second; there: the same quotient of the document's means (0.27 with patches \
+             1 to 4, s-default). Its microseconds belong to another machine. No sample: no such fault. {}",
+            withdrawn::mark()
+        ),
         1,
         &["design", "base us", "huge us", "huge/base", "there", "huge %", "there %"],
         rows,

@@ -234,7 +234,7 @@ impl Nofrag {
         wanted: &Wanted,
     ) -> Result<Area, Miss> {
         self.settle(pools, cpu);
-        let Wanted { total, guard, align, within, kind } = *wanted;
+        let Wanted { total, guard, align, within, kind, .. } = *wanted;
         let word = AreaWord::busy(total, guard, cpu.rank() as u32).for_kind(kind);
         if let Within::Whole(_) = within
             && let Some(start) = self.pop_pooled(pools, total, align, word)

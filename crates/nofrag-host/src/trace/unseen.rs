@@ -1,0 +1,446 @@
+//! What a recording by tracepoints cannot contain, as far as the recording itself shows it.
+//!
+//! From Linux 5.13 on the bulk interface hands out pages with no event, 0.5 to 1.3 % of requests (`spec/pages.md §15`).
+//! Their frees do have one. So a *free of an unknown page* is, by definition, a free of a block all of whose pages were
+//! free by the recording: freed before and not allocated since, or without an event before and free in the snapshot at
+//! the start. Of such frees, those that a process made during its own run of compaction are counted apart: they are
+//! free pages that compaction had set aside as targets and gives back, or pages that it had moved before.
+//!
+//! The count is exact and the hole at least as large: who was handed a page and has kept it has no free; a page on a
+//! CPU's list looks in use in a snapshot, so its first free says nothing. Two other causes stay in the count:
+//! lost events, and pages that compaction moved to a frame without an event; [`Unseen`] has the number of both.
+//!
+//! With `record --bulk` the pages are in the recording. An entry of a call's array that was filled before the call, and
+//! a page that an event named during the call, are listed although they are not new ([`Unseen::plain`]).
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::event::{BulkMoment, Event, View};
+use super::kinds::{EventKind, MAX_FIELDS};
+use super::meta::{Moment, TraceMeta};
+use crate::gfp::GfpBits;
+
+/// What a recording lacks, and what it has of the bulk interface.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Unseen {
+    /// Blocks handed out: those with an event, and pages of the bulk interface.
+    pub requests: u64,
+    /// Frees of unknown pages, in blocks.
+    pub unknown_frees: u64,
+    /// Frees by runs of compaction, of targets given back or of pages moved before.
+    pub given_back: u64,
+    /// Pages that compaction moved, to frames that no event names.
+    pub moved: u64,
+    /// Whether what the bulk interface handed out was recorded.
+    pub bulk: BulkEvents,
+    /// What to conclude; sentences.
+    pub sentences: Vec<String>,
+}
+
+/// What a recording has of the bulk interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BulkEvents {
+    /// Whether it was recorded.
+    pub recorded: bool,
+    /// Calls that returned.
+    pub calls: u64,
+    /// Pages that they handed out.
+    pub pages: u64,
+    /// Entries of their arrays that were no new pages: filled before, or announced by an event of their own.
+    pub repeated: u64,
+    /// Entries that could not be read: at most so many pages are missing.
+    pub unread: u64,
+}
+
+/// Follows each frame through the events.
+#[derive(Debug)]
+pub struct UnseenTracker {
+    gfp: GfpBits,
+    release: Option<String>,
+    /// By the number of the word: 64 frames each.
+    words: HashMap<u64, Word>,
+    /// Frames that were free in the snapshot at the start, a word for 64; empty without one.
+    free_at_start: Vec<u64>,
+    /// When the snapshot was complete; frames without an event until then were as it says.
+    window_end: Option<u64>,
+    /// Frames that stood in an array when a call began.
+    held: HashSet<u64>,
+    compacting: HashSet<i32>,
+    /// Entries that calls filled, less those that were read.
+    unread: i64,
+    unseen: Unseen,
+}
+
+/// What the events say of 64 frames; a frame in neither has had no event.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    free: u64,
+    used: u64,
+}
+
+/// The reason of a migration that compaction asked for.
+const COMPACTION: i32 = 0;
+
+impl UnseenTracker {
+    /// For a trace of which this is known.
+    #[must_use]
+    pub fn new(meta: &TraceMeta) -> UnseenTracker {
+        let window_end = match meta.start().map(|taken| taken.moment) {
+            Some(Moment::During { end, .. }) => Some(end),
+            // What happened between such a snapshot and the first event is not known.
+            Some(Moment::Before | Moment::After) | None => None,
+        };
+        let free_at_start = window_end.map_or(Vec::new(), |_| free_at_start(meta));
+        let recorded = meta.formats.iter().any(|(name, _)| name == super::bulk::PAGES);
+        let bulk = BulkEvents { recorded, ..BulkEvents::default() };
+        UnseenTracker {
+            gfp: GfpBits::new(&meta.gfp),
+            release: meta.release.clone(),
+            words: HashMap::new(),
+            free_at_start,
+            window_end,
+            held: HashSet::new(),
+            compacting: HashSet::new(),
+            unread: 0,
+            unseen: Unseen { bulk, ..Unseen::default() },
+        }
+    }
+
+    /// Takes note of an event. What it says in terms of tracepoints: a page that the bulk interface handed out is a
+    /// request of order 0; `None` if the event says nothing new. O(pages of the block / 64).
+    pub fn plain(&mut self, event: &Event) -> Option<Event> {
+        match event.view() {
+            View::PageAlloc { pfn: Some(pfn), order, .. } => self.alloc(pfn, order),
+            View::PageFree { pfn, order } => self.free(event, pfn, order),
+            View::BulkPage { pfn, gfp, when } => return self.bulk_page(event, pfn, gfp, when),
+            View::BulkCall { filled } => {
+                self.unseen.bulk.recorded = true;
+                self.unseen.bulk.calls += 1;
+                self.unread = self.unread.wrapping_add(filled as i64);
+                return None;
+            }
+            View::CompactionBegin(_) => drop(self.compacting.insert(event.pid)),
+            View::CompactionEnd { .. } => drop(self.compacting.remove(&event.pid)),
+            View::MigratePages { succeeded, reason: COMPACTION, .. } => {
+                self.unseen.moved = self.unseen.moved.saturating_add(succeeded);
+            }
+            View::Lost(_) => self.compacting.clear(),
+            _ => {}
+        }
+        Some(*event)
+    }
+
+    fn alloc(&mut self, pfn: u64, order: u32) {
+        self.unseen.requests += 1;
+        for (number, mask) in words_of(pfn, order) {
+            let word = self.words.entry(number).or_default();
+            word.used |= mask;
+            word.free &= !mask;
+        }
+    }
+
+    fn free(&mut self, event: &Event, pfn: u64, order: u32) {
+        let after_start = self.window_end.is_some_and(|end| event.at > end);
+        let mut was_free = true;
+        for (number, mask) in words_of(pfn, order) {
+            let start = match usize::try_from(number) {
+                Ok(number) if after_start => self.free_at_start.get(number).copied().unwrap_or(0),
+                _ => 0,
+            };
+            let word = self.words.entry(number).or_default();
+            was_free &= (word.free | start & !word.used) & mask == mask;
+            word.free |= mask;
+            word.used &= !mask;
+        }
+        self.held.remove(&pfn);
+        if was_free && self.compacting.contains(&event.pid) {
+            self.unseen.given_back += 1;
+        } else if was_free {
+            self.unseen.unknown_frees += 1;
+        }
+    }
+
+    fn bulk_page(&mut self, event: &Event, pfn: u64, gfp: u64, when: BulkMoment) -> Option<Event> {
+        self.unseen.bulk.recorded = true;
+        if when == BulkMoment::Before {
+            self.held.insert(pfn);
+            return None;
+        }
+        self.unread = self.unread.wrapping_sub(1);
+        let used = self.words.get(&(pfn / 64)).is_some_and(|word| word.used & 1 << (pfn % 64) != 0);
+        if self.held.remove(&pfn) || used {
+            self.unseen.bulk.repeated += 1;
+            return None;
+        }
+        self.unseen.bulk.pages += 1;
+        self.alloc(pfn, 0);
+        let mut values = [0; MAX_FIELDS];
+        let migratetype = self.gfp.flags(gfp).migratetype().index() as u64;
+        values[..4].copy_from_slice(&[pfn, 0, gfp, migratetype]);
+        Some(Event { kind: EventKind::PageAlloc, values, ..*event })
+    }
+
+    /// What came of it, with the sentences; `lost` events are missing at least.
+    #[must_use]
+    pub fn finish(self, lost: u64) -> Unseen {
+        let mut unseen = self.unseen;
+        // Lost events may have left more pages than calls.
+        unseen.bulk.unread = u64::try_from(self.unread).unwrap_or(0);
+        unseen.sentences = sentences(&unseen, self.release.as_deref(), lost);
+        unseen
+    }
+}
+
+/// The first version whose kernel has the bulk interface.
+const BULK_SINCE: (u32, u32) = (5, 13);
+
+/// Whether the kernel has the bulk interface; one that is not known may have it.
+fn has_bulk(release: Option<&str>) -> bool {
+    let version = |release: &str| {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    };
+    release.and_then(version).is_none_or(|version| version >= BULK_SINCE)
+}
+
+/// Percent of a whole.
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+/// With a comma between thousands.
+fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}
+
+fn sentences(unseen: &Unseen, release: Option<&str>, lost: u64) -> Vec<String> {
+    let &Unseen { requests, unknown_frees, given_back, moved, bulk, .. } = unseen;
+    let mut all = vec![format!(
+        "{} frees of unknown pages, {:.2} % of {} requests: of blocks that were free by the recording, that is freed \
+         before and not allocated since, or free in the snapshot at the start.",
+        grouped(unknown_frees),
+        percent(unknown_frees, requests),
+        grouped(requests)
+    )];
+    if given_back > 0 {
+        all.push(format!(
+            "{} more such frees were made by runs of compaction: of free pages that they had set aside and gave back, \
+             or of pages that they had moved before and moved again.",
+            grouped(given_back)
+        ));
+    }
+    if moved > 0 {
+        all.push(format!(
+            "Compaction moved {} pages to frames that no event names: up to as many of these frees are theirs.",
+            grouped(moved)
+        ));
+    }
+    if lost > 0 {
+        all.push(format!(
+            "{} events are lost: some of these frees may be of what they told.",
+            grouped(lost)
+        ));
+    }
+    all.push(match (bulk.recorded, has_bulk(release)) {
+        (true, _) => of_bulk(&bulk, requests),
+        (false, true) => {
+            "From Linux 5.13 on the kernel's bulk interface (vmalloc, XFS, networking) hands out pages without any \
+             event, typically 0.5 to 1.3 % of requests: a recording by tracepoints cannot contain them, but for their \
+             frees. `nofrag record --bulk` records them, too."
+                .to_owned()
+        }
+        (false, false) => {
+            "This kernel is older than Linux 5.13 and has no bulk interface that hands out pages without an event."
+                .to_owned()
+        }
+    });
+    all
+}
+
+fn of_bulk(bulk: &BulkEvents, requests: u64) -> String {
+    let &BulkEvents { calls, pages, repeated, unread, .. } = bulk;
+    let missing = match unread {
+        0 => "none is missing".to_owned(),
+        unread => format!("up to {} more could not be read and are missing", grouped(unread)),
+    };
+    format!(
+        "What the bulk interface handed out was recorded (--bulk): {} pages in {} calls, {:.2} % of requests; \
+         {missing}; {} entries of its arrays were known from other events or from before the call.",
+        grouped(pages),
+        grouped(calls),
+        percent(pages, requests),
+        grouped(repeated)
+    )
+}
+
+/// The frames that were free in the snapshot at the start, a word for 64.
+fn free_at_start(meta: &TraceMeta) -> Vec<u64> {
+    const FREE: u64 = 1 << 10;
+    let flags = meta.start().and_then(|taken| taken.files.bytes("kpageflags")).unwrap_or(&[]);
+    let (flags, _) = flags.as_chunks::<8>();
+    let word = |frames: &[[u8; 8]]| {
+        let is_free = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) & FREE != 0;
+        frames.iter().rev().fold(0, |word, frame| word << 1 | u64::from(is_free(frame)))
+    };
+    flags.chunks(64).map(word).collect()
+}
+
+/// The words of a block's frames, each with the frames that are in it.
+fn words_of(pfn: u64, order: u32) -> impl Iterator<Item = (u64, u64)> {
+    /// The largest order of any kernel; what a damaged file says beyond it costs no more.
+    const LARGEST: u32 = 11;
+    let end = pfn.saturating_add(1 << order.min(LARGEST));
+    (pfn / 64..end.div_ceil(64)).map(move |number| {
+        let first = (number * 64).max(pfn);
+        let count = end.min((number + 1).saturating_mul(64)) - first;
+        // None at the very end of the numbers.
+        let mask = u64::MAX.checked_shr((64 - count) as u32).unwrap_or(0);
+        (number, mask << (first % 64))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Files;
+    use crate::trace::TakenSnapshot;
+
+    fn event(at: u64, pid: i32, kind: EventKind, fields: &[u64]) -> Event {
+        let mut values = [0; MAX_FIELDS];
+        values[..fields.len()].copy_from_slice(fields);
+        Event { at, pid, cpu: 0, kind, values }
+    }
+
+    fn alloc(pfn: u64, order: u64) -> Event {
+        event(100, 1, EventKind::PageAlloc, &[pfn, order, 0xcc0, 0])
+    }
+
+    fn free(pfn: u64, order: u64) -> Event {
+        event(100, 1, EventKind::PageFree, &[pfn, order])
+    }
+
+    fn bulk(pfn: u64, before: u64) -> Event {
+        event(100, 1, EventKind::BulkPage, &[pfn, 0xcc0, before])
+    }
+
+    fn call(filled: u64) -> Event {
+        event(100, 1, EventKind::BulkCall, &[filled])
+    }
+
+    /// A snapshot until the time 50 in which these of 128 frames are free.
+    fn meta(free: &[usize]) -> TraceMeta {
+        let mut flags = vec![0; 8 * 128];
+        free.iter().for_each(|pfn| flags[8 * pfn + 1] = 4);
+        let mut files = Files::default();
+        files.insert("kpageflags", flags);
+        let moment = Moment::During { begin: 10, end: 50 };
+        TraceMeta { snapshots: vec![TakenSnapshot { moment, files }], ..TraceMeta::default() }
+    }
+
+    fn seen(meta: &TraceMeta, events: &[Event]) -> Unseen {
+        let mut tracker = UnseenTracker::new(meta);
+        events.iter().for_each(|event| {
+            tracker.plain(event);
+        });
+        tracker.finish(0)
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    fn check_unknown(meta: &TraceMeta, events: &[Event], expected: u64) {
+        assert_eq!(seen(meta, events).unknown_frees, expected, "{events:?}");
+    }
+
+    #[test]
+    fn a_free_is_of_an_unknown_page_if_all_of_it_was_free() {
+        let none = TraceMeta::default();
+        check_unknown(&none, &[alloc(64, 2), free(64, 2), free(64, 2)], 1);
+        check_unknown(&none, &[alloc(64, 2), free(64, 2), alloc(65, 0), free(64, 2)], 0);
+        // Nothing is known of a page before its first event.
+        check_unknown(&none, &[free(9, 0), free(10, 3)], 0);
+        check_unknown(&none, &[free(9, 0), alloc(9, 0), free(9, 0)], 0);
+        // A block over more than one word of frames.
+        check_unknown(&none, &[free(512, 9), free(512, 9), free(600, 0)], 2);
+    }
+
+    #[test]
+    fn the_snapshot_counts_from_when_it_was_complete_and_until_an_event() {
+        let meta = meta(&[9, 12, 13]);
+        check_unknown(&meta, &[free(9, 0), free(8, 0), free(12, 1), free(8, 1)], 2 + 1);
+        check_unknown(&meta, &[alloc(9, 0), free(9, 0)], 0);
+        // While it was being taken, the free may have come first.
+        check_unknown(&meta, &[event(49, 1, EventKind::PageFree, &[9, 0])], 0);
+    }
+
+    #[test]
+    fn frees_of_a_run_of_compaction_are_counted_apart() {
+        let run = |kind| event(100, 5, kind, &[]);
+        let give_back = event(100, 5, EventKind::PageFree, &[9, 0]);
+        let events = [
+            run(EventKind::CompactionBegin),
+            give_back,
+            free(9, 0),
+            run(EventKind::CompactionEnd),
+            give_back,
+        ];
+        let unseen = seen(&meta(&[9]), &events);
+        assert_eq!((unseen.given_back, unseen.unknown_frees), (1, 2));
+        assert!(unseen.sentences[1].contains("1 more such frees"), "{:?}", unseen.sentences);
+    }
+
+    #[test]
+    fn a_page_of_the_bulk_interface_is_a_request_and_its_free_is_known() {
+        let without = [free(9, 0), free(9, 0)];
+        check_unknown(&TraceMeta::default(), &without, 1);
+        let with = [free(9, 0), bulk(9, 0), call(1), free(9, 0)];
+        let unseen = seen(&TraceMeta::default(), &with);
+        assert_eq!((unseen.unknown_frees, unseen.requests), (0, 1));
+        let expected = BulkEvents { recorded: true, calls: 1, pages: 1, repeated: 0, unread: 0 };
+        assert_eq!(unseen.bulk, expected);
+        let mut tracker = UnseenTracker::new(&TraceMeta::default());
+        let plain = tracker.plain(&bulk(9, 0)).unwrap();
+        assert_eq!(plain.view(), alloc(9, 0).view());
+    }
+
+    #[test]
+    fn entries_that_are_no_new_pages_are_no_requests() {
+        // 8 was there before the call, 9 has an event of its own, 10 is new, and two could not be read.
+        let events = [bulk(8, 1), alloc(9, 0), bulk(8, 0), bulk(9, 0), bulk(10, 0), call(5)];
+        let unseen = seen(&TraceMeta::default(), &events);
+        let expected = BulkEvents { recorded: true, calls: 1, pages: 1, repeated: 2, unread: 2 };
+        assert_eq!((unseen.requests, unseen.bulk), (2, expected));
+        assert!(unseen.sentences[1].contains("up to 2 more could not be read"));
+        // What was freed since may come again.
+        let again = [bulk(8, 1), free(8, 0), bulk(8, 0), call(1)];
+        assert_eq!(seen(&TraceMeta::default(), &again).bulk.pages, 1);
+    }
+
+    #[test]
+    fn what_is_said_depends_on_the_kernel_and_on_what_was_recorded() {
+        let last = |release: &str, events: &[Event]| {
+            let meta = TraceMeta { release: Some(release.to_owned()), ..TraceMeta::default() };
+            seen(&meta, events).sentences.pop().unwrap()
+        };
+        assert!(last("6.1.0-53-cloud-amd64", &[]).contains("record --bulk"));
+        assert!(last("5.13", &[]).contains("0.5 to 1.3 %"));
+        assert!(last("5.10.223", &[]).contains("older than Linux 5.13"));
+        assert!(last("4.20", &[]).contains("older than Linux 5.13"));
+        assert!(last("6.1", &[call(0)]).contains("was recorded (--bulk): 0 pages in 1 calls"));
+    }
+
+    #[test]
+    fn no_frame_is_too_large_for_its_words() {
+        for (pfn, order) in [(u64::MAX, 0), (u64::MAX - 1, 40), (63, 1), (0, 11)] {
+            let frames: u32 = words_of(pfn, order).map(|(_, mask)| mask.count_ones()).sum();
+            let expected = u64::min(1 << order.min(11), u64::MAX - pfn);
+            assert_eq!(u64::from(frames), expected, "{pfn} {order}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What of this scenario is withdrawn, and the kernels' figures beside ours.
+//!
+//! The document judges the order of its own trees: 4.20 and the patches, in events. Nothing that was published judges
+//! later presets and ours, and kernels that were run under the same workload contradict the simulation: their direct
+//! compaction mostly ends without a block, and here it mostly gives one. Huge pages, reclaim and the events of later
+//! presets follow from that, so they are shown, marked, and not judged.
+
+use super::catalogue::Program;
+use super::names;
+use super::view::View;
+use crate::figures::{self, Column, KernelRun};
+use crate::oracle::{Oracle, Withdrawn};
+use crate::render::{Section, count, number, table_of};
+
+/// Why.
+pub(super) const WHY: Withdrawn = Withdrawn::AgainstKernels;
+
+/// How the ids of withdrawn claims begin: the defrag mode of 7.2 and the lists of 6.10, huge pages, and our own policy.
+const CLAIMS: [&str; 5] = ["R-6-", "R-7-", "thp-", "ours-", "real/ratio/"];
+
+/// Whether what is counted under a design is withdrawn: all that is no tree of the document.
+pub(super) fn is_withdrawn(design: &str) -> bool {
+    Column::of_design(design).is_none()
+}
+
+/// Takes the verdicts of withdrawn claims back.
+pub(super) fn withdraw(oracles: &mut [Oracle]) {
+    for oracle in oracles {
+        let begins = CLAIMS.iter().any(|beginning| oracle.id.starts_with(beginning));
+        // The times of the document's own trees on real memory are beside published ones.
+        let published = oracle.id.strip_prefix("real/ratio/").is_some_and(|it| !is_withdrawn(it));
+        oracle.withdrawn = (begins && !published).then_some(WHY);
+    }
+}
+
+/// The caption of a table, by what of the table is withdrawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Caption<'a> {
+    /// The rows of designs that the document does not judge; they are marked.
+    Rows(&'a str),
+    /// All of it.
+    Whole(&'a str),
+}
+
+/// A caption of a table that is withdrawn whole.
+pub(super) fn caption(text: &str) -> String {
+    format!("{text} All of it is {}.", WHY.label())
+}
+
+/// The mark of single rows.
+pub(super) const MARK: char = '‡';
+
+/// What the mark says.
+pub(super) fn mark() -> String {
+    format!("{MARK} {}.", WHY.label())
+}
+
+/// What kernels did, and what the simulation makes of them: with `MADV_HUGEPAGE`, the calibrated mix, and the memory
+/// nearest to theirs.
+pub(super) fn beside_kernels(view: View<'_>) -> Option<Section> {
+    let case = view.cases(Program::SMadvise).into_iter().next()?;
+    let row = |run: &KernelRun| {
+        let here = view.row(&case, &run.design)?;
+        let of = |name: &str| here.count(name);
+        let [compactions, failed] = [of(names::COMPACT_STALLS)?, of(names::COMPACT_FAILURES)?];
+        let direct = of(names::RECLAIMED)? - of(names::RECLAIMED_BY_KSWAPD)?;
+        Some(vec![
+            run.id.clone(),
+            number(run.percent_huge),
+            number(of(names::HUGE_PERCENT)?),
+            format!("{} of {}", run.compactions_succeeded, run.compactions),
+            format!("{} of {}", count(compactions - failed), count(compactions)),
+            count(run.reclaimed_direct as f64),
+            count(direct),
+            run.events.map_or_else(|| "-".to_owned(), |events| count(events as f64)),
+            count(of(names::EVENTS)?),
+        ])
+    };
+    let rows = figures::kernels_2018().runs.iter().filter_map(row).collect();
+    table_of(
+        &format!("Withdrawn: stock kernels beside the simulation, {case}"),
+        "A row is one run of a stock kernel under the document's workload, in a guest of 1 GiB, beside the preset \
+         that stands for it here (linux-5.3 for 5.10); classic: without the multi-generational LRU. Units that got a \
+         huge page by MADV_HUGEPAGE, in percent; direct compactions that gave a block; pages reclaimed by callers, \
+         here in all phases; events below order 9 in all phases. What the two differ in is being re-measured against \
+         kernels.",
+        1,
+        &["kernel", "huge %", "here", "gave", "here", "direct", "here", "events", "here"],
+        rows,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::{Kind, Relation};
+
+    #[test]
+    fn the_document_s_trees_stay_and_all_others_are_withdrawn() {
+        for design in ["linux-4.20", "linux-4.20+patch1", "linux-4.20+patch5"] {
+            assert!(!is_withdrawn(design), "{design}");
+        }
+        for design in ["linux-5.0", "linux-6.1", "linux-7.2-defrag", "nofrag"] {
+            assert!(is_withdrawn(design), "{design}");
+        }
+    }
+
+    #[test]
+    fn claims_of_the_document_keep_their_verdict() {
+        let withdrawn = |id: &str| {
+            let mut oracles = [Oracle::judge(id, Kind::Exact, "", 0.0, Relation::Equals(0.0))];
+            withdraw(&mut oracles);
+            oracles[0].withdrawn.is_some()
+        };
+        for id in ["gate/s-default", "R-1/s-default", "determinism", "real/ratio/linux-4.20"] {
+            assert!(!withdrawn(id), "{id}");
+        }
+        for id in ["R-6-events/x", "R-7-events/x", "thp-madv/x", "ours-huge/x", "real/ratio/nofrag"]
+        {
+            assert!(withdrawn(id), "{id}");
+        }
+    }
+}

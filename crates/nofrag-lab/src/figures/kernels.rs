@@ -1,0 +1,69 @@
+//! What stock kernels do under the workload of 2018.
+
+use serde::Deserialize;
+
+/// Runs of stock kernels.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernels2018 {
+    /// What was run where.
+    pub document: String,
+    /// The runs that asked for huge pages by `MADV_HUGEPAGE`.
+    #[serde(rename = "run")]
+    pub runs: Vec<KernelRun>,
+}
+
+/// One run of one kernel.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelRun {
+    /// Short and stable.
+    pub id: String,
+    /// The kernel's version.
+    pub kernel: String,
+    /// The design that stands for it here.
+    pub design: String,
+    /// Where it stands.
+    pub place: String,
+    /// Which list of pages by age the kernel ran with.
+    pub lru: String,
+    /// Units that got a huge page, in percent.
+    pub percent_huge: f64,
+    /// Runs of direct compaction.
+    pub compactions: u64,
+    /// Those that gave a block.
+    pub compactions_succeeded: u64,
+    /// Pages that callers reclaimed themselves.
+    pub reclaimed_direct: u64,
+    /// External fragmentation events below order 9, where they were traced.
+    pub events: Option<u64>,
+}
+
+/// The runs.
+///
+/// # Panics
+/// Never in a build that passes its tests: the file is part of the binary.
+#[must_use]
+pub fn kernels_2018() -> Kernels2018 {
+    const TEXT: &str = include_str!("../../../../data/figures/kernels-2018.toml");
+    toml::from_str(TEXT).expect("a test reads the same text")
+}
+
+#[cfg(test)]
+mod tests {
+    use nofrag::page::FragmentationPolicy;
+
+    use super::*;
+
+    #[test]
+    fn the_file_reads_and_every_run_has_a_design() {
+        let runs = kernels_2018().runs;
+        assert_eq!(runs.len(), 7);
+        for run in runs {
+            let preset = FragmentationPolicy::preset(&run.design).unwrap();
+            assert_eq!(preset.name, run.design);
+            assert!(run.compactions_succeeded <= run.compactions, "{}", run.id);
+            assert!((0.0..=100.0).contains(&run.percent_huge), "{}", run.id);
+        }
+    }
+}

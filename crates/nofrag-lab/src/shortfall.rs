@@ -1,0 +1,281 @@
+//! What a checked run must consist of: the rows and the number of claims that its scenario declares, and no exact claim
+//! that is broken.
+//!
+//! A claim that is never judged cannot break, and a program that gives no row looks like one that nobody asked for. So
+//! each scenario declares in a file beside its code (`expected.toml`) what its default run consists of. What a host
+//! does not allow is skipped by name ([`Report::skip`](crate::report::Report::skip)), and the declaration says how many
+//! claims go with each name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::oracle::Oracle;
+use crate::render::plain;
+use crate::report::Report;
+use crate::scenario::{Options, Scenario};
+
+/// What the default run of a scenario consists of, on a host that allows all of it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    /// Claims, withdrawn ones included.
+    pub claims: usize,
+    /// Rows: each of these programs under each of these designs.
+    pub rows: Vec<Rows>,
+    /// What a host may refuse, with the claims that go with it. The rows that go with it have its name, as program or
+    /// as design.
+    #[serde(default)]
+    pub may_be_skipped: BTreeMap<String, usize>,
+}
+
+/// Programs that run under the same designs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rows {
+    /// The programs.
+    pub programs: Vec<String>,
+    /// The designs.
+    pub designs: Vec<String>,
+}
+
+impl Expected {
+    /// Reads a declaration.
+    ///
+    /// # Panics
+    /// When the text is none; scenarios include theirs when they are built, and tests read all of them.
+    #[must_use]
+    pub fn declared(text: &str) -> Expected {
+        toml::from_str(text).expect("a test reads every declaration")
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.rows.iter().flat_map(|rows| {
+            let designs = move |program| rows.designs.iter().map(move |design| (program, design));
+            let pairs = rows.programs.iter().flat_map(designs);
+            pairs.map(|(program, design)| (program.as_str(), design.as_str()))
+        })
+    }
+}
+
+/// Why a checked run fails.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shortfall {
+    /// An exact claim does not hold.
+    Broken(Oracle),
+    /// A declared row was not measured.
+    MissingRow {
+        /// Its program.
+        program: String,
+        /// Its design.
+        design: String,
+    },
+    /// A row was measured that is not declared, so that nobody would miss it.
+    UndeclaredRow {
+        /// Its program.
+        program: String,
+        /// Its design.
+        design: String,
+    },
+    /// Another number of claims was judged than is declared.
+    Claims {
+        /// How many there are.
+        judged: usize,
+        /// How many there should be, on this host.
+        expected: usize,
+    },
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shortfall::Broken(Oracle { id, claim, measured, relation, .. }) => write!(
+                f,
+                "broken claim {id}: {claim}; measured {}, must be {relation}",
+                plain(*measured)
+            ),
+            Shortfall::MissingRow { program, design } => {
+                write!(f, "missing row: {program} under {design}")
+            }
+            Shortfall::UndeclaredRow { program, design } => {
+                write!(f, "row that expected.toml does not declare: {program} under {design}")
+            }
+            Shortfall::Claims { judged, expected } => {
+                write!(f, "{judged} claims where expected.toml declares {expected}")
+            }
+        }
+    }
+}
+
+/// Why a run with these options fails its check; nothing if it passes. Rows and the number of claims are declared for
+/// default runs alone: whoever chooses programs, designs or sizes has their broken claims judged.
+#[must_use]
+pub fn shortfalls(scenario: &dyn Scenario, options: &Options, report: &Report) -> Vec<Shortfall> {
+    let mut found: Vec<Shortfall> = report.broken().cloned().map(Shortfall::Broken).collect();
+    if *options == Options::default() {
+        found.extend(incomplete(&scenario.expected(), report));
+    }
+    found
+}
+
+fn incomplete(expected: &Expected, report: &Report) -> Vec<Shortfall> {
+    let is_skipped = |name: &str| report.skipped.iter().any(|skipped| skipped.what == name);
+    let measured = |(program, design): &(&str, &str)| report.measurement(program, design).is_some();
+    let missing = expected
+        .rows()
+        .filter(|row| !measured(row))
+        .filter(|(program, design)| !is_skipped(program) && !is_skipped(design))
+        .map(|(program, design)| Shortfall::MissingRow {
+            program: program.to_owned(),
+            design: design.to_owned(),
+        });
+    let undeclared = report
+        .measurements
+        .iter()
+        .filter(|row| !expected.rows().any(|it| it == (row.program.as_str(), row.design.as_str())))
+        .map(|row| Shortfall::UndeclaredRow {
+            program: row.program.clone(),
+            design: row.design.clone(),
+        });
+    let mut found: Vec<Shortfall> = missing.chain(undeclared).collect();
+    let without: usize =
+        report.skipped.iter().filter_map(|it| expected.may_be_skipped.get(&it.what)).sum();
+    let (judged, expected) = (report.oracles.len(), expected.claims.saturating_sub(without));
+    found.extend((judged != expected).then_some(Shortfall::Claims { judged, expected }));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::{Kind, Relation};
+    use crate::render::Section;
+    use crate::report;
+    use crate::scenario::{ProgramInfo, Progress, RunError, Silent, scenarios};
+
+    /// A scenario whose run is whatever a test makes of a good one.
+    struct MadeUp(fn(&mut Report));
+
+    impl Scenario for MadeUp {
+        fn name(&self) -> &'static str {
+            "sample"
+        }
+
+        fn about(&self) -> &'static str {
+            "a scenario for this test"
+        }
+
+        fn document(&self) -> &'static str {
+            "none"
+        }
+
+        fn designs(&self) -> &'static [&'static str] {
+            &["old", "new"]
+        }
+
+        fn programs(&self) -> Vec<ProgramInfo> {
+            Vec::new()
+        }
+
+        fn expected(&self) -> Expected {
+            Expected::declared(
+                "claims = 1\n[[rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
+                 [may_be_skipped]\nwalk = 1\n",
+            )
+        }
+
+        fn run(&self, _: &Options, _: &dyn Progress) -> Result<Report, RunError> {
+            let mut report = report::tests::report();
+            (self.0)(&mut report);
+            Ok(report)
+        }
+
+        fn present(&self, _: &Report) -> Vec<Section> {
+            Vec::new()
+        }
+    }
+
+    fn of(spoil: fn(&mut Report), options: &Options) -> Vec<String> {
+        let scenario = MadeUp(spoil);
+        let report = scenario.run(options, &Silent).unwrap();
+        shortfalls(&scenario, options, &report).iter().map(Shortfall::to_string).collect()
+    }
+
+    fn default_run(spoil: fn(&mut Report)) -> Vec<String> {
+        of(spoil, &Options::default())
+    }
+
+    #[test]
+    fn a_good_run_passes() {
+        assert_eq!(default_run(|_| {}), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_missing_row_fails() {
+        let found = default_run(|report| drop(report.measurements.remove(1)));
+        assert_eq!(found, ["missing row: walk under new"]);
+    }
+
+    #[test]
+    fn a_row_that_nobody_declared_fails() {
+        let found = default_run(|report| report.measurements[0].design = "newer".to_owned());
+        assert_eq!(found.len(), 2);
+        assert!(found[1].contains("does not declare: walk under newer"), "{found:?}");
+    }
+
+    #[test]
+    fn a_claim_too_few_or_too_many_fails() {
+        let fewer = default_run(|report| report.oracles.clear());
+        assert_eq!(fewer, ["0 claims where expected.toml declares 1"]);
+        let more = default_run(|report| report.oracles.extend(report.oracles.clone()));
+        assert_eq!(more, ["2 claims where expected.toml declares 1"]);
+    }
+
+    #[test]
+    fn a_broken_exact_claim_fails_whatever_the_options() {
+        let broken = |report: &mut Report| {
+            report.oracles =
+                vec![Oracle::judge("o", Kind::Exact, "is one", 2.0, Relation::Equals(1.0))];
+        };
+        let options = Options { mask: Some("walk".to_owned()), ..Options::default() };
+        for options in [Options::default(), options] {
+            let expected = ["broken claim o: is one; measured 2, must be = 1"];
+            assert_eq!(of(broken, &options), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_chosen_need_not_be_complete() {
+        let options = Options { designs: vec!["old".to_owned()], ..Options::default() };
+        assert_eq!(of(|report| report.measurements.clear(), &options), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_the_host_refuses_is_not_missing() {
+        let found = default_run(|report| {
+            report.skip("walk", "the host has no legs");
+            report.measurements.retain(|row| row.program != "walk");
+            report.oracles.clear();
+        });
+        assert_eq!(found, Vec::<String>::new());
+        let found = default_run(|report| {
+            report.skip("another thing", "it was too heavy");
+            report.oracles.clear();
+        });
+        assert_eq!(found.len(), 1, "only what is declared may be skipped: {found:?}");
+    }
+
+    #[test]
+    fn every_scenario_declares_rows_and_claims() {
+        for scenario in scenarios() {
+            let expected = scenario.expected();
+            assert!(expected.claims > 0 && expected.rows().count() > 0, "{}", scenario.name());
+            let mut rows: Vec<_> = expected.rows().collect();
+            rows.sort_unstable();
+            let all = rows.len();
+            rows.dedup();
+            assert_eq!(rows.len(), all, "{} declares a row twice", scenario.name());
+        }
+    }
+}
