@@ -31,8 +31,8 @@ fn main() {
             t.unfollowed.len()
         );
         println!(
-            "marks {:?} positions {:?} runs {:?} moves {:?} ends {:?}",
-            t.marks, t.positions, t.runs, t.run_moves, t.run_ends
+            "decisions {:?} marks {:?} positions {:?} runs {:?} moves {:?} ends {:?}",
+            t.decisions, t.marks, t.positions, t.runs, t.run_moves, t.run_ends
         );
         for u in t.unfollowed.iter().take(5) {
             println!("  unfollowed {u:?}");

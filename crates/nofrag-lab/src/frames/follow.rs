@@ -80,7 +80,9 @@ pub struct Tally {
     pub refills: Score,
     /// Drains of per-CPU lists: all frames in order.
     pub drains: Score,
-    /// What compaction remembers when a run is let in: positions.
+    /// Attempts to compact: put off or let in, and the count of those put off.
+    pub decisions: Score,
+    /// What compaction remembers when a run is let in: positions and pause.
     pub positions: Score,
     /// The number of marked pageblocks then.
     pub marks: Score,
@@ -129,6 +131,8 @@ pub(super) struct Follower<'a> {
     entered: Option<(ZoneId, Order, CompactionMode)>,
     /// The pageblocks of each zone.
     blocks: Vec<Vec<Pfn>>,
+    /// The caller's run under way: zone, order, whether it succeeds, whether it does not wait.
+    tried: Option<(ZoneId, Order, bool, bool)>,
     /// What the last run has kept, for which task.
     captured: Option<(u32, Pfn)>,
     /// What the engine's scanners did in the run under way, as far as it is not yet done here.
@@ -176,6 +180,7 @@ impl<'a> Follower<'a> {
             config,
             entered: None,
             blocks,
+            tried: None,
             captured: None,
             log: VecDeque::new(),
             tally: Tally::default(),
@@ -241,7 +246,13 @@ impl<'a> Follower<'a> {
             Event::CompactionEnds(_) => {
                 self.catch_up(|_| false);
                 self.log.clear();
+                if let Some((zone, order, success, asynchronous)) = self.tried.take()
+                    && (success || !asynchronous)
+                {
+                    self.pages.note_compaction(zone, order, success);
+                }
             }
+            Event::Deferred(fields) => self.defer(line.number, fields),
             Event::Compacts(fields) => self.enter_compaction(line.number, fields),
             Event::DrainZone(name) => {
                 if let Some(zone) = self.zone(name) {
@@ -311,6 +322,11 @@ impl<'a> Follower<'a> {
                 self.pages.alloc_again(id, &asked.request)
             }
         });
+        if let Some(pfn) = kept
+            && let Some(zone) = self.pages.zone_of_frame(pfn)
+        {
+            self.pages.note_served(zone, order);
+        }
         let zone = |pfn: Option<Pfn>| pfn.and_then(|pfn| self.pages.zone_of_frame(pfn));
         self.tally.zones.count(zone(ours) == zone(asked.answer));
         let same = ours == asked.answer;
@@ -344,12 +360,40 @@ impl<'a> Follower<'a> {
         self.tally.differences.push(Difference { line, what: what.to_owned(), kernel, engine });
     }
 
+    /// An attempt to compact is put off.
+    fn defer(&mut self, line: usize, fields: &Fields) {
+        let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
+        let Some(order) = fields.number("order").and_then(|order| Order::new(order as u8)) else {
+            return;
+        };
+        let goes = self.pages.consider_compaction(zone, order);
+        let mut memory = self.pages.compaction_memory(zone).unwrap_or_default();
+        let ours = (goes, memory.considered, 1 << memory.shift);
+        let number = |key| fields.number(key).unwrap_or(0);
+        let theirs = (false, number("consider") as u8, number("limit"));
+        let same = ours == theirs;
+        self.tally.decisions.count(same);
+        if !same {
+            self.differs(line, "deferral", &theirs, &ours);
+            memory.considered = theirs.1;
+            memory.shift = theirs.2.max(1).ilog2() as u8;
+            self.pages.set_compaction_memory(zone, memory);
+        }
+    }
+
     /// Takes what compaction remembers from the kernel, after comparing.
     fn enter_compaction(&mut self, line: usize, fields: &Fields) {
         self.entered = None;
         let Some(zone) = fields.get("zone").and_then(|name| self.zone(name)) else { return };
         let order = fields.number("order").and_then(|order| Order::new(order as u8));
         let direct = fields.get("direct") == Some("1");
+        if let Some(order) = order.filter(|_| direct) {
+            let goes = self.pages.consider_compaction(zone, order);
+            self.tally.decisions.count(goes);
+            if !goes {
+                self.differs(line, "deferral", &"let in", &"put off");
+            }
+        }
         let mode = match (fields.number("mode"), direct) {
             (Some(0), _) => CompactionMode::Async,
             (_, false) => CompactionMode::Background,
@@ -389,7 +433,8 @@ impl<'a> Follower<'a> {
             }
         }
         let at = |memory: &CompactionImage| {
-            (memory.sources, memory.targets, memory.first_source, memory.first_target)
+            let pause = (memory.considered, memory.shift, memory.order_failed);
+            (memory.sources, memory.targets, memory.first_source, memory.first_target, pause)
         };
         let same = at(&ours) == at(&theirs);
         self.tally.positions.count(same);
@@ -465,6 +510,12 @@ impl<'a> Follower<'a> {
                 engine: ours,
             });
         }
+        self.tried = (mode != CompactionMode::Background).then_some((
+            zone,
+            order,
+            made.end.status == "success",
+            mode == CompactionMode::Async,
+        ));
         self.captured = made.captured.map(|pfn| (lines[index].task.pid, pfn));
         self.log = made.log.into();
         if let Some(memory) = made.memory {

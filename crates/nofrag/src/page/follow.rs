@@ -5,6 +5,7 @@
 //! begins at the same state again.
 
 use super::allocator::{FreeError, PageAllocator};
+use super::compaction::Verdict;
 use super::exact::AllocAtError;
 use super::frames::{FrameIndex, Kind, Tag};
 use super::image::CompactionImage;
@@ -287,6 +288,29 @@ impl<E: EventSink> PageAllocator<E> {
     pub fn set_compaction_memory(&mut self, zone: ZoneId, memory: CompactionImage) {
         if let Some(zone) = self.zones.get_mut(zone.index()) {
             zone.compaction.set_memory(memory);
+        }
+    }
+
+    /// Considers an attempt of a caller to compact a zone for this order, which counts; `false` if it is put off.
+    pub fn consider_compaction(&mut self, zone: ZoneId, order: Order) -> bool {
+        let zone = self.zones.get_mut(zone.index());
+        zone.is_some_and(|zone| zone.compaction.deferral.consider(order) != Verdict::Skip)
+    }
+
+    /// Takes note of how a caller's attempt at this order ended: with a block, or without one after a run that waits.
+    pub fn note_compaction(&mut self, zone: ZoneId, order: Order, success: bool) {
+        if let Some(zone) = self.zones.get_mut(zone.index()) {
+            match success {
+                true => zone.compaction.deferral.succeeded(),
+                false => zone.compaction.deferral.failed(order),
+            }
+        }
+    }
+
+    /// Takes note that the request itself was served then.
+    pub fn note_served(&mut self, zone: ZoneId, order: Order) {
+        if let Some(zone) = self.zones.get_mut(zone.index()) {
+            zone.compaction.deferral.served(order);
         }
     }
 }
