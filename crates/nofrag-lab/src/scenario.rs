@@ -485,6 +485,7 @@ mod tests {
         for name in [
             "linux-4.20",
             "linux-5.9",
+            "linux-5.13",
             "linux-5.19",
             "linux-6.6",
             "linux-6.9",

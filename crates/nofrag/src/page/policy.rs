@@ -121,6 +121,8 @@ pub enum Lru {
 pub enum NoRetry {
     /// If that compaction was put off (4.20).
     Deferred,
+    /// If it was put off or had too little to begin with (5.10).
+    NotTried,
     /// If it was put off or had too little to begin with, or if no other node may serve (6.1 to 6.12).
     NotTriedOrLocal,
     /// If no other node may serve (7.2).

@@ -86,14 +86,15 @@ const MIN_FREE_LIMIT: u32 = 262_144;
 /// 5.3: slabs shrink in boosted runs (B-8); patch 1 works again (B-1, April 2019), which is [`Spread::FastPath`].
 const FIXES_5_3: Fixes = Fixes::SLAB_SHRINKS;
 
+/// 5.10: small zones are not boosted (B-6, 5.7), and a boost is zeroed before the marks are set (B-9, May 2020).
+const FIXES_5_10: Fixes = FIXES_5_3.with(Fixes::SMALL_ZONE).with(Fixes::BOOST_ZEROED);
+
 /// 6.1: all of §13.4 (§0.3), but for what is said to be later below. Order-0 requests are tested again if they may not
 /// wait (§2.3).
-const FIXES_6_1: Fixes = FIXES_5_3
+const FIXES_6_1: Fixes = FIXES_5_10
     .with(Fixes::ORDER_GUARD)
     .with(Fixes::WAKE_AFTER_UNLOCK)
     .with(Fixes::EARLY_BOOT)
-    .with(Fixes::SMALL_ZONE)
-    .with(Fixes::BOOST_ZEROED)
     .with(Fixes::ATOMIC_RETEST)
     .with(Fixes::WAKE_IF_BOOSTED)
     .with(Fixes::KSWAPD_WITHOUT_DMA32);
@@ -158,23 +159,30 @@ impl FragmentationPolicy {
     pub const LINUX_5_0: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::Lost, ..FragmentationPolicy::PATCHES_1_4 };
     /// Linux 5.3, which nobody has read: patch 1 works, and slabs shrink in boosted runs (§13.4, B-1 and B-8); all else
-    /// as in 5.0. It stands for 5.3 to 5.13 (`linux-5.10` resolves to it), whose later repairs have no dates here.
+    /// as in 5.0. It stands for 5.3 to 5.9, whose later repairs have no dates here.
     pub const LINUX_5_3: FragmentationPolicy = FragmentationPolicy {
         spread: Spread::FastPath,
         fixes: FIXES_5_3,
         ..FragmentationPolicy::PATCHES_1_4
     };
-    /// Linux 5.14, which nobody has read: per-CPU lists of more orders (§2.9); all else as in 5.3.
-    pub const LINUX_5_14: FragmentationPolicy =
-        FragmentationPolicy { per_cpu: PerCpuRules::Orders, ..FragmentationPolicy::LINUX_5_3 };
-    /// Linux 6.1 (6.1.192, which was read), where huge faults make two tries (since 5.4) and compaction works ahead
-    /// (since 5.9).
-    pub const LINUX_6_1: FragmentationPolicy = FragmentationPolicy {
-        relist: Relist::Tail,               // §2.4
+    /// Linux 5.10 (5.10.223, which was read for its per-CPU lists, reclaim, compaction and huge faults), where huge
+    /// faults make two tries (since 5.4) and compaction works ahead (since 5.9). Of the repairs it has those that are
+    /// dated before it.
+    pub const LINUX_5_10: FragmentationPolicy = FragmentationPolicy {
         min_free_limit_kib: MIN_FREE_LIMIT, // §2.2
         compaction: CompactionPolicy { proactiveness: PROACTIVENESS, ..COMPACTION },
-        no_retry: NoRetry::NotTriedOrLocal,  // §2.11, step 4
+        no_retry: NoRetry::NotTried,         // §2.11, step 4
         huge_tries: HugeTries::LocalThenAll, // §6.1
+        fixes: FIXES_5_10,
+        ..FragmentationPolicy::LINUX_5_3
+    };
+    /// Linux 5.14, which nobody has read: per-CPU lists of more orders (§2.9); all else as in 5.10.
+    pub const LINUX_5_14: FragmentationPolicy =
+        FragmentationPolicy { per_cpu: PerCpuRules::Orders, ..FragmentationPolicy::LINUX_5_10 };
+    /// Linux 6.1 (6.1.192, which was read).
+    pub const LINUX_6_1: FragmentationPolicy = FragmentationPolicy {
+        relist: Relist::Tail,               // §2.4
+        no_retry: NoRetry::NotTriedOrLocal, // §2.11, step 4
         fixes: FIXES_6_1,
         ..FragmentationPolicy::LINUX_5_14
     };
@@ -250,6 +258,7 @@ impl FragmentationPolicy {
             named("linux-4.20+patch5", Document, FragmentationPolicy::PATCHES_1_5),
             named("linux-5.0", Document, FragmentationPolicy::LINUX_5_0),
             named("linux-5.3", Derived, FragmentationPolicy::LINUX_5_3),
+            named("linux-5.10", Kernel, FragmentationPolicy::LINUX_5_10),
             named("linux-5.14", Derived, FragmentationPolicy::LINUX_5_14),
             named("linux-6.1", Kernel, FragmentationPolicy::LINUX_6_1),
             named("linux-6.7", Derived, FragmentationPolicy::LINUX_6_7),
@@ -324,7 +333,8 @@ mod tests {
         check_resolves("+patch3", Some("linux-4.20+patch3"));
         check_resolves("linux-4.20", Some("linux-4.20"));
         check_resolves("linux-5.2", Some("linux-5.0"));
-        check_resolves("linux-5.13", Some("linux-5.3"));
+        check_resolves("linux-5.9", Some("linux-5.3"));
+        check_resolves("linux-5.13", Some("linux-5.10"));
         check_resolves("linux-5.19", Some("linux-5.14"));
         check_resolves("linux-6.6", Some("linux-6.1"));
         check_resolves("linux-6.9", Some("linux-6.7"));

@@ -298,12 +298,11 @@ impl SlowPath {
             return self.round();
         }
         let is_local = self.has(RequestFlags::THIS_NODE);
+        let not_tried = [Compacted::Skipped, Compacted::Deferred].map(Seen::Compacted);
         let ends = match self.rules.no_retry {
             NoRetry::Deferred => seen == Seen::Compacted(Compacted::Deferred),
-            NoRetry::NotTriedOrLocal => {
-                let not_tried = [Compacted::Skipped, Compacted::Deferred].map(Seen::Compacted);
-                is_local || not_tried.contains(&seen)
-            }
+            NoRetry::NotTried => not_tried.contains(&seen),
+            NoRetry::NotTriedOrLocal => is_local || not_tried.contains(&seen),
             NoRetry::Local => is_local,
         };
         if ends {
@@ -633,6 +632,11 @@ mod tests {
                 check(policy, flags, Compacted::Skipped, one_round);
                 check(policy, flags, Compacted::Partial, one_round);
             }
+        }
+        for flags in [huge, local] {
+            check(FragmentationPolicy::LINUX_5_10, flags, Compacted::Deferred, ends);
+            check(FragmentationPolicy::LINUX_5_10, flags, Compacted::Skipped, ends);
+            check(FragmentationPolicy::LINUX_5_10, flags, Compacted::Partial, one_round);
         }
         for policy in [FragmentationPolicy::LINUX_6_1, old] {
             check(policy, huge, Compacted::Deferred, ends);
