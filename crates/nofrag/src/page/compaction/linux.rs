@@ -237,7 +237,8 @@ impl ScanStart {
         }
         let at = &mut ground.zone.compaction.at;
         let (mut source, mut target) = (at.sources[sync], at.targets);
-        if target < start || target >= end {
+        // In a zone that begins with frame 0 that is a place, too, but not one of which anything is left.
+        if target == 0 || target < start || target >= end {
             target = last;
             at.targets = target;
         }
