@@ -18,6 +18,9 @@
 //!
 //! Source: spec/pages.md §4.3, §14.4, §15, and the exact states of kernels that `nofrag run frames` follows.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 
 use super::flight::Chain;
