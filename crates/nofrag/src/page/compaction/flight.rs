@@ -26,19 +26,13 @@ pub(super) struct Flight {
 pub(super) struct Chain {
     first: FrameIndex,
     last: FrameIndex,
-    len: u32,
 }
 
 impl Chain {
-    pub(super) const EMPTY: Chain = Chain { first: NONE, last: NONE, len: 0 };
+    pub(super) const EMPTY: Chain = Chain { first: NONE, last: NONE };
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// How many blocks.
-    pub(super) const fn len(&self) -> u32 {
-        self.len
+        self.first == NONE
     }
 
     /// Their pages. O(blocks).
@@ -63,7 +57,6 @@ impl Chain {
             self.last = frame;
         }
         self.first = frame;
-        self.len += 1;
     }
 
     /// Adds a block behind all others.
@@ -74,7 +67,6 @@ impl Chain {
             last => frames.links_mut(last)[1] = frame,
         }
         self.last = frame;
-        self.len += 1;
     }
 
     /// Takes the first block.
@@ -84,7 +76,6 @@ impl Chain {
         if self.first == NONE {
             self.last = NONE;
         }
-        self.len -= 1;
         Some(frame)
     }
 }

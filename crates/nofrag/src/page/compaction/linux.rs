@@ -18,6 +18,9 @@
 //!
 //! Source: spec/pages.md §4.3, §14.4, §15, and the exact states of kernels that `nofrag run frames` follows.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 
 use super::flight::Chain;
@@ -237,7 +240,8 @@ impl ScanStart {
         }
         let at = &mut ground.zone.compaction.at;
         let (mut source, mut target) = (at.sources[sync], at.targets);
-        if target < start || target >= end {
+        // In a zone that begins with frame 0 that is a place, too, but not one of which anything is left.
+        if target == 0 || target < start || target >= end {
             target = last;
             at.targets = target;
         }

@@ -118,7 +118,7 @@ fn head(frames: &Frames, frame: FrameIndex) -> (FrameIndex, Tag) {
     (head, frames.tag(head))
 }
 
-fn finish(pages: &mut PageAllocator, job: Job) -> CompactionResult {
+pub(in crate::page) fn finish(pages: &mut PageAllocator, job: Job) -> CompactionResult {
     let mut run = Compaction::new(pages, ZONE, job);
     loop {
         match run.step(pages, ALL) {
@@ -134,7 +134,7 @@ fn finish(pages: &mut PageAllocator, job: Job) -> CompactionResult {
 
 const EVERYTHING: Job = Job { goal: Goal::Everything, mode: Mode::Background, cma: Cma::Usable };
 
-fn block(order: u8, migratetype: Migratetype, mode: Mode) -> Job {
+pub(in crate::page) fn block(order: u8, migratetype: Migratetype, mode: Mode) -> Job {
     let order = Order::new(order).expect("a test names orders");
     Job { goal: Goal::Block(order, migratetype), mode, cma: Cma::Useless }
 }
@@ -150,9 +150,10 @@ fn check_run(before: &str, job: Job, after: &str, result: CompactionResult) {
 #[test]
 fn everything_moves_to_the_top() {
     let complete = CompactionResult::Complete;
-    check_run("m.m.m.m. m.m.m.m.", EVERYTHING, "........ mmmmmmmm", complete);
-    check_run("hhhhhhhh hhhhhhhh", EVERYTHING, "........ mmmmmmmm", complete);
-    check_run("mm...... mm...... mm......", EVERYTHING, "........ ........ mmmmmm..", complete);
+    let check = |before, after| check_run(before, EVERYTHING, after, complete);
+    check("m.m.m.m. ........ m.m.m.m.", "........ ........ mmmmmmmm");
+    check("hhhhhhhh hhhhhhhh hhhhhhhh", "........ hhhhhhhh mmmmmmmm");
+    check("m....... m....... ........ m.......", "........ ........ ........ mmm.....");
     check_run("mmmmmmmm mmmmmmmm", EVERYTHING, "mmmmmmmm mmmmmmmm", complete);
     check_run("........ ........", EVERYTHING, "........ ........", complete);
 }
@@ -160,7 +161,7 @@ fn everything_moves_to_the_top() {
 #[test]
 fn what_must_not_move_stays() {
     let complete = CompactionResult::Complete;
-    check_run("m.u.m.m. m.m.m.u.", EVERYTHING, "..u..... mmmmmmu.", complete);
+    check_run("m.u.m.m. ........ m.m.m.u.", EVERYTHING, "..u..... ........ mmmmmmu.", complete);
     check_run("uuuuuuuu u.u.u.u.", EVERYTHING, "uuuuuuuu u.u.u.u.", complete);
 }
 
@@ -197,7 +198,10 @@ fn one_pageblock_is_not_moved_within_itself() {
 #[test]
 fn larger_blocks_move_as_a_whole() {
     let complete = CompactionResult::Complete;
-    check_run("M....... m.m.m.m.", EVERYTHING, "........ m.m.m.mM", complete);
+    check_run("M....... ........ m.m.m.m.", EVERYTHING, "........ ........ mMm.m.m.", complete);
+    let mut pages = draw("M....... ........ m.m.m.m.", FragmentationPolicy::LINUX_6_1);
+    finish(&mut pages, EVERYTHING);
+    assert_eq!(pages.counters.moved, 0, "until 6.1 only single pages are");
 }
 
 #[test]
@@ -360,10 +364,10 @@ fn moved(picture: &str, job: Job) -> u64 {
 
 #[test]
 fn who_does_not_wait_leaves_windows_alone_that_cannot_become_whole() {
-    let mixed = "huhhhuhu huhuhuhu huhuhuhu";
+    let mixed = "uhuhhhuh uhuhuhuh uhuhuhuh";
     assert_eq!(moved(mixed, block(7, Migratetype::Movable, Mode::Async)), 64, "one window");
     assert!(moved(mixed, block(7, Migratetype::Movable, Mode::SyncLight)) > 64);
-    let spoilt = "hhhhhhhu hhhhhhhh hhhhhhhh hhhhhhhh";
+    let spoilt = "uhhhhhhh hhhhhhhh uuuuuuuu m.m.m.m. m.m.m.m.";
     assert_eq!(moved(spoilt, block(9, Migratetype::Movable, Mode::Async)), 256, "one pageblock");
     assert!(moved(spoilt, block(9, Migratetype::Movable, Mode::SyncLight)) > 256);
 }
@@ -412,8 +416,8 @@ fn which_pageblocks_are_emptied_for_whom() {
 
 #[test]
 fn what_was_seen_is_not_looked_at_again_until_kswapd_sleeps() {
-    let mut pages = draw("hhhhhhhh uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
-    let job = block(10, Migratetype::Movable, Mode::SyncLight);
+    let mut pages = draw("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
+    let job = block(9, Migratetype::Movable, Mode::SyncLight);
     let scanned = |pages: &mut PageAllocator, job| {
         let before = pages.counters.migrate_scanned;
         assert_eq!(finish(pages, job), CompactionResult::Complete);
@@ -423,9 +427,7 @@ fn what_was_seen_is_not_looked_at_again_until_kswapd_sleeps() {
     assert_eq!(scanned(&mut pages, job), 0, "all is marked");
     assert!(pages.frames.block(0).skip);
     // The first run has moved everything into the last pageblock, where it cannot move on.
-    pages.free(cpu(), Pfn(1024)).expect("it is in use");
-    let refill = take(&mut pages, Order::ZERO).expect("it was free");
-    pages.set_movable(refill, true).expect("it is in use");
+    pages.set_movable(Pfn(64), true).expect("it is in use");
     pages.forget_scans(NodeId(0));
     assert!(!pages.frames.block(0).skip);
     assert!(!pages.zones[0].compaction.went_through, "once is enough");
@@ -448,7 +450,7 @@ fn positions_are_kept_between_runs() {
     let mut pages = draw("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
     let job = block(9, Migratetype::Movable, Mode::SyncLight);
     let mut run = Compaction::new(&mut pages, ZONE, job);
-    while pages.zones[0].compaction.sources[1].is_none() {
+    while pages.zones[0].compaction.at.sources[1] == 0 {
         match run.step(&mut pages, PageBudget { pages: 64 }) {
             CompactionStep::Migrate(moves) => {
                 run.migrated(&mut pages, moves.carry_out(&mut Willing));
@@ -459,10 +461,15 @@ fn positions_are_kept_between_runs() {
     }
     run.abandon(&mut pages);
     let run = Compaction::new(&mut pages, ZONE, job);
-    assert_eq!(run.began, 512);
+    assert_eq!(
+        run.positions(),
+        (Pfn(1024), Pfn(1536)),
+        "the end of what follows the first pageblock"
+    );
     run.abandon(&mut pages);
     assert_eq!(finish(&mut pages, job), CompactionResult::Partial);
-    assert_eq!(pages.zones[0].compaction.sources, [None; 2], "the next begins at the ends");
+    let Positions { sources, targets, .. } = pages.zones[0].compaction.at;
+    assert_eq!((sources, targets), ([0; 2], 1536), "the next begins at the ends");
 }
 
 #[test]
