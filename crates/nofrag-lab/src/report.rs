@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figure, RatioRange};
+use crate::frames::FramesReport;
 use crate::oracle::Oracle;
 use crate::render::ratio;
 use crate::replay::ReplayReport;
@@ -30,6 +31,9 @@ pub struct Report {
     /// For the scenario that replays a recording: all that the replay found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Box<ReplayReport>>,
+    /// For the scenario that follows kernels from their exact states: all that was compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Box<FramesReport>>,
     /// Wall time of the whole scenario in seconds.
     pub elapsed_s: f64,
 }
@@ -46,6 +50,7 @@ impl Report {
             oracles: Vec::new(),
             notes: Vec::new(),
             replay: None,
+            frames: None,
             elapsed_s: 0.0,
         }
     }
@@ -297,6 +302,7 @@ pub(crate) mod tests {
             oracles: vec![Oracle::judge("o1", Kind::Exact, "is one", 1.0, Relation::Equals(1.0))],
             notes: Vec::new(),
             replay: None,
+            frames: None,
             elapsed_s: 0.5,
         }
     }
