@@ -8,7 +8,8 @@
 //! position by position. Where the engine differs it is set right, so that the next comparison begins at the kernel's
 //! state again; every difference is counted, by cause.
 //!
-//! - [`stretch`]: folders and files. [`state`], [`events`]: what is in them. [`follow`]: engine and kernel side by side.
+//! - [`stretch`]: folders and files. [`state`], [`events`]: what is in them. [`follow`]: engine and kernel side by
+//!   side.
 //! - [`end_state`]: the states at the end. [`run`]: a stretch from beginning to end. [`outcome`]: what came of it.
 //! - [`claims`]: what must hold. [`present`]: tables.
 
@@ -97,8 +98,8 @@ impl Scenario for Frames {
         claims::judge(&frames, &mut report.oracles);
         report.notes.push(
             "the bulk interface has no trace event: its pages are compared in the order in which the calls returned, \
-             and counted apart; no event tells which entries of free lists a quick search of compaction moved, and when \
-             a run of kswapd ended that did not go to sleep before the end of the stretch"
+             and counted apart; no event tells which entries of free lists a quick search of compaction moved, and \
+             when a run of kswapd ended that did not go to sleep before the end of the stretch"
                 .to_owned(),
         );
         report.frames = Some(Box::new(frames));
