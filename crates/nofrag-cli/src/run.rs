@@ -74,6 +74,11 @@ pub(crate) struct Args {
     #[arg(long)]
     real: bool,
 
+    /// Stretches of kernels: a folder of them, or one alone (frames); without it, data/kernel-states in this folder or
+    /// one above
+    #[arg(long, value_name = "DIR")]
+    states: Option<PathBuf>,
+
     /// How long --mode soak goes on (real-memory)
     #[arg(long, value_name = "N")]
     minutes: Option<u64>,
@@ -114,6 +119,7 @@ impl Args {
             thp_touch: self.thp_touch,
             memory_is: if self.real { Memory::Real } else { Memory::Numbers },
             minutes: self.minutes,
+            states: self.states.clone(),
         }
     }
 }
@@ -131,6 +137,8 @@ fn help() -> String {
         ("run extfrag-2018 --mask s-madv --memory 8 --thp-touch 75", "one program, whole"),
         ("run extfrag-2018 --mask stall-curve --repeat 1", "settings of patch 5, one seed"),
         ("run extfrag-2018 --real", "the same phases on 1 GiB of real memory: fault latencies"),
+        ("run frames --check", "real kernels, from their exact states: the same frames?"),
+        ("run frames --states DIR --mask linux-6.1-kswapd", "one stretch of a folder of your own"),
         ("run real-memory --check", "what real memory costs, and what the arena makes of it"),
         (
             "run real-memory --mode soak --minutes 60 --save results",
@@ -176,6 +184,12 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         if args.real && !scenario.has_real_memory() {
             ensure!(name == "all", "{name} has no --real: only extfrag-2018 has");
             eprintln!("left out: {} has no --real", scenario.name());
+            continue;
+        }
+        if name == "all"
+            && let Some(why) = scenario.missing(&options)
+        {
+            eprintln!("left out: {}: {why}", scenario.name());
             continue;
         }
         let report = scenario.run_as_asked(&options, &Bar::default())?;

@@ -43,6 +43,7 @@ mod vmap_blocks;
 pub mod workload;
 
 pub use extfrag::ExtFrag2018;
+pub use frames::Frames;
 pub use mmap_holes::MmapHoles2005;
 pub use mmap_live::MmapLive;
 pub use real_memory::RealMemory;

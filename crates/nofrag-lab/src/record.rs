@@ -33,6 +33,7 @@ enum Line<'a> {
     Oracle { scenario: &'a str, oracle: &'a crate::oracle::Oracle },
     Note { scenario: &'a str, note: &'a str },
     Replay { scenario: &'a str, replay: &'a crate::replay::ReplayReport },
+    Frames { scenario: &'a str, frames: &'a crate::frames::Followed },
 }
 
 /// Writes a new folder below `root` and returns its path; a folder that exists is left alone and the new one is
@@ -85,6 +86,9 @@ fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     if let Some(replay) = &report.replay {
         write_line(out, &Line::Replay { scenario, replay })?;
+    }
+    for frames in report.frames.iter().flat_map(|frames| &frames.stretches) {
+        write_line(out, &Line::Frames { scenario, frames })?;
     }
     Ok(())
 }

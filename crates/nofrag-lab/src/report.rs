@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figure, RatioRange};
+use crate::frames::FramesReport;
 use crate::oracle::Oracle;
 use crate::render::ratio;
 use crate::replay::ReplayReport;
@@ -33,6 +34,9 @@ pub struct Report {
     /// For the scenario that replays a recording: all that the replay found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Box<ReplayReport>>,
+    /// For the scenario that follows kernels from their exact states: all that was compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Box<FramesReport>>,
     /// Wall time of the whole scenario in seconds.
     pub elapsed_s: f64,
 }
@@ -66,6 +70,7 @@ impl Report {
             notes: Vec::new(),
             skipped: Vec::new(),
             replay: None,
+            frames: None,
             elapsed_s: 0.0,
         }
     }
@@ -318,6 +323,7 @@ pub(crate) mod tests {
             notes: Vec::new(),
             skipped: Vec::new(),
             replay: None,
+            frames: None,
             elapsed_s: 0.5,
         }
     }

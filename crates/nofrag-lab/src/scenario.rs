@@ -1,5 +1,6 @@
 //! What a scenario is, and the list of them.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use nofrag::vmap::{Preset, VmapPolicy};
@@ -50,6 +51,11 @@ pub trait Scenario: Sync {
     /// What its default run consists of.
     fn expected(&self) -> Expected;
 
+    /// What it needs and cannot find here, as a sentence; it is left out of `all` then.
+    fn missing(&self, _options: &Options) -> Option<String> {
+        None
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -92,6 +98,7 @@ pub fn scenarios() -> &'static [&'static dyn Scenario] {
         &crate::VmapBlocks2023,
         &crate::ExtFrag2018,
         &crate::MmapLive,
+        &crate::Frames,
         &crate::RecordedGuest,
         &crate::RealMemory,
     ]
@@ -208,6 +215,8 @@ pub struct Options {
     pub memory_is: Memory,
     /// How long a soak goes on.
     pub minutes: Option<u64>,
+    /// Stretches of kernels to follow: a folder of them, or one alone.
+    pub states: Option<PathBuf>,
 }
 
 /// How much of their mapping, which is 75 % of a node, the threads for huge pages touch.
@@ -271,6 +280,14 @@ pub enum RunError {
         /// The option's name.
         option: &'static str,
         /// What is wrong with its value, as the rest of a sentence.
+        why: String,
+    },
+    /// What a program reads is missing or damaged.
+    #[error("{program}: {why}")]
+    Input {
+        /// The program.
+        program: String,
+        /// What is the matter.
         why: String,
     },
     /// A design failed where it must not.

@@ -6,6 +6,7 @@ mod exit_status;
 mod explain;
 mod export;
 mod extfrag;
+mod frames;
 mod golden;
 mod host_machine;
 mod host_maps;

@@ -164,13 +164,13 @@ impl Fields {
 /// Why a line cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {what}: {text}")]
-pub struct LineError {
+pub(super) struct LineError {
     /// Which, from 1 on.
-    pub line: usize,
+    pub(super) line: usize,
     /// What is the matter.
-    pub what: &'static str,
+    pub(super) what: &'static str,
     /// The line.
-    pub text: String,
+    pub(super) text: String,
 }
 
 /// Reads all events, pairs each request with its end and each free with the moment at which it reaches its list.

@@ -14,6 +14,7 @@ use nofrag::units::{Nanos, Order, PageCount, Pfn};
 
 use super::compaction;
 use super::events::{Asked, Event, Fallback, Fields, Line};
+use super::outcome::{Cause, Score};
 use super::state::{State, StateError};
 
 /// What the engine did since it was last looked at.
@@ -27,7 +28,13 @@ pub(super) struct Heard {
     /// Lists are strict.
     pub(super) strict: Cell<bool>,
     boosts: RefCell<u64>,
-    wakes: RefCell<u64>,
+}
+
+impl Heard {
+    /// How often watermarks were raised.
+    pub(super) fn boosts(&self) -> u64 {
+        *self.boosts.borrow()
+    }
 }
 
 impl EventSink for Heard {
@@ -45,72 +52,57 @@ impl EventSink for Heard {
                 self.fell_back.set(true);
             }
             CoreEvent::Page(PageEvent::Boosted { .. }) => *self.boosts.borrow_mut() += 1,
-            CoreEvent::Page(PageEvent::KswapdWoken { .. }) => *self.wakes.borrow_mut() += 1,
             _ => {}
         }
     }
 }
 
-/// How often something was as in the kernel, of how often it was compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Score {
-    /// As in the kernel.
-    pub same: u64,
-    /// Compared.
-    pub of: u64,
-}
-
-impl Score {
-    fn count(&mut self, same: bool) {
-        self.same += u64::from(same);
-        self.of += 1;
-    }
-}
-
 /// What the comparison of a stretch came to.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub(super) struct Tally {
     /// Frames of answers, by order.
-    pub frames: [Score; Order::COUNT],
+    pub(super) frames: [Score; Order::COUNT],
     /// Zones of answers.
-    pub zones: Score,
+    pub(super) zones: Score,
     /// Frames that the bulk interface handed out.
-    pub bulk: Score,
+    pub(super) bulk: Score,
     /// Refills: all frames in order.
-    pub refills: Score,
+    pub(super) refills: Score,
     /// Drains of per-CPU lists: all frames in order.
-    pub drains: Score,
+    pub(super) drains: Score,
     /// Attempts to compact: put off or let in, and the count of those put off.
-    pub decisions: Score,
+    pub(super) decisions: Score,
     /// What compaction remembers when a run is let in: positions and pause.
-    pub positions: Score,
+    pub(super) positions: Score,
     /// The number of marked pageblocks then.
-    pub marks: Score,
+    pub(super) marks: Score,
     /// Runs of compaction: what is moved where and in which order, and the end.
-    pub runs: Score,
+    pub(super) runs: Score,
     /// The moves alone.
-    pub run_moves: Score,
+    pub(super) run_moves: Score,
     /// The ends alone.
-    pub run_ends: Score,
+    pub(super) run_ends: Score,
     /// `mm_page_alloc_extfrag`, all fields.
-    pub fallbacks: Score,
+    pub(super) fallbacks: Score,
     /// The differences, first first.
-    pub differences: Vec<Difference>,
+    pub(super) differences: Vec<Difference>,
     /// Events that the engine could not follow, with their reason.
-    pub unfollowed: Vec<(usize, String)>,
+    pub(super) unfollowed: Vec<(usize, String)>,
 }
 
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub(super) struct Difference {
     /// The line of the events.
-    pub line: usize,
+    pub(super) line: usize,
     /// What differs.
-    pub what: String,
+    pub(super) what: String,
     /// The kernel's.
-    pub kernel: String,
+    pub(super) kernel: String,
     /// The engine's.
-    pub engine: String,
+    pub(super) engine: String,
+    /// Why, where that is known.
+    pub(super) cause: Cause,
 }
 
 /// The engine in a stretch.
@@ -137,6 +129,8 @@ pub(super) struct Follower<'a> {
     captured: Option<(u32, Pfn)>,
     /// What the engine's scanners did in the run under way, as far as it is not yet done here.
     log: VecDeque<ScanStep>,
+    /// Whether an interrupt acts within what the kernel is still telling of, by CPU.
+    nested: Vec<Nested>,
     pub(super) tally: Tally,
 }
 
@@ -146,6 +140,16 @@ struct Streams {
     refilled: Vec<Pfn>,
     drained: Vec<Pfn>,
     extfrag: Vec<Fallback>,
+}
+
+/// Whether something happened within another operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nested {
+    No,
+    /// The engine has drained what the kernel has not told of, and here is the next operation.
+    Maybe,
+    /// And then the kernel told of just that: the next operation was an interrupt's.
+    Sure,
 }
 
 const NODE: NodeId = NodeId(0);
@@ -173,6 +177,7 @@ impl<'a> Follower<'a> {
             heard,
             kernel: streams(),
             own: streams(),
+            nested: vec![Nested::No; cpus.len()],
             cpus,
             zone_names: state.zone_names()?,
             typed: HashMap::new(),
@@ -196,6 +201,11 @@ impl<'a> Follower<'a> {
         let cpu = (line.cpu as usize).min(self.cpus.len() - 1);
         if let Event::CompactionBegins(_) = line.event {
             self.judge_run(lines, index);
+        }
+        let acts =
+            matches!(line.event, Event::Ends(_) | Event::Freed { .. } | Event::Batched { .. });
+        if acts && !self.own[cpu].drained.is_empty() && self.nested[cpu] == Nested::No {
+            self.nested[cpu] = Nested::Maybe;
         }
         self.act(line, cpu);
         self.compare_streams(line.number, cpu);
@@ -334,7 +344,7 @@ impl<'a> Follower<'a> {
         if same {
             return;
         }
-        self.differs(line, "frame", &asked.answer, &ours);
+        self.frame_differs(line, "frame", asked.answer, ours);
         let set = match (ours, asked.answer) {
             (Some(ours), Some(theirs)) => {
                 self.ready(line, theirs, order);
@@ -349,6 +359,13 @@ impl<'a> Follower<'a> {
         self.note(line, set);
     }
 
+    fn frame_differs(&mut self, line: usize, what: &str, kernel: Option<Pfn>, engine: Option<Pfn>) {
+        let frame = |pfn: Option<Pfn>| pfn.map_or_else(|| "none".to_owned(), |pfn| hex(&pfn));
+        let (kernel, engine) = (frame(kernel), frame(engine));
+        let (what, cause) = (what.to_owned(), Cause::Other);
+        self.tally.differences.push(Difference { line, what, kernel, engine, cause });
+    }
+
     fn differs(
         &mut self,
         line: usize,
@@ -357,7 +374,13 @@ impl<'a> Follower<'a> {
         engine: &impl std::fmt::Debug,
     ) {
         let (kernel, engine) = (format!("{kernel:?}"), format!("{engine:?}"));
-        self.tally.differences.push(Difference { line, what: what.to_owned(), kernel, engine });
+        self.tally.differences.push(Difference {
+            line,
+            what: what.to_owned(),
+            kernel,
+            engine,
+            cause: Cause::Other,
+        });
     }
 
     /// An attempt to compact is put off.
@@ -508,6 +531,7 @@ impl<'a> Follower<'a> {
                 what: "compaction".to_owned(),
                 kernel: theirs,
                 engine: ours,
+                cause: Cause::Other,
             });
         }
         self.tried = (mode != CompactionMode::Background).then_some((
@@ -543,7 +567,7 @@ impl<'a> Follower<'a> {
         let same = ours == Some(pfn);
         self.tally.bulk.count(same);
         if !same {
-            self.differs(line, "bulk frame", &Some(pfn), &ours);
+            self.frame_differs(line, "bulk frame", Some(pfn), ours);
             let set = match ours {
                 Some(ours) => self.pages.exchange(ours, pfn),
                 None => self.pages.take_exactly(pfn, Order::ZERO),
@@ -560,10 +584,22 @@ impl<'a> Follower<'a> {
         own.drained.extend(self.heard.drained.take());
         own.extfrag.extend(self.heard.extfrag.take().iter().map(fallback));
         let kernel = &mut self.kernel[cpu];
+        if kernel.drained.is_empty() && own.drained.is_empty() {
+            self.nested[cpu] = Nested::No;
+        } else if self.nested[cpu] == Nested::Maybe && !kernel.drained.is_empty() {
+            let told = kernel.drained.first() == own.drained.first();
+            self.nested[cpu] = if told { Nested::Sure } else { Nested::No };
+        }
         let found = [
-            agree(&mut self.tally.refills, "refill", &mut kernel.refilled, &mut own.refilled),
-            agree(&mut self.tally.drains, "drain", &mut kernel.drained, &mut own.drained),
-            agree(&mut self.tally.fallbacks, "fallback", &mut kernel.extfrag, &mut own.extfrag),
+            agree(&mut self.tally.refills, "refill", &mut kernel.refilled, &mut own.refilled, hex),
+            agree(&mut self.tally.drains, "drain", &mut kernel.drained, &mut own.drained, hex),
+            agree(
+                &mut self.tally.fallbacks,
+                "fallback",
+                &mut kernel.extfrag,
+                &mut own.extfrag,
+                |event| format!("{event:?}"),
+            ),
         ];
         for (what, theirs, ours) in found.into_iter().flatten() {
             self.tally.differences.push(Difference {
@@ -571,6 +607,11 @@ impl<'a> Follower<'a> {
                 what: what.to_owned(),
                 kernel: theirs,
                 engine: ours,
+                cause: if self.nested[cpu] == Nested::Sure {
+                    Cause::Interrupted
+                } else {
+                    Cause::Other
+                },
             });
         }
     }
@@ -593,21 +634,21 @@ impl<'a> Follower<'a> {
 
 /// Takes what both sequences have off them and counts it. What does not come in its turn counts as a difference; the
 /// first is returned.
-fn agree<T: PartialEq + std::fmt::Debug>(
+fn agree<T: PartialEq>(
     score: &mut Score,
     what: &'static str,
     kernel: &mut Vec<T>,
     engine: &mut Vec<T>,
+    show: impl Fn(&T) -> String,
 ) -> Option<(&'static str, String, String)> {
     let mut found = None;
+    let all = |list: &[T]| list.iter().map(&show).collect::<Vec<_>>().join(" ");
     let (mut theirs, mut ours) = (0, 0);
     while theirs < kernel.len() && ours < engine.len() {
         let same = kernel[theirs] == engine[ours];
         score.count(same);
         if !same {
-            found.get_or_insert_with(|| {
-                (what, format!("{:?}", &kernel[theirs..]), format!("{:?}", &engine[ours..]))
-            });
+            found.get_or_insert_with(|| (what, all(&kernel[theirs..]), all(&engine[ours..])));
             match engine[ours..].iter().position(|each| *each == kernel[theirs]) {
                 Some(later) => {
                     engine.remove(ours + later);
@@ -622,6 +663,11 @@ fn agree<T: PartialEq + std::fmt::Debug>(
     kernel.drain(..theirs);
     engine.drain(..ours);
     found
+}
+
+/// A frame as events have it.
+fn hex(pfn: &Pfn) -> String {
+    format!("{:#x}", pfn.0)
 }
 
 fn fallback(event: &ExtFrag) -> Fallback {

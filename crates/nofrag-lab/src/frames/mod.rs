@@ -1,65 +1,235 @@
 //! `frames`: the engine beside real kernels, frame by frame.
+//!
+//! A *stretch* is a part of a run of an unmodified kernel: its exact state before, every event between, its exact state
+//! after (`data/kernel-states/README.md`). The engine is [restored](nofrag::page::PageAllocator::restore) from the
+//! state before, under the preset of that kernel, and is given the same requests and frees in the same order. What it
+//! answers is compared with what the kernel answered: the frame of every answer, its zone, each block that went between
+//! a per-CPU list and the zone, each event of external fragmentation with all its fields, and at the end every list,
+//! position by position. Where the engine differs it is set right, so that the next comparison begins at the kernel's
+//! state again; every difference is counted, by cause.
+//!
+//! - [`stretch`]: folders and files. [`state`], [`events`]: what is in them. [`follow`]: engine and kernel side by
+//!   side.
+//! - [`end_state`]: the states at the end. [`run`]: a stretch from beginning to end. [`outcome`]: what came of it.
+//! - [`claims`]: what must hold. [`present`]: tables.
 
+mod claims;
 mod compaction;
+mod end_state;
 mod events;
 mod follow;
+mod names;
+mod outcome;
+mod present;
+mod run;
 mod state;
+mod stretch;
 
-pub use follow::{Difference, Score, Tally};
+pub use outcome::{AtEnd, Cause, Followed, FramesReport, Led, Part, Score};
 
-use nofrag::page::FragmentationPolicy;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Instant;
 
-/// Trial.
-pub fn trial(before: &str, events: &str, after: &str, policy: FragmentationPolicy) -> Tally {
-    let state = state::State::read(before).expect("state");
-    let lines = events::read(events).expect("events");
-    let heard = follow::Heard::default();
-    let mut follower = follow::Follower::new(&state, policy, &heard).expect("restored");
-    for index in 0..lines.len() {
-        follower.follow(&lines, index);
+use nofrag::page::{FragmentationPolicy, PolicyPreset};
+
+use self::stretch::{Collection, Stretch, StretchError};
+use crate::render::Section;
+use crate::report::{Measurement, Report, Settings};
+use crate::scenario::{
+    Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
+};
+use crate::shortfall::Expected;
+use crate::stats::Spread;
+
+/// The scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames;
+
+const DOCUMENT: &str = "exact states and events of unmodified kernels (data/kernel-states)";
+
+/// All presets: any of them can follow any stretch, although only one is right.
+static DESIGNS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| FragmentationPolicy::PRESETS.iter().map(|preset| preset.name).collect());
+
+impl Scenario for Frames {
+    fn name(&self) -> &'static str {
+        "frames"
     }
-    follower.finish(lines.len());
-    let ours = follower.image();
-    let theirs = state::State::read(after).expect("state").image().expect("image");
-    for (a, b) in ours.zones.iter().zip(&theirs.zones) {
-        let free =
-            |z: &nofrag::page::ZoneImage| z.free.iter().map(|l| l.blocks.len()).sum::<usize>();
-        println!(
-            "zone: free equal {} ({} {}), cpus equal {}, blocks equal {} , boost {:?} {:?}, below {} {}, comp {:?} {:?}",
-            a.free == b.free,
-            free(a),
-            free(b),
-            a.cpus == b.cpus,
-            a.pageblocks == b.pageblocks,
-            a.boost,
-            b.boost,
-            a.below_high,
-            b.below_high,
-            a.compaction,
-            b.compaction
-        );
-        for (x, y) in a.cpus.iter().zip(&b.cpus) {
-            if x != y {
-                println!(
-                    "  cpu: batch {} {} min {} {} max {} {} high {} {} factor {} {} freed {} {} large {} {} lists {}",
-                    x.batch,
-                    y.batch,
-                    x.high_min,
-                    y.high_min,
-                    x.high_max,
-                    y.high_max,
-                    x.high,
-                    y.high,
-                    x.factor,
-                    y.factor,
-                    x.freed,
-                    y.freed,
-                    x.freed_large,
-                    y.freed_large,
-                    x.lists == y.lists
-                );
+
+    fn about(&self) -> &'static str {
+        "real kernels' requests from their exact states: the same frames?"
+    }
+
+    fn document(&self) -> &'static str {
+        DOCUMENT
+    }
+
+    fn designs(&self) -> &'static [&'static str] {
+        &DESIGNS
+    }
+
+    fn programs(&self) -> Vec<ProgramInfo> {
+        stretch::find(None).map(|found| programs(&found.stretches)).unwrap_or_default()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
+    }
+
+    fn missing(&self, options: &Options) -> Option<String> {
+        stretch::find(options.states.as_deref()).err().map(|error| error.to_string())
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+        let begin = Instant::now();
+        let plan = plan(options)?;
+        let mut report = Report::new(self.name(), DOCUMENT.to_owned(), settings(options, &plan));
+        let mut frames =
+            FramesReport { folder: plan.folder.display().to_string(), stretches: Vec::new() };
+        progress.begin(plan.runs.len() as u64);
+        for Run { stretch, kernel, preset } in &plan.runs {
+            progress.step(&stretch.name);
+            let start = Instant::now();
+            let followed = run::follow(stretch, kernel, *preset).map_err(|error| {
+                RunError::Input { program: stretch.name.clone(), why: error.to_string() }
+            })?;
+            report.measurements.push(measurement(&followed, start));
+            if kernel != preset.name {
+                report.notes.push(format!("{}: {kernel} follows {}", stretch.name, preset.name));
             }
+            frames.stretches.push(followed);
+        }
+        progress.end();
+        claims::judge(&frames, &mut report.oracles);
+        report.notes.push(
+            "the bulk interface has no trace event: its pages are compared in the order in which the calls returned, \
+             and counted apart; no event tells which entries of free lists a quick search of compaction moved, and \
+             when a run of kswapd ended that did not go to sleep before the end of the stretch"
+                .to_owned(),
+        );
+        report.frames = Some(Box::new(frames));
+        report.elapsed_s = begin.elapsed().as_secs_f64();
+        Ok(report)
+    }
+
+    fn present(&self, report: &Report) -> Vec<Section> {
+        report.frames.as_deref().map(present::sections).unwrap_or_default()
+    }
+}
+
+/// A stretch under a set of rules.
+struct Run {
+    stretch: Stretch,
+    kernel: String,
+    preset: PolicyPreset,
+}
+
+/// What is run.
+struct Plan {
+    folder: std::path::PathBuf,
+    runs: Vec<Run>,
+}
+
+/// What lists show of stretches. Their names live as long as the command.
+fn programs(stretches: &[Stretch]) -> Vec<ProgramInfo> {
+    let info = |(nth, stretch): (usize, &Stretch)| ProgramInfo {
+        name: stretch.name.clone().leak(),
+        bit: 1 << nth,
+        body: claims::about(&stretch.name),
+    };
+    stretches.iter().enumerate().map(info).collect()
+}
+
+fn plan(options: &Options) -> Result<Plan, RunError> {
+    let states = |error: StretchError| RunError::BadOption {
+        option: "states",
+        why: format!("leads nowhere: {error}"),
+    };
+    if options.mode != Mode::Compare {
+        let why = "must be compare in frames, which has no other".to_owned();
+        return Err(RunError::BadOption { option: "mode", why });
+    }
+    let found = stretch::find(options.states.as_deref().map(Path::new));
+    let Collection { folder, stretches } = match (found, &options.states) {
+        (Ok(found), _) => found,
+        (Err(error), Some(_)) => return Err(states(error)),
+        (Err(error), None) => {
+            return Err(RunError::Input { program: "frames".to_owned(), why: error.to_string() });
+        }
+    };
+    let infos = programs(&stretches);
+    let chosen = choose_programs(&infos, options.mask.as_deref())?;
+    let designs = choose_designs(&DESIGNS, &options.designs)?;
+    let mut runs = Vec::new();
+    for stretch in stretches {
+        if !chosen.iter().any(|info| info.name == stretch.name) {
+            continue;
+        }
+        let bad = |error: StretchError| RunError::Input {
+            program: stretch.name.clone(),
+            why: error.to_string(),
+        };
+        if options.designs.is_empty() {
+            let (kernel, preset) = (stretch.kernel().map_err(bad)?, stretch.preset().map_err(bad)?);
+            runs.push(Run { stretch, kernel, preset });
+            continue;
+        }
+        for design in &designs {
+            let preset = FragmentationPolicy::preset(design).expect("it is a preset's name");
+            let kernel = stretch.kernel().unwrap_or_else(|_| "an unknown kernel".to_owned());
+            runs.push(Run { stretch: stretch.clone(), kernel, preset });
         }
     }
-    follower.tally
+    Ok(Plan { folder, runs })
 }
+
+fn settings(options: &Options, plan: &Plan) -> Settings {
+    let mut designs: Vec<String> = Vec::new();
+    for run in &plan.runs {
+        if !designs.iter().any(|name| name == run.preset.name) {
+            designs.push(run.preset.name.to_owned());
+        }
+    }
+    Settings {
+        mode: options.mode.name().to_owned(),
+        seed: 0,
+        repeats: 1,
+        loops: 1,
+        pages: 1,
+        threads: 1,
+        conditions: vec![
+            format!("states from {}", plan.folder.display()),
+            format!("rules of {}", designs.join(", ")),
+        ],
+        designs,
+    }
+}
+
+/// The counts of a stretch by name, and what an event of it took here.
+fn measurement(followed: &Followed, start: Instant) -> Measurement {
+    let nanos = start.elapsed().as_nanos() as f64 / followed.events.max(1) as f64;
+    let answers = followed.answers();
+    Measurement {
+        program: followed.stretch.clone(),
+        design: followed.preset.clone(),
+        loops: followed.events,
+        unit: "ns per event".to_owned(),
+        time: Spread::of(vec![nanos]).expect("there is one sample"),
+        tail: None,
+        counts: [
+            ("requests", followed.requests),
+            ("answers", answers.of),
+            ("answers with the kernel's frame", answers.same),
+            ("differences", followed.causes.values().sum()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value as f64))
+        .into(),
+        functions: Default::default(),
+        series: Default::default(),
+        spreads: Default::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -46,10 +46,6 @@ struct ZoneState {
     pcp: Pcp,
     #[serde(default)]
     other_cpus: BTreeMap<String, Pcp>,
-    #[serde(default)]
-    stat: Vec<i64>,
-    #[serde(default)]
-    stat_cpu: Vec<i64>,
     free: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
     blocks: Blocks,
 }
@@ -80,7 +76,7 @@ struct Blocks {
 
 /// Why a state cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum StateError {
+pub(super) enum StateError {
     /// Not the JSON of a state.
     #[error("it is not a state: {0}")]
     Json(String),
@@ -108,9 +104,62 @@ impl Era {
     }
 }
 
+/// No frame and no number of pages is larger: 4 PiB.
+const MOST: u64 = 1 << 40;
+/// No state has more frames: 256 GiB.
+const MOST_FRAMES: u64 = 1 << 26;
+/// `COMPACT_MAX_DEFER_SHIFT`.
+const MOST_SHIFT: u8 = 6;
+/// Bounds of per-CPU lists, in pages, and of their factors.
+const MOST_CACHED: u32 = 1 << 26;
+const MOST_FACTOR: u8 = 16;
+
 impl State {
     pub(super) fn read(text: &str) -> Result<State, StateError> {
-        serde_json::from_str(text).map_err(|error| StateError::Json(error.to_string()))
+        let state: State =
+            serde_json::from_str(text).map_err(|error| StateError::Json(error.to_string()))?;
+        state.check()?;
+        Ok(state)
+    }
+
+    /// Refuses numbers that no machine has: sums of the others cannot overflow, and memory for all frames can be had.
+    fn check(&self) -> Result<(), StateError> {
+        let too_large = |what: &str| Err(StateError::Field(format!("{what} cannot be right")));
+        if self.frames.iter().any(|run| run.0 > MOST || run.1 > MOST) {
+            return too_large("a run of frames");
+        }
+        if self.frames.iter().map(|run| run.1).sum::<u64>() > MOST_FRAMES {
+            return too_large("the number of frames");
+        }
+        for (name, zone) in &self.zones {
+            let lists = zone.free.values().flat_map(BTreeMap::values).flatten();
+            let cached = zone.pcps().flat_map(|pcp| pcp.lists.values().flatten());
+            let numbers = [
+                zone.wmark_min,
+                zone.wmark_low,
+                zone.wmark_high,
+                zone.wmark_promo,
+                zone.boost,
+                zone.reserved_highatomic,
+                zone.start_pfn,
+                zone.spanned,
+                zone.cached_free_pfn,
+                zone.blocks.first_pfn,
+            ];
+            let mut all = numbers
+                .iter()
+                .chain(&zone.lowmem_reserve)
+                .chain(&zone.cached_migrate_pfn)
+                .chain(lists)
+                .chain(cached);
+            if all.any(|&number| number > MOST) || zone.compact_defer_shift > MOST_SHIFT {
+                return too_large(&format!("a number of zone {name}"));
+            }
+            if zone.pcps().any(|pcp| !pcp.is_possible()) {
+                return too_large(&format!("a per-CPU number of zone {name}"));
+            }
+        }
+        Ok(())
     }
 
     fn era(&self) -> Era {
@@ -197,18 +246,6 @@ impl State {
         drop_overlaps(&mut used);
         Ok(Image { zones, used })
     }
-
-    /// What mark checks of a zone take for its free pages, by zone: a CPU's share is added later.
-    pub(super) fn free_counters(&self) -> Result<Vec<i64>, StateError> {
-        let first = |list: &[i64]| list.first().copied().unwrap_or(0);
-        Ok(self.zones()?.iter().map(|(_, zone)| first(&zone.stat)).collect())
-    }
-
-    /// The sum of CPUs' shares not yet added.
-    pub(super) fn shares(&self) -> Result<Vec<i64>, StateError> {
-        let first = |list: &[i64]| list.first().copied().unwrap_or(0);
-        Ok(self.zones()?.iter().map(|(_, zone)| first(&zone.stat_cpu)).collect())
-    }
 }
 
 /// Heads of blocks that others reach into are single pages.
@@ -260,6 +297,11 @@ fn list(order: Order, kind: Migratetype, frames: &[u64]) -> ListImage {
 }
 
 impl ZoneState {
+    /// The lists of all CPUs.
+    fn pcps(&self) -> impl Iterator<Item = &Pcp> {
+        [&self.pcp].into_iter().chain(self.other_cpus.values())
+    }
+
     fn image(&self, era: Era) -> Result<ZoneImage, StateError> {
         let mut free = Vec::new();
         for (name, lists) in &self.free {
@@ -329,6 +371,14 @@ impl ZoneState {
 }
 
 impl Pcp {
+    fn is_possible(&self) -> bool {
+        let pages = [Some(self.high), Some(self.batch), self.high_min, self.high_max];
+        let pages = pages.into_iter().flatten().chain([self.free_count]);
+        let factors = [self.free_factor, self.alloc_factor];
+        pages.into_iter().all(|pages| pages <= MOST_CACHED)
+            && factors.into_iter().all(|factor| factor <= MOST_FACTOR)
+    }
+
     fn image(&self, era: Era) -> Result<CpuImage, StateError> {
         let mut lists = Vec::new();
         for (name, frames) in &self.lists {

@@ -7,11 +7,12 @@
 use super::allocator::{FreeError, PageAllocator};
 use super::compaction::Verdict;
 use super::exact::AllocAtError;
-use super::frames::{FrameIndex, Kind, Tag};
+use super::frames::{FrameIndex, Kind, Tag, buddy};
 use super::image::CompactionImage;
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
+use super::policy::FallbackRules;
 use super::request::PageRequest;
 use super::slow_path::{rights, with_reserves};
 use super::steal::{Taken, Wanted};
@@ -53,27 +54,31 @@ impl<E: EventSink> PageAllocator<E> {
     /// O(pages).
     ///
     /// # Errors
-    /// [`AllocAtError`] unless all of it is in use and none of it is being moved.
+    /// [`AllocAtError`] unless all of it is in use, in one zone, and none of it is being moved.
     pub fn join(&mut self, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
         let frame = self.frames.index(pfn).ok_or(AllocAtError::Unknown(pfn))?;
         let pages = order.pages() as FrameIndex;
         if !frame.is_multiple_of(pages) {
             return Err(AllocAtError::Misaligned(pfn));
         }
-        let (mut at, mut movable) = (frame, 0);
+        let zone = self.zone_at(frame).ok_or(AllocAtError::Unknown(pfn))?;
+        let end = self.zones[zone.index()].end;
+        let (mut at, mut all) = (frame, true);
         while at < frame + pages {
             let tag = self.frames.tag(at);
-            if tag.kind() != Kind::Used || tag.order() > order {
+            if tag.kind() != Kind::Used || tag.order() > order || at >= end {
                 return Err(AllocAtError::InUse(self.frames.pfn(at)));
             }
-            movable += if tag.is_movable() { tag.order().pages() } else { 0 };
+            all &= tag.is_movable();
             at += tag.order().pages() as FrameIndex;
         }
-        let all = movable == order.pages();
-        if movable > 0 && !all {
-            self.frames.each_block(frame, order, |block, pages| {
-                block.movable -= (movable as u16).min(pages);
-            });
+        at = frame;
+        while at < frame + pages {
+            let tag = self.frames.tag(at);
+            if tag.is_movable() && !all {
+                self.frames.each_block(at, tag.order(), |block, pages| block.movable -= pages);
+            }
+            at += tag.order().pages() as FrameIndex;
         }
         self.frames.set_inside(frame, frame + pages);
         self.frames.set_tag(frame, Tag::new(Kind::Used, order).with_movable(all));
@@ -87,6 +92,9 @@ impl<E: EventSink> PageAllocator<E> {
     /// [`AllocAtError`]; nothing is taken then.
     pub fn take_exactly(&mut self, pfn: Pfn, order: Order) -> Result<(), AllocAtError> {
         let frame = self.frames.index(pfn).ok_or(AllocAtError::Unknown(pfn))?;
+        if !pfn.0.is_multiple_of(order.pages()) {
+            return Err(AllocAtError::Misaligned(pfn));
+        }
         if self.frames.tag(frame) == Tag::new(Kind::PerCpu, order) {
             let (id, rank, slot) = self.cached_at(frame).ok_or(AllocAtError::InUse(pfn))?;
             self.zones[id.index()].per_cpu[rank].remove(&mut self.frames, slot, frame);
@@ -99,7 +107,8 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Puts the block in use at `ours` in the place where the free block of the same order at `theirs` is, which is in
-    /// use then: what a kernel gave instead. Where `theirs` is part of a larger free block, `ours` is freed as usual.
+    /// use then: what a kernel gave instead. Where `theirs` is part of a larger free block, and where `ours` may not
+    /// stand (in another zone, beside its free buddy, on a strict list of another type), `ours` is freed as usual.
     ///
     /// # Errors
     /// [`AllocAtError`]; nothing has changed then.
@@ -107,26 +116,38 @@ impl<E: EventSink> PageAllocator<E> {
         let (from, tag) = self.in_use(ours).map_err(|_| AllocAtError::Unknown(ours))?;
         let to = self.frames.index(theirs).ok_or(AllocAtError::Unknown(theirs))?;
         let order = tag.order();
-        if self.frames.tag(to) == Tag::new(Kind::PerCpu, order)
-            && let Some((id, rank, slot)) = self.cached_at(to)
-        {
+        let alike = self.zone_at(to) == self.zone_at(from);
+        let cached = self.frames.tag(to) == Tag::new(Kind::PerCpu, order);
+        let free = self.frames.tag(to) == Tag::new(Kind::Free, order) && self.fits(from, to);
+        let place = if alike && cached { self.cached_at(to) } else { None };
+        let (is_placed, id) = (place.is_some() || alike && free, self.zone_of(from));
+        if !is_placed {
+            self.take_exactly(theirs, order)?;
+        }
+        if tag.is_movable() {
+            self.frames.each_block(from, order, |block, pages| block.movable -= pages);
+        }
+        if let Some((id, rank, slot)) = place {
             let listed = self.frames.listed(to);
             self.zones[id.index()].per_cpu[rank].replace(&mut self.frames, slot, to, from);
             self.frames.set_listed(from, listed);
-        } else if self.frames.tag(to) == Tag::new(Kind::Free, order) && !tag.is_movable() {
-            let id = self.zone_of(to);
+        } else if is_placed {
             self.zones[id.index()].lists.replace(&mut self.frames, to, from);
         } else {
-            self.take_exactly(theirs, order)?;
-            if tag.is_movable() {
-                self.frames.each_block(from, order, |block, pages| block.movable -= pages);
-            }
-            let id = self.zone_of(from);
             self.zones[id.index()].free_block(&mut self.frames, from, order);
-            return Ok(());
         }
         self.frames.set_tag(to, Tag::new(Kind::Used, order));
         Ok(())
+    }
+
+    /// Whether the block at `from` may stand on the free list on which the one of its order at `to` is.
+    fn fits(&self, from: FrameIndex, to: FrameIndex) -> bool {
+        let (order, listed) = (self.frames.tag(to).order(), self.frames.listed(to));
+        let kind = self.frames.block(from).migratetype;
+        let strict = self.policy.fallback != FallbackRules::Loose;
+        let buddy = self.frames.tag(buddy(from, order));
+        let merges = order < Order::MAX && buddy == Tag::new(Kind::Free, order);
+        !merges && (!strict || kind == listed)
     }
 
     /// Where a block on a per-CPU list is. O(zones, CPUs and the length of the list).

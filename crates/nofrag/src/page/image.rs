@@ -201,7 +201,26 @@ impl<E: EventSink> PageAllocator<E> {
                 pages.frames.each_block(frame, order, |block, pages| block.movable += pages);
             }
         }
+        pages.check_holes(config)?;
         Ok(pages)
+    }
+
+    /// No block reaches into a hole of a zone. A hole may be far larger than what is known of frames.
+    fn check_holes(&self, config: &PageConfig) -> Result<(), ImageError> {
+        let zones = || config.map.nodes().iter().flat_map(|node| &node.zones);
+        let mut holes: Vec<(Pfn, Pfn)> = Vec::new();
+        holes.try_reserve_exact(zones().map(|zone| zone.holes.len()).sum())?;
+        holes.extend(zones().flat_map(|zone| &zone.holes).map(|hole| (hole.start, hole.end())));
+        holes.sort_unstable();
+        for frame in 0..self.frames.len() as FrameIndex {
+            let pfn = self.frames.pfn(frame);
+            let behind = holes.partition_point(|&(start, _)| start <= pfn);
+            let is_hole = behind > 0 && pfn < holes[behind - 1].1;
+            if is_hole && self.frames.tag(frame) != Tag::ABSENT {
+                return Err(ImageError::Outside(pfn));
+            }
+        }
+        Ok(())
     }
 
     fn restore_zone(&mut self, id: ZoneId, image: &ZoneImage) -> Result<(), ImageError> {

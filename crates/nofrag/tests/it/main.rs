@@ -29,6 +29,7 @@ mod model;
 mod page_bench;
 mod page_compaction;
 mod page_faults;
+mod page_image;
 mod page_maps;
 mod page_model;
 mod page_naive;

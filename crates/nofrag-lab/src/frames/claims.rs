@@ -1,0 +1,164 @@
+//! What the stretches that come with nofrag must give.
+
+use super::names;
+use super::outcome::{AtEnd, Followed, FramesReport, Score};
+use crate::oracle::{Kind, Oracle, Relation};
+
+/// A stretch of the repository: what happens in it, and what is claimed of it.
+struct Known {
+    name: &'static str,
+    about: &'static str,
+    claimed: Claimed,
+}
+
+/// What a stretch must give under its kernel's own rules.
+#[derive(Clone, Copy)]
+enum Claimed {
+    /// Everything as in the kernel; so are all lists at the end, but those of the zones named.
+    All { but: &'static [&'static str] },
+    /// Frames of order 9 as in the kernel, and so many percent of all.
+    HugeAnd(f64),
+}
+
+const fn all(name: &'static str, about: &'static str) -> Known {
+    Known { name, about, claimed: Claimed::All { but: &[] } }
+}
+
+const fn compacting(name: &'static str, percent: f64, about: &'static str) -> Known {
+    Known { name, about, claimed: Claimed::HugeAnd(percent) }
+}
+
+const KNOWN: [Known; 12] = [
+    compacting("linux-6.1-compaction", 87.0, "24 huge faults, direct compaction and reclaim"),
+    compacting("linux-6.1-compaction-pinned", 75.0, "likewise, more kernel pages in the way"),
+    all("linux-6.1-kswapd", "page cache grows, kswapd wakes and sleeps"),
+    all("linux-6.1-no-reclaim", "orders 0 to 3 on one zone, nothing is reclaimed"),
+    all("linux-6.1-no-reclaim-2cpu", "likewise, two CPUs"),
+    compacting("linux-6.1-normal-compaction", 100.0, "24 huge faults, two zones"),
+    all("linux-6.1-normal-fallbacks", "two zones; whole blocks of another type taken"),
+    Known {
+        name: "linux-6.1-normal-fallbacks-boosted",
+        about: "likewise; blocks mixed, marks boosted, kswapd",
+        // kswapd's boosted run ends with compaction here, whose searches move list entries silently.
+        claimed: Claimed::All { but: &["DMA32"] },
+    },
+    all("linux-6.1-normal-no-reclaim", "two zones, nothing is reclaimed"),
+    compacting("linux-6.12-compaction", 100.0, "24 huge faults, direct compaction"),
+    all("linux-6.12-fallbacks", "orders 0 to 6; whole blocks of another type"),
+    all("linux-6.12-no-reclaim", "orders 0 to 6, nothing is reclaimed"),
+];
+
+/// What happens in a stretch, for lists.
+pub(super) fn about(name: &str) -> &'static str {
+    let known = KNOWN.iter().find(|known| known.name == name);
+    known.map_or("a stretch that does not come with nofrag", |known| known.about)
+}
+
+/// Judges stretches that come with nofrag, under the rules of their own kernels.
+pub(super) fn judge(report: &FramesReport, oracles: &mut Vec<Oracle>) {
+    for followed in report.stretches.iter().filter(|followed| followed.kernel == followed.preset) {
+        match KNOWN.iter().find(|known| known.name == followed.stretch).map(|known| known.claimed) {
+            Some(Claimed::All { but }) => everything(followed, but, oracles),
+            Some(Claimed::HugeAnd(percent)) => {
+                let huge = followed.frames.get(9).copied().unwrap_or_default();
+                none_differs(
+                    followed,
+                    "huge",
+                    "answers of order 9 with another frame",
+                    huge,
+                    oracles,
+                );
+                compaction(followed, oracles);
+                let answers = followed.answers();
+                let share = 100.0 * answers.same as f64 / answers.of.max(1) as f64;
+                let claim = "answers with the kernel's frame, in percent";
+                exact(followed, "frames", claim, share, Relation::AtLeast(percent), oracles);
+            }
+            None => {}
+        }
+    }
+}
+
+fn exact(
+    followed: &Followed,
+    id: &str,
+    claim: &str,
+    measured: f64,
+    relation: Relation,
+    oracles: &mut Vec<Oracle>,
+) {
+    let id = format!("{}/{id}", followed.stretch);
+    oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
+}
+
+/// What does not differ although nothing was compared proves nothing, so it is no claim.
+/// What a stretch with compaction must give besides frames: nineteen of twenty attempts as the kernel made them.
+fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
+    let put_off = followed.score(names::DECISIONS);
+    let claim = "attempts to compact put off otherwise, or let in";
+    none_differs(followed, "deferral", claim, put_off, oracles);
+    let runs = followed.score(names::RUNS);
+    let tried = put_off.of.max(1) as f64;
+    let claim = "attempts to compact as the kernel made them, in percent";
+    let share = 100.0 * (tried - (runs.of - runs.same) as f64) / tried;
+    exact(followed, "compaction", claim, share, Relation::AtLeast(95.0), oracles);
+}
+
+fn none_differs(
+    followed: &Followed,
+    id: &str,
+    claim: &str,
+    score: Score,
+    oracles: &mut Vec<Oracle>,
+) {
+    if score.of > 0 {
+        let claim = format!("of {}, {claim}", score.of);
+        let differ = (score.of - score.same) as f64;
+        exact(followed, id, &claim, differ, Relation::Equals(0.0), oracles);
+    }
+}
+
+fn everything(followed: &Followed, but: &[&str], oracles: &mut Vec<Oracle>) {
+    let claims = [
+        ("frames", "answers with another frame", followed.answers()),
+        ("zones", "answers from another zone", followed.score(names::ZONES)),
+        ("bulk", "pages of the bulk interface with another frame", followed.score(names::BULK)),
+        ("refills", "blocks refilled that differ", followed.score(names::REFILLS)),
+        ("extfrag", "extfrag events with a field that differs", followed.score(names::EXTFRAG)),
+        ("boosts", "zones whose boost at the end differs", followed.score(names::BOOSTS)),
+        ("types", "pageblocks whose type at the end differs", followed.score(names::TYPES)),
+        ("cpu-lists", "per-CPU lists that differ at the end", followed.score(names::CPU_LISTS)),
+        ("cpu-counts", "per-CPU counts that differ at the end", followed.score(names::CPU_COUNTS)),
+    ];
+    for (id, claim, score) in claims {
+        none_differs(followed, id, claim, score, oracles);
+    }
+    let differs = |at: &&AtEnd| at.what.starts_with("free list") && !but.contains(&&*at.zone);
+    let differing = followed.end_differences.iter().filter(differs).count() as f64;
+    let claim = match but {
+        [] => "free lists that differ at the end, in length or any position".to_owned(),
+        but => format!("free lists that differ at the end, without those of {}", but.join(", ")),
+    };
+    exact(followed, "free-lists", &claim, differing, Relation::Equals(0.0), oracles);
+    exact(
+        followed,
+        "followed",
+        "events that the engine could not follow",
+        followed.unfollowed as f64,
+        Relation::Equals(0.0),
+        oracles,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stretch_that_comes_with_nofrag_is_known() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/kernel-states");
+        let found = super::super::stretch::find(Some(folder.as_ref())).expect("they are there");
+        let found: Vec<&str> = found.stretches.iter().map(|stretch| &*stretch.name).collect();
+        assert_eq!(found, KNOWN.map(|known| known.name));
+    }
+}

@@ -1,0 +1,214 @@
+//! Tables of what was compared, and the first differences.
+
+use std::collections::BTreeMap;
+
+use super::names;
+use super::outcome::{Cause, Followed, FramesReport, Score};
+use crate::render::{Section, count, table_of};
+
+pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
+    let mut sections = Vec::new();
+    sections.extend(way(report));
+    sections.extend(compaction(report));
+    sections.extend(ends(report));
+    sections.extend(orders(report));
+    sections.extend(causes(report));
+    sections.extend(report.stretches.iter().filter_map(first_difference));
+    sections.extend(report.stretches.iter().filter_map(at_end));
+    sections
+}
+
+/// The share of what is the same, never rounded up to all of it; a dash where nothing was compared.
+fn share(score: Score) -> String {
+    match score {
+        Score { of: 0, .. } => "-".to_owned(),
+        score if score.is_equal() => "100".to_owned(),
+        Score { same, of } => format!("{:.2}", (1e4 * same as f64 / of as f64).floor() / 100.0),
+    }
+}
+
+/// How many are the same, of how many.
+fn of(score: Score) -> String {
+    match score.of {
+        0 => "-".to_owned(),
+        of => format!("{}/{}", count(score.same as f64), count(of as f64)),
+    }
+}
+
+/// The stretch, without what all begin with; and the rules, if they are not the kernel's own.
+fn lead(followed: &Followed) -> Vec<String> {
+    let name = followed.stretch.strip_prefix("linux-").unwrap_or(&followed.stretch);
+    vec![match followed.kernel == followed.preset {
+        true => name.to_owned(),
+        false => format!("{name}, {}", followed.preset),
+    }]
+}
+
+fn rows(report: &FramesReport, cells: impl Fn(&Followed) -> Vec<String>) -> Vec<Vec<String>> {
+    report.stretches.iter().map(|followed| [lead(followed), cells(followed)].concat()).collect()
+}
+
+fn way(report: &FramesReport) -> Option<Section> {
+    let cells = |followed: &Followed| {
+        let score = |what| followed.score(what);
+        vec![
+            count(followed.requests as f64),
+            share(followed.answers()),
+            share(score(names::ZONES)),
+            share(score(names::REFILLS)),
+            share(score(names::DRAINS)),
+            of(score(names::EXTFRAG)),
+            of(score(names::FREE_LISTS) + score(names::CPU_LISTS)),
+        ]
+    };
+    table_of(
+        "The kernel's answers and the engine's, request by request",
+        "A row is one stretch of a kernel, named by its version, followed from its exact state. Frames, zones: \
+         percent of answers with the kernel's frame, and from its zone. Refill, drain: percent of blocks that went \
+         between per-CPU lists and zones in the kernel's order. Extfrag: events equal in every field. Lists: free and \
+         per-CPU lists equal at the end, position by position.",
+        1,
+        &["stretch", "requests", "frames", "zones", "refill", "drain", "extfrag", "lists"],
+        rows(report, cells),
+    )
+}
+
+/// Attempts to compact, and runs.
+fn compaction(report: &FramesReport) -> Option<Section> {
+    let parts = [
+        names::DECISIONS,
+        names::REMEMBERED,
+        names::MARKED,
+        names::RUN_MOVES,
+        names::RUN_ENDS,
+        names::RUNS,
+    ];
+    let compacts = |followed: &&Followed| followed.score(names::DECISIONS).of > 0;
+    let row = |followed: &Followed| {
+        let scores = parts.into_iter().map(|what| of(followed.score(what)));
+        lead(followed).into_iter().chain(scores).collect()
+    };
+    table_of(
+        "Compaction: how much is as in the kernel, of how much",
+        "Put off: attempts put off or let in, with the count of those put off. Scans: positions and pause when a run is \
+         let in; marks: the number of marked pageblocks then. Moves: runs that move the same pages to the same frames \
+         in the same order; ends: that end at the same positions with the same status; both: all of it.",
+        1,
+        &["stretch", "put off", "scans", "marks", "moves", "ends", "both"],
+        report.stretches.iter().filter(compacts).map(row).collect(),
+    )
+}
+
+fn ends(report: &FramesReport) -> Option<Section> {
+    let cells = |followed: &Followed| {
+        let entries = followed.score(names::FREE_ENTRIES) + followed.score(names::CPU_ENTRIES);
+        let parts = [names::CPU_COUNTS, names::TYPES, names::MARKS, names::BOOSTS];
+        let more = [names::FLAGS, names::POSITIONS, names::DEFERRAL];
+        let scores = parts.into_iter().chain(more).map(|what| of(followed.score(what)));
+        [share(entries)].into_iter().chain(scores).collect()
+    };
+    table_of(
+        "The states at the end: how much is as in the kernel, of how much",
+        "Entries: percent of positions in free and per-CPU lists. Counts: pages and factors of per-CPU lists. Types, \
+         marks: pageblocks with memory (the kernel's list has others too). Boosts: zones. Flags: reclaim active, \
+         below its high mark, high-atomic pages. Scans, defer: what compaction remembers.",
+        1,
+        &["stretch", "entries", "counts", "types", "marks", "boosts", "flags", "scans", "defer"],
+        rows(report, cells),
+    )
+}
+
+/// Answers by order, where any of that order was asked.
+fn orders(report: &FramesReport) -> Option<Section> {
+    let asked = |order: usize| {
+        report.stretches.iter().any(|it| it.frames.get(order).is_some_and(|score| score.of > 0))
+    };
+    let most = report.stretches.iter().map(|followed| followed.frames.len()).max()?;
+    let orders: Vec<usize> = (0..most).filter(|&order| asked(order)).collect();
+    let cells = |followed: &Followed| -> Vec<String> {
+        let score = |&order: &usize| followed.frames.get(order).copied().unwrap_or_default();
+        let cell = |score: Score| match score.is_equal() {
+            true if score.of > 0 => count(score.of as f64),
+            _ => of(score),
+        };
+        orders
+            .iter()
+            .map(|order| cell(score(order)))
+            .chain([of(followed.score(names::BULK))])
+            .collect()
+    };
+    let names: Vec<String> = orders.iter().map(usize::to_string).collect();
+    let header: Vec<&str> =
+        ["stretch"].into_iter().chain(names.iter().map(String::as_str)).chain(["bulk"]).collect();
+    table_of(
+        "Answers by order",
+        "A number: so many answers, all with the kernel's frame; two: so many with it, of how many. Bulk: pages of \
+         the bulk interface, whose moments no event tells.",
+        1,
+        &header,
+        rows(report, cells),
+    )
+}
+
+fn causes(report: &FramesReport) -> Option<Section> {
+    let total = |causes: &BTreeMap<Cause, u64>| causes.values().sum::<u64>();
+    let differing = report
+        .stretches
+        .iter()
+        .filter(|followed| total(&followed.causes) > 0 || followed.unfollowed > 0);
+    let row = |followed: &Followed| {
+        let by_cause = Cause::ALL.map(|cause| followed.causes.get(&cause).copied().unwrap_or(0));
+        let counts = by_cause.into_iter().chain([followed.unfollowed]);
+        [lead(followed), counts.map(|number| count(number as f64)).collect()].concat()
+    };
+    let header: Vec<&str> = ["stretch"]
+        .into_iter()
+        .chain(Cause::ALL.map(Cause::name))
+        .chain(["not followed"])
+        .collect();
+    table_of(
+        "Differences on the way, by cause",
+        "The engine was set right after each. Interrupted: something acted within the operation, at a moment that no \
+         event tells. Bulk: pages of the bulk interface. Quick-search: since the first run of compaction, whose quick \
+         searches move list entries silently; a missing rule would hide among them. Other: a rule is wrong. Not \
+         followed: events that the engine could not carry out.",
+        1,
+        &header,
+        differing.map(row).collect(),
+    )
+}
+
+/// The first difference of a stretch and what led there.
+fn first_difference(followed: &Followed) -> Option<Section> {
+    let first = followed.differences.first()?;
+    let mut lines = vec![format!("kernel: {}", first.kernel), format!("engine: {}", first.engine)];
+    lines.extend(first.events.iter().cloned());
+    Some(Section::Lines {
+        title: format!(
+            "{}, event {}: the first difference, {} ({})",
+            followed.stretch,
+            count(first.line as f64),
+            first.what,
+            first.cause.name()
+        ),
+        lines,
+    })
+}
+
+/// The first differences at the end, lists before all else.
+fn at_end(followed: &Followed) -> Option<Section> {
+    const SHOWN: usize = 3;
+    let all = &followed.end_differences;
+    let mut lines: Vec<String> = all
+        .iter()
+        .take(SHOWN)
+        .map(|at| format!("{}, {}: kernel {}; engine {}", at.zone, at.what, at.kernel, at.engine))
+        .collect();
+    if all.len() > SHOWN {
+        lines.push(format!("and {} more", all.len() - SHOWN));
+    }
+    (!lines.is_empty()).then(|| Section::Lines {
+        title: format!("{}: what differs at the end", followed.stretch),
+        lines,
+    })
+}
