@@ -41,7 +41,7 @@ struct Driver {
 impl Driver {
     /// Half of memory in use, by requests that `ask` draws.
     fn half_full(preset: &str, ask: fn(&mut Driver) -> PageRequest) -> Option<Driver> {
-        let PolicyPreset { name, policy } = FragmentationPolicy::preset(preset).ok()?;
+        let PolicyPreset { name, policy, .. } = FragmentationPolicy::preset(preset).ok()?;
         if name != preset {
             println!("{preset} was asked for: {name} is what runs");
         }
