@@ -16,23 +16,26 @@
 //! [`Compaction::abandon`]; if the machine is dropped instead, its sources can be freed by their owner but never moved
 //! again, and its targets stay out of use. The laws of the allocator count them.
 //!
-//! Where this differs from the kernel, on purpose:
+//! There are two pairs of scanners. With the rules of a kernel, `linux` does to the frame what kernels were seen to do.
+//! Ours ([`SourceRules::EmptiestBlock`]) differ on purpose:
 //!
 //! * A place to move to is set aside for each page as it is found, of the page's own order; the kernel collects free
 //!   pages first and gives back what is left. So nothing is held back that could be allocated meanwhile. Blocks larger
 //!   than a page find their place through the free lists alone.
 //! * A caller that does not wait looks over a whole window before it moves anything out of it; the kernel notices
-//!   halfway, and what has moved by then has moved in vain.
+//!   halfway, and what has moved by then has moved in vain. No run that is to make a whole pageblock enters one in which
+//!   something must stay.
 //! * A free list names a *pageblock*, which is then scanned from end to end; the scan in order goes on where it was.
 //! * Pageblocks in which nothing is movable, or nothing free, are passed by through their counts, so the counters of
 //!   scanned frames stay below the kernel's.
 //! * A run asks whether its goal is reached before it says that the scanners have met.
+//! * A step ends where its budget does; Linux's scanners finish a piece, which can be a pageblock for each of them.
 //!
 //! Speed: one thread looks at several million frames and moves a few million pages a second, as the test
 //! `compaction_speed` prints for the machine that it runs on.
 //!
-//! Files, bottom up: `deferral`, `suitable`, `flight` (moves that were not reported yet), `target` and `source` (the
-//! scanners), and `direct` (over the zones of a request that waits).
+//! Files, bottom up: `deferral`, `suitable`, `flight` (moves that were not reported yet), `target` and `source` (our
+//! scanners), `linux` (those of kernels), and `direct` (over the zones of a request that waits).
 //!
 //! Source: spec/pages.md §4.
 

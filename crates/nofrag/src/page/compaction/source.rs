@@ -1,4 +1,5 @@
-//! The source scanner: blocks in use that can move elsewhere, from the bottom of the zone up.
+//! Our source scanner: blocks in use that can move elsewhere, from the bottom of the zone up, or from the emptiest
+//! pageblock. Linux's is in `linux`.
 
 use super::target::{Place, list_limit};
 use super::{Compaction, FoundBy, Ground, Mode, Visit, block_end, block_start};
@@ -123,9 +124,7 @@ impl Compaction {
         let block = ground.frames.block(first);
         let passed = block.skip && self.heeds_hints();
         let rest = Order::PAGEBLOCK.pages() - u64::from(block.free) - u64::from(block.movable);
-        let picky = self.mode == Mode::Async
-            || ground.policy.compaction.sources == SourceRules::EmptiestBlock;
-        let hopeless = picky && self.goal.order() >= Order::PAGEBLOCK && rest > 0;
+        let hopeless = self.goal.order() >= Order::PAGEBLOCK && rest > 0;
         block.movable > 0 && !passed && !hopeless && self.sources_allowed(ground, block.migratetype)
     }
 

@@ -1,4 +1,5 @@
-//! The target scanner: free pages that others can move to, from the top of the zone down.
+//! Our target scanner: free pages that others can move to, from the top of the zone down, or in the fullest pageblock.
+//! Linux's is in `linux`.
 
 use super::{Compaction, FoundBy, Ground, Visit, block_end, block_start};
 use crate::page::frames::{FrameIndex, Kind, NONE, Tag};

@@ -461,11 +461,7 @@ fn positions_are_kept_between_runs() {
     }
     run.abandon(&mut pages);
     let run = Compaction::new(&mut pages, ZONE, job);
-    assert_eq!(
-        run.positions(),
-        (Pfn(1024), Pfn(1536)),
-        "the end of what follows the first pageblock"
-    );
+    assert_eq!(run.positions(), (Pfn(1024), Pfn(1536)), "one behind the next is where it goes on");
     run.abandon(&mut pages);
     assert_eq!(finish(&mut pages, job), CompactionResult::Partial);
     let Positions { sources, targets, .. } = pages.zones[0].compaction.at;
