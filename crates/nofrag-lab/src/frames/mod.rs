@@ -181,6 +181,8 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
             runs.push(Run { stretch: stretch.clone(), kernel, preset });
         }
     }
+    // Where the repository lies is this machine's business.
+    let folder = options.states.as_ref().map_or_else(|| stretch::SHIPPED.into(), |_| folder);
     Ok(Plan { folder, runs })
 }
 

@@ -11,7 +11,7 @@ use super::events::LineError;
 use super::state::StateError;
 
 /// Where stretches stand in the repository.
-const SHIPPED: &str = "data/kernel-states";
+pub(super) const SHIPPED: &str = "data/kernel-states";
 
 /// Files without which there is no stretch; each may be packed, with `.zst` behind its name.
 const FILES: [&str; 3] = ["state-before.json", "events.txt", "state-after.json"];
