@@ -2,9 +2,11 @@
 
 mod events;
 mod follow;
+mod lru;
 mod state;
 
 pub use follow::{Difference, Score, Tally};
+pub use lru::{LruDifference, LruTally};
 
 use nofrag::page::FragmentationPolicy;
 
@@ -14,9 +16,18 @@ pub fn trial(before: &str, events: &str, after: &str, policy: FragmentationPolic
     let lines = events::read(events).expect("events");
     let heard = follow::Heard::default();
     let mut follower = follow::Follower::new(&state, policy, &heard).expect("restored");
+    let mut lru = lru::Lru::new(&state, &policy).expect("lists");
     for line in &lines {
         follower.follow(line);
+        lru.follow(line);
     }
+    let lists = lru.finish(&state::State::read(after).expect("state")).expect("lists");
+    println!("{:?}", LruTally { differences: Vec::new(), ..lists.clone() });
+    println!(
+        "lru {:?} {:#?}",
+        lists.causes(),
+        lists.differences.iter().take(4).collect::<Vec<_>>()
+    );
     follower.finish(lines.len());
     let ours = follower.image();
     let theirs = state::State::read(after).expect("state").image().expect("image");
