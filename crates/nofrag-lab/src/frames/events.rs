@@ -61,11 +61,13 @@ pub(super) enum Event {
     /// A block went from the zone to a per-CPU list or to the request.
     Refilled {
         pfn: Pfn,
+        order: Order,
         cached: bool,
     },
     /// A block went from a per-CPU list to the zone.
     Drained {
         pfn: Pfn,
+        order: Order,
     },
     ExtFrag(Fallback),
     /// Compaction takes a free block.
@@ -97,7 +99,18 @@ pub(super) enum Event {
     CompactionEnds(Fields),
     SourcesIsolated(Fields),
     TargetsIsolated(Fields),
-    OnLru(Pfn),
+    /// A frame goes to the head of a list, which the kernel numbers.
+    OnLru(Pfn, u8),
+    /// A frame goes from an inactive list to the active one.
+    Activated(Pfn),
+    /// Reclaim takes frames from the end of a list.
+    LruIsolated(Fields),
+    /// What became of those of an inactive list.
+    InactiveShrunk(Fields),
+    /// The same of an active list.
+    ActiveShrunk(Fields),
+    /// A shrinker of slabs begins or has ended: a pass over the lists is over.
+    ShrinksSlab(Phase),
     WakesKswapd,
     KswapdWakes,
     /// The last thing of a run of kswapd has happened.
@@ -105,7 +118,7 @@ pub(super) enum Event {
     KswapdSleeps,
     WakesKcompactd,
     /// Direct reclaim begins or has ended.
-    Reclaims(Phase),
+    Reclaims(Phase, Fields),
     /// A CPU adds its share of counters to the zone's.
     Fold,
     /// Idle per-CPU pages of a zone are given back.
@@ -223,9 +236,12 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
         "mm_page_free" => Event::Freed { pfn: fields.pfn("pfn")?, order: fields.order("order")? },
         "mm_page_free_batched" => Event::Batched { pfn: fields.pfn("pfn")? },
         "mm_page_alloc_zone_locked" => {
-            Event::Refilled { pfn: fields.pfn("pfn")?, cached: fields.get("percpu_refill")? == "1" }
+            let cached = fields.get("percpu_refill")? == "1";
+            Event::Refilled { pfn: fields.pfn("pfn")?, order: fields.order("order")?, cached }
         }
-        "mm_page_pcpu_drain" => Event::Drained { pfn: fields.pfn("pfn")? },
+        "mm_page_pcpu_drain" => {
+            Event::Drained { pfn: fields.pfn("pfn")?, order: fields.order("order")? }
+        }
         "mm_page_alloc_extfrag" => Event::ExtFrag(Fallback {
             pfn: fields.pfn("pfn")?,
             alloc_order: fields.order("alloc_order")?,
@@ -254,12 +270,20 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
         "mm_compaction_isolate_freepages" | "mm_compaction_fast_isolate_freepages" => {
             Event::TargetsIsolated(fields)
         }
-        "mm_lru_insertion" => Event::OnLru(fields.pfn("pfn")?),
+        "mm_lru_insertion" => {
+            Event::OnLru(fields.pfn("pfn")?, u8::try_from(fields.number("lru")?).ok()?)
+        }
+        "mm_lru_activate" => Event::Activated(fields.pfn("pfn")?),
+        "mm_vmscan_lru_isolate" => Event::LruIsolated(fields),
+        "mm_vmscan_lru_shrink_inactive" => Event::InactiveShrunk(fields),
+        "mm_vmscan_lru_shrink_active" => Event::ActiveShrunk(fields),
+        "mm_shrink_slab_start" => Event::ShrinksSlab(Phase::Begins),
+        "mm_shrink_slab_end" => Event::ShrinksSlab(Phase::Ended),
         "mm_vmscan_wakeup_kswapd" => Event::WakesKswapd,
         "mm_vmscan_kswapd_wake" => Event::KswapdWakes,
         "mm_vmscan_kswapd_sleep" => Event::KswapdSleeps,
-        "mm_vmscan_direct_reclaim_begin" => Event::Reclaims(Phase::Begins),
-        "mm_vmscan_direct_reclaim_end" => Event::Reclaims(Phase::Ended),
+        "mm_vmscan_direct_reclaim_begin" => Event::Reclaims(Phase::Begins, fields),
+        "mm_vmscan_direct_reclaim_end" => Event::Reclaims(Phase::Ended, fields),
         "vmfold" => Event::Fold,
         "pcpdecay" => Event::Decay(fields.get("zone")?.to_owned()),
         "mm_compaction_wakeup_kcompactd" => Event::WakesKcompactd,

@@ -236,10 +236,10 @@ impl<'a> Follower<'a> {
                 let freed = self.pages.free(self.cpus[cpu], *pfn);
                 self.note(line.number, freed);
             }
-            Event::Refilled { pfn, cached: true } => self.kernel[cpu].refilled.push(*pfn),
-            Event::Drained { pfn } => self.kernel[cpu].drained.push(*pfn),
+            Event::Refilled { pfn, cached: true, .. } => self.kernel[cpu].refilled.push(*pfn),
+            Event::Drained { pfn, .. } => self.kernel[cpu].drained.push(*pfn),
             Event::ExtFrag(event) => self.kernel[cpu].extfrag.push(*event),
-            Event::OnLru(pfn) => {
+            Event::OnLru(pfn, _) => {
                 let _ = self.pages.set_movable(*pfn, true);
             }
             Event::Isolated { pfn, order } => {

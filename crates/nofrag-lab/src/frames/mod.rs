@@ -18,6 +18,7 @@ mod compaction;
 mod end_state;
 mod events;
 mod follow;
+mod lru;
 mod names;
 mod outcome;
 mod present;

@@ -10,6 +10,7 @@ pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();
     sections.extend(way(report));
     sections.extend(compaction(report));
+    sections.extend(reclaim(report));
     sections.extend(ends(report));
     sections.extend(orders(report));
     sections.extend(causes(report));
@@ -96,6 +97,26 @@ fn compaction(report: &FramesReport) -> Option<Section> {
         1,
         &["stretch", "put off", "scans", "marks", "moves", "ends", "both"],
         report.stretches.iter().filter(compacts).map(row).collect(),
+    )
+}
+
+/// What reclaim took from the LRU lists.
+fn reclaim(report: &FramesReport) -> Option<Section> {
+    let parts =
+        [names::LRU_TAKEN, names::LRU_FREED, names::LRU_PASSES, names::LRU_CALLS, names::LRU_END];
+    let reclaims = |followed: &&Followed| followed.score(names::LRU_TAKEN).of > 0;
+    let row = |followed: &Followed| {
+        let scores = parts.into_iter().map(|what| of(followed.score(what)));
+        lead(followed).into_iter().chain(scores).collect()
+    };
+    table_of(
+        "Reclaim: a model of the two-list LRU beside the kernel's, how much is as there, of how much",
+        "Taken: isolations with the same pages scanned, passed over and taken. Freed: frames in order. Passes: that end \
+         where the model ends them. Calls: of direct reclaim, all decisions and the pages in all. End: positions of \
+         the four lists. References to pages have no event, so what depends on them cannot be told.",
+        1,
+        &["stretch", "taken", "freed", "passes", "calls", "end"],
+        report.stretches.iter().filter(reclaims).map(row).collect(),
     )
 }
 

@@ -7,6 +7,7 @@ use nofrag::page::PolicyPreset;
 use super::end_state;
 use super::events::{self, Event, Line, LineError};
 use super::follow::{Difference, Follower, Heard, Tally};
+use super::lru::{Lru, LruTally};
 use super::names;
 use super::outcome::{Cause, Followed, Led, Part, Score};
 use super::state::State;
@@ -41,10 +42,12 @@ pub(super) fn follow(
 
     let heard = Heard::default();
     let mut follower = Follower::new(&before, policy, &heard).map_err(of_before)?;
+    let mut lru = Lru::new(&before, &policy).map_err(of_before)?;
     let moments = Moments::of(&lines);
     for index in 0..lines.len() {
         let known = follower.tally.differences.len();
         follower.follow(&lines, index);
+        lru.follow(&lines[index]);
         for difference in &mut follower.tally.differences[known..] {
             moments.name_cause(index, difference);
         }
@@ -54,6 +57,7 @@ pub(super) fn follow(
     for difference in &mut follower.tally.differences[known..] {
         moments.name_cause(lines.len(), difference);
     }
+    let lru = lru.finish(&after).map_err(of_after)?;
     let zones = before.zone_names().map_err(of_before)?;
     let end = end_state::compare(&after.image().map_err(of_after)?, &follower.image(), &zones);
 
@@ -70,7 +74,7 @@ pub(super) fn follow(
         requests: tally.frames.iter().map(|score| score.of).sum::<u64>() + tally.bulk.of,
         boosts: heard.boosts(),
         frames: tally.frames.to_vec(),
-        on_the_way: on_the_way(tally),
+        on_the_way: on_the_way(tally).into_iter().chain(of_reclaim(&lru)).collect(),
         at_end: end.parts,
         causes,
         unfollowed: tally.unfollowed.len() as u64,
@@ -106,6 +110,19 @@ fn on_the_way(tally: &Tally) -> Vec<Part> {
         (names::RUNS, tally.runs),
         (names::RUN_MOVES, tally.run_moves),
         (names::RUN_ENDS, tally.run_ends),
+    ];
+    parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
+}
+
+/// What reclaim took, freed and left.
+fn of_reclaim(lru: &LruTally) -> Vec<Part> {
+    let at_end = lru.at_end.iter().fold(Score::default(), |sum, score| sum + *score);
+    let parts = [
+        (names::LRU_TAKEN, lru.isolations),
+        (names::LRU_FREED, lru.freed),
+        (names::LRU_PASSES, lru.passes),
+        (names::LRU_CALLS, lru.calls),
+        (names::LRU_END, at_end),
     ];
     parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
 }

@@ -15,20 +15,20 @@ use thiserror::Error;
 #[derive(Debug, Deserialize)]
 pub(super) struct State {
     zones: BTreeMap<String, ZoneState>,
-    lru: BTreeMap<String, Vec<u64>>,
-    frames: Vec<(u64, u64, u64, i64, i64, u64)>,
+    pub(super) lru: BTreeMap<String, Vec<u64>>,
+    pub(super) frames: Vec<(u64, u64, u64, i64, i64, u64)>,
 }
 
 #[derive(Debug, Deserialize)]
-struct ZoneState {
+pub(super) struct ZoneState {
     wmark_min: u64,
     wmark_low: u64,
-    wmark_high: u64,
+    pub(super) wmark_high: u64,
     wmark_promo: u64,
-    boost: u64,
+    pub(super) boost: u64,
     reserved_highatomic: u64,
-    lowmem_reserve: Vec<u64>,
-    start_pfn: u64,
+    pub(super) lowmem_reserve: Vec<u64>,
+    pub(super) start_pfn: u64,
     spanned: u64,
     #[serde(default)]
     flags: u64,
@@ -43,15 +43,21 @@ struct ZoneState {
     compact_order_failed: i64,
     #[serde(default)]
     blockskip_flush: u8,
-    pcp: Pcp,
+    pub(super) pcp: Pcp,
     #[serde(default)]
     other_cpus: BTreeMap<String, Pcp>,
+    #[serde(default)]
+    pub(super) stat: Vec<i64>,
+    #[serde(default)]
+    pub(super) stat_cpu: Vec<i64>,
+    #[serde(default)]
+    pub(super) stat_threshold: i64,
     free: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
     blocks: Blocks,
 }
 
 #[derive(Debug, Deserialize)]
-struct Pcp {
+pub(super) struct Pcp {
     high: u32,
     batch: u32,
     high_min: Option<u32>,
@@ -64,7 +70,7 @@ struct Pcp {
     free_count: u32,
     #[serde(default)]
     flags: u8,
-    lists: BTreeMap<String, Vec<u64>>,
+    pub(super) lists: BTreeMap<String, Vec<u64>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -162,13 +168,13 @@ impl State {
         Ok(())
     }
 
-    fn era(&self) -> Era {
+    pub(super) fn era(&self) -> Era {
         let tuned = self.zones.values().any(|zone| zone.pcp.high_min.is_some());
         if tuned { Era::Tuned } else { Era::Fixed }
     }
 
     /// The zones, lowest first.
-    fn zones(&self) -> Result<Vec<(ZoneKind, &ZoneState)>, StateError> {
+    pub(super) fn zones(&self) -> Result<Vec<(ZoneKind, &ZoneState)>, StateError> {
         let mut zones = Vec::new();
         for (name, zone) in &self.zones {
             let kind = ZoneKind::ALL.into_iter().find(|kind| kind.name() == name);
