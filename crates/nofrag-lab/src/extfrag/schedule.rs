@@ -25,6 +25,7 @@ pub(super) struct Daemon {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are two for each node")]
 enum Background {
     Kswapd(Kswapd),
     Kcompactd(Kcompactd),

@@ -40,11 +40,11 @@ impl Heard {
 impl EventSink for Heard {
     fn record(&self, event: CoreEvent) {
         match event {
-            CoreEvent::Page(PageEvent::Refilled { pfn, .. }) => {
-                // Strict lists take what a fallback found without telling of it twice.
-                if !(self.strict.get() && self.fell_back.take()) {
-                    self.refilled.borrow_mut().push(pfn);
-                }
+            // Strict lists take what a fallback found without telling of it twice.
+            CoreEvent::Page(PageEvent::Refilled { pfn, .. })
+                if !(self.strict.get() && self.fell_back.take()) =>
+            {
+                self.refilled.borrow_mut().push(pfn);
             }
             CoreEvent::Page(PageEvent::Drained { pfn, .. }) => self.drained.borrow_mut().push(pfn),
             CoreEvent::Page(PageEvent::ExternalFragmentation(event)) => {

@@ -50,6 +50,7 @@ pub struct Attempt {
 
 /// What the caller was asked for.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "without an allocation there is no box for a run")]
 enum Awaits {
     /// Nothing.
     Nothing,

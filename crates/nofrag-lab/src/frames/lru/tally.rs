@@ -54,8 +54,8 @@ pub(in crate::frames) struct LruDifference {
 
 impl LruTally {
     /// The differences, by cause.
-    #[must_use]
-    pub fn causes(&self) -> BTreeMap<&'static str, usize> {
+    #[cfg(test)]
+    pub(super) fn causes(&self) -> BTreeMap<&'static str, usize> {
         let mut causes = BTreeMap::new();
         for difference in &self.differences {
             *causes.entry(difference.cause).or_default() += 1;
