@@ -30,6 +30,13 @@ pub(super) struct Heard {
 }
 
 impl Heard {
+    fn hear_refill(&self, pfn: Pfn) {
+        // Strict lists take what a fallback found without telling of it twice.
+        if !(self.strict.get() && self.fell_back.take()) {
+            self.refilled.borrow_mut().push(pfn);
+        }
+    }
+
     /// How often watermarks were raised.
     pub(super) fn boosts(&self) -> u64 {
         *self.boosts.borrow()
@@ -39,12 +46,7 @@ impl Heard {
 impl EventSink for Heard {
     fn record(&self, event: CoreEvent) {
         match event {
-            CoreEvent::Page(PageEvent::Refilled { pfn, .. }) => {
-                // Strict lists take what a fallback found without telling of it twice.
-                if !(self.strict.get() && self.fell_back.take()) {
-                    self.refilled.borrow_mut().push(pfn);
-                }
-            }
+            CoreEvent::Page(PageEvent::Refilled { pfn, .. }) => self.hear_refill(pfn),
             CoreEvent::Page(PageEvent::Drained { pfn, .. }) => self.drained.borrow_mut().push(pfn),
             CoreEvent::Page(PageEvent::ExternalFragmentation(event)) => {
                 self.extfrag.borrow_mut().push(event);
