@@ -9,7 +9,7 @@ use nofrag_lab::html::{self, ScenarioResult};
 use nofrag_lab::machine::Origin;
 use nofrag_lab::record::{self, Saved};
 use nofrag_lab::render::{self, Claims, Look};
-use nofrag_lab::scenario::{Extent, Memory, ThpTouch};
+use nofrag_lab::scenario::{Extent, Memory, ProgramInfo, ThpTouch};
 use nofrag_lab::shortfall;
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
 use serde::Serialize;
@@ -249,8 +249,11 @@ fn listing() -> String {
             text.push_str(&format!("  {:10}{line}\n", if i == 0 { "designs:" } else { "" }));
         }
         text.push_str("  programs (bit for --mask, name, one loop):\n");
-        for program in scenario.programs() {
-            text.push_str(&format!("  {:>9}  {:19} {}\n", program.bit, program.name, program.body));
+        let programs = scenario.programs();
+        let width = programs.iter().map(|program| program.name.len()).max().unwrap_or(0).max(19);
+        for program in programs {
+            let ProgramInfo { bit, name, body } = program;
+            text.push_str(&format!("  {bit:>9}  {name:width$} {body}\n"));
         }
     }
     text

@@ -70,7 +70,7 @@ fn away_from_the_repository_it_says_what_it_looked_for() {
     check(&run(&["run", "frames"]), 2, &["no folder data/kernel-states", "--states"]);
     // The list of programs, and `all`, do without it.
     check(&run(&["run"]), 0, &["frames:"]);
-    let few = ["run", "all", "--mask", "1", "--loops", "1", "--repeat", "1", "--memory", "1"];
+    let few = ["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1", "--memory", "1"];
     let output = run(&few);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let err = String::from_utf8(output.stderr).unwrap();

@@ -22,8 +22,6 @@ pub(super) struct Run {
     pub(super) taken: u64,
     /// Where the scanners were at the end, and how it ended.
     pub(super) end: Option<End>,
-    pub(super) isolated: Vec<(Pfn, Order)>,
-    pub(super) pieces: Vec<String>,
 }
 
 /// The end of a run.
@@ -38,8 +36,6 @@ pub(super) struct End {
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) moved: Vec<(Pfn, Pfn)>,
-    /// What the kernel did not move.
-    pub(super) stayed: Vec<Pfn>,
     pub(super) taken: u64,
     pub(super) end: End,
     /// The block that was kept as it became free.
@@ -67,17 +63,13 @@ pub(super) fn run_at(
         moved: Vec::new(),
         taken: 0,
         end: None,
-        isolated: Vec::new(),
-        pieces: Vec::new(),
     };
     for line in lines[begin + 1..].iter().filter(|line| line.task == *task) {
         match &line.event {
             Event::Moved { from, to } => run.moved.push((*from, *to)),
             Event::SourcesIsolated(fields) => {
                 run.taken += fields.number("nr_taken").unwrap_or(0);
-                run.pieces.push(fields.0.clone());
             }
-            Event::Isolated { pfn, order } => run.isolated.push((*pfn, *order)),
             Event::CompactionEnds(fields) => {
                 run.end = Some(End {
                     source: fields.number("migrate_pfn").unwrap_or(0),
@@ -99,7 +91,7 @@ pub(super) fn make(config: &PageConfig, image: &Image, run: &Run) -> Option<Made
         Compaction::for_block(&mut pages, run.zone, run.order, run.migratetype, run.mode)?;
     machine.keep_log();
     let kernel_moved = |from: Pfn| run.moved.iter().any(|&(moved, _)| moved == from);
-    let (mut moved, mut stayed, mut taken) = (Vec::new(), Vec::new(), 0);
+    let (mut moved, mut taken) = (Vec::new(), 0);
     let result = loop {
         match machine.step(&mut pages, PageBudget { pages: u64::MAX }) {
             CompactionStep::Migrate(moves) => {
@@ -109,8 +101,6 @@ pub(super) fn make(config: &PageConfig, image: &Image, run: &Run) -> Option<Made
                     if kernel_moved(pair.from) {
                         results.0 |= 1 << index;
                         moved.push((pair.from, pair.to));
-                    } else {
-                        stayed.push(pair.from);
                     }
                 }
                 machine.migrated(&mut pages, results);
@@ -133,7 +123,6 @@ pub(super) fn make(config: &PageConfig, image: &Image, run: &Run) -> Option<Made
     let after = pages.image().zones.swap_remove(run.zone.index());
     Some(Made {
         moved,
-        stayed,
         taken,
         end: End { source: source.0, target: target.0, status: status.to_owned() },
         captured,

@@ -31,6 +31,13 @@ pub(super) struct Heard {
 }
 
 impl Heard {
+    fn hear_refill(&self, pfn: Pfn) {
+        // Strict lists take what a fallback found without telling of it twice.
+        if !(self.strict.get() && self.fell_back.take()) {
+            self.refilled.borrow_mut().push(pfn);
+        }
+    }
+
     /// How often watermarks were raised.
     pub(super) fn boosts(&self) -> u64 {
         *self.boosts.borrow()
@@ -40,12 +47,7 @@ impl Heard {
 impl EventSink for Heard {
     fn record(&self, event: CoreEvent) {
         match event {
-            // Strict lists take what a fallback found without telling of it twice.
-            CoreEvent::Page(PageEvent::Refilled { pfn, .. })
-                if !(self.strict.get() && self.fell_back.take()) =>
-            {
-                self.refilled.borrow_mut().push(pfn);
-            }
+            CoreEvent::Page(PageEvent::Refilled { pfn, .. }) => self.hear_refill(pfn),
             CoreEvent::Page(PageEvent::Drained { pfn, .. }) => self.drained.borrow_mut().push(pfn),
             CoreEvent::Page(PageEvent::ExternalFragmentation(event)) => {
                 self.extfrag.borrow_mut().push(event);
@@ -242,28 +244,9 @@ impl<'a> Follower<'a> {
             Event::OnLru(pfn, _) => {
                 let _ = self.pages.set_movable(*pfn, true);
             }
-            Event::Isolated { pfn, order } => {
-                self.catch_up(|step| matches!(step, ScanStep::Isolated { .. }));
-                let taken = self.pages.isolate(*pfn, *order);
-                self.note(line.number, taken);
-            }
             Event::Bits { pfn, flags, mask } if mask & 8 != 0 => {
                 self.pages.set_skip(*pfn, flags & 8 != 0);
             }
-            Event::SourcesIsolated(_) => {
-                self.catch_up(|step| matches!(step, ScanStep::Piece { .. }));
-            }
-            Event::CompactionEnds(_) => {
-                self.catch_up(|_| false);
-                self.log.clear();
-                if let Some((zone, order, success, asynchronous)) = self.tried.take()
-                    && (success || !asynchronous)
-                {
-                    self.pages.note_compaction(zone, order, success);
-                }
-            }
-            Event::Deferred(fields) => self.defer(line.number, fields),
-            Event::Compacts(fields) => self.enter_compaction(line.number, fields),
             Event::DrainZone(name) => {
                 if let Some(zone) = self.zone(name) {
                     self.pages.drain_zone(zone);
@@ -293,6 +276,32 @@ impl<'a> Follower<'a> {
                     self.pages.age_zone(self.cpus[cpu], zone);
                 }
             }
+            _ => self.act_in_compaction(line),
+        }
+    }
+
+    /// What belongs to a run of compaction.
+    fn act_in_compaction(&mut self, line: &Line) {
+        match &line.event {
+            Event::Isolated { pfn, order } => {
+                self.catch_up(|step| matches!(step, ScanStep::Isolated { .. }));
+                let taken = self.pages.isolate(*pfn, *order);
+                self.note(line.number, taken);
+            }
+            Event::SourcesIsolated(_) => {
+                self.catch_up(|step| matches!(step, ScanStep::Piece { .. }));
+            }
+            Event::CompactionEnds(_) => {
+                self.catch_up(|_| false);
+                self.log.clear();
+                if let Some((zone, order, success, asynchronous)) = self.tried.take()
+                    && (success || !asynchronous)
+                {
+                    self.pages.note_compaction(zone, order, success);
+                }
+            }
+            Event::Deferred(fields) => self.defer(line.number, fields),
+            Event::Compacts(fields) => self.enter_compaction(line.number, fields),
             _ => {}
         }
     }
@@ -480,6 +489,28 @@ impl<'a> Follower<'a> {
         }
     }
 
+    /// Tells of a run that the engine would have made otherwise.
+    fn run_differs(&mut self, line: usize, run: &compaction::Run, made: &compaction::Made) {
+        let pairs = run.moved.iter().zip(&made.moved);
+        let common = pairs.take_while(|(theirs, ours)| theirs == ours).count();
+        let show = |taken: u64, moved: &[(Pfn, Pfn)], end: Option<&compaction::End>| {
+            let next: Vec<_> = moved.iter().skip(common).take(2).collect();
+            format!(
+                "{common} of {} moves, {taken} pages taken, then {next:x?}; {end:x?}",
+                moved.len()
+            )
+        };
+        let theirs = show(run.taken, &run.moved, run.end.as_ref());
+        let ours = show(made.taken, &made.moved, Some(&made.end));
+        self.tally.differences.push(Difference {
+            line,
+            what: "compaction".to_owned(),
+            kernel: theirs,
+            engine: ours,
+            cause: Cause::Other,
+        });
+    }
+
     fn judge_run(&mut self, lines: &[Line], index: usize) {
         let Some((zone, order, mode)) = self.entered.take() else { return };
         let run = compaction::run_at(lines, index, zone, order, mode);
@@ -491,48 +522,7 @@ impl<'a> Follower<'a> {
         self.tally.run_moves.count(moves);
         self.tally.run_ends.count(end);
         if !moves || !end {
-            let common = run
-                .moved
-                .iter()
-                .zip(&made.moved)
-                .take_while(|(theirs, ours)| theirs == ours)
-                .count();
-            let show = |moved: &[(Pfn, Pfn)]| {
-                let next: Vec<_> = moved.iter().skip(common).take(3).collect();
-                format!("{} moves, then {next:x?}", common)
-            };
-            let theirs = format!(
-                "{mode:?} taken {} moved {} {} {:x?} iso {:x?} pieces {:?}",
-                run.taken,
-                run.moved.len(),
-                show(&run.moved),
-                run.end,
-                run.isolated.iter().take(6).collect::<Vec<_>>(),
-                run.pieces.iter().take(4).collect::<Vec<_>>()
-            );
-            let ours = format!(
-                "taken {} moved {} {} {:x?} stayed {:x?} log {:x?}",
-                made.taken,
-                made.moved.len(),
-                show(&made.moved),
-                made.end,
-                made.stayed.iter().take(5).collect::<Vec<_>>(),
-                made.log
-                    .iter()
-                    .filter(|s| matches!(s, ScanStep::Piece { .. }))
-                    .map(|s| format!("{s:x?}"))
-                    .collect::<Vec<_>>()
-                    .join(" ")
-                    .replace("Piece { from: Pfn", "")
-                    .replace("to: Pfn", "")
-            );
-            self.tally.differences.push(Difference {
-                line,
-                what: "compaction".to_owned(),
-                kernel: theirs,
-                engine: ours,
-                cause: Cause::Other,
-            });
+            self.run_differs(line, &run, &made);
         }
         self.tried = (mode != CompactionMode::Background).then_some((
             zone,

@@ -91,8 +91,9 @@ fn compaction(report: &FramesReport) -> Option<Section> {
     };
     table_of(
         "Compaction: how much is as in the kernel, of how much",
-        "Put off: attempts put off or let in, with the count of those put off. Scans: positions and pause when a run is \
-         let in; marks: the number of marked pageblocks then. Moves: runs that move the same pages to the same frames \
+        "Put off: attempts put off or let in, with the count of those put off. Scans: positions and pause when a \
+         run is let in; marks: the number of marked pageblocks then. Moves: runs that move the same \
+         pages to the same frames \
          in the same order; ends: that end at the same positions with the same status; both: all of it.",
         1,
         &["stretch", "put off", "scans", "marks", "moves", "ends", "both"],
@@ -111,8 +112,9 @@ fn reclaim(report: &FramesReport) -> Option<Section> {
     };
     table_of(
         "Reclaim: a model of the two-list LRU beside the kernel's, how much is as there, of how much",
-        "Taken: isolations with the same pages scanned, passed over and taken. Freed: frames in order. Passes: that end \
-         where the model ends them. Calls: of direct reclaim, all decisions and the pages in all. End: positions of \
+        "Taken: isolations with the same pages scanned, passed over and taken. Freed: frames in order. Passes: that \
+         end where the model ends them. Calls: of direct reclaim, all decisions and the pages in all. \
+         End: positions of \
          the four lists. References to pages have no event, so what depends on them cannot be told.",
         1,
         &["stretch", "taken", "freed", "passes", "calls", "end"],

@@ -8,7 +8,7 @@ use nofrag::cpu::CpuId;
 use nofrag::page::{
     AllocAtError, CpuImage, FragmentationPolicy, FrameState, Image, ImageError, ListImage,
     MemoryMap, Migratetype, MinFree, NodeId, PageAllocator, PageConfig, PageRequest, PolicyPreset,
-    Relist, UsedBlock, ZoneKind, ZoneMap,
+    UsedBlock, ZoneKind, ZoneMap,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
@@ -106,7 +106,8 @@ fn check_goes_on(name: &str, map: &MemoryMap, policy: FragmentationPolicy, seed:
 
 #[test]
 fn a_restored_allocator_goes_on_as_the_pictured_one() {
-    for (nth, PolicyPreset { name, policy }) in FragmentationPolicy::PRESETS.iter().enumerate() {
+    for (nth, PolicyPreset { name, policy, .. }) in FragmentationPolicy::PRESETS.iter().enumerate()
+    {
         for (shape, (machine, map)) in machines().iter().enumerate() {
             // Without CPUs on a node nobody asks there; all the others matter.
             check_goes_on(&format!("{name}, {machine}"), map, *policy, (100 * nth + shape) as u64);
@@ -265,7 +266,6 @@ fn a_free_block_is_taken_wherever_it_is() {
         machine.pages.isolate(Pfn(512), order(9)).unwrap();
         check_frame(&machine, 1000, FrameState::Used, 0);
         assert!(machine.pages.isolate(Pfn(512), order(9)).is_err());
-        machine.pages.relist_at(Pfn(1240), Relist::Tail);
         machine.pages.check().unwrap_or_else(|law| panic!("{law}"));
     }
 }
@@ -300,7 +300,8 @@ fn an_exchange_leaves_the_other_block_in_the_place() {
 
 #[test]
 fn exchanges_by_chance_keep_the_laws() {
-    for (nth, PolicyPreset { name, policy }) in FragmentationPolicy::PRESETS.iter().enumerate() {
+    for (nth, PolicyPreset { name, policy, .. }) in FragmentationPolicy::PRESETS.iter().enumerate()
+    {
         let mut machine = small(*policy);
         let mut random = Random::new(nth as u64 + 40);
         let mut done = [0_u64; 4];

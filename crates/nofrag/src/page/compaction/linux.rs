@@ -168,6 +168,21 @@ impl Pool {
     }
 }
 
+/// A quick search for targets.
+#[derive(Debug)]
+struct QuickSearch {
+    /// So many entries of a list are looked at.
+    limit: u64,
+    /// The first search of a run looks further.
+    deep: bool,
+    /// From here on a block is taken at once.
+    preferred: u64,
+    /// Below it none is taken.
+    least: u64,
+    /// The highest pageblock seen.
+    highest: u64,
+}
+
 /// Sources that are moved together.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -628,17 +643,22 @@ impl Compaction {
         }
         let at = at.min(end);
         if at == end && (pages == 0 || self.scan.rescan) {
-            let known = valid && !marked;
-            if known
-                && self.heeds_hints()
-                && let Some(first) = ground.block_at(end - 1)
-            {
-                ground.frames.block_mut(first).skip = true;
-            }
-            self.note_source(ground, at);
+            self.leave_sources(ground, end, valid && !marked);
         }
         self.scan.source = at;
         self.scan.note(ScanStep::Piece { from: Pfn(low), to: Pfn(at), taken: pages });
+    }
+
+    /// Leaves a pageblock in which nothing was taken, or that was visited twice: later runs begin behind it, and it is
+    /// marked if it was seen from its start and has no mark yet.
+    fn leave_sources(&self, ground: &mut Ground<'_>, end: u64, marks: bool) {
+        if marks
+            && self.heeds_hints()
+            && let Some(first) = ground.block_at(end - 1)
+        {
+            ground.frames.block_mut(first).skip = true;
+        }
+        self.note_source(ground, end);
     }
 
     /// Whether the content of a block in use may go elsewhere.
@@ -861,75 +881,31 @@ impl Compaction {
 
     /// Searches the free lists for a block high in what is left. Says whether the pool has something then.
     fn quick_targets(&mut self, ground: &mut Ground<'_>) -> bool {
-        let span = ground.span();
         let below = i32::from(self.goal.order().get()) - 1;
         if below < 0 {
             return false;
         }
-        let mut limit = (((Moves::MAX as u64 >> self.scan.fails.min(15)) + 1) >> 1).max(1);
-        let deep = self.scan.target >= ground.zone.compaction.at.first_target;
-        if deep {
-            limit = BLOCK >> 1;
-        }
-        let distance = self.scan.target.saturating_sub(self.scan.source);
-        let preferred = block_start(self.scan.target - (distance >> 2));
-        let least = block_start(self.scan.target - (distance >> 1));
-        let mut highest = 0;
+        let mut search = self.plan_quick_search(ground);
         let mut page = None;
         self.scan.search_order = self.scan.search_order.min(below);
         let mut order = self.scan.search_order;
         while page.is_none() && order >= 0 {
             let size = Order::new(order as u8).expect("it is below the goal's");
-            let list = ground.zone.lists.list(size, Migratetype::Movable);
-            if !ground.zone.lists.has(size) {
-                order = self.next_search_order(order, below);
-                continue;
-            }
-            let (mut seen, mut best) = (0, 0);
-            let mut stopped = None;
-            let mut next = list.last();
-            while let Some(frame) = next {
-                seen += 1;
-                ground.counters.free_scanned += 1;
-                let pfn = ground.frames.pfn(frame).0;
-                if pfn >= highest {
-                    highest = block_start(pfn).max(span.start.0);
+            if ground.zone.lists.has(size) {
+                let (found, seen) = self.search_list(ground, size, &mut search);
+                page = found;
+                if let Some(frame) = page
+                    && self.isolate(ground, frame, size) == 0
+                {
+                    order = self.scan.search_order + 1;
+                    page = None;
                 }
-                if pfn >= preferred {
-                    self.scan.fails = 0;
-                    self.scan.search_order = order;
-                    (page, stopped) = (Some(frame), Some(frame));
+                if !self.scan.pool.is_empty() && self.scan.pool.pages >= self.wanted() {
                     break;
                 }
-                if pfn >= least && pfn > best {
-                    best = pfn;
-                    limit >>= 1;
+                if seen >= search.limit {
+                    search.limit = (search.limit >> 1).max(1);
                 }
-                if seen >= limit {
-                    stopped = Some(frame);
-                    break;
-                }
-                let [before, _] = ground.frames.links(frame);
-                next = (before != NONE).then_some(before);
-            }
-            if page.is_none() && best > 0 {
-                page = ground.at(best);
-                stopped = page;
-            }
-            if let Some(frame) = stopped {
-                self.turn(ground, size, frame, false);
-            }
-            if let Some(frame) = page
-                && self.isolate(ground, frame, size) == 0
-            {
-                order = self.scan.search_order + 1;
-                page = None;
-            }
-            if !self.scan.pool.is_empty() && self.scan.pool.pages >= self.wanted() {
-                break;
-            }
-            if seen >= limit {
-                limit = (limit >> 1).max(1);
             }
             if page.is_none() {
                 order = self.next_search_order(order, below);
@@ -937,24 +913,95 @@ impl Compaction {
         }
         if page.is_none() {
             self.scan.fails += 1;
-            if deep {
-                if highest >= least && highest > 0 {
-                    page = ground.at(highest);
-                    self.scan.target = highest;
-                } else if self.mode != Mode::Background {
-                    page = ground.at(least).filter(|&first| self.may_be_target(ground, first));
-                    self.scan.target = least;
-                }
-            }
+            page = self.place_after_vain_search(ground, &search);
         }
         let at = &mut ground.zone.compaction.at;
-        if highest > 0 && highest >= at.targets {
-            at.targets = highest - BLOCK.min(highest);
+        if search.highest > 0 && search.highest >= at.targets {
+            at.targets = search.highest - BLOCK.min(search.highest);
         }
         if let Some(page) = page {
             self.isolate_around(ground, page);
         }
         !self.scan.pool.is_empty()
+    }
+
+    fn plan_quick_search(&self, ground: &Ground<'_>) -> QuickSearch {
+        let deep = self.scan.target >= ground.zone.compaction.at.first_target;
+        let usual = (((Moves::MAX as u64 >> self.scan.fails.min(15)) + 1) >> 1).max(1);
+        let distance = self.scan.target.saturating_sub(self.scan.source);
+        QuickSearch {
+            limit: if deep { BLOCK >> 1 } else { usual },
+            deep,
+            preferred: block_start(self.scan.target - (distance >> 2)),
+            least: block_start(self.scan.target - (distance >> 1)),
+            highest: 0,
+        }
+    }
+
+    /// Walks a list from its end for a block in the top quarter of what is left, else the highest in the upper half,
+    /// and turns the list. Returns it, and how many entries were seen.
+    fn search_list(
+        &mut self,
+        ground: &mut Ground<'_>,
+        size: Order,
+        search: &mut QuickSearch,
+    ) -> (Option<FrameIndex>, u64) {
+        let start = ground.span().start.0;
+        let (mut seen, mut best) = (0, 0);
+        let (mut page, mut stopped) = (None, None);
+        let mut next = ground.zone.lists.list(size, Migratetype::Movable).last();
+        while let Some(frame) = next {
+            seen += 1;
+            ground.counters.free_scanned += 1;
+            let pfn = ground.frames.pfn(frame).0;
+            if pfn >= search.highest {
+                search.highest = block_start(pfn).max(start);
+            }
+            if pfn >= search.preferred {
+                self.scan.fails = 0;
+                self.scan.search_order = i32::from(size.get());
+                (page, stopped) = (Some(frame), Some(frame));
+                break;
+            }
+            if pfn >= search.least && pfn > best {
+                best = pfn;
+                search.limit >>= 1;
+            }
+            if seen >= search.limit {
+                stopped = Some(frame);
+                break;
+            }
+            let [before, _] = ground.frames.links(frame);
+            next = (before != NONE).then_some(before);
+        }
+        if page.is_none() && best > 0 {
+            page = ground.at(best);
+            stopped = page;
+        }
+        if let Some(frame) = stopped {
+            self.turn(ground, size, frame, false);
+        }
+        (page, seen)
+    }
+
+    /// Where the scanner goes on after a first search in vain.
+    fn place_after_vain_search(
+        &mut self,
+        ground: &Ground<'_>,
+        search: &QuickSearch,
+    ) -> Option<FrameIndex> {
+        if !search.deep {
+            return None;
+        }
+        if search.highest >= search.least && search.highest > 0 {
+            self.scan.target = search.highest;
+            return ground.at(search.highest);
+        }
+        if self.mode == Mode::Background {
+            return None;
+        }
+        self.scan.target = search.least;
+        ground.at(search.least).filter(|&first| self.may_be_target(ground, first))
     }
 
     fn isolate(&mut self, ground: &mut Ground<'_>, frame: FrameIndex, order: Order) -> u64 {

@@ -23,8 +23,8 @@
 //!   pages first and gives back what is left. So nothing is held back that could be allocated meanwhile. Blocks larger
 //!   than a page find their place through the free lists alone.
 //! * A caller that does not wait looks over a whole window before it moves anything out of it; the kernel notices
-//!   halfway, and what has moved by then has moved in vain. No run that is to make a whole pageblock enters one in which
-//!   something must stay.
+//!   halfway, and what has moved by then has moved in vain. No run that is to make a whole pageblock enters one in
+//!   which something must stay.
 //! * A free list names a *pageblock*, which is then scanned from end to end; the scan in order goes on where it was.
 //! * Pageblocks in which nothing is movable, or nothing free, are passed by through their counts, so the counters of
 //!   scanned frames stay below the kernel's.
