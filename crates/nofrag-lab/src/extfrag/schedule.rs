@@ -79,6 +79,15 @@ enum Who {
 }
 
 impl Schedule {
+    /// Ends the background machines, with nothing set aside any more.
+    pub(super) fn give_up_daemons(&mut self, world: &mut World) {
+        for daemon in self.daemons.drain(..) {
+            if let Background::Kcompactd(kcompactd) = daemon.machine {
+                kcompactd.abandon(&mut world.pages);
+            }
+        }
+    }
+
     pub(super) fn new(daemons: Vec<Daemon>) -> Schedule {
         Schedule { actors: Vec::new(), daemons, now: 0, samples: Samples::new() }
     }

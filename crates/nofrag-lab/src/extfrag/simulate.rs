@@ -153,6 +153,7 @@ impl<'a> Run<'a> {
         self.schedule.run_to_end(&mut self.world, readers)?;
         self.world.owner.end_transients(&mut self.world.pages);
         self.world.owner.delete_files(&mut self.world.pages);
+        self.schedule.give_up_daemons(&mut self.world);
         self.schedule.now += self.world.bill();
         self.end_of_phase("end");
         Ok(())

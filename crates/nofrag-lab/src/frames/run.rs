@@ -42,12 +42,15 @@ pub(super) fn follow(
 
     let heard = Heard::default();
     let mut follower = Follower::new(&before, policy, &heard).map_err(of_before)?;
-    let mut lru = Lru::new(&before, &policy).map_err(of_before)?;
+    // A kernel with other lists than the two of the classic LRU is followed without them.
+    let mut lru = Lru::new(&before, &policy).ok();
     let moments = Moments::of(&lines);
     for index in 0..lines.len() {
         let known = follower.tally.differences.len();
         follower.follow(&lines, index);
-        lru.follow(&lines[index]);
+        if let Some(lru) = &mut lru {
+            lru.follow(&lines[index]);
+        }
         for difference in &mut follower.tally.differences[known..] {
             moments.name_cause(index, difference);
         }
@@ -57,7 +60,7 @@ pub(super) fn follow(
     for difference in &mut follower.tally.differences[known..] {
         moments.name_cause(lines.len(), difference);
     }
-    let lru = lru.finish(&after).map_err(of_after)?;
+    let lru = lru.and_then(|lru| lru.finish(&after).ok()).unwrap_or_default();
     let zones = before.zone_names().map_err(of_before)?;
     let end = end_state::compare(&after.image().map_err(of_after)?, &follower.image(), &zones);
 

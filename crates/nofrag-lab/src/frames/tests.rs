@@ -25,7 +25,7 @@ const EVENTS: &str = "\
 1.000013 task-1 bulk_page: pfn=0x3ff
 1.000014 task-1 drain: zone=DMA32
 1.000015 task-1 resetskip: zone=DMA32
-1.000016 task-1 mm_lru_insertion: pfn=0x801
+1.000016 task-1 mm_lru_insertion: pfn=0x801 lru=2 flags= f
 ";
 
 const STATE: &str = r#"{"zones":{"DMA32":{"wmark_min":10,"wmark_low":12,"wmark_high":14,"wmark_promo":16,"boost":0,
