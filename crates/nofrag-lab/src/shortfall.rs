@@ -3,7 +3,7 @@
 //!
 //! A claim that is never judged cannot break, and a program that gives no row looks like one that nobody asked for. So
 //! each scenario declares in a file beside its code (`expected.toml`) what its default run consists of. What a host
-//! does not allow is skipped by name ([`Report::skip`](crate::report::Report::skip)), and the declaration says how many
+//! does not allow is skipped by name (`Report::skip`), and the declaration says how many
 //! claims go with each name.
 
 use std::collections::BTreeMap;

@@ -8,10 +8,10 @@
 //! position by position. Where the engine differs it is set right, so that the next comparison begins at the kernel's
 //! state again; every difference is counted, by cause.
 //!
-//! - [`stretch`]: folders and files. [`state`], [`events`]: what is in them. [`follow`]: engine and kernel side by
+//! - `stretch`: folders and files. `state`, `events`: what is in them. `follow`: engine and kernel side by
 //!   side.
-//! - [`end_state`]: the states at the end. [`run`]: a stretch from beginning to end. [`outcome`]: what came of it.
-//! - [`claims`]: what must hold. [`present`]: tables.
+//! - `end_state`: the states at the end. `run`: a stretch from beginning to end. `outcome`: what came of it.
+//! - `claims`: what must hold. `present`: tables.
 
 mod claims;
 mod compaction;
