@@ -515,6 +515,9 @@ impl<'a> World<'a> {
         for pending in std::mem::take(&mut self.pending) {
             self.finish(pending);
         }
+        for daemon in std::mem::take(&mut self.kcompactds) {
+            daemon.abandon(&mut self.pages);
+        }
         let held: Vec<u64> = self.owner.held.keys().copied().collect();
         held.into_iter().for_each(|pfn| self.owner.free(&mut self.pages, pfn));
         for pfn in (0..6144).step_by(512) {
