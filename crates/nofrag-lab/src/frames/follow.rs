@@ -255,14 +255,6 @@ impl<'a> Follower<'a> {
             Event::WipeMarks(name) => {
                 if let Some(zone) = self.zone(name) {
                     self.pages.forget_marks(zone);
-                    if std::env::var_os("WIPE").is_some() {
-                        let un: Vec<_> = self.blocks[zone.index()]
-                            .iter()
-                            .filter(|&&p| self.pages.is_marked(p) == Some(false))
-                            .map(|p| format!("{:x}", p.0))
-                            .collect();
-                        eprintln!("WIPED {} {}", line.number, un.join(" "));
-                    }
                 }
             }
             Event::KswapdWakes => self.noted = self.pages.kswapd_begins(NODE),

@@ -180,13 +180,6 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Says whether kswapd reclaims in a zone now: per-CPU lists keep less then (`ZONE_RECLAIM_ACTIVE`).
-    pub fn set_reclaim_active(&mut self, zone: ZoneId, active: bool) {
-        if let Some(zone) = self.zones.get_mut(zone.index()) {
-            zone.shortage.reclaims = active;
-        }
-    }
-
     /// The pass that a request makes on the slow path once kswapd has been woken: down to its minimum mark, and mixing
     /// types where it must. `None` if no zone has such a block.
     pub fn alloc_again(&mut self, cpu: CpuId, request: &PageRequest) -> Option<Pfn> {

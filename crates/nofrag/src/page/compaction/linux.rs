@@ -790,7 +790,7 @@ impl Compaction {
         if self.searches_lists() && self.quick_targets(ground) {
             return;
         }
-        let low = block_end(self.scan.source.max(1) - 1).max(block_end(self.scan.source));
+        let low = block_end(self.scan.source);
         let mut stride = if self.mode == Mode::Async { Moves::MAX as u64 } else { 1 };
         let mut at = self.scan.target;
         let mut start = block_start(at);
