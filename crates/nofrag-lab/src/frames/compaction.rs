@@ -1,9 +1,10 @@
-//! Runs of compaction: the engine makes each of the kernel's runs from the same state, on a copy of itself, and what it
-//! moves where, in which order, and how it ends is compared.
+//! Runs of compaction: the engine makes each of the kernel's runs from the same state, on a copy of itself, while others
+//! do what they did beside it, and what it moves where, in which order, and how it ends is compared.
 
+use nofrag::event::EventSink;
 use nofrag::page::{
-    Compaction, CompactionImage, CompactionMode, CompactionResult, CompactionStep, Image,
-    Migratetype, MoveResults, PageAllocator, PageBudget, PageConfig, ScanStep, ZoneId,
+    Compaction, CompactionImage, CompactionMode, CompactionResult, CompactionStep, Migratetype,
+    MoveResults, PageAllocator, PageBudget, ScanStep, ZoneId,
 };
 use nofrag::units::{Order, Pfn};
 
@@ -84,52 +85,102 @@ pub(super) fn run_at(
     run
 }
 
-/// Makes the run on a copy.
-pub(super) fn make(config: &PageConfig, image: &Image, run: &Run) -> Option<Made> {
-    let mut pages = PageAllocator::restore(config, image, ()).ok()?;
-    let mut machine =
-        Compaction::for_block(&mut pages, run.zone, run.order, run.migratetype, run.mode)?;
-    machine.keep_log();
-    let kernel_moved = |from: Pfn| run.moved.iter().any(|&(moved, _)| moved == from);
-    let (mut moved, mut taken) = (Vec::new(), 0);
-    let result = loop {
-        match machine.step(&mut pages, PageBudget { pages: u64::MAX }) {
+/// The engine's own run beside the kernel's, on a copy of the engine.
+pub(super) struct Beside<'r> {
+    run: &'r Run,
+    machine: Compaction,
+    moved: Vec<(Pfn, Pfn)>,
+    taken: u64,
+    /// What the scanners did.
+    log: Vec<ScanStep>,
+    /// How often they have looked for sources.
+    pieces: usize,
+    result: Option<CompactionResult>,
+}
+
+/// So little work at a time that others can act in between.
+const STEP: PageBudget = PageBudget { pages: 1 };
+
+impl<'r> Beside<'r> {
+    /// Begins the run; `None` if the engine would not.
+    pub(super) fn begin<E: EventSink>(pages: &mut PageAllocator<E>, run: &'r Run) -> Option<Self> {
+        let mut machine =
+            Compaction::for_block(pages, run.zone, run.order, run.migratetype, run.mode)?;
+        machine.keep_log();
+        Some(Beside {
+            run,
+            machine,
+            moved: Vec::new(),
+            taken: 0,
+            log: Vec::new(),
+            pieces: 0,
+            result: None,
+        })
+    }
+
+    /// Goes on until so many pages were moved, and sources were looked for so often.
+    pub(super) fn go_on<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        moved: usize,
+        pieces: usize,
+    ) {
+        while self.result.is_none() && (self.moved.len() < moved || self.pieces < pieces) {
+            self.step(pages);
+        }
+    }
+
+    fn step<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) {
+        match self.machine.step(pages, STEP) {
             CompactionStep::Migrate(moves) => {
                 let mut results = MoveResults::default();
                 for (index, pair) in moves.pairs().iter().enumerate() {
-                    taken += pair.order.pages();
-                    if kernel_moved(pair.from) {
+                    self.taken += pair.order.pages();
+                    if self.run.moved.iter().any(|&(moved, _)| moved == pair.from) {
                         results.0 |= 1 << index;
-                        moved.push((pair.from, pair.to));
+                        self.moved.push((pair.from, pair.to));
                     }
                 }
-                machine.migrated(&mut pages, results);
+                self.machine.migrated(pages, results);
             }
             CompactionStep::Continue => {}
-            CompactionStep::Done(result) => break result,
+            CompactionStep::Done(result) => self.result = Some(result),
         }
-    };
-    let status = match result {
-        CompactionResult::Partial => "partial_skipped",
-        CompactionResult::Complete => "complete",
-        CompactionResult::Success | CompactionResult::Captured(_) => "success",
-    };
-    let captured = match result {
-        CompactionResult::Captured(pfn) => Some(pfn),
-        _ => None,
-    };
-    let (source, target) = machine.positions();
-    let memory = pages.compaction_memory(run.zone);
-    let after = pages.image().zones.swap_remove(run.zone.index());
-    Some(Made {
-        moved,
-        taken,
-        end: End { source: source.0, target: target.0, status: status.to_owned() },
-        captured,
-        log: machine.take_log(),
-        memory,
-        marks: after.pageblocks.iter().map(|block| (block.pfn, block.skip)).collect(),
-    })
+        let log = self.machine.take_log();
+        let looks = log.iter().filter(|step| matches!(step, ScanStep::Piece { .. }));
+        self.pieces += looks.count();
+        self.log.extend(log);
+    }
+
+    /// Goes on to the end.
+    pub(super) fn finish<E: EventSink>(mut self, pages: &mut PageAllocator<E>) -> Made {
+        let result = loop {
+            match self.result {
+                Some(result) => break result,
+                None => self.step(pages),
+            }
+        };
+        let status = match result {
+            CompactionResult::Partial => "partial_skipped",
+            CompactionResult::Complete => "complete",
+            CompactionResult::Success | CompactionResult::Captured(_) => "success",
+        };
+        let captured = match result {
+            CompactionResult::Captured(pfn) => Some(pfn),
+            _ => None,
+        };
+        let (source, target) = self.machine.positions();
+        let after = pages.image().zones.swap_remove(self.run.zone.index());
+        Made {
+            moved: self.moved,
+            taken: self.taken,
+            end: End { source: source.0, target: target.0, status: status.to_owned() },
+            captured,
+            log: self.log,
+            memory: pages.compaction_memory(self.run.zone),
+            marks: after.pageblocks.iter().map(|block| (block.pfn, block.skip)).collect(),
+        }
+    }
 }
 
 /// The marks that a kernel's run leaves, by its own pieces: `(first frame, last frame, taken)` of the source scanner,

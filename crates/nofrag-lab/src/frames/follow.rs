@@ -200,7 +200,7 @@ impl<'a> Follower<'a> {
 
     pub(super) fn follow(&mut self, lines: &[Line], index: usize) {
         let line = &lines[index];
-        let cpu = (line.cpu as usize).min(self.cpus.len() - 1);
+        let cpu = self.rank(line);
         if let Event::CompactionBegins(_) = line.event {
             self.judge_run(lines, index);
         }
@@ -211,6 +211,10 @@ impl<'a> Follower<'a> {
         }
         self.act(line, cpu);
         self.compare_streams(line.number, cpu);
+    }
+
+    fn rank(&self, line: &Line) -> usize {
+        (line.cpu as usize).min(self.cpus.len() - 1)
     }
 
     fn act(&mut self, line: &Line, cpu: usize) {
@@ -248,6 +252,7 @@ impl<'a> Follower<'a> {
                 self.pages.set_skip(*pfn, flags & 8 != 0);
             }
             Event::DrainZone(name) => {
+                self.catch_up(|step| *step == ScanStep::Drained);
                 if let Some(zone) = self.zone(name) {
                     self.pages.drain_zone(zone);
                 }
@@ -284,8 +289,7 @@ impl<'a> Follower<'a> {
                 self.catch_up(|step| matches!(step, ScanStep::Piece { .. }));
             }
             Event::CompactionEnds(_) => {
-                self.catch_up(|_| false);
-                self.log.clear();
+                self.turn_as_logged(self.log.len());
                 if let Some((zone, order, success, asynchronous)) = self.tried.take()
                     && (success || !asynchronous)
                 {
@@ -469,12 +473,15 @@ impl<'a> Follower<'a> {
         self.entered = Some((zone, order, mode));
     }
 
-    /// Turns lists as quick searches have done up to the next such step.
+    /// Turns lists as quick searches have done up to the next such step, if one is to come.
     fn catch_up(&mut self, until: impl Fn(&ScanStep) -> bool) {
-        while let Some(step) = self.log.pop_front() {
-            if until(&step) {
-                break;
-            }
+        if let Some(at) = self.log.iter().position(until) {
+            self.turn_as_logged(at + 1);
+        }
+    }
+
+    fn turn_as_logged(&mut self, steps: usize) {
+        for step in self.log.drain(..steps) {
             if let ScanStep::Turned { pfn, inclusive } = step {
                 self.pages.turn_list(pfn, inclusive);
             }
@@ -506,7 +513,7 @@ impl<'a> Follower<'a> {
     fn judge_run(&mut self, lines: &[Line], index: usize) {
         let Some((zone, order, mode)) = self.entered.take() else { return };
         let run = compaction::run_at(lines, index, zone, order, mode);
-        let Some(made) = compaction::make(&self.config, &self.pages.image(), &run) else { return };
+        let Some(made) = self.make_beside(lines, index, &run) else { return };
         let line = lines[index].number;
         let moves = run.moved == made.moved;
         let end = run.end.as_ref() == Some(&made.end);
@@ -536,6 +543,56 @@ impl<'a> Follower<'a> {
                 self.pages.set_skip(pfn, true);
             }
         }
+    }
+
+    /// Makes the run on a copy, while other tasks do what they did during the kernel's.
+    fn make_beside(
+        &self,
+        lines: &[Line],
+        begin: usize,
+        run: &compaction::Run,
+    ) -> Option<compaction::Made> {
+        let heard = Heard::default();
+        let mut copy = self.copy(&heard)?;
+        let mut made = compaction::Beside::begin(&mut copy.pages, run)?;
+        let (mut moved, mut pieces) = (0, 0);
+        for line in &lines[begin + 1..] {
+            if line.task != lines[begin].task {
+                made.go_on(&mut copy.pages, moved, pieces);
+                copy.act(line, copy.rank(line));
+                continue;
+            }
+            match line.event {
+                Event::Moved { .. } => moved += 1,
+                Event::SourcesIsolated(_) => pieces += 1,
+                Event::CompactionEnds(_) => break,
+                _ => {}
+            }
+        }
+        Some(made.finish(&mut copy.pages))
+    }
+
+    fn copy<'b>(&self, heard: &'b Heard) -> Option<Follower<'b>> {
+        heard.strict.set(self.heard.strict.get());
+        let streams = || self.cpus.iter().map(|_| Streams::default()).collect();
+        Some(Follower {
+            pages: PageAllocator::restore(&self.config, &self.pages.image(), heard).ok()?,
+            heard,
+            kernel: streams(),
+            own: streams(),
+            nested: self.nested.clone(),
+            cpus: self.cpus.clone(),
+            zone_names: self.zone_names.clone(),
+            typed: self.typed.clone(),
+            noted: self.noted.clone(),
+            config: self.config.clone(),
+            entered: None,
+            blocks: self.blocks.clone(),
+            tried: None,
+            captured: None,
+            log: VecDeque::new(),
+            tally: Tally::default(),
+        })
     }
 
     fn bulk(&mut self, line: usize, cpu: usize, pfn: Pfn) {

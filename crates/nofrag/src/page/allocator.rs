@@ -266,29 +266,35 @@ impl<E: EventSink> PageAllocator<E> {
     /// [`FreeError`]; nothing has changed then.
     pub fn free(&mut self, cpu: CpuId, pfn: Pfn) -> Result<(), FreeError> {
         let (frame, tag) = self.in_use(pfn)?;
-        let order = tag.order();
+        let migratetype = self.frames.block(frame).migratetype;
+        self.free_found(cpu, frame, tag, migratetype);
+        Ok(())
+    }
+
+    /// Gives a block in use back whose pageblock is, or was, of this type.
+    pub(super) fn free_found(
+        &mut self,
+        cpu: CpuId,
+        frame: FrameIndex,
+        tag: Tag,
+        migratetype: Migratetype,
+    ) {
+        let (pfn, order) = (self.frames.pfn(frame), tag.order());
         if tag.is_movable() {
             self.frames.each_block(frame, order, |block, pages| block.movable -= pages);
         }
         if tag.kind() == Kind::Leaving {
             self.frames.set_tag(frame, Tag::new(Kind::Left, order));
         } else {
-            self.give(cpu, frame, order);
+            self.give(cpu, frame, order, migratetype);
         }
         self.counters.frees += 1;
         self.events.record(Event::Page(PageEvent::Freed { pfn, order }));
-        Ok(())
     }
 
     /// Puts a block that nobody uses any more where it can be taken again. Its pageblock's type says where: what comes
     /// from a reserve goes to the movable pages, as far as CPUs keep it.
-    pub(super) fn give(&mut self, cpu: CpuId, frame: FrameIndex, order: Order) {
-        let migratetype = self.frames.block(frame).migratetype;
-        self.give_as(cpu, frame, order, migratetype);
-    }
-
-    /// The same for a block whose pageblock was of this type when it was freed.
-    pub(super) fn give_as(
+    pub(super) fn give(
         &mut self,
         cpu: CpuId,
         frame: FrameIndex,

@@ -284,7 +284,8 @@ impl Attempt {
             Compacted::Captured(frame) if order == self.request.order => Some(frame),
             Compacted::Captured(frame) => {
                 // It was made so that nothing need be mixed: what the request leaves of it stays together.
-                pages.give(self.cpu, frame, order);
+                let migratetype = pages.frames.block(frame).migratetype;
+                pages.give(self.cpu, frame, order, migratetype);
                 self.served_by_pass(pages, flags)
             }
             Compacted::Skipped | Compacted::Deferred => None,

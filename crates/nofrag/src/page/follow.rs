@@ -42,11 +42,7 @@ impl<E: EventSink> PageAllocator<E> {
         migratetype: Migratetype,
     ) -> Result<(), FreeError> {
         let (frame, tag) = self.in_use(pfn)?;
-        if tag.is_movable() {
-            self.frames.each_block(frame, tag.order(), |block, pages| block.movable -= pages);
-        }
-        self.counters.frees += 1;
-        self.give_as(cpu, frame, tag.order(), migratetype);
+        self.free_found(cpu, frame, tag, migratetype);
         Ok(())
     }
 

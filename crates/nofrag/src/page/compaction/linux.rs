@@ -81,6 +81,8 @@ pub enum ScanStep {
         /// Pages taken.
         taken: u64,
     },
+    /// The zone's per-CPU lists were given back, after what was moved away from became free.
+    Drained,
 }
 
 /// Where a run is.
@@ -487,6 +489,7 @@ impl Compaction {
         if self.scan.last_moved > 0 && self.scan.last_moved < window {
             self.free_vacated(ground);
             ground.drain_cpus();
+            self.scan.note(ScanStep::Drained);
             self.keep_captured(ground);
             self.scan.last_moved = 0;
         }
@@ -1001,7 +1004,7 @@ impl Compaction {
             return None;
         }
         self.scan.target = search.least;
-        ground.at(search.least).filter(|&first| self.may_be_target(ground, first))
+        ground.at(search.least)
     }
 
     fn isolate(&mut self, ground: &mut Ground<'_>, frame: FrameIndex, order: Order) -> u64 {
