@@ -198,9 +198,10 @@ pub(super) fn read(text: &str) -> Result<Vec<Line>, LineError> {
         let error = |what| LineError { line: index + 1, what, text: text.to_owned() };
         lines.push(line(index + 1, text).map_err(error)?);
     }
+    // First what inserts lines, then what remembers where they are.
+    find_rests(&mut lines);
     pair_requests(&mut lines);
     pair_frees(&mut lines);
-    find_rests(&mut lines);
     Ok(lines)
 }
 

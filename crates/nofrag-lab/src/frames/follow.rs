@@ -278,6 +278,7 @@ impl<'a> Follower<'a> {
             Event::KswapdRests => {
                 if let Some(run) = self.noted.take() {
                     self.pages.kswapd_rests(&run);
+                    self.tally.wakes.last = Some(run);
                 }
             }
             Event::KswapdSleeps => self.pages.kswapd_sleeps(NODE),

@@ -211,7 +211,8 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Takes a page from a CPU's list of a zone as the bulk interface of Linux does (5.13 on): without a first pass
-    /// that avoids mixing types, and without counting as a request to the lists.
+    /// that avoids mixing types, and without counting as a request to the lists. It raises watermarks like all others
+    /// but has no right to wake kswapd, and does not look whether others have asked to.
     pub fn alloc_cached(
         &mut self,
         cpu: CpuId,
@@ -222,10 +223,11 @@ impl<E: EventSink> PageAllocator<E> {
         if !self.has_lists(cpu) || zone.index() >= self.zones.len() {
             return None;
         }
-        let flags = AllocFlags::at(Mark::Low).with(AllocFlags::KSWAPD);
+        let flags = AllocFlags::at(Mark::Low);
         let wanted = Wanted { zone, order: Order::ZERO, migratetype, flags };
+        let asked = self.zones[zone.index()].wake_for_boost;
         let taken = self.take_listed(cpu, wanted, slot);
-        self.wake_boosted(zone);
+        self.zones[zone.index()].wake_for_boost = asked;
         let Taken::Block(frame) = taken else { return None };
         Some(self.frames.pfn(frame))
     }
@@ -273,6 +275,15 @@ impl<E: EventSink> PageAllocator<E> {
             if !dozes {
                 mail.wanted = Some(run.wanted.and(mail.wanted));
             }
+        }
+    }
+
+    /// A run begins that nobody woke kswapd for: it was for the same as the last one if the node has fallen short again
+    /// since that rested.
+    pub fn kswapd_goes_on(&mut self, last: &KswapdRun) {
+        let short = !self.is_balanced(last.node, last.wanted);
+        if let Some(node) = self.nodes.get_mut(last.node.index()).filter(|_| short) {
+            node.kswapd.wanted.get_or_insert(last.wanted);
         }
     }
 

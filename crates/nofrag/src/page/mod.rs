@@ -64,8 +64,8 @@ pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigErr
 pub use attempt::{Attempt, Next, Outcome};
 pub use boost::KernelRole;
 pub use compaction::{
-    Compaction, CompactionResult, CompactionStep, Landed, Mode as CompactionMode, Passed,
-    ScanStep, Suitability,
+    Compaction, CompactionResult, CompactionStep, Landed, Mode as CompactionMode, Passed, ScanStep,
+    Suitability,
 };
 pub use contents::{Contents, ContentsError};
 pub use event::{ExtFrag, PageCounters, PageEvent};

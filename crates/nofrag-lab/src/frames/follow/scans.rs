@@ -73,12 +73,8 @@ impl Scanned {
 
     fn of_engine(log: &[ScanStep]) -> Scanned {
         let mut scanned = Scanned::default();
-        let piece = |from: Pfn, to: Pfn, scanned, taken| Piece {
-            from: from.0,
-            to: to.0,
-            scanned,
-            taken,
-        };
+        let piece =
+            |from: Pfn, to: Pfn, scanned, taken| Piece { from: from.0, to: to.0, scanned, taken };
         for step in log {
             match *step {
                 ScanStep::Piece { from, to, scanned: frames, taken } => {
@@ -143,13 +139,27 @@ impl Scans {
         let (kernel, engine) = (Scanned::of_kernel(lines, begin), Scanned::of_engine(log));
         let block = |&(pfn, order): &(Pfn, Order)| format!("{:#x} of order {order}", pfn.0);
         let mut found = vec![
-            in_order(&mut self.sources, "piece of sources", &kernel.sources, &engine.sources, |p| {
-                p.to_string()
-            }),
-            in_order(&mut self.targets, "piece of targets", &kernel.targets, &engine.targets, |p| {
-                p.to_string()
-            }),
-            in_order(&mut self.isolated, "free block taken", &kernel.isolated, &engine.isolated, block),
+            in_order(
+                &mut self.sources,
+                "piece of sources",
+                &kernel.sources,
+                &engine.sources,
+                |p| p.to_string(),
+            ),
+            in_order(
+                &mut self.targets,
+                "piece of targets",
+                &kernel.targets,
+                &engine.targets,
+                |p| p.to_string(),
+            ),
+            in_order(
+                &mut self.isolated,
+                "free block taken",
+                &kernel.isolated,
+                &engine.isolated,
+                block,
+            ),
             self.judge_blocks(&kernel, &engine),
         ];
         if !kernel.searches.is_empty() {
@@ -206,4 +216,80 @@ fn in_order<T: PartialEq>(
         None => format!("only {}", list.len()),
     };
     Some((what, told(kernel), told(engine)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::events;
+    use super::*;
+
+    const RUN: &str = "\
+1.0 task-1 mm_compaction_begin: zone_start=0x1000 migrate_pfn=0x1000 free_pfn=0x2000 zone_end=0x2200, mode=sync
+1.1 task-1 mm_compaction_isolate_migratepages: range=(0x1000 ~ 0x1200) nr_scanned=512 nr_taken=2
+1.2 task-2 mm_compaction_isolate_migratepages: range=(0x1600 ~ 0x1800) nr_scanned=512 nr_taken=0
+1.3 task-1 isofree: pfn=0x1e00 order=1
+1.4 task-1 mm_compaction_isolate_freepages: range=(0x1e00 ~ 0x1e02) nr_scanned=2 nr_taken=2
+1.5 task-1 mm_compaction_end: zone_start=0x1000 migrate_pfn=0x1e00 free_pfn=0x1e00 zone_end=0x2200, mode=sync status=complete
+";
+
+    fn judged(log: &[ScanStep]) -> (Scans, Vec<Differing>) {
+        let lines = events::read(RUN).expect("they are events");
+        let mut scans = Scans::default();
+        let found = scans.judge(&lines, 0, log);
+        (scans, found)
+    }
+
+    fn same_log() -> Vec<ScanStep> {
+        let (pfn, order) = (Pfn(0x1e00), Order::new(1).expect("an order"));
+        vec![
+            ScanStep::Piece { from: Pfn(0x1000), to: Pfn(0x1200), scanned: 512, taken: 2 },
+            ScanStep::Passed { pfn: Pfn(0x1200), why: Passed::Marked },
+            ScanStep::Isolated { pfn, order },
+            ScanStep::Targets { from: pfn, to: Pfn(0x1e02), scanned: 2, taken: 2 },
+        ]
+    }
+
+    #[test]
+    fn the_same_pieces_in_the_same_order_are_the_same() {
+        let (scans, found) = judged(&same_log());
+        assert_eq!(found, []);
+        let all = [scans.sources, scans.targets, scans.isolated, scans.looked];
+        assert_eq!(all, [Score { same: 1, of: 1 }; 4], "another task's piece is not this run's");
+        assert_eq!(
+            scans.passed.map(|score| (score.same, score.of)),
+            [(0, 0), (1, 1), (0, 0), (0, 0)]
+        );
+    }
+
+    #[test]
+    fn a_frame_more_is_a_difference_with_both_sides() {
+        let mut log = same_log();
+        log[0] = ScanStep::Piece { from: Pfn(0x1000), to: Pfn(0x1200), scanned: 511, taken: 2 };
+        let (scans, found) = judged(&log);
+        assert_eq!(scans.sources, Score { same: 0, of: 1 });
+        let (what, kernel, engine) = &found[0];
+        assert_eq!(*what, "piece of sources");
+        assert!(kernel.contains("512 scanned") && engine.contains("511 scanned"), "{found:?}");
+    }
+
+    #[test]
+    fn a_pageblock_left_out_that_the_kernel_looked_at_is_told_with_the_reason() {
+        let mut log = same_log();
+        log[0] = ScanStep::Passed { pfn: Pfn(0x1000), why: Passed::Type };
+        let (scans, found) = judged(&log);
+        assert_eq!(scans.looked, Score { same: 0, of: 1 });
+        assert_eq!(scans.passed[place(Passed::Type)], Score { same: 0, of: 1 });
+        let told =
+            found.iter().find(|found| found.0 == "pageblock for sources").expect("it is told");
+        assert_eq!(told.1, "pageblock 0x1000 looked at");
+        assert_eq!(told.2, "pageblock 0x1000 left out: Type");
+    }
+
+    #[test]
+    fn what_only_one_side_has_counts() {
+        let (scans, found) = judged(&[]);
+        let all = [scans.sources, scans.targets, scans.isolated, scans.looked];
+        assert_eq!(all, [Score { same: 0, of: 1 }; 4]);
+        assert_eq!(found.len(), 4);
+    }
 }

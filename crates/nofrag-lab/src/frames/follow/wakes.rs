@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use nofrag::page::{Suitability, ZoneKind};
+use nofrag::page::{KswapdRun, Suitability, ZoneKind};
 use nofrag::units::Order;
 
 use super::super::events::{Event, Fields, Line};
@@ -25,6 +25,8 @@ pub(in crate::frames) struct Wakes {
     open: HashMap<u32, Vec<ZoneKind>>,
     /// The highest zone for which kcompactd was woken.
     kcompactd: Option<ZoneKind>,
+    /// The last run of kswapd that is over.
+    pub(super) last: Option<KswapdRun>,
     /// Wakes that are not compared yet, by task: the kernel's, and the engine's.
     kernel: Vec<(u32, Order)>,
     own: Vec<(u32, Order)>,
@@ -44,7 +46,9 @@ impl Wakes {
                 self.open.entry(line.task.pid).or_default().pop();
             }
             Event::WakesKswapd(order) => self.kernel.push((line.task.pid, *order)),
-            Event::KcompactdWakes(fields) => self.kcompactd = fields.get("classzone_idx").and_then(zone_kind),
+            Event::KcompactdWakes(fields) => {
+                self.kcompactd = fields.get("classzone_idx").and_then(zone_kind)
+            }
             _ => {}
         }
     }
@@ -61,6 +65,9 @@ impl Follower<'_> {
         let line = &lines[index];
         match &line.event {
             Event::KswapdWakes(order) => {
+                if let Some(last) = &self.tally.wakes.last {
+                    self.pages.kswapd_goes_on(last);
+                }
                 let asked = self.pages.kswapd(NODE).and_then(|kswapd| kswapd.asked);
                 let ours = asked.map(|(order, _)| order);
                 self.tally.wakes.runs.count(ours == Some(*order));
