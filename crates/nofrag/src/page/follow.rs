@@ -212,7 +212,7 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Takes a page from a CPU's list of a zone as the bulk interface of Linux does (5.13 on): without a first pass
     /// that avoids mixing types, and without counting as a request to the lists. It raises watermarks like all others
-    /// but has no right to wake kswapd, and does not look whether others have asked to.
+    /// but has no right to wake kswapd.
     pub fn alloc_cached(
         &mut self,
         cpu: CpuId,
@@ -225,9 +225,7 @@ impl<E: EventSink> PageAllocator<E> {
         }
         let flags = AllocFlags::at(Mark::Low);
         let wanted = Wanted { zone, order: Order::ZERO, migratetype, flags };
-        let asked = self.zones[zone.index()].wake_for_boost;
         let taken = self.take_listed(cpu, wanted, slot);
-        self.zones[zone.index()].wake_for_boost = asked;
         let Taken::Block(frame) = taken else { return None };
         Some(self.frames.pfn(frame))
     }
