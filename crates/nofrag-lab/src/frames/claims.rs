@@ -74,8 +74,9 @@ pub(super) fn judge(report: &FramesReport, oracles: &mut Vec<Oracle>) {
                 let claim = "answers with the kernel's frame, in percent";
                 exact(followed, "frames", claim, share, Relation::AtLeast(percent), oracles);
             }
-            None => {}
+            None => continue,
         }
+        background(followed, oracles);
     }
 }
 
@@ -91,7 +92,6 @@ fn exact(
     oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
 }
 
-/// What does not differ although nothing was compared proves nothing, so it is no claim.
 /// What a stretch with compaction must give besides frames: nineteen of twenty attempts as the kernel made them.
 fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     let put_off = followed.score(names::DECISIONS);
@@ -104,6 +104,19 @@ fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
     exact(followed, "compaction", claim, share, Relation::AtLeast(95.0), oracles);
 }
 
+/// What must be as in the kernel wherever there is any of it.
+fn background(followed: &Followed, oracles: &mut Vec<Oracle>) {
+    let claims = [
+        ("suitable", "answers to whether compaction helps that differ", names::SUITABLE),
+        ("wakes", "wakes of kswapd by another request, or for another order", names::WOKEN),
+        ("kswapd-runs", "runs of kswapd for another order", names::KSWAPD_RUNS),
+    ];
+    for (id, claim, what) in claims {
+        none_differs(followed, id, claim, followed.score(what), oracles);
+    }
+}
+
+/// What does not differ although nothing was compared proves nothing, so it is no claim.
 fn none_differs(
     followed: &Followed,
     id: &str,

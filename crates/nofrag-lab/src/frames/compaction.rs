@@ -216,7 +216,7 @@ pub(super) fn marks_of(lines: &[Line], begin: usize) -> Vec<Pfn> {
 }
 
 /// `range=(0x7600 ~ 0x7800)`
-fn range(fields: &Fields) -> Option<(u64, u64)> {
+pub(super) fn range(fields: &Fields) -> Option<(u64, u64)> {
     let inside = fields.0.split_once("range=(")?.1.split_once(')')?.0;
     let (first, behind) = inside.split_once('~')?;
     let hex = |text: &str| u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok();

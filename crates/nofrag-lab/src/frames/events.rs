@@ -99,6 +99,8 @@ pub(super) enum Event {
     CompactionEnds(Fields),
     SourcesIsolated(Fields),
     TargetsIsolated(Fields),
+    /// A quick search for targets is over.
+    TargetsSearched(Fields),
     /// A frame goes to the head of a list, which the kernel numbers.
     OnLru(Pfn, u8),
     /// A frame goes from an inactive list to the active one.
@@ -111,12 +113,15 @@ pub(super) enum Event {
     ActiveShrunk(Fields),
     /// A shrinker of slabs begins or has ended: a pass over the lists is over.
     ShrinksSlab(Phase),
-    WakesKswapd,
-    KswapdWakes,
+    /// Somebody wakes kswapd, which slept or dozed, for a block of this size.
+    WakesKswapd(Order),
+    /// kswapd begins a run for one.
+    KswapdWakes(Order),
     /// The last thing of a run of kswapd has happened.
     KswapdRests,
     KswapdSleeps,
     WakesKcompactd,
+    KcompactdWakes(Fields),
     /// Direct reclaim begins or has ended.
     Reclaims(Phase, Fields),
     /// A CPU adds its share of counters to the zone's.
@@ -193,9 +198,10 @@ pub(super) fn read(text: &str) -> Result<Vec<Line>, LineError> {
         let error = |what| LineError { line: index + 1, what, text: text.to_owned() };
         lines.push(line(index + 1, text).map_err(error)?);
     }
+    // First what inserts lines, then what remembers where they are.
+    find_rests(&mut lines);
     pair_requests(&mut lines);
     pair_frees(&mut lines);
-    find_rests(&mut lines);
     Ok(lines)
 }
 
@@ -267,9 +273,8 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
         "mm_compaction_begin" => Event::CompactionBegins(fields),
         "mm_compaction_end" => Event::CompactionEnds(fields),
         "mm_compaction_isolate_migratepages" => Event::SourcesIsolated(fields),
-        "mm_compaction_isolate_freepages" | "mm_compaction_fast_isolate_freepages" => {
-            Event::TargetsIsolated(fields)
-        }
+        "mm_compaction_isolate_freepages" => Event::TargetsIsolated(fields),
+        "mm_compaction_fast_isolate_freepages" => Event::TargetsSearched(fields),
         "mm_lru_insertion" => {
             Event::OnLru(fields.pfn("pfn")?, u8::try_from(fields.number("lru")?).ok()?)
         }
@@ -279,14 +284,15 @@ fn event_of(name: &str, fields: Fields) -> Option<Event> {
         "mm_vmscan_lru_shrink_active" => Event::ActiveShrunk(fields),
         "mm_shrink_slab_start" => Event::ShrinksSlab(Phase::Begins),
         "mm_shrink_slab_end" => Event::ShrinksSlab(Phase::Ended),
-        "mm_vmscan_wakeup_kswapd" => Event::WakesKswapd,
-        "mm_vmscan_kswapd_wake" => Event::KswapdWakes,
+        "mm_vmscan_wakeup_kswapd" => Event::WakesKswapd(fields.order("order")?),
+        "mm_vmscan_kswapd_wake" => Event::KswapdWakes(fields.order("order")?),
         "mm_vmscan_kswapd_sleep" => Event::KswapdSleeps,
         "mm_vmscan_direct_reclaim_begin" => Event::Reclaims(Phase::Begins, fields),
         "mm_vmscan_direct_reclaim_end" => Event::Reclaims(Phase::Ended, fields),
         "vmfold" => Event::Fold,
         "pcpdecay" => Event::Decay(fields.get("zone")?.to_owned()),
         "mm_compaction_wakeup_kcompactd" => Event::WakesKcompactd,
+        "mm_compaction_kcompactd_wake" => Event::KcompactdWakes(fields),
         _ => Event::Other,
     })
 }
@@ -363,7 +369,7 @@ fn find_rests(lines: &mut Vec<Line>) {
                 last.remove(&line.task.pid);
                 rests.push(index);
             }
-            Event::KswapdWakes => {
+            Event::KswapdWakes(_) => {
                 rests.extend(last.insert(line.task.pid, index));
             }
             _ => {

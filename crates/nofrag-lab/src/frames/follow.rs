@@ -1,6 +1,9 @@
 //! The engine beside the kernel: the same events in the same order, each answer compared, and the engine set right
 //! where it differs.
 
+mod scans;
+mod wakes;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 
@@ -8,10 +11,12 @@ use nofrag::cpu::CpuId;
 use nofrag::event::{Event as CoreEvent, EventSink};
 use nofrag::page::{
     CompactionImage, CompactionMode, ExtFrag, FallbackRules, FragmentationPolicy, FrameState,
-    Image, Migratetype, NodeId, PageAllocator, PageConfig, PageEvent, ScanStep, ZoneId,
+    Image, KswapdRun, Migratetype, NodeId, PageAllocator, PageConfig, PageEvent, ScanStep, ZoneId,
 };
-use nofrag::units::{Nanos, Order, PageCount, Pfn};
+use nofrag::units::{Nanos, Order, Pfn};
 
+use self::scans::Scans;
+use self::wakes::Wakes;
 use super::compaction;
 use super::events::{Asked, Event, Fallback, Fields, Line};
 use super::outcome::{Cause, Score};
@@ -28,6 +33,8 @@ pub(super) struct Heard {
     /// Lists are strict.
     pub(super) strict: Cell<bool>,
     boosts: RefCell<u64>,
+    /// Wakes of kswapd.
+    woken: RefCell<Vec<Order>>,
 }
 
 impl Heard {
@@ -52,6 +59,9 @@ impl EventSink for Heard {
             CoreEvent::Page(PageEvent::ExternalFragmentation(event)) => {
                 self.extfrag.borrow_mut().push(event);
                 self.fell_back.set(true);
+            }
+            CoreEvent::Page(PageEvent::KswapdWoken { order, .. }) => {
+                self.woken.borrow_mut().push(order);
             }
             CoreEvent::Page(PageEvent::Boosted { .. }) => *self.boosts.borrow_mut() += 1,
             _ => {}
@@ -86,6 +96,10 @@ pub(super) struct Tally {
     pub(super) run_ends: Score,
     /// `mm_page_alloc_extfrag`, all fields.
     pub(super) fallbacks: Score,
+    /// What the scanners of runs look at.
+    pub(super) scans: Scans,
+    /// Wakes of kswapd, and what is thought of compaction.
+    pub(super) wakes: Wakes,
     /// The differences, first first.
     pub(super) differences: Vec<Difference>,
     /// Events that the engine could not follow, with their reason.
@@ -119,7 +133,8 @@ pub(super) struct Follower<'a> {
     kernel: Vec<Streams>,
     /// The same of the engine.
     own: Vec<Streams>,
-    noted: Vec<(ZoneId, PageCount)>,
+    /// The run of kswapd under way.
+    noted: Option<KswapdRun>,
     config: PageConfig,
     /// The run of compaction that was let in last: zone, order, mode.
     entered: Option<(ZoneId, Order, CompactionMode)>,
@@ -183,7 +198,7 @@ impl<'a> Follower<'a> {
             cpus,
             zone_names: state.zone_names()?,
             typed: HashMap::new(),
-            noted: Vec::new(),
+            noted: None,
             config,
             entered: None,
             blocks,
@@ -209,7 +224,9 @@ impl<'a> Follower<'a> {
         if acts && !self.own[cpu].drained.is_empty() && self.nested[cpu] == Nested::No {
             self.nested[cpu] = Nested::Maybe;
         }
+        self.before_act(lines, index);
         self.act(line, cpu);
+        self.after_act(line);
         self.compare_streams(line.number, cpu);
     }
 
@@ -262,10 +279,12 @@ impl<'a> Follower<'a> {
                     self.pages.forget_marks(zone);
                 }
             }
-            Event::KswapdWakes => self.noted = self.pages.kswapd_begins(NODE),
+            Event::KswapdWakes(_) => self.noted = Some(self.pages.kswapd_begins(NODE)),
             Event::KswapdRests => {
-                let noted = std::mem::take(&mut self.noted);
-                self.pages.kswapd_rests(&noted);
+                if let Some(run) = self.noted.take() {
+                    self.pages.kswapd_rests(&run);
+                    self.tally.wakes.last = Some(run);
+                }
             }
             Event::KswapdSleeps => self.pages.kswapd_sleeps(NODE),
             Event::Decay(name) => {
@@ -523,6 +542,10 @@ impl<'a> Follower<'a> {
         if !moves || !end {
             self.run_differs(line, &run, &made);
         }
+        for (what, kernel, engine) in self.tally.scans.judge(lines, index, &made.log) {
+            let (what, cause) = (what.to_owned(), Cause::Other);
+            self.tally.differences.push(Difference { line, what, kernel, engine, cause });
+        }
         self.tried = (mode != CompactionMode::Background).then_some((
             zone,
             order,
@@ -657,6 +680,7 @@ impl<'a> Follower<'a> {
 
     /// What only one of the two has done is a difference now.
     pub(super) fn finish(&mut self, line: usize) {
+        self.compare_wakes(line, |_| true);
         for cpu in 0..self.cpus.len() {
             self.compare_streams(line, cpu);
             let (kernel, own) =

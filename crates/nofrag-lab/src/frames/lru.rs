@@ -227,7 +227,7 @@ impl Lru {
     fn follow_reclaim(&mut self, line: &Line) {
         let task = line.task.pid;
         match &line.event {
-            Event::KswapdWakes => {
+            Event::KswapdWakes(_) => {
                 let run = Kswapd {
                     priority: FIRST_PRIORITY,
                     boost: None,

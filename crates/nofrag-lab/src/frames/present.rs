@@ -10,6 +10,8 @@ pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();
     sections.extend(way(report));
     sections.extend(compaction(report));
+    sections.extend(scans(report));
+    sections.extend(wakes(report));
     sections.extend(reclaim(report));
     sections.extend(ends(report));
     sections.extend(orders(report));
@@ -99,6 +101,59 @@ fn compaction(report: &FramesReport) -> Option<Section> {
         &["stretch", "put off", "scans", "marks", "moves", "ends", "both"],
         report.stretches.iter().filter(compacts).map(row).collect(),
     )
+}
+
+/// What the scanners of runs looked at, and left out.
+fn scans(report: &FramesReport) -> Option<Section> {
+    let parts = [
+        names::SOURCES,
+        names::TARGETS,
+        names::ISOLATED,
+        names::LOOKED,
+        names::PASSED_MARKED,
+        names::PASSED_TYPE,
+        names::PASSED_HUGE,
+    ];
+    table_for(
+        report,
+        names::LOOKED,
+        &parts,
+        "Compaction, piece by piece: how much is as in the kernel, of how much",
+        "Sources, targets: pieces of pageblocks with the same range, frames scanned and pages taken. Free: free \
+         blocks taken, in order. Looked: pageblocks that both look at for sources. Marked, type, huge: pageblocks that \
+         the engine leaves out for this reason, and the kernel leaves out as well; its reasons have no event.",
+        &["stretch", "sources", "targets", "free", "looked", "marked", "type", "huge"],
+    )
+}
+
+/// Wakes of kswapd, and what is thought of compaction.
+fn wakes(report: &FramesReport) -> Option<Section> {
+    table_for(
+        report,
+        names::WOKEN,
+        &[names::WOKEN, names::KSWAPD_RUNS, names::SUITABLE],
+        "kswapd's wakes, and whether compaction helps: how much is as in the kernel, of how much",
+        "Wakes: of a kswapd that sleeps, by the same request for the same order (no event tells the zone). Runs: for \
+         the same order. Helps: answers to whether compaction can begin.",
+        &["stretch", "wakes", "runs", "helps"],
+    )
+}
+
+/// A table of scores, of the stretches that have any of `needed`.
+fn table_for(
+    report: &FramesReport,
+    needed: &str,
+    parts: &[&str],
+    title: &str,
+    about: &str,
+    header: &[&str],
+) -> Option<Section> {
+    let row = |followed: &Followed| {
+        let scores = parts.iter().map(|what| of(followed.score(what)));
+        lead(followed).into_iter().chain(scores).collect()
+    };
+    let has = |followed: &&Followed| followed.score(needed).of > 0;
+    table_of(title, about, 1, header, report.stretches.iter().filter(has).map(row).collect())
 }
 
 /// What reclaim took from the LRU lists.

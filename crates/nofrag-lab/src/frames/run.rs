@@ -101,7 +101,8 @@ fn whole_lines(text: &str) -> Result<&str, LineError> {
 
 /// Everything that is compared event by event, but frames.
 fn on_the_way(tally: &Tally) -> Vec<Part> {
-    let parts: [(&str, Score); 11] = [
+    let [absent, marked, huge, kind] = tally.scans.passed;
+    let parts: [(&str, Score); 23] = [
         (names::ZONES, tally.zones),
         (names::BULK, tally.bulk),
         (names::REFILLS, tally.refills),
@@ -113,6 +114,18 @@ fn on_the_way(tally: &Tally) -> Vec<Part> {
         (names::RUNS, tally.runs),
         (names::RUN_MOVES, tally.run_moves),
         (names::RUN_ENDS, tally.run_ends),
+        (names::SUITABLE, tally.wakes.suitable),
+        (names::WOKEN, tally.wakes.woken),
+        (names::KSWAPD_RUNS, tally.wakes.runs),
+        (names::SOURCES, tally.scans.sources),
+        (names::TARGETS, tally.scans.targets),
+        (names::SEARCHES, tally.scans.searches),
+        (names::ISOLATED, tally.scans.isolated),
+        (names::LOOKED, tally.scans.looked),
+        (names::PASSED_MARKED, marked),
+        (names::PASSED_TYPE, kind),
+        (names::PASSED_HUGE, huge),
+        (names::PASSED_ABSENT, absent),
     ];
     parts.map(|(what, score)| Part { what: what.to_owned(), score }).to_vec()
 }
@@ -189,6 +202,7 @@ impl Moments {
                     | Event::Moved { .. }
                     | Event::SourcesIsolated(_)
                     | Event::TargetsIsolated(_)
+                    | Event::TargetsSearched(_)
             )
         };
         Moments { nested, compacts: lines.iter().position(compacts).unwrap_or(usize::MAX) }

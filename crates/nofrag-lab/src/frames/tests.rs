@@ -78,6 +78,18 @@ fn every_stretch_of_the_repository_gives_what_is_claimed() {
         let stretches = &report.frames.as_ref().unwrap().stretches;
         stretches.iter().find(|it| it.stretch == name).unwrap().requests
     };
+    let score = |name: &str, what| {
+        let stretches = &report.frames.as_ref().unwrap().stretches;
+        stretches.iter().find(|it| it.stretch == name).unwrap().score(what)
+    };
+    let all = |of| Score { same: of, of };
+    assert_eq!(score("linux-6.1-kswapd", names::WOKEN), all(3));
+    assert_eq!(score("linux-6.1-normal-fallbacks-boosted", names::WOKEN), all(1), "of 6 boosts");
+    assert_eq!(score("linux-6.1-normal-compaction", names::KSWAPD_RUNS), all(2), "one goes on");
+    assert_eq!(score("linux-6.1-compaction-pinned", names::SUITABLE), all(6_932));
+    assert_eq!(score("linux-6.1-compaction", names::SUITABLE), all(3_850));
+    assert_eq!(score("linux-6.12-compaction", names::SUITABLE), all(356));
+    assert_eq!(report.oracles.len(), 113);
     // As the kernel's events count them (data/kernel-states/README.md).
     assert_eq!(requests("linux-6.1-no-reclaim"), 34_887);
     assert_eq!(requests("linux-6.1-kswapd"), 4_977);

@@ -204,6 +204,18 @@ mod tests {
     }
 
     #[test]
+    fn in_6_1_who_may_not_wake_kswapd_boosts_without_waking_it() {
+        let none = AllocFlags::at(crate::page::walk::Mark::Low);
+        let boosted = Boosted::To(512);
+        let policy = FragmentationPolicy {
+            boost: Some(Boost { factor: 15_000 }),
+            ..FragmentationPolicy::LINUX_6_1
+        };
+        assert!(!wakes(boosted, none, &policy));
+        assert!(wakes(boosted, none.with(AllocFlags::KSWAPD), &policy));
+    }
+
+    #[test]
     fn who_is_woken() {
         let none = AllocFlags::at(crate::page::walk::Mark::Low);
         let may = none.with(AllocFlags::KSWAPD);

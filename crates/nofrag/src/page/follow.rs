@@ -5,10 +5,11 @@
 //! begins at the same state again.
 
 use super::allocator::{FreeError, PageAllocator};
-use super::compaction::Verdict;
+use super::compaction::{Mode, Suitability, Verdict, Wish, suitability};
 use super::exact::AllocAtError;
 use super::frames::{FrameIndex, Kind, Tag, buddy};
 use super::image::CompactionImage;
+use super::kswapd::Wanted as Woken;
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
@@ -17,11 +18,28 @@ use super::request::PageRequest;
 use super::slow_path::{rights, with_reserves};
 use super::steal::{Taken, Wanted};
 use super::walk::{AllocFlags, Mark, Path, Walk};
-use super::zone::ZoneId;
+use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::units::{Order, PageCount, Pfn};
 use alloc::vec::Vec;
+
+/// A run of kswapd that others make.
+#[derive(Clone, Debug)]
+pub struct KswapdRun {
+    node: NodeId,
+    wanted: Woken,
+    /// Boosts that it takes away.
+    noted: Vec<(ZoneId, PageCount)>,
+}
+
+impl KswapdRun {
+    /// The largest block that it was asked for, and the highest zone.
+    #[must_use]
+    pub const fn wanted(&self) -> (Order, ZoneKind) {
+        (self.wanted.order, self.wanted.highest)
+    }
+}
 
 impl<E: EventSink> PageAllocator<E> {
     /// The zone of a frame; `None` where there is no memory.
@@ -189,7 +207,8 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Takes a page from a CPU's list of a zone as the bulk interface of Linux does (5.13 on): without a first pass
-    /// that avoids mixing types, and without counting as a request to the lists.
+    /// that avoids mixing types, and without counting as a request to the lists. It raises watermarks like all others
+    /// but has no right to wake kswapd.
     pub fn alloc_cached(
         &mut self,
         cpu: CpuId,
@@ -200,10 +219,9 @@ impl<E: EventSink> PageAllocator<E> {
         if !self.has_lists(cpu) || zone.index() >= self.zones.len() {
             return None;
         }
-        let flags = AllocFlags::at(Mark::Low).with(AllocFlags::KSWAPD);
+        let flags = AllocFlags::at(Mark::Low);
         let wanted = Wanted { zone, order: Order::ZERO, migratetype, flags };
         let taken = self.take_listed(cpu, wanted, slot);
-        self.wake_boosted(zone);
         let Taken::Block(frame) = taken else { return None };
         Some(self.frames.pfn(frame))
     }
@@ -218,28 +236,64 @@ impl<E: EventSink> PageAllocator<E> {
         self.cached_at(frame).map(|(_, _, slot)| slot.migratetype())
     }
 
-    /// kswapd begins a run for what it was woken for: notes the boosts that it will take away, and per-CPU lists keep
-    /// less in the zones that its wakers can use.
+    /// kswapd begins a run for what it was woken for, or for single pages in all zones if the engine has not woken it:
+    /// notes the boosts that it will take away, and per-CPU lists keep less in the zones that its wakers can use.
     #[must_use]
-    pub fn kswapd_begins(&mut self, node: NodeId) -> Vec<(ZoneId, PageCount)> {
+    pub fn kswapd_begins(&mut self, node: NodeId) -> KswapdRun {
         let wanted = self.nodes.get_mut(node.index()).and_then(|node| node.kswapd.wanted.take());
-        let highest = wanted.map_or(ZoneKind::Movable, |wanted| wanted.highest);
+        let wanted = wanted.unwrap_or(Woken { order: Order::ZERO, highest: ZoneKind::Movable });
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.kswapd.awake = true;
+        }
+        let highest = wanted.highest;
         let zones = self.zones.iter_mut().filter(|zone| zone.node == node && zone.kind <= highest);
-        zones
-            .map(|zone| {
-                zone.shortage.reclaims = true;
-                (zone.id, PageCount(zone.boost))
-            })
-            .collect()
+        let note = |zone: &mut Zone| {
+            zone.shortage.reclaims = true;
+            (zone.id, PageCount(zone.boost))
+        };
+        KswapdRun { node, wanted, noted: zones.map(note).collect() }
     }
 
-    /// The run has ended: what it noted is taken away.
-    pub fn kswapd_rests(&mut self, noted: &[(ZoneId, PageCount)]) {
-        for &(id, boost) in noted {
+    /// The run has ended: what it noted is taken away. Whoever needs kswapd wakes it anew then, unless the node is
+    /// still short of pages.
+    pub fn kswapd_rests(&mut self, run: &KswapdRun) {
+        for &(id, boost) in &run.noted {
             let zone = &mut self.zones[id.index()];
             zone.boost -= zone.boost.min(boost.0);
             zone.shortage.reclaims = false;
         }
+        let dozes = self.is_balanced(run.node, run.wanted);
+        if let Some(node) = self.nodes.get_mut(run.node.index()) {
+            let mail = &mut node.kswapd;
+            mail.awake = !dozes;
+            if !dozes {
+                mail.wanted = Some(run.wanted.and(mail.wanted));
+            }
+        }
+    }
+
+    /// A run begins that nobody woke kswapd for: it was for the same as the last one if the node has fallen short again
+    /// since that rested.
+    pub fn kswapd_goes_on(&mut self, last: &KswapdRun) {
+        let short = !self.is_balanced(last.node, last.wanted);
+        if let Some(node) = self.nodes.get_mut(last.node.index()).filter(|_| short) {
+            node.kswapd.wanted.get_or_insert(last.wanted);
+        }
+    }
+
+    /// Whether compaction can begin in a zone for a block of this order at the lowest mark, for a request that can use
+    /// zones up to `highest`; `None` if there is no such zone. Every caller asks so but one that wants whole
+    /// pageblocks.
+    #[must_use]
+    pub fn suits_compaction(
+        &self,
+        zone: ZoneId,
+        order: Order,
+        highest: ZoneKind,
+    ) -> Option<Suitability> {
+        let flags = AllocFlags::at(Mark::Min);
+        let wish = Wish { order, highest, flags, mode: Mode::SyncLight };
+        Some(suitability(self.zones.get(zone.index())?, &self.policy.compaction, &wish))
     }
 
     /// kswapd goes to sleep.

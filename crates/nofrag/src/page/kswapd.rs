@@ -87,7 +87,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    fn and(self, other: Option<Wanted>) -> Wanted {
+    pub(super) fn and(self, other: Option<Wanted>) -> Wanted {
         let other = other.unwrap_or(self);
         Wanted { order: self.order.max(other.order), highest: self.highest.max(other.highest) }
     }
@@ -110,6 +110,8 @@ pub(super) enum Waker {
 /// What is known of a node's kswapd from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KswapdInfo {
+    /// The largest block that it was asked for since it last looked, and the highest zone.
+    pub asked: Option<(Order, ZoneKind)>,
     /// Whether it is at work, or about to be: [`Kswapd::step`] has something to do.
     pub awake: bool,
     /// Runs in a row that brought nothing; from 16 on it is no longer woken.
@@ -121,7 +123,8 @@ impl<E: EventSink> PageAllocator<E> {
     #[must_use]
     pub fn kswapd(&self, node: NodeId) -> Option<KswapdInfo> {
         let mail = &self.nodes.get(node.index())?.kswapd;
-        Some(KswapdInfo { awake: mail.awake, failures: mail.failures })
+        let asked = mail.wanted.map(|wanted| (wanted.order, wanted.highest));
+        Some(KswapdInfo { asked, awake: mail.awake, failures: mail.failures })
     }
 
     /// Asks the kswapd of a zone's node for a block of this size in this zone or below it.
@@ -162,7 +165,7 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Whether some zone of the node stands above its high mark, boost included, with a block of the wanted size
     /// (`pgdat_balanced`). A node without such zones is.
-    fn is_balanced(&self, node: NodeId, wanted: Wanted) -> bool {
+    pub(super) fn is_balanced(&self, node: NodeId, wanted: Wanted) -> bool {
         let mut none = true;
         let defrag = self.policy.spread == Spread::EveryRequest;
         let meets = |zone: &Zone| {

@@ -64,12 +64,14 @@ pub use allocator::{FreeError, MinFree, PageAllocator, PageConfig, PageConfigErr
 pub use attempt::{Attempt, Next, Outcome};
 pub use boost::KernelRole;
 pub use compaction::{
-    Compaction, CompactionResult, CompactionStep, Landed, Mode as CompactionMode, ScanStep,
+    Compaction, CompactionResult, CompactionStep, Landed, Mode as CompactionMode, Passed, ScanStep,
+    Suitability,
 };
 pub use contents::{Contents, ContentsError};
 pub use event::{ExtFrag, PageCounters, PageEvent};
 pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
+pub use follow::KswapdRun;
 pub use huge_fault::{Advice, HugeDefrag, HugeFault};
 pub use image::{
     CompactionImage, CpuImage, Image, ImageError, ListImage, PageblockImage, UsedBlock, ZoneImage,

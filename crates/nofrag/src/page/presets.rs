@@ -90,22 +90,23 @@ const FIXES_5_3: Fixes = Fixes::SLAB_SHRINKS;
 const FIXES_5_10: Fixes = FIXES_5_3.with(Fixes::SMALL_ZONE).with(Fixes::BOOST_ZEROED);
 
 /// 6.1: all of §13.4 (§0.3), but for what is said to be later below. Order-0 requests are tested again if they may not
-/// wait (§2.3).
+/// wait (§2.3). Who may not wake kswapd boosts without waking it: so did 6.1.187 in the stretch
+/// `linux-6.1-normal-fallbacks-boosted` (lines 73843 and 73918), although B-12 names a later version.
 const FIXES_6_1: Fixes = FIXES_5_10
     .with(Fixes::ORDER_GUARD)
     .with(Fixes::WAKE_AFTER_UNLOCK)
     .with(Fixes::EARLY_BOOT)
     .with(Fixes::ATOMIC_RETEST)
     .with(Fixes::WAKE_IF_BOOSTED)
+    .with(Fixes::WAKE_PERMISSION)
     .with(Fixes::KSWAPD_WITHOUT_DMA32);
 
-/// 6.12: refills that remember where they looked (B-18), no wake without permission (B-12, "not in 6.1.192"), kernels
-/// that write a dump do not boost (B-22), and every order-0 request with `__GFP_HIGH` is tested again (§2.3).
+/// 6.12: refills that remember where they looked (B-18), kernels that write a dump do not boost (B-22), and every
+/// order-0 request with `__GFP_HIGH` is tested again (§2.3).
 const FIXES_6_12: Fixes = FIXES_6_1
     .without(Fixes::ATOMIC_RETEST)
     .with(Fixes::HIGH_RETEST)
     .with(Fixes::STICKY_REFILL)
-    .with(Fixes::WAKE_PERMISSION)
     .with(Fixes::KDUMP_EXEMPT);
 
 /// 7.2: boosted runs do not count as failures (§3.4, step 7), nodes with an awake kswapd are skipped (B-25), callers

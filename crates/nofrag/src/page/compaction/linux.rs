@@ -78,11 +78,55 @@ pub enum ScanStep {
         from: Pfn,
         /// The frame behind the last.
         to: Pfn,
+        /// Frames looked at, as that kernel counts them (`nr_scanned`).
+        scanned: u64,
         /// Pages taken.
         taken: u64,
     },
     /// The zone's per-CPU lists were given back, after what was moved away from became free.
     Drained,
+    /// Frames of a pageblock were looked at for targets (`mm_compaction_isolate_freepages`).
+    Targets {
+        /// The first frame.
+        from: Pfn,
+        /// The frame behind the last.
+        to: Pfn,
+        /// Frames looked at, as that kernel counts them (`nr_scanned`).
+        scanned: u64,
+        /// Pages taken.
+        taken: u64,
+    },
+    /// Free lists were searched for a target (`mm_compaction_fast_isolate_freepages`).
+    Searched {
+        /// Below it no target is taken.
+        from: Pfn,
+        /// Where the scanner of targets was.
+        to: Pfn,
+        /// Entries looked at, and pages beyond the first of a block taken.
+        scanned: u64,
+        /// Pages taken.
+        taken: u64,
+    },
+    /// The scanner of sources left the pageblock at this frame out.
+    Passed {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Why.
+        why: Passed,
+    },
+}
+
+/// Why the scanner of sources leaves a pageblock out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// The zone has no memory there.
+    Absent,
+    /// Its mark says so.
+    Marked,
+    /// One block in use covers it.
+    Huge,
+    /// Runs of this mode take nothing from pageblocks of its type.
+    Type,
 }
 
 /// Where a run is.
@@ -285,6 +329,14 @@ impl Ground<'_> {
     /// The first frame of a pageblock that the zone has memory of.
     fn block_at(&self, pfn: u64) -> Option<FrameIndex> {
         self.at(block_start(pfn).max(self.span().start.0))
+    }
+
+    /// As how many frames looked at a scanner of sources counts what it steps over at once: until 6.1 as one.
+    fn looks(&self, tag: Tag) -> u64 {
+        match (self.policy.compaction.moves, tag.kind()) {
+            (MoveRules::Folios, Kind::Free | Kind::Used | Kind::PerCpu) => tag.order().pages(),
+            _ => 1,
+        }
     }
 
     fn drain_cpus(&mut self) {
@@ -547,16 +599,13 @@ impl Compaction {
         let mut end = block_end(low);
         while end <= self.scan.target {
             let aligned = low.is_multiple_of(BLOCK) || low == zone_start;
-            if let Some(first) = ground.block_at(low) {
-                let block = *ground.frames.block(first);
-                let passed = aligned && !quick && block.skip && self.heeds_hints();
-                if !passed {
-                    if self.is_source(ground, first) {
-                        return self.take_sources(ground, low, end, left);
-                    }
-                    self.note_source(ground, end);
-                }
+            let Some(why) = self.passes(ground, low, aligned && !quick) else {
+                return self.take_sources(ground, low, end, left);
+            };
+            if matches!(why, Passed::Huge | Passed::Type) {
+                self.note_source(ground, end);
             }
+            self.scan.note(ScanStep::Passed { pfn: Pfn(low), why });
             *left = left.saturating_sub(1);
             quick = false;
             (low, end) = (end, end + BLOCK);
@@ -564,10 +613,18 @@ impl Compaction {
         }
     }
 
-    /// Whether the pageblock is emptied by such a run: no larger block covers it, and its type allows it.
-    fn is_source(&self, ground: &Ground<'_>, first: FrameIndex) -> bool {
-        !ground.is_huge(first)
-            && self.sources_allowed(ground, ground.frames.block(first).migratetype)
+    /// Why the pageblock at `low` is left out; `None` if it is to be emptied. A quick search that picked it has heeded
+    /// its mark (`marks` says whether that still counts).
+    fn passes(&self, ground: &Ground<'_>, low: u64, marks: bool) -> Option<Passed> {
+        let Some(first) = ground.block_at(low) else { return Some(Passed::Absent) };
+        let block = ground.frames.block(first);
+        if marks && block.skip && self.heeds_hints() {
+            return Some(Passed::Marked);
+        }
+        if ground.is_huge(first) {
+            return Some(Passed::Huge);
+        }
+        (!self.sources_allowed(ground, block.migratetype)).then_some(Passed::Type)
     }
 
     /// Lets later runs begin behind a pageblock.
@@ -590,6 +647,7 @@ impl Compaction {
         let window_end = |pfn: u64| (pfn + 1).next_multiple_of(size);
         let mut next_window = window_end(low);
         let (mut at, mut valid, mut marked, mut pages) = (low, false, false, 0);
+        let mut scanned = 0;
         while at < end {
             if asynchronous && at >= next_window {
                 if pages > 0 {
@@ -602,6 +660,7 @@ impl Compaction {
             let Some(frame) = ground.at(at) else { break };
             if !valid && at.is_multiple_of(BLOCK) {
                 if ground.frames.block(frame).skip && self.heeds_hints() {
+                    scanned += 1;
                     at = end;
                     break;
                 }
@@ -609,6 +668,7 @@ impl Compaction {
             }
             let tag = ground.frames.tag(frame);
             let size_here = tag.order().pages();
+            scanned += ground.looks(tag);
             match tag.kind() {
                 Kind::Free => {
                     at += size_here;
@@ -649,7 +709,7 @@ impl Compaction {
             self.leave_sources(ground, end, valid && !marked);
         }
         self.scan.source = at;
-        self.scan.note(ScanStep::Piece { from: Pfn(low), to: Pfn(at), taken: pages });
+        self.scan.note(ScanStep::Piece { from: Pfn(low), to: Pfn(at), scanned, taken: pages });
     }
 
     /// Leaves a pageblock in which nothing was taken, or that was visited twice: later runs begin behind it, and it is
@@ -857,13 +917,14 @@ impl Compaction {
         end: u64,
         stride: u64,
     ) -> u64 {
-        let mut got = 0;
+        let (mut got, mut scanned, from) = (0, 0, Pfn(*at));
         while *at < end {
             ground.counters.free_scanned += 1;
             let Some(frame) = ground.at(*at) else { break };
             let tag = ground.frames.tag(frame);
             if tag.kind() == Kind::Free {
                 let pages = self.isolate(ground, frame, tag.order());
+                scanned += pages.max(1);
                 if pages == 0 {
                     break;
                 }
@@ -876,9 +937,11 @@ impl Compaction {
                 continue;
             }
             let large = tag.kind() == Kind::Used && tag.order() > Order::ZERO;
+            scanned += if large { ground.looks(tag) } else { 1 };
             *at += if large { tag.order().pages() - 1 } else { 0 } + stride;
         }
         *at = (*at).min(end);
+        self.scan.note(ScanStep::Targets { from, to: Pfn(*at), scanned, taken: got });
         got
     }
 
@@ -889,7 +952,7 @@ impl Compaction {
             return false;
         }
         let mut search = self.plan_quick_search(ground);
-        let mut page = None;
+        let (mut page, mut scanned, mut taken) = (None, 0, 0);
         self.scan.search_order = self.scan.search_order.min(below);
         let mut order = self.scan.search_order;
         while page.is_none() && order >= 0 {
@@ -897,9 +960,10 @@ impl Compaction {
             if ground.zone.lists.has(size) {
                 let (found, seen) = self.search_list(ground, size, &mut search);
                 page = found;
-                if let Some(frame) = page
-                    && self.isolate(ground, frame, size) == 0
-                {
+                let pages = page.map(|frame| self.isolate(ground, frame, size));
+                scanned += seen + pages.unwrap_or(0).saturating_sub(1);
+                taken += pages.unwrap_or(0);
+                if pages == Some(0) {
                     order = self.scan.search_order + 1;
                     page = None;
                 }
@@ -918,6 +982,8 @@ impl Compaction {
             self.scan.fails += 1;
             page = self.place_after_vain_search(ground, &search);
         }
+        let (from, to) = (Pfn(search.least), Pfn(self.scan.target));
+        self.scan.note(ScanStep::Searched { from, to, scanned, taken });
         let at = &mut ground.zone.compaction.at;
         if search.highest > 0 && search.highest >= at.targets {
             at.targets = search.highest - BLOCK.min(search.highest);

@@ -53,9 +53,10 @@ pub(super) use deferral::{Deferral, MAX_SHIFT, Verdict};
 pub(super) use direct::{Compacted, DirectCompaction, DirectStep, Priority};
 pub use flight::Landed;
 use linux::Positions;
-pub use linux::ScanStep;
+pub use linux::{Passed, ScanStep};
+pub use suitable::Suitability;
 pub(super) use suitable::{
-    Suitability, Wish, gap, is_reached, proactive_bounds, suitability, whole_block_pages,
+    Wish, gap, is_reached, proactive_bounds, suitability, whole_block_pages,
 };
 
 use alloc::vec::Vec;

@@ -23,14 +23,14 @@ pub(in crate::page) struct Wish {
     pub(in crate::page) mode: Mode,
 }
 
-/// Whether compaction can help.
+/// Whether compaction can help (`mm_compaction_suitable`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) enum Suitability {
-    /// There is such a block already.
+pub enum Suitability {
+    /// There is such a block already (`success`).
     Satisfied,
-    /// It can.
+    /// It can (`continue`).
     Suitable,
-    /// Too little is free for it, or lack of memory is what is wrong.
+    /// Too little is free for it (`skipped`), or lack of memory is what is wrong (`not_suitable_zone`).
     Hopeless,
 }
 

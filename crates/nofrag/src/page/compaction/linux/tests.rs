@@ -69,7 +69,7 @@ fn the_second_piece_of_a_pageblock_takes_all_of_it_from_its_end() {
     run.migrated(&mut pages, MoveResults(u32::MAX));
     assert_eq!(moves(&mut run, &mut pages)[0].0, 510);
     let pieces = run.take_log().into_iter().filter_map(|step| match step {
-        ScanStep::Piece { from, to, taken } => Some((from.0, to.0, taken)),
+        ScanStep::Piece { from, to, taken, .. } => Some((from.0, to.0, taken)),
         _ => None,
     });
     assert_eq!(pieces.collect::<Vec<_>>(), [(0, 63, 32), (63, 512, 224)]);
@@ -200,7 +200,12 @@ fn a_quick_search_for_targets_begins_the_next_one_behind_what_it_has_seen() {
     run.keep_log();
     assert!(run.quick_targets(&mut Ground::of(&mut pages, ZONE)));
     let found = match run.take_log()[..] {
-        [ScanStep::Turned { pfn, inclusive: false }, ScanStep::Isolated { pfn: same, order }] => {
+        [
+            ScanStep::Turned { pfn, inclusive: false },
+            ScanStep::Isolated { pfn: same, order },
+            ScanStep::Searched { scanned, taken: 64, .. },
+        ] => {
+            assert!(scanned > 64, "the block, and what came before it on the list");
             assert_eq!((same, order), (pfn, size));
             pfn.0
         }
