@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use nofrag::page::{FragmentationPolicy, Migratetype, PageCounters, PolicyPreset};
+use nofrag::page::{
+    FragmentationPolicy, Migratetype, NoRun, PageCounters, PolicyPreset, RunEnd, Wiper,
+};
 use nofrag::units::Nanos;
 
 use super::catalogue::{Case, Program, curve, seeds_of};
+use super::compactions::Compactions;
 use super::names;
 use super::spec::{HugeMode, RunResult, RunSpec, Touch};
 use crate::report::Measurement;
@@ -230,6 +233,7 @@ fn counts(run: &RunResult) -> BTreeMap<String, f64> {
     let nothing = PageCounters::default();
     let all = run.phases.last().map_or(&nothing, |(_, counters)| counters);
     allocator_counts(all, &mut set);
+    compaction_counts(&run.compactions, &mut set);
     let mut before = 0;
     for (phase, counters) in &run.phases {
         set(&format!("{}{phase}", names::EVENTS_IN), (counters.events() - before) as f64);
@@ -292,6 +296,31 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
     ];
     for (name, count) in counted {
         set(name, count as f64);
+    }
+}
+
+fn compaction_counts(all: &Compactions, set: &mut impl FnMut(&str, f64)) {
+    for (quarter, (runs, gave)) in all.runs.iter().zip(all.gave).enumerate() {
+        let names = names::marked_runs(quarter);
+        set(&names[0], *runs as f64);
+        set(&names[1], gave as f64);
+    }
+    let ended = |end| all.ends.get(&end).copied();
+    let spared = |why| all.spared.get(&why).copied();
+    let wiped = |by| all.wipes.get(&by).copied();
+    let counted = [
+        (names::NOTHING_EXAMINED, ended(RunEnd::NothingExamined)),
+        (names::NOTHING_MOVED, ended(RunEnd::NothingMoved)),
+        (names::NO_WHOLE_BLOCK, ended(RunEnd::NoWholeBlock)),
+        (names::NO_TARGET, ended(RunEnd::NoTarget)),
+        (names::DEFERRED, spared(NoRun::Deferred)),
+        (names::UNSUITABLE, spared(NoRun::Unsuitable)),
+        (names::SATISFIED, spared(NoRun::Satisfied)),
+        (names::WIPED_BY_KSWAPD, wiped(Wiper::Kswapd)),
+        (names::WIPED_AFTER_PAUSE, wiped(Wiper::LongestPause)),
+    ];
+    for (name, count) in counted {
+        set(name, count.unwrap_or(0) as f64);
     }
 }
 

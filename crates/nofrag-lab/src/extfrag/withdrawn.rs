@@ -6,6 +6,7 @@
 //! presets follow from that, so they are shown, marked, and not judged.
 
 use super::catalogue::Program;
+use super::compactions::QUARTERS;
 use super::names;
 use super::view::View;
 use crate::figures::{self, Column, KernelRun};
@@ -87,6 +88,69 @@ pub(super) fn beside_kernels(view: View<'_>) -> Option<Section> {
         1,
         &["kernel", "huge %", "here", "gave", "here", "direct", "here", "events", "here"],
         rows,
+    )
+}
+
+/// Whether compaction gave a block, by how many pageblocks it was told to pass by, in a kernel and here.
+pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
+    let case = view.cases(Program::SMadvise).into_iter().next()?;
+    let kernels = figures::kernels_2018().marked;
+    let of_kernel = |quarter: usize| {
+        let least = (quarter * 100 / QUARTERS) as u64;
+        let part = kernels.iter().find(|part| part.least == least);
+        part.map_or_else(|| "-".to_owned(), |part| format!("{} of {}", part.gave, part.runs))
+    };
+    let kernel = kernels.first()?;
+    let name = format!("kernel {} ({})", kernel.kernel, kernel.place);
+    let mut rows = vec![[vec![name], (0..QUARTERS).map(of_kernel).collect()].concat()];
+    for design in view.designs() {
+        let Some(row) = view.row(&case, design) else { continue };
+        let of_quarter = |quarter: usize| {
+            let [runs, gave] = names::marked_runs(quarter).map(|name| row.count(&name));
+            Some(format!("{} of {}", count(gave?), count(runs?)))
+        };
+        let cells: Option<Vec<String>> = (0..QUARTERS).map(of_quarter).collect();
+        rows.extend(cells.map(|cells| [vec![design.clone()], cells].concat()));
+    }
+    table_of(
+        &format!("Compaction for huge pages by the share of marked pageblocks, {case}"),
+        "A row is the kernel or a design: runs over a zone that gave a block, of all runs that began with so many of \
+         the zone's pageblocks marked to be passed by; the kernel's in a zone of 368 MiB, ours medians over seeds.",
+        1,
+        &["", "0-25 %", "25-50 %", "50-75 %", "75-100 %"],
+        rows,
+    )
+}
+
+/// Why runs of compaction for huge pages gave no block, and who wiped marks.
+pub(super) fn why_in_vain(view: View<'_>) -> Option<Section> {
+    const COLUMNS: [(&str, &str); 9] = [
+        ("unseen", names::NOTHING_EXAMINED),
+        ("fixed", names::NOTHING_MOVED),
+        ("in vain", names::NO_WHOLE_BLOCK),
+        ("no place", names::NO_TARGET),
+        ("deferred", names::DEFERRED),
+        ("unsuitable", names::UNSUITABLE),
+        ("at hand", names::SATISFIED),
+        ("kswapd", names::WIPED_BY_KSWAPD),
+        ("pause", names::WIPED_AFTER_PAUSE),
+    ];
+    let case = view.cases(Program::SMadvise).into_iter().next()?;
+    let row = |design: &String| {
+        let row = view.row(&case, design)?;
+        let cells = COLUMNS.iter().map(|(_, name)| row.count(name).map(count));
+        let cells: Option<Vec<String>> = cells.collect();
+        Some([vec![design.clone()], cells?].concat())
+    };
+    table_of(
+        &format!("Why compaction for huge pages gave no block, {case}"),
+        "A row is one design: medians over seeds. Runs over a zone: unseen, the scanners met and nothing was examined; \
+         fixed, what was examined could not be moved; in vain, pages were moved and no block became whole; no place, \
+         none was found to move to. Zones that were left alone: deferred, unsuitable, or with a block at hand. Times \
+         that marks were wiped in the whole run: by kswapd going to sleep, and after the longest pause.",
+        1,
+        &[&["design"], COLUMNS.map(|(title, _)| title).as_slice()].concat(),
+        view.designs().iter().filter_map(row).collect(),
     )
 }
 

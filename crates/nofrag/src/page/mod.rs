@@ -67,7 +67,9 @@ pub use compaction::{
     Compaction, CompactionResult, CompactionStep, Landed, Mode as CompactionMode, ScanStep,
 };
 pub use contents::{Contents, ContentsError};
-pub use event::{ExtFrag, PageCounters, PageEvent};
+pub use event::{
+    CompactionAim, CompactionRun, ExtFrag, NoRun, PageCounters, PageEvent, RunEnd, Wiper,
+};
 pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
 pub use huge_fault::{Advice, HugeDefrag, HugeFault};

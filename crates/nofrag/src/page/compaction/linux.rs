@@ -582,6 +582,7 @@ impl Compaction {
 
     /// Takes sources from `low` to the end of the pageblock, or until there are enough.
     fn take_sources(&mut self, ground: &mut Ground<'_>, low: u64, end: u64, left: &mut u64) {
+        self.seen.examined = true;
         let asynchronous = self.mode == Mode::Async;
         let size = self.goal.order().pages();
         let window_end = |pfn: u64| (pfn + 1).next_multiple_of(size);
@@ -752,6 +753,7 @@ impl Compaction {
             let to = self.next_target(ground, tag.order(), left);
             let Some(to) = to else {
                 self.put_back(ground);
+                self.seen.lacked_target = true;
                 if let Some(piece) = &mut self.scan.piece {
                     (piece.stayed, piece.exhausted) = (true, true);
                 }

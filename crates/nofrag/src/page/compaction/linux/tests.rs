@@ -6,6 +6,7 @@ use super::*;
 use crate::page::allocator::PageAllocator;
 use crate::page::compaction::tests::{ALL, ZONE, block, draw, finish, picture};
 use crate::page::compaction::{CompactionStep, Job};
+use crate::page::event::Wiper;
 use crate::page::map::NodeId;
 use crate::page::owner::MoveResults;
 use crate::page::policy::FragmentationPolicy;
@@ -133,7 +134,7 @@ fn wiped(before: &str, met: bool, change: impl Fn(&mut PageAllocator)) -> alloc:
     }
     pages.zones[0].compaction.went_through = met;
     pages.forget_scans(NodeId(0));
-    pages.wipe_marks(ZONE);
+    pages.wipe_marks(ZONE, Wiper::Kswapd);
     marks(&pages)
 }
 

@@ -1,0 +1,84 @@
+//! How compaction by callers for a huge page ended, by how many pageblocks were marked when it began: what the engine's
+//! events tell.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use nofrag::event::{Event, EventSink};
+use nofrag::page::{
+    CompactionAim, CompactionMode, CompactionRun, Migratetype, NoRun, PageAllocator, PageEvent,
+    RunEnd, Wiper,
+};
+use nofrag::units::Order;
+
+/// The allocator of this scenario.
+pub(super) type Pages = PageAllocator<Heard>;
+
+/// What was heard of the engine; clones hear the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heard(Rc<RefCell<Compactions>>);
+
+impl Heard {
+    /// All of it.
+    pub(super) fn told(&self) -> Compactions {
+        self.0.borrow().clone()
+    }
+}
+
+impl EventSink for Heard {
+    fn record(&self, event: Event) {
+        match event {
+            Event::Page(PageEvent::Compacted(run)) if is_huge_fault(run.aim) => {
+                self.0.borrow_mut().note(run);
+            }
+            Event::Page(PageEvent::CompactionSpared { aim, why }) if is_huge_fault(aim) => {
+                *self.0.borrow_mut().spared.entry(why).or_default() += 1;
+            }
+            Event::Page(PageEvent::MarksWiped { by, .. }) => {
+                *self.0.borrow_mut().wipes.entry(by).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether compaction was for a huge fault: nothing else that waits wants movable blocks so large.
+fn is_huge_fault(aim: CompactionAim) -> bool {
+    aim.mode != CompactionMode::Background
+        && aim.order == Order::PAGEBLOCK
+        && aim.migratetype == Migratetype::Movable
+}
+
+/// Quarters of the share of marked pageblocks.
+pub(super) const QUARTERS: usize = 4;
+
+/// Compaction by callers for huge pages, zone by zone, and who wiped marks in the whole run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Compactions {
+    /// Runs, by the share of marked pageblocks of the zone when they began.
+    pub(super) runs: [u64; QUARTERS],
+    /// Those that gave a block.
+    pub(super) gave: [u64; QUARTERS],
+    /// Runs by how they ended.
+    pub(super) ends: BTreeMap<RunEnd, u64>,
+    /// Zones that were left alone.
+    pub(super) spared: BTreeMap<NoRun, u64>,
+    /// Times that marks were wiped.
+    pub(super) wipes: BTreeMap<Wiper, u64>,
+}
+
+impl Compactions {
+    fn note(&mut self, run: CompactionRun) {
+        let quarter = quarter(run.marked, run.blocks);
+        self.runs[quarter] += 1;
+        self.gave[quarter] += u64::from(run.end == RunEnd::Success);
+        *self.ends.entry(run.end).or_default() += 1;
+    }
+}
+
+/// The quarter of a share; its upper bound is still in it.
+fn quarter(part: u64, whole: u64) -> usize {
+    let quarters = (part * QUARTERS as u64).div_ceil(whole.max(1));
+    (quarters.max(1) - 1).min(QUARTERS as u64 - 1) as usize
+}
