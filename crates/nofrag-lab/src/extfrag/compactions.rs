@@ -20,7 +20,13 @@ pub(super) type Pages = PageAllocator<Heard>;
 pub(super) struct Heard(Rc<RefCell<Compactions>>);
 
 impl Heard {
-    /// All of it.
+    /// Hears from now on, with so many of all pageblocks marked.
+    pub(super) fn begin(&self, marked: u64, blocks: u64) {
+        let marked_percent = 100 * marked / blocks.max(1);
+        *self.0.borrow_mut() = Compactions { marked_percent, ..Compactions::default() };
+    }
+
+    /// All since.
     pub(super) fn told(&self) -> Compactions {
         self.0.borrow().clone()
     }
@@ -53,9 +59,11 @@ fn is_huge_fault(aim: CompactionAim) -> bool {
 /// Quarters of the share of marked pageblocks.
 pub(super) const QUARTERS: usize = 4;
 
-/// Compaction by callers for huge pages, zone by zone, and who wiped marks in the whole run.
+/// Compaction by callers for huge pages while they were asked for, zone by zone, and who wiped marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Compactions {
+    /// The share of marked pageblocks at first.
+    pub(super) marked_percent: u64,
     /// Runs, by the share of marked pageblocks of the zone when they began.
     pub(super) runs: [u64; QUARTERS],
     /// Those that gave a block.

@@ -234,6 +234,7 @@ fn counts(run: &RunResult) -> BTreeMap<String, f64> {
     let all = run.phases.last().map_or(&nothing, |(_, counters)| counters);
     allocator_counts(all, &mut set);
     compaction_counts(&run.compactions, &mut set);
+    huge_page_counts(run, &mut set);
     let mut before = 0;
     for (phase, counters) in &run.phases {
         set(&format!("{}{phase}", names::EVENTS_IN), (counters.events() - before) as f64);
@@ -297,6 +298,17 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
     for (name, count) in counted {
         set(name, count as f64);
     }
+}
+
+/// What kernels' figures of the phase in which huge pages are asked for stand beside.
+fn huge_page_counts(run: &RunResult, set: &mut impl FnMut(&str, f64)) {
+    let at = |name: &str| run.phases.iter().find(|(phase, _)| *phase == name).map(|(_, it)| it);
+    let Some((before, after)) = at("warm-up").zip(at("huge pages")) else { return };
+    let of_phase = |count: fn(&PageCounters) -> u64| (count(after) - count(before)) as f64;
+    set(names::DIRECT_WHILE_HUGE, of_phase(|it| it.reclaimed_direct));
+    set(names::KSWAPD_WHILE_HUGE, of_phase(|it| it.reclaimed_kswapd));
+    set(names::WAKES_WHILE_HUGE, of_phase(|it| it.kswapd_wakes));
+    set(names::MARKED_AT_FIRST, run.compactions.marked_percent as f64);
 }
 
 fn compaction_counts(all: &Compactions, set: &mut impl FnMut(&str, f64)) {

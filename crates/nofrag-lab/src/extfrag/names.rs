@@ -12,6 +12,14 @@ pub(super) const RECLAIMABLE: &str = "events, reclaimable asked for";
 /// By the phase in which they fell.
 pub(super) const EVENTS_IN: &str = "events while ";
 
+/// Of the phase in which huge pages are asked for, as kernels' figures are.
+pub(super) const DIRECT_WHILE_HUGE: &str = "pages reclaimed by callers while huge pages";
+pub(super) const KSWAPD_WHILE_HUGE: &str = "pages reclaimed by kswapd while huge pages";
+pub(super) const WAKES_WHILE_HUGE: &str = "wakes of kswapd while huge pages";
+
+/// When the first huge page is asked for.
+pub(super) const MARKED_AT_FIRST: &str = "percent of pageblocks marked before huge pages";
+
 /// What patch 5 calls serious.
 pub(super) const SERIOUS: &str = "events below order 4";
 pub(super) const CONVERSIONS: &str = "events with whole pageblocks";

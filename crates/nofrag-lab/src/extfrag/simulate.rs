@@ -192,6 +192,14 @@ impl<'a> Run<'a> {
             Touch::HalfOfUnits => half,
             Touch::AllUnits => 2 * half,
         };
+        let marks = |pages: &Pages| {
+            let marked = pages
+                .pageblocks()
+                .filter(|block| pages.is_marked(block.frames.start) == Some(true));
+            (marked.count() as u64, pages.pageblocks().count() as u64)
+        };
+        let (marked, blocks) = marks(&self.world.pages);
+        self.heard.begin(marked, blocks);
         let cpus = self.layout.huge.clone();
         let actors = self.start(cpus, HUGE, |_| {
             Task::Huge(HugeTask {
@@ -203,7 +211,9 @@ impl<'a> Run<'a> {
                 base_work: Vec::new(),
             })
         });
-        self.schedule.run_to_end(&mut self.world, actors)
+        self.schedule.run_to_end(&mut self.world, actors)?;
+        self.result.compactions = self.heard.told();
+        Ok(())
     }
 
     /// Starts threads on these CPUs. Their numbers.
@@ -253,7 +263,6 @@ impl<'a> Run<'a> {
         result.elapsed = Nanos(self.schedule.now);
         result.blocks = self.layout.pages >> Order::PAGEBLOCK.get();
         result.free_blocks = self.world.pages.pageblocks().filter(is_free).count() as u64;
-        result.compactions = self.heard.told();
         result.boost = self.schedule.into_samples();
         self.result
     }

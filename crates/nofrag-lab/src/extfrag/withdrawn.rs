@@ -64,7 +64,7 @@ pub(super) fn beside_kernels(view: View<'_>) -> Option<Section> {
         let here = view.row(&case, &run.design)?;
         let of = |name: &str| here.count(name);
         let [compactions, failed] = [of(names::COMPACT_STALLS)?, of(names::COMPACT_FAILURES)?];
-        let direct = of(names::RECLAIMED)? - of(names::RECLAIMED_BY_KSWAPD)?;
+        let direct = of(names::DIRECT_WHILE_HUGE)?;
         Some(vec![
             run.id.clone(),
             number(run.percent_huge),
@@ -82,9 +82,10 @@ pub(super) fn beside_kernels(view: View<'_>) -> Option<Section> {
         &format!("Withdrawn: stock kernels beside the simulation, {case}"),
         "A row is one run of a stock kernel under the document's workload, in a guest of 1 GiB, beside the preset \
          that stands for it here (linux-5.3 for 5.10); classic: without the multi-generational LRU. Units that got a \
-         huge page by MADV_HUGEPAGE, in percent; direct compactions that gave a block; pages reclaimed by callers, \
-         here in all phases; events below order 9 in all phases. What the two differ in is being re-measured against \
-         kernels.",
+         huge page by MADV_HUGEPAGE, in percent; direct compactions that gave a block; pages reclaimed by callers in \
+         the phase of huge pages; events below order 9 in all phases. Up to 6.12 kernels count callers among those that compacted \
+         whose zones were all deferred; 7.2 and the engine do not. What the two differ in is being re-measured \
+         against kernels.",
         1,
         &["kernel", "huge %", "here", "gave", "here", "direct", "here", "events", "here"],
         rows,
@@ -124,7 +125,7 @@ pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
 
 /// Why runs of compaction for huge pages gave no block, and who wiped marks.
 pub(super) fn why_in_vain(view: View<'_>) -> Option<Section> {
-    const COLUMNS: [(&str, &str); 9] = [
+    const COLUMNS: [(&str, &str); 12] = [
         ("unseen", names::NOTHING_EXAMINED),
         ("fixed", names::NOTHING_MOVED),
         ("in vain", names::NO_WHOLE_BLOCK),
@@ -134,6 +135,9 @@ pub(super) fn why_in_vain(view: View<'_>) -> Option<Section> {
         ("at hand", names::SATISFIED),
         ("kswapd", names::WIPED_BY_KSWAPD),
         ("pause", names::WIPED_AFTER_PAUSE),
+        ("first %", names::MARKED_AT_FIRST),
+        ("wakes", names::WAKES_WHILE_HUGE),
+        ("reclaimed", names::KSWAPD_WHILE_HUGE),
     ];
     let case = view.cases(Program::SMadvise).into_iter().next()?;
     let row = |design: &String| {
@@ -147,7 +151,8 @@ pub(super) fn why_in_vain(view: View<'_>) -> Option<Section> {
         "A row is one design: medians over seeds. Runs over a zone: unseen, the scanners met and nothing was examined; \
          fixed, what was examined could not be moved; in vain, pages were moved and no block became whole; no place, \
          none was found to move to. Zones that were left alone: deferred, unsuitable, or with a block at hand. Times \
-         that marks were wiped in the whole run: by kswapd going to sleep, and after the longest pause.",
+         that marks were wiped: by kswapd going to sleep, and after the longest pause. The share of pageblocks \
+         marked before the first huge page was asked for. Wakes of kswapd from then on, and pages that it reclaimed.",
         1,
         &[&["design"], COLUMNS.map(|(title, _)| title).as_slice()].concat(),
         view.designs().iter().filter_map(row).collect(),
