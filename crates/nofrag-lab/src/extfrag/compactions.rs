@@ -90,3 +90,38 @@ fn quarter(part: u64, whole: u64) -> usize {
     let quarters = (part * QUARTERS as u64).div_ceil(whole.max(1));
     (quarters.max(1) - 1).min(QUARTERS as u64 - 1) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use nofrag::page::{FragmentationPolicy, MemoryMap, PageConfig};
+    use nofrag::units::PageCount;
+
+    use super::*;
+
+    fn run(marked: u64, migratetype: Migratetype, end: RunEnd) -> Event {
+        let map = MemoryMap::uma(PageCount(16_384), 0, 1).expect("a small machine");
+        let config = PageConfig::new(map, FragmentationPolicy::LINUX_6_1);
+        let pages = PageAllocator::new(&config).expect("the map is sound");
+        let zone = pages.zones().next().expect("it has memory").id;
+        let (order, mode) = (Order::PAGEBLOCK, CompactionMode::Async);
+        let aim = CompactionAim { zone, order, migratetype, mode };
+        let run = CompactionRun { aim, marked, blocks: 160, moved: 0, end };
+        Event::Page(PageEvent::Compacted(run))
+    }
+
+    #[test]
+    fn runs_are_counted_by_quarters_of_marked_pageblocks() {
+        let heard = Heard::default();
+        heard.record(run(160, Migratetype::Movable, RunEnd::Success));
+        heard.begin(120, 160);
+        for marked in [0, 40, 41, 120, 121, 160] {
+            heard.record(run(marked, Migratetype::Movable, RunEnd::NoTarget));
+        }
+        heard.record(run(80, Migratetype::Movable, RunEnd::Success));
+        heard.record(run(80, Migratetype::Unmovable, RunEnd::Success));
+        let told = heard.told();
+        assert_eq!((told.runs, told.gave), ([2, 2, 1, 2], [0, 1, 0, 0]));
+        assert_eq!(told.ends[&RunEnd::NoTarget], 6);
+        assert_eq!(told.marked_percent, 75);
+    }
+}
