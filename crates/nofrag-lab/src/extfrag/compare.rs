@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use nofrag::page::{FragmentationPolicy, Migratetype, PageCounters, PolicyPreset};
+use nofrag::page::{
+    FragmentationPolicy, Migratetype, NoRun, PageCounters, PolicyPreset, RunEnd, Wiper,
+};
 use nofrag::units::Nanos;
 
 use super::catalogue::{Case, Program, curve, seeds_of};
+use super::compactions::Compactions;
 use super::names;
 use super::spec::{HugeMode, RunResult, RunSpec, Touch};
 use crate::report::Measurement;
@@ -230,6 +233,8 @@ fn counts(run: &RunResult) -> BTreeMap<String, f64> {
     let nothing = PageCounters::default();
     let all = run.phases.last().map_or(&nothing, |(_, counters)| counters);
     allocator_counts(all, &mut set);
+    compaction_counts(&run.compactions, &mut set);
+    huge_page_counts(run, &mut set);
     let mut before = 0;
     for (phase, counters) in &run.phases {
         set(&format!("{}{phase}", names::EVENTS_IN), (counters.events() - before) as f64);
@@ -292,6 +297,42 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
     ];
     for (name, count) in counted {
         set(name, count as f64);
+    }
+}
+
+/// What kernels' figures of the phase in which huge pages are asked for stand beside.
+fn huge_page_counts(run: &RunResult, set: &mut impl FnMut(&str, f64)) {
+    let at = |name: &str| run.phases.iter().find(|(phase, _)| *phase == name).map(|(_, it)| it);
+    let Some((before, after)) = at("warm-up").zip(at("huge pages")) else { return };
+    let of_phase = |count: fn(&PageCounters) -> u64| (count(after) - count(before)) as f64;
+    set(names::DIRECT_WHILE_HUGE, of_phase(|it| it.reclaimed_direct));
+    set(names::KSWAPD_WHILE_HUGE, of_phase(|it| it.reclaimed_kswapd));
+    set(names::WAKES_WHILE_HUGE, of_phase(|it| it.kswapd_wakes));
+    set(names::MARKED_AT_FIRST, run.compactions.marked_percent as f64);
+}
+
+fn compaction_counts(all: &Compactions, set: &mut impl FnMut(&str, f64)) {
+    for (quarter, (runs, gave)) in all.runs.iter().zip(all.gave).enumerate() {
+        let names = names::marked_runs(quarter);
+        set(&names[0], *runs as f64);
+        set(&names[1], gave as f64);
+    }
+    let ended = |end| all.ends.get(&end).copied();
+    let spared = |why| all.spared.get(&why).copied();
+    let wiped = |by| all.wipes.get(&by).copied();
+    let counted = [
+        (names::NOTHING_EXAMINED, ended(RunEnd::NothingExamined)),
+        (names::NOTHING_MOVED, ended(RunEnd::NothingMoved)),
+        (names::NO_WHOLE_BLOCK, ended(RunEnd::NoWholeBlock)),
+        (names::NO_TARGET, ended(RunEnd::NoTarget)),
+        (names::DEFERRED, spared(NoRun::Deferred)),
+        (names::UNSUITABLE, spared(NoRun::Unsuitable)),
+        (names::SATISFIED, spared(NoRun::Satisfied)),
+        (names::WIPED_BY_KSWAPD, wiped(Wiper::Kswapd)),
+        (names::WIPED_AFTER_PAUSE, wiped(Wiper::LongestPause)),
+    ];
+    for (name, count) in counted {
+        set(name, count.unwrap_or(0) as f64);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The names of this scenario's units and counts, as its JSON and its tables have them.
 
+use super::compactions::QUARTERS;
+
 /// What a row's repetitions are spread over.
 pub(super) const EVENTS: &str = "events below order 9";
 
@@ -9,6 +11,15 @@ pub(super) const RECLAIMABLE: &str = "events, reclaimable asked for";
 
 /// By the phase in which they fell.
 pub(super) const EVENTS_IN: &str = "events while ";
+
+/// Of the phase in which huge pages are asked for, as kernels' figures are.
+pub(super) const DIRECT_WHILE_HUGE: &str = "pages reclaimed by callers while huge pages";
+pub(super) const KSWAPD_WHILE_HUGE: &str = "pages reclaimed by kswapd while huge pages";
+pub(super) const EVENTS_WHILE_HUGE: &str = "events while huge pages";
+pub(super) const WAKES_WHILE_HUGE: &str = "wakes of kswapd while huge pages";
+
+/// When the first huge page is asked for.
+pub(super) const MARKED_AT_FIRST: &str = "percent of pageblocks marked before huge pages";
 
 /// What patch 5 calls serious.
 pub(super) const SERIOUS: &str = "events below order 4";
@@ -26,6 +37,24 @@ pub(super) const DIRECT_RECLAIMS: &str = "direct reclaims";
 pub(super) const KSWAPD_WAKES: &str = "wakes of kswapd";
 pub(super) const COMPACT_STALLS: &str = "direct compactions";
 pub(super) const COMPACT_FAILURES: &str = "direct compactions that failed";
+/// Of the phase in which huge pages are asked for, zone by zone: how runs ended, why there was none, and who wiped marks.
+pub(super) const NOTHING_EXAMINED: &str = "huge-page runs with nothing examined";
+pub(super) const NOTHING_MOVED: &str = "huge-page runs with nothing to be moved";
+pub(super) const NO_WHOLE_BLOCK: &str = "huge-page runs that moved pages in vain";
+pub(super) const NO_TARGET: &str = "huge-page runs without a place to move to";
+pub(super) const DEFERRED: &str = "zones deferred for huge pages";
+pub(super) const UNSUITABLE: &str = "zones unsuitable for huge pages";
+pub(super) const SATISFIED: &str = "zones with a huge page at hand";
+pub(super) const WIPED_BY_KSWAPD: &str = "marks wiped by kswapd";
+pub(super) const WIPED_AFTER_PAUSE: &str = "marks wiped after the longest pause";
+
+/// Runs with a quarter of the shares of marked pageblocks, and those that gave a block.
+pub(super) fn marked_runs(quarter: usize) -> [String; 2] {
+    let [least, most] = [quarter, quarter + 1].map(|part| part * 100 / QUARTERS);
+    let runs = format!("huge-page runs with {least}-{most} % marked");
+    [runs.clone(), format!("{runs} that gave a block")]
+}
+
 pub(super) const MIGRATE_SCANNED: &str = "pages that the migration scanner looked at";
 pub(super) const FREE_SCANNED: &str = "pages that the free scanner looked at";
 pub(super) const BOOSTS: &str = "boosts";

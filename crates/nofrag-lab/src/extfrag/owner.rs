@@ -12,12 +12,11 @@
 use std::collections::VecDeque;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{
-    Migrate, Migratetype, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed,
-};
+use nofrag::page::{Migrate, Migratetype, PageRequest, Reclaim, ReclaimRequest, Reclaimed};
 use nofrag::units::{Order, Pfn};
 
 use super::cache::{FILE_PAGES, FilePart, Files};
+use super::compactions::{Heard, Pages};
 use super::costs::Costs;
 use super::lru::{FrameNumber, Holds, Lru, LruZone};
 use super::memory::RealMemory;
@@ -159,7 +158,7 @@ impl Owner {
     }
 
     /// Somebody has finished with a file.
-    pub(super) fn close(&mut self, pages: &mut PageAllocator, file: u32) {
+    pub(super) fn close(&mut self, pages: &mut Pages, file: u32) {
         self.files.file_mut(file).users -= 1;
         self.drop_unused_radix_node(pages, file);
     }
@@ -226,7 +225,7 @@ impl Owner {
     }
 
     /// Takes the block that was asked for.
-    pub(super) fn fulfil(&mut self, pages: &mut PageAllocator, want: Want, pfn: Pfn) {
+    pub(super) fn fulfil(&mut self, pages: &mut Pages, want: Want, pfn: Pfn) {
         let frame = pfn.0 as FrameNumber;
         debug_assert_eq!(self.lru.holds(frame), Holds::Nothing, "the frame was free");
         if let Some(memory) = &mut self.memory {
@@ -289,7 +288,7 @@ impl Owner {
     }
 
     /// Processes end: their memory is given back.
-    pub(super) fn end_processes(&mut self, pages: &mut PageAllocator) {
+    pub(super) fn end_processes(&mut self, pages: &mut Pages) {
         if let Some(memory) = &mut self.memory {
             memory.end_of_process(&self.process);
         }
@@ -299,14 +298,14 @@ impl Owner {
     }
 
     /// The last short-lived blocks are given back.
-    pub(super) fn end_transients(&mut self, pages: &mut PageAllocator) {
+    pub(super) fn end_transients(&mut self, pages: &mut Pages) {
         for frame in std::mem::take(&mut self.transients) {
             self.release(pages, frame);
         }
     }
 
     /// Every file is deleted, and what the caches held besides is dropped. Misc objects stay.
-    pub(super) fn delete_files(&mut self, pages: &mut PageAllocator) {
+    pub(super) fn delete_files(&mut self, pages: &mut Pages) {
         for page in 0..self.files.len() * FILE_PAGES {
             if let Some(frame) = self.files.frame(page) {
                 self.spent += self.costs.delete_page;
@@ -335,7 +334,7 @@ impl Owner {
         }
     }
 
-    fn release(&mut self, pages: &mut PageAllocator, frame: FrameNumber) {
+    fn release(&mut self, pages: &mut Pages, frame: FrameNumber) {
         self.lru.set(frame, Holds::Nothing);
         self.spent += self.costs.free;
         if let Some(memory) = &mut self.memory {
@@ -345,14 +344,14 @@ impl Owner {
     }
 
     /// Gives an object back. Pages that were freed.
-    fn give_back(&mut self, pages: &mut PageAllocator, object: SlabId) -> u64 {
+    fn give_back(&mut self, pages: &mut Pages, object: SlabId) -> u64 {
         self.spent += self.costs.object;
         let Some((frame, order)) = self.slabs.give_back(object) else { return 0 };
         self.release(pages, frame);
         order.pages()
     }
 
-    fn drop_page(&mut self, pages: &mut PageAllocator, frame: FrameNumber, page: u32) {
+    fn drop_page(&mut self, pages: &mut Pages, frame: FrameNumber, page: u32) {
         if let Some(memory) = &mut self.memory {
             memory.read_page(frame, page);
         }
@@ -362,7 +361,7 @@ impl Owner {
         self.drop_unused_radix_node(pages, page / FILE_PAGES);
     }
 
-    fn drop_unused_radix_node(&mut self, pages: &mut PageAllocator, number: u32) {
+    fn drop_unused_radix_node(&mut self, pages: &mut Pages, number: u32) {
         let file = self.files.file_mut(number);
         let unused = file.cached == 0 && file.users == 0;
         if unused && let Some(node) = file.take(FilePart::RadixNode) {
@@ -371,14 +370,14 @@ impl Owner {
     }
 
     /// Frees the inode and the directory entry of a file that is off the list of inodes. Pages that were freed.
-    fn drop_inode(&mut self, pages: &mut PageAllocator, number: u32) -> u64 {
+    fn drop_inode(&mut self, pages: &mut Pages, number: u32) -> u64 {
         let parts = [FilePart::Inode, FilePart::Dentry];
         let objects = parts.map(|part| self.files.file_mut(number).take(part));
         objects.into_iter().flatten().map(|object| self.give_back(pages, object)).sum()
     }
 
     /// Looks at some inodes and directory entries at random, and frees those that nobody needs. Pages that were freed.
-    fn shrink(&mut self, pages: &mut PageAllocator) -> u64 {
+    fn shrink(&mut self, pages: &mut Pages) -> u64 {
         let mut freed = 0;
         for _ in 0..(self.burst / 3).max(1) {
             let objects = self.inodes.len() + self.spare_dentries.len();
@@ -402,8 +401,8 @@ impl Owner {
     }
 }
 
-impl Reclaim for Owner {
-    fn reclaim(&mut self, pages: &mut PageAllocator, wanted: ReclaimRequest) -> Reclaimed {
+impl Reclaim<Heard> for Owner {
+    fn reclaim(&mut self, pages: &mut Pages, wanted: ReclaimRequest) -> Reclaimed {
         let node = wanted.node.0;
         let most = self.lru.len(node, wanted.highest) >> wanted.priority.min(12);
         let mut done = Reclaimed::default();
@@ -470,7 +469,7 @@ fn transient_order(random: &mut Random) -> Order {
 #[cfg(test)]
 impl Owner {
     /// Verifies every law; panics with the number of the broken one.
-    pub(super) fn check(&self, allocator: &PageAllocator) {
+    pub(super) fn check(&self, allocator: &Pages) {
         let listed = self.lru.listed();
         let mut times = vec![0u8; self.lru.frame_count()];
         listed.iter().for_each(|&frame| times[frame as usize] += 1);

@@ -30,14 +30,15 @@ use std::num::TryFromIntError;
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Advice, HugeDefrag, HugeFault, HugeTries, Kcompactd, Kswapd, MinFree, NodeId, PageAllocator,
-    PageConfig, PageblockInfo,
+    Advice, HugeDefrag, HugeFault, HugeTries, Kcompactd, Kswapd, MinFree, NodeId, PageConfig,
+    PageblockInfo,
 };
 use nofrag::units::{Nanos, Order};
 use nofrag_backing::measure::machine::MachineMemory;
 
 use super::actor::{Actor, HugeTask, OutOfMemory, Task};
 use super::cache::FILE_PAGES;
+use super::compactions::{Heard, Pages};
 use super::costs::Costs;
 use super::lru::LruZone;
 use super::machine::{FIO_THREADS, Layout, units_per_thread};
@@ -91,6 +92,7 @@ pub(super) struct Run<'a> {
     pub(super) world: World,
     schedule: Schedule,
     result: RunResult,
+    heard: Heard,
     /// Files of each of fio's threads.
     quarter: u32,
 }
@@ -104,8 +106,9 @@ impl<'a> Run<'a> {
             min_free: MinFree::HugePages,
             ..PageConfig::new(layout.map.clone(), spec.policy)
         };
-        let allocator =
-            PageAllocator::new(&config).map_err(|error| failed(spec, error.to_string()))?;
+        let heard = Heard::default();
+        let allocator = Pages::with_events(&config, heard.clone())
+            .map_err(|error| failed(spec, error.to_string()))?;
         let quarter =
             quarter(layout.pages).map_err(|_| failed(spec, "memory is too large".into()))?;
         let costs = Costs::built_in();
@@ -122,7 +125,7 @@ impl<'a> Run<'a> {
             ]
         });
         let schedule = Schedule::new(daemons.collect());
-        Ok(Run { spec, layout, world, schedule, result: RunResult::default(), quarter })
+        Ok(Run { spec, layout, world, schedule, result: RunResult::default(), heard, quarter })
     }
 
     /// All phases.
@@ -189,6 +192,14 @@ impl<'a> Run<'a> {
             Touch::HalfOfUnits => half,
             Touch::AllUnits => 2 * half,
         };
+        let marks = |pages: &Pages| {
+            let marked = pages
+                .pageblocks()
+                .filter(|block| pages.is_marked(block.frames.start) == Some(true));
+            (marked.count() as u64, pages.pageblocks().count() as u64)
+        };
+        let (marked, blocks) = marks(&self.world.pages);
+        self.heard.begin(marked, blocks);
         let cpus = self.layout.huge.clone();
         let actors = self.start(cpus, HUGE, |_| {
             Task::Huge(HugeTask {
@@ -200,7 +211,9 @@ impl<'a> Run<'a> {
                 base_work: Vec::new(),
             })
         });
-        self.schedule.run_to_end(&mut self.world, actors)
+        self.schedule.run_to_end(&mut self.world, actors)?;
+        self.result.compactions = self.heard.told();
+        Ok(())
     }
 
     /// Starts threads on these CPUs. Their numbers.
@@ -272,7 +285,7 @@ fn cpu(layout: &Layout, id: u32) -> CpuId {
     layout.map.cpus().get(id).expect("the layout names its own CPUs")
 }
 
-fn lru_zones(pages: &PageAllocator) -> Vec<LruZone> {
+fn lru_zones(pages: &Pages) -> Vec<LruZone> {
     let mut end = 0;
     let zones = pages.zones().map(|zone| {
         end += zone.present.0 as u32;

@@ -3,6 +3,8 @@
 use nofrag::page::{FragmentationPolicy, PageCounters};
 use nofrag::units::Nanos;
 
+use super::compactions::Compactions;
+
 /// Everything that a run depends on; two runs of equal specs give equal results.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RunSpec {
@@ -107,4 +109,6 @@ pub(super) struct RunResult {
     pub(super) free_blocks: u64,
     /// All pageblocks.
     pub(super) blocks: u64,
+    /// Compaction by callers for a huge page.
+    pub(super) compactions: Compactions,
 }

@@ -2,12 +2,12 @@
 
 use nofrag::check::Check;
 use nofrag::page::{
-    FragmentationPolicy, NodeId, PageAllocator, PageConfig, PolicyPreset, Reclaim, ReclaimRequest,
-    ReclaimScope,
+    FragmentationPolicy, NodeId, PageConfig, PolicyPreset, Reclaim, ReclaimRequest, ReclaimScope,
 };
 use nofrag::units::Nanos;
 
 use super::cache::FILE_PAGES;
+use super::compactions::{Heard, Pages};
 use super::costs::Costs;
 use super::lru::LruZone;
 use super::machine::Layout;
@@ -18,11 +18,11 @@ use super::spec::{HugeMode, Machine, Mix, RunSpec, Touch};
 use crate::random::Random;
 
 /// A machine of 64 MiB and an owner with files of 150 % of that.
-fn small(mix: &Mix) -> (PageAllocator, Owner, Layout) {
+fn small(mix: &Mix) -> (Pages, Owner, Layout) {
     let pages = 64 << 8;
     let layout = Layout::new(Machine::OneNode, mix, pages);
     let config = PageConfig::new(layout.map.clone(), FragmentationPolicy::LINUX_4_20);
-    let allocator = PageAllocator::new(&config).expect("the map is sound");
+    let allocator = Pages::with_events(&config, Heard::default()).expect("the map is sound");
     let mut end = 0;
     let zones: Vec<_> = allocator
         .zones()

@@ -1,7 +1,8 @@
 //! What all actors share: the allocator, the owner of its pages, and the bill of virtual time.
 
-use nofrag::page::{PageAllocator, PageCounters};
+use nofrag::page::PageCounters;
 
+use super::compactions::Pages;
 use super::costs::Costs;
 use super::owner::Owner;
 use super::spec::Mix;
@@ -9,7 +10,7 @@ use super::spec::Mix;
 /// What all actors share.
 #[derive(Debug)]
 pub(super) struct World {
-    pub(super) pages: PageAllocator,
+    pub(super) pages: Pages,
     pub(super) owner: Owner,
     pub(super) costs: Costs,
     pub(super) mix: Mix,
@@ -45,7 +46,7 @@ struct Wakes {
 }
 
 impl World {
-    pub(super) fn new(pages: PageAllocator, owner: Owner, costs: Costs, mix: Mix) -> World {
+    pub(super) fn new(pages: Pages, owner: Owner, costs: Costs, mix: Mix) -> World {
         let memory: u64 = pages.zones().map(|zone| zone.managed.0).sum();
         World {
             pages,

@@ -11,6 +11,26 @@ pub struct Kernels2018 {
     /// The runs that asked for huge pages by `MADV_HUGEPAGE`.
     #[serde(rename = "run")]
     pub runs: Vec<KernelRun>,
+    /// Runs of direct compaction for a huge page by the share of pageblocks that were marked when they began.
+    pub marked: Vec<MarkedRuns>,
+}
+
+/// Runs of direct compaction over a zone of which a share of the pageblocks was marked.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MarkedRuns {
+    /// The kernel's version.
+    pub kernel: String,
+    /// Where it stands.
+    pub place: String,
+    /// The share, in percent: more than this,
+    pub least: u64,
+    /// and no more than this.
+    pub most: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Those that gave a block.
+    pub gave: u64,
 }
 
 /// One run of one kernel.
@@ -57,7 +77,8 @@ mod tests {
 
     #[test]
     fn the_file_reads_and_every_run_has_a_design() {
-        let runs = kernels_2018().runs;
+        let Kernels2018 { runs, marked, .. } = kernels_2018();
+        assert_eq!(marked.iter().map(|part| (part.runs, part.gave)).max(), Some((75, 10)));
         assert_eq!(runs.len(), 7);
         for run in runs {
             let preset = FragmentationPolicy::preset(&run.design).unwrap();

@@ -1,5 +1,6 @@
 //! What the kernel would trace about pages (trace groups `kmem`, `compaction`, `vmscan`), and what it counts.
 
+use super::compaction::Mode;
 use super::map::NodeId;
 use super::migratetype::Migratetype;
 use super::zone::ZoneId;
@@ -71,13 +72,24 @@ pub enum PageEvent {
         order: Order,
     },
     /// `mm_compaction_end`: a run of compaction over a zone ended.
-    Compacted {
+    Compacted(CompactionRun),
+    /// `mm_compaction_deferred`, `mm_compaction_suitable`: a caller came to a zone and made no run there.
+    CompactionSpared {
+        /// For what a run would have been.
+        aim: CompactionAim,
+        /// Why there was none.
+        why: NoRun,
+    },
+    /// Marks on pageblocks that tell scanners to pass them by were wiped (`reset_isolation_suitable`).
+    MarksWiped {
         /// The zone.
         zone: ZoneId,
-        /// For a block of this size.
-        order: Order,
-        /// Whether there is one now.
-        success: bool,
+        /// Who did.
+        by: Wiper,
+        /// Marked pageblocks before.
+        before: u64,
+        /// Marked pageblocks after.
+        after: u64,
     },
     /// "page allocation stall" in the log: a request has taken ten seconds or more and is not served yet.
     AllocationStall {
@@ -95,6 +107,71 @@ pub enum PageEvent {
         /// How long.
         waited: Nanos,
     },
+}
+
+/// For what a zone is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionAim {
+    /// The zone.
+    pub zone: ZoneId,
+    /// For a block of this size.
+    pub order: Order,
+    /// For a request of this type.
+    pub migratetype: Migratetype,
+    /// For whom.
+    pub mode: Mode,
+}
+
+/// A run of compaction over a zone that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionRun {
+    /// What it was for.
+    pub aim: CompactionAim,
+    /// Pageblocks with a mark when it began.
+    pub marked: u64,
+    /// All pageblocks.
+    pub blocks: u64,
+    /// Pages moved.
+    pub moved: u64,
+    /// How it ended.
+    pub end: RunEnd,
+}
+
+/// How a run of compaction ended; if without a block, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunEnd {
+    /// There is what it was for.
+    Success,
+    /// The scanners met, and no frame had been looked at for something to move.
+    NothingExamined,
+    /// They met, and nothing that was looked at could be moved.
+    NothingMoved,
+    /// They met; pages were moved, and no block became whole.
+    NoWholeBlock,
+    /// There was something to move, and no place for it.
+    NoTarget,
+}
+
+/// Why no run was made over a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoRun {
+    /// It failed lately.
+    Deferred,
+    /// Too little is free, or lack of memory is what is wrong.
+    Unsuitable,
+    /// There is such a block.
+    Satisfied,
+}
+
+/// Who wipes marks on pageblocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wiper {
+    /// kswapd as it goes to sleep.
+    Kswapd,
+    /// The try after the longest pause.
+    LongestPause,
+    /// A run that heeds no marks of others.
+    Run,
 }
 
 /// The fields of `mm_page_alloc_extfrag`.

@@ -6,6 +6,7 @@
 
 use super::allocator::{FreeError, PageAllocator};
 use super::compaction::{Mode, Suitability, Verdict, Wish, suitability};
+use super::event::Wiper;
 use super::exact::AllocAtError;
 use super::frames::{FrameIndex, Kind, Tag, buddy};
 use super::image::CompactionImage;
@@ -317,10 +318,10 @@ impl<E: EventSink> PageAllocator<E> {
         Some(self.frames.block(self.frames.index(pfn)?).skip)
     }
 
-    /// Wipes the marks on a zone's pageblocks.
+    /// Wipes the marks on a zone's pageblocks, as kswapd does when it goes to sleep.
     pub fn forget_marks(&mut self, zone: ZoneId) {
         if zone.index() < self.zones.len() {
-            self.wipe_marks(zone);
+            self.wipe_marks(zone, Wiper::Kswapd);
         }
     }
 

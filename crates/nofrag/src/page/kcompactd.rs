@@ -16,7 +16,7 @@ use super::compaction::{
     self, Advance, Cma, Compaction, CompactionResult, Goal, Job, Landed, Mode, Suitability,
     Verdict, Wish,
 };
-use super::event::PageEvent;
+use super::event::{PageEvent, Wiper};
 use super::kswapd::{PageBudget, PageProgress};
 use super::map::NodeId;
 use super::migratetype::Migratetype;
@@ -266,7 +266,7 @@ impl<E: EventSink> PageAllocator<E> {
                 return None;
             }
             if verdict == Verdict::Restart {
-                self.wipe_marks(id);
+                self.wipe_marks(id, Wiper::LongestPause);
             }
         }
         let cma = if matches!(goal, Goal::Score(_)) { Cma::Usable } else { Cma::Useless };
@@ -406,7 +406,7 @@ mod tests {
             daemon.step(ms(0), &mut pages, &mut Refusing, ALL);
             runs += u64::from(pages.counters.not_moved > before);
             pages.forget_scans(NODE);
-            pages.wipe_marks(ZONE);
+            pages.wipe_marks(ZONE, Wiper::Kswapd);
         }
         assert_eq!(runs, 4);
         assert_eq!(pages.per_cpu_pages(ZONE).0, 0, "the first failure has drained them");
@@ -445,7 +445,7 @@ mod tests {
         assert!(refused > 0);
         daemon.step(ms(32_499), &mut pages, &mut Refusing, ALL);
         assert_eq!(pages.counters.not_moved, refused);
-        pages.wipe_marks(ZONE);
+        pages.wipe_marks(ZONE, Wiper::Kswapd);
         pages.wake_kcompactd(NODE, Order::PAGEBLOCK);
         let done = daemon.step(ms(600), &mut pages, &mut Willing, ALL);
         assert!(done.pages > 0, "who asks is served meanwhile");

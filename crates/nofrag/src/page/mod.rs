@@ -68,7 +68,9 @@ pub use compaction::{
     Suitability,
 };
 pub use contents::{Contents, ContentsError};
-pub use event::{ExtFrag, PageCounters, PageEvent};
+pub use event::{
+    CompactionAim, CompactionRun, ExtFrag, NoRun, PageCounters, PageEvent, RunEnd, Wiper,
+};
 pub use exact::{AllocAtError, FreeBulkError};
 pub use failure::{FailureReason, FailureReport, Refusal, ZoneReport};
 pub use follow::KswapdRun;

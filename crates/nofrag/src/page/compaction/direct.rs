@@ -4,6 +4,7 @@ use super::suitable::{Suitability, Wish, suitability};
 use super::{Cma, Compaction, CompactionResult, CompactionStep, Goal, Job, Mode, Verdict};
 use crate::event::EventSink;
 use crate::page::allocator::PageAllocator;
+use crate::page::event::{CompactionAim, NoRun, Wiper};
 use crate::page::frames::FrameIndex;
 use crate::page::kswapd::PageBudget;
 use crate::page::map::NodeId;
@@ -130,6 +131,7 @@ impl DirectCompaction {
         if !zone.is_allowed(request) {
             return;
         }
+        let aim = CompactionAim { zone: id, order, migratetype: request.migratetype, mode };
         let deferral = &mut zone.compaction.deferral;
         let verdict = match self.priority {
             Priority::SyncFull => deferral.passed(order),
@@ -137,15 +139,18 @@ impl DirectCompaction {
         };
         if verdict == Verdict::Skip {
             self.best = self.best.max(Compacted::Deferred);
-            return;
+            return pages.spare(aim, NoRun::Deferred);
         }
         let wish = Wish { order, highest: request.zone, flags: self.flags, mode };
         match suitability(zone, &pages.policy.compaction, &wish) {
-            Suitability::Satisfied => self.best = self.best.max(Compacted::Success),
-            Suitability::Hopeless => {}
+            Suitability::Satisfied => {
+                self.best = self.best.max(Compacted::Success);
+                pages.spare(aim, NoRun::Satisfied);
+            }
+            Suitability::Hopeless => pages.spare(aim, NoRun::Unsuitable),
             Suitability::Suitable => {
                 if verdict == Verdict::Restart {
-                    pages.wipe_marks(id);
+                    pages.wipe_marks(id, Wiper::LongestPause);
                 }
                 let cma = if self.flags.has(AllocFlags::CMA) { Cma::Usable } else { Cma::Useless };
                 let goal = Goal::Block(order, request.migratetype);

@@ -12,6 +12,9 @@
 //! try after the longest pause, but only if a caller's run has met its scanners since; and only in pageblocks where a
 //! sample of every eighth frame finds a page that can be moved or a free block.
 //!
+//! A run that heeds neither marks nor positions (a proactive one) leaves both for others all the same, but for the mark
+//! with the first page taken: after it hardly a pageblock is left that a huge fault would look at.
+//!
 //! An asynchronous run gives up the window of the wanted order at the first page that cannot be taken, and puts back
 //! what it took there. Moved pages become free when the scanner leaves their window, which is when a waiting caller may
 //! keep what they merge to.
@@ -629,9 +632,6 @@ impl Compaction {
 
     /// Lets later runs begin behind a pageblock.
     fn note_source(&self, ground: &mut Ground<'_>, pfn: u64) {
-        if !self.heeds_hints() {
-            return;
-        }
         let behind = block_end(pfn);
         let at = &mut ground.zone.compaction.at;
         at.sources[0] = at.sources[0].max(behind);
@@ -642,6 +642,7 @@ impl Compaction {
 
     /// Takes sources from `low` to the end of the pageblock, or until there are enough.
     fn take_sources(&mut self, ground: &mut Ground<'_>, low: u64, end: u64, left: &mut u64) {
+        self.seen.examined = true;
         let asynchronous = self.mode == Mode::Async;
         let size = self.goal.order().pages();
         let window_end = |pfn: u64| (pfn + 1).next_multiple_of(size);
@@ -715,10 +716,7 @@ impl Compaction {
     /// Leaves a pageblock in which nothing was taken, or that was visited twice: later runs begin behind it, and it is
     /// marked if it was seen from its start and has no mark yet.
     fn leave_sources(&self, ground: &mut Ground<'_>, end: u64, marks: bool) {
-        if marks
-            && self.heeds_hints()
-            && let Some(first) = ground.block_at(end - 1)
-        {
+        if marks && let Some(first) = ground.block_at(end - 1) {
             ground.frames.block_mut(first).skip = true;
         }
         self.note_source(ground, end);
@@ -815,6 +813,7 @@ impl Compaction {
             let to = self.next_target(ground, tag.order(), left);
             let Some(to) = to else {
                 self.put_back(ground);
+                self.seen.lacked_target = true;
                 if let Some(piece) = &mut self.scan.piece {
                     (piece.stayed, piece.exhausted) = (true, true);
                 }
@@ -902,11 +901,9 @@ impl Compaction {
 
     /// Marks a pageblock that was seen to its end, and lets later runs begin below.
     fn note_target(&self, ground: &mut Ground<'_>, first: FrameIndex, start: u64) {
-        if self.heeds_hints() {
-            ground.frames.block_mut(first).skip = true;
-            let at = &mut ground.zone.compaction.at;
-            at.targets = at.targets.min(start);
-        }
+        ground.frames.block_mut(first).skip = true;
+        let at = &mut ground.zone.compaction.at;
+        at.targets = at.targets.min(start);
     }
 
     /// Takes free blocks from `at` to the end of a pageblock until there are enough; says how many pages.

@@ -66,7 +66,7 @@ use self::linux::{Scan, ScanStart};
 use self::source::{Entered, Sources, Visited};
 use self::target::Targets;
 use super::allocator::PageAllocator;
-use super::event::{PageCounters, PageEvent};
+use super::event::{CompactionAim, CompactionRun, NoRun, PageCounters, PageEvent, RunEnd, Wiper};
 use super::fallback::{Found, Share};
 use super::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use super::image::CompactionImage;
@@ -274,6 +274,31 @@ impl<'a> Ground<'a> {
         Ground { zone: &mut zones[zone.index()], frames, counters, policy }
     }
 
+    /// The zone's pageblocks: how many are marked, and how many there are.
+    fn marks(&self) -> (u64, u64) {
+        let (mut marked, mut blocks) = (0, 0);
+        let mut block = self.zone.start;
+        while block < self.zone.end {
+            marked += u64::from(self.frames.block(block).skip);
+            blocks += 1;
+            block = block_end(block);
+        }
+        (marked, blocks)
+    }
+
+    /// Wipes every mark, and lets scanners begin at the ends.
+    fn wipe_all_marks(&mut self) {
+        let Ground { zone, frames, .. } = self;
+        let mut block = zone.start;
+        while block < zone.end {
+            frames.block_mut(block).skip = false;
+            block = block_end(block);
+        }
+        zone.compaction.sources = [None; 2];
+        zone.compaction.targets = None;
+        zone.compaction.went_through = false;
+    }
+
     /// The frame behind the block to which `frame` belongs.
     fn behind(&self, frame: FrameIndex) -> FrameIndex {
         let tag = self.frames.tag(frame);
@@ -317,10 +342,37 @@ pub struct Compaction {
     /// Whether those are at work.
     as_linux: bool,
     flight: Flight,
+    seen: Seen,
     captured: FrameIndex,
     /// What was captured and not told of yet.
     untold: Option<Capture>,
     ended: Option<CompactionResult>,
+}
+
+/// What a run has met with.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Marked pageblocks when it began, and all.
+    marks: (u64, u64),
+    /// A frame was looked at for something to move.
+    examined: bool,
+    /// Pages moved.
+    moved: u64,
+    /// There was something to move, and no place for it.
+    lacked_target: bool,
+}
+
+impl Seen {
+    /// How the run ends.
+    fn end(self, result: CompactionResult) -> RunEnd {
+        match result {
+            CompactionResult::Success | CompactionResult::Captured(_) => RunEnd::Success,
+            _ if self.lacked_target => RunEnd::NoTarget,
+            _ if self.moved > 0 => RunEnd::NoWholeBlock,
+            _ if self.examined => RunEnd::NothingMoved,
+            _ => RunEnd::NothingExamined,
+        }
+    }
 }
 
 impl Compaction {
@@ -372,11 +424,12 @@ impl Compaction {
         let Job { goal, mode, cma } = job;
         if pages.policy.compaction.sources == SourceRules::EmptiestBlock {
             // Marks say which pageblocks this run has tried.
-            pages.wipe_marks(zone);
+            pages.wipe_marks(zone, Wiper::Run);
         }
         let heeds = heeds_hints(goal, mode);
         let as_linux = pages.policy.compaction.sources != SourceRules::EmptiestBlock;
         let mut ground = Ground::of(pages, zone);
+        let marks = ground.marks();
         let scan = Scan::new(&ScanStart::of(&mut ground, mode, heeds, goal.order()));
         let Zone { start, end, compaction, .. } = &pages.zones[zone.index()];
         let (start, end) = (*start, *end);
@@ -395,6 +448,7 @@ impl Compaction {
             scan,
             as_linux,
             flight: Flight::none(),
+            seen: Seen { marks, examined: false, moved: 0, lacked_target: false },
             captured: NONE,
             untold: None,
             ended: None,
@@ -476,7 +530,7 @@ impl Compaction {
                     return Some(CompactionResult::Success);
                 }
                 match self.enter_source_block(ground, left) {
-                    Entered::Block => {}
+                    Entered::Block => self.seen.examined = true,
                     Entered::Paused => return None,
                     Entered::Met => return Some(self.met(ground)),
                 }
@@ -502,6 +556,7 @@ impl Compaction {
     }
 
     fn without_targets(&mut self, ground: &mut Ground<'_>) -> CompactionResult {
+        self.seen.lacked_target = true;
         match suitable::is_reached(ground.zone, self.goal, self.cma) {
             true => CompactionResult::Success,
             false => self.met(ground),
@@ -525,9 +580,11 @@ impl Compaction {
         }
         self.ended = Some(result);
         self.captured = NONE;
-        let success = matches!(result, CompactionResult::Success | CompactionResult::Captured(_));
-        let (zone, order) = (self.zone, self.goal.order());
-        pages.events.record(Event::Page(PageEvent::Compacted { zone, order, success }));
+        let Seen { marks: (marked, blocks), moved, .. } = self.seen;
+        let (order, migratetype) = (self.goal.order(), self.goal.migratetype());
+        let aim = CompactionAim { zone: self.zone, order, migratetype, mode: self.mode };
+        let run = CompactionRun { aim, marked, blocks, moved, end: self.seen.end(result) };
+        pages.events.record(Event::Page(PageEvent::Compacted(run)));
         result
     }
 
@@ -578,6 +635,7 @@ impl Compaction {
         if landed.stayed > 0 {
             self.note_stayed();
         }
+        self.seen.moved += landed.moved;
         ground.counters.moved += landed.moved;
         ground.counters.not_moved += landed.stayed;
         if let Some(capture) = self.untold.take() {
@@ -637,21 +695,25 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Wipes marks on a zone's pageblocks: those are worth looking at again.
-    pub(super) fn wipe_marks(&mut self, zone: ZoneId) {
+    pub(super) fn wipe_marks(&mut self, zone: ZoneId, by: Wiper) {
         let as_linux = self.policy.compaction.sources != SourceRules::EmptiestBlock;
         let ground = &mut Ground::of(self, zone);
+        let (before, _) = ground.marks();
         if as_linux {
-            return ground.wipe_sampled_marks();
+            ground.wipe_sampled_marks();
+        } else {
+            ground.wipe_all_marks();
         }
-        let Ground { zone, frames, .. } = ground;
-        let mut block = zone.start;
-        while block < zone.end {
-            frames.block_mut(block).skip = false;
-            block = block_end(block);
+        let (after, _) = ground.marks();
+        if before != after {
+            let wiped = PageEvent::MarksWiped { zone, by, before, after };
+            self.events.record(Event::Page(wiped));
         }
-        zone.compaction.sources = [None; 2];
-        zone.compaction.targets = None;
-        zone.compaction.went_through = false;
+    }
+
+    /// Says that a zone was left alone.
+    pub(super) fn spare(&mut self, aim: CompactionAim, why: NoRun) {
+        self.events.record(Event::Page(PageEvent::CompactionSpared { aim, why }));
     }
 
     /// kswapd of the node goes to sleep: forgets what was scanned in zones that a caller's compaction has gone through
@@ -661,7 +723,7 @@ impl<E: EventSink> PageAllocator<E> {
             let zone = &self.zones[index];
             if zone.node == node && zone.compaction.went_through {
                 let id = zone.id;
-                self.wipe_marks(id);
+                self.wipe_marks(id, Wiper::Kswapd);
             }
         }
     }

@@ -1,0 +1,127 @@
+//! How compaction by callers for a huge page ended, by how many pageblocks were marked when it began: what the engine's
+//! events tell.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use nofrag::event::{Event, EventSink};
+use nofrag::page::{
+    CompactionAim, CompactionMode, CompactionRun, Migratetype, NoRun, PageAllocator, PageEvent,
+    RunEnd, Wiper,
+};
+use nofrag::units::Order;
+
+/// The allocator of this scenario.
+pub(super) type Pages = PageAllocator<Heard>;
+
+/// What was heard of the engine; clones hear the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heard(Rc<RefCell<Compactions>>);
+
+impl Heard {
+    /// Hears from now on, with so many of all pageblocks marked.
+    pub(super) fn begin(&self, marked: u64, blocks: u64) {
+        let marked_percent = 100 * marked / blocks.max(1);
+        *self.0.borrow_mut() = Compactions { marked_percent, ..Compactions::default() };
+    }
+
+    /// All since.
+    pub(super) fn told(&self) -> Compactions {
+        self.0.borrow().clone()
+    }
+}
+
+impl EventSink for Heard {
+    fn record(&self, event: Event) {
+        match event {
+            Event::Page(PageEvent::Compacted(run)) if is_huge_fault(run.aim) => {
+                self.0.borrow_mut().note(run);
+            }
+            Event::Page(PageEvent::CompactionSpared { aim, why }) if is_huge_fault(aim) => {
+                *self.0.borrow_mut().spared.entry(why).or_default() += 1;
+            }
+            Event::Page(PageEvent::MarksWiped { by, .. }) => {
+                *self.0.borrow_mut().wipes.entry(by).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether compaction was for a huge fault: nothing else that waits wants movable blocks so large.
+fn is_huge_fault(aim: CompactionAim) -> bool {
+    aim.mode != CompactionMode::Background
+        && aim.order == Order::PAGEBLOCK
+        && aim.migratetype == Migratetype::Movable
+}
+
+/// Quarters of the share of marked pageblocks.
+pub(super) const QUARTERS: usize = 4;
+
+/// Compaction by callers for huge pages while they were asked for, zone by zone, and who wiped marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Compactions {
+    /// The share of marked pageblocks at first.
+    pub(super) marked_percent: u64,
+    /// Runs, by the share of marked pageblocks of the zone when they began.
+    pub(super) runs: [u64; QUARTERS],
+    /// Those that gave a block.
+    pub(super) gave: [u64; QUARTERS],
+    /// Runs by how they ended.
+    pub(super) ends: BTreeMap<RunEnd, u64>,
+    /// Zones that were left alone.
+    pub(super) spared: BTreeMap<NoRun, u64>,
+    /// Times that marks were wiped.
+    pub(super) wipes: BTreeMap<Wiper, u64>,
+}
+
+impl Compactions {
+    fn note(&mut self, run: CompactionRun) {
+        let quarter = quarter(run.marked, run.blocks);
+        self.runs[quarter] += 1;
+        self.gave[quarter] += u64::from(run.end == RunEnd::Success);
+        *self.ends.entry(run.end).or_default() += 1;
+    }
+}
+
+/// The quarter of a share; its upper bound is still in it.
+fn quarter(part: u64, whole: u64) -> usize {
+    let quarters = (part * QUARTERS as u64).div_ceil(whole.max(1));
+    (quarters.max(1) - 1).min(QUARTERS as u64 - 1) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use nofrag::page::{FragmentationPolicy, MemoryMap, PageConfig};
+    use nofrag::units::PageCount;
+
+    use super::*;
+
+    fn run(marked: u64, migratetype: Migratetype, end: RunEnd) -> Event {
+        let map = MemoryMap::uma(PageCount(16_384), 0, 1).expect("a small machine");
+        let config = PageConfig::new(map, FragmentationPolicy::LINUX_6_1);
+        let pages = PageAllocator::new(&config).expect("the map is sound");
+        let zone = pages.zones().next().expect("it has memory").id;
+        let (order, mode) = (Order::PAGEBLOCK, CompactionMode::Async);
+        let aim = CompactionAim { zone, order, migratetype, mode };
+        let run = CompactionRun { aim, marked, blocks: 160, moved: 0, end };
+        Event::Page(PageEvent::Compacted(run))
+    }
+
+    #[test]
+    fn runs_are_counted_by_quarters_of_marked_pageblocks() {
+        let heard = Heard::default();
+        heard.record(run(160, Migratetype::Movable, RunEnd::Success));
+        heard.begin(120, 160);
+        for marked in [0, 40, 41, 120, 121, 160] {
+            heard.record(run(marked, Migratetype::Movable, RunEnd::NoTarget));
+        }
+        heard.record(run(80, Migratetype::Movable, RunEnd::Success));
+        heard.record(run(80, Migratetype::Unmovable, RunEnd::Success));
+        let told = heard.told();
+        assert_eq!((told.runs, told.gave), ([2, 2, 1, 2], [0, 1, 0, 0]));
+        assert_eq!(told.ends[&RunEnd::NoTarget], 6);
+        assert_eq!(told.marked_percent, 75);
+    }
+}
