@@ -246,6 +246,8 @@ impl<'a> Follower<'a> {
                 if let Some(kind) = self.pages.block_type(*pfn) {
                     self.typed.insert(*pfn, kind);
                 }
+                // Nobody holds it any more, so compaction cannot take it.
+                let _ = self.pages.set_movable(*pfn, false);
             }
             Event::Batched { pfn } => {
                 let kind = self.typed.remove(pfn).or_else(|| self.pages.block_type(*pfn));

@@ -235,8 +235,8 @@ struct QuickSearch {
 /// Sources that are moved together.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Pages.
-    size: u64,
+    /// Pages that want a place: all of them, or with folios those that have none yet.
+    wanted: u64,
     /// Whether something stayed where it was.
     stayed: bool,
     /// Whether there was nowhere to move to.
@@ -495,8 +495,8 @@ impl Compaction {
                 }
                 self.leave_window(ground);
             } else {
-                let size = u64::from(self.scan.taken.pages(ground.frames));
-                self.scan.piece = Some(Piece { size, stayed: false, exhausted: false });
+                let wanted = u64::from(self.scan.taken.pages(ground.frames));
+                self.scan.piece = Some(Piece { wanted, stayed: false, exhausted: false });
                 self.scan.pulls_sync = false;
                 self.scan.last_moved = match ground.policy.compaction.moves {
                     MoveRules::PageByPage => at.max(1),
@@ -822,6 +822,9 @@ impl Compaction {
             self.scan.taken.pop(ground.frames);
             ground.frames.set_tag(frame, tag.with_kind(Kind::Used));
             self.flight.push(ground, frame, to);
+            if let (false, Some(piece)) = (one_by_one, &mut self.scan.piece) {
+                piece.wanted -= tag.order().pages();
+            }
         }
         !self.flight.is_empty()
     }
@@ -843,9 +846,9 @@ impl Compaction {
         Some(to)
     }
 
-    /// Pages of the piece under work.
+    /// Pages of the piece under work that want a place.
     fn wanted(&self) -> u64 {
-        self.scan.piece.map_or(0, |piece| piece.size)
+        self.scan.piece.map_or(0, |piece| piece.wanted)
     }
 
     fn fill_pool(&mut self, ground: &mut Ground<'_>, left: &mut u64) {
@@ -994,12 +997,16 @@ impl Compaction {
     fn plan_quick_search(&self, ground: &Ground<'_>) -> QuickSearch {
         let deep = self.scan.target >= ground.zone.compaction.at.first_target;
         let usual = (((Moves::MAX as u64 >> self.scan.fails.min(15)) + 1) >> 1).max(1);
-        let distance = self.scan.target.saturating_sub(self.scan.source);
+        // Once the scanners have passed each other the distance wraps around, and no block lies so high.
+        let distance = self.scan.target.checked_sub(self.scan.source);
+        let up_to = |shift: u32| {
+            distance.map_or(u64::MAX, |distance| block_start(self.scan.target - (distance >> shift)))
+        };
         QuickSearch {
             limit: if deep { BLOCK >> 1 } else { usual },
             deep,
-            preferred: block_start(self.scan.target - (distance >> 2)),
-            least: block_start(self.scan.target - (distance >> 1)),
+            preferred: up_to(2),
+            least: up_to(1),
             highest: 0,
         }
     }
@@ -1066,8 +1073,9 @@ impl Compaction {
         if self.mode == Mode::Background {
             return None;
         }
+        let first = ground.at(search.least)?;
         self.scan.target = search.least;
-        ground.at(search.least)
+        Some(first)
     }
 
     fn isolate(&mut self, ground: &mut Ground<'_>, frame: FrameIndex, order: Order) -> u64 {
