@@ -14,7 +14,7 @@ use super::state::State;
 use super::stretch::{Stretch, StretchError, Texts};
 
 /// How many differences are told with what led there, and by how many events.
-const TOLD: usize = 4;
+const TOLD: usize = 40;
 const EVENTS_BEFORE: usize = 8;
 
 /// What is told of long lists.

@@ -459,16 +459,31 @@ impl Compaction {
         ground: &mut Ground<'_>,
         left: &mut u64,
     ) -> Option<CompactionResult> {
+        let ended = self.scan_on(ground, left)?;
+        match self.captured {
+            NONE => Some(ended),
+            kept => Some(CompactionResult::Captured(ground.frames.pfn(kept))),
+        }
+    }
+
+    fn scan_on(&mut self, ground: &mut Ground<'_>, left: &mut u64) -> Option<CompactionResult> {
+        // Kernels with folios look whether a block was kept before they free what they moved, so one of these frees is
+        // noticed a piece later (linux-6.12-compaction, line 15,257).
+        let folios = ground.policy.compaction.moves == MoveRules::Folios;
         loop {
-            if self.captured != NONE {
-                return Some(CompactionResult::Captured(ground.frames.pfn(self.captured)));
+            if !folios && self.captured != NONE {
+                return Some(CompactionResult::Success);
             }
             if let Some(piece) = self.scan.piece {
                 if self.assign_targets(ground, left) {
                     return None;
                 }
                 let piece = self.scan.piece.take().unwrap_or(piece);
-                self.settle_piece(ground, piece);
+                self.leave_rest(piece);
+                if folios && self.captured != NONE {
+                    return Some(CompactionResult::Success);
+                }
+                self.leave_window(ground);
                 if piece.exhausted && !self.have_met() {
                     return Some(CompactionResult::Partial);
                 }
@@ -521,12 +536,11 @@ impl Compaction {
     }
 
     /// Leaves the rest of a window from which not all could be moved, if nobody waits for it.
-    fn settle_piece(&mut self, ground: &mut Ground<'_>, piece: Piece) {
+    fn leave_rest(&mut self, piece: Piece) {
         if piece.stayed && self.mode == Mode::Async {
             self.scan.source = self.scan.source.next_multiple_of(self.goal.order().pages());
             self.scan.last_moved = 0;
         }
-        self.leave_window(ground);
     }
 
     /// Takes note that something stayed where it was.
