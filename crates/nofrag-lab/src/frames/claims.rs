@@ -16,25 +16,25 @@ struct Known {
 enum Claimed {
     /// Everything as in the kernel; so are all lists at the end, but those of the zones named.
     All { but: &'static [&'static str] },
-    /// Frames of order 9 as in the kernel, and so many percent of all.
-    HugeAnd(f64),
+    /// Frames, attempts to compact, runs and marks as in the kernel.
+    Compacts,
 }
 
 const fn all(name: &'static str, about: &'static str) -> Known {
     Known { name, about, claimed: Claimed::All { but: &[] } }
 }
 
-const fn compacting(name: &'static str, percent: f64, about: &'static str) -> Known {
-    Known { name, about, claimed: Claimed::HugeAnd(percent) }
+const fn compacting(name: &'static str, about: &'static str) -> Known {
+    Known { name, about, claimed: Claimed::Compacts }
 }
 
 const KNOWN: [Known; 12] = [
-    compacting("linux-6.1-compaction", 87.0, "24 huge faults, direct compaction and reclaim"),
-    compacting("linux-6.1-compaction-pinned", 75.0, "likewise, more kernel pages in the way"),
+    compacting("linux-6.1-compaction", "24 huge faults, direct compaction and reclaim"),
+    compacting("linux-6.1-compaction-pinned", "likewise, more kernel pages in the way"),
     all("linux-6.1-kswapd", "page cache grows, kswapd wakes and sleeps"),
     all("linux-6.1-no-reclaim", "orders 0 to 3 on one zone, nothing is reclaimed"),
     all("linux-6.1-no-reclaim-2cpu", "likewise, two CPUs"),
-    compacting("linux-6.1-normal-compaction", 100.0, "24 huge faults, two zones"),
+    compacting("linux-6.1-normal-compaction", "24 huge faults, two zones"),
     all("linux-6.1-normal-fallbacks", "two zones; whole blocks of another type taken"),
     Known {
         name: "linux-6.1-normal-fallbacks-boosted",
@@ -43,7 +43,7 @@ const KNOWN: [Known; 12] = [
         claimed: Claimed::All { but: &["DMA32"] },
     },
     all("linux-6.1-normal-no-reclaim", "two zones, nothing is reclaimed"),
-    compacting("linux-6.12-compaction", 100.0, "24 huge faults, direct compaction"),
+    compacting("linux-6.12-compaction", "24 huge faults, direct compaction"),
     all("linux-6.12-fallbacks", "orders 0 to 6; whole blocks of another type"),
     all("linux-6.12-no-reclaim", "orders 0 to 6, nothing is reclaimed"),
 ];
@@ -59,21 +59,7 @@ pub(super) fn judge(report: &FramesReport, oracles: &mut Vec<Oracle>) {
     for followed in report.stretches.iter().filter(|followed| followed.kernel == followed.preset) {
         match KNOWN.iter().find(|known| known.name == followed.stretch).map(|known| known.claimed) {
             Some(Claimed::All { but }) => everything(followed, but, oracles),
-            Some(Claimed::HugeAnd(percent)) => {
-                let huge = followed.frames.get(9).copied().unwrap_or_default();
-                none_differs(
-                    followed,
-                    "huge",
-                    "answers of order 9 with another frame",
-                    huge,
-                    oracles,
-                );
-                compaction(followed, oracles);
-                let answers = followed.answers();
-                let share = 100.0 * answers.same as f64 / answers.of.max(1) as f64;
-                let claim = "answers with the kernel's frame, in percent";
-                exact(followed, "frames", claim, share, Relation::AtLeast(percent), oracles);
-            }
+            Some(Claimed::Compacts) => compaction(followed, oracles),
             None => continue,
         }
         background(followed, oracles);
@@ -92,16 +78,23 @@ fn exact(
     oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, relation));
 }
 
-/// What a stretch with compaction must give besides frames: nineteen of twenty attempts as the kernel made them.
+/// What a stretch with compaction must give.
 fn compaction(followed: &Followed, oracles: &mut Vec<Oracle>) {
-    let put_off = followed.score(names::DECISIONS);
-    let claim = "attempts to compact put off otherwise, or let in";
-    none_differs(followed, "deferral", claim, put_off, oracles);
-    let runs = followed.score(names::RUNS);
-    let tried = put_off.of.max(1) as f64;
-    let claim = "attempts to compact as the kernel made them, in percent";
-    let share = 100.0 * (tried - (runs.of - runs.same) as f64) / tried;
-    exact(followed, "compaction", claim, share, Relation::AtLeast(95.0), oracles);
+    let huge = followed.frames.get(9).copied().unwrap_or_default();
+    let claims = [
+        ("huge", "answers of order 9 with another frame", huge),
+        ("frames", "answers with another frame", followed.answers()),
+        (
+            "deferral",
+            "attempts to compact put off otherwise, or let in",
+            followed.score(names::DECISIONS),
+        ),
+        ("runs", "runs of compaction that move or end otherwise", followed.score(names::RUNS)),
+        ("marks", "runs that begin with other pageblocks marked", followed.score(names::MARKED)),
+    ];
+    for (id, claim, score) in claims {
+        none_differs(followed, id, claim, score, oracles);
+    }
 }
 
 /// What must be as in the kernel wherever there is any of it.

@@ -14,7 +14,8 @@ use super::events::{Event, Fields, Line};
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) zone: ZoneId,
-    pub(super) order: Order,
+    /// None: kcompactd works ahead.
+    pub(super) order: Option<Order>,
     pub(super) migratetype: Migratetype,
     pub(super) mode: CompactionMode,
     /// Moves that succeeded, in order.
@@ -52,14 +53,18 @@ pub(super) fn run_at(
     lines: &[Line],
     begin: usize,
     zone: ZoneId,
-    order: Order,
+    order: Option<Order>,
     mode: CompactionMode,
 ) -> Run {
     let task = &lines[begin].task;
     let mut run = Run {
         zone,
         order,
-        migratetype: Migratetype::Movable,
+        // kcompactd works for everybody.
+        migratetype: match mode {
+            CompactionMode::Background => Migratetype::Unmovable,
+            _ => Migratetype::Movable,
+        },
         mode,
         moved: Vec::new(),
         taken: 0,
@@ -104,8 +109,12 @@ const STEP: PageBudget = PageBudget { pages: 1 };
 impl<'r> Beside<'r> {
     /// Begins the run; `None` if the engine would not.
     pub(super) fn begin<E: EventSink>(pages: &mut PageAllocator<E>, run: &'r Run) -> Option<Self> {
-        let mut machine =
-            Compaction::for_block(pages, run.zone, run.order, run.migratetype, run.mode)?;
+        let mut machine = match run.order {
+            Some(order) => {
+                Compaction::for_block(pages, run.zone, order, run.migratetype, run.mode)?
+            }
+            None => Compaction::ahead(pages, run.zone)?,
+        };
         machine.keep_log();
         Some(Beside {
             run,

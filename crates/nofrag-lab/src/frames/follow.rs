@@ -92,6 +92,8 @@ pub(super) struct Tally {
     pub(super) runs: Score,
     /// The moves alone.
     pub(super) run_moves: Score,
+    /// The same of kcompactd's runs that work ahead.
+    pub(super) ahead: Score,
     /// The ends alone.
     pub(super) run_ends: Score,
     /// `mm_page_alloc_extfrag`, all fields.
@@ -136,8 +138,8 @@ pub(super) struct Follower<'a> {
     /// The run of kswapd under way.
     noted: Option<KswapdRun>,
     config: PageConfig,
-    /// The run of compaction that was let in last: zone, order, mode.
-    entered: Option<(ZoneId, Order, CompactionMode)>,
+    /// The run of compaction that was let in last: zone, order (none: kcompactd works ahead), mode.
+    entered: Option<(ZoneId, Option<Order>, CompactionMode)>,
     /// The pageblocks of each zone.
     blocks: Vec<Vec<Pfn>>,
     /// The caller's run under way: zone, order, whether it succeeds, whether it does not wait.
@@ -449,7 +451,6 @@ impl<'a> Follower<'a> {
             (Some(1), _) => CompactionMode::SyncLight,
             _ => CompactionMode::SyncFull,
         };
-        let Some(order) = order else { return };
         let hex = |key: &str| -> Vec<u64> {
             let parts = fields.get(key).unwrap_or("").split(',');
             parts.filter_map(|part| u64::from_str_radix(part, 16).ok()).collect()
@@ -538,22 +539,24 @@ impl<'a> Follower<'a> {
         let line = lines[index].number;
         let moves = run.moved == made.moved;
         let end = run.end.as_ref() == Some(&made.end);
-        self.tally.runs.count(moves && end);
-        self.tally.run_moves.count(moves);
-        self.tally.run_ends.count(end);
         if !moves || !end {
             self.run_differs(line, &run, &made);
         }
+        if order.is_none() {
+            // All that a run which works ahead leaves is in the events.
+            self.tally.ahead.count(moves && end);
+            return;
+        }
+        self.tally.runs.count(moves && end);
+        self.tally.run_moves.count(moves);
+        self.tally.run_ends.count(end);
         for (what, kernel, engine) in self.tally.scans.judge(lines, index, &made.log) {
             let (what, cause) = (what.to_owned(), Cause::Other);
             self.tally.differences.push(Difference { line, what, kernel, engine, cause });
         }
-        self.tried = (mode != CompactionMode::Background).then_some((
-            zone,
-            order,
-            made.end.status == "success",
-            mode == CompactionMode::Async,
-        ));
+        self.tried = order.filter(|_| mode != CompactionMode::Background).map(|order| {
+            (zone, order, made.end.status == "success", mode == CompactionMode::Async)
+        });
         self.captured = made.captured.map(|pfn| (lines[index].task.pid, pfn));
         self.log = made.log.into();
         if let Some(memory) = made.memory {

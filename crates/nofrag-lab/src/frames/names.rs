@@ -23,6 +23,7 @@ pub(super) const MARKED: &str = "number of marked pageblocks";
 pub(super) const RUNS: &str = "runs of compaction";
 pub(super) const RUN_MOVES: &str = "moves of runs";
 pub(super) const RUN_ENDS: &str = "ends of runs";
+pub(super) const AHEAD: &str = "runs of kcompactd ahead of need";
 pub(super) const LRU_TAKEN: &str = "isolations of reclaim";
 pub(super) const LRU_FREED: &str = "frames that reclaim freed";
 pub(super) const LRU_PASSES: &str = "ends of passes of reclaim";

@@ -85,8 +85,11 @@ fn compaction(report: &FramesReport) -> Option<Section> {
         names::RUN_MOVES,
         names::RUN_ENDS,
         names::RUNS,
+        names::AHEAD,
     ];
-    let compacts = |followed: &&Followed| followed.score(names::DECISIONS).of > 0;
+    let compacts = |followed: &&Followed| {
+        [names::DECISIONS, names::RUNS, names::AHEAD].iter().any(|what| followed.score(what).of > 0)
+    };
     let row = |followed: &Followed| {
         let scores = parts.into_iter().map(|what| of(followed.score(what)));
         lead(followed).into_iter().chain(scores).collect()
@@ -96,9 +99,10 @@ fn compaction(report: &FramesReport) -> Option<Section> {
         "Put off: attempts put off or let in, with the count of those put off. Scans: positions and pause when a \
          run is let in; marks: the number of marked pageblocks then. Moves: runs that move the same \
          pages to the same frames \
-         in the same order; ends: that end at the same positions with the same status; both: all of it.",
+         in the same order; ends: that end at the same positions with the same status; both: all of it. \
+         Ahead: the same of runs that kcompactd makes before anybody needs them.",
         1,
-        &["stretch", "put off", "scans", "marks", "moves", "ends", "both"],
+        &["stretch", "put off", "scans", "marks", "moves", "ends", "both", "ahead"],
         report.stretches.iter().filter(compacts).map(row).collect(),
     )
 }

@@ -14,7 +14,7 @@ use super::state::State;
 use super::stretch::{Stretch, StretchError, Texts};
 
 /// How many differences are told with what led there, and by how many events.
-const TOLD: usize = 40;
+const TOLD: usize = 4;
 const EVENTS_BEFORE: usize = 8;
 
 /// What is told of long lists.
@@ -102,7 +102,7 @@ fn whole_lines(text: &str) -> Result<&str, LineError> {
 /// Everything that is compared event by event, but frames.
 fn on_the_way(tally: &Tally) -> Vec<Part> {
     let [absent, marked, huge, kind] = tally.scans.passed;
-    let parts: [(&str, Score); 23] = [
+    let parts: [(&str, Score); 24] = [
         (names::ZONES, tally.zones),
         (names::BULK, tally.bulk),
         (names::REFILLS, tally.refills),
@@ -114,6 +114,7 @@ fn on_the_way(tally: &Tally) -> Vec<Part> {
         (names::RUNS, tally.runs),
         (names::RUN_MOVES, tally.run_moves),
         (names::RUN_ENDS, tally.run_ends),
+        (names::AHEAD, tally.ahead),
         (names::SUITABLE, tally.wakes.suitable),
         (names::WOKEN, tally.wakes.woken),
         (names::KSWAPD_RUNS, tally.wakes.runs),

@@ -30,6 +30,7 @@ pub(super) struct ZoneState {
     pub(super) lowmem_reserve: Vec<u64>,
     pub(super) start_pfn: u64,
     spanned: u64,
+    present: u64,
     #[serde(default)]
     flags: u64,
     cached_free_pfn: u64,
@@ -194,15 +195,26 @@ impl State {
         1 + self.zones.values().map(|zone| zone.other_cpus.len()).max().unwrap_or(0)
     }
 
+    /// The frame behind the last of a zone's memory. Where that is within a pageblock, the kernel has frames that nobody
+    /// uses up to the end of its section.
+    fn end_of_memory(&self, zone: &ZoneState) -> u64 {
+        let (end, present) = (zone.start_pfn + zone.spanned, zone.start_pfn + zone.present);
+        let fills = |&(first, count, flags, ..): &(u64, u64, u64, i64, i64, u64)| {
+            flags == self.era().reserved() && (first..first + count).contains(&present)
+        };
+        if self.frames.iter().any(fills) { end.min(present) } else { end }
+    }
+
     /// The machine, under a policy.
     pub(super) fn config(&self, policy: FragmentationPolicy) -> Result<PageConfig, StateError> {
         let mut zones = Vec::new();
         for (kind, zone) in self.zones()? {
             let (start, end) = (zone.start_pfn, zone.start_pfn + zone.spanned);
+            let last = self.end_of_memory(zone);
             let mut holes = Vec::new();
             let mut behind = start;
             for &(first, count, ..) in &self.frames {
-                let (first, last) = (first.clamp(start, end), (first + count).clamp(start, end));
+                let (first, last) = (first.clamp(start, last), (first + count).clamp(start, last));
                 if first > behind {
                     holes.push(PfnRange::between(Pfn(behind), Pfn(first)));
                 }
@@ -225,7 +237,9 @@ impl State {
         let mut free = HashSet::new();
         let mut zones = Vec::new();
         for (_, zone) in self.zones()? {
-            let image = zone.image(self.era())?;
+            let mut image = zone.image(self.era())?;
+            let end = self.end_of_memory(zone);
+            image.pageblocks.retain(|block| block.pfn.0 < end);
             let cached = image.cpus.iter().flat_map(|cpu| &cpu.lists);
             for list in image.free.iter().chain(cached) {
                 for pfn in &list.blocks {

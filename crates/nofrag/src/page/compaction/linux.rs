@@ -329,9 +329,11 @@ impl Ground<'_> {
         self.frames.index(Pfn(pfn)).filter(|&frame| self.zone.has(frame))
     }
 
-    /// The first frame of a pageblock that the zone has memory of.
+    /// The first frame of a pageblock, if it and the last one are the zone's memory.
     fn block_at(&self, pfn: u64) -> Option<FrameIndex> {
-        self.at(block_start(pfn).max(self.span().start.0))
+        let span = self.span();
+        self.at(block_end(pfn).min(span.end().0) - 1)?;
+        self.at(block_start(pfn).max(span.start.0))
     }
 
     /// As how many frames looked at a scanner of sources counts what it steps over at once: until 6.1 as one.
@@ -500,8 +502,8 @@ impl Compaction {
             if *left == 0 {
                 return None;
             }
-            self.scan.rescan =
-                self.scan.last_moved > 0 && block_start(self.scan.last_moved) == block_start(at);
+            // Nothing moved yet counts as something in the pageblock of frame 0.
+            self.scan.rescan = block_start(self.scan.last_moved) == block_start(at);
             self.find_sources(ground, left);
             if self.scan.taken.is_empty() {
                 if self.scan.pulls_sync {
@@ -1014,7 +1016,8 @@ impl Compaction {
         // Once the scanners have passed each other the distance wraps around, and no block lies so high.
         let distance = self.scan.target.checked_sub(self.scan.source);
         let up_to = |shift: u32| {
-            distance.map_or(u64::MAX, |distance| block_start(self.scan.target - (distance >> shift)))
+            distance
+                .map_or(u64::MAX, |distance| block_start(self.scan.target - (distance >> shift)))
         };
         QuickSearch {
             limit: if deep { BLOCK >> 1 } else { usual },

@@ -384,6 +384,16 @@ impl Compaction {
         Some(Compaction::new(pages, zone, job))
     }
 
+    /// A run that works ahead, as kcompactd does (`compaction_proactiveness`): until no more of what is free lies
+    /// outside whole pageblocks than the policy wants; `None` if there is no such zone, or if it does not work ahead.
+    pub fn ahead<E: EventSink>(pages: &mut PageAllocator<E>, zone: ZoneId) -> Option<Compaction> {
+        pages.zones.get(zone.index())?;
+        let policy = &pages.policy.compaction;
+        let low = proactive_bounds(policy.marks, policy.proactiveness?).low;
+        let job = Job { goal: Goal::Score(low), mode: Mode::Background, cma: Cma::Usable };
+        Some(Compaction::new(pages, zone, job))
+    }
+
     /// A run over a zone for a block of this order that a request of this type can use; `None` if there is no such
     /// zone.
     pub fn for_block<E: EventSink>(
