@@ -116,14 +116,21 @@ fn a_pageblock_that_a_quick_search_picks_is_marked_and_so_passed_by() {
 
 #[test]
 fn a_target_that_was_seen_to_its_end_is_marked() {
-    let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
-    let (mut run, first) = begin(&mut pages, huge());
-    assert!(first.iter().all(|&(_, to)| to >= 1536));
-    assert_eq!(marks(&pages), "s---", "half of it is left");
-    run.migrated(&mut pages, MoveResults(u32::MAX));
-    moves(&mut run, &mut pages);
-    assert_eq!(marks(&pages), "s--s");
-    run.abandon(&mut pages);
+    // On the list of movable blocks a quick search finds what is free, and on another the scanner does.
+    for quick in [true, false] {
+        let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
+        if !quick {
+            pages.set_block_type(Pfn(1536), Migratetype::Unmovable).expect("it is whole");
+            pages.frames.block_mut(1536).migratetype = Migratetype::Movable;
+        }
+        let (mut run, first) = begin(&mut pages, huge());
+        assert!(first.iter().all(|&(_, to)| to >= 1536));
+        assert_eq!(marks(&pages), "s---", "half of it is left");
+        run.migrated(&mut pages, MoveResults(u32::MAX));
+        moves(&mut run, &mut pages);
+        assert_eq!(marks(&pages), "s--s", "quick: {quick}");
+        run.abandon(&mut pages);
+    }
 }
 
 /// In a 6.1 that was seen, a proactive run left 71 of 120 pageblocks marked that had no mark, and positions.
@@ -181,6 +188,12 @@ fn marks_are_wiped_only_after_a_callers_run_has_met_its_scanners() {
     let before = "muuuuuuu uuuuuuuu uuuuuuuu u......u";
     assert_eq!(wiped(before, false, |_| {}), "ssss");
     assert_eq!(wiped(before, true, |_| {}), "-ss-");
+    let mut pages = newest(before);
+    pages.zones[0].compaction.went_through = true;
+    pages.wipe_marks(ZONE, Wiper::Kswapd);
+    pages.frames.block_mut(0).skip = true;
+    pages.wipe_marks(ZONE, Wiper::Kswapd);
+    assert_eq!(marks(&pages), "s---", "none has since");
     for (mode, met) in [(Mode::Background, false), (Mode::SyncLight, true)] {
         let mut pages = newest("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh");
         let job = block(9, Migratetype::Movable, mode);
@@ -301,4 +314,22 @@ fn a_block_that_a_batch_frees_on_its_way_is_on_no_list_before_its_move_ends() {
         assert_eq!(pages.check(), Ok(()));
         assert_eq!(free(&pages), before + 2);
     }
+}
+
+#[test]
+fn the_lists_of_cpus_are_given_back_once_a_window_lies_behind() {
+    let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
+    pages.free(cpu(), Pfn(600)).expect("it is in use");
+    assert_eq!(pages.cached_as(Pfn(600)), Some(Migratetype::Movable));
+    let (mut run, _) = begin(&mut pages, huge());
+    run.migrated(&mut pages, MoveResults(u32::MAX));
+    moves(&mut run, &mut pages);
+    assert!(pages.cached_as(Pfn(600)).is_some(), "it does not yet");
+    run.migrated(&mut pages, MoveResults(u32::MAX));
+    while let CompactionStep::Migrate(_) = run.step(&mut pages, ALL) {
+        run.migrated(&mut pages, MoveResults(u32::MAX));
+    }
+    assert_eq!(pages.cached_as(Pfn(600)), None);
+    assert!(run.take_log().contains(&ScanStep::Drained));
+    run.abandon(&mut pages);
 }
