@@ -379,3 +379,92 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::policy::FragmentationPolicy;
+    use super::super::testing::{cpu, full_zone, zone};
+    use super::*;
+    use crate::page::RequestFlags;
+
+    const NODE: NodeId = NodeId(0);
+    const HUGE: (Order, ZoneKind) = (Order::PAGEBLOCK, ZoneKind::Normal);
+    const ANYTHING: (Order, ZoneKind) = (Order::ZERO, ZoneKind::Movable);
+
+    /// A node on which kswapd was woken for a huge page, and none is free.
+    fn short() -> PageAllocator {
+        let mut pages = full_zone(2, FragmentationPolicy::LINUX_6_1);
+        wake(&mut pages, HUGE);
+        pages
+    }
+
+    fn wake(pages: &mut PageAllocator, (order, zone): (Order, ZoneKind)) {
+        let request = PageRequest::user(order).flags(RequestFlags::KSWAPD_RECLAIM);
+        pages.wake_all_kswapds(cpu(), &PageRequest { zone, ..request });
+    }
+
+    /// Frees the first huge page, and what is to be left beside it.
+    fn relieve(pages: &mut PageAllocator) {
+        for frame in 0..Order::PAGEBLOCK.pages() + 32 {
+            pages.free(cpu(), Pfn(frame)).expect("it is in use");
+        }
+        pages.drain_all();
+    }
+
+    /// Whether kswapd is awake, and for what.
+    fn mail(pages: &PageAllocator) -> (bool, Option<(Order, ZoneKind)>) {
+        let info = pages.kswapd(NODE).expect("there is such a node");
+        (info.awake, info.asked)
+    }
+
+    #[test]
+    fn a_run_of_kswapd_is_for_what_it_was_woken_for_or_for_single_pages() {
+        let mut pages = short();
+        assert_eq!(mail(&pages), (true, Some(HUGE)));
+        assert_eq!(pages.kswapd_begins(NODE).wanted(), HUGE);
+        assert_eq!(mail(&pages), (true, None));
+        assert_eq!(pages.kswapd_begins(NODE).wanted(), ANYTHING, "nobody has woken it");
+    }
+
+    #[test]
+    fn a_run_of_kswapd_takes_away_the_boosts_that_it_has_found() {
+        let mut pages = zone(2, FragmentationPolicy::LINUX_6_1);
+        pages.zones[0].boost = 100;
+        let run = pages.kswapd_begins(NODE);
+        assert!(pages.zones[0].shortage.reclaims, "lists keep less meanwhile");
+        pages.zones[0].boost += 30;
+        pages.kswapd_rests(&run);
+        assert_eq!((pages.zones[0].boost, pages.zones[0].shortage.reclaims), (30, false));
+    }
+
+    #[test]
+    fn kswapd_rests_once_its_node_is_balanced_and_stays_at_work_before() {
+        let mut pages = short();
+        let run = pages.kswapd_begins(NODE);
+        wake(&mut pages, (Order::COSTLY, ZoneKind::Movable));
+        pages.kswapd_rests(&run);
+        let both = (HUGE.0, ZoneKind::Movable);
+        assert_eq!(mail(&pages), (true, Some(both)), "with what was asked for meanwhile");
+        let run = pages.kswapd_begins(NODE);
+        relieve(&mut pages);
+        pages.kswapd_rests(&run);
+        assert_eq!(mail(&pages), (false, None));
+    }
+
+    #[test]
+    fn a_run_that_nobody_asked_for_goes_on_with_the_last_if_the_node_has_fallen_short_again() {
+        let mut pages = short();
+        let last = pages.kswapd_begins(NODE);
+        relieve(&mut pages);
+        pages.kswapd_rests(&last);
+        pages.kswapd_goes_on(&last);
+        assert_eq!(pages.kswapd_begins(NODE).wanted(), ANYTHING, "it is balanced");
+        pages.alloc_at(Pfn(0), Order::ZERO).expect("it is free");
+        pages.kswapd_goes_on(&last);
+        assert_eq!(pages.kswapd_begins(NODE).wanted(), HUGE);
+        wake(&mut pages, (Order::MAX, ZoneKind::Normal));
+        pages.kswapd_goes_on(&last);
+        let woken = (Order::MAX, ZoneKind::Normal);
+        assert_eq!(pages.kswapd_begins(NODE).wanted(), woken, "somebody has asked");
+    }
+}

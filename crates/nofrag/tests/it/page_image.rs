@@ -6,9 +6,9 @@ use super::vmap_support::Random;
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    AllocAtError, CpuImage, FragmentationPolicy, FrameState, Image, ImageError, ListImage,
-    MemoryMap, Migratetype, MinFree, NodeId, PageAllocator, PageConfig, PageRequest, PolicyPreset,
-    UsedBlock, ZoneKind, ZoneMap,
+    AllocAtError, CompactionImage, CpuImage, FragmentationPolicy, FrameState, Image, ImageError,
+    ListImage, MemoryMap, Migratetype, MinFree, NodeId, PageAllocator, PageConfig, PageRequest,
+    PolicyPreset, UsedBlock, ZoneKind, ZoneMap,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
@@ -71,6 +71,17 @@ impl Machine {
             97 => {
                 self.pages.drain(cpu);
                 "drain".to_owned()
+            }
+            98 => {
+                let zone = self.pages.zones().next().unwrap().id;
+                let memory = CompactionImage {
+                    sources: [(); 2].map(|()| random.below(8_000)),
+                    targets: random.below(8_000),
+                    shift: random.below(6) as u8,
+                    ..CompactionImage::default()
+                };
+                self.pages.set_compaction_memory(zone, memory);
+                "memory of compaction".to_owned()
             }
             _ => String::new(),
         }
@@ -263,7 +274,9 @@ fn a_free_block_is_taken_wherever_it_is() {
             machine.pages.take_exactly(pfn, order(0)).unwrap();
             check_frame(&machine, pfn.0, FrameState::Used, 0);
         }
+        machine.pages.set_block_type(Pfn(512), Migratetype::Unmovable).unwrap();
         machine.pages.isolate(Pfn(512), order(9)).unwrap();
+        assert_eq!(machine.pages.block_type(Pfn(512)), Some(Migratetype::Movable));
         check_frame(&machine, 1000, FrameState::Used, 0);
         assert!(machine.pages.isolate(Pfn(512), order(9)).is_err());
         machine.pages.check().unwrap_or_else(|law| panic!("{law}"));

@@ -162,7 +162,7 @@ fn a_pass_is_repeated_only_while_enough_is_left_and_something_came() {
     bench.cache.pages.truncate(1_056);
     assert_eq!(bench.call(waiting(9)), (vec![12], 32));
     let mut bench = Bench::new(OLD, MIN);
-    bench.cache.pages.clear();
+    bench.cache.most = Some(0);
     let (priorities, came) = bench.call(waiting(9));
     assert_eq!((came, priorities), (0, (0..=12).rev().collect()));
 }
@@ -178,6 +178,7 @@ fn passes_are_repeated_for_small_blocks_below_priority_10_alone() {
         match attempt.advance(&mut bench.pages, NOW, outcome) {
             nofrag::page::Next::Reclaim(wanted) => {
                 asked.push(wanted.priority);
+                assert_eq!(wanted.pages, 32, "also where the share of the priority is larger");
                 outcome =
                     nofrag::page::Outcome::Reclaimed(bench.cache.reclaim(&mut bench.pages, wanted));
             }
@@ -224,6 +225,8 @@ fn a_zone_that_is_ready_ends_the_call_after_the_priority() {
     assert_eq!(call([HIGH + 2_000, MIN], 1), (vec![12], 1));
     // Both are: nobody is asked.
     assert_eq!(call([HIGH + 2_000; 2], 1), (vec![], 0));
+    // Neither is, and nothing comes: the node they share has its turn once at each priority.
+    assert_eq!(call([MIN; 2], 0), ((0..=12).rev().collect(), 0));
 }
 
 #[test]

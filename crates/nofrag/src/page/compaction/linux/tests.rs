@@ -3,8 +3,9 @@
 use alloc::vec;
 
 use super::*;
+use crate::check::Check;
 use crate::page::allocator::PageAllocator;
-use crate::page::compaction::tests::{ALL, ZONE, block, draw, finish, picture};
+use crate::page::compaction::tests::{ALL, ZONE, block, cpu, draw, finish, picture};
 use crate::page::compaction::{CompactionStep, Job};
 use crate::page::event::Wiper;
 use crate::page::map::NodeId;
@@ -115,14 +116,21 @@ fn a_pageblock_that_a_quick_search_picks_is_marked_and_so_passed_by() {
 
 #[test]
 fn a_target_that_was_seen_to_its_end_is_marked() {
-    let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
-    let (mut run, first) = begin(&mut pages, huge());
-    assert!(first.iter().all(|&(_, to)| to >= 1536));
-    assert_eq!(marks(&pages), "s---", "half of it is left");
-    run.migrated(&mut pages, MoveResults(u32::MAX));
-    moves(&mut run, &mut pages);
-    assert_eq!(marks(&pages), "s--s");
-    run.abandon(&mut pages);
+    // On the list of movable blocks a quick search finds what is free, and on another the scanner does.
+    for quick in [true, false] {
+        let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
+        if !quick {
+            pages.set_block_type(Pfn(1536), Migratetype::Unmovable).expect("it is whole");
+            pages.frames.block_mut(1536).migratetype = Migratetype::Movable;
+        }
+        let (mut run, first) = begin(&mut pages, huge());
+        assert!(first.iter().all(|&(_, to)| to >= 1536));
+        assert_eq!(marks(&pages), "s---", "half of it is left");
+        run.migrated(&mut pages, MoveResults(u32::MAX));
+        moves(&mut run, &mut pages);
+        assert_eq!(marks(&pages), "s--s", "quick: {quick}");
+        run.abandon(&mut pages);
+    }
 }
 
 /// In a 6.1 that was seen, a proactive run left 71 of 120 pageblocks marked that had no mark, and positions.
@@ -180,6 +188,12 @@ fn marks_are_wiped_only_after_a_callers_run_has_met_its_scanners() {
     let before = "muuuuuuu uuuuuuuu uuuuuuuu u......u";
     assert_eq!(wiped(before, false, |_| {}), "ssss");
     assert_eq!(wiped(before, true, |_| {}), "-ss-");
+    let mut pages = newest(before);
+    pages.zones[0].compaction.went_through = true;
+    pages.wipe_marks(ZONE, Wiper::Kswapd);
+    pages.frames.block_mut(0).skip = true;
+    pages.wipe_marks(ZONE, Wiper::Kswapd);
+    assert_eq!(marks(&pages), "s---", "none has since");
     for (mode, met) in [(Mode::Background, false), (Mode::SyncLight, true)] {
         let mut pages = newest("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh");
         let job = block(9, Migratetype::Movable, mode);
@@ -257,5 +271,65 @@ fn until_6_1_pages_move_one_by_one_and_take_the_place_of_one_that_stayed() {
     let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
     let (run, first) = begin(&mut pages, huge());
     assert_eq!(first.len(), 32, "a piece at once");
+    run.abandon(&mut pages);
+}
+
+/// In a 6.1 that was seen, free pages of an unmovable pageblock were taken so.
+#[test]
+fn after_a_first_search_in_vain_who_waits_uses_the_middle_of_what_is_left_whatever_its_type() {
+    let before = "hhhhhhhh uuuuuuuu hhhhhhhh uuuuuuuu uuuuuuuu uuuuuuuu";
+    for (mode, uses) in [(Mode::SyncLight, true), (Mode::Async, false), (Mode::Background, false)] {
+        let mut pages = newest(before);
+        pages.set_block_type(Pfn(1024), Migratetype::Unmovable).expect("it is whole");
+        let mut run = Compaction::new(&mut pages, ZONE, block(9, Migratetype::Movable, mode));
+        match run.step(&mut pages, ALL) {
+            CompactionStep::Migrate(moves) if uses => {
+                let targets = 1024..1536;
+                assert!(moves.pairs().iter().all(|pair| targets.contains(&pair.to.0)));
+            }
+            CompactionStep::Done(_) if !uses => assert_eq!(picture(&pages), before, "{mode:?}"),
+            step => panic!("{mode:?}: {step:?}"),
+        }
+        run.abandon(&mut pages);
+    }
+}
+
+#[test]
+fn a_block_that_a_batch_frees_on_its_way_is_on_no_list_before_its_move_ends() {
+    for policy in [FragmentationPolicy::LINUX_6_1, FragmentationPolicy::LINUX_7_2] {
+        let mut pages = draw("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh", policy);
+        let free = |pages: &PageAllocator| pages.zones().next().expect("there is one").free.0;
+        let before = free(&pages);
+        let (mut run, first) = begin(&mut pages, huge());
+        // Until 6.1 the second has been taken, and waits for its turn.
+        assert_eq!(first[0].0, 62);
+        for pfn in [62, 60].map(Pfn) {
+            pages.free_as(cpu(), pfn, Migratetype::Movable).expect("it is in use");
+            assert_eq!(pages.cached_as(pfn), None, "{pfn}");
+            assert!(pages.free_as(cpu(), pfn, Migratetype::Movable).is_err(), "{pfn}");
+        }
+        run.migrated(&mut pages, MoveResults(u32::MAX));
+        run.abandon(&mut pages);
+        pages.drain_all();
+        assert_eq!(pages.check(), Ok(()));
+        assert_eq!(free(&pages), before + 2);
+    }
+}
+
+#[test]
+fn the_lists_of_cpus_are_given_back_once_a_window_lies_behind() {
+    let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
+    pages.free(cpu(), Pfn(600)).expect("it is in use");
+    assert_eq!(pages.cached_as(Pfn(600)), Some(Migratetype::Movable));
+    let (mut run, _) = begin(&mut pages, huge());
+    run.migrated(&mut pages, MoveResults(u32::MAX));
+    moves(&mut run, &mut pages);
+    assert!(pages.cached_as(Pfn(600)).is_some(), "it does not yet");
+    run.migrated(&mut pages, MoveResults(u32::MAX));
+    while let CompactionStep::Migrate(_) = run.step(&mut pages, ALL) {
+        run.migrated(&mut pages, MoveResults(u32::MAX));
+    }
+    assert_eq!(pages.cached_as(Pfn(600)), None);
+    assert!(run.take_log().contains(&ScanStep::Drained));
     run.abandon(&mut pages);
 }
