@@ -502,8 +502,9 @@ impl Compaction {
             if *left == 0 {
                 return None;
             }
-            // Nothing moved yet counts as something in the pageblock of frame 0.
-            self.scan.rescan = block_start(self.scan.last_moved) == block_start(at);
+            // Nothing moved yet counts as something in the pageblock of frame 0, where no zone of Linux begins.
+            let counts = self.scan.last_moved > 0 || ground.span().start.0 > 0;
+            self.scan.rescan = counts && block_start(self.scan.last_moved) == block_start(at);
             self.find_sources(ground, left);
             if self.scan.taken.is_empty() {
                 if self.scan.pulls_sync {
