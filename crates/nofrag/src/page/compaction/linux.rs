@@ -1014,7 +1014,8 @@ impl Compaction {
         // Once the scanners have passed each other the distance wraps around, and no block lies so high.
         let distance = self.scan.target.checked_sub(self.scan.source);
         let up_to = |shift: u32| {
-            distance.map_or(u64::MAX, |distance| block_start(self.scan.target - (distance >> shift)))
+            distance
+                .map_or(u64::MAX, |distance| block_start(self.scan.target - (distance >> shift)))
         };
         QuickSearch {
             limit: if deep { BLOCK >> 1 } else { usual },
