@@ -277,14 +277,14 @@ fn until_6_1_pages_move_one_by_one_and_take_the_place_of_one_that_stayed() {
 /// In a 6.1 that was seen, free pages of an unmovable pageblock were taken so.
 #[test]
 fn after_a_first_search_in_vain_who_waits_uses_the_middle_of_what_is_left_whatever_its_type() {
-    let before = "hhhhhhhh uuuuuuuu hhhhhhhh uuuuuuuu uuuuuuuu uuuuuuuu";
+    let before = "uuuuuuuu hhhhhhhh uuuuuuuu hhhhhhhh uuuuuuuu uuuuuuuu uuuuuuuu";
     for (mode, uses) in [(Mode::SyncLight, true), (Mode::Async, false), (Mode::Background, false)] {
         let mut pages = newest(before);
-        pages.set_block_type(Pfn(1024), Migratetype::Unmovable).expect("it is whole");
+        pages.set_block_type(Pfn(1536), Migratetype::Unmovable).expect("it is whole");
         let mut run = Compaction::new(&mut pages, ZONE, block(9, Migratetype::Movable, mode));
         match run.step(&mut pages, ALL) {
             CompactionStep::Migrate(moves) if uses => {
-                let targets = 1024..1536;
+                let targets = 1536..2048;
                 assert!(moves.pairs().iter().all(|pair| targets.contains(&pair.to.0)));
             }
             CompactionStep::Done(_) if !uses => assert_eq!(picture(&pages), before, "{mode:?}"),
@@ -297,13 +297,13 @@ fn after_a_first_search_in_vain_who_waits_uses_the_middle_of_what_is_left_whatev
 #[test]
 fn a_block_that_a_batch_frees_on_its_way_is_on_no_list_before_its_move_ends() {
     for policy in [FragmentationPolicy::LINUX_6_1, FragmentationPolicy::LINUX_7_2] {
-        let mut pages = draw("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh", policy);
+        let mut pages = draw("uuuuuuuu hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh", policy);
         let free = |pages: &PageAllocator| pages.zones().next().expect("there is one").free.0;
         let before = free(&pages);
         let (mut run, first) = begin(&mut pages, huge());
         // Until 6.1 the second has been taken, and waits for its turn.
-        assert_eq!(first[0].0, 62);
-        for pfn in [62, 60].map(Pfn) {
+        assert_eq!(first[0].0, 574);
+        for pfn in [574, 572].map(Pfn) {
             pages.free_as(cpu(), pfn, Migratetype::Movable).expect("it is in use");
             assert_eq!(pages.cached_as(pfn), None, "{pfn}");
             assert!(pages.free_as(cpu(), pfn, Migratetype::Movable).is_err(), "{pfn}");
