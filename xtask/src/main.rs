@@ -2,9 +2,9 @@
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
-//! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `guests` measures kernels of Debian
-//! under the document's workload. `ci` runs every check and prints what each took; `.ci/run` installs what it needs and
-//! then calls it.
+//! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `guests` measures kernels of
+//! Debian under the document's workload. `ci` runs every check and prints what each took; `.ci/run` installs what it
+//! needs and then calls it.
 
 mod ci;
 mod deb;

@@ -1,9 +1,9 @@
 //! `cargo xtask guests`: mmtests' thpfioscale on kernels of Debian, in guests that QEMU emulates.
 //!
 //! Each run of the plan (`cells`) is a guest: a kernel as Debian ships it (`debian`), an initramfs and a disk with
-//! Debian's fio (`image`), emulated to its end (`guest`). Its first process (`init.sh`) runs the load and prints what the
-//! kernel counted; that text (`console`, `names`) becomes rows (`rows`) in a file of its own. A run whose file is there
-//! is not made again, so the queue can be stopped and continued at any time.
+//! Debian's fio (`image`), emulated to its end (`guest`). Its first process (`init.sh`) runs the load and prints what
+//! the kernel counted; that text (`console`, `names`) becomes rows (`rows`) in a file of its own. A run whose file is
+//! there is not made again, so the queue can be stopped and continued at any time.
 
 mod cells;
 mod console;

@@ -89,8 +89,6 @@ fn counted(
 ) -> anyhow::Result<Map<String, Value>> {
     let seconds = after.uptime()? - before.uptime()?;
     let (counters, gauges) = vmstat(before, after)?;
-    let is_traced = after.histograms().next().is_some();
-    let tracepoints = is_traced.then(|| tracepoints(before, after, names));
     let row = json!({
         "seconds": (seconds * 10.0).round() / 10.0,
         "vmstat": counters,
@@ -98,7 +96,7 @@ fn counted(
         "extfrag": extfrag(before, after, names)?,
         "free_by_order": free_by_order(after)?,
         "pageblocks": pageblocks(after, names)?,
-        "tracepoints": tracepoints.unwrap_or_default(),
+        "tracepoints": tracepoints(before, after, names),
         "boosted_zones_at_end": boosted(after)?,
     });
     let Value::Object(row) = row else { bail!("a row is an object") };
@@ -246,4 +244,147 @@ fn units(lines: &str) -> anyhow::Result<Map<String, Value>> {
     });
     row.insert("thp".into(), thp);
     Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guests::cells;
+
+    const ZONES: &str = "\
+Node 0, zone    DMA32
+  pages free     70
+        boost    0
+        min      3
+        low      4
+        high     5
+        spanned  1044480
+        managed  90
+  start_pfn:           4096
+Node 0, zone   Normal
+        boost    7
+        min      6
+        low      7
+        high     8
+        spanned  1000
+        managed  160
+  start_pfn:           1048576
+Node 0, zone  Movable
+        managed  0
+";
+
+    /// A phase in which `count` of everything has come so far.
+    fn phase(name: &str, count: u64, fallbacks: &str) -> String {
+        let uptime = 10.0 + count as f64;
+        format!(
+            "@@phase {name}\n@@section uptime\n{uptime} 1.0\n\
+             @@section vmstat\nnr_free_pages {count}\npgsteal_direct {count}\nthp_split_page 0\n\
+             @@section buddyinfo\nNode 0, zone   Normal 1 2 3 \n\
+             @@section pagetypeinfo\nPages per block: 512\n\
+             Number of blocks type Unmovable Movable \nNode 0, zone Normal 4 {count} \n\
+             @@section zoneinfo\n{ZONES}{fallbacks}"
+        )
+    }
+
+    /// Fallbacks as a histogram of each zone.
+    fn histograms(dma32: u64, normal: u64) -> String {
+        let hist = |first: u64, order: u64, count: u64| {
+            format!(
+                "# trigger info: hist:keys=fallback_order if pfn >= {first} && pfn <= 1 [active]\n\
+                 {{ fallback_order: {order}, alloc_migratetype: 1, fallback_migratetype: 0 }} hitcount: {count}\n"
+            )
+        };
+        let zones = hist(4096, 10, dma32) + &hist(1_048_576, 3, normal);
+        let deferred = format!("{{ idx: 2, order: 9 }} hitcount: {normal}\n");
+        format!(
+            "@@section hist kmem/mm_page_alloc_extfrag\n{zones}\
+             @@section hist compaction/mm_compaction_deferred\n{deferred}"
+        )
+    }
+
+    fn console(phases: &[String]) -> String {
+        let flag = |(bit, name): (u32, &&str)| format!("{{ (0x{:x}u), \"{name}\"}}", 1 << bit);
+        let names = [
+            "__GFP_NOMEMALLOC",
+            "__GFP_COMP",
+            "__GFP_NOWARN",
+            "__GFP_MOVABLE",
+            "__GFP_DIRECT_RECLAIM",
+            "__GFP_KSWAPD_RECLAIM",
+            "__GFP_THISNODE",
+            "__GFP_NORETRY",
+        ];
+        let flags: Vec<String> = (0..).zip(&names).map(flag).collect();
+        format!(
+            "SeaBIOS\n@@run\nwatermark_boost_factor=15000\nnodes=1\nkernel=6.1.0\nlru_gen=0x0007\n\
+             @@section format mm_page_alloc\n{}\n@@section format mm_compaction_suitable\n\
+             print fmt: __print_symbolic(REC->idx, {{2, \"Normal\"}}), \
+             __print_symbolic(REC->ret, {{4, \"continue\"}})\n{}\
+             @@section units\n1 10\n0 30\n0 50\n0 20\n1 30\n@@done\n",
+            flags.join(", "),
+            phases.concat()
+        )
+    }
+
+    fn rows_of(console: &str) -> anyhow::Result<Value> {
+        rows(&cells::plan()[0], console)
+    }
+
+    #[test]
+    fn a_row_has_what_came_in_its_phase() {
+        let names = ["start", "write", "warm", "thp"];
+        let counts = [(0, 0), (5, 2), (5, 9), (6, 9)];
+        let phases: Vec<String> = (0..)
+            .zip(names.into_iter().zip(counts))
+            .map(|(at, (name, (dma32, normal)))| phase(name, at, &histograms(dma32, normal)))
+            .collect();
+        let rows = rows_of(&console(&phases)).unwrap();
+        let write = &rows[0];
+        assert_eq!(write["seconds"], 1.0);
+        assert_eq!(write["vmstat"], json!({ "pgsteal_direct": 1 }));
+        assert_eq!(write["gauges"], json!({ "nr_free_pages": 1 }));
+        assert_eq!(write["extfrag"]["by_zone_all"], json!({ "dma32": 5, "normal": 2 }));
+        assert_eq!(write["extfrag"]["by_zone_below_9"], json!({ "normal": 2 }));
+        assert_eq!([&write["extfrag"]["all"], &write["extfrag"]["below_4"]], [7, 2]);
+        assert_eq!(
+            write["pageblocks"],
+            json!({ "node0.normal": { "unmovable": 4, "movable": 1 } })
+        );
+        assert_eq!(write["free_by_order"], json!({ "node0.normal": [1, 2, 3] }));
+        assert_eq!(write["boosted_zones_at_end"], json!({ "node0.normal": 7 }));
+        assert_eq!([&write["managed_kib"], &write["lru_gen"]], [1000, 7]);
+        let deferred = json!({ "mm_compaction_deferred": { "zone=normal order=9": 7 } });
+        assert_eq!(rows[1]["tracepoints"], deferred);
+        assert_eq!(rows[2]["extfrag"]["by_zone_all"], json!({ "dma32": 1 }));
+        assert_eq!(rows[2]["bitmap"], "11");
+        assert_eq!(rows[2]["thp"]["huge_first_half"], 1);
+        assert_eq!([&rows[2]["thp"]["huge"], &rows[2]["thp"]["base_mean_us"]], [2, 33]);
+    }
+
+    #[test]
+    fn a_kernel_without_histograms_tells_its_fallbacks_in_its_trace() {
+        let line = "x-1 [0] ... 1.0: mm_page_alloc_extfrag: page=1 pfn=0x100001 alloc_order=0 \
+                    fallback_order=9 pageblock_order=9 alloc_migratetype=0 fallback_migratetype=1\n";
+        let trace = |lines: &str, lost: u64| {
+            format!("@@section trace\n{lines}@@section trace_lost\noverrun: {lost}\n")
+        };
+        let of = |last: &str| {
+            let first = ["start", "write", "warm"].map(|name| phase(name, 0, &trace("", 0)));
+            console(&[first.as_slice(), &[phase("thp", 1, last)]].concat())
+        };
+        let rows = rows_of(&of(&trace(line, 0))).unwrap();
+        let each = json!({ "zone=node0.normal order=9 type=unmovable from=movable": 1 });
+        assert_eq!(rows[2]["extfrag"]["each"], each);
+        assert_eq!(rows[2]["tracepoints"], json!({}));
+        assert!(rows_of(&of(&trace(line, 3))).is_err(), "lost events");
+    }
+
+    #[test]
+    fn a_guest_that_failed_has_no_rows() {
+        let phases = ["start", "write", "warm", "thp"].map(|name| phase(name, 0, ""));
+        let whole = console(&phases);
+        for console in [whole.replace("@@done", ""), whole.replace("SeaBIOS", "@@failed fio")] {
+            assert!(rows_of(&console).is_err());
+        }
+    }
 }
