@@ -28,7 +28,10 @@ impl Packages {
     pub(super) fn fetch(folder: &Path) -> anyhow::Result<Packages> {
         let packages = Packages { folder: folder.to_owned() };
         let done = folder.join("complete");
-        if !done.exists() {
+        let wanted: Vec<&str> =
+            KERNELS.iter().flat_map(|kernel| kernel.packages).copied().collect();
+        let wanted = wanted.join("\n");
+        if fs::read_to_string(&done).ok().as_ref() != Some(&wanted) {
             println!("guests: fetching packages of Debian");
             packages.configure()?;
             succeed(packages.apt("apt-get").arg("update"))?;
@@ -36,7 +39,7 @@ impl Packages {
             for kernel in &KERNELS {
                 packages.kernel(kernel.name, kernel.suite, kernel.packages)?;
             }
-            fs::write(&done, "")?;
+            fs::write(&done, wanted)?;
         }
         Ok(packages)
     }
@@ -131,7 +134,7 @@ impl Packages {
         download.arg("download").args(packages.iter().map(|package| format!("{package}/{suite}")));
         let missing = || {
             format!(
-                "no package for Linux {name} in {suite}: Debian has taken a later version; name that one in \
+                "cannot fetch Linux {name} from {suite}; if Debian has taken a later version, name that one in \
                  xtask/src/guests/cells.rs and write to another folder with --out"
             )
         };
