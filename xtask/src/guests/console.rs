@@ -158,7 +158,11 @@ impl<'a> Snapshot<'a> {
             zone.map(|(name, _)| name.clone()).with_context(|| format!("frame {frame} has no zone"))
         };
         if let Some((_, text)) = self.histograms().find(|(event, _)| *event == super::EXTFRAG) {
-            return from_histograms(text, zone_at);
+            let counts = from_histograms(text, zone_at)?;
+            let without = zones.iter().find(|(zone, _)| !counts.contains_key(zone));
+            let without = without.map(|(zone, _)| zone);
+            ensure!(without.is_none(), "no histogram of fallbacks in {without:?}");
+            return Ok(counts.into_values().flatten().collect());
         }
         let lost = self.section("trace_lost")?.lines().filter(|line| line.contains("overrun"));
         let is_lost = |line: &str| line.rsplit(' ').next().is_some_and(|count| count != "0");
@@ -173,28 +177,29 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// Reads histograms that follow one another, each after a line with the frames of its zone.
+/// Reads histograms that follow one another, each after a line with the frames of its zone; what each zone has.
 fn from_histograms(
     text: &str,
     zone_at: impl Fn(u64) -> anyhow::Result<String>,
-) -> anyhow::Result<BTreeMap<Fallback, u64>> {
-    let mut counts = BTreeMap::new();
-    let mut zone = None;
+) -> anyhow::Result<BTreeMap<String, BTreeMap<Fallback, u64>>> {
+    let mut zones = BTreeMap::new();
+    let mut zone = String::new();
     for line in text.lines() {
         if let Some((_, filter)) = line.split_once("pfn >= ") {
             let first = filter.split_whitespace().next().unwrap_or_default();
-            zone = Some(zone_at(first.parse().with_context(|| garbled(line))?)?);
+            zone = zone_at(first.parse().with_context(|| garbled(line))?)?;
+            zones.insert(zone.clone(), BTreeMap::new());
         } else if let Some((fields, count)) = hit(line) {
             let value = |name: &str| {
                 let field = fields.iter().find(|(key, _)| key == name);
                 let (_, value) = field.with_context(|| garbled(line))?;
                 value.parse().with_context(|| garbled(line))
             };
-            let zone = zone.clone().with_context(|| garbled(line))?;
-            *counts.entry(fallback(zone, value)?).or_insert(0) += count;
+            let counts = zones.get_mut(&zone).with_context(|| garbled(line))?;
+            counts.insert(fallback(zone.clone(), value)?, count);
         }
     }
-    Ok(counts)
+    Ok(zones)
 }
 
 fn fallback(

@@ -381,9 +381,12 @@ Node 0, zone  Movable
 
     #[test]
     fn a_guest_that_failed_has_no_rows() {
-        let phases = ["start", "write", "warm", "thp"].map(|name| phase(name, 0, ""));
-        let whole = console(&phases);
-        for console in [whole.replace("@@done", ""), whole.replace("SeaBIOS", "@@failed fio")] {
+        let names = ["start", "write", "warm", "thp"];
+        let whole = console(&names.map(|name| phase(name, 0, &histograms(0, 0))));
+        assert!(rows_of(&whole).is_ok());
+        let one_zone = whole.replace("if pfn >= 4096 ", "if pfn >= 1048576 ");
+        let failed = whole.replace("SeaBIOS", "@@failed fio");
+        for console in [whole.replace("@@done", ""), failed, one_zone] {
             assert!(rows_of(&console).is_err());
         }
     }
