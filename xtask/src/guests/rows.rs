@@ -141,11 +141,11 @@ fn free_by_order(snapshot: &Snapshot) -> anyhow::Result<BTreeMap<String, Vec<u64
     snapshot.zone_lines("buddyinfo").collect()
 }
 
-/// Pageblocks of each type by zone, after the line that names the types.
+/// Pageblocks of each type by zone: the lines of pagetypeinfo that are not of one type alone.
 fn pageblocks(snapshot: &Snapshot, names: &Names) -> anyhow::Result<Value> {
     let text = snapshot.section("pagetypeinfo")?;
-    let from = text.find("Number of blocks").context("pagetypeinfo counts no blocks")?;
-    let blocks = Snapshot::lines_of(&text[from..]).map(|line| {
+    let blocks = text.lines().filter(|line| !line.contains(", type")).flat_map(Snapshot::lines_of);
+    let blocks = blocks.map(|line| {
         let (zone, counts) = line?;
         let by_type: BTreeMap<&str, u64> = names.types().zip(counts).collect();
         Ok((zone, json!(by_type)))
@@ -280,8 +280,10 @@ Node 0, zone  Movable
             "@@phase {name}\n@@section uptime\n{uptime} 1.0\n\
              @@section vmstat\nnr_free_pages {count}\npgsteal_direct {count}\nthp_split_page 0\n\
              @@section buddyinfo\nNode 0, zone   Normal 1 2 3 \n\
-             @@section pagetypeinfo\nPages per block: 512\n\
+             @@section pagetypeinfo\nNode 0, zone Normal, type Movable 1 2 \n\
              Number of blocks type Unmovable Movable \nNode 0, zone Normal 4 {count} \n\
+             Node 1, zone Normal, type Movable 1 2 \n\
+             Number of blocks type Unmovable Movable \nNode 1, zone Normal 5 6 \n\
              @@section zoneinfo\n{ZONES}{fallbacks}"
         )
     }
@@ -346,10 +348,9 @@ Node 0, zone  Movable
         assert_eq!(write["extfrag"]["by_zone_all"], json!({ "dma32": 5, "normal": 2 }));
         assert_eq!(write["extfrag"]["by_zone_below_9"], json!({ "normal": 2 }));
         assert_eq!([&write["extfrag"]["all"], &write["extfrag"]["below_4"]], [7, 2]);
-        assert_eq!(
-            write["pageblocks"],
-            json!({ "node0.normal": { "unmovable": 4, "movable": 1 } })
-        );
+        let blocks = |unmovable, movable| json!({ "unmovable": unmovable, "movable": movable });
+        let both = json!({ "node0.normal": blocks(4, 1), "node1.normal": blocks(5, 6) });
+        assert_eq!(write["pageblocks"], both);
         assert_eq!(write["free_by_order"], json!({ "node0.normal": [1, 2, 3] }));
         assert_eq!(write["boosted_zones_at_end"], json!({ "node0.normal": 7 }));
         assert_eq!([&write["managed_kib"], &write["lru_gen"]], [1000, 7]);
