@@ -1,9 +1,10 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `deb`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `deb`, `guests`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
-//! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `ci` runs every check and prints
-//! what each took; `.ci/run` installs what it needs and then calls it.
+//! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `guests` measures kernels of
+//! Debian under the document's workload. `ci` runs every check and prints what each took; `.ci/run` installs what it
+//! needs and then calls it.
 
 mod ci;
 mod deb;
@@ -11,6 +12,7 @@ mod deep;
 mod figures;
 mod finding;
 mod fuzz;
+mod guests;
 mod rules;
 mod tree;
 mod wrap;
@@ -57,6 +59,8 @@ enum Task {
     },
     /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
     Deb,
+    /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
+    Guests(guests::Request),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         }
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
         Task::Deb => deb::run(&root),
+        Task::Guests(request) => guests::run(&root, &request),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
