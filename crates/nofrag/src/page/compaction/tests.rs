@@ -368,8 +368,10 @@ fn who_does_not_wait_leaves_windows_alone_that_cannot_become_whole() {
     assert_eq!(moved(mixed, block(7, Migratetype::Movable, Mode::Async)), 64, "one window");
     assert!(moved(mixed, block(7, Migratetype::Movable, Mode::SyncLight)) > 64);
     let spoilt = "uhhhhhhh hhhhhhhh uuuuuuuu m.m.m.m. m.m.m.m.";
-    assert_eq!(moved(spoilt, block(9, Migratetype::Movable, Mode::Async)), 256, "one pageblock");
-    assert!(moved(spoilt, block(9, Migratetype::Movable, Mode::SyncLight)) > 256);
+    // The block that is kept as it becomes whole is noticed a piece later.
+    let once = moved(spoilt, block(9, Migratetype::Movable, Mode::Async));
+    assert_eq!(once, 256 + 32, "one pageblock and a piece");
+    assert!(moved(spoilt, block(9, Migratetype::Movable, Mode::SyncLight)) > once);
 }
 
 #[test]
