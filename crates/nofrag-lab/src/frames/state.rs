@@ -30,7 +30,9 @@ pub(super) struct ZoneState {
     pub(super) lowmem_reserve: Vec<u64>,
     pub(super) start_pfn: u64,
     spanned: u64,
-    present: u64,
+    /// Frames that are memory.
+    #[serde(default)]
+    present: Option<u64>,
     #[serde(default)]
     flags: u64,
     cached_free_pfn: u64,
@@ -198,9 +200,13 @@ impl State {
     /// The frame behind the last of a zone's memory. Where that is within a pageblock, the kernel has frames that nobody
     /// uses up to the end of its section.
     fn end_of_memory(&self, zone: &ZoneState) -> u64 {
-        let (end, present) = (zone.start_pfn + zone.spanned, zone.start_pfn + zone.present);
+        let end = zone.start_pfn + zone.spanned;
+        let Some(present) = zone.present.and_then(|pages| zone.start_pfn.checked_add(pages)) else {
+            return end;
+        };
         let fills = |&(first, count, flags, ..): &(u64, u64, u64, i64, i64, u64)| {
-            flags == self.era().reserved() && (first..first + count).contains(&present)
+            flags == self.era().reserved()
+                && (first..first.saturating_add(count)).contains(&present)
         };
         if self.frames.iter().any(fills) { end.min(present) } else { end }
     }

@@ -89,7 +89,7 @@ fn every_stretch_of_the_repository_gives_what_is_claimed() {
     assert_eq!(score("linux-6.1-compaction-pinned", names::SUITABLE), all(6_932));
     assert_eq!(score("linux-6.1-compaction", names::SUITABLE), all(3_850));
     assert_eq!(score("linux-6.12-compaction", names::SUITABLE), all(356));
-    assert_eq!(report.oracles.len(), 113);
+    assert_eq!(report.oracles.len(), 117);
     // As the kernel's events count them (data/kernel-states/README.md).
     assert_eq!(requests("linux-6.1-no-reclaim"), 34_887);
     assert_eq!(requests("linux-6.1-kswapd"), 4_977);
