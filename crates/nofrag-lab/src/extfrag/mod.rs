@@ -15,7 +15,8 @@
 //!   holds pages), [`costs`], and [`world`], which is all of it.
 //! - [`memory`]: real memory behind the frames of a run. [`real`]: runs with it, timed.
 //! - [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: what runs besides.
-//! - [`compactions`]: how compaction for huge pages ended, from the engine's events. [`compare`]: runs them. [`view`]: how reports are looked into. [`claims`]: what a run must confirm.
+//! - [`compactions`]: how compaction for huge pages ended, from the engine's events. [`compare`]: runs them. [`view`]:
+//!   how reports are looked into. [`claims`]: what a run must confirm.
 //!   [`present`]: tables and pictures. [`withdrawn`]: what kernels have refuted.
 
 mod actor;

@@ -37,7 +37,8 @@ pub(super) const DIRECT_RECLAIMS: &str = "direct reclaims";
 pub(super) const KSWAPD_WAKES: &str = "wakes of kswapd";
 pub(super) const COMPACT_STALLS: &str = "direct compactions";
 pub(super) const COMPACT_FAILURES: &str = "direct compactions that failed";
-/// Of the phase in which huge pages are asked for, zone by zone: how runs ended, why there was none, and who wiped marks.
+/// Of the phase in which huge pages are asked for, zone by zone: how runs ended, why there was none, and who wiped
+/// marks.
 pub(super) const NOTHING_EXAMINED: &str = "huge-page runs with nothing examined";
 pub(super) const NOTHING_MOVED: &str = "huge-page runs with nothing to be moved";
 pub(super) const NO_WHOLE_BLOCK: &str = "huge-page runs that moved pages in vain";

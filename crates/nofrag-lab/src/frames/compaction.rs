@@ -1,5 +1,5 @@
-//! Runs of compaction: the engine makes each of the kernel's runs from the same state, on a copy of itself, while others
-//! do what they did beside it, and what it moves where, in which order, and how it ends is compared.
+//! Runs of compaction: the engine makes each of the kernel's runs from the same state, on a copy of itself, while
+//! others do what they did beside it, and what it moves where, in which order, and how it ends is compared.
 
 use nofrag::event::EventSink;
 use nofrag::page::{

@@ -197,8 +197,8 @@ impl State {
         1 + self.zones.values().map(|zone| zone.other_cpus.len()).max().unwrap_or(0)
     }
 
-    /// The frame behind the last of a zone's memory. Where that is within a pageblock, the kernel has frames that nobody
-    /// uses up to the end of its section.
+    /// The frame behind the last of a zone's memory. Where that is within a pageblock, the kernel has frames that
+    /// nobody uses up to the end of its section.
     fn end_of_memory(&self, zone: &ZoneState) -> u64 {
         let end = zone.start_pfn + zone.spanned;
         let Some(present) = zone.present.and_then(|pages| zone.start_pfn.checked_add(pages)) else {

@@ -1,7 +1,7 @@
 //! What the scanners of a run of compaction look at, piece by piece, and which pageblocks they leave out.
 //!
-//! Events tell each piece that a kernel looked at: its range, how many frames it counted, how many pages it took. That a
-//! pageblock was left out is told by there being no piece of it; why, only the engine says. Quick searches jump, so a
+//! Events tell each piece that a kernel looked at: its range, how many frames it counted, how many pages it took. That
+//! a pageblock was left out is told by there being no piece of it; why, only the engine says. Quick searches jump, so a
 //! pageblock of which neither the kernel has a piece nor the engine a reason was not come to, and is not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -229,7 +229,7 @@ mod tests {
 1.2 task-2 mm_compaction_isolate_migratepages: range=(0x1600 ~ 0x1800) nr_scanned=512 nr_taken=0
 1.3 task-1 isofree: pfn=0x1e00 order=1
 1.4 task-1 mm_compaction_isolate_freepages: range=(0x1e00 ~ 0x1e02) nr_scanned=2 nr_taken=2
-1.5 task-1 mm_compaction_end: zone_start=0x1000 migrate_pfn=0x1e00 free_pfn=0x1e00 zone_end=0x2200, mode=sync status=complete
+1.5 task-1 mm_compaction_end: migrate_pfn=0x1e00 free_pfn=0x1e00 mode=sync status=complete
 ";
 
     fn judged(log: &[ScanStep]) -> (Scans, Vec<Differing>) {

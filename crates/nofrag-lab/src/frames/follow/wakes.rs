@@ -1,5 +1,5 @@
-//! Who wakes kswapd, what its runs are for, and whether compaction is thought to help: the engine's answers beside those
-//! that a kernel's events tell.
+//! Who wakes kswapd, what its runs are for, and whether compaction is thought to help: the engine's answers beside
+//! those that a kernel's events tell.
 
 use std::collections::HashMap;
 

@@ -664,8 +664,7 @@ impl Compaction {
         let size = self.goal.order().pages();
         let window_end = |pfn: u64| (pfn + 1).next_multiple_of(size);
         let mut next_window = window_end(low);
-        let (mut at, mut valid, mut marked, mut pages) = (low, false, false, 0);
-        let mut scanned = 0;
+        let (mut at, mut valid, mut marked, mut pages, mut scanned) = (low, false, false, 0, 0);
         while at < end {
             if asynchronous && at >= next_window {
                 if pages > 0 {
