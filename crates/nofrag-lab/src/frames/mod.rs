@@ -107,8 +107,8 @@ impl Scenario for Frames {
             "the bulk interface has no trace event: its pages are compared in the order in which the calls returned, \
              and counted apart; no event tells which entries of free lists a quick search of compaction moved, and \
              when a run of kswapd ended that did not go to sleep before the end of the stretch; no event tells for \
-             which zone kswapd was woken, why a pageblock was left out, or a boost: those are compared at the end alone; an \
-             answer about compaction for no order (-1) tests nothing"
+             which zone kswapd was woken, why a pageblock was left out, or a boost: those are compared at the end \
+             alone; an answer about compaction for no order (-1) tests nothing"
                 .to_owned(),
         );
         report.frames = Some(Box::new(frames));
