@@ -83,9 +83,9 @@ pub(super) fn beside_kernels(view: View<'_>) -> Option<Section> {
         "A row is one run of a stock kernel under the document's workload, in a guest of 1 GiB, beside the preset \
          that stands for it here; classic: without the multi-generational LRU. Units that got a huge page by \
          MADV_HUGEPAGE, in percent; direct compactions that gave a block; pages reclaimed by callers in the phase \
-         of huge pages; events below order 9 in all phases. Up to 6.12 kernels count callers among those that \
-         compacted whose zones were all deferred; 7.2 and the engine do not. What the two differ in is being \
-         re-measured against kernels.",
+         of huge pages; events below order 9 in all phases, in kernels from 6.1 on those of the highest zone \
+         alone. Up to 6.12 kernels count callers among those that compacted whose zones were all deferred; 7.2 and \
+         the engine do not. What the two differ in is being re-measured against kernels.",
         1,
         &["kernel", "huge %", "here", "gave", "here", "direct", "here", "events", "here"],
         rows,

@@ -116,7 +116,6 @@ fn scans(report: &FramesReport) -> Option<Section> {
         names::LOOKED,
         names::PASSED_MARKED,
         names::PASSED_TYPE,
-        names::PASSED_HUGE,
     ];
     table_for(
         report,
@@ -124,9 +123,9 @@ fn scans(report: &FramesReport) -> Option<Section> {
         &parts,
         "Compaction, piece by piece: how much is as in the kernel, of how much",
         "Sources, targets: pieces of pageblocks with the same range, frames scanned and pages taken. Free: free \
-         blocks taken, in order. Looked: pageblocks that both look at for sources. Marked, type, huge: pageblocks that \
-         the engine leaves out for this reason, and the kernel leaves out as well; its reasons have no event.",
-        &["stretch", "sources", "targets", "free", "looked", "marked", "type", "huge"],
+         blocks taken, in order. Looked: pageblocks that both look at for sources. Marked, type: pageblocks that the \
+         engine leaves out for this reason, and the kernel leaves out as well; its reasons have no event.",
+        &["stretch", "sources", "targets", "free", "looked", "marked", "type"],
     )
 }
 
