@@ -90,7 +90,7 @@ pub(super) struct Tally {
     pub(super) marks: Score,
     /// Runs of compaction: what is moved where and in which order, and the end.
     pub(super) runs: Score,
-    /// The moves alone.
+    /// The moves alone, of runs that move anything.
     pub(super) run_moves: Score,
     /// The same of kcompactd's runs that work ahead.
     pub(super) ahead: Score,
@@ -543,12 +543,17 @@ impl<'a> Follower<'a> {
             self.run_differs(line, &run, &made);
         }
         if order.is_none() {
-            // All that a run which works ahead leaves is in the events.
             self.tally.ahead.count(moves && end);
+            // Where scanners stopped has no event; the marks that they leave have.
+            if let Some(memory) = made.memory.filter(|_| moves && end) {
+                self.pages.set_compaction_memory(zone, memory);
+            }
             return;
         }
         self.tally.runs.count(moves && end);
-        self.tally.run_moves.count(moves);
+        if !(run.moved.is_empty() && made.moved.is_empty()) {
+            self.tally.run_moves.count(moves);
+        }
         self.tally.run_ends.count(end);
         for (what, kernel, engine) in self.tally.scans.judge(lines, index, &made.log) {
             let (what, cause) = (what.to_owned(), Cause::Other);

@@ -97,10 +97,10 @@ fn compaction(report: &FramesReport) -> Option<Section> {
     table_of(
         "Compaction: how much is as in the kernel, of how much",
         "Put off: attempts put off or let in, with the count of those put off. Scans: positions and pause when a \
-         run is let in; marks: the number of marked pageblocks then. Moves: runs that move the same \
-         pages to the same frames \
-         in the same order; ends: that end at the same positions with the same status; both: all of it. \
-         Ahead: the same of runs that kcompactd makes before anybody needs them.",
+         run is let in; marks: the number of marked pageblocks then. Moves: of the runs that move anything, those that \
+         move the same pages to the same frames in the same order. Ends: runs that end at the same positions with the \
+         same status; both: all of it. Ahead: the same of runs that kcompactd makes before anybody needs them, which \
+         the next table leaves out.",
         1,
         &["stretch", "put off", "scans", "marks", "moves", "ends", "both", "ahead"],
         report.stretches.iter().filter(compacts).map(row).collect(),

@@ -217,7 +217,9 @@ impl Moments {
         difference.cause = match &*difference.what {
             "bulk frame" => Cause::Bulk,
             _ if self.nested.get(index) == Some(&true) => Cause::Interrupted,
-            _ if index > self.compacts => Cause::QuickSearch,
+            "frame" | "refill" | "drain" | "fallback" | "left over" if index > self.compacts => {
+                Cause::QuickSearch
+            }
             _ => Cause::Other,
         };
     }

@@ -117,6 +117,8 @@ impl Era {
 const MOST: u64 = 1 << 40;
 /// No state has more frames: 256 GiB.
 const MOST_FRAMES: u64 = 1 << 26;
+/// No zone spans more frames, with its holes: 4 TiB. Scanners of compaction note each pageblock without memory.
+const MOST_SPANNED: u64 = 1 << 30;
 /// `COMPACT_MAX_DEFER_SHIFT`.
 const MOST_SHIFT: u8 = 6;
 /// Bounds of per-CPU lists, in pages, and of their factors.
@@ -141,6 +143,9 @@ impl State {
             return too_large("the number of frames");
         }
         for (name, zone) in &self.zones {
+            if zone.spanned > MOST_SPANNED {
+                return too_large(&format!("the span of zone {name}"));
+            }
             let lists = zone.free.values().flat_map(BTreeMap::values).flatten();
             let cached = zone.pcps().flat_map(|pcp| pcp.lists.values().flatten());
             let numbers = [
@@ -204,11 +209,10 @@ impl State {
         let Some(present) = zone.present.and_then(|pages| zone.start_pfn.checked_add(pages)) else {
             return end;
         };
-        let fills = |&(first, count, flags, ..): &(u64, u64, u64, i64, i64, u64)| {
-            flags == self.era().reserved()
-                && (first..first.saturating_add(count)).contains(&present)
-        };
-        if self.frames.iter().any(fills) { end.min(present) } else { end }
+        let fills = |flags: u64| flags == self.era().reserved();
+        let mut behind = self.frames.iter().filter(|run| run.0 + run.1 > present && run.0 < end);
+        let within = !present.is_multiple_of(Order::PAGEBLOCK.pages()) && present < end;
+        if within && behind.all(|run| fills(run.2)) { present } else { end }
     }
 
     /// The machine, under a policy.
