@@ -430,7 +430,9 @@ impl Ground<'_> {
             return 0;
         }
         self.zone.lists.remove(self.frames, frame);
-        if order.get() + 1 >= Order::PAGEBLOCK.get() {
+        let before = self.frames.block(frame).migratetype;
+        let retypes = order.get() + 1 >= Order::PAGEBLOCK.get() && before.is_mobility();
+        if retypes {
             self.frames.each_block(frame, order, |block, _| {
                 if block.migratetype.is_mobility() {
                     block.migratetype = Migratetype::Movable;
@@ -448,6 +450,11 @@ impl Ground<'_> {
                 self.frames.set_tag(frame, Tag::new(Kind::Target, order));
                 pool.append(self.frames, frame);
             }
+        }
+        if retypes && before != Migratetype::Movable && !self.zone.has_loose_lists() {
+            // Strict lists are those of their pageblocks: what else is free there goes along.
+            let end = self.policy.relist;
+            self.zone.move_all(self.frames, frame, Migratetype::Movable, end);
         }
         self.zone.compaction.in_flight += order.pages();
         order.pages()
