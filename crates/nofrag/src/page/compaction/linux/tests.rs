@@ -333,3 +333,19 @@ fn the_lists_of_cpus_are_given_back_once_a_window_lies_behind() {
     assert!(run.take_log().contains(&ScanStep::Drained));
     run.abandon(&mut pages);
 }
+
+#[test]
+fn what_else_is_free_in_a_pageblock_goes_along_where_lists_are_strict() {
+    let mut pages = newest("uuuuuuuu uuuuuuuu uuuuuuuu");
+    pages.set_block_type(Pfn(1024), Migratetype::Unmovable).expect("it is a pageblock");
+    for frame in (1024..1280).chain(1408..1472) {
+        pages.free(cpu(), Pfn(frame)).expect("in use");
+    }
+    pages.drain_all();
+    let mut pool = Pool::EMPTY;
+    let taken =
+        Ground::of(&mut pages, ZONE).isolate(1024, Order::new(8).expect("small"), &mut pool);
+    assert_eq!(taken, 256, "{}", picture(&pages));
+    assert_eq!(pages.block_type(Pfn(1408)), Some(Migratetype::Movable));
+    pages.check().expect("sound");
+}
