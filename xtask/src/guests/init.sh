@@ -101,7 +101,7 @@ for event in kmem/mm_page_alloc compaction/mm_compaction_end compaction/mm_compa
 done
 
 export FILES=$cell_files BYTES=$((cell_files * 65536))
-mkdir /mnt/work /mnt/work/0 /mnt/work/1 /mnt/work/2 /mnt/work/3
+mkdir /mnt/files /mnt/files/0 /mnt/files/1 /mnt/files/2 /mnt/files/3
 snapshot start
 fio --eta=never --output=/write.log /write.fio || { cat /write.log; echo "@@failed fio cannot write"; poweroff -f; }
 sync
