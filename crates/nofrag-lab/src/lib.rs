@@ -41,6 +41,7 @@ mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;
 pub mod workload;
+mod world;
 
 pub use extfrag::ExtFrag2018;
 pub use frames::Frames;

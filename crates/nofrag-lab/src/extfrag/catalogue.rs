@@ -11,9 +11,10 @@ use nofrag::page::{FallbackRules, FragmentationPolicy, PolicyPreset, Stall};
 use nofrag::units::Nanos;
 
 use super::mixes::mixes;
-use super::spec::{HugeMode, Machine, Mix};
+use super::spec::{HugeMode, Machine};
 use crate::figures::Column;
 use crate::scenario::{Extent, ProgramInfo};
+use crate::world::load::Mix;
 
 /// What all others are compared with.
 pub(super) const VANILLA: &str = Column::Vanilla.design();

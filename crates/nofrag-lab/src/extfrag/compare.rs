@@ -13,12 +13,13 @@ use nofrag::page::{
 use nofrag::units::Nanos;
 
 use super::catalogue::{Case, Program, curve, seeds_of};
-use super::compactions::Compactions;
 use super::names;
-use super::spec::{HugeMode, RunResult, RunSpec, Touch};
+use super::spec::{HugeMode, RunSpec, Touch};
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError};
 use crate::stats::Spread;
+use crate::world::heard::Compactions;
+use crate::world::setup::RunResult;
 
 /// How much is compared.
 #[derive(Clone, Debug)]

@@ -3,30 +3,13 @@
 use nofrag::page::MemoryMap;
 use nofrag::units::{Order, PageCount};
 
-use super::spec::{Machine, Mix};
-
-/// fio's threads, writers first and readers later.
-pub(super) const FIO_THREADS: u32 = 4;
+use super::spec::Machine;
+use crate::world::load::Mix;
+use crate::world::setup::{FIO_THREADS, Layout};
 
 /// CPUs of the machine with one node, and of each node of the one with two.
 const ONE_NODE_CPUS: u32 = 8;
 const TWO_NODES_CPUS: u32 = 24;
-
-/// Where everything runs and how much memory there is.
-#[derive(Clone, Debug)]
-pub(super) struct Layout {
-    pub(super) map: MemoryMap,
-    /// The CPU of each of fio's threads.
-    pub(super) fio: [u32; FIO_THREADS as usize],
-    /// The CPU of each huge-page thread.
-    pub(super) huge: Vec<u32>,
-    /// The CPUs of each node's kswapd and kcompactd.
-    pub(super) daemons: Vec<[u32; 2]>,
-    /// Pages of node 0, by which the huge-page program sizes its mapping.
-    pub(super) node_0_pages: u64,
-    /// All pages.
-    pub(super) pages: u64,
-}
 
 /// How many huge-page threads the workload starts: a node's CPUs less fio's four, divided by four. It refuses to run
 /// without any.
@@ -57,41 +40,37 @@ pub(super) fn huge_page_reserve(machine: Machine, pages: u64) -> u64 {
     (11 * Order::PAGEBLOCK.pages() * zones).min(pages / 20)
 }
 
-impl Layout {
-    /// The machine with `pages` pages, rounded down to whole blocks in each node. The mix says how much of node 0 is
-    /// DMA32.
-    pub(super) fn new(machine: Machine, mix: &Mix, pages: u64) -> Layout {
-        let (nodes, node_cpus) = match machine {
-            Machine::OneNode => (1, ONE_NODE_CPUS),
-            Machine::TwoNodes { .. } => (2, TWO_NODES_CPUS),
-        };
-        let node_pages = pages / u64::from(nodes) / Order::MAX.pages() * Order::MAX.pages();
-        let map =
-            MemoryMap::numa(nodes as usize, PageCount(node_pages), mix.dma32 as u32, node_cpus)
-                .expect("zones follow each other");
-        let threads = thp_threads(node_cpus * nodes, nodes).expect("there are CPUs enough");
-        let start = match machine {
-            Machine::OneNode => 0,
-            Machine::TwoNodes { start, .. } => u32::from(start) * node_cpus,
-        };
-        let behind = FIO_THREADS + threads;
-        Layout {
-            map,
-            fio: std::array::from_fn(|thread| {
-                // fio's threads are spread over the nodes, as a scheduler that balances load does.
-                let thread = thread as u32;
-                thread % nodes * node_cpus + thread / nodes
-            }),
-            huge: (0..threads).map(|thread| start + FIO_THREADS + thread).collect(),
-            daemons: (0..nodes)
-                .map(|node| [0, 1].map(|daemon| node * node_cpus + behind + daemon))
-                .collect(),
-            node_0_pages: node_pages,
-            pages: node_pages * u64::from(nodes),
-        }
+/// The machine with `pages` pages, rounded down to whole blocks in each node. The mix says how much of node 0 is
+/// DMA32.
+pub(super) fn layout(machine: Machine, mix: &Mix, pages: u64) -> Layout {
+    let (nodes, node_cpus) = match machine {
+        Machine::OneNode => (1, ONE_NODE_CPUS),
+        Machine::TwoNodes { .. } => (2, TWO_NODES_CPUS),
+    };
+    let node_pages = pages / u64::from(nodes) / Order::MAX.pages() * Order::MAX.pages();
+    let map = MemoryMap::numa(nodes as usize, PageCount(node_pages), mix.dma32 as u32, node_cpus)
+        .expect("zones follow each other");
+    let threads = thp_threads(node_cpus * nodes, nodes).expect("there are CPUs enough");
+    let start = match machine {
+        Machine::OneNode => 0,
+        Machine::TwoNodes { start, .. } => u32::from(start) * node_cpus,
+    };
+    let behind = FIO_THREADS + threads;
+    Layout {
+        map,
+        fio: std::array::from_fn(|thread| {
+            // fio's threads are spread over the nodes, as a scheduler that balances load does.
+            let thread = thread as u32;
+            thread % nodes * node_cpus + thread / nodes
+        }),
+        huge: (0..threads).map(|thread| start + FIO_THREADS + thread).collect(),
+        daemons: (0..nodes)
+            .map(|node| [0, 1].map(|daemon| node * node_cpus + behind + daemon))
+            .collect(),
+        node_0_pages: node_pages,
+        pages: node_pages * u64::from(nodes),
     }
 }
-
 #[cfg(test)]
 mod tests {
     use super::super::mixes::mixes;
@@ -123,7 +102,7 @@ mod tests {
             [(Machine::OneNode, gib, 11_264), (two, gib, 13_107), (two, 2 * gib, 16_896)]
         {
             assert_eq!(huge_page_reserve(machine, pages), reserve);
-            let map = Layout::new(machine, &mixes()[0], pages).map;
+            let map = layout(machine, &mixes()[0], pages).map;
             let config = PageConfig {
                 min_free: MinFree::HugePages,
                 ..PageConfig::new(map, FragmentationPolicy::LINUX_6_1)
@@ -137,7 +116,7 @@ mod tests {
     #[test]
     fn every_thread_has_a_cpu_of_its_own() {
         for machine in [Machine::OneNode, Machine::TwoNodes { this_node: true, start: 1 }] {
-            let layout = Layout::new(machine, &mixes()[0], 1 << 18);
+            let layout = layout(machine, &mixes()[0], 1 << 18);
             let mut cpus: Vec<u32> = layout.fio.to_vec();
             cpus.extend(&layout.huge);
             cpus.extend(layout.daemons.iter().flatten());

@@ -4,10 +4,7 @@
 //! They are stated for 4 GiB. Burst and transients grow with memory ([`Mix::scaled`]), as the count model's own
 //! settings for 8 GiB do. The count model's reserves are left out: the machine has the one that khugepaged sets.
 
-use super::spec::Mix;
-
-/// The memory for which the mixes are stated.
-const STATED_FOR_GIB: u64 = 4;
+use crate::world::load::Mix;
 
 /// Inode, dentry, radix node and misc as the count model has them.
 const SLAB_ORDERS: [u8; 4] = [2, 0, 0, 0];
@@ -35,15 +32,6 @@ pub(super) const fn mixes() -> &'static [Mix] {
         Mix { name: "high-order-slab", slab_orders: [3, 1, 2, 2], ..CALIBRATED },
     ];
     MIXES
-}
-
-impl Mix {
-    /// The mix for `pages` of memory.
-    pub(super) fn scaled(self, pages: u64) -> Mix {
-        let stated = STATED_FOR_GIB << 18;
-        let scale = |count: u64| (count * pages / stated).max(1);
-        Mix { burst: scale(self.burst), transients: scale(self.transients as u64) as usize, ..self }
-    }
 }
 
 #[cfg(test)]

@@ -10,37 +10,23 @@
 //! document scaled down. So the *signs and sizes of reductions* can be set beside the published ones; counts cannot,
 //! because memory and disks of those machines were never published and the count follows from them.
 //!
-//! - [`spec`]: what a run is given and what comes of it. [`simulate`]: one run, with everything around the allocator:
-//!   [`machine`], [`actor`] and [`schedule`] (who runs where and when), [`owner`], [`cache`], [`lru`] and [`slab`] (who
-//!   holds pages), [`costs`], and [`world`], which is all of it.
-//! - [`memory`]: real memory behind the frames of a run. [`real`]: runs with it, timed.
+//! - [`spec`]: a run, and the setup of the [`world`](crate::world) that it stands for; [`machine`]: where it runs.
+//! - [`real`]: runs with real memory behind their frames, timed.
 //! - [`catalogue`]: programs, cases, and which designs meet them. [`mixes`]: what runs besides.
-//! - [`compactions`]: how compaction for huge pages ended, from the engine's events. [`compare`]: runs them. [`view`]:
-//!   how reports are looked into. [`claims`]: what a run must confirm.
+//! - [`compare`]: runs them. [`view`]: how reports are looked into. [`claims`]: what a run must confirm.
 //!   [`present`]: tables and pictures. [`withdrawn`]: what kernels have refuted.
 
-mod actor;
-mod cache;
 mod catalogue;
 mod claims;
-mod compactions;
 mod compare;
-mod costs;
-mod lru;
 mod machine;
-mod memory;
 mod mixes;
 mod names;
-mod owner;
 mod present;
 mod real;
-mod schedule;
-mod simulate;
-mod slab;
 mod spec;
 mod view;
 mod withdrawn;
-mod world;
 
 use std::time::Instant;
 
@@ -48,7 +34,7 @@ use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use self::catalogue::{DESIGNS, SPECS};
 use self::compare::{Plan, Simulate};
-use self::spec::Touch;
+use self::spec::{RunSpec, Touch};
 use crate::figures;
 use crate::machine::cpus;
 use crate::render::Section;
@@ -58,6 +44,8 @@ use crate::scenario::{
     choose_designs, choose_programs,
 };
 use crate::shortfall::Expected;
+use crate::world::setup::RunResult;
+use crate::world::thpfioscale;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +83,7 @@ impl Scenario for ExtFrag2018 {
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
         match options.memory_is {
-            Memory::Numbers => run(options, simulate::simulate, progress),
+            Memory::Numbers => run(options, simulate, progress),
             Memory::Real => real::run(options, progress),
         }
     }
@@ -114,6 +102,11 @@ impl Scenario for ExtFrag2018 {
             _ => present::sections(report),
         }
     }
+}
+
+/// Runs the workload once.
+fn simulate(spec: &RunSpec) -> Result<RunResult, RunError> {
+    thpfioscale::simulate(&spec.setup())
 }
 
 fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result<Report, RunError> {

@@ -1,6 +1,6 @@
 //! The names of this scenario's units and counts, as its JSON and its tables have them.
 
-use super::compactions::QUARTERS;
+use crate::world::heard::QUARTERS;
 
 /// What a row's repetitions are spread over.
 pub(super) const EVENTS: &str = "events below order 9";

@@ -4,11 +4,12 @@ use nofrag::page::PageCounters;
 use nofrag::units::Nanos;
 
 use super::catalogue::Program;
-use super::spec::{HugeMode, RunResult, RunSpec};
+use super::spec::{HugeMode, RunSpec};
 use super::*;
 use crate::oracle::{Kind, Oracle};
 use crate::render;
 use crate::scenario::Silent;
+use crate::world::setup::RunResult;
 
 /// Events by what the policy has; other counts by the seed.
 fn fake(spec: &RunSpec) -> Result<RunResult, RunError> {

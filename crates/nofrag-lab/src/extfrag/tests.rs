@@ -6,21 +6,23 @@ use nofrag::page::{
 };
 use nofrag::units::Nanos;
 
-use super::cache::FILE_PAGES;
-use super::compactions::{Heard, Pages};
-use super::costs::Costs;
-use super::lru::LruZone;
-use super::machine::Layout;
+use super::machine::layout;
 use super::mixes::mixes;
-use super::owner::Owner;
-use super::simulate::Run;
-use super::spec::{HugeMode, Machine, Mix, RunSpec, Touch};
+use super::spec::{HugeMode, Machine, RunSpec, Touch};
 use crate::random::Random;
+use crate::world::cache::FILE_PAGES;
+use crate::world::costs::Costs;
+use crate::world::heard::{Heard, Pages};
+use crate::world::load::Mix;
+use crate::world::lru::LruZone;
+use crate::world::owner::Owner;
+use crate::world::setup::Layout;
+use crate::world::thpfioscale::Run;
 
 /// A machine of 64 MiB and an owner with files of 150 % of that.
 fn small(mix: &Mix) -> (Pages, Owner, Layout) {
     let pages = 64 << 8;
-    let layout = Layout::new(Machine::OneNode, mix, pages);
+    let layout = layout(Machine::OneNode, mix, pages);
     let config = PageConfig::new(layout.map.clone(), FragmentationPolicy::LINUX_4_20);
     let allocator = Pages::with_events(&config, Heard::default()).expect("the map is sound");
     let mut end = 0;
@@ -88,8 +90,8 @@ fn reading_at_random_keeps_the_laws_of_the_owner() {
 }
 
 /// A run of a preset with 256 MiB.
-fn run(spec: &RunSpec) -> Run<'_> {
-    Run::new(spec, 256 << 8).expect("there is such a machine")
+fn run(spec: &RunSpec) -> Run {
+    Run::new(spec.setup_of(256 << 8)).expect("there is such a machine")
 }
 
 fn spec(preset: &PolicyPreset) -> RunSpec {

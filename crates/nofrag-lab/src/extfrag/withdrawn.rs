@@ -6,12 +6,12 @@
 //! presets follow from that, so they are shown, marked, and not judged.
 
 use super::catalogue::Program;
-use super::compactions::QUARTERS;
 use super::names;
 use super::view::View;
 use crate::figures::{self, Column, KernelRun};
 use crate::oracle::{Oracle, Withdrawn};
 use crate::render::{Section, count, number, table_of};
+use crate::world::heard::QUARTERS;
 
 /// Why.
 pub(super) const WHY: Withdrawn = Withdrawn::AgainstKernels;

@@ -22,9 +22,8 @@ use nofrag::page::PolicyPreset;
 use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 
 use super::catalogue::{Case, DESIGNS, OURS, Program, SPECS, SUBSET_DESIGNS, VANILLA};
-use super::memory::{RealResult, UnitTimes};
-use super::spec::{Machine, RunResult, RunSpec, Touch};
-use super::{MOST_GIB, choose, names, simulate, withdrawn};
+use super::spec::{Machine, RunSpec, Touch};
+use super::{MOST_GIB, choose, names, withdrawn};
 use crate::figures;
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report, Settings};
@@ -33,6 +32,9 @@ use crate::scenario::{
     turn,
 };
 use crate::stats::Spread;
+use crate::world::real::{RealResult, UnitTimes};
+use crate::world::setup::RunResult;
+use crate::world::thpfioscale;
 
 pub(super) use present::sections;
 
@@ -307,7 +309,8 @@ fn compare(
         for at in turn(&order, round) {
             let row = &mut rows[at];
             progress.step(&format!("{} under {}", row.case, row.preset.name));
-            let (counted, real, back) = simulate::run_on(&row.spec(plan), memory)?;
+            let (counted, real, back) =
+                thpfioscale::run_on(row.spec(plan).setup_of(memory.frames()), memory)?;
             memory = back;
             row.add(counted, real);
         }
@@ -316,7 +319,7 @@ fn compare(
     for at in &again {
         let row = &rows[*at];
         progress.step(&format!("{} under {}, without memory", row.case, row.preset.name));
-        let counted = simulate::Run::new(&row.spec(plan), plan.frames)?.run()?;
+        let counted = thpfioscale::Run::new(row.spec(plan).setup_of(plan.frames))?.run()?;
         differ += usize::from(row.counted.as_ref() != Some(&counted));
     }
     progress.end();
@@ -446,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_page_that_is_moved_without_its_contents_is_found() {
-        let mut memory = super::super::memory::RealMemory::new(MachineMemory::new(512).unwrap());
+        let mut memory = crate::world::real::RealMemory::new(MachineMemory::new(512).unwrap());
         memory.write_page(3, 7);
         memory.read_page(3, 7);
         memory.relocate(3, 4);

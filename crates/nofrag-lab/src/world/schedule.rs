@@ -10,12 +10,12 @@ use nofrag::cpu::CpuId;
 use nofrag::page::{Kcompactd, Kswapd, PageBudget, PageProgress};
 use nofrag::units::Nanos;
 
+use super::World;
 use super::actor::{Actor, OutOfMemory, State};
-use super::world::World;
 
 /// A background machine on a CPU of its own.
 #[derive(Debug)]
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     cpu: CpuId,
     /// When it moves next; `None` while it sleeps.
     due: Option<u64>,
@@ -32,11 +32,11 @@ enum Background {
 }
 
 impl Daemon {
-    pub(super) fn kswapd(cpu: CpuId, machine: Kswapd) -> Daemon {
+    pub(crate) fn kswapd(cpu: CpuId, machine: Kswapd) -> Daemon {
         Daemon { cpu, due: None, busy_until: 0, machine: Background::Kswapd(machine) }
     }
 
-    pub(super) fn kcompactd(cpu: CpuId, machine: Kcompactd) -> Daemon {
+    pub(crate) fn kcompactd(cpu: CpuId, machine: Kcompactd) -> Daemon {
         // Looks once at the start, to learn when it wants to look next.
         Daemon { cpu, due: Some(0), busy_until: 0, machine: Background::Kcompactd(machine) }
     }
@@ -63,11 +63,11 @@ impl Daemon {
 
 /// All CPUs that do something.
 #[derive(Debug)]
-pub(super) struct Schedule {
-    pub(super) actors: Vec<Actor>,
+pub(crate) struct Schedule {
+    pub(crate) actors: Vec<Actor>,
     daemons: Vec<Daemon>,
     /// The clock of the one that moved last.
-    pub(super) now: u64,
+    pub(crate) now: u64,
     samples: Samples,
 }
 
@@ -80,7 +80,7 @@ enum Who {
 
 impl Schedule {
     /// Ends the background machines, with nothing set aside any more.
-    pub(super) fn give_up_daemons(&mut self, world: &mut World) {
+    pub(crate) fn give_up_daemons(&mut self, world: &mut World) {
         for daemon in self.daemons.drain(..) {
             if let Background::Kcompactd(kcompactd) = daemon.machine {
                 kcompactd.abandon(&mut world.pages);
@@ -88,12 +88,12 @@ impl Schedule {
         }
     }
 
-    pub(super) fn new(daemons: Vec<Daemon>) -> Schedule {
+    pub(crate) fn new(daemons: Vec<Daemon>) -> Schedule {
         Schedule { actors: Vec::new(), daemons, now: 0, samples: Samples::new() }
     }
 
     /// Runs everybody until every clock has reached `end`.
-    pub(super) fn run_until(&mut self, world: &mut World, end: u64) -> Result<(), OutOfMemory> {
+    pub(crate) fn run_until(&mut self, world: &mut World, end: u64) -> Result<(), OutOfMemory> {
         while let Some((who, at, horizon)) = self.next() {
             if at >= end {
                 break;
@@ -105,7 +105,7 @@ impl Schedule {
     }
 
     /// Runs everybody until the actors of these numbers are done.
-    pub(super) fn run_to_end(
+    pub(crate) fn run_to_end(
         &mut self,
         world: &mut World,
         actors: std::ops::Range<usize>,
@@ -118,7 +118,7 @@ impl Schedule {
     }
 
     /// Boost of all zones at even distances of virtual time.
-    pub(super) fn into_samples(self) -> Vec<f64> {
+    pub(crate) fn into_samples(self) -> Vec<f64> {
         self.samples.values
     }
 

@@ -7,45 +7,45 @@ const TEXT: &str = include_str!("costs.toml");
 /// What things cost in virtual nanoseconds, and what the machine around the allocator is like; `costs.toml` describes
 /// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Costs {
-    pub(super) alloc: u64,
-    pub(super) list_visit: u64,
-    pub(super) alloc_huge: u64,
-    pub(super) free: u64,
-    pub(super) object: u64,
-    pub(super) reclaim_scan: u64,
-    pub(super) reclaim_page: u64,
-    pub(super) shrink_object: u64,
-    pub(super) compact_scan: u64,
-    pub(super) migrate_page: u64,
-    pub(super) fault: u64,
-    pub(super) clear_huge: u64,
-    pub(super) create_file: u64,
-    pub(super) open_file: u64,
-    pub(super) write_page: u64,
-    pub(super) read_page: u64,
-    pub(super) disk_write: u64,
-    pub(super) disk_read: u64,
-    pub(super) delete_page: u64,
-    pub(super) dirty_percent: u64,
-    pub(super) jitter_percent: u64,
-    pub(super) kswapd_step_pages: u64,
-    pub(super) kcompactd_step_frames: u64,
+pub(crate) struct Costs {
+    pub(crate) alloc: u64,
+    pub(crate) list_visit: u64,
+    pub(crate) alloc_huge: u64,
+    pub(crate) free: u64,
+    pub(crate) object: u64,
+    pub(crate) reclaim_scan: u64,
+    pub(crate) reclaim_page: u64,
+    pub(crate) shrink_object: u64,
+    pub(crate) compact_scan: u64,
+    pub(crate) migrate_page: u64,
+    pub(crate) fault: u64,
+    pub(crate) clear_huge: u64,
+    pub(crate) create_file: u64,
+    pub(crate) open_file: u64,
+    pub(crate) write_page: u64,
+    pub(crate) read_page: u64,
+    pub(crate) disk_write: u64,
+    pub(crate) disk_read: u64,
+    pub(crate) delete_page: u64,
+    pub(crate) dirty_percent: u64,
+    pub(crate) jitter_percent: u64,
+    pub(crate) kswapd_step_pages: u64,
+    pub(crate) kcompactd_step_frames: u64,
 }
 
 /// A row of the table as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CostRow {
+pub(crate) struct CostRow {
     /// Its name in [`Costs`].
-    pub(super) id: String,
+    pub(crate) id: String,
     /// In nanoseconds; a parameter's plain number.
     #[serde(alias = "ns")]
-    pub(super) value: u64,
+    pub(crate) value: u64,
     /// What it is the cost of.
-    pub(super) what: String,
+    pub(crate) what: String,
     /// Where the figure stands, or that it is an assumption.
-    pub(super) source: String,
+    pub(crate) source: String,
 }
 
 #[derive(Deserialize)]
@@ -56,14 +56,14 @@ struct Table {
 }
 
 /// Every row, costs first.
-pub(super) fn cost_rows() -> Vec<CostRow> {
+pub(crate) fn cost_rows() -> Vec<CostRow> {
     let table: Table = toml::from_str(TEXT).expect("a test reads the table that is built in");
     table.cost.into_iter().chain(table.parameter).collect()
 }
 
 impl Costs {
     /// The table that is built in.
-    pub(super) fn built_in() -> Costs {
+    pub(crate) fn built_in() -> Costs {
         let rows = cost_rows();
         let of = |id: &str| {
             let row = rows.iter().find(|row| row.id == id);

@@ -43,7 +43,7 @@ fn process_stamp(place: u32, page: usize) -> u64 {
 
 /// The times of units that came about one way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnitTimes {
+pub(crate) struct UnitTimes {
     latencies: Latencies,
     sum: Duration,
     units: u32,
@@ -57,42 +57,42 @@ impl UnitTimes {
     }
 
     /// Adds those of another run.
-    pub(super) fn merge(&mut self, other: &UnitTimes) {
+    pub(crate) fn merge(&mut self, other: &UnitTimes) {
         self.latencies.merge(&other.latencies);
         self.sum += other.sum;
         self.units += other.units;
     }
 
     /// The mean of all units; `None` without any.
-    pub(super) fn mean_us(&self) -> Option<f64> {
+    pub(crate) fn mean_us(&self) -> Option<f64> {
         (self.units > 0).then(|| self.sum.as_secs_f64() * 1e6 / f64::from(self.units))
     }
 
-    pub(super) fn tail(&self) -> Option<Tail> {
+    pub(crate) fn tail(&self) -> Option<Tail> {
         self.latencies.tail()
     }
 }
 
 /// What was done with memory in a run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RealResult {
+pub(crate) struct RealResult {
     /// Units that got a huge page.
-    pub(super) huge: UnitTimes,
+    pub(crate) huge: UnitTimes,
     /// Units that consist of single pages.
-    pub(super) base: UnitTimes,
+    pub(crate) base: UnitTimes,
     /// Pages written into the page cache.
-    pub(super) written: u64,
+    pub(crate) written: u64,
     /// Pages and blocks read and found as they were written.
-    pub(super) verified: u64,
+    pub(crate) verified: u64,
     /// And found otherwise.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
     /// Pages that were moved.
-    pub(super) moved: u64,
+    pub(crate) moved: u64,
 }
 
 /// The memory of a run, and what is being measured.
 #[derive(Debug)]
-pub(super) struct RealMemory {
+pub(crate) struct RealMemory {
     frames: MachineMemory,
     /// Blocks that do not move, with their pages.
     blocks: HashMap<FrameNumber, u64>,
@@ -113,7 +113,7 @@ struct Unit {
 }
 
 impl RealMemory {
-    pub(super) fn new(frames: MachineMemory) -> RealMemory {
+    pub(crate) fn new(frames: MachineMemory) -> RealMemory {
         RealMemory {
             frames,
             blocks: HashMap::new(),
@@ -128,23 +128,23 @@ impl RealMemory {
     ///
     /// # Errors
     /// The first system call that failed.
-    pub(super) fn end(self) -> io::Result<(MachineMemory, RealResult)> {
+    pub(crate) fn end(self) -> io::Result<(MachineMemory, RealResult)> {
         self.trouble.map_or(Ok((self.frames, self.result)), Err)
     }
 
     /// A page of a file comes into memory.
-    pub(super) fn write_page(&mut self, frame: FrameNumber, page: u32) {
+    pub(crate) fn write_page(&mut self, frame: FrameNumber, page: u32) {
         self.frames.fill(u64::from(frame), Owned::File.stamp(u64::from(page)));
         self.result.written += 1;
     }
 
     /// Somebody reads a page of a file, or it leaves memory.
-    pub(super) fn read_page(&mut self, frame: FrameNumber, page: u32) {
+    pub(crate) fn read_page(&mut self, frame: FrameNumber, page: u32) {
         self.verify(u64::from(frame), Owned::File.stamp(u64::from(page)));
     }
 
     /// A block that does not move is handed out.
-    pub(super) fn take_block(&mut self, frame: FrameNumber, pages: u64) {
+    pub(crate) fn take_block(&mut self, frame: FrameNumber, pages: u64) {
         for page in u64::from(frame)..u64::from(frame) + pages {
             self.frames.fill(page, Owned::Block.stamp(page));
         }
@@ -154,7 +154,7 @@ impl RealMemory {
     }
 
     /// Something is given back; a block that does not move is read first.
-    pub(super) fn give_back(&mut self, frame: FrameNumber) {
+    pub(crate) fn give_back(&mut self, frame: FrameNumber) {
         let pages = self.blocks.remove(&frame).unwrap_or(0);
         for page in u64::from(frame)..u64::from(frame) + pages {
             self.verify(page, Owned::Block.stamp(page));
@@ -162,7 +162,7 @@ impl RealMemory {
     }
 
     /// A page moves; in the window too, if the unit that is being touched has it already.
-    pub(super) fn relocate(&mut self, from: FrameNumber, to: FrameNumber) {
+    pub(crate) fn relocate(&mut self, from: FrameNumber, to: FrameNumber) {
         if let Err(error) = self.frames.relocate(u64::from(from), u64::from(to)) {
             self.trouble.get_or_insert(error);
         }
@@ -170,7 +170,7 @@ impl RealMemory {
     }
 
     /// So many frames were got for `place` of the process: they are mapped behind what the window shows, and zeroed.
-    pub(super) fn fault(&mut self, frame: FrameNumber, pages: usize, place: u32) {
+    pub(crate) fn fault(&mut self, frame: FrameNumber, pages: usize, place: u32) {
         debug_assert_eq!(place as usize, self.places.len(), "places are taken in order");
         self.places.push(pages);
         if self.unit.mapped == 0 {
@@ -183,7 +183,7 @@ impl RealMemory {
     }
 
     /// The process is over: what stood in its pages is read.
-    pub(super) fn end_of_process(&mut self, pages: &[FrameNumber]) {
+    pub(crate) fn end_of_process(&mut self, pages: &[FrameNumber]) {
         for (place, frame) in pages.iter().enumerate() {
             let count = self.places.get(place).copied().unwrap_or(0);
             for page in 0..count {
@@ -195,7 +195,7 @@ impl RealMemory {
     }
 
     /// The huge-page program has moved for so long. If its unit is whole, the program writes to it, and it is done.
-    pub(super) fn toucher_moved(&mut self, took: Duration) {
+    pub(crate) fn toucher_moved(&mut self, took: Duration) {
         self.unit.took += took;
         if self.unit.mapped < UNIT_PAGES {
             return;

@@ -29,29 +29,22 @@
 use std::num::TryFromIntError;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{
-    Advice, HugeDefrag, HugeFault, HugeTries, Kcompactd, Kswapd, MinFree, NodeId, PageConfig,
-    PageblockInfo,
-};
+use nofrag::page::{Kcompactd, Kswapd, MinFree, NodeId, PageConfig, PageblockInfo};
 use nofrag::units::{Nanos, Order};
 use nofrag_backing::measure::machine::MachineMemory;
 
+use super::World;
 use super::actor::{Actor, HugeTask, OutOfMemory, Task};
 use super::cache::FILE_PAGES;
-use super::compactions::{Heard, Pages};
 use super::costs::Costs;
+use super::heard::{Heard, Pages};
 use super::lru::LruZone;
-use super::machine::{FIO_THREADS, Layout, units_per_thread};
-use super::memory::{RealMemory, RealResult};
 use super::owner::Owner;
+use super::real::{RealMemory, RealResult};
 use super::schedule::{Daemon, Schedule};
-use super::spec::{HugeMode, Machine, RunResult, RunSpec, Touch};
-use super::world::World;
+use super::setup::{FIO_THREADS, Layout, RunResult, Setup};
 use crate::random::Random;
 use crate::scenario::RunError;
-
-/// Pages of a GiB.
-const GIB_PAGES: u64 = 1 << 18;
 
 /// Streams of chance: one per kind of user, so that one's draws do not shift another's.
 const SHRINKER: u64 = 1;
@@ -59,37 +52,36 @@ const WRITERS: u64 = 100;
 const READERS: u64 = 200;
 const HUGE: u64 = 300;
 
-/// Runs the workload once. Equal specs give equal results.
+/// Runs the workload once. Equal setups give equal results.
 ///
 /// # Errors
 /// [`RunError::Engine`] when memory ran out for something that must not fail, or when there is no such machine.
-pub(super) fn simulate(spec: &RunSpec) -> Result<RunResult, RunError> {
-    Run::new(spec, spec.memory_gib * GIB_PAGES)?.run()
+pub(crate) fn simulate(setup: &Setup) -> Result<RunResult, RunError> {
+    Run::new(setup.clone())?.run()
 }
 
 /// The same run with memory behind its frames: what was counted, which is what [`simulate`] counts, what was done with
-/// the memory, and the memory back. The machine has as many pages as there are frames, whatever the spec says.
+/// the memory, and the memory back. The setup has as many pages as the memory has frames.
 ///
 /// # Errors
 /// As [`simulate`]; and when a system call failed.
-pub(super) fn run_on(
-    spec: &RunSpec,
+pub(crate) fn run_on(
+    setup: Setup,
     memory: MachineMemory,
 ) -> Result<(RunResult, RealResult, MachineMemory), RunError> {
-    let mut run = Run::new(spec, memory.frames())?;
+    let mut run = Run::new(setup)?;
     run.world.owner.memory = Some(RealMemory::new(memory));
     run.whole()?;
     let memory = run.world.owner.memory.take().expect("it was given above");
-    let (memory, real) = memory.end().map_err(|error| failed(spec, error.to_string()))?;
+    let (memory, real) = memory.end().map_err(|error| failed(&run.setup, error.to_string()))?;
     Ok((run.finish(), real, memory))
 }
 
 /// A run under way.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
-    spec: &'a RunSpec,
-    layout: Layout,
-    pub(super) world: World,
+pub(crate) struct Run {
+    setup: Setup,
+    pub(crate) world: World,
     schedule: Schedule,
     result: RunResult,
     heard: Heard,
@@ -97,39 +89,38 @@ pub(super) struct Run<'a> {
     quarter: u32,
 }
 
-impl<'a> Run<'a> {
-    /// A machine with `pages` pages, all free.
-    pub(super) fn new(spec: &'a RunSpec, pages: u64) -> Result<Run<'a>, RunError> {
-        let mix = spec.mix.scaled(pages);
-        let layout = Layout::new(spec.machine, &mix, pages);
+impl Run {
+    /// A machine whose memory is free.
+    pub(crate) fn new(setup: Setup) -> Result<Run, RunError> {
+        let layout = &setup.layout;
         let config = PageConfig {
             min_free: MinFree::HugePages,
-            ..PageConfig::new(layout.map.clone(), spec.policy)
+            ..PageConfig::new(layout.map.clone(), setup.policy)
         };
         let heard = Heard::default();
         let allocator = Pages::with_events(&config, heard.clone())
-            .map_err(|error| failed(spec, error.to_string()))?;
+            .map_err(|error| failed(&setup, error.to_string()))?;
         let quarter =
-            quarter(layout.pages).map_err(|_| failed(spec, "memory is too large".into()))?;
+            quarter(layout.pages).map_err(|_| failed(&setup, "memory is too large".into()))?;
         let costs = Costs::built_in();
-        let shrinker = Random::new(spec.seed, SHRINKER);
-        let first = cpu(&layout, layout.fio[0]);
+        let shrinker = Random::new(setup.seed, SHRINKER);
+        let first = cpu(layout, layout.fio[0]);
         let files = quarter * FIO_THREADS;
-        let owner = Owner::new(&lru_zones(&allocator), files, &mix, costs, first, shrinker);
-        let world = World::new(allocator, owner, costs, mix);
+        let owner = Owner::new(&lru_zones(&allocator), files, &setup.mix, costs, first, shrinker);
+        let world = World::new(allocator, owner, costs, setup.mix);
         let daemons = layout.daemons.iter().enumerate().flat_map(|(node, &[kswapd, kcompactd])| {
             let node = NodeId(node as u8);
             [
-                Daemon::kswapd(cpu(&layout, kswapd), Kswapd::new(node)),
-                Daemon::kcompactd(cpu(&layout, kcompactd), Kcompactd::new(node)),
+                Daemon::kswapd(cpu(layout, kswapd), Kswapd::new(node)),
+                Daemon::kcompactd(cpu(layout, kcompactd), Kcompactd::new(node)),
             ]
         });
         let schedule = Schedule::new(daemons.collect());
-        Ok(Run { spec, layout, world, schedule, result: RunResult::default(), heard, quarter })
+        Ok(Run { setup, world, schedule, result: RunResult::default(), heard, quarter })
     }
 
     /// All phases.
-    pub(super) fn run(mut self) -> Result<RunResult, RunError> {
+    pub(crate) fn run(mut self) -> Result<RunResult, RunError> {
         self.whole()?;
         Ok(self.finish())
     }
@@ -137,12 +128,12 @@ impl<'a> Run<'a> {
     fn whole(&mut self) -> Result<(), RunError> {
         self.all_phases().map_err(|out| {
             let OutOfMemory { want, report } = out;
-            failed(self.spec, format!("out of memory for {want:?}: {report:?}"))
+            failed(&self.setup, format!("out of memory for {want:?}: {report:?}"))
         })
     }
 
     /// The phases of the workload, one after the other.
-    pub(super) fn all_phases(&mut self) -> Result<(), OutOfMemory> {
+    pub(crate) fn all_phases(&mut self) -> Result<(), OutOfMemory> {
         self.note_contiguity("start");
         let writing = self.write()?;
         self.end_of_phase("write");
@@ -166,7 +157,7 @@ impl<'a> Run<'a> {
     fn write(&mut self) -> Result<u64, OutOfMemory> {
         let start = self.schedule.now;
         let quarter = self.quarter * FILE_PAGES;
-        let actors = self.start(self.layout.fio, WRITERS, |thread| {
+        let actors = self.start(self.setup.layout.fio, WRITERS, |thread| {
             let thread = thread as u32;
             Task::Writer { next: thread * quarter, end: (thread + 1) * quarter }
         });
@@ -178,20 +169,14 @@ impl<'a> Run<'a> {
 
     fn start_readers(&mut self) -> std::ops::Range<usize> {
         let quarter = self.quarter;
-        self.start(self.layout.fio, READERS, |thread| {
+        self.start(self.setup.layout.fio, READERS, |thread| {
             let first = thread as u32 * quarter;
             Task::Reader { files: first..first + quarter, open: None, left: 0 }
         })
     }
 
     fn touch_huge_pages(&mut self) -> Result<(), OutOfMemory> {
-        let fault = huge_fault(self.spec);
-        let threads = self.layout.huge.len() as u32;
-        let half = units_per_thread(self.layout.node_0_pages, threads);
-        let units = match self.spec.touch {
-            Touch::HalfOfUnits => half,
-            Touch::AllUnits => 2 * half,
-        };
+        let (fault, units) = (self.setup.fault, self.setup.units);
         let marks = |pages: &Pages| {
             let marked = pages
                 .pageblocks()
@@ -200,7 +185,7 @@ impl<'a> Run<'a> {
         };
         let (marked, blocks) = marks(&self.world.pages);
         self.heard.begin(marked, blocks);
-        let cpus = self.layout.huge.clone();
+        let cpus = self.setup.layout.huge.clone();
         let actors = self.start(cpus, HUGE, |_| {
             Task::Huge(HugeTask {
                 fault,
@@ -225,8 +210,8 @@ impl<'a> Run<'a> {
     ) -> std::ops::Range<usize> {
         let first = self.schedule.actors.len();
         for (thread, id) in cpus.into_iter().enumerate() {
-            let random = Random::new(self.spec.seed, stream + thread as u64);
-            let cpu = cpu(&self.layout, id);
+            let random = Random::new(self.setup.seed, stream + thread as u64);
+            let cpu = cpu(&self.setup.layout, id);
             self.schedule.actors.push(Actor::new(cpu, self.schedule.now, task(thread), random));
         }
         first..self.schedule.actors.len()
@@ -248,7 +233,7 @@ impl<'a> Run<'a> {
         self.result.contiguity.push((moment.to_owned(), free.collect()));
     }
 
-    pub(super) fn finish(mut self) -> RunResult {
+    pub(crate) fn finish(mut self) -> RunResult {
         for actor in &mut self.schedule.actors {
             self.result.stalls.append(&mut actor.stalls);
             if let Task::Huge(task) = &mut actor.task {
@@ -261,7 +246,7 @@ impl<'a> Run<'a> {
         let counters = self.world.pages.counters();
         result.operations = counters.allocations.iter().sum::<u64>() + counters.frees;
         result.elapsed = Nanos(self.schedule.now);
-        result.blocks = self.layout.pages >> Order::PAGEBLOCK.get();
+        result.blocks = self.setup.layout.pages >> Order::PAGEBLOCK.get();
         result.free_blocks = self.world.pages.pageblocks().filter(is_free).count() as u64;
         result.boost = self.schedule.into_samples();
         self.result
@@ -294,28 +279,7 @@ fn lru_zones(pages: &Pages) -> Vec<LruZone> {
     zones.collect()
 }
 
-/// What a touched unit asks for. A program that may use any node is one whose memory policy interleaves: it makes one
-/// try.
-///
-/// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: nobody reclaims or compacts
-/// for the unit, kswapd neither. With a wake for each unit that fails, vanilla got huge pages for one unit in seven on
-/// the calibrated mix, where the document and the count model have none, and half of the events: kswapd's end starts
-/// kcompactd, which empties blocks.
-fn huge_fault(spec: &RunSpec) -> HugeFault {
-    let (defrag, advice) = match spec.huge {
-        HugeMode::Default => (HugeDefrag::Madvise, Advice::Unadvised),
-        HugeMode::DefragAlways => (HugeDefrag::Always, Advice::Unadvised),
-        HugeMode::Madvise => (HugeDefrag::Madvise, Advice::HugePage),
-    };
-    let tries = match spec.machine {
-        Machine::TwoNodes { this_node: false, .. } => HugeTries::All,
-        Machine::OneNode | Machine::TwoNodes { .. } => spec.policy.huge_tries,
-    };
-    HugeFault::new(defrag, advice, tries)
-}
-
-fn failed(spec: &RunSpec, why: String) -> RunError {
-    let program =
-        format!("mix {}, {:?}, {:?}, seed {}", spec.mix.name, spec.machine, spec.huge, spec.seed);
-    RunError::Engine { design: spec.design.clone(), program, why }
+fn failed(setup: &Setup, why: String) -> RunError {
+    let program = format!("{}, seed {}", setup.program, setup.seed);
+    RunError::Engine { design: setup.design.clone(), program, why }
 }

@@ -16,17 +16,17 @@ use nofrag::page::{Migrate, Migratetype, PageRequest, Reclaim, ReclaimRequest, R
 use nofrag::units::{Order, Pfn};
 
 use super::cache::{FILE_PAGES, FilePart, Files};
-use super::compactions::{Heard, Pages};
 use super::costs::Costs;
+use super::heard::{Heard, Pages};
+use super::load::Mix;
 use super::lru::{FrameNumber, Holds, Lru, LruZone};
-use super::memory::RealMemory;
+use super::real::RealMemory;
 use super::slab::{SlabId, SlabKind, Slabs};
-use super::spec::Mix;
 use crate::random::Random;
 
 /// Something that a user needs memory for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(crate) enum Want {
     /// A slab object for a file.
     Part(u32, FilePart),
     /// A slab object that is never freed.
@@ -62,7 +62,7 @@ impl Want {
 /// 2. A file with pages in memory has an inode, a directory entry and a radix node.
 /// 3. A file with an inode is on the list of inodes once.
 #[derive(Debug)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     lru: Lru,
     files: Files,
     slabs: Slabs,
@@ -84,7 +84,7 @@ pub(super) struct Owner {
     /// Virtual time spent since it was last asked for.
     spent: u64,
     /// What stands behind the frames, if anything does.
-    pub(super) memory: Option<RealMemory>,
+    pub(crate) memory: Option<RealMemory>,
 }
 
 /// What waits to be written.
@@ -96,7 +96,7 @@ struct Disk {
 }
 
 impl Owner {
-    pub(super) fn new(
+    pub(crate) fn new(
         zones: &[LruZone],
         files: u32,
         mix: &Mix,
@@ -125,7 +125,7 @@ impl Owner {
     }
 
     /// From now on `cpu` works, and it is `now` there.
-    pub(super) fn turn(&mut self, cpu: CpuId, now: u64) {
+    pub(crate) fn turn(&mut self, cpu: CpuId, now: u64) {
         self.cpu = cpu;
         while self.disk.done <= now {
             let Some(page) = self.disk.dirty.pop_front() else { break };
@@ -139,32 +139,32 @@ impl Owner {
     }
 
     /// Virtual time spent since the last call.
-    pub(super) fn take_spent(&mut self) -> u64 {
+    pub(crate) fn take_spent(&mut self) -> u64 {
         std::mem::take(&mut self.spent)
     }
 
     /// When no more than `limit` pages will be dirty, if that is not so now.
-    pub(super) fn written_at(&self, limit: u64) -> Option<u64> {
+    pub(crate) fn written_at(&self, limit: u64) -> Option<u64> {
         let dirty = self.disk.dirty.len() as u64;
         let more = dirty.checked_sub(limit + 1)?;
         Some(self.disk.done + more * self.costs.disk_write)
     }
 
     /// Somebody begins to work with a file. Whether it is new on disk.
-    pub(super) fn open(&mut self, file: u32) -> bool {
+    pub(crate) fn open(&mut self, file: u32) -> bool {
         let file = self.files.file_mut(file);
         file.users += 1;
         !std::mem::replace(&mut file.exists, true)
     }
 
     /// Somebody has finished with a file.
-    pub(super) fn close(&mut self, pages: &mut Pages, file: u32) {
+    pub(crate) fn close(&mut self, pages: &mut Pages, file: u32) {
         self.files.file_mut(file).users -= 1;
         self.drop_unused_radix_node(pages, file);
     }
 
     /// What an access to a page of a file needs first; nothing if the page is in memory. The last one is needed first.
-    pub(super) fn wants(
+    pub(crate) fn wants(
         &mut self,
         page: u32,
         mix: &Mix,
@@ -193,7 +193,7 @@ impl Owner {
     }
 
     /// What opening a file needs first, the last one first.
-    pub(super) fn wants_of_open(&self, file: u32, random: &mut Random, wants: &mut Vec<Want>) {
+    pub(crate) fn wants_of_open(&self, file: u32, random: &mut Random, wants: &mut Vec<Want>) {
         if self.files.file(file).has(FilePart::Inode) {
             return;
         }
@@ -205,7 +205,7 @@ impl Owner {
     }
 
     /// Serves what needs no pages.
-    pub(super) fn at_hand(&mut self, want: Want) -> bool {
+    pub(crate) fn at_hand(&mut self, want: Want) -> bool {
         let Some(slab) = want.slab().and_then(|kind| self.slabs.take(kind)) else { return false };
         self.spent += self.costs.object;
         self.give_object(want, slab);
@@ -213,7 +213,7 @@ impl Owner {
     }
 
     /// What to ask the allocator for.
-    pub(super) fn request(&self, want: Want) -> PageRequest {
+    pub(crate) fn request(&self, want: Want) -> PageRequest {
         if let Some(kind) = want.slab() {
             return PageRequest::new(self.slabs.order(kind), kind.migratetype());
         }
@@ -225,7 +225,7 @@ impl Owner {
     }
 
     /// Takes the block that was asked for.
-    pub(super) fn fulfil(&mut self, pages: &mut Pages, want: Want, pfn: Pfn) {
+    pub(crate) fn fulfil(&mut self, pages: &mut Pages, want: Want, pfn: Pfn) {
         let frame = pfn.0 as FrameNumber;
         debug_assert_eq!(self.lru.holds(frame), Holds::Nothing, "the frame was free");
         if let Some(memory) = &mut self.memory {
@@ -275,7 +275,7 @@ impl Owner {
     }
 
     /// A page in memory was written to.
-    pub(super) fn dirty(&mut self, page: u32, now: u64) {
+    pub(crate) fn dirty(&mut self, page: u32, now: u64) {
         let frame = self.files.frame(page).expect("a page is in memory while it is written to");
         if self.lru.is_dirty(frame) {
             return;
@@ -288,7 +288,7 @@ impl Owner {
     }
 
     /// Processes end: their memory is given back.
-    pub(super) fn end_processes(&mut self, pages: &mut Pages) {
+    pub(crate) fn end_processes(&mut self, pages: &mut Pages) {
         if let Some(memory) = &mut self.memory {
             memory.end_of_process(&self.process);
         }
@@ -298,14 +298,14 @@ impl Owner {
     }
 
     /// The last short-lived blocks are given back.
-    pub(super) fn end_transients(&mut self, pages: &mut Pages) {
+    pub(crate) fn end_transients(&mut self, pages: &mut Pages) {
         for frame in std::mem::take(&mut self.transients) {
             self.release(pages, frame);
         }
     }
 
     /// Every file is deleted, and what the caches held besides is dropped. Misc objects stay.
-    pub(super) fn delete_files(&mut self, pages: &mut Pages) {
+    pub(crate) fn delete_files(&mut self, pages: &mut Pages) {
         for page in 0..self.files.len() * FILE_PAGES {
             if let Some(frame) = self.files.frame(page) {
                 self.spent += self.costs.delete_page;
@@ -469,7 +469,7 @@ fn transient_order(random: &mut Random) -> Order {
 #[cfg(test)]
 impl Owner {
     /// Verifies every law; panics with the number of the broken one.
-    pub(super) fn check(&self, allocator: &Pages) {
+    pub(crate) fn check(&self, allocator: &Pages) {
         let listed = self.lru.listed();
         let mut times = vec![0u8; self.lru.frame_count()];
         listed.iter().for_each(|&frame| times[frame as usize] += 1);
@@ -496,7 +496,7 @@ impl Owner {
     }
 
     /// Pages of objects that stay when all files are deleted.
-    pub(super) fn misc_pages(&self) -> u64 {
+    pub(crate) fn misc_pages(&self) -> u64 {
         self.slabs.pages(SlabKind::Misc)
     }
 }

@@ -8,7 +8,7 @@
 use nofrag::page::ZoneId;
 
 /// A frame's number.
-pub(super) type FrameNumber = u32;
+pub(crate) type FrameNumber = u32;
 
 const NONE: u32 = u32::MAX;
 const KIND_SHIFT: u32 = 29;
@@ -18,7 +18,7 @@ const VALUE: u32 = DIRTY - 1;
 
 /// What begins at a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(crate) enum Holds {
     /// Nothing of ours.
     Nothing,
     /// A page of a file, by its number among all pages of files.
@@ -57,23 +57,23 @@ struct Part {
 
 /// A zone as the LRU has to know it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LruZone {
-    pub(super) zone: ZoneId,
-    pub(super) node: u8,
+pub(crate) struct LruZone {
+    pub(crate) zone: ZoneId,
+    pub(crate) node: u8,
     /// The frame behind its last one; zones follow each other from frame 0 on.
-    pub(super) end: FrameNumber,
+    pub(crate) end: FrameNumber,
 }
 
 /// What each frame holds, and the LRU lists.
 #[derive(Debug)]
-pub(super) struct Lru {
+pub(crate) struct Lru {
     frames: Vec<Frame>,
     parts: Vec<Part>,
     next_serial: u32,
 }
 
 impl Lru {
-    pub(super) fn new(zones: &[LruZone]) -> Lru {
+    pub(crate) fn new(zones: &[LruZone]) -> Lru {
         let empty = Frame { word: 0, older: NONE, younger: NONE, serial: 0 };
         let frames = zones.last().map_or(0, |zone| zone.end as usize);
         let part = |&LruZone { zone, node, end }: &LruZone| Part {
@@ -89,11 +89,11 @@ impl Lru {
 
     /// How many frames there are.
     #[cfg(test)]
-    pub(super) fn frame_count(&self) -> usize {
+    pub(crate) fn frame_count(&self) -> usize {
         self.frames.len()
     }
 
-    pub(super) fn holds(&self, frame: FrameNumber) -> Holds {
+    pub(crate) fn holds(&self, frame: FrameNumber) -> Holds {
         let word = self.frames[frame as usize].word;
         let value = word & VALUE;
         match word >> KIND_SHIFT {
@@ -106,7 +106,7 @@ impl Lru {
     }
 
     /// States what a frame holds; page cache comes by [`add`](Self::add).
-    pub(super) fn set(&mut self, frame: FrameNumber, holds: Holds) {
+    pub(crate) fn set(&mut self, frame: FrameNumber, holds: Holds) {
         let (kind, value) = match holds {
             Holds::Nothing => (0, 0),
             Holds::Cache(page) => (1, page),
@@ -124,19 +124,19 @@ impl Lru {
     }
 
     /// A page of a file comes into memory, as the youngest of its node.
-    pub(super) fn add(&mut self, frame: FrameNumber, page: u32) {
+    pub(crate) fn add(&mut self, frame: FrameNumber, page: u32) {
         self.set(frame, Holds::Cache(page));
         self.push_youngest(frame);
     }
 
     /// A page of a file leaves memory.
-    pub(super) fn remove(&mut self, frame: FrameNumber) {
+    pub(crate) fn remove(&mut self, frame: FrameNumber) {
         self.unlink(frame);
         self.set(frame, Holds::Nothing);
     }
 
     /// A page of a file is now in another frame, with its bits, as the youngest there.
-    pub(super) fn relocate(&mut self, from: FrameNumber, to: FrameNumber) {
+    pub(crate) fn relocate(&mut self, from: FrameNumber, to: FrameNumber) {
         let word = self.frames[from as usize].word;
         self.remove(from);
         self.frames[to as usize].word = word;
@@ -144,39 +144,39 @@ impl Lru {
     }
 
     /// The page becomes the youngest and loses its reference bit.
-    pub(super) fn rotate(&mut self, frame: FrameNumber) {
+    pub(crate) fn rotate(&mut self, frame: FrameNumber) {
         self.unlink(frame);
         self.frames[frame as usize].word &= !REFERENCED;
         self.push_youngest(frame);
     }
 
-    pub(super) fn set_referenced(&mut self, frame: FrameNumber) {
+    pub(crate) fn set_referenced(&mut self, frame: FrameNumber) {
         self.frames[frame as usize].word |= REFERENCED;
     }
 
-    pub(super) fn is_referenced(&self, frame: FrameNumber) -> bool {
+    pub(crate) fn is_referenced(&self, frame: FrameNumber) -> bool {
         self.frames[frame as usize].word & REFERENCED != 0
     }
 
-    pub(super) fn is_dirty(&self, frame: FrameNumber) -> bool {
+    pub(crate) fn is_dirty(&self, frame: FrameNumber) -> bool {
         self.frames[frame as usize].word & DIRTY != 0
     }
 
-    pub(super) fn set_dirty(&mut self, frame: FrameNumber) {
+    pub(crate) fn set_dirty(&mut self, frame: FrameNumber) {
         self.frames[frame as usize].word |= DIRTY;
     }
 
-    pub(super) fn set_clean(&mut self, frame: FrameNumber) {
+    pub(crate) fn set_clean(&mut self, frame: FrameNumber) {
         self.frames[frame as usize].word &= !DIRTY;
     }
 
     /// Pages on the lists of a node, up to `highest` among its zones.
-    pub(super) fn len(&self, node: u8, highest: ZoneId) -> u64 {
+    pub(crate) fn len(&self, node: u8, highest: ZoneId) -> u64 {
         self.eligible(node, highest).map(|part| u64::from(part.len)).sum()
     }
 
     /// The page of a node that was used longest ago, among zones up to `highest`.
-    pub(super) fn oldest(&self, node: u8, highest: ZoneId) -> Option<FrameNumber> {
+    pub(crate) fn oldest(&self, node: u8, highest: ZoneId) -> Option<FrameNumber> {
         let now = self.next_serial;
         self.eligible(node, highest)
             .filter(|part| part.oldest != NONE)
@@ -224,7 +224,7 @@ impl Lru {
 
     /// Every frame on a list, from each zone's oldest on.
     #[cfg(test)]
-    pub(super) fn listed(&self) -> Vec<FrameNumber> {
+    pub(crate) fn listed(&self) -> Vec<FrameNumber> {
         let mut listed = Vec::new();
         for part in &self.parts {
             let mut at = part.oldest;

@@ -10,14 +10,14 @@ use nofrag::cpu::CpuId;
 use nofrag::page::{Attempt, FailureReport, HugeFault, Next, Outcome};
 use nofrag::units::{Nanos, Pfn};
 
+use super::World;
 use super::cache::FILE_PAGES;
 use super::owner::Want;
-use super::world::World;
 use crate::random::Random;
 
 /// What an actor is for.
 #[derive(Debug)]
-pub(super) enum Task {
+pub(crate) enum Task {
     /// Writes its pages in order.
     Writer { next: u32, end: u32 },
     /// Reads its files at random, sixteen times a file, until it shall stop.
@@ -28,18 +28,18 @@ pub(super) enum Task {
 
 /// A thread of the huge-page program.
 #[derive(Debug)]
-pub(super) struct HugeTask {
+pub(crate) struct HugeTask {
     /// What a unit asks for.
-    pub(super) fault: HugeFault,
+    pub(crate) fault: HugeFault,
     /// What is left to try of that for the present unit.
-    pub(super) tries: HugeFault,
+    pub(crate) tries: HugeFault,
     /// Units still to be touched.
-    pub(super) units: u64,
+    pub(crate) units: u64,
     /// Small pages still to be faulted in for the present unit.
-    pub(super) small: u64,
+    pub(crate) small: u64,
     /// Allocator work of each huge fault, and of each unit of small ones.
-    pub(super) huge_work: Vec<Nanos>,
-    pub(super) base_work: Vec<Nanos>,
+    pub(crate) huge_work: Vec<Nanos>,
+    pub(crate) base_work: Vec<Nanos>,
 }
 
 /// Pages of a unit: 2 MiB.
@@ -47,7 +47,7 @@ const UNIT_PAGES: u64 = 512;
 
 /// Whether an actor can move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Ready,
     /// It waits for kswapd since then, and at most until its clock.
     Stalled {
@@ -66,30 +66,30 @@ struct Pending {
 
 /// A thread.
 #[derive(Debug)]
-pub(super) struct Actor {
+pub(crate) struct Actor {
     cpu: CpuId,
-    pub(super) clock: u64,
-    pub(super) state: State,
-    pub(super) task: Task,
+    pub(crate) clock: u64,
+    pub(crate) state: State,
+    pub(crate) task: Task,
     /// What the present access needs first, the last one first.
     wants: Vec<Want>,
     pending: Option<Pending>,
     /// What the allocator took for the present unit.
     work: u64,
     /// The waits of its requests.
-    pub(super) stalls: Vec<Nanos>,
+    pub(crate) stalls: Vec<Nanos>,
     random: Random,
 }
 
 /// Memory was needed that could not be had.
 #[derive(Clone, Debug)]
-pub(super) struct OutOfMemory {
-    pub(super) want: Want,
-    pub(super) report: Box<FailureReport>,
+pub(crate) struct OutOfMemory {
+    pub(crate) want: Want,
+    pub(crate) report: Box<FailureReport>,
 }
 
 impl Actor {
-    pub(super) fn new(cpu: CpuId, clock: u64, task: Task, random: Random) -> Actor {
+    pub(crate) fn new(cpu: CpuId, clock: u64, task: Task, random: Random) -> Actor {
         Actor {
             cpu,
             clock,
@@ -104,12 +104,12 @@ impl Actor {
     }
 
     /// The clock at which it can move next.
-    pub(super) fn ready_at(&self) -> Option<u64> {
+    pub(crate) fn ready_at(&self) -> Option<u64> {
         (self.state != State::Done).then_some(self.clock)
     }
 
     /// Moves once.
-    pub(super) fn step(&mut self, world: &mut World) -> Result<(), OutOfMemory> {
+    pub(crate) fn step(&mut self, world: &mut World) -> Result<(), OutOfMemory> {
         let asks = self.pending.is_some() || !self.wants.is_empty();
         let is_timed = asks && world.owner.memory.is_some() && matches!(self.task, Task::Huge(_));
         if !is_timed {
@@ -156,7 +156,7 @@ impl Actor {
     }
 
     /// Ends its wait if kswapd has come far enough by `now`.
-    pub(super) fn wake(&mut self, world: &World, now: u64) {
+    pub(crate) fn wake(&mut self, world: &World, now: u64) {
         let State::Stalled { since } = self.state else { return };
         let pending = self.pending.as_ref().expect("who waits has a request");
         if pending.attempt.may_resume(&world.pages) {

@@ -13,21 +13,21 @@ use nofrag::page::{
 use nofrag::units::Order;
 
 /// The allocator of this scenario.
-pub(super) type Pages = PageAllocator<Heard>;
+pub(crate) type Pages = PageAllocator<Heard>;
 
 /// What was heard of the engine; clones hear the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard(Rc<RefCell<Compactions>>);
+pub(crate) struct Heard(Rc<RefCell<Compactions>>);
 
 impl Heard {
     /// Hears from now on, with so many of all pageblocks marked.
-    pub(super) fn begin(&self, marked: u64, blocks: u64) {
+    pub(crate) fn begin(&self, marked: u64, blocks: u64) {
         let marked_percent = 100 * marked / blocks.max(1);
         *self.0.borrow_mut() = Compactions { marked_percent, ..Compactions::default() };
     }
 
     /// All since.
-    pub(super) fn told(&self) -> Compactions {
+    pub(crate) fn told(&self) -> Compactions {
         self.0.borrow().clone()
     }
 }
@@ -57,23 +57,23 @@ fn is_huge_fault(aim: CompactionAim) -> bool {
 }
 
 /// Quarters of the share of marked pageblocks.
-pub(super) const QUARTERS: usize = 4;
+pub(crate) const QUARTERS: usize = 4;
 
 /// Compaction by callers for huge pages while they were asked for, zone by zone, and who wiped marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Compactions {
+pub(crate) struct Compactions {
     /// The share of marked pageblocks at first.
-    pub(super) marked_percent: u64,
+    pub(crate) marked_percent: u64,
     /// Runs, by the share of marked pageblocks of the zone when they began.
-    pub(super) runs: [u64; QUARTERS],
+    pub(crate) runs: [u64; QUARTERS],
     /// Those that gave a block.
-    pub(super) gave: [u64; QUARTERS],
+    pub(crate) gave: [u64; QUARTERS],
     /// Runs by how they ended.
-    pub(super) ends: BTreeMap<RunEnd, u64>,
+    pub(crate) ends: BTreeMap<RunEnd, u64>,
     /// Zones that were left alone.
-    pub(super) spared: BTreeMap<NoRun, u64>,
+    pub(crate) spared: BTreeMap<NoRun, u64>,
     /// Times that marks were wiped.
-    pub(super) wipes: BTreeMap<Wiper, u64>,
+    pub(crate) wipes: BTreeMap<Wiper, u64>,
 }
 
 impl Compactions {

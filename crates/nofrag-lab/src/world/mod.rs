@@ -1,23 +1,41 @@
-//! What all actors share: the allocator, the owner of its pages, and the bill of virtual time.
+//! The world around the allocator: who owns pages and takes them back, who runs when, and what that costs.
+//!
+//! Scenarios drive it: [`thpfioscale`] is the workload of 2018 in phases, given a [`setup`]. [`actor`] and [`schedule`]:
+//! who runs where and when. [`owner`], [`cache`], [`lru`] and [`slab`]: who holds pages. [`load`]: what runs besides.
+//! [`costs`]: the one table of what is assumed. [`heard`]: how compaction ended, from the engine's events. [`real`]:
+//! real memory behind the frames.
+
+pub(crate) mod actor;
+pub(crate) mod cache;
+pub(crate) mod costs;
+pub(crate) mod heard;
+pub(crate) mod load;
+pub(crate) mod lru;
+pub(crate) mod owner;
+pub(crate) mod real;
+pub(crate) mod schedule;
+pub(crate) mod setup;
+pub(crate) mod slab;
+pub(crate) mod thpfioscale;
 
 use nofrag::page::PageCounters;
 
-use super::compactions::Pages;
-use super::costs::Costs;
-use super::owner::Owner;
-use super::spec::Mix;
+use self::costs::Costs;
+use self::heard::Pages;
+use self::load::Mix;
+use self::owner::Owner;
 
 /// What all actors share.
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) pages: Pages,
-    pub(super) owner: Owner,
-    pub(super) costs: Costs,
-    pub(super) mix: Mix,
+pub(crate) struct World {
+    pub(crate) pages: Pages,
+    pub(crate) owner: Owner,
+    pub(crate) costs: Costs,
+    pub(crate) mix: Mix,
     /// Pages that may be dirty before writers wait.
-    pub(super) dirty_limit: u64,
+    pub(crate) dirty_limit: u64,
     /// Whether readers shall end.
-    pub(super) stopping: bool,
+    pub(crate) stopping: bool,
     billed: Counted,
     woken: Wakes,
 }
@@ -46,7 +64,7 @@ struct Wakes {
 }
 
 impl World {
-    pub(super) fn new(pages: Pages, owner: Owner, costs: Costs, mix: Mix) -> World {
+    pub(crate) fn new(pages: Pages, owner: Owner, costs: Costs, mix: Mix) -> World {
         let memory: u64 = pages.zones().map(|zone| zone.managed.0).sum();
         World {
             pages,
@@ -61,7 +79,7 @@ impl World {
     }
 
     /// Virtual time that the owner and the engine's lists and scanners took since the last call.
-    pub(super) fn bill(&mut self) -> u64 {
+    pub(crate) fn bill(&mut self) -> u64 {
         let now = Counted::of(self.pages.counters());
         let before = std::mem::replace(&mut self.billed, now);
         self.owner.take_spent()
@@ -75,17 +93,17 @@ impl World {
     }
 
     /// Whether a background machine was woken that has not been told.
-    pub(super) fn has_woken(&self) -> bool {
+    pub(crate) fn has_woken(&self) -> bool {
         self.wakes() != self.woken
     }
 
     /// The background machines have been told.
-    pub(super) fn told(&mut self) {
+    pub(crate) fn told(&mut self) {
         self.woken = self.wakes();
     }
 
     /// Boost of all zones, in pages.
-    pub(super) fn boost(&self) -> u64 {
+    pub(crate) fn boost(&self) -> u64 {
         self.pages.zones().map(|zone| zone.boost.0).sum()
     }
 }

@@ -4,27 +4,27 @@ use super::lru::FrameNumber;
 use super::slab::SlabId;
 
 /// Pages of a file: 64 KiB.
-pub(super) const FILE_PAGES: u32 = 16;
+pub(crate) const FILE_PAGES: u32 = 16;
 
 const NONE: u32 = u32::MAX;
 
 /// What memory holds of a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct File {
+pub(crate) struct File {
     inode: u32,
     dentry: u32,
     radix_node: u32,
     /// Pages in memory.
-    pub(super) cached: u8,
+    pub(crate) cached: u8,
     /// Who is working with it; it keeps inode and radix node meanwhile.
-    pub(super) users: u8,
+    pub(crate) users: u8,
     /// Whether it was created on disk.
-    pub(super) exists: bool,
+    pub(crate) exists: bool,
 }
 
 /// A part of a file that is an object of a slab cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FilePart {
+pub(crate) enum FilePart {
     Inode,
     Dentry,
     RadixNode,
@@ -42,15 +42,15 @@ impl File {
         }
     }
 
-    pub(super) fn has(mut self, part: FilePart) -> bool {
+    pub(crate) fn has(mut self, part: FilePart) -> bool {
         *self.slot(part) != NONE
     }
 
-    pub(super) fn put(&mut self, part: FilePart, SlabId(slab): SlabId) {
+    pub(crate) fn put(&mut self, part: FilePart, SlabId(slab): SlabId) {
         *self.slot(part) = slab;
     }
 
-    pub(super) fn take(&mut self, part: FilePart) -> Option<SlabId> {
+    pub(crate) fn take(&mut self, part: FilePart) -> Option<SlabId> {
         let slot = self.slot(part);
         let slab = std::mem::replace(slot, NONE);
         (slab != NONE).then_some(SlabId(slab))
@@ -59,51 +59,51 @@ impl File {
 
 /// All files. A page is known by its number among all pages of all files.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(crate) struct Files {
     files: Vec<File>,
     frames: Vec<FrameNumber>,
 }
 
 impl Files {
-    pub(super) fn new(count: u32) -> Files {
+    pub(crate) fn new(count: u32) -> Files {
         Files {
             files: vec![File::NEW; count as usize],
             frames: vec![NONE; count as usize * FILE_PAGES as usize],
         }
     }
 
-    pub(super) fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.files.len() as u32
     }
 
-    pub(super) fn file(&self, file: u32) -> &File {
+    pub(crate) fn file(&self, file: u32) -> &File {
         &self.files[file as usize]
     }
 
-    pub(super) fn file_mut(&mut self, file: u32) -> &mut File {
+    pub(crate) fn file_mut(&mut self, file: u32) -> &mut File {
         &mut self.files[file as usize]
     }
 
     /// Where a page is in memory.
-    pub(super) fn frame(&self, page: u32) -> Option<FrameNumber> {
+    pub(crate) fn frame(&self, page: u32) -> Option<FrameNumber> {
         let frame = self.frames[page as usize];
         (frame != NONE).then_some(frame)
     }
 
     /// A page comes into memory.
-    pub(super) fn insert(&mut self, page: u32, frame: FrameNumber) {
+    pub(crate) fn insert(&mut self, page: u32, frame: FrameNumber) {
         debug_assert_eq!(self.frames[page as usize], NONE, "a page comes in once");
         self.frames[page as usize] = frame;
         self.files[(page / FILE_PAGES) as usize].cached += 1;
     }
 
     /// A page is now elsewhere in memory.
-    pub(super) fn relocate(&mut self, page: u32, to: FrameNumber) {
+    pub(crate) fn relocate(&mut self, page: u32, to: FrameNumber) {
         self.frames[page as usize] = to;
     }
 
     /// A page leaves memory.
-    pub(super) fn remove(&mut self, page: u32) {
+    pub(crate) fn remove(&mut self, page: u32) {
         self.frames[page as usize] = NONE;
         self.files[(page / FILE_PAGES) as usize].cached -= 1;
     }

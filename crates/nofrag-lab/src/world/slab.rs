@@ -15,7 +15,7 @@ const PAGE_BYTES: u64 = 4096;
 /// What the objects of a cache are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum SlabKind {
+pub(crate) enum SlabKind {
     /// Inodes of the file system: 17 in 16 KiB.
     Inode,
     /// Directory entries: 21 in a page.
@@ -27,7 +27,7 @@ pub(super) enum SlabKind {
 }
 
 impl SlabKind {
-    pub(super) const ALL: [SlabKind; 4] =
+    pub(crate) const ALL: [SlabKind; 4] =
         [SlabKind::Inode, SlabKind::Dentry, SlabKind::RadixNode, SlabKind::Misc];
 
     /// The size at which as many objects fit as the count model says.
@@ -45,7 +45,7 @@ impl SlabKind {
         ((PAGE_BYTES << order.get()) / self.object_bytes()) as u32
     }
 
-    pub(super) const fn migratetype(self) -> Migratetype {
+    pub(crate) const fn migratetype(self) -> Migratetype {
         match self {
             SlabKind::Misc => Migratetype::Unmovable,
             _ => Migratetype::Reclaimable,
@@ -55,7 +55,7 @@ impl SlabKind {
 
 /// A slab, by its number; objects are known by their slab alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SlabId(pub(super) u32);
+pub(crate) struct SlabId(pub(crate) u32);
 
 #[derive(Clone, Copy, Debug)]
 struct Slab {
@@ -77,7 +77,7 @@ struct Cache {
 
 /// All caches.
 #[derive(Debug)]
-pub(super) struct Slabs {
+pub(crate) struct Slabs {
     caches: [Cache; SlabKind::ALL.len()],
     slabs: Vec<Slab>,
     /// Numbers of slabs that are gone.
@@ -86,7 +86,7 @@ pub(super) struct Slabs {
 
 impl Slabs {
     /// Caches whose slabs have these orders, in the order of [`SlabKind::ALL`].
-    pub(super) fn new(orders: [u8; SlabKind::ALL.len()]) -> Slabs {
+    pub(crate) fn new(orders: [u8; SlabKind::ALL.len()]) -> Slabs {
         let cache = |kind: SlabKind| {
             let order = Order::new(orders[kind as usize]).expect("mixes name orders up to 10");
             Cache { order, top: NONE, objects: kind.objects(order) }
@@ -94,12 +94,12 @@ impl Slabs {
         Slabs { caches: SlabKind::ALL.map(cache), slabs: Vec::new(), unused: Vec::new() }
     }
 
-    pub(super) fn order(&self, kind: SlabKind) -> Order {
+    pub(crate) fn order(&self, kind: SlabKind) -> Order {
         self.caches[kind as usize].order
     }
 
     /// An object of a slab that has room.
-    pub(super) fn take(&mut self, kind: SlabKind) -> Option<SlabId> {
+    pub(crate) fn take(&mut self, kind: SlabKind) -> Option<SlabId> {
         let top = self.caches[kind as usize].top;
         if top == NONE {
             return None;
@@ -112,7 +112,7 @@ impl Slabs {
     }
 
     /// A new slab, with one object in use: that which is returned.
-    pub(super) fn add(&mut self, kind: SlabKind, frame: FrameNumber) -> SlabId {
+    pub(crate) fn add(&mut self, kind: SlabKind, frame: FrameNumber) -> SlabId {
         let slab = Slab { frame, kind, used: 1, above: NONE, below: NONE };
         let id = if let Some(id) = self.unused.pop() {
             self.slabs[id as usize] = slab;
@@ -128,7 +128,7 @@ impl Slabs {
     }
 
     /// Takes an object back. The block of its slab, if that is to be freed.
-    pub(super) fn give_back(&mut self, SlabId(id): SlabId) -> Option<(FrameNumber, Order)> {
+    pub(crate) fn give_back(&mut self, SlabId(id): SlabId) -> Option<(FrameNumber, Order)> {
         let slab = &mut self.slabs[id as usize];
         debug_assert!(slab.used > 0, "an object is given back once");
         slab.used -= 1;
@@ -171,7 +171,7 @@ impl Slabs {
 
     /// Pages that all slabs of a kind take.
     #[cfg(test)]
-    pub(super) fn pages(&self, kind: SlabKind) -> u64 {
+    pub(crate) fn pages(&self, kind: SlabKind) -> u64 {
         let of_kind = self.slabs.iter().filter(|slab| slab.kind == kind && slab.used > 0);
         of_kind.count() as u64 * self.order(kind).pages()
     }

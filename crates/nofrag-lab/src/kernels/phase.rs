@@ -1,0 +1,76 @@
+//! What was counted in a phase, under the same names for a kernel in its guest and for the simulation beside it.
+
+use std::collections::BTreeMap;
+
+use nofrag::page::{Migratetype, ZoneKind};
+use nofrag::units::Order;
+
+/// The phases of the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PhaseName {
+    /// All files are written.
+    Write,
+    /// They are read at random.
+    Warm,
+    /// They still are, and huge pages are touched.
+    Thp,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Count {
+    /// Fallbacks between types by requests of this type in this kind of zone, whose free block had so many pages.
+    Fallbacks(ZoneKind, Migratetype, Piece),
+    /// Units touched.
+    Units,
+    /// Those that were huge.
+    Huge,
+    /// Pages moved by compaction.
+    Moved,
+    /// Attempts of callers at compaction that gave a block, and those that did not.
+    CompactionsGave,
+    CompactionsFailed,
+    /// Zones that were not compacted as that had failed lately.
+    Deferred,
+    /// Entries into direct reclaim, and pages reclaimed that way.
+    DirectCalls,
+    DirectPages,
+    /// Pages that kswapd reclaimed.
+    KswapdPages,
+    /// Wakes.
+    KswapdWakes,
+    KcompactdWakes,
+    /// Pages read from disk.
+    Read,
+}
+
+/// How large a free block was that fell to another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Piece {
+    /// Below order 4.
+    Small,
+    /// Below a pageblock.
+    Part,
+    /// A pageblock or more: types do not mix.
+    Whole,
+}
+
+impl Piece {
+    pub(super) fn of(order: Order) -> Piece {
+        match order {
+            order if order <= Order::COSTLY => Piece::Small,
+            order if order < Order::PAGEBLOCK => Piece::Part,
+            _ => Piece::Whole,
+        }
+    }
+}
+
+/// A phase of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Phase {
+    pub(super) name: PhaseName,
+    /// From its beginning to its end; what is missing was not counted.
+    pub(super) counts: BTreeMap<Count, u64>,
+    /// Free blocks at its end by kind of zone and order; nodes together.
+    pub(super) free: BTreeMap<ZoneKind, [u64; Order::COUNT]>,
+}

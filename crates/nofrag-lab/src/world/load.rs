@@ -1,0 +1,32 @@
+//! What runs besides the page cache, and how reclaim treats it.
+
+/// The memory for which loads are stated.
+const STATED_FOR_GIB: u64 = 4;
+
+/// What runs besides the page cache, and how reclaim treats it (spec/pages.md §9.4).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Mix {
+    /// Its name in tables.
+    pub(crate) name: &'static str,
+    /// The share of memory in DMA32, in 1/1000.
+    pub(crate) dma32: u64,
+    /// Per so many reclaimed pages the shrinker runs.
+    pub(crate) burst: u64,
+    /// How many transient unmovable blocks are live.
+    pub(crate) transients: usize,
+    /// The chance of a transient per page-cache miss, in 1/1000.
+    pub(crate) transient_chance: u64,
+    /// Slab allocations per miss beyond those of the page cache, in 1/1000 (0 but in the slab-intensive mix).
+    pub(crate) extra_slab: u64,
+    /// Orders of the slab caches: inode, dentry, radix node, misc.
+    pub(crate) slab_orders: [u8; 4],
+}
+
+impl Mix {
+    /// The mix for `pages` of memory.
+    pub(crate) fn scaled(self, pages: u64) -> Mix {
+        let stated = STATED_FOR_GIB << 18;
+        let scale = |count: u64| (count * pages / stated).max(1);
+        Mix { burst: scale(self.burst), transients: scale(self.transients as u64) as usize, ..self }
+    }
+}

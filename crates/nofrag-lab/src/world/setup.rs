@@ -1,0 +1,80 @@
+//! What a run of the workload is given, and what comes of it.
+
+use nofrag::page::{FragmentationPolicy, HugeFault, MemoryMap, PageCounters};
+use nofrag::units::Nanos;
+
+use super::heard::Compactions;
+use super::load::Mix;
+
+/// fio's threads, writers first and readers later.
+pub(crate) const FIO_THREADS: u32 = 4;
+
+/// Everything that a run depends on; two runs of equal setups give equal results.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setup {
+    /// Whose policy it is, and what runs: for errors.
+    pub(crate) design: String,
+    pub(crate) program: String,
+    /// How the page allocator behaves.
+    pub(crate) policy: FragmentationPolicy,
+    /// Where everything runs.
+    pub(crate) layout: Layout,
+    /// What a touched unit asks for.
+    pub(crate) fault: HugeFault,
+    /// What runs besides the page cache.
+    pub(crate) mix: Mix,
+    /// Units of 2 MiB that each thread touches.
+    pub(crate) units: u64,
+    /// Where all chance begins.
+    pub(crate) seed: u64,
+}
+
+/// Where everything runs and how much memory there is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Layout {
+    pub(crate) map: MemoryMap,
+    /// The CPU of each of fio's threads.
+    pub(crate) fio: [u32; FIO_THREADS as usize],
+    /// The CPU of each huge-page thread.
+    pub(crate) huge: Vec<u32>,
+    /// The CPUs of each node's kswapd and kcompactd.
+    pub(crate) daemons: Vec<[u32; 2]>,
+    /// Pages of node 0, by which the huge-page program sizes its mapping.
+    pub(crate) node_0_pages: u64,
+    /// All pages.
+    pub(crate) pages: u64,
+}
+
+/// What came of a run. Counts are those of the whole run unless they say otherwise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RunResult {
+    /// The allocator's counts at the end of each phase: write, warm-up, huge pages.
+    pub(crate) phases: Vec<(&'static str, PageCounters)>,
+    /// Units that got a huge page.
+    pub(crate) huge: u64,
+    /// Units that did not.
+    pub(crate) base: u64,
+    /// Allocator work of each huge fault, in virtual nanoseconds: allocation, reclaim, compaction, waiting.
+    pub(crate) huge_work: Vec<Nanos>,
+    /// The same of each unit of 512 base faults.
+    pub(crate) base_work: Vec<Nanos>,
+    /// Each wait of patch 5.
+    pub(crate) stalls: Vec<Nanos>,
+    /// Virtual time of the whole run.
+    pub(crate) elapsed: Nanos,
+    /// Allocations plus frees that the engine served.
+    pub(crate) operations: u64,
+    /// Boost of all zones in pages, at even distances of virtual time.
+    pub(crate) boost: Vec<f64>,
+    /// At some times of the run: name of the moment, and for each pageblock the largest free order in it, 0 for none
+    /// to 1 for a whole block.
+    pub(crate) contiguity: Vec<(String, Vec<f64>)>,
+    /// Free pages on the lists of another type than their pageblock's: the most at the end of a phase.
+    pub(crate) list_mismatches: u64,
+    /// Pageblocks at the end: how many can serve as a huge page at once, and how many there are.
+    pub(crate) free_blocks: u64,
+    /// All pageblocks.
+    pub(crate) blocks: u64,
+    /// Compaction by callers for a huge page.
+    pub(crate) compactions: Compactions,
+}
