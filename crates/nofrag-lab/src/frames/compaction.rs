@@ -1,6 +1,7 @@
 //! Runs of compaction: the engine makes each of the kernel's runs from the same state, on a copy of itself, while
 //! others do what they did beside it, and what it moves where, in which order, and how it ends is compared.
 
+use nofrag::cpu::CpuId;
 use nofrag::event::EventSink;
 use nofrag::page::{
     Compaction, CompactionImage, CompactionMode, CompactionResult, CompactionStep, Migratetype,
@@ -107,14 +108,19 @@ pub(super) struct Beside<'r> {
 const STEP: PageBudget = PageBudget { pages: 1 };
 
 impl<'r> Beside<'r> {
-    /// Begins the run; `None` if the engine would not.
-    pub(super) fn begin<E: EventSink>(pages: &mut PageAllocator<E>, run: &'r Run) -> Option<Self> {
-        let mut machine = match run.order {
+    /// Begins the run on a CPU; `None` if the engine would not.
+    pub(super) fn begin<E: EventSink>(
+        pages: &mut PageAllocator<E>,
+        cpu: CpuId,
+        run: &'r Run,
+    ) -> Option<Self> {
+        let machine = match run.order {
             Some(order) => {
                 Compaction::for_block(pages, run.zone, order, run.migratetype, run.mode)?
             }
             None => Compaction::ahead(pages, run.zone)?,
         };
+        let mut machine = machine.on(cpu);
         machine.keep_log();
         Some(Beside {
             run,

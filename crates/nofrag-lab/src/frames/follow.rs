@@ -587,7 +587,8 @@ impl<'a> Follower<'a> {
     ) -> Option<compaction::Made> {
         let heard = Heard::default();
         let mut copy = self.copy(&heard)?;
-        let mut made = compaction::Beside::begin(&mut copy.pages, run)?;
+        let mut made =
+            compaction::Beside::begin(&mut copy.pages, self.cpus[self.rank(&lines[begin])], run)?;
         let (mut moved, mut pieces) = (0, 0);
         for line in &lines[begin + 1..] {
             if line.task != lines[begin].task {

@@ -165,6 +165,9 @@ fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolic
     Ok(policy)
 }
 
+/// Where memory goes on that has no place below 4 GiB.
+const ABOVE_4_GIB: Pfn = Pfn(1 << 20);
+
 fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
     let mut nodes: Vec<NodeMap> = Vec::new();
     let mut next = Pfn(0);
@@ -174,12 +177,18 @@ fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
             nodes.push(NodeMap { cpus: cpus.collect(), zones: Vec::new() });
         }
         let pages = zone.blocks * Order::PAGEBLOCK.pages();
-        let mut map = ZoneMap::new(zone.kind, next, PageCount(pages));
+        let start = if zone.kind == ZoneKind::Normal { next.max(ABOVE_4_GIB) } else { next };
+        next = Pfn(start.0 + pages);
+        let end = if zone.kind == ZoneKind::Dma32 { ABOVE_4_GIB.max(next) } else { next };
+        let mut map = ZoneMap::new(zone.kind, start, PageCount(end.0 - start.0));
+        if end > next {
+            // The zone spans all below 4 GiB.
+            map.holes.push(PfnRange::between(next, end));
+        }
         let taken = PageCount(pages.saturating_sub(zone.managed));
-        next = Pfn(next.0 + pages);
         // Firmware lies at the beginning of memory; what the kernel reserves is taken from the end of a zone.
         let start = match zone.kind {
-            ZoneKind::Dma => map.span.start,
+            ZoneKind::Dma => start,
             _ => Pfn(next.0 - taken.get()),
         };
         map.reserved.push(PfnRange { start, pages: taken });
@@ -280,6 +289,18 @@ pub(crate) fn probe(path: &str, seeds: u64) {
             continue;
         }
         let pages = &run.world.pages;
+        let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+        for block in pages.pageblocks() {
+            let rest = 512 - block.free.0 - block.movable.0;
+            let class = match rest {
+                0 => "clean",
+                1..=16 => "some",
+                17..=128 => "many",
+                _ => "most",
+            };
+            *kinds.entry(format!("{:?} {class}", block.migratetype)).or_default() += 1;
+        }
+        println!("{kinds:?}");
         let mut types: BTreeMap<String, u64> = BTreeMap::new();
         let mut free: BTreeMap<String, u64> = BTreeMap::new();
         for block in pages.pageblocks() {

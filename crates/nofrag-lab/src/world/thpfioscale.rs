@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{Kcompactd, Kswapd, Migratetype, NodeId, PageConfig, PageblockInfo};
+use nofrag::page::{Kcompactd, Kswapd, MemoryMap, Migratetype, NodeId, PageConfig, PageblockInfo};
 use nofrag::units::{Nanos, Order};
 use nofrag_backing::measure::machine::MachineMemory;
 
@@ -103,13 +103,23 @@ impl Run {
         let shrinker = Random::new(setup.seed, SHRINKER);
         let first = cpu(layout, layout.fio[0]);
         let files = setup.files * FIO_THREADS;
-        let owner = Owner::new(&lru_zones(&allocator), files, &setup.mix, costs, first, shrinker);
+        let owner = Owner::new(
+            &lru_zones(&layout.map, &allocator),
+            files,
+            &setup.mix,
+            costs,
+            first,
+            shrinker,
+        );
         let world = World::new(allocator, owner, costs, setup.mix);
         let daemons = layout.daemons.iter().enumerate().flat_map(|(node, &[kswapd, kcompactd])| {
             let node = NodeId(node as u8);
             [
                 Daemon::kswapd(cpu(layout, kswapd), Kswapd::new(node)),
-                Daemon::kcompactd(cpu(layout, kcompactd), Kcompactd::new(node)),
+                Daemon::kcompactd(
+                    cpu(layout, kcompactd),
+                    Kcompactd::new(node).on(cpu(layout, kcompactd)),
+                ),
             ]
         });
         let schedule = Schedule::new(daemons.collect());
@@ -327,13 +337,11 @@ fn cpu(layout: &Layout, id: u32) -> CpuId {
     layout.map.cpus().get(id).expect("the layout names its own CPUs")
 }
 
-fn lru_zones(pages: &Pages) -> Vec<LruZone> {
-    let mut end = 0;
-    let zones = pages.zones().map(|zone| {
-        end += zone.present.0 as u32;
-        LruZone { zone: zone.id, node: zone.node.0, end }
-    });
-    zones.collect()
+fn lru_zones(map: &MemoryMap, pages: &Pages) -> Vec<LruZone> {
+    let spans =
+        map.nodes().iter().flat_map(|node| &node.zones).map(|zone| zone.span.end().0 as u32);
+    let zones = pages.zones().zip(spans);
+    zones.map(|(zone, end)| LruZone { zone: zone.id, node: zone.node.0, end }).collect()
 }
 
 fn failed(setup: &Setup, why: String) -> RunError {

@@ -208,7 +208,7 @@ impl Attempt {
             }
             Try::Stall => self.stall(pages, now),
             Try::Compact(order, priority, flags) => {
-                self.compact(pages, DirectCompaction::new(priority, flags), order, flags)
+                self.compact(pages, DirectCompaction::new(priority, flags, self.cpu), order, flags)
             }
             Try::Reclaim(priority) => {
                 if priority == FIRST_PRIORITY {

@@ -24,6 +24,7 @@ use super::owner::{Migrate, MoveResults, Moves};
 use super::policy::{SourceRules, Spread};
 use super::walk::{AllocFlags, Mark};
 use super::zone::ZoneId;
+use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order};
 
@@ -59,6 +60,8 @@ const LONG_INTERVAL: Nanos = Nanos(INTERVAL.0 << compaction::MAX_SHIFT);
 #[derive(Debug)]
 pub struct Kcompactd {
     node: NodeId,
+    /// Where it runs.
+    cpu: Option<CpuId>,
     work: Option<Work>,
     /// When to look at the score again.
     look_at: Option<Nanos>,
@@ -96,7 +99,14 @@ impl Kcompactd {
     /// The machine of a node. A node that the allocator does not know has no work.
     #[must_use]
     pub const fn new(node: NodeId) -> Kcompactd {
-        Kcompactd { node, work: None, look_at: None }
+        Kcompactd { node, cpu: None, work: None, look_at: None }
+    }
+
+    /// The same on this CPU, whose lists get what is moved away from.
+    #[must_use]
+    pub const fn on(mut self, cpu: CpuId) -> Kcompactd {
+        self.cpu = Some(cpu);
+        self
     }
 
     /// Does some work, if there is any. The pages of the budget are frames to look at, those of the progress are pages
@@ -213,7 +223,11 @@ impl Kcompactd {
             Some(zone) => {
                 let id = zone.id;
                 work.next = id.index() + 1;
-                work.run = pages.background_run(id, work.why);
+                let run = pages.background_run(id, work.why);
+                work.run = match self.cpu {
+                    Some(cpu) => run.map(|run| run.on(cpu)),
+                    None => run,
+                };
             }
             None => self.stop(now, pages),
         }

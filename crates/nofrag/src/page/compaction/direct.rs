@@ -2,6 +2,7 @@
 
 use super::suitable::{Suitability, Wish, suitability};
 use super::{Cma, Compaction, CompactionResult, CompactionStep, Goal, Job, Mode, Verdict};
+use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::page::allocator::PageAllocator;
 use crate::page::event::{CompactionAim, NoRun, Wiper};
@@ -75,6 +76,8 @@ pub(in crate::page) enum DirectStep {
 pub(in crate::page) struct DirectCompaction {
     priority: Priority,
     flags: AllocFlags,
+    /// Where the caller runs.
+    cpu: CpuId,
     /// The next of the request's zones.
     next: usize,
     run: Option<Compaction>,
@@ -83,8 +86,12 @@ pub(in crate::page) struct DirectCompaction {
 
 impl DirectCompaction {
     /// To be made at this priority by a caller whose passes have these flags.
-    pub(in crate::page) const fn new(priority: Priority, flags: AllocFlags) -> DirectCompaction {
-        DirectCompaction { priority, flags, next: 0, run: None, best: Compacted::Skipped }
+    pub(in crate::page) const fn new(
+        priority: Priority,
+        flags: AllocFlags,
+        cpu: CpuId,
+    ) -> DirectCompaction {
+        DirectCompaction { priority, flags, cpu, next: 0, run: None, best: Compacted::Skipped }
     }
 
     /// Goes on to where something is to be moved, or to the end. `node` is the one whose zonelist the request uses, and
@@ -154,7 +161,8 @@ impl DirectCompaction {
                 }
                 let cma = if self.flags.has(AllocFlags::CMA) { Cma::Usable } else { Cma::Useless };
                 let goal = Goal::Block(order, request.migratetype);
-                self.run = Some(Compaction::new(pages, id, Job { goal, mode, cma }));
+                let run = Compaction::new(pages, id, Job { goal, mode, cma });
+                self.run = Some(run.on(self.cpu));
             }
         }
     }
@@ -232,7 +240,7 @@ mod tests {
     use super::*;
     use crate::check::Check;
     use crate::page::FragmentationPolicy;
-    use crate::page::compaction::tests::{Willing, ZONE, draw};
+    use crate::page::compaction::tests::{Willing, ZONE, cpu, draw};
     use crate::page::frames::Kind;
     use crate::page::walk::Mark;
     use crate::units::Order;
@@ -241,7 +249,7 @@ mod tests {
     const HUGE: PageRequest = PageRequest::user(Order::PAGEBLOCK);
 
     fn run(pages: &mut PageAllocator, request: &PageRequest, priority: Priority) -> Compacted {
-        let mut compaction = DirectCompaction::new(priority, AllocFlags::at(Mark::Min));
+        let mut compaction = DirectCompaction::new(priority, AllocFlags::at(Mark::Min), cpu());
         loop {
             match compaction.step(pages, request, NODE) {
                 DirectStep::Migrate(moves) => {
@@ -332,7 +340,7 @@ mod tests {
     fn giving_up_in_the_middle_leaves_nothing_set_aside() {
         let mut pages = draw("hhhhhhhh hhhhhhhh", FragmentationPolicy::LINUX_7_2);
         let flags = AllocFlags::at(Mark::Min);
-        let mut compaction = DirectCompaction::new(Priority::SyncLight, flags);
+        let mut compaction = DirectCompaction::new(Priority::SyncLight, flags, cpu());
         let step = compaction.step(&mut pages, &HUGE, NODE);
         assert!(matches!(step, DirectStep::Migrate(_)));
         compaction.abandon(&mut pages);

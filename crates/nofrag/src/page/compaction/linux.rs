@@ -29,6 +29,9 @@ use alloc::vec::Vec;
 use super::flight::Chain;
 use super::suitable;
 use super::{Compaction, CompactionResult, Ground, Mode};
+use crate::cpu::CpuId;
+use crate::event::EventSink;
+use crate::page::allocator::PageAllocator;
 use crate::page::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use crate::page::map::PfnRange;
 use crate::page::migratetype::Migratetype;
@@ -141,8 +144,6 @@ pub(super) struct Scan {
     target: u64,
     /// Free blocks to move to.
     pool: Pool,
-    /// Blocks that were moved away from, in order, and not freed yet.
-    vacated: Chain,
     /// Whether the run began where the zone does, or where marks were wiped from on.
     whole: bool,
     /// Where the last piece began from which something was moved.
@@ -250,7 +251,6 @@ impl Scan {
             source: run.source,
             target: run.target,
             pool: Pool::EMPTY,
-            vacated: Chain::EMPTY,
             whole: run.whole,
             last_moved: 0,
             pulls_sync: run.pulls_sync,
@@ -344,8 +344,10 @@ impl Ground<'_> {
         }
     }
 
-    fn drain_cpus(&mut self) {
-        for rank in 0..self.zone.per_cpu.len() {
+    /// Gives back what the lists of this CPU hold, or those of all.
+    fn drain_cpus(&mut self, cpu: Option<CpuId>) {
+        let of_one = cpu.map(|cpu| cpu.rank()..cpu.rank() + 1);
+        for rank in of_one.unwrap_or(0..self.zone.per_cpu.len()) {
             self.zone.drain_lists(self.frames, rank);
         }
     }
@@ -560,33 +562,39 @@ impl Compaction {
         }
     }
 
-    /// Frees what was moved away from, once the window of the wanted order lies behind. Per-CPU lists of the zone are
-    /// given back with it, those of all CPUs: which one compacts is not known here.
+    /// Gives back what the CPU's lists hold, what was moved away from among it, once the window of the wanted order lies
+    /// behind.
     fn leave_window(&mut self, ground: &mut Ground<'_>) {
         let size = self.goal.order().pages();
         let window = self.scan.source & !(size - 1);
         if self.scan.last_moved > 0 && self.scan.last_moved < window {
-            self.free_vacated(ground);
-            ground.drain_cpus();
+            ground.zone.compaction.capture = self.wish();
+            ground.drain_cpus(self.cpu);
             self.scan.note(ScanStep::Drained);
             self.keep_captured(ground);
             self.scan.last_moved = 0;
         }
     }
 
-    fn free_vacated(&mut self, ground: &mut Ground<'_>) {
-        ground.zone.compaction.capture = self.wish();
-        while let Some(frame) = self.scan.vacated.pop(ground.frames) {
-            let order = ground.frames.tag(frame).order();
-            ground.zone.compaction.in_flight -= order.pages();
-            ground.zone.free_block(ground.frames, frame, order);
+    /// Frees what was moved away from. Others can have it from now on, the CPU's own tasks first.
+    pub(super) fn free_left<E: EventSink>(
+        &mut self,
+        pages: &mut PageAllocator<E>,
+        mut left: Chain,
+    ) {
+        pages.zones[self.zone.index()].compaction.capture = self.wish();
+        while let Some(frame) = left.pop(&mut pages.frames) {
+            let (order, block) = (pages.frames.tag(frame).order(), *pages.frames.block(frame));
+            match self.cpu {
+                Some(cpu) => pages.give(cpu, frame, order, block.migratetype),
+                None => pages.zones[self.zone.index()].free_block(&mut pages.frames, frame, order),
+            }
         }
+        self.keep_captured(&mut Ground::of(pages, self.zone));
     }
 
     /// Ends a run: what is left over becomes free, and the next run will find it.
     pub(super) fn end_as_linux(&mut self, ground: &mut Ground<'_>) {
-        self.free_vacated(ground);
-        self.keep_captured(ground);
         let mut highest = 0;
         while let Some(frame) = self.scan.pool.pop(ground.frames) {
             let order = ground.frames.tag(frame).order();
@@ -598,13 +606,6 @@ impl Compaction {
             let at = &mut ground.zone.compaction.at;
             at.targets = at.targets.max(block_start(highest));
         }
-    }
-
-    /// What is said to have moved leaves its place, which becomes free later.
-    pub(super) fn vacate_later(&mut self, ground: &mut Ground<'_>, from: FrameIndex, order: Order) {
-        ground.frames.set_tag(from, Tag::new(Kind::Target, order));
-        ground.zone.compaction.in_flight += order.pages();
-        self.scan.vacated.append(ground.frames, from);
     }
 
     /// A place that was not used goes back to the pool.

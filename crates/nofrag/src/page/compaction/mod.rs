@@ -61,7 +61,7 @@ pub(super) use suitable::{
 
 use alloc::vec::Vec;
 
-use self::flight::{Flight, Idle};
+use self::flight::{Chain, Flight, Idle};
 use self::linux::{Scan, ScanStart};
 use self::source::{Entered, Sources, Visited};
 use self::target::Targets;
@@ -77,6 +77,7 @@ use super::policy::{CaptureTrace, FragmentationPolicy, SourceRules};
 use super::steal::Wanted;
 use super::walk::AllocFlags;
 use super::zone::{Zone, ZoneId};
+use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
 use crate::units::{Order, Pfn};
 
@@ -333,6 +334,8 @@ pub struct Compaction {
     goal: Goal,
     mode: Mode,
     cma: Cma,
+    /// Whose lists get what was moved away from; none is known without.
+    cpu: Option<CpuId>,
     /// Where the source scanner began.
     began: FrameIndex,
     sources: Sources,
@@ -408,6 +411,14 @@ impl Compaction {
         Some(Compaction::new(pages, zone, job))
     }
 
+    /// The same run on this CPU: with the rules of a kernel its lists get what was moved away from, and are given back
+    /// when the scanner leaves a window. Without a CPU that goes to the zone at once, and the lists of all are given
+    /// back.
+    pub fn on(mut self, cpu: CpuId) -> Compaction {
+        self.cpu = Some(cpu);
+        self
+    }
+
     /// Keeps what the scanners of a run as Linux makes it do, for [`take_log`](Self::take_log).
     pub fn keep_log(&mut self) {
         self.scan.log = Some(Vec::new());
@@ -452,6 +463,7 @@ impl Compaction {
             goal,
             mode,
             cma,
+            cpu: None,
             began,
             sources: Sources::new(began),
             targets: Targets::new(above, goal.order()),
@@ -630,10 +642,13 @@ impl Compaction {
         let mut flight = core::mem::replace(&mut self.flight, Flight::none());
         let mut ground = Ground::of(pages, self.zone);
         let landed = if self.as_linux {
-            flight.land(&mut ground, results, |ground, frame, order, idle| match idle {
-                Idle::Source => self.vacate_later(ground, frame, order),
+            let mut left = Chain::EMPTY;
+            let landed = flight.land(&mut ground, results, |ground, frame, _, idle| match idle {
+                Idle::Source => left.append(ground.frames, frame),
                 Idle::Target => self.return_target(ground, frame),
-            })
+            });
+            self.free_left(pages, left);
+            landed
         } else {
             ground.zone.compaction.capture = self.wish();
             let landed = flight.land(&mut ground, results, |ground, frame, order, idle| {
@@ -646,8 +661,8 @@ impl Compaction {
             self.note_stayed();
         }
         self.seen.moved += landed.moved;
-        ground.counters.moved += landed.moved;
-        ground.counters.not_moved += landed.stayed;
+        pages.counters.moved += landed.moved;
+        pages.counters.not_moved += landed.stayed;
         if let Some(capture) = self.untold.take() {
             pages.trace_capture(self.zone, capture);
         }
