@@ -21,6 +21,7 @@ mod extfrag;
 pub mod figures;
 pub mod frames;
 pub mod html;
+pub mod kernels;
 pub mod machine;
 mod mmap_holes;
 mod mmap_live;
@@ -45,6 +46,7 @@ mod world;
 
 pub use extfrag::ExtFrag2018;
 pub use frames::Frames;
+pub use kernels::ExtFragKernels;
 pub use mmap_holes::MmapHoles2005;
 pub use mmap_live::MmapLive;
 pub use real_memory::RealMemory;
