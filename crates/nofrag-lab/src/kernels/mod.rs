@@ -223,27 +223,35 @@ fn measurements(cell: &Beside) -> Vec<Measurement> {
         return Vec::new();
     }
     let counts = [judge::counts(cell), judge::free(cell)].concat();
-    let row = |(design, runs, of): (&str, &judge::Runs, fn(&Compared) -> Option<&Spread>)| {
-        let spreads: BTreeMap<String, Spread> = counts
-            .iter()
-            .filter_map(|it| Some((format!("{}: {}", it.phase, it.what), of(it)?.clone())))
-            .collect();
-        Some(Measurement {
-            program: cell.guests.cell.kernel.clone(),
-            design: design.to_owned(),
-            loops: 1,
-            unit: Ratio::HugePercent.name().to_owned(),
-            time: Ratio::HugePercent.spread(runs, PhaseName::Thp)?,
-            tail: None,
-            counts: spreads.iter().map(|(name, it)| (name.clone(), it.median)).collect(),
-            functions: BTreeMap::new(),
-            series: BTreeMap::new(),
-            spreads,
-        })
-    };
-    let kernel = row((KERNEL, &cell.guests.runs, |it| it.kernel.as_ref()));
-    let ours = row((SIMULATION, &cell.ours, |it| it.ours.as_ref()));
-    kernel.into_iter().chain(ours).collect()
+    let named = |it: &Compared| format!("{}: {}", it.phase, it.what);
+    let theirs = counts.iter().filter_map(|it| Some((named(it), it.kernel.clone()?))).collect();
+    let ours = counts.iter().filter_map(|it| Some((named(it), it.ours.clone()?))).collect();
+    let name = &cell.guests.cell.kernel;
+    let rows = [
+        measurement(name, KERNEL, &cell.guests.runs, theirs),
+        measurement(name, SIMULATION, &cell.ours, ours),
+    ];
+    rows.into_iter().flatten().collect()
+}
+
+fn measurement(
+    kernel: &str,
+    design: &str,
+    runs: &judge::Runs,
+    spreads: BTreeMap<String, Spread>,
+) -> Option<Measurement> {
+    Some(Measurement {
+        program: kernel.to_owned(),
+        design: design.to_owned(),
+        loops: 1,
+        unit: Ratio::HugePercent.name().to_owned(),
+        time: Ratio::HugePercent.spread(runs, PhaseName::Thp)?,
+        tail: None,
+        counts: spreads.iter().map(|(name, it)| (name.clone(), it.median)).collect(),
+        functions: BTreeMap::new(),
+        series: BTreeMap::new(),
+        spreads,
+    })
 }
 
 const CENTRE: &str = "centre";

@@ -9,7 +9,7 @@ use super::outcome::{
 };
 use super::phase::PhaseName;
 use super::{CENTRE, KERNELS};
-use crate::render::{OccupancyMap, Paint, Section, number, plain, table_of};
+use crate::render::{OccupancyMap, Paint, Section, count, number, plain, table_of};
 use crate::stats::Spread;
 
 pub(super) fn sections(report: &KernelsReport) -> Vec<Section> {
@@ -252,7 +252,7 @@ fn free(report: &KernelsReport) -> Option<Section> {
                 continue;
             }
             let median =
-                |it: Option<&Spread>| it.map_or_else(|| "0".to_owned(), |it| plain(it.median));
+                |it: Option<&Spread>| it.map_or_else(|| "0".to_owned(), |it| count(it.median));
             let kernel = (0..=10).map(|order| median(of(order).and_then(|it| it.kernel.as_ref())));
             let ours = (0..=10).map(|order| {
                 let median = median(of(order).and_then(|it| it.ours.as_ref()));
