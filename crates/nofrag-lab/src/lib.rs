@@ -20,6 +20,14 @@ pub mod explain;
 mod extfrag;
 pub mod figures;
 pub mod frames;
+mod kernels {
+    pub(crate) mod guest;
+    mod phase;
+}
+#[doc(hidden)]
+pub fn probe(path: &str, seeds: u64) {
+    kernels::guest::probe(path, seeds);
+}
 pub mod html;
 pub mod kernels;
 pub mod machine;

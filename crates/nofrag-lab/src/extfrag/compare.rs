@@ -19,7 +19,7 @@ use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError};
 use crate::stats::Spread;
 use crate::world::heard::Compactions;
-use crate::world::setup::RunResult;
+use crate::world::setup::{PhaseEnd, RunResult};
 
 /// How much is compared.
 #[derive(Clone, Debug)]
@@ -232,13 +232,13 @@ fn counts(run: &RunResult) -> BTreeMap<String, f64> {
         counts.insert(name.to_owned(), value);
     };
     let nothing = PageCounters::default();
-    let all = run.phases.last().map_or(&nothing, |(_, counters)| counters);
+    let all = run.phases.last().map_or(&nothing, |end| &end.counters);
     allocator_counts(all, &mut set);
     compaction_counts(&run.compactions, &mut set);
     huge_page_counts(run, &mut set);
     let mut before = 0;
-    for (phase, counters) in &run.phases {
-        set(&format!("{}{phase}", names::EVENTS_IN), (counters.events() - before) as f64);
+    for PhaseEnd { name, counters, .. } in &run.phases {
+        set(&format!("{}{name}", names::EVENTS_IN), (counters.events() - before) as f64);
         before = counters.events();
     }
     set(names::STALLS, run.stalls.len() as f64);
@@ -303,7 +303,7 @@ fn allocator_counts(all: &PageCounters, set: &mut impl FnMut(&str, f64)) {
 
 /// What kernels' figures of the phase in which huge pages are asked for stand beside.
 fn huge_page_counts(run: &RunResult, set: &mut impl FnMut(&str, f64)) {
-    let at = |name: &str| run.phases.iter().find(|(phase, _)| *phase == name).map(|(_, it)| it);
+    let at = |name: &str| run.phases.iter().find(|end| end.name == name).map(|end| &end.counters);
     let Some((before, after)) = at("warm-up").zip(at("huge pages")) else { return };
     let of_phase = |count: fn(&PageCounters) -> u64| (count(after) - count(before)) as f64;
     set(names::DIRECT_WHILE_HUGE, of_phase(|it| it.reclaimed_direct));
@@ -397,7 +397,9 @@ mod tests {
             counters.extfrag[1][0] = events;
             counters
         };
-        let phases = vec![("writing", counters(3)), ("huge pages", counters(10))];
+        let end =
+            |name, events| PhaseEnd { name, counters: counters(events), ..PhaseEnd::default() };
+        let phases = vec![end("writing", 3), end("huge pages", 10)];
         let counts = counts(&RunResult { phases, ..Default::default() });
         assert_eq!(counts.get(names::EVENTS), Some(&10.0));
         assert_eq!(counts.get("events while huge pages"), Some(&7.0));

@@ -6,8 +6,11 @@
 
 use crate::world::load::Mix;
 
-/// Inode, dentry, radix node and misc as the count model has them.
-const SLAB_ORDERS: [u8; 4] = [2, 0, 0, 0];
+/// As Linux 6.1 has them (spec/pages.md §14, item 2).
+pub(super) const SLAB_ORDERS: [u8; 6] = [2, 0, 1, 2, 0, 0];
+
+/// For 4 GiB, as guests of 1 GiB have a quarter of it.
+const WRITEBACK: usize = 7000;
 
 const CALIBRATED: Mix = Mix {
     name: "calibrated",
@@ -15,6 +18,8 @@ const CALIBRATED: Mix = Mix {
     burst: 4096,
     transients: 60_000,
     transient_chance: 1000,
+    writeback: WRITEBACK,
+    pages_per_writeback: 76,
     extra_slab: 0,
     slab_orders: SLAB_ORDERS,
 };
@@ -29,7 +34,7 @@ pub(super) const fn mixes() -> &'static [Mix] {
         Mix { name: "S3", burst: 32_768, transient_chance: 500, ..CALIBRATED },
         Mix { name: "S4", dma32: 60, ..CALIBRATED },
         Mix { name: "slab-intensive", extra_slab: 3000, ..CALIBRATED },
-        Mix { name: "high-order-slab", slab_orders: [3, 1, 2, 2], ..CALIBRATED },
+        Mix { name: "high-order-slab", slab_orders: [3, 1, 2, 3, 1, 1], ..CALIBRATED },
     ];
     MIXES
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::oracle::{Kind, Oracle};
 use crate::render;
 use crate::scenario::Silent;
-use crate::world::setup::RunResult;
+use crate::world::setup::{PhaseEnd, RunResult};
 
 /// Events by what the policy has; other counts by the seed.
 fn fake(spec: &RunSpec) -> Result<RunResult, RunError> {
@@ -30,7 +30,7 @@ fn fake(spec: &RunSpec) -> Result<RunResult, RunError> {
     let huge_work = vec![Nanos(2_000); huge as usize];
     let stalls = policy.stall.map(|stall| stall.bound).into_iter().collect();
     Ok(RunResult {
-        phases: vec![("write", counters)],
+        phases: vec![PhaseEnd { name: "write", counters, ..PhaseEnd::default() }],
         huge,
         base: 10 - huge,
         huge_work,
@@ -181,7 +181,7 @@ fn the_gate_is_exact_where_it_was_stated_and_breaks_below_70_percent() {
     let weak = |spec: &RunSpec| {
         let mut result = fake(spec)?;
         let is_weak = spec.design == catalogue::MERGED;
-        let counters = &mut result.phases[0].1;
+        let counters = &mut result.phases[0].counters;
         counters.extfrag[1][2] = if is_weak { 310 * spec.seed } else { counters.extfrag[1][2] };
         Ok(result)
     };

@@ -1,10 +1,12 @@
 //! One run, as the catalogue names it, and the setup of the world that it stands for.
 
-use nofrag::page::{Advice, FragmentationPolicy, HugeDefrag, HugeFault, HugeTries};
+use nofrag::page::{Advice, FragmentationPolicy, HugeDefrag, HugeFault, HugeTries, MinFree};
 
 use super::machine;
+use crate::world::cache::files_per_thread;
+use crate::world::costs::Costs;
 use crate::world::load::Mix;
-use crate::world::setup::Setup;
+use crate::world::setup::{Boot, Setup, WarmUp};
 
 /// Everything that a run depends on; two runs of equal specs give equal results.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +87,11 @@ impl RunSpec {
                 Touch::AllUnits => 2 * half,
             },
             layout,
+            min_free: MinFree::HugePages,
+            boot: Boot::default(),
+            costs: Costs::built_in(),
+            files: files_per_thread(pages),
+            warm_up: WarmUp::AsLongAsWriting,
             mix,
             seed: self.seed,
         }

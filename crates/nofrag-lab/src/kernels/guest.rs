@@ -1,10 +1,25 @@
 //! A cell of the dataset simulated: its guest's machine, its kernel's policy, the world around the pages.
 
-use super::phase::Phase;
-use crate::scenario::RunError;
+use std::collections::BTreeMap;
 
-/// What a guest was set to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+use nofrag::page::{
+    Advice, Boost, FragmentationPolicy, HugeDefrag, HugeFault, Lru, MemoryMap, MinFree, NoRun,
+    NodeMap, PfnRange, ZoneKind, ZoneMap,
+};
+use nofrag::units::{Order, PageCount, Pfn};
+
+use super::phase::{Count, Phase, PhaseName, Piece};
+use crate::random::Random;
+use crate::scenario::RunError;
+use crate::world::cache::files_per_thread;
+use crate::world::costs::Costs;
+use crate::world::load::Mix;
+use crate::world::setup::{Boot, Layout, PhaseEnd, RunResult, Setup, WarmUp};
+use crate::world::slab::SlabKind;
+use crate::world::thpfioscale::Run;
+
+/// What a guest was set to, and what it had.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     /// `5.10`, `6.1`, `6.12` or `7.2`.
     pub(super) kernel: String,
@@ -21,9 +36,263 @@ pub(super) struct Cell {
     pub(super) defrag_mode: bool,
     /// lru_gen/enabled; false where there is no such thing.
     pub(super) lru_gen: bool,
+    pub(super) min_free_kib: u64,
+    /// Lowest first, node by node.
+    pub(super) zones: Vec<CellZone>,
+}
+
+/// A zone of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CellZone {
+    pub(super) node: usize,
+    pub(super) kind: ZoneKind,
+    /// Pageblocks that have memory.
+    pub(super) blocks: u64,
+    /// Pages that the kernel hands out.
+    pub(super) managed: u64,
+}
+
+/// CPUs of a guest.
+const CPUS: u32 = 2;
+
+/// Pages that huge pages are asked for: three eighths of the first node, in units of 2 MiB.
+const fn units(memory_mib: u64, nodes: u64) -> u64 {
+    memory_mib / nodes * 3 / 8 / 2
 }
 
 /// The cell's run with this seed: its phases in order.
-pub(super) fn simulate(_cell: &Cell, _seed: u64) -> Result<Vec<Phase>, RunError> {
-    todo!()
+pub(super) fn simulate(cell: &Cell, seed: u64) -> Result<Vec<Phase>, RunError> {
+    let mut run = Run::new(setup(cell, seed)?)?;
+    run.up_to_huge_pages()?;
+    Ok(phases(&run.finish()))
+}
+
+fn setup(cell: &Cell, seed: u64) -> Result<Setup, RunError> {
+    let failed = |why: String| RunError::Engine {
+        design: format!("linux-{}", cell.kernel),
+        program: cell.factor.clone(),
+        why,
+    };
+    let policy = policy(cell).map_err(|error| failed(error.to_string()))?;
+    let map = memory(cell).map_err(|error| failed(format!("{error:?}")))?;
+    let cpu = |thread: u32| thread % CPUS;
+    let layout = Layout {
+        fio: [0, 1, 2, 3].map(cpu),
+        huge: vec![cpu(4)],
+        // With two nodes each has one CPU.
+        daemons: (0..cell.nodes).map(|node| [cpu(node as u32), cpu(node as u32 + 1)]).collect(),
+        node_0_pages: cell.zones.iter().filter(|zone| zone.node == 0).map(|it| it.managed).sum(),
+        pages: cell.zones.iter().map(|zone| zone.managed).sum(),
+        map,
+    };
+    let defrag = match cell.thp_defrag.as_str() {
+        "always" => HugeDefrag::Always,
+        "defer" => HugeDefrag::Defer,
+        "defer+madvise" => HugeDefrag::DeferMadvise,
+        "never" => HugeDefrag::Never,
+        _ => HugeDefrag::Madvise,
+    };
+    let advice = if cell.madvise { Advice::HugePage } else { Advice::Unadvised };
+    let mut random = Random::new(seed, 0);
+    Ok(Setup {
+        design: format!("linux-{}", cell.kernel),
+        program: cell.factor.clone(),
+        policy,
+        layout,
+        min_free: MinFree::Pages(cell.min_free_kib / 4),
+        boot: BOOT,
+        costs: costs(),
+        files: files_per_thread(cell.memory_mib << 8),
+        warm_up: WarmUp::Reads(random.between(WARM_READS.0, WARM_READS.1)),
+        fault: HugeFault::new(defrag, advice, policy.huge_tries),
+        mix: LOAD,
+        units: units(cell.memory_mib, cell.nodes),
+        seed,
+    })
+}
+
+/// What fio's four and nothing else needs.
+const LOAD: Mix = Mix {
+    name: "fio",
+    dma32: 375,
+    burst: 4096,
+    transients: 0,
+    transient_chance: 0,
+    writeback: 1750,
+    pages_per_writeback: 76,
+    extra_slab: 0,
+    slab_orders: [2, 0, 1, 2, 0, 0],
+};
+
+/// Pages that the guests read before huge pages were touched: from the slowest to the fastest moment of the host.
+const WARM_READS: (u64, u64) = (17_000, 80_000);
+
+/// What 6.1 holds that is neither page cache nor of the load's own slabs.
+const BOOT: Boot = Boot { unmovable: 11_000, reclaimable: 3_200 };
+
+/// How much slower the emulated guests were than the machine of the table, as kcompactd's clock needs it.
+const SLOWDOWN: u64 = 140;
+
+/// Zeroing and writing a page, which emulation makes dearer than faulting it in: huge units that had nothing to wait
+/// for took 0.55 of the time of small ones.
+const CLEAR_PAGE: u64 = 1133;
+
+/// A write of a page takes so many faults with their zeroing, and a read from disk so many halves of them.
+const FAULTS_OF_WRITE: u64 = 7;
+const HALF_FAULTS_OF_READ: u64 = 29;
+
+fn costs() -> Costs {
+    let table = Costs::built_in();
+    let fault = table.fault + table.alloc + CLEAR_PAGE;
+    let guest = Costs {
+        clear_huge: 512 * CLEAR_PAGE,
+        write_page: FAULTS_OF_WRITE * fault,
+        create_file: 4 * FAULTS_OF_WRITE * fault,
+        read_page: fault,
+        disk_read: (HALF_FAULTS_OF_READ - 2) * fault / 2,
+        // Blocks of files are written while others are: nobody waits for the disk.
+        disk_write: fault,
+        ..table
+    };
+    guest.times(SLOWDOWN)
+}
+
+fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolicy> {
+    let defrag = if cell.defrag_mode { "-defrag-shipped" } else { "" };
+    let mut policy = FragmentationPolicy::preset(&format!("linux-{}{defrag}", cell.kernel))?.policy;
+    policy.boost = Some(Boost { factor: cell.boost });
+    policy.lru = if cell.lru_gen { Lru::Generations } else { Lru::TwoLists };
+    Ok(policy)
+}
+
+fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
+    let mut nodes: Vec<NodeMap> = Vec::new();
+    let mut next = Pfn(0);
+    for zone in &cell.zones {
+        if nodes.len() == zone.node {
+            let cpus = (0..CPUS).filter(|cpu| cell.nodes == 1 || *cpu as usize == zone.node);
+            nodes.push(NodeMap { cpus: cpus.collect(), zones: Vec::new() });
+        }
+        let pages = zone.blocks * Order::PAGEBLOCK.pages();
+        let mut map = ZoneMap::new(zone.kind, next, PageCount(pages));
+        let taken = PageCount(pages.saturating_sub(zone.managed));
+        next = Pfn(next.0 + pages);
+        // Firmware lies at the beginning of memory; what the kernel reserves is taken from the end of a zone.
+        let start = match zone.kind {
+            ZoneKind::Dma => map.span.start,
+            _ => Pfn(next.0 - taken.get()),
+        };
+        map.reserved.push(PfnRange { start, pages: taken });
+        nodes[zone.node].zones.push(map);
+    }
+    MemoryMap::new(nodes, &[])
+}
+
+/// What was counted, phase by phase.
+fn phases(run: &RunResult) -> Vec<Phase> {
+    let names =
+        [("write", PhaseName::Write), ("warm-up", PhaseName::Warm), ("huge pages", PhaseName::Thp)];
+    let mut before = PhaseEnd::default();
+    let mut phases = Vec::new();
+    for (name, phase) in names {
+        let Some(end) = run.phases.iter().find(|end| end.name == name) else { continue };
+        let mut counts = counted(&before, end);
+        if phase == PhaseName::Thp {
+            counts.insert(Count::Units, run.huge + run.base);
+            counts.insert(Count::Huge, run.huge);
+            let deferred = run.compactions.spared.get(&NoRun::Deferred);
+            counts.insert(Count::Deferred, deferred.copied().unwrap_or(0));
+        }
+        phases.push(Phase { name: phase, counts, free: end.free.clone() });
+        before = end.clone();
+    }
+    phases
+}
+
+fn counted(before: &PhaseEnd, end: &PhaseEnd) -> BTreeMap<Count, u64> {
+    let mut counts = BTreeMap::new();
+    for (key, count) in &end.fallbacks {
+        let (kind, migratetype, order) = *key;
+        let more = count - before.fallbacks.get(key).copied().unwrap_or(0);
+        *counts.entry(Count::Fallbacks(kind, migratetype, Piece::of(order))).or_default() += more;
+    }
+    let (from, to) = (&before.counters, &end.counters);
+    for (count, from, to) in [
+        (Count::Moved, from.moved, to.moved),
+        (Count::CompactionsGave, from.compact_successes, to.compact_successes),
+        (Count::CompactionsFailed, from.compact_failures, to.compact_failures),
+        (Count::Deferred, from.compact_put_off, to.compact_put_off),
+        (Count::DirectCalls, from.direct_reclaims, to.direct_reclaims),
+        (Count::DirectPages, from.reclaimed_direct, to.reclaimed_direct),
+        (Count::KswapdPages, from.reclaimed_kswapd, to.reclaimed_kswapd),
+        (Count::KswapdWakes, from.kswapd_runs, to.kswapd_runs),
+        (Count::KcompactdWakes, from.kcompactd_wakes, to.kcompactd_wakes),
+        (Count::Read, before.read, end.read),
+    ] {
+        counts.insert(count, to - from);
+    }
+    counts
+}
+
+/// For trying things.
+pub(crate) fn probe(path: &str, seeds: u64) {
+    let rows: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let row = &rows[0];
+    let tag = row["tag"].as_str().unwrap();
+    let (kernel, rest) = tag.split_once('-').unwrap();
+    let (factor, _) = rest.rsplit_once("-r").unwrap();
+    let number = |name: &str| row[name].as_u64().unwrap_or(0);
+    let mut zones = Vec::new();
+    for (name, zone) in row["zones"].as_object().unwrap() {
+        let (node, kind) = name.split_once('.').unwrap();
+        let kind = match kind {
+            "dma" => ZoneKind::Dma,
+            "dma32" => ZoneKind::Dma32,
+            _ => ZoneKind::Normal,
+        };
+        let blocks = row["pageblocks"][name].as_object().unwrap();
+        zones.push(CellZone {
+            node: node[4..].parse().unwrap(),
+            kind,
+            blocks: blocks.values().map(|v| v.as_u64().unwrap()).sum(),
+            managed: zone["managed"].as_u64().unwrap(),
+        });
+    }
+    zones.sort_by_key(|zone| (zone.node, zone.kind));
+    let cell = Cell {
+        kernel: kernel.into(),
+        factor: factor.into(),
+        memory_mib: number("memory_mib"),
+        nodes: number("nodes"),
+        madvise: number("madvise") == 1,
+        thp_defrag: row["thp_defrag"].as_str().unwrap().into(),
+        boost: number("boost") as u32,
+        defrag_mode: number("defrag_mode") == 1,
+        lru_gen: number("lru_gen") > 0,
+        min_free_kib: number("min_free_kib"),
+        zones,
+    };
+    for seed in 1..=seeds {
+        let mut run = Run::new(setup(&cell, seed).unwrap()).unwrap();
+        if let Err(error) = run.up_to_huge_pages() {
+            println!("{tag} seed {seed}: {error}");
+            continue;
+        }
+        let pages = &run.world.pages;
+        let mut types: BTreeMap<String, u64> = BTreeMap::new();
+        let mut free: BTreeMap<String, u64> = BTreeMap::new();
+        for block in pages.pageblocks() {
+            let kind = pages.zones().nth(block.zone.index()).unwrap().kind;
+            *types.entry(format!("{kind:?} {:?}", block.migratetype)).or_default() += 1;
+            *free.entry(format!("{kind:?} {:?}", block.migratetype)).or_default() += block.free.0;
+        }
+        println!("{tag} seed {seed} types {types:?} free {free:?}");
+        let result = run.finish();
+        for phase in phases(&result) {
+            println!("  {:?} {:?}", phase.name, phase.counts);
+            println!("     {:?}", phase.free);
+        }
+        println!("  {:?}", result.compactions);
+    }
 }

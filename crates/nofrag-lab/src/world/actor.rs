@@ -4,6 +4,7 @@
 //! does takes virtual time by [`Costs`](super::costs::Costs); between two steps others may move. A request that has to
 //! wait (patch 5) puts its actor to sleep, and nobody else.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use nofrag::cpu::CpuId;
@@ -18,10 +19,10 @@ use crate::random::Random;
 /// What an actor is for.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Writes its pages in order.
-    Writer { next: u32, end: u32 },
-    /// Reads its files at random, sixteen times a file, until it shall stop.
-    Reader { files: std::ops::Range<u32>, open: Option<u32>, left: u32 },
+    /// Creates its files, and writes a page to each in turn, as fio does by default: all stay open to the end.
+    Writer { files: Range<u32>, done: u32 },
+    /// Has its files open, and reads all pages of one in random order, and of another, until it shall stop.
+    Reader { files: Range<u32>, opened: u32, pages: Vec<u32> },
     /// Touches units of 2 MiB.
     Huge(HugeTask),
 }
@@ -133,9 +134,10 @@ impl Actor {
             return self.ask(world, want);
         }
         match &mut self.task {
-            Task::Writer { next, end } if *next < *end => {
-                let page = *next;
-                *next += 1;
+            Task::Writer { files, done } if *done < files.len() as u32 * FILE_PAGES => {
+                let count = files.len() as u32;
+                let page = (files.start + *done % count) * FILE_PAGES + *done / count;
+                *done += 1;
                 self.write(world, page);
             }
             Task::Reader { .. } => self.read(world),
@@ -150,7 +152,12 @@ impl Actor {
                 let first = task.tries.next().expect("every fault makes a try");
                 self.wants.push(Want::Huge(first));
             }
-            Task::Writer { .. } | Task::Huge(_) => self.state = State::Done,
+            Task::Writer { files, .. } => {
+                world.owner.close(&mut world.pages, files.clone());
+                self.charge(world, 0);
+                self.state = State::Done;
+            }
+            Task::Huge(_) => self.state = State::Done,
         }
         Ok(())
     }
@@ -167,44 +174,45 @@ impl Actor {
     fn write(&mut self, world: &mut World, page: u32) {
         if let Some(until) = world.owner.written_at(world.dirty_limit) {
             // Comes back for the same page.
-            let Task::Writer { next, .. } = &mut self.task else { unreachable!("it writes") };
-            *next = page;
+            let Task::Writer { done, .. } = &mut self.task else { unreachable!("it writes") };
+            *done -= 1;
             self.clock = self.clock.max(until);
             return;
         }
-        let file = page / FILE_PAGES;
-        if page.is_multiple_of(FILE_PAGES) && world.owner.open(file) {
-            self.user_work(world, world.costs.create_file);
-        }
         world.owner.wants(page, &world.mix, &mut self.random, &mut self.wants);
+        if self.random.between(1, world.mix.pages_per_writeback) == 1 {
+            self.wants.push(Want::Writeback);
+        }
         if page.is_multiple_of(FILE_PAGES) {
-            world.owner.wants_of_open(file, &mut self.random, &mut self.wants);
+            world.owner.open(page / FILE_PAGES, &mut self.wants);
+            self.user_work(world, world.costs.create_file);
         }
         self.user_work(world, world.costs.write_page);
     }
 
     fn read(&mut self, world: &mut World) {
-        let Task::Reader { files, open, left } = &mut self.task else { unreachable!("it reads") };
-        if *left == 0 || world.stopping {
-            if let Some(file) = open.take() {
-                world.owner.close(&mut world.pages, file);
-                self.clock += world.bill();
-                return;
-            }
-            if world.stopping {
-                self.state = State::Done;
-                return;
-            }
-            let file = files.start + self.random.index(files.len()) as u32;
-            (*open, *left) = (Some(file), FILE_PAGES);
-            world.owner.open(file);
-            world.owner.wants_of_open(file, &mut self.random, &mut self.wants);
+        let Task::Reader { files, opened, pages } = &mut self.task else {
+            unreachable!("it reads")
+        };
+        if world.stopping {
+            let opened = files.start..files.start + *opened;
+            world.owner.close(&mut world.pages, opened);
+            self.charge(world, 0);
+            self.state = State::Done;
+            return;
+        }
+        if *opened < files.len() as u32 {
+            world.owner.open(files.start + *opened, &mut self.wants);
+            *opened += 1;
             self.user_work(world, world.costs.open_file);
             return;
         }
-        *left -= 1;
-        let file = open.expect("a file is open while reads are left");
-        let page = file * FILE_PAGES + self.random.index(FILE_PAGES as usize) as u32;
+        let page = pages.pop().unwrap_or_else(|| {
+            let file = files.start + self.random.index(files.len()) as u32;
+            pages.extend(file * FILE_PAGES..(file + 1) * FILE_PAGES);
+            self.random.shuffle(pages);
+            pages.pop().expect("a file has pages")
+        });
         world.owner.wants(page, &world.mix, &mut self.random, &mut self.wants);
         self.user_work(world, world.costs.read_page);
     }
@@ -279,13 +287,11 @@ impl Actor {
         self.charge(world, 0);
         let costs = world.costs;
         match (want, &mut self.task) {
-            (Want::Page(page), Task::Writer { .. }) => {
-                world.owner.dirty(page, self.clock);
-                if page % FILE_PAGES == FILE_PAGES - 1 {
-                    world.owner.close(&mut world.pages, page / FILE_PAGES);
-                }
+            (Want::Page(page), Task::Writer { .. }) => world.owner.dirty(page, self.clock),
+            (Want::Page(_), Task::Reader { .. }) => {
+                world.read += 1;
+                self.user_work(world, costs.disk_read);
             }
-            (Want::Page(_), Task::Reader { .. }) => self.user_work(world, costs.disk_read),
             (Want::Huge(_), Task::Huge(task)) => {
                 task.huge_work.push(Nanos(self.work));
                 self.clock += costs.fault + costs.clear_huge;

@@ -1,25 +1,28 @@
 //! Files and their pages in memory.
 
 use super::lru::FrameNumber;
-use super::slab::SlabId;
+use super::setup::FIO_THREADS;
+use super::slab::{SlabId, SlabKind};
 
 /// Pages of a file: 64 KiB.
 pub(crate) const FILE_PAGES: u32 = 16;
+
+/// Files of each of fio's threads, 150 % of memory together.
+pub(crate) const fn files_per_thread(pages: u64) -> u32 {
+    (pages * 3 / 2 / FILE_PAGES as u64 / FIO_THREADS as u64) as u32
+}
 
 const NONE: u32 = u32::MAX;
 
 /// What memory holds of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct File {
-    inode: u32,
-    dentry: u32,
-    radix_node: u32,
+    /// Slabs, in the order of [`FilePart::ALL`].
+    parts: [u32; FilePart::ALL.len()],
     /// Pages in memory.
     pub(crate) cached: u8,
-    /// Who is working with it; it keeps inode and radix node meanwhile.
+    /// Who has it open; it keeps inode and radix node meanwhile.
     pub(crate) users: u8,
-    /// Whether it was created on disk.
-    pub(crate) exists: bool,
 }
 
 /// A part of a file that is an object of a slab cache.
@@ -27,32 +30,55 @@ pub(crate) struct File {
 pub(crate) enum FilePart {
     Inode,
     Dentry,
+    /// Of the file system's own, as long as the inode.
+    Private,
+    /// For the journal, as long as the inode.
+    LogItem,
+    /// As long as it is open.
+    Handle,
+    /// From its second page on.
     RadixNode,
 }
 
-impl File {
-    const NEW: File =
-        File { inode: NONE, dentry: NONE, radix_node: NONE, cached: 0, users: 0, exists: false };
+impl FilePart {
+    pub(crate) const ALL: [FilePart; 6] = [
+        FilePart::Inode,
+        FilePart::Dentry,
+        FilePart::Private,
+        FilePart::LogItem,
+        FilePart::Handle,
+        FilePart::RadixNode,
+    ];
 
-    fn slot(&mut self, part: FilePart) -> &mut u32 {
-        match part {
-            FilePart::Inode => &mut self.inode,
-            FilePart::Dentry => &mut self.dentry,
-            FilePart::RadixNode => &mut self.radix_node,
+    /// What goes with the inode.
+    pub(crate) const OF_INODE: [FilePart; 4] =
+        [FilePart::Inode, FilePart::Dentry, FilePart::Private, FilePart::LogItem];
+
+    pub(crate) const fn slab(self) -> SlabKind {
+        match self {
+            FilePart::Inode => SlabKind::Inode,
+            FilePart::Dentry => SlabKind::Dentry,
+            FilePart::Private => SlabKind::Private,
+            FilePart::LogItem => SlabKind::LogItem,
+            FilePart::Handle => SlabKind::Handle,
+            FilePart::RadixNode => SlabKind::RadixNode,
         }
     }
+}
 
-    pub(crate) fn has(mut self, part: FilePart) -> bool {
-        *self.slot(part) != NONE
+impl File {
+    const NEW: File = File { parts: [NONE; FilePart::ALL.len()], cached: 0, users: 0 };
+
+    pub(crate) fn has(&self, part: FilePart) -> bool {
+        self.parts[part as usize] != NONE
     }
 
     pub(crate) fn put(&mut self, part: FilePart, SlabId(slab): SlabId) {
-        *self.slot(part) = slab;
+        self.parts[part as usize] = slab;
     }
 
     pub(crate) fn take(&mut self, part: FilePart) -> Option<SlabId> {
-        let slot = self.slot(part);
-        let slab = std::mem::replace(slot, NONE);
+        let slab = std::mem::replace(&mut self.parts[part as usize], NONE);
         (slab != NONE).then_some(SlabId(slab))
     }
 }

@@ -62,6 +62,38 @@ pub(crate) fn cost_rows() -> Vec<CostRow> {
 }
 
 impl Costs {
+    /// The same on a machine that is so many times slower.
+    pub(crate) fn times(self, slower: u64) -> Costs {
+        let Costs {
+            dirty_percent, jitter_percent, kswapd_step_pages, kcompactd_step_frames, ..
+        } = self;
+        Costs {
+            alloc: self.alloc * slower,
+            list_visit: self.list_visit * slower,
+            alloc_huge: self.alloc_huge * slower,
+            free: self.free * slower,
+            object: self.object * slower,
+            reclaim_scan: self.reclaim_scan * slower,
+            reclaim_page: self.reclaim_page * slower,
+            shrink_object: self.shrink_object * slower,
+            compact_scan: self.compact_scan * slower,
+            migrate_page: self.migrate_page * slower,
+            fault: self.fault * slower,
+            clear_huge: self.clear_huge * slower,
+            create_file: self.create_file * slower,
+            open_file: self.open_file * slower,
+            write_page: self.write_page * slower,
+            read_page: self.read_page * slower,
+            disk_write: self.disk_write * slower,
+            disk_read: self.disk_read * slower,
+            delete_page: self.delete_page * slower,
+            dirty_percent,
+            jitter_percent,
+            kswapd_step_pages,
+            kcompactd_step_frames,
+        }
+    }
+
     /// The table that is built in.
     pub(crate) fn built_in() -> Costs {
         let rows = cost_rows();

@@ -1,5 +1,5 @@
-//! How compaction by callers for a huge page ended, by how many pageblocks were marked when it began: what the engine's
-//! events tell.
+//! What the engine's events tell: fallbacks between types, and how compaction by callers for a huge page ended, by how
+//! many pageblocks were marked when it began.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,41 +8,67 @@ use std::rc::Rc;
 use nofrag::event::{Event, EventSink};
 use nofrag::page::{
     CompactionAim, CompactionMode, CompactionRun, Migratetype, NoRun, PageAllocator, PageEvent,
-    RunEnd, Wiper,
+    RunEnd, Wiper, ZoneKind,
 };
 use nofrag::units::Order;
 
 /// The allocator of this scenario.
 pub(crate) type Pages = PageAllocator<Heard>;
 
+/// Fallbacks between types: by kind of zone, the type that was asked for, and the order of the free block.
+pub(crate) type Fallbacks = BTreeMap<(ZoneKind, Migratetype, Order), u64>;
+
 /// What was heard of the engine; clones hear the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard(Rc<RefCell<Compactions>>);
+pub(crate) struct Heard(Rc<RefCell<Told>>);
+
+#[derive(Debug, Default)]
+struct Told {
+    compactions: Compactions,
+    fallbacks: Fallbacks,
+    zones: Vec<ZoneKind>,
+}
 
 impl Heard {
-    /// Hears from now on, with so many of all pageblocks marked.
-    pub(crate) fn begin(&self, marked: u64, blocks: u64) {
-        let marked_percent = 100 * marked / blocks.max(1);
-        *self.0.borrow_mut() = Compactions { marked_percent, ..Compactions::default() };
+    /// A machine has these zones.
+    pub(crate) fn know(&self, zones: impl Iterator<Item = ZoneKind>) {
+        self.0.borrow_mut().zones = zones.collect();
     }
 
-    /// All since.
-    pub(crate) fn told(&self) -> Compactions {
-        self.0.borrow().clone()
+    /// Hears of compaction from now on, with so many of all pageblocks marked.
+    pub(crate) fn begin(&self, marked: u64, blocks: u64) {
+        let marked_percent = 100 * marked / blocks.max(1);
+        self.0.borrow_mut().compactions = Compactions { marked_percent, ..Compactions::default() };
+    }
+
+    /// Compaction since.
+    pub(crate) fn compactions(&self) -> Compactions {
+        self.0.borrow().compactions.clone()
+    }
+
+    /// Fallbacks since the beginning.
+    pub(crate) fn fallbacks(&self) -> Fallbacks {
+        self.0.borrow().fallbacks.clone()
     }
 }
 
 impl EventSink for Heard {
     fn record(&self, event: Event) {
+        let told = &mut *self.0.borrow_mut();
         match event {
+            Event::Page(PageEvent::ExternalFragmentation(event)) => {
+                let zone = told.zones[event.zone.index()];
+                let key = (zone, event.alloc_migratetype, event.fallback_order);
+                *told.fallbacks.entry(key).or_default() += 1;
+            }
             Event::Page(PageEvent::Compacted(run)) if is_huge_fault(run.aim) => {
-                self.0.borrow_mut().note(run);
+                told.compactions.note(run);
             }
             Event::Page(PageEvent::CompactionSpared { aim, why }) if is_huge_fault(aim) => {
-                *self.0.borrow_mut().spared.entry(why).or_default() += 1;
+                *told.compactions.spared.entry(why).or_default() += 1;
             }
             Event::Page(PageEvent::MarksWiped { by, .. }) => {
-                *self.0.borrow_mut().wipes.entry(by).or_default() += 1;
+                *told.compactions.wipes.entry(by).or_default() += 1;
             }
             _ => {}
         }
@@ -119,7 +145,7 @@ mod tests {
         }
         heard.record(run(80, Migratetype::Movable, RunEnd::Success));
         heard.record(run(80, Migratetype::Unmovable, RunEnd::Success));
-        let told = heard.told();
+        let told = heard.compactions();
         assert_eq!((told.runs, told.gave), ([2, 2, 1, 2], [0, 1, 0, 0]));
         assert_eq!(told.ends[&RunEnd::NoTarget], 6);
         assert_eq!(told.marked_percent, 75);

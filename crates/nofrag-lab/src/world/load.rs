@@ -1,5 +1,7 @@
 //! What runs besides the page cache, and how reclaim treats it.
 
+use super::slab::SlabKind;
+
 /// The memory for which loads are stated.
 const STATED_FOR_GIB: u64 = 4;
 
@@ -16,10 +18,13 @@ pub(crate) struct Mix {
     pub(crate) transients: usize,
     /// The chance of a transient per page-cache miss, in 1/1000.
     pub(crate) transient_chance: u64,
+    /// Blocks of order 3 that pages under writeback hold at most, and how many pages are written for each.
+    pub(crate) writeback: usize,
+    pub(crate) pages_per_writeback: u64,
     /// Slab allocations per miss beyond those of the page cache, in 1/1000 (0 but in the slab-intensive mix).
     pub(crate) extra_slab: u64,
-    /// Orders of the slab caches: inode, dentry, radix node, misc.
-    pub(crate) slab_orders: [u8; 4],
+    /// Orders of the slab caches, in the order of [`SlabKind::ALL`].
+    pub(crate) slab_orders: [u8; SlabKind::ALL.len()],
 }
 
 impl Mix {
@@ -27,6 +32,11 @@ impl Mix {
     pub(crate) fn scaled(self, pages: u64) -> Mix {
         let stated = STATED_FOR_GIB << 18;
         let scale = |count: u64| (count * pages / stated).max(1);
-        Mix { burst: scale(self.burst), transients: scale(self.transients as u64) as usize, ..self }
+        Mix {
+            burst: scale(self.burst),
+            transients: scale(self.transients as u64) as usize,
+            writeback: scale(self.writeback as u64) as usize,
+            ..self
+        }
     }
 }

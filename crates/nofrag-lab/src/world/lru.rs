@@ -150,12 +150,13 @@ impl Lru {
         self.push_youngest(frame);
     }
 
-    pub(crate) fn set_referenced(&mut self, frame: FrameNumber) {
-        self.frames[frame as usize].word |= REFERENCED;
-    }
-
-    pub(crate) fn is_referenced(&self, frame: FrameNumber) -> bool {
-        self.frames[frame as usize].word & REFERENCED != 0
+    /// Somebody reads the page: the second time it becomes the youngest.
+    pub(crate) fn touch(&mut self, frame: FrameNumber) {
+        if self.frames[frame as usize].word & REFERENCED != 0 {
+            self.rotate(frame);
+        } else {
+            self.frames[frame as usize].word |= REFERENCED;
+        }
     }
 
     pub(crate) fn is_dirty(&self, frame: FrameNumber) -> bool {

@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) mix: Mix,
     /// Pages that may be dirty before writers wait.
     pub(crate) dirty_limit: u64,
+    /// Pages of files that came from disk.
+    pub(crate) read: u64,
     /// Whether readers shall end.
     pub(crate) stopping: bool,
     billed: Counted,
@@ -72,6 +74,7 @@ impl World {
             costs,
             mix,
             dirty_limit: memory * costs.dirty_percent / 100,
+            read: 0,
             stopping: false,
             billed: Counted::default(),
             woken: Wakes::default(),

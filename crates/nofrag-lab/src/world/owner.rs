@@ -1,15 +1,16 @@
 //! Who owns the pages: page cache, slab caches, a stream of short-lived blocks, and the memory of processes. It takes
 //! pages back ([`Reclaim`]) and lets them be moved ([`Migrate`]) when the allocator asks.
 //!
-//! What can go: pages of files, and inodes of files without pages, with their directory entries. Misc objects are
-//! never freed, short-lived blocks by themselves alone, and process memory not at all, as the machine has no swap. What
-//! can move: pages of files, dirty or not (XFS has an operation for it), and small pages of processes.
+//! What can go: pages of files, and inodes of files without pages that nobody has open, with what belongs to them.
+//! Short-lived blocks go by themselves alone, and process memory not at all, as the machine has no swap. What can move:
+//! pages of files, dirty or not (XFS has an operation for it), and small pages of processes.
 //!
 //! A page just written is dirty until the disk has written it, one after the other in the order of writing. Reclaim
 //! that may not write passes dirty pages by; else it writes them at the disk's cost. As writers wait for the disk at
 //! 20 % of memory, and the LRU list is in the same order, dirty pages are seldom at its end.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{Migrate, Migratetype, PageRequest, Reclaim, ReclaimRequest, Reclaimed};
@@ -29,8 +30,10 @@ use crate::random::Random;
 pub(crate) enum Want {
     /// A slab object for a file.
     Part(u32, FilePart),
-    /// A slab object that is never freed.
-    Misc,
+    /// A block that the kernel holds from the beginning on.
+    Boot(Order, Migratetype),
+    /// What the kernel keeps of pages that are being written to disk.
+    Writeback,
     /// A directory entry without a file.
     SpareDentry,
     /// A page of a file.
@@ -46,10 +49,8 @@ pub(crate) enum Want {
 impl Want {
     fn slab(self) -> Option<SlabKind> {
         match self {
-            Want::Part(_, FilePart::Inode) => Some(SlabKind::Inode),
-            Want::Part(_, FilePart::Dentry) | Want::SpareDentry => Some(SlabKind::Dentry),
-            Want::Part(_, FilePart::RadixNode) => Some(SlabKind::RadixNode),
-            Want::Misc => Some(SlabKind::Misc),
+            Want::Part(_, part) => Some(part.slab()),
+            Want::SpareDentry => Some(SlabKind::Dentry),
             _ => None,
         }
     }
@@ -59,7 +60,7 @@ impl Want {
 ///
 /// Always true:
 /// 1. A page of a file in memory is in one frame, which holds that page, is on one LRU list once, and may be moved.
-/// 2. A file with pages in memory has an inode, a directory entry and a radix node.
+/// 2. A file with pages in memory has an inode and what belongs to it, and one with several pages a radix node.
 /// 3. A file with an inode is on the list of inodes once.
 #[derive(Debug)]
 pub(crate) struct Owner {
@@ -71,6 +72,8 @@ pub(crate) struct Owner {
     spare_dentries: Vec<SlabId>,
     transients: VecDeque<FrameNumber>,
     most_transients: usize,
+    writeback: VecDeque<FrameNumber>,
+    most_writeback: usize,
     /// Heads of the pages of processes.
     process: Vec<FrameNumber>,
     disk: Disk,
@@ -112,6 +115,8 @@ impl Owner {
             spare_dentries: Vec::new(),
             transients: VecDeque::with_capacity(mix.transients + 1),
             most_transients: mix.transients,
+            writeback: VecDeque::with_capacity(mix.writeback + 1),
+            most_writeback: mix.writeback,
             process: Vec::new(),
             disk: Disk { dirty: VecDeque::new(), done: 0 },
             burst: mix.burst,
@@ -150,17 +155,28 @@ impl Owner {
         Some(self.disk.done + more * self.costs.disk_write)
     }
 
-    /// Somebody begins to work with a file. Whether it is new on disk.
-    pub(crate) fn open(&mut self, file: u32) -> bool {
-        let file = self.files.file_mut(file);
+    /// Somebody opens a file: what that needs first, the last one first.
+    pub(crate) fn open(&mut self, number: u32, wants: &mut Vec<Want>) {
+        let file = self.files.file_mut(number);
         file.users += 1;
-        !std::mem::replace(&mut file.exists, true)
+        let parts = FilePart::OF_INODE.into_iter().chain([FilePart::Handle]);
+        let missing = parts.filter(|&part| !file.has(part));
+        let first = wants.len();
+        wants.extend(missing.map(|part| Want::Part(number, part)));
+        wants[first..].reverse();
     }
 
-    /// Somebody has finished with a file.
-    pub(crate) fn close(&mut self, pages: &mut Pages, file: u32) {
-        self.files.file_mut(file).users -= 1;
-        self.drop_unused_radix_node(pages, file);
+    /// Somebody has finished with files.
+    pub(crate) fn close(&mut self, pages: &mut Pages, files: Range<u32>) {
+        for number in files {
+            let file = self.files.file_mut(number);
+            file.users -= 1;
+            let handle = if file.users == 0 { file.take(FilePart::Handle) } else { None };
+            if let Some(handle) = handle {
+                self.give_back(pages, handle);
+            }
+            self.drop_unused_radix_node(pages, number);
+        }
     }
 
     /// What an access to a page of a file needs first; nothing if the page is in memory. The last one is needed first.
@@ -173,7 +189,7 @@ impl Owner {
     ) {
         let file = page / FILE_PAGES;
         if let Some(frame) = self.files.frame(page) {
-            self.lru.set_referenced(frame);
+            self.lru.touch(frame);
             if let Some(memory) = &mut self.memory {
                 memory.read_page(frame, page);
             }
@@ -187,21 +203,10 @@ impl Owner {
             wants.push(Want::SpareDentry);
         }
         wants.push(Want::Page(page));
-        if !self.files.file(file).has(FilePart::RadixNode) {
+        // The first page is found without a node.
+        if !page.is_multiple_of(FILE_PAGES) && !self.files.file(file).has(FilePart::RadixNode) {
             wants.push(Want::Part(file, FilePart::RadixNode));
         }
-    }
-
-    /// What opening a file needs first, the last one first.
-    pub(crate) fn wants_of_open(&self, file: u32, random: &mut Random, wants: &mut Vec<Want>) {
-        if self.files.file(file).has(FilePart::Inode) {
-            return;
-        }
-        if random.between(1, 6) == 1 {
-            wants.push(Want::Misc);
-        }
-        wants.push(Want::Part(file, FilePart::Dentry));
-        wants.push(Want::Part(file, FilePart::Inode));
     }
 
     /// Serves what needs no pages.
@@ -219,6 +224,8 @@ impl Owner {
         }
         match want {
             Want::Transient(order) => PageRequest::new(order, Migratetype::Unmovable),
+            Want::Boot(order, migratetype) => PageRequest::new(order, migratetype),
+            Want::Writeback => PageRequest::new(WRITEBACK_ORDER, Migratetype::Unmovable),
             Want::Huge(request) => request,
             _ => PageRequest::user(Order::ZERO),
         }
@@ -235,8 +242,11 @@ impl Owner {
                 Want::Huge(request) => {
                     memory.fault(frame, request.order.pages() as usize, self.process.len() as u32);
                 }
-                Want::Transient(order) => memory.take_block(frame, order.pages()),
-                Want::Part(..) | Want::Misc | Want::SpareDentry => {
+                Want::Transient(order) | Want::Boot(order, _) => {
+                    memory.take_block(frame, order.pages());
+                }
+                Want::Writeback => memory.take_block(frame, WRITEBACK_ORDER.pages()),
+                Want::Part(..) | Want::SpareDentry => {
                     let kind = want.slab().expect("these are objects of slabs");
                     memory.take_block(frame, self.slabs.order(kind).pages());
                 }
@@ -253,6 +263,14 @@ impl Owner {
                 self.files.insert(page, frame);
                 self.lru.add(frame, page);
                 pages.set_movable(pfn, true).expect("it was just handed out");
+            }
+            Want::Boot(..) => self.lru.set(frame, Holds::Transient),
+            Want::Writeback => {
+                self.lru.set(frame, Holds::Transient);
+                self.writeback.push_back(frame);
+                if self.writeback.len() > self.most_writeback {
+                    self.end_writeback(pages, 1);
+                }
             }
             Want::Transient(_) => {
                 self.lru.set(frame, Holds::Transient);
@@ -297,14 +315,32 @@ impl Owner {
         }
     }
 
+    /// The oldest of what pages under writeback hold is given back, but for some that hold on to a little of it.
+    fn end_writeback(&mut self, pages: &mut Pages, blocks: usize) {
+        for _ in 0..blocks {
+            let Some(oldest) = self.writeback.pop_front() else { return };
+            if self.random.between(1, 10) == 1 {
+                self.writeback.push_back(oldest);
+            } else {
+                self.release(pages, oldest);
+            }
+        }
+    }
+
+    /// All is written.
+    pub(crate) fn synced(&mut self, pages: &mut Pages) {
+        self.end_writeback(pages, self.writeback.len());
+    }
+
     /// The last short-lived blocks are given back.
     pub(crate) fn end_transients(&mut self, pages: &mut Pages) {
-        for frame in std::mem::take(&mut self.transients) {
+        let writeback = std::mem::take(&mut self.writeback);
+        for frame in writeback.into_iter().chain(std::mem::take(&mut self.transients)) {
             self.release(pages, frame);
         }
     }
 
-    /// Every file is deleted, and what the caches held besides is dropped. Misc objects stay.
+    /// Every file is deleted, and what the caches held besides is dropped.
     pub(crate) fn delete_files(&mut self, pages: &mut Pages) {
         for page in 0..self.files.len() * FILE_PAGES {
             if let Some(frame) = self.files.frame(page) {
@@ -329,8 +365,7 @@ impl Owner {
                 }
             }
             Want::SpareDentry => self.spare_dentries.push(slab),
-            // Nobody frees what the document's machines kept for ever.
-            _ => {}
+            _ => unreachable!("these are all that are objects"),
         }
     }
 
@@ -371,8 +406,7 @@ impl Owner {
 
     /// Frees the inode and the directory entry of a file that is off the list of inodes. Pages that were freed.
     fn drop_inode(&mut self, pages: &mut Pages, number: u32) -> u64 {
-        let parts = [FilePart::Inode, FilePart::Dentry];
-        let objects = parts.map(|part| self.files.file_mut(number).take(part));
+        let objects = FilePart::OF_INODE.map(|part| self.files.file_mut(number).take(part));
         objects.into_iter().flatten().map(|object| self.give_back(pages, object)).sum()
     }
 
@@ -414,7 +448,7 @@ impl Reclaim<Heard> for Owner {
             done.scanned += 1;
             self.spent += self.costs.reclaim_scan;
             let dirty = self.lru.is_dirty(frame);
-            if self.lru.is_referenced(frame) || dirty && !wanted.may.write {
+            if dirty && !wanted.may.write {
                 self.lru.rotate(frame);
                 continue;
             }
@@ -460,6 +494,9 @@ impl Migrate for Owner {
     }
 }
 
+/// The slabs of what is kept of pages under writeback: kernels' workers take such blocks.
+const WRITEBACK_ORDER: Order = Order::COSTLY;
+
 /// Five of eight short-lived blocks are single pages; orders 1 to 3 share the rest.
 fn transient_order(random: &mut Random) -> Order {
     let order = [0, 0, 0, 0, 0, 1, 2, 3][random.index(8)];
@@ -480,8 +517,8 @@ impl Owner {
             assert_eq!(self.lru.holds(frame), Holds::Cache(page), "law 1");
             assert_eq!(times[frame as usize], 1, "law 1: page {page}");
             let file = self.files.file(page / FILE_PAGES);
-            let parts = [FilePart::Inode, FilePart::Dentry, FilePart::RadixNode];
-            assert!(parts.iter().all(|&part| file.has(part)), "law 2: page {page}");
+            assert!(FilePart::OF_INODE.iter().all(|&part| file.has(part)), "law 2: page {page}");
+            assert!(file.cached < 2 || file.has(FilePart::RadixNode), "law 2: page {page}");
         }
         assert_eq!(listed.len(), cached, "law 1");
         let mut inodes = self.inodes.clone();
@@ -493,10 +530,5 @@ impl Owner {
         let free: u64 = allocator.zones().map(|zone| zone.free.0).sum();
         let managed: u64 = allocator.zones().map(|zone| zone.managed.0).sum();
         assert!(free + held + cached as u64 <= managed, "no page is held twice");
-    }
-
-    /// Pages of objects that stay when all files are deleted.
-    pub(crate) fn misc_pages(&self) -> u64 {
-        self.slabs.pages(SlabKind::Misc)
     }
 }

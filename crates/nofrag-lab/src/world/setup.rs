@@ -1,9 +1,12 @@
 //! What a run of the workload is given, and what comes of it.
 
-use nofrag::page::{FragmentationPolicy, HugeFault, MemoryMap, PageCounters};
-use nofrag::units::Nanos;
+use std::collections::BTreeMap;
 
-use super::heard::Compactions;
+use nofrag::page::{FragmentationPolicy, HugeFault, MemoryMap, MinFree, PageCounters, ZoneKind};
+use nofrag::units::{Nanos, Order};
+
+use super::costs::Costs;
+use super::heard::{Compactions, Fallbacks};
 use super::load::Mix;
 
 /// fio's threads, writers first and readers later.
@@ -19,6 +22,16 @@ pub(crate) struct Setup {
     pub(crate) policy: FragmentationPolicy,
     /// Where everything runs.
     pub(crate) layout: Layout,
+    /// What is kept free.
+    pub(crate) min_free: MinFree,
+    /// What the kernel holds before anybody works.
+    pub(crate) boot: Boot,
+    /// What things cost.
+    pub(crate) costs: Costs,
+    /// Files of each of fio's threads.
+    pub(crate) files: u32,
+    /// How long files are read before huge pages are touched.
+    pub(crate) warm_up: WarmUp,
     /// What a touched unit asks for.
     pub(crate) fault: HugeFault,
     /// What runs besides the page cache.
@@ -27,6 +40,36 @@ pub(crate) struct Setup {
     pub(crate) units: u64,
     /// Where all chance begins.
     pub(crate) seed: u64,
+}
+
+/// How long files are read before huge pages are touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WarmUp {
+    /// As long as writing them took, as the document has it.
+    AsLongAsWriting,
+    /// Until so many pages have come from disk.
+    Reads(u64),
+}
+
+/// What the kernel holds before anybody works, in pages; it stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Boot {
+    pub(crate) unmovable: u64,
+    pub(crate) reclaimable: u64,
+}
+
+/// How things stand at the end of a phase.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PhaseEnd {
+    pub(crate) name: &'static str,
+    /// What the allocator has counted since the beginning.
+    pub(crate) counters: PageCounters,
+    /// Fallbacks between types since the beginning.
+    pub(crate) fallbacks: Fallbacks,
+    /// Pages of files that came from disk since the beginning.
+    pub(crate) read: u64,
+    /// Free blocks by kind of zone and order.
+    pub(crate) free: BTreeMap<ZoneKind, [u64; Order::COUNT]>,
 }
 
 /// Where everything runs and how much memory there is.
@@ -48,8 +91,8 @@ pub(crate) struct Layout {
 /// What came of a run. Counts are those of the whole run unless they say otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunResult {
-    /// The allocator's counts at the end of each phase: write, warm-up, huge pages.
-    pub(crate) phases: Vec<(&'static str, PageCounters)>,
+    /// The end of each phase: write, warm-up, huge pages.
+    pub(crate) phases: Vec<PhaseEnd>,
     /// Units that got a huge page.
     pub(crate) huge: u64,
     /// Units that did not.

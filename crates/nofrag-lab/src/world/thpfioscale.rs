@@ -26,28 +26,28 @@
 //! What is left out: page tables, swap, readahead, larger folios of the page cache, journals, slabs kept by single
 //! CPUs.
 
-use std::num::TryFromIntError;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{Kcompactd, Kswapd, MinFree, NodeId, PageConfig, PageblockInfo};
+use nofrag::page::{Kcompactd, Kswapd, Migratetype, NodeId, PageConfig, PageblockInfo};
 use nofrag::units::{Nanos, Order};
 use nofrag_backing::measure::machine::MachineMemory;
 
 use super::World;
 use super::actor::{Actor, HugeTask, OutOfMemory, Task};
-use super::cache::FILE_PAGES;
-use super::costs::Costs;
 use super::heard::{Heard, Pages};
 use super::lru::LruZone;
-use super::owner::Owner;
+use super::owner::{Owner, Want};
 use super::real::{RealMemory, RealResult};
 use super::schedule::{Daemon, Schedule};
-use super::setup::{FIO_THREADS, Layout, RunResult, Setup};
+use super::setup::{Boot, FIO_THREADS, Layout, PhaseEnd, RunResult, Setup, WarmUp};
 use crate::random::Random;
 use crate::scenario::RunError;
 
 /// Streams of chance: one per kind of user, so that one's draws do not shift another's.
 const SHRINKER: u64 = 1;
+const BOOT: u64 = 2;
 const WRITERS: u64 = 100;
 const READERS: u64 = 200;
 const HUGE: u64 = 300;
@@ -85,8 +85,6 @@ pub(crate) struct Run {
     schedule: Schedule,
     result: RunResult,
     heard: Heard,
-    /// Files of each of fio's threads.
-    quarter: u32,
 }
 
 impl Run {
@@ -94,18 +92,17 @@ impl Run {
     pub(crate) fn new(setup: Setup) -> Result<Run, RunError> {
         let layout = &setup.layout;
         let config = PageConfig {
-            min_free: MinFree::HugePages,
+            min_free: setup.min_free,
             ..PageConfig::new(layout.map.clone(), setup.policy)
         };
         let heard = Heard::default();
         let allocator = Pages::with_events(&config, heard.clone())
             .map_err(|error| failed(&setup, error.to_string()))?;
-        let quarter =
-            quarter(layout.pages).map_err(|_| failed(&setup, "memory is too large".into()))?;
-        let costs = Costs::built_in();
+        heard.know(allocator.zones().map(|zone| zone.kind));
+        let costs = setup.costs;
         let shrinker = Random::new(setup.seed, SHRINKER);
         let first = cpu(layout, layout.fio[0]);
-        let files = quarter * FIO_THREADS;
+        let files = setup.files * FIO_THREADS;
         let owner = Owner::new(&lru_zones(&allocator), files, &setup.mix, costs, first, shrinker);
         let world = World::new(allocator, owner, costs, setup.mix);
         let daemons = layout.daemons.iter().enumerate().flat_map(|(node, &[kswapd, kcompactd])| {
@@ -116,7 +113,7 @@ impl Run {
             ]
         });
         let schedule = Schedule::new(daemons.collect());
-        Ok(Run { setup, world, schedule, result: RunResult::default(), heard, quarter })
+        Ok(Run { setup, world, schedule, result: RunResult::default(), heard })
     }
 
     /// All phases.
@@ -126,22 +123,21 @@ impl Run {
     }
 
     fn whole(&mut self) -> Result<(), RunError> {
-        self.all_phases().map_err(|out| {
-            let OutOfMemory { want, report } = out;
-            failed(&self.setup, format!("out of memory for {want:?}: {report:?}"))
-        })
+        self.all_phases().map_err(|out| self.out_of_memory(&out))
+    }
+
+    /// The phases up to the one in which huge pages are touched; the readers are left as they are.
+    pub(crate) fn up_to_huge_pages(&mut self) -> Result<(), RunError> {
+        self.phases().map(drop).map_err(|out| self.out_of_memory(&out))
+    }
+
+    fn out_of_memory(&self, OutOfMemory { want, report }: &OutOfMemory) -> RunError {
+        failed(&self.setup, format!("out of memory for {want:?}: {report:?}"))
     }
 
     /// The phases of the workload, one after the other.
     pub(crate) fn all_phases(&mut self) -> Result<(), OutOfMemory> {
-        self.note_contiguity("start");
-        let writing = self.write()?;
-        self.end_of_phase("write");
-        let readers = self.start_readers();
-        self.schedule.run_until(&mut self.world, self.schedule.now + writing)?;
-        self.end_of_phase("warm-up");
-        self.touch_huge_pages()?;
-        self.end_of_phase("huge pages");
+        let readers = self.phases()?;
         self.world.owner.end_processes(&mut self.world.pages);
         self.world.stopping = true;
         self.schedule.run_to_end(&mut self.world, readers)?;
@@ -153,25 +149,83 @@ impl Run {
         Ok(())
     }
 
+    fn phases(&mut self) -> Result<Range<usize>, OutOfMemory> {
+        self.note_contiguity("start");
+        self.boot();
+        let writing = self.write()?;
+        self.end_of_phase("write");
+        let readers = self.start_readers();
+        self.warm_up(writing)?;
+        self.end_of_phase("warm-up");
+        self.touch_huge_pages()?;
+        self.end_of_phase("huge pages");
+        Ok(readers)
+    }
+
     /// Writes and syncs; how long that took.
     fn write(&mut self) -> Result<u64, OutOfMemory> {
         let start = self.schedule.now;
-        let quarter = self.quarter * FILE_PAGES;
+        let count = self.setup.files;
         let actors = self.start(self.setup.layout.fio, WRITERS, |thread| {
-            let thread = thread as u32;
-            Task::Writer { next: thread * quarter, end: (thread + 1) * quarter }
+            let first = thread as u32 * count;
+            Task::Writer { files: first..first + count, done: 0 }
         });
         self.schedule.run_to_end(&mut self.world, actors)?;
         let synced = self.world.owner.written_at(0).unwrap_or(self.schedule.now);
         self.schedule.run_until(&mut self.world, synced)?;
+        self.world.owner.synced(&mut self.world.pages);
         Ok(self.schedule.now - start)
     }
 
-    fn start_readers(&mut self) -> std::ops::Range<usize> {
-        let quarter = self.quarter;
+    /// Reads on until it is time for huge pages.
+    fn warm_up(&mut self, writing: u64) -> Result<(), OutOfMemory> {
+        match self.setup.warm_up {
+            WarmUp::AsLongAsWriting => {
+                self.schedule.run_until(&mut self.world, self.schedule.now + writing)
+            }
+            WarmUp::Reads(wanted) => {
+                let wanted = self.world.read + wanted;
+                while self.world.read < wanted {
+                    let piece = self.schedule.now + self.setup.costs.disk_read;
+                    self.schedule.run_until(&mut self.world, piece)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What the kernel holds before anybody works: blocks of several orders, the types in turn.
+    fn boot(&mut self) {
+        let Boot { unmovable, reclaimable } = self.setup.boot;
+        let mut left =
+            [(Migratetype::Unmovable, unmovable), (Migratetype::Reclaimable, reclaimable)];
+        let cpu = cpu(&self.setup.layout, self.setup.layout.fio[0]);
+        let mut random = Random::new(self.setup.seed, BOOT);
+        while left.iter().any(|(_, pages)| *pages > 0) {
+            for (migratetype, pages) in &mut left {
+                let order = Order::new([0, 0, 1, 2, 3][random.index(5)]).expect("it is below 10");
+                if *pages < order.pages() {
+                    *pages = 0;
+                    continue;
+                }
+                *pages -= order.pages();
+                let want = Want::Boot(order, *migratetype);
+                let world = &mut self.world;
+                let got = world.pages.alloc(Nanos(0), cpu, world.owner.request(want));
+                match got {
+                    Ok(pfn) => world.owner.fulfil(&mut world.pages, want, pfn),
+                    Err(attempt) => attempt.abandon(&mut world.pages),
+                }
+            }
+        }
+        self.world.bill();
+    }
+
+    fn start_readers(&mut self) -> Range<usize> {
+        let count = self.setup.files;
         self.start(self.setup.layout.fio, READERS, |thread| {
-            let first = thread as u32 * quarter;
-            Task::Reader { files: first..first + quarter, open: None, left: 0 }
+            let first = thread as u32 * count;
+            Task::Reader { files: first..first + count, opened: 0, pages: Vec::new() }
         })
     }
 
@@ -197,7 +251,7 @@ impl Run {
             })
         });
         self.schedule.run_to_end(&mut self.world, actors)?;
-        self.result.compactions = self.heard.told();
+        self.result.compactions = self.heard.compactions();
         Ok(())
     }
 
@@ -207,7 +261,7 @@ impl Run {
         cpus: impl IntoIterator<Item = u32>,
         stream: u64,
         task: impl Fn(usize) -> Task,
-    ) -> std::ops::Range<usize> {
+    ) -> Range<usize> {
         let first = self.schedule.actors.len();
         for (thread, id) in cpus.into_iter().enumerate() {
             let random = Random::new(self.setup.seed, stream + thread as u64);
@@ -218,7 +272,18 @@ impl Run {
     }
 
     fn end_of_phase(&mut self, name: &'static str) {
-        self.result.phases.push((name, self.world.pages.counters().clone()));
+        let pages = &self.world.pages;
+        let mut free = BTreeMap::new();
+        for zone in pages.zones() {
+            let by_order: &mut [u64; Order::COUNT] = free.entry(zone.kind).or_default();
+            for (order, blocks) in Order::all().zip(by_order) {
+                let lists = Migratetype::ALL.map(|of| pages.free_blocks(zone.id, order, of));
+                *blocks += lists.iter().sum::<u64>();
+            }
+        }
+        let counters = pages.counters().clone();
+        let (fallbacks, read) = (self.heard.fallbacks(), self.world.read);
+        self.result.phases.push(PhaseEnd { name, counters, fallbacks, read, free });
         let mismatches = self.world.pages.list_mismatches().get();
         self.result.list_mismatches = self.result.list_mismatches.max(mismatches);
         self.note_contiguity(name);
@@ -256,14 +321,6 @@ impl Run {
 /// Whether a pageblock can serve as a huge page at once.
 fn is_free(block: &PageblockInfo) -> bool {
     block.largest_free == Some(Order::PAGEBLOCK)
-}
-
-/// Files of each of fio's threads, 150 % of memory together.
-fn quarter(pages: u64) -> Result<u32, TryFromIntError> {
-    let quarter = u32::try_from(pages * 3 / 2 / u64::from(FILE_PAGES) / u64::from(FIO_THREADS))?;
-    // Pages have numbers of 27 bits.
-    let pages = u64::from(quarter) * u64::from(FIO_THREADS * FILE_PAGES);
-    i32::try_from(pages << 4).map(|_| quarter)
 }
 
 fn cpu(layout: &Layout, id: u32) -> CpuId {

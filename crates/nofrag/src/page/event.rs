@@ -243,6 +243,8 @@ pub struct PageCounters {
     pub reclaimed_kswapd: u64,
     /// Wakes of kswapd.
     pub kswapd_wakes: u64,
+    /// Runs of kswapd (`pageoutrun`).
+    pub kswapd_runs: u64,
     /// Wakes of kcompactd (`compact_daemon_wake`).
     pub kcompactd_wakes: u64,
     /// Blocks whose content was moved elsewhere (`pgmigrate_success`), in pages.
@@ -259,6 +261,8 @@ pub struct PageCounters {
     pub compact_successes: u64,
     /// Those that did not (`compact_fail`).
     pub compact_failures: u64,
+    /// Entries in which every zone was left alone, as it had failed lately; kernels up to 6.12 count them as failures.
+    pub compact_put_off: u64,
     /// Requests that failed, by order.
     pub failures: [u64; Order::COUNT],
     /// Searches of the free lists, those that found nothing included, and drains of per-CPU lists: the work under the

@@ -6,6 +6,9 @@
 //! the node until compaction can begin (`reclaim`). What was asked for is forgotten once a compaction's worth of pages
 //! has been reclaimed in the run: then single pages do, and kcompactd makes blocks of them.
 //!
+//! Before it sleeps it *dozes* for a tenth of a second. Then it looks whether the node still is balanced, as nobody
+//! would wake it before free memory is down at the low marks; if it is not, it makes another run.
+//!
 //! A *boosted* run (patch 4) starts when zones stand at raised marks. It notes the boosts, reclaims as many pages, and
 //! takes the noted boosts away when it ends, so that those added meanwhile stay for the next run. As long as the node
 //! is balanced otherwise, it must not hurt: it neither writes nor swaps, looks at 1/1024 of memory at most a pass, and
@@ -21,7 +24,6 @@
 //!   whole distance to the marks at once. It ends early when the owner gives less than it was asked for.
 //! * The marks are compared as for a request: free pages less what is kept from the highest zone must be above the
 //!   mark, not equal to it.
-//! * It sleeps at once. Linux dozes for a tenth of a second first, and looks again.
 //! * Waiters of patch 5 also go on when it falls asleep, as there is nothing left to wait for.
 //! * What makes a hopeless node hopeful again is a page reclaimed by anybody.
 
@@ -54,6 +56,9 @@ pub struct PageProgress {
     /// When to look again, if nothing wakes the machine before.
     pub wake_at: Option<Nanos>,
 }
+
+/// How long it dozes (`HZ / 10`).
+const DOZE: Nanos = Nanos(100_000_000);
 
 /// Runs in a row without a page after which a node is hopeless (`MAX_RECLAIM_RETRIES`).
 const HOPELESS: u8 = 16;
@@ -237,6 +242,15 @@ impl Boosts {
 pub struct Kswapd {
     node: NodeId,
     run: Option<Run>,
+    doze: Option<Doze>,
+}
+
+/// It is about to sleep.
+#[derive(Clone, Copy, Debug)]
+struct Doze {
+    until: Nanos,
+    /// What it has reclaimed for.
+    wanted: Wanted,
 }
 
 /// One run.
@@ -348,23 +362,24 @@ impl Kswapd {
     /// The machine of a node.
     #[must_use]
     pub const fn new(node: NodeId) -> Kswapd {
-        Kswapd { node, run: None }
+        Kswapd { node, run: None, doze: None }
     }
 
     /// Does some work, if there is any: asks the owner for at most `budget` pages in all, and however large that is,
     /// for no more than the node's memory some dozens of times over. It has something to do while
-    /// [`KswapdInfo::awake`]. Nothing happens on a node that does not exist.
+    /// [`KswapdInfo::awake`], and when the time comes that the progress names. Nothing happens on a node that does not
+    /// exist.
     pub fn step<E: EventSink>(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         pages: &mut PageAllocator<E>,
         owner: &mut impl Reclaim<E>,
         budget: PageBudget,
     ) -> PageProgress {
         let mut progress = PageProgress::default();
         let mut left = budget.pages.min(pages.most_of_step(self.node));
-        while let Some(run) = self.current(pages) {
-            let Some(mut pass) = run.pass.or_else(|| self.next_pass(pages)) else { continue };
+        while let Some(run) = self.current(now, pages) {
+            let Some(mut pass) = run.pass.or_else(|| self.next_pass(now, pages)) else { continue };
             let run = self.run.as_mut().expect("a pass belongs to a run");
             let share = pass.left.min(left);
             if share == 0 {
@@ -379,24 +394,48 @@ impl Kswapd {
             run.pass = Some(pass);
             // An owner that gave less than it was asked for has looked as hard as the priority allows.
             if pass.left == 0 || came.pages < share {
-                self.end_time(pages);
+                self.end_time(now, pages);
             }
         }
-        progress
+        PageProgress { wake_at: self.doze.map(|doze| doze.until), ..progress }
     }
 
-    /// The run that is under way, or one for what was asked.
-    fn current<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) -> Option<Run> {
+    /// The run that is under way, or one for what was asked, or for what is missing after a doze.
+    fn current<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) -> Option<Run> {
         if self.run.is_none() {
-            let wanted = pages.nodes.get_mut(self.node.index())?.kswapd.wanted.take()?;
+            let asked = pages.nodes.get_mut(self.node.index())?.kswapd.wanted.take();
+            let wanted = asked.or_else(|| self.wakes_up(now, pages))?;
+            self.doze = None;
+            pages.counters.kswapd_runs += 1;
             let noted = pages.boosts(self.node, wanted.highest);
             self.run = Some(Run::new(wanted, noted));
         }
         self.run
     }
 
+    /// The end of a doze: what to reclaim for, or sleep.
+    fn wakes_up<E: EventSink>(
+        &mut self,
+        now: Nanos,
+        pages: &mut PageAllocator<E>,
+    ) -> Option<Wanted> {
+        let Doze { wanted, .. } = self.doze.take_if(|doze| doze.until <= now)?;
+        let unbalanced = !pages.is_balanced(self.node, wanted);
+        let mail = &mut pages.nodes[self.node.index()].kswapd;
+        mail.awake = unbalanced && mail.failures < HOPELESS;
+        if mail.awake {
+            return Some(wanted);
+        }
+        pages.events.record(Event::Page(PageEvent::KswapdSleeps { node: self.node }));
+        None
+    }
+
     /// Begins a pass, or ends the run if there is nothing left to do.
-    fn next_pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) -> Option<Pass> {
+    fn next_pass<E: EventSink>(
+        &mut self,
+        now: Nanos,
+        pages: &mut PageAllocator<E>,
+    ) -> Option<Pass> {
         let run = self.run.as_mut().expect("passes belong to a run");
         let highest = run.wanted.highest;
         match run.turn(pages.is_balanced(self.node, run.wanted.of(run.order))) {
@@ -405,7 +444,7 @@ impl Kswapd {
                 None
             }
             Turn::End => {
-                self.end_run(pages, Ended::Balanced);
+                self.end_run(now, pages, Ended::Balanced);
                 None
             }
             Turn::Pass => {
@@ -417,7 +456,7 @@ impl Kswapd {
     }
 
     /// The owner has been over the node: does it once more, or ends the pass.
-    fn end_time<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) {
+    fn end_time<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) {
         let run = self.run.as_mut().expect("passes belong to a run");
         let pass = run.pass.as_mut().expect("the owner was asked for a pass");
         let wanted = run.wanted.of(run.order);
@@ -428,10 +467,10 @@ impl Kswapd {
                 (pass.target.min(share), 0, pass.times.saturating_add(1));
             return;
         }
-        self.end_pass(pages);
+        self.end_pass(now, pages);
     }
 
-    fn end_pass<E: EventSink>(&mut self, pages: &mut PageAllocator<E>) {
+    fn end_pass<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) {
         let run = self.run.as_mut().expect("passes belong to a run");
         let pass = run.pass.take().expect("a pass has ended");
         let limited = run.boost > 0 && run.priority == BOOST_PRIORITY;
@@ -441,12 +480,12 @@ impl Kswapd {
             pages.nodes[self.node.index()].kswapd.releases += 1;
         }
         if let Some(ended) = ended {
-            self.end_run(pages, ended);
+            self.end_run(now, pages, ended);
         }
     }
 
     /// Settles what the run leaves behind, and sleeps or goes on.
-    fn end_run<E: EventSink>(&mut self, pages: &mut PageAllocator<E>, ended: Ended) {
+    fn end_run<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>, ended: Ended) {
         let run = self.run.take().expect("a run has ended");
         let boosted = !run.noted.is_empty();
         if boosted {
@@ -460,7 +499,9 @@ impl Kswapd {
         }
         let hopeless = mail.failures >= HOPELESS;
         if hopeless || pages.is_balanced(self.node, run.wanted.of(run.order)) {
-            self.sleep(pages, run.wanted.order);
+            self.doze(pages, run.wanted.order);
+            let until = Nanos(now.0.saturating_add(DOZE.0));
+            self.doze = Some(Doze { until, wanted: run.wanted.of(run.order) });
         } else {
             let mail = &mut pages.nodes[self.node.index()].kswapd;
             mail.wanted = Some(run.wanted.and(mail.wanted));
@@ -468,15 +509,12 @@ impl Kswapd {
     }
 
     /// Hands over to kcompactd what reclaim cannot make: a block of the wanted size. Whoever waits goes on.
-    fn sleep<E: EventSink>(&self, pages: &mut PageAllocator<E>, order: Order) {
+    fn doze<E: EventSink>(&self, pages: &mut PageAllocator<E>, order: Order) {
         pages.forget_scans(self.node);
         pages.wake_kcompactd(self.node, order);
         let mail = &mut pages.nodes[self.node.index()].kswapd;
         mail.releases += 1;
         mail.awake = mail.wanted.is_some();
-        if !mail.awake {
-            pages.events.record(Event::Page(PageEvent::KswapdSleeps { node: self.node }));
-        }
     }
 }
 

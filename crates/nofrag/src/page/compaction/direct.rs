@@ -203,7 +203,9 @@ impl DirectCompaction {
         request: &PageRequest,
         served: Option<FrameIndex>,
     ) {
-        if self.best > Compacted::Deferred {
+        if self.best == Compacted::Deferred {
+            pages.counters.compact_put_off += 1;
+        } else if self.best > Compacted::Deferred {
             pages.counters.compact_stalls += 1;
             match served {
                 Some(_) => pages.counters.compact_successes += 1,
