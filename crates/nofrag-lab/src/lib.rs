@@ -20,10 +20,6 @@ pub mod explain;
 mod extfrag;
 pub mod figures;
 pub mod frames;
-mod kernels {
-    pub(crate) mod guest;
-    mod phase;
-}
 #[doc(hidden)]
 pub fn probe(path: &str, seeds: u64) {
     kernels::guest::probe(path, seeds);

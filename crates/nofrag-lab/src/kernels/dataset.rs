@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::guest::Cell;
+use super::guest::{Cell, CellZone};
 use super::phase::{Count, Phase, PhaseName, Piece};
 
 /// Where the folder stands in the repository.
@@ -71,12 +71,18 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Guests>, DatasetError> {
         let is_same =
             |it: &&mut Guests| (&it.cell.kernel, &it.cell.factor) == (&cell.kernel, &cell.factor);
         match all.last_mut().filter(is_same) {
-            Some(guests) if guests.cell == cell => guests.runs.push(phases),
+            Some(guests) if is_set_alike(&guests.cell, &cell) => guests.runs.push(phases),
             Some(_) => return Err(DatasetError::Settings(path)),
             None => all.push(Guests { cell, runs: vec![phases] }),
         }
     }
     if all.is_empty() { Err(DatasetError::NoRun(folder.to_owned())) } else { Ok(all) }
+}
+
+/// Whether two runs had the same settings. The kernel's own memory is taken from another zone at each boot, so what
+/// zones manage may differ: the simulation has it from the first run.
+fn is_set_alike(a: &Cell, b: &Cell) -> bool {
+    Cell { zones: b.zones.clone(), ..a.clone() } == *b
 }
 
 /// What the name of a file says, in the order in which runs are read.
@@ -123,7 +129,7 @@ fn run(named: &Named, path: &Path) -> Result<(Cell, Vec<Phase>), DatasetError> {
     let [first, ..] = &rows[..] else { return Err(DatasetError::Phases(path.to_owned())) };
     let cell = first.cell(named)?;
     for row in &rows {
-        if row.cell(named)? != cell {
+        if !is_set_alike(&row.cell(named)?, &cell) {
             return Err(DatasetError::Settings(path.to_owned()));
         }
     }
@@ -152,6 +158,11 @@ struct Row<'a> {
 #[derive(Deserialize)]
 struct Extfrag {
     each: BTreeMap<String, u64>,
+}
+
+#[derive(Deserialize)]
+struct Managed {
+    managed: u64,
 }
 
 #[derive(Deserialize)]
@@ -186,7 +197,26 @@ impl Row<'_> {
             boost: self.field("boost")?,
             defrag_mode: self.field::<u64>("defrag_mode")? != 0,
             lru_gen: self.field::<Option<u64>>("lru_gen")?.is_some_and(|features| features != 0),
+            min_free_kib: self.field("min_free_kib")?,
+            zones: self.zones()?,
         })
+    }
+
+    fn zones(&self) -> Result<Vec<CellZone>, DatasetError> {
+        const FIELD: &str = "zones";
+        let managed: BTreeMap<String, Managed> = self.field(FIELD)?;
+        let blocks: BTreeMap<String, BTreeMap<String, u64>> = self.field("pageblocks")?;
+        let zone = |(name, of): (&String, &Managed)| {
+            let (node, kind) = zone_of(name)?;
+            let blocks = blocks.get(name)?.values().sum();
+            Some(CellZone { node, kind, blocks, managed: of.managed })
+        };
+        let all = managed.iter().map(|it| {
+            zone(it).ok_or_else(|| self.error(FIELD, format!("no zone with pageblocks: {}", it.0)))
+        });
+        let mut zones = all.collect::<Result<Vec<_>, _>>()?;
+        zones.sort_by_key(|zone| (zone.node, zone.kind));
+        Ok(zones)
     }
 
     fn traces(&self) -> Result<Trace, DatasetError> {
@@ -243,10 +273,15 @@ impl Row<'_> {
     }
 }
 
-/// The kind of the zone `nodeN.KIND`.
+/// The node and the kind of the zone `nodeN.KIND`.
+fn zone_of(name: &str) -> Option<(usize, ZoneKind)> {
+    let (node, kind) = name.strip_prefix("node")?.split_once('.')?;
+    let kind = ZoneKind::ALL.into_iter().find(|zone| zone.name().eq_ignore_ascii_case(kind))?;
+    Some((node.parse().ok()?, kind))
+}
+
 fn zone(name: &str) -> Option<ZoneKind> {
-    let (_, kind) = name.split_once('.')?;
-    ZoneKind::ALL.into_iter().find(|zone| zone.name().eq_ignore_ascii_case(kind))
+    zone_of(name).map(|(_, kind)| kind)
 }
 
 /// Which fallbacks `zone=node0.normal order=8 type=movable from=unmovable` counts.

@@ -491,6 +491,8 @@ mod tests {
             boost: 15_000,
             defrag_mode: false,
             lru_gen: false,
+            min_free_kib: 45_620,
+            zones: Vec::new(),
         }
     }
 

@@ -12,7 +12,7 @@
 mod beside;
 mod dataset;
 mod fitted;
-mod guest;
+pub(crate) mod guest;
 mod judge;
 mod outcome;
 mod phase;
