@@ -20,15 +20,12 @@ pub mod explain;
 mod extfrag;
 pub mod figures;
 pub mod frames;
-mod kernels {
-    pub(crate) mod guest;
-    mod phase;
-}
 #[doc(hidden)]
 pub fn probe(path: &str, seeds: u64) {
     kernels::guest::probe(path, seeds);
 }
 pub mod html;
+pub mod kernels;
 pub mod machine;
 mod mmap_holes;
 mod mmap_live;
@@ -53,6 +50,7 @@ mod world;
 
 pub use extfrag::ExtFrag2018;
 pub use frames::Frames;
+pub use kernels::ExtFragKernels;
 pub use mmap_holes::MmapHoles2005;
 pub use mmap_live::MmapLive;
 pub use real_memory::RealMemory;

@@ -34,6 +34,7 @@ enum Line<'a> {
     Note { scenario: &'a str, note: &'a str },
     Replay { scenario: &'a str, replay: &'a crate::replay::ReplayReport },
     Frames { scenario: &'a str, frames: &'a crate::frames::Followed },
+    Kernels { scenario: &'a str, kernels: &'a crate::kernels::KernelsReport },
 }
 
 /// Writes a new folder below `root` and returns its path; a folder that exists is left alone and the new one is
@@ -89,6 +90,9 @@ fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     for frames in report.frames.iter().flat_map(|frames| &frames.stretches) {
         write_line(out, &Line::Frames { scenario, frames })?;
+    }
+    if let Some(kernels) = &report.kernels {
+        write_line(out, &Line::Kernels { scenario, kernels })?;
     }
     Ok(())
 }

@@ -89,6 +89,15 @@ pub enum Paint {
     InUse,
     /// Of the largest order, that of the largest free block in a part: bars.
     FreeOrder,
+    /// Whose range covers a part: [`KERNELS`](Paint::KERNELS), [`OURS`](Paint::OURS), both as 1, or neither.
+    Ranges,
+}
+
+impl Paint {
+    /// The share of a part that only a kernel's range covers.
+    pub const KERNELS: f64 = 0.2;
+    /// The share of a part that only our range covers.
+    pub const OURS: f64 = 0.5;
 }
 
 /// How full the parts of a space were under one design.

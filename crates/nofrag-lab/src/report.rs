@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figure, RatioRange};
 use crate::frames::FramesReport;
+use crate::kernels::KernelsReport;
 use crate::oracle::Oracle;
 use crate::render::ratio;
 use crate::replay::ReplayReport;
@@ -37,6 +38,9 @@ pub struct Report {
     /// For the scenario that follows kernels from their exact states: all that was compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<Box<FramesReport>>,
+    /// For the scenario that sets the simulation beside kernels: all that was compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<Box<KernelsReport>>,
     /// Wall time of the whole scenario in seconds.
     pub elapsed_s: f64,
 }
@@ -71,6 +75,7 @@ impl Report {
             skipped: Vec::new(),
             replay: None,
             frames: None,
+            kernels: None,
             elapsed_s: 0.0,
         }
     }
@@ -324,6 +329,7 @@ pub(crate) mod tests {
             skipped: Vec::new(),
             replay: None,
             frames: None,
+            kernels: None,
             elapsed_s: 0.5,
         }
     }

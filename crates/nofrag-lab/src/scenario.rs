@@ -97,6 +97,7 @@ pub fn scenarios() -> &'static [&'static dyn Scenario] {
         &crate::VmapAreas2019,
         &crate::VmapBlocks2023,
         &crate::ExtFrag2018,
+        &crate::ExtFragKernels,
         &crate::MmapLive,
         &crate::Frames,
         &crate::RecordedGuest,

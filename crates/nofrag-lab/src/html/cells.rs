@@ -64,13 +64,17 @@ pub(super) fn shade_of_share(share: f64) -> Shade {
 
 /// What the shades of shares mean.
 pub(super) fn legend_of(paint: Paint) -> Vec<(Shade, String)> {
-    let texts = match paint {
-        Paint::InUse => ["nothing in use", "half", "all in use"],
-        Paint::FreeOrder => {
-            ["nothing free", "the largest free block has some pages", "a whole pageblock is free"]
+    let (shades, texts) = match paint {
+        Paint::InUse => ([0.0, 0.5, 1.0], ["nothing in use", "half", "all in use"]),
+        Paint::FreeOrder => (
+            [0.0, 0.5, 1.0],
+            ["nothing free", "the largest free block has some pages", "a whole pageblock is free"],
+        ),
+        Paint::Ranges => {
+            ([Paint::KERNELS, Paint::OURS, 1.0], ["the kernel's range", "our range", "both"])
         }
     };
-    [STEPS[0], STEPS[5], STEPS[9]].into_iter().zip(texts.map(str::to_owned)).collect()
+    shades.map(shade_of_share).into_iter().zip(texts.map(str::to_owned)).collect()
 }
 
 /// A space with its holes, as the host crate draws it; `faint` says what its faint ink stands for.

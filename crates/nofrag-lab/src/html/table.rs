@@ -66,9 +66,11 @@ fn repeat_groups(rows: &mut [Vec<Cell>]) {
 /// The words with which the lab's tables judge.
 fn tone_of(text: &str) -> Tone {
     match text {
-        "holds" | "better" | "exact: ok" | "ratio: ok" | "host: ok" => Tone::Good,
+        "holds" | "agrees" | "reproduced" | "better" | "exact: ok" | "ratio: ok" | "host: ok" => {
+            Tone::Good
+        }
         "WORSE" | "OFF" | "exact: BROKEN" => Tone::Bad,
-        "ratio: no" | "host: no" | "too few" => Tone::Warn,
+        "ratio: no" | "host: no" | "too few" | "differs" | "not reproduced" => Tone::Warn,
         _ => Tone::Plain,
     }
 }

@@ -16,6 +16,18 @@ pub(super) enum PhaseName {
     Thp,
 }
 
+impl PhaseName {
+    pub(super) const ALL: [PhaseName; 3] = [PhaseName::Write, PhaseName::Warm, PhaseName::Thp];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            PhaseName::Write => "write",
+            PhaseName::Warm => "warm",
+            PhaseName::Thp => "thp",
+        }
+    }
+}
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Count {
@@ -44,6 +56,30 @@ pub(super) enum Count {
     Read,
 }
 
+impl Count {
+    pub(super) fn name(self) -> String {
+        let name = match self {
+            Count::Fallbacks(zone, migratetype, piece) => {
+                let migratetype = migratetype.name().to_ascii_lowercase();
+                return format!("fallbacks {}, {zone}, {migratetype}", piece.name());
+            }
+            Count::Units => "units touched",
+            Count::Huge => "huge pages",
+            Count::Moved => "pages moved",
+            Count::CompactionsGave => "compactions that gave a block",
+            Count::CompactionsFailed => "compactions that did not",
+            Count::Deferred => "visits deferred",
+            Count::DirectCalls => "direct reclaims",
+            Count::DirectPages => "pages by direct reclaim",
+            Count::KswapdPages => "pages by kswapd",
+            Count::KswapdWakes => "wakes of kswapd",
+            Count::KcompactdWakes => "wakes of kcompactd",
+            Count::Read => "pages read",
+        };
+        name.to_owned()
+    }
+}
+
 /// How large a free block was that fell to another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Piece {
@@ -56,6 +92,14 @@ pub(super) enum Piece {
 }
 
 impl Piece {
+    fn name(self) -> &'static str {
+        match self {
+            Piece::Small => "< 4",
+            Piece::Part => "4 to 8",
+            Piece::Whole => "> 8",
+        }
+    }
+
     pub(super) fn of(order: Order) -> Piece {
         match order {
             order if order <= Order::COSTLY => Piece::Small,

@@ -171,7 +171,7 @@ fn bar_of_share(share: f64, brushes: &Brushes) -> char {
 impl Paint {
     fn of(self, share: f64, brushes: &Brushes) -> char {
         match self {
-            Paint::InUse => shade(share, brushes),
+            Paint::InUse | Paint::Ranges => shade(share, brushes),
             Paint::FreeOrder => bar_of_share(share, brushes),
         }
     }
@@ -183,6 +183,9 @@ impl Paint {
                 format!(
                     "in use: {full} all, {most} most, {half} half, {little} little, blank nothing"
                 )
+            }
+            Paint::Ranges => {
+                format!("from the least to the most: {little} kernel's, {half} ours, {full} both")
             }
             Paint::FreeOrder => format!(
                 "largest free block: {full} a whole pageblock, {} some pages of it, {} a single page, blank none",

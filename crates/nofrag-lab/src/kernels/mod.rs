@@ -1,0 +1,321 @@
+//! `extfrag-kernels`: the simulation beside real kernels, under the workload of `extfrag-2018`.
+//!
+//! Guests with kernels of Debian ran what mmtests runs, on machines that are told in full (`data/guests-2018`). The
+//! simulation gets the same memory, zones, mode and settings, and what both sides counted stands side by side, phase by
+//! phase. Parameters may be fitted on 6.1 and 7.2 alone, so that 5.10 and 6.12 judge. What does not come out is shown
+//! as not reproduced.
+//!
+//! - `dataset`: the kernels' runs. `guest`: a cell simulated. `phase`: what both are turned into.
+//! - `judge`: when they agree. `fitted`: what was fitted, and what was tried. `outcome`: what came of it.
+//! - `beside`: runs the simulation. `present`: tables and a picture.
+
+mod beside;
+mod dataset;
+mod fitted;
+pub(crate) mod guest;
+mod judge;
+mod outcome;
+mod phase;
+mod present;
+
+pub use outcome::{
+    Agreement, Between, CellReport, Compared, Fitted, KernelsReport, Measure, Outcome, Role, Sign,
+};
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use self::beside::{Plan, Simulate};
+use self::dataset::{DatasetError, Guests, SHIPPED};
+use self::judge::{Beside, Ratio};
+use self::phase::PhaseName;
+use crate::machine::cpus;
+use crate::oracle::{Kind, Oracle, Relation};
+use crate::render::Section;
+use crate::report::{Measurement, Report, Settings};
+use crate::scenario::{
+    Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
+};
+use crate::shortfall::Expected;
+use crate::stats::Spread;
+
+/// The scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtFragKernels;
+
+const DOCUMENT: &str = "runs of Debian's kernels in guests (data/guests-2018)";
+
+const KERNEL: &str = "kernel";
+const SIMULATION: &str = "simulation";
+const DESIGNS: [&str; 2] = [KERNEL, SIMULATION];
+
+const fn kernel(bit: u64, name: &'static str, body: &'static str) -> ProgramInfo {
+    ProgramInfo { name, bit, body }
+}
+
+/// The kernels by age.
+const KERNELS: [ProgramInfo; 4] = [
+    kernel(1, "5.10", "judges; no histograms, so visits deferred are not counted"),
+    kernel(2, "6.1", "fitted on"),
+    kernel(4, "6.12", "judges; counts an event for each page from here on"),
+    kernel(8, "7.2", "fitted on; also with defrag_mode"),
+];
+
+impl Scenario for ExtFragKernels {
+    fn name(&self) -> &'static str {
+        "extfrag-kernels"
+    }
+
+    fn about(&self) -> &'static str {
+        "the simulation of extfrag-2018 beside real kernels"
+    }
+
+    fn document(&self) -> &'static str {
+        DOCUMENT
+    }
+
+    fn designs(&self) -> &'static [&'static str] {
+        &DESIGNS
+    }
+
+    fn programs(&self) -> Vec<ProgramInfo> {
+        KERNELS.to_vec()
+    }
+
+    fn expected(&self) -> Expected {
+        Expected::declared(include_str!("expected.toml"))
+    }
+
+    fn missing(&self, _options: &Options) -> Option<String> {
+        dataset::shipped().err().map(|error| error.to_string())
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
+        let folder = dataset::shipped().map_err(input)?;
+        run(options, &folder, guest::simulate, progress)
+    }
+
+    fn present(&self, report: &Report) -> Vec<Section> {
+        report.kernels.as_deref().map(present::sections).unwrap_or_default()
+    }
+}
+
+fn input(error: DatasetError) -> RunError {
+    RunError::Input { program: ExtFragKernels.name().to_owned(), why: error.to_string() }
+}
+
+fn run(
+    options: &Options,
+    folder: &Path,
+    simulate: Simulate,
+    progress: &dyn Progress,
+) -> Result<Report, RunError> {
+    let begin = Instant::now();
+    let (plan, kernels) = plan(options)?;
+    let guests = chosen(dataset::read(folder).map_err(input)?, &kernels)?;
+    let mut report = Report::new(ExtFragKernels.name(), DOCUMENT.to_owned(), settings(&plan));
+    let (cells, repeats) = beside::run(&plan, guests, simulate, progress)?;
+    report.measurements = cells.iter().flat_map(measurements).collect();
+    let signs = judge::signs(&cells);
+    let measures = judge::measures(&cells, &signs, &kernels);
+    report.oracles = oracles(&measures, repeats);
+    for measure in measures.iter().filter(|it| it.outcome == Outcome::NotJudged) {
+        report.skip(&measure.id, "the kernels' runs that are there do not tell");
+    }
+    report.kernels = Some(Box::new(KernelsReport {
+        // Where the repository lies is this machine's business.
+        folder: SHIPPED.to_owned(),
+        seeds: plan.seeds,
+        cells: cells.iter().map(cell_report).collect(),
+        measures,
+        signs,
+        fitted: fitted::FITTED.to_vec(),
+        fits_tried: fitted::FITS_TRIED,
+        spoilt: fitted::SPOILT.iter().map(|name| (*name).to_owned()).collect(),
+        missing: missing(&cells, &kernels),
+    }));
+    if plan.seeds < judge::SEEDS {
+        report.notes.push(format!(
+            "counts are not judged: that takes {} seeds, and there were {}",
+            judge::SEEDS,
+            plan.seeds
+        ));
+    }
+    report.elapsed_s = begin.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// What is run, and the kernels beside which.
+fn plan(options: &Options) -> Result<(Plan, Vec<&'static str>), RunError> {
+    let refuse = |option, why: &str| Err(RunError::BadOption { option, why: why.to_owned() });
+    if options.mode != Mode::Compare {
+        return refuse("mode", "must be compare in extfrag-kernels, which has no other");
+    }
+    if choose_designs(&DESIGNS, &options.designs)?.len() < DESIGNS.len() {
+        return refuse("design", "leaves nothing to compare: kernel and simulation stand together");
+    }
+    let chosen = choose_programs(&KERNELS, options.mask.as_deref())?;
+    let plan = Plan {
+        seed: options.seed.unwrap_or(1),
+        seeds: options.repeat.unwrap_or(judge::SEEDS),
+        threads: options.threads.unwrap_or_else(cpus),
+    };
+    match plan {
+        Plan { seeds: 0, .. } => refuse("repeat", "must be at least 1"),
+        Plan { threads, .. } if !(1..=1024).contains(&threads) => {
+            refuse("threads", "must be between 1 and 1024: so many runs go at a time")
+        }
+        plan => Ok((plan, chosen.iter().map(|kernel| kernel.name).collect())),
+    }
+}
+
+/// The cells of these kernels.
+fn chosen(guests: Vec<Guests>, kernels: &[&str]) -> Result<Vec<Guests>, RunError> {
+    let refuse =
+        |why: String| Err(RunError::Input { program: ExtFragKernels.name().to_owned(), why });
+    let is_known = |it: &&Guests| KERNELS.iter().any(|kernel| kernel.name == it.cell.kernel);
+    if let Some(Guests { cell, .. }) = guests.iter().find(|it| !is_known(it)) {
+        let known = KERNELS.map(|kernel| kernel.name).join(", ");
+        let name = judge::name(cell);
+        return refuse(format!("the folder has a cell {name}; kernels known here are {known}"));
+    }
+    let is_chosen = |it: &Guests| kernels.contains(&&*it.cell.kernel);
+    let chosen: Vec<Guests> = guests.into_iter().filter(is_chosen).collect();
+    match chosen.is_empty() {
+        true => refuse(format!("{SHIPPED} has no run of {}", kernels.join(" or "))),
+        false => Ok(chosen),
+    }
+}
+
+fn settings(plan: &Plan) -> Settings {
+    let last = plan.seed.saturating_add(plan.seeds as u64 - 1);
+    Settings {
+        mode: Mode::Compare.name().to_owned(),
+        seed: plan.seed,
+        repeats: plan.seeds,
+        loops: 1,
+        pages: 1,
+        threads: plan.threads,
+        designs: DESIGNS.map(str::to_owned).to_vec(),
+        conditions: vec![
+            format!("seeds {} to {last}", plan.seed),
+            format!("kernels' runs from {SHIPPED}"),
+        ],
+    }
+}
+
+fn cell_report(cell: &Beside) -> CellReport {
+    let Guests { cell: of, runs } = &cell.guests;
+    CellReport {
+        kernel: of.kernel.clone(),
+        factor: of.factor.clone(),
+        role: judge::role(of),
+        repeats: runs.len(),
+        counts: judge::counts(cell),
+        free: judge::free(cell),
+    }
+}
+
+/// The rows of a kernel's centre: what the kernel counted, and what the simulation did.
+fn measurements(cell: &Beside) -> Vec<Measurement> {
+    if cell.guests.cell.factor != CENTRE {
+        return Vec::new();
+    }
+    let counts = [judge::counts(cell), judge::free(cell)].concat();
+    let named = |it: &Compared| format!("{}: {}", it.phase, it.what);
+    let theirs = counts.iter().filter_map(|it| Some((named(it), it.kernel.clone()?))).collect();
+    let ours = counts.iter().filter_map(|it| Some((named(it), it.ours.clone()?))).collect();
+    let name = &cell.guests.cell.kernel;
+    let rows = [
+        measurement(name, KERNEL, &cell.guests.runs, theirs),
+        measurement(name, SIMULATION, &cell.ours, ours),
+    ];
+    rows.into_iter().flatten().collect()
+}
+
+fn measurement(
+    kernel: &str,
+    design: &str,
+    runs: &judge::Runs,
+    spreads: BTreeMap<String, Spread>,
+) -> Option<Measurement> {
+    Some(Measurement {
+        program: kernel.to_owned(),
+        design: design.to_owned(),
+        loops: 1,
+        unit: Ratio::HugePercent.name().to_owned(),
+        time: Ratio::HugePercent.spread(runs, PhaseName::Thp)?,
+        tail: None,
+        counts: spreads.iter().map(|(name, it)| (name.clone(), it.median)).collect(),
+        functions: BTreeMap::new(),
+        series: BTreeMap::new(),
+        spreads,
+    })
+}
+
+const CENTRE: &str = "centre";
+
+/// What must hold, and what is to come out. What does not is no broken claim: the table says so.
+fn oracles(measures: &[Measure], repeats: bool) -> Vec<Oracle> {
+    let exact = |id: &str, claim: &str, measured: f64, relation| {
+        Oracle::judge(id, Kind::Exact, claim, measured, relation)
+    };
+    let mut oracles = vec![
+        exact(
+            "repeats",
+            "a run made again with its seed that differs",
+            f64::from(u8::from(!repeats)),
+            Relation::Equals(0.0),
+        ),
+        exact(
+            "fitted",
+            "parameters fitted",
+            fitted::FITTED.len() as f64,
+            Relation::AtMost(fitted::MOST_FITTED as f64),
+        ),
+    ];
+    // What the simulation does not give at all is as far off as can be; every bound is above 0.
+    oracles.extend(measures.iter().filter_map(|it| {
+        let measured = it.ours.unwrap_or(0.0);
+        Some(Oracle::judge(&it.id, Kind::Ratio, &it.what, measured, it.must?))
+    }));
+    oracles
+}
+
+/// The factors of the plan by which the folder is made (`cargo xtask guests --list`), with the kernels that have them.
+const PLANNED: [(&str, &[&str]); 8] = [
+    (CENTRE, &["5.10", "6.1", "6.12", "7.2"]),
+    ("default", &["5.10", "6.1", "6.12", "7.2"]),
+    ("defrag-always", &["5.10", "6.1", "6.12", "7.2"]),
+    ("boost-0", &["5.10", "6.1", "6.12", "7.2"]),
+    ("defrag-mode", &["7.2"]),
+    ("classic-lru", &["6.12", "7.2"]),
+    ("two-nodes", &["5.10", "6.1", "6.12", "7.2"]),
+    ("4-gib", &["6.1", "6.12", "7.2"]),
+];
+
+/// Repeats of a planned cell.
+const REPEATS: usize = 3;
+
+/// Planned cells of these kernels without all their repeats.
+fn missing(cells: &[Beside], kernels: &[&str]) -> Vec<String> {
+    let repeats = |name: &str| {
+        let found = cells.iter().find(|it| judge::name(&it.guests.cell) == name);
+        found.map_or(0, |it| it.guests.runs.len())
+    };
+    let of_kernel = |kernel: &&str| {
+        let has_it = |(_, of): &&(&str, &[&str])| of.contains(kernel);
+        let names = PLANNED.iter().filter(has_it).map(|(factor, _)| format!("{kernel}-{factor}"));
+        let cell = |name: String| match repeats(&name) {
+            0 => Some(name),
+            some if some < REPEATS => Some(format!("{name} ({some} of {REPEATS} runs)")),
+            _ => None,
+        };
+        names.filter_map(cell).collect::<Vec<_>>()
+    };
+    kernels.iter().flat_map(of_kernel).collect()
+}
+
+#[cfg(test)]
+mod tests;

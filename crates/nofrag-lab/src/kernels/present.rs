@@ -1,0 +1,342 @@
+//! Tables of what was compared, and a picture of the huge share.
+
+use nofrag::page::ZoneKind;
+
+use super::fitted::{FITTED_ON, TRIED};
+use super::judge::{Ratio, free_name};
+use super::outcome::{
+    Agreement, CellReport, Compared, Fitted, KernelsReport, Measure, Outcome, Role,
+};
+use super::phase::PhaseName;
+use super::{CENTRE, KERNELS};
+use crate::render::{OccupancyMap, Paint, Section, count, number, plain, table_of};
+use crate::stats::Spread;
+
+pub(super) fn sections(report: &KernelsReport) -> Vec<Section> {
+    let mut sections = vec![verdict(report)];
+    sections.extend(summary(report));
+    sections.push(not_reproduced(report));
+    sections.extend(shares(report));
+    sections.extend(picture(report));
+    let centres = || report.cells.iter().filter(|cell| cell.factor == CENTRE);
+    sections.extend(centres().filter_map(counts));
+    sections.extend(free(report));
+    sections.extend(cells(report));
+    sections.push(parameters(report));
+    sections.extend(missing(report));
+    sections.push(undecided());
+    sections
+}
+
+/// How many counts of a cell agree, and how many are judged.
+fn tally(cell: &CellReport) -> [usize; 2] {
+    let all = || cell.counts.iter().chain(&cell.free);
+    let of = |meant| all().filter(|it| it.agreement == meant).count();
+    let agree = of(Agreement::Agrees);
+    [agree, agree + of(Agreement::Differs)]
+}
+
+fn verdict(report: &KernelsReport) -> Section {
+    let measured = |meant| report.measures.iter().filter(|it| it.outcome == meant).count();
+    let held = measured(Outcome::Reproduced);
+    let judged = held + measured(Outcome::NotReproduced);
+    let [agree, of] = report
+        .cells
+        .iter()
+        .map(tally)
+        .fold([0, 0], |[agree, of], cell| [agree + cell[0], of + cell[1]]);
+    let shares = || report.cells.iter().filter_map(huge).map(|it| it.agreement);
+    let right = shares().filter(|it| *it == Agreement::Agrees).count();
+    let word = match held {
+        held if held == judged && judged > 0 => "The simulation reproduces the kernels",
+        _ => "The simulation does not reproduce the kernels",
+    };
+    Section::Lines {
+        title: "Verdict".to_owned(),
+        lines: vec![format!(
+            "{word}: {held} of {judged} measures come out. The huge share agrees in {right} of {} cells, and {agree} \
+             of {of} counts that can be judged do.",
+            report.cells.len()
+        )],
+    }
+}
+
+fn range(spread: Option<&Spread>) -> String {
+    let ends = spread.map(|it| [it.min, it.max]);
+    ends_text(ends)
+}
+
+fn ends_text(ends: Option<[f64; 2]>) -> String {
+    match ends.map(|ends| ends.map(plain)) {
+        None => "-".to_owned(),
+        Some([least, most]) if least == most => least,
+        Some([least, most]) => format!("{least}..{most}"),
+    }
+}
+
+/// A bound as people read it; a relation of its own rounds to a millionth.
+fn must(measure: &Measure) -> String {
+    use crate::oracle::Relation::{AtLeast, AtMost, Between, Equals};
+    match measure.must {
+        None => "-".to_owned(),
+        Some(Equals(value)) => plain(value),
+        Some(AtMost(bound)) => format!("<= {}", plain(bound)),
+        Some(AtLeast(bound)) => format!(">= {}", plain(bound)),
+        Some(Between(least, most)) => format!("{}..{}", number(least), number(most)),
+    }
+}
+
+fn summary(report: &KernelsReport) -> Option<Section> {
+    let row = |it: &Measure| {
+        let what = match it.of {
+            Some(of) => format!("{} ({of})", it.what),
+            None => it.what.clone(),
+        };
+        let ours = it.ours.map_or_else(|| "-".to_owned(), plain);
+        let outcome = it.outcome.name().to_owned();
+        vec![what, outcome, ours, ends_text(it.kernels), must(it)]
+    };
+    table_of(
+        "What is to come out",
+        "A row is one measure, all seeds together. Ratios are those of the cells in which huge pages are advised, in \
+         the phase of huge pages, kernels' from run to run; asked for is a factor of 2 around all runs of the kernel \
+         together, or for compactions their range. Orders are judged where the kernels' own ranges do not overlap. \
+         Log-odds: (huge + 0.5) / (units - huge + 0.5). In parentheses: of how many pairs or cells.",
+        2,
+        &["measure", "", "ours", "kernels", "asked for"],
+        report.measures.iter().map(row).collect(),
+    )
+}
+
+/// What does not come out, with what was tried.
+fn not_reproduced(report: &KernelsReport) -> Section {
+    let missed = report.measures.iter().filter(|it| it.outcome == Outcome::NotReproduced);
+    let tried = |it: &Measure| {
+        let tried = TRIED.iter().filter(|(id, _)| it.id == *id).map(|(_, what)| *what);
+        match tried.collect::<Vec<_>>() {
+            tried if tried.is_empty() => format!("{}; nothing was tried", it.what),
+            tried => format!("{}; tried: {}", it.what, tried.join("; ")),
+        }
+    };
+    let signs = report.signs.iter().filter(|sign| !sign.right);
+    let wrong = signs.map(|sign| {
+        format!("{} has more huge pages than {} in the kernels, not here", sign.more, sign.fewer)
+    });
+    Section::Lines {
+        title: "Not reproduced".to_owned(),
+        lines: missed.map(tried).chain(wrong).collect(),
+    }
+}
+
+fn label(cell: &CellReport) -> String {
+    format!("{} {}", cell.kernel, cell.factor)
+}
+
+/// A count of the last phase.
+fn find<'a>(counts: &'a [Compared], what: &str) -> Option<&'a Compared> {
+    counts.iter().find(|it| it.phase == PhaseName::Thp.name() && it.what == what)
+}
+
+fn huge(cell: &CellReport) -> Option<&Compared> {
+    find(&cell.counts, Ratio::HugePercent.name())
+}
+
+fn shares(report: &KernelsReport) -> Option<Section> {
+    let row = |cell: &CellReport| {
+        let it = huge(cell)?;
+        let role = match cell.role {
+            Role::Fitted => "fitted on",
+            Role::Judge => "judges",
+            Role::Spoilt => "looked at",
+        };
+        Some(vec![
+            label(cell),
+            role.to_owned(),
+            it.agreement.name().to_owned(),
+            cell.repeats.to_string(),
+            range(it.kernel.as_ref()),
+            range(it.ours.as_ref()),
+        ])
+    };
+    table_of(
+        "Huge pages by cell, % of the units touched",
+        &format!(
+            "A row is one cell: the kernel's repeats from the least to the most, and our {} seeds. It agrees if our \
+             range overlaps that from half their least to twice their most and is no wider.",
+            report.seeds
+        ),
+        3,
+        &["cell", "", "", "repeats", "kernel", "ours"],
+        report.cells.iter().filter_map(row).collect(),
+    )
+}
+
+/// Columns of the picture.
+const PARTS: usize = 60;
+
+fn picture(report: &KernelsReport) -> Option<Section> {
+    let sides = |cell: &CellReport| {
+        let it = huge(cell)?;
+        Some((label(cell), [it.kernel.clone()?, it.ours.clone()?]))
+    };
+    let cells: Vec<(String, [Spread; 2])> = report.cells.iter().filter_map(sides).collect();
+    let most = cells.iter().flat_map(|(_, sides)| sides).map(|it| it.max).fold(0.0, f64::max);
+    if most == 0.0 {
+        return None;
+    }
+    // The scale ends at a whole ten.
+    let most = 10.0 * (most / 10.0).ceil();
+    let row = |(name, [kernel, ours]): (String, [Spread; 2])| {
+        let part = |at: usize| {
+            let covers =
+                |it: &Spread| (part_of(it.min, most)..=part_of(it.max, most)).contains(&at);
+            match (covers(&kernel), covers(&ours)) {
+                (true, true) => 1.0,
+                (true, false) => Paint::KERNELS,
+                (false, true) => Paint::OURS,
+                (false, false) => 0.0,
+            }
+        };
+        (name, (0..PARTS).map(part).collect())
+    };
+    let rows = cells.into_iter().map(row).collect();
+    Some(Section::Occupancy {
+        title: "Huge pages by cell, % of the units touched".to_owned(),
+        caption: "A line is one cell.".to_owned(),
+        ends: ["0".to_owned(), plain(most)],
+        paint: Paint::Ranges,
+        maps: vec![OccupancyMap { name: "all runs and seeds".to_owned(), rows }],
+    })
+}
+
+/// The part of the scale from 0 to `most` that a value lies in.
+fn part_of(value: f64, most: f64) -> usize {
+    ((value / most * PARTS as f64) as usize).min(PARTS - 1)
+}
+
+/// A cell's counts, phase by phase.
+fn counts(cell: &CellReport) -> Option<Section> {
+    let mut phase = "";
+    let row = |it: &'_ Compared| {
+        vec![
+            it.what.clone(),
+            range(it.kernel.as_ref()),
+            range(it.ours.as_ref()),
+            it.agreement.name().to_owned(),
+        ]
+    };
+    let mut rows = Vec::new();
+    for it in &cell.counts {
+        let first = if it.phase == phase { String::new() } else { it.phase.clone() };
+        phase = &it.phase;
+        rows.push([vec![first], row(it)].concat());
+    }
+    table_of(
+        &format!("{}, phase by phase", label(cell)),
+        "A row is one count from the beginning of the phase to its end: the kernel's repeats and our seeds, from the \
+         least to the most. Too few: all below 50. Fallbacks: by the order of the free block, its zone and the \
+         type of the request; below order 9 types mix. What is zero on both sides is left out.",
+        2,
+        &["phase", "count", "kernel", "ours", ""],
+        rows,
+    )
+}
+
+/// Free blocks by order at the end, of each kernel's centre.
+fn free(report: &KernelsReport) -> Option<Section> {
+    let mut rows = Vec::new();
+    for cell in report.cells.iter().filter(|cell| cell.factor == CENTRE) {
+        for zone in ZoneKind::ALL {
+            let of = |order| find(&cell.free, &free_name(zone, order));
+            if (0..=10).all(|order| of(order).is_none()) {
+                continue;
+            }
+            let median =
+                |it: Option<&Spread>| it.map_or_else(|| "0".to_owned(), |it| count(it.median));
+            let kernel = (0..=10).map(|order| median(of(order).and_then(|it| it.kernel.as_ref())));
+            let ours = (0..=10).map(|order| {
+                let median = median(of(order).and_then(|it| it.ours.as_ref()));
+                let differs = of(order).is_some_and(|it| it.agreement == Agreement::Differs);
+                if differs { median + "*" } else { median }
+            });
+            let lead =
+                |zone: &str, who: &str| vec![format!("{} {zone}", cell.kernel), who.to_owned()];
+            rows.push(lead(zone.name(), "kernel").into_iter().chain(kernel).collect());
+            rows.push(lead(zone.name(), "ours").into_iter().chain(ours).collect());
+        }
+    }
+    let names: Vec<String> = (0..=10).map(|order: usize| order.to_string()).collect();
+    let header: Vec<&str> =
+        ["zone", "order"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    table_of(
+        "Free blocks by order at the end of thp, centres",
+        "A row is a zone of a kernel's centre, medians of the repeats and of our seeds; * what differs.",
+        2,
+        &header,
+        rows,
+    )
+}
+
+/// Every cell in a line.
+fn cells(report: &KernelsReport) -> Option<Section> {
+    const SHOWN: usize = 4;
+    let row = |cell: &CellReport| {
+        let [agree, of] = tally(cell);
+        let differs = cell.counts.iter().filter(|it| it.agreement == Agreement::Differs);
+        let names: Vec<String> = differs
+            .filter(|it| it.phase == PhaseName::Thp.name())
+            .map(|it| it.what.clone())
+            .collect();
+        let more = match names.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let names = names[..names.len().min(SHOWN)].join("; ") + &more;
+        vec![label(cell), names, agree.to_string(), of.to_string()]
+    };
+    table_of(
+        "Counts that agree, by cell",
+        "A row is one cell: which counts of the phase of huge pages differ, free blocks aside, and how many counts of \
+         all phases agree, of those that can be judged. --json has all of them.",
+        2,
+        &["cell", "differ in thp", "agree", "of"],
+        report.cells.iter().map(row).collect(),
+    )
+}
+
+fn parameters(report: &KernelsReport) -> Section {
+    let KernelsReport { fitted, fits_tried, spoilt, .. } = report;
+    let judges: Vec<&str> =
+        KERNELS.iter().map(|it| it.name).filter(|name| !FITTED_ON.contains(name)).collect();
+    let spoilt = if spoilt.is_empty() { "none".to_owned() } else { spoilt.join(", ") };
+    let line =
+        |it: &Fitted| format!("{} = {}: {}; fitted on {}", it.name, it.value, it.what, it.on);
+    let mut lines: Vec<String> = fitted.iter().map(line).collect();
+    lines.push(format!(
+        "fitted on {} alone, {fits_tried} fits tried; {} judge; cells spoilt by looking: {spoilt}",
+        FITTED_ON.join(" and "),
+        judges.join(" and "),
+    ));
+    Section::Lines { title: format!("Fitted parameters: {}", fitted.len()), lines }
+}
+
+fn missing(report: &KernelsReport) -> Option<Section> {
+    let KernelsReport { folder, missing, .. } = report;
+    (!missing.is_empty()).then(|| Section::Lines {
+        title: format!("Cells that {folder} lacks"),
+        lines: vec![missing.join(", ")],
+    })
+}
+
+fn undecided() -> Section {
+    let lines = [
+        "vanilla: every stock kernel carries patches 1 to 4, so vanilla beside patched is judged against the document \
+         alone; vanilla was never judged by a kernel",
+        "times: the guests were emulated, so counts and ratios mean something and times do not",
+        "small effects: a few repeats do not tell them from chance (data/guests-2018/README.md)",
+    ];
+    Section::Lines {
+        title: "What guests cannot decide".to_owned(),
+        lines: lines.map(str::to_owned).to_vec(),
+    }
+}
