@@ -20,10 +20,6 @@ pub mod explain;
 mod extfrag;
 pub mod figures;
 pub mod frames;
-#[doc(hidden)]
-pub fn probe(path: &str, seeds: u64) {
-    kernels::guest::probe(path, seeds);
-}
 pub mod html;
 pub mod kernels;
 pub mod machine;

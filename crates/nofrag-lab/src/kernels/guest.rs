@@ -15,7 +15,6 @@ use crate::world::cache::files_per_thread;
 use crate::world::costs::Costs;
 use crate::world::load::Mix;
 use crate::world::setup::{Boot, Layout, PhaseEnd, RunResult, Setup, WarmUp};
-use crate::world::slab::SlabKind;
 use crate::world::thpfioscale::Run;
 
 /// What a guest was set to, and what it had.
@@ -241,79 +240,4 @@ fn counted(before: &PhaseEnd, end: &PhaseEnd) -> BTreeMap<Count, u64> {
         counts.insert(count, to - from);
     }
     counts
-}
-
-/// For trying things.
-pub(crate) fn probe(path: &str, seeds: u64) {
-    let rows: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let row = &rows[0];
-    let tag = row["tag"].as_str().unwrap();
-    let (kernel, rest) = tag.split_once('-').unwrap();
-    let (factor, _) = rest.rsplit_once("-r").unwrap();
-    let number = |name: &str| row[name].as_u64().unwrap_or(0);
-    let mut zones = Vec::new();
-    for (name, zone) in row["zones"].as_object().unwrap() {
-        let (node, kind) = name.split_once('.').unwrap();
-        let kind = match kind {
-            "dma" => ZoneKind::Dma,
-            "dma32" => ZoneKind::Dma32,
-            _ => ZoneKind::Normal,
-        };
-        let blocks = row["pageblocks"][name].as_object().unwrap();
-        zones.push(CellZone {
-            node: node[4..].parse().unwrap(),
-            kind,
-            blocks: blocks.values().map(|v| v.as_u64().unwrap()).sum(),
-            managed: zone["managed"].as_u64().unwrap(),
-        });
-    }
-    zones.sort_by_key(|zone| (zone.node, zone.kind));
-    let cell = Cell {
-        kernel: kernel.into(),
-        factor: factor.into(),
-        memory_mib: number("memory_mib"),
-        nodes: number("nodes"),
-        madvise: number("madvise") == 1,
-        thp_defrag: row["thp_defrag"].as_str().unwrap().into(),
-        boost: number("boost") as u32,
-        defrag_mode: number("defrag_mode") == 1,
-        lru_gen: number("lru_gen") > 0,
-        min_free_kib: number("min_free_kib"),
-        zones,
-    };
-    for seed in 1..=seeds {
-        let mut run = Run::new(setup(&cell, seed).unwrap()).unwrap();
-        if let Err(error) = run.up_to_huge_pages() {
-            println!("{tag} seed {seed}: {error}");
-            continue;
-        }
-        let pages = &run.world.pages;
-        let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
-        for block in pages.pageblocks() {
-            let rest = 512 - block.free.0 - block.movable.0;
-            let class = match rest {
-                0 => "clean",
-                1..=16 => "some",
-                17..=128 => "many",
-                _ => "most",
-            };
-            *kinds.entry(format!("{:?} {class}", block.migratetype)).or_default() += 1;
-        }
-        println!("{kinds:?}");
-        let mut types: BTreeMap<String, u64> = BTreeMap::new();
-        let mut free: BTreeMap<String, u64> = BTreeMap::new();
-        for block in pages.pageblocks() {
-            let kind = pages.zones().nth(block.zone.index()).unwrap().kind;
-            *types.entry(format!("{kind:?} {:?}", block.migratetype)).or_default() += 1;
-            *free.entry(format!("{kind:?} {:?}", block.migratetype)).or_default() += block.free.0;
-        }
-        println!("{tag} seed {seed} types {types:?} free {free:?}");
-        let result = run.finish();
-        for phase in phases(&result) {
-            println!("  {:?} {:?}", phase.name, phase.counts);
-            println!("     {:?}", phase.free);
-        }
-        println!("  {:?}", result.compactions);
-    }
 }

@@ -12,7 +12,7 @@
 mod beside;
 mod dataset;
 mod fitted;
-pub(crate) mod guest;
+mod guest;
 mod judge;
 mod outcome;
 mod phase;
