@@ -2,7 +2,8 @@
 
 use nofrag::check::Check;
 use nofrag::page::{
-    FragmentationPolicy, NodeId, PageConfig, PolicyPreset, Reclaim, ReclaimRequest, ReclaimScope,
+    FragmentationPolicy, Lru, NodeId, PageConfig, PolicyPreset, Reclaim, ReclaimRequest,
+    ReclaimScope,
 };
 use nofrag::units::Nanos;
 
@@ -35,7 +36,8 @@ fn small(mix: &Mix) -> (Pages, Owner, Layout) {
         .collect();
     let cpu = layout.map.cpus().by_rank(0).expect("there are eight");
     let files = pages as u32 * 3 / 2 / FILE_PAGES;
-    let owner = Owner::new(&zones, files, mix, Costs::built_in(), cpu, Random::new(1, 0));
+    let owner =
+        Owner::new(&zones, files, mix, Lru::TwoLists, Costs::built_in(), cpu, Random::new(1, 0));
     (allocator, owner, layout)
 }
 

@@ -9,7 +9,6 @@ use nofrag::page::{
 use nofrag::units::{Order, PageCount, Pfn};
 
 use super::phase::{Count, Phase, PhaseName, Piece};
-use crate::random::Random;
 use crate::scenario::RunError;
 use crate::world::cache::files_per_thread;
 use crate::world::costs::Costs;
@@ -59,14 +58,14 @@ const fn units(memory_mib: u64, nodes: u64) -> u64 {
     memory_mib / nodes * 3 / 8 / 2
 }
 
-/// The cell's run with this seed: its phases in order.
-pub(super) fn simulate(cell: &Cell, seed: u64) -> Result<Vec<Phase>, RunError> {
-    let mut run = Run::new(setup(cell, seed)?)?;
+/// The cell's run with this seed, in which so many pages are read before huge pages are touched: its phases in order.
+pub(super) fn simulate(cell: &Cell, read: u64, seed: u64) -> Result<Vec<Phase>, RunError> {
+    let mut run = Run::new(setup(cell, read, seed)?)?;
     run.up_to_huge_pages()?;
-    Ok(phases(&run.finish()))
+    Ok(phases(&run.finish(), cell.kernel != "7.2"))
 }
 
-fn setup(cell: &Cell, seed: u64) -> Result<Setup, RunError> {
+fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
     let failed = |why: String| RunError::Engine {
         design: format!("linux-{}", cell.kernel),
         program: cell.factor.clone(),
@@ -92,7 +91,6 @@ fn setup(cell: &Cell, seed: u64) -> Result<Setup, RunError> {
         _ => HugeDefrag::Madvise,
     };
     let advice = if cell.madvise { Advice::HugePage } else { Advice::Unadvised };
-    let mut random = Random::new(seed, 0);
     Ok(Setup {
         design: format!("linux-{}", cell.kernel),
         program: cell.factor.clone(),
@@ -102,7 +100,7 @@ fn setup(cell: &Cell, seed: u64) -> Result<Setup, RunError> {
         boot: BOOT,
         costs: costs(),
         files: files_per_thread(cell.memory_mib << 8),
-        warm_up: WarmUp::Reads(random.between(WARM_READS.0, WARM_READS.1)),
+        warm_up: WarmUp::Reads(read),
         fault: HugeFault::new(defrag, advice, policy.huge_tries),
         mix: LOAD,
         units: units(cell.memory_mib, cell.nodes),
@@ -122,9 +120,6 @@ const LOAD: Mix = Mix {
     extra_slab: 0,
     slab_orders: [2, 0, 1, 2, 0, 0],
 };
-
-/// Pages that the guests read before huge pages were touched: from the slowest to the fastest moment of the host.
-const WARM_READS: (u64, u64) = (17_000, 80_000);
 
 /// What 6.1 holds that is neither page cache nor of the load's own slabs.
 const BOOT: Boot = Boot { unmovable: 11_000, reclaimable: 3_200 };
@@ -153,7 +148,17 @@ fn costs() -> Costs {
         disk_write: fault,
         ..table
     };
-    guest.times(SLOWDOWN)
+    let knob =
+        |name: &str, or: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
+    let guest = Costs {
+        reclaim_page: knob("K_RECLAIM", guest.reclaim_page),
+        reclaim_scan: knob("K_SCAN", guest.reclaim_scan),
+        kswapd_step_pages: knob("K_STEP", guest.kswapd_step_pages),
+        migrate_page: knob("K_MIGRATE", guest.migrate_page),
+        compact_scan: knob("K_CSCAN", guest.compact_scan),
+        ..guest
+    };
+    guest.times(knob("K_SLOW", SLOWDOWN))
 }
 
 fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolicy> {
@@ -196,8 +201,8 @@ fn memory(cell: &Cell) -> Result<MemoryMap, nofrag::page::MapError> {
     MemoryMap::new(nodes, &[])
 }
 
-/// What was counted, phase by phase.
-fn phases(run: &RunResult) -> Vec<Phase> {
+/// What was counted, phase by phase. Kernels up to 6.12 count attempts that were put off as failed.
+fn phases(run: &RunResult, counts_put_off: bool) -> Vec<Phase> {
     let names =
         [("write", PhaseName::Write), ("warm-up", PhaseName::Warm), ("huge pages", PhaseName::Thp)];
     let mut before = PhaseEnd::default();
@@ -205,6 +210,10 @@ fn phases(run: &RunResult) -> Vec<Phase> {
     for (name, phase) in names {
         let Some(end) = run.phases.iter().find(|end| end.name == name) else { continue };
         let mut counts = counted(&before, end);
+        if counts_put_off {
+            let put_off = end.counters.compact_put_off - before.counters.compact_put_off;
+            *counts.entry(Count::CompactionsFailed).or_default() += put_off;
+        }
         if phase == PhaseName::Thp {
             counts.insert(Count::Units, run.huge + run.base);
             counts.insert(Count::Huge, run.huge);
@@ -229,7 +238,6 @@ fn counted(before: &PhaseEnd, end: &PhaseEnd) -> BTreeMap<Count, u64> {
         (Count::Moved, from.moved, to.moved),
         (Count::CompactionsGave, from.compact_successes, to.compact_successes),
         (Count::CompactionsFailed, from.compact_failures, to.compact_failures),
-        (Count::Deferred, from.compact_put_off, to.compact_put_off),
         (Count::DirectCalls, from.direct_reclaims, to.direct_reclaims),
         (Count::DirectPages, from.reclaimed_direct, to.reclaimed_direct),
         (Count::KswapdPages, from.reclaimed_kswapd, to.reclaimed_kswapd),

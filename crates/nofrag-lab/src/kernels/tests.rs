@@ -117,7 +117,7 @@ fn repeats_under_other_settings_are_refused() {
 }
 
 /// The kernel's first centre of 6.1 in every cell, a little different for each seed.
-fn made_up(_: &Cell, seed: u64) -> Result<Vec<Phase>, RunError> {
+fn made_up(_: &Cell, _: u64, seed: u64) -> Result<Vec<Phase>, RunError> {
     let mut run = cell(&guests(), "6.1-centre").runs[0].clone();
     for value in run.iter_mut().flat_map(|phase| phase.counts.values_mut()) {
         *value += seed % 2;
@@ -196,10 +196,10 @@ fn what_cannot_be_chosen_is_refused() {
 
 #[test]
 fn a_run_that_differs_when_made_again_breaks_the_check() {
-    fn restless(cell: &Cell, seed: u64) -> Result<Vec<Phase>, RunError> {
+    fn restless(cell: &Cell, read: u64, seed: u64) -> Result<Vec<Phase>, RunError> {
         use std::sync::atomic::{AtomicU64, Ordering};
         static RUNS: AtomicU64 = AtomicU64::new(0);
-        made_up(cell, seed).map(|mut phases| {
+        made_up(cell, read, seed).map(|mut phases| {
             phases[2].counts.insert(Count::Moved, RUNS.fetch_add(1, Ordering::Relaxed));
             phases
         })

@@ -13,7 +13,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{Migrate, Migratetype, PageRequest, Reclaim, ReclaimRequest, Reclaimed};
+use nofrag::page::{
+    Lru as Walked, Migrate, Migratetype, PageRequest, Reclaim, ReclaimRequest, Reclaimed,
+};
 use nofrag::units::{Order, Pfn};
 
 use super::cache::{FILE_PAGES, FilePart, Files};
@@ -80,6 +82,8 @@ pub(crate) struct Owner {
     burst: u64,
     /// Pages reclaimed since the shrinker ran.
     owed: u64,
+    /// Which LRU there is.
+    walked: Walked,
     random: Random,
     costs: Costs,
     /// Who works now; its lists get what is freed.
@@ -103,6 +107,7 @@ impl Owner {
         zones: &[LruZone],
         files: u32,
         mix: &Mix,
+        walked: Walked,
         costs: Costs,
         cpu: CpuId,
         random: Random,
@@ -121,6 +126,7 @@ impl Owner {
             disk: Disk { dirty: VecDeque::new(), done: 0 },
             burst: mix.burst,
             owed: 0,
+            walked,
             random,
             costs,
             cpu,
@@ -189,7 +195,10 @@ impl Owner {
     ) {
         let file = page / FILE_PAGES;
         if let Some(frame) = self.files.frame(page) {
-            self.lru.touch(frame);
+            // A read alone brings a page into no younger generation.
+            if self.walked == Walked::TwoLists {
+                self.lru.touch(frame);
+            }
             if let Some(memory) = &mut self.memory {
                 memory.read_page(frame, page);
             }

@@ -107,6 +107,7 @@ impl Run {
             &lru_zones(&layout.map, &allocator),
             files,
             &setup.mix,
+            setup.policy.lru,
             costs,
             first,
             shrinker,
