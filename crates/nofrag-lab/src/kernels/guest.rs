@@ -148,17 +148,7 @@ fn costs() -> Costs {
         disk_write: fault,
         ..table
     };
-    let knob =
-        |name: &str, or: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
-    let guest = Costs {
-        reclaim_page: knob("K_RECLAIM", guest.reclaim_page),
-        reclaim_scan: knob("K_SCAN", guest.reclaim_scan),
-        kswapd_step_pages: knob("K_STEP", guest.kswapd_step_pages),
-        migrate_page: knob("K_MIGRATE", guest.migrate_page),
-        compact_scan: knob("K_CSCAN", guest.compact_scan),
-        ..guest
-    };
-    guest.times(knob("K_SLOW", SLOWDOWN))
+    guest.times(SLOWDOWN)
 }
 
 fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolicy> {
