@@ -9,17 +9,14 @@ use crate::world::load::Mix;
 /// As Linux 6.1 has them (spec/pages.md §14, item 2).
 pub(super) const SLAB_ORDERS: [u8; 6] = [2, 0, 1, 2, 0, 0];
 
-/// For 4 GiB, as guests of 1 GiB have a quarter of it.
-const WRITEBACK: usize = 7000;
-
 const CALIBRATED: Mix = Mix {
     name: "calibrated",
     dma32: 375,
     burst: 4096,
     transients: 60_000,
     transient_chance: 1000,
-    writeback: WRITEBACK,
-    pages_per_writeback: 76,
+    // 1,750 for each GiB, as the table of the world has it; a test compares them.
+    writeback: 7000,
     extra_slab: 0,
     slab_orders: SLAB_ORDERS,
 };
@@ -42,6 +39,13 @@ pub(super) const fn mixes() -> &'static [Mix] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::costs::of_world;
+    use crate::world::load::STATED_FOR_GIB;
+
+    #[test]
+    fn writeback_is_that_of_the_table() {
+        assert_eq!(CALIBRATED.writeback as u64, STATED_FOR_GIB * of_world("writeback_blocks"));
+    }
 
     #[test]
     fn eight_gib_are_scaled_as_the_count_model_has_it() {

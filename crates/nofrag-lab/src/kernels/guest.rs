@@ -11,7 +11,7 @@ use nofrag::units::{Order, PageCount, Pfn};
 use super::phase::{Count, Phase, PhaseName, Piece};
 use crate::scenario::RunError;
 use crate::world::cache::files_per_thread;
-use crate::world::costs::Costs;
+use crate::world::costs::{Costs, of_world};
 use crate::world::load::Mix;
 use crate::world::setup::{Boot, Layout, PhaseEnd, RunResult, Setup, WarmUp};
 use crate::world::thpfioscale::Run;
@@ -97,58 +97,50 @@ fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
         policy,
         layout,
         min_free: MinFree::Pages(cell.min_free_kib / 4),
-        boot: BOOT,
+        boot: Boot {
+            unmovable: of_world("boot_unmovable"),
+            reclaimable: of_world("boot_reclaimable"),
+        },
         costs: costs(),
         files: files_per_thread(cell.memory_mib << 8),
         warm_up: WarmUp::Reads(read),
         fault: HugeFault::new(defrag, advice, policy.huge_tries),
-        mix: LOAD,
+        mix: load(cell.memory_mib << 8),
         units: units(cell.memory_mib, cell.nodes),
         seed,
     })
 }
 
 /// What fio's four and nothing else needs.
-const LOAD: Mix = Mix {
-    name: "fio",
-    dma32: 375,
-    burst: 4096,
-    transients: 0,
-    transient_chance: 0,
-    writeback: 1750,
-    pages_per_writeback: 76,
-    extra_slab: 0,
-    slab_orders: [2, 0, 1, 2, 0, 0],
-};
+fn load(pages: u64) -> Mix {
+    Mix {
+        name: "fio",
+        dma32: 375,
+        burst: 4096,
+        transients: 0,
+        transient_chance: 0,
+        writeback: (of_world("writeback_blocks") * pages >> 18) as usize,
+        extra_slab: 0,
+        slab_orders: [2, 0, 1, 2, 0, 0],
+    }
+}
 
-/// What 6.1 holds that is neither page cache nor of the load's own slabs.
-const BOOT: Boot = Boot { unmovable: 11_000, reclaimable: 3_200 };
-
-/// How much slower the emulated guests were than the machine of the table, as kcompactd's clock needs it.
-const SLOWDOWN: u64 = 140;
-
-/// Zeroing and writing a page, which emulation makes dearer than faulting it in: huge units that had nothing to wait
-/// for took 0.55 of the time of small ones.
-const CLEAR_PAGE: u64 = 1133;
-
-/// A write of a page takes so many faults with their zeroing, and a read from disk so many halves of them.
-const FAULTS_OF_WRITE: u64 = 7;
-const HALF_FAULTS_OF_READ: u64 = 29;
-
+/// The table's costs on an emulated machine.
 fn costs() -> Costs {
     let table = Costs::built_in();
-    let fault = table.fault + table.alloc + CLEAR_PAGE;
+    let clear = of_world("clear_page");
+    let fault = table.fault + table.alloc + clear;
     let guest = Costs {
-        clear_huge: 512 * CLEAR_PAGE,
-        write_page: FAULTS_OF_WRITE * fault,
-        create_file: 4 * FAULTS_OF_WRITE * fault,
+        clear_huge: 512 * clear,
+        write_page: of_world("faults_of_write") * fault,
+        create_file: of_world("faults_of_creation") * fault,
         read_page: fault,
-        disk_read: (HALF_FAULTS_OF_READ - 2) * fault / 2,
+        disk_read: (of_world("half_faults_of_read") - 2) * fault / 2,
         // Blocks of files are written while others are: nobody waits for the disk.
         disk_write: fault,
         ..table
     };
-    guest.times(SLOWDOWN)
+    guest.times(of_world("slowdown"))
 }
 
 fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolicy> {

@@ -180,7 +180,7 @@ impl Actor {
             return;
         }
         world.owner.wants(page, &world.mix, &mut self.random, &mut self.wants);
-        if self.random.between(1, world.mix.pages_per_writeback) == 1 {
+        if self.random.between(1, world.costs.pages_per_writeback) == 1 {
             self.wants.push(Want::Writeback);
         }
         if page.is_multiple_of(FILE_PAGES) {

@@ -3,7 +3,7 @@
 use super::slab::SlabKind;
 
 /// The memory for which loads are stated.
-const STATED_FOR_GIB: u64 = 4;
+pub(crate) const STATED_FOR_GIB: u64 = 4;
 
 /// What runs besides the page cache, and how reclaim treats it (spec/pages.md §9.4).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,9 +18,8 @@ pub(crate) struct Mix {
     pub(crate) transients: usize,
     /// The chance of a transient per page-cache miss, in 1/1000.
     pub(crate) transient_chance: u64,
-    /// Blocks of order 3 that pages under writeback hold at most, and how many pages are written for each.
+    /// Blocks of order 3 that pages under writeback hold at most.
     pub(crate) writeback: usize,
-    pub(crate) pages_per_writeback: u64,
     /// Slab allocations per miss beyond those of the page cache, in 1/1000 (0 but in the slab-intensive mix).
     pub(crate) extra_slab: u64,
     /// Orders of the slab caches, in the order of [`SlabKind::ALL`].

@@ -328,7 +328,7 @@ impl Owner {
     fn end_writeback(&mut self, pages: &mut Pages, blocks: usize) {
         for _ in 0..blocks {
             let Some(oldest) = self.writeback.pop_front() else { return };
-            if self.random.between(1, 10) == 1 {
+            if self.random.between(1, self.costs.writeback_kept) == 1 {
                 self.writeback.push_back(oldest);
             } else {
                 self.release(pages, oldest);
