@@ -39,5 +39,5 @@ pub(super) const TRIED: &[(&str, &str)] = &[
     ("order-of-kernels", HUGE),
     ("order-of-factors", HUGE),
     ("log-odds", HUGE),
-    ("gave-5.10", HUGE),
+    ("gave/5.10", HUGE),
 ];
