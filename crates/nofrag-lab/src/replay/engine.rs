@@ -51,7 +51,7 @@ pub(super) struct Engine {
     pages: PageAllocator,
     owner: Owner,
     cpus: CpuSet,
-    kswapds: Vec<Kswapd>,
+    kswapds: Vec<Dozing>,
     kcompactds: Vec<Background>,
     /// How often kcompactd was woken when it was last stepped.
     kcompactd_wakes: u64,
@@ -60,6 +60,13 @@ pub(super) struct Engine {
     counts: Counts,
     resized: Resized,
     timeline: Timeline,
+}
+
+/// A kswapd, and when it looks again if it dozes.
+#[derive(Debug)]
+struct Dozing {
+    machine: Kswapd,
+    due: Option<Nanos>,
 }
 
 /// A kcompactd and when it has something to do.
@@ -92,7 +99,10 @@ impl Engine {
         let nodes = (0..map.nodes().len()).map(|node| NodeId(node as u8));
         let background = |node| Background { machine: Kcompactd::new(node), due: 0 };
         Ok(Engine {
-            kswapds: nodes.clone().map(Kswapd::new).collect(),
+            kswapds: nodes
+                .clone()
+                .map(|node| Dozing { machine: Kswapd::new(node), due: None })
+                .collect(),
             kcompactds: nodes.map(background).collect(),
             kcompactd_wakes: pages.counters().kcompactd_wakes,
             look_at: 0,
@@ -245,14 +255,18 @@ impl Engine {
         }
     }
 
-    /// Steps every kswapd that is awake; pages reclaimed.
+    /// Steps every kswapd that is awake, or has dozed for long enough; pages reclaimed.
     fn kswapd(&mut self, now: Nanos) -> u64 {
         let mut reclaimed = 0;
         self.owner.asks = Asks::Kswapd;
         for (node, kswapd) in self.kswapds.iter_mut().enumerate() {
-            if self.pages.kswapd(NodeId(node as u8)).is_some_and(|info| info.awake) {
+            let awake = self.pages.kswapd(NodeId(node as u8)).is_some_and(|info| info.awake);
+            if awake || kswapd.due.is_some_and(|due| due <= now) {
                 let budget = PageBudget { pages: KSWAPD_PAGES };
-                reclaimed += kswapd.step(now, &mut self.pages, &mut self.owner, budget).pages;
+                let (pages, owner) = (&mut self.pages, &mut self.owner);
+                let progress = kswapd.machine.step(now, pages, owner, budget);
+                reclaimed += progress.pages;
+                kswapd.due = progress.wake_at;
             }
         }
         self.owner.asks = Asks::Caller;
