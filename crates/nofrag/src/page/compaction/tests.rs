@@ -119,7 +119,7 @@ fn head(frames: &Frames, frame: FrameIndex) -> (FrameIndex, Tag) {
 }
 
 pub(in crate::page) fn finish(pages: &mut PageAllocator, job: Job) -> CompactionResult {
-    let mut run = Compaction::new(pages, ZONE, job);
+    let mut run = Compaction::new(pages, ZONE, job).on(cpu());
     loop {
         match run.step(pages, ALL) {
             CompactionStep::Migrate(moves) => {
