@@ -80,8 +80,8 @@ impl Withdrawn {
             Withdrawn::AgainstKernels => {
                 "withdrawn: how kernels and our own policy compare in huge pages, compaction and reclaim, and how \
                  many events Linux 5.0 and later and our own policy have. It is being re-measured against kernels: \
-                 stock 5.10, 6.1, 6.12 and 7.2 under the workload of extfrag-2018 mostly compact without getting a \
-                 block, where the simulation mostly gets one"
+                 nofrag run extfrag-kernels sets the simulation beside stock 5.10, 6.1, 6.12 and 7.2 in guests, and \
+                 does not reproduce all of what they count"
             }
         }
     }

@@ -21,8 +21,7 @@ use crate::stats::Spread;
 /// All sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let (view, figures) = (View { report }, figures::gorman_2018());
-    let mut sections: Vec<Section> = withdrawn::beside_kernels(view).into_iter().collect();
-    sections.extend(withdrawn::by_marks(view));
+    let mut sections: Vec<Section> = withdrawn::by_marks(view).into_iter().collect();
     sections.extend(withdrawn::why_in_vain(view));
     sections.extend(withdrawn::who_wipes(view));
     for program in [Program::SDefault, Program::SDefrag, Program::SMadvise] {

@@ -1,16 +1,15 @@
-//! What of this scenario is withdrawn, and the kernels' figures beside ours.
+//! What of this scenario is withdrawn. [`crate::kernels`] sets the simulation beside kernels' runs.
 //!
 //! The document judges the order of its own trees: 4.20 and the patches, in events. Nothing that was published judges
-//! later presets and ours, and kernels that were run under the same workload contradict the simulation: their direct
-//! compaction mostly ends without a block, and here it mostly gives one. Huge pages, reclaim and the events of later
-//! presets follow from that, so they are shown, marked, and not judged.
+//! later presets and ours. Under the same workload the simulation reproduces some of what kernels count and not the
+//! rest, so huge pages, reclaim and the events of later presets are shown, marked, and not judged.
 
 use super::catalogue::Program;
 use super::names;
 use super::view::View;
-use crate::figures::{self, Column, KernelRun};
+use crate::figures::{self, Column};
 use crate::oracle::{Oracle, Withdrawn};
-use crate::render::{Section, count, number, table_of};
+use crate::render::{Section, count, table_of};
 use crate::world::heard::QUARTERS;
 
 /// Why.
@@ -54,42 +53,6 @@ pub(super) const MARK: char = '‡';
 /// What the mark says.
 pub(super) fn mark() -> String {
     format!("{MARK} {}.", WHY.label())
-}
-
-/// What kernels did, and what the simulation makes of them: with `MADV_HUGEPAGE`, the calibrated mix, and the memory
-/// nearest to theirs.
-pub(super) fn beside_kernels(view: View<'_>) -> Option<Section> {
-    let case = view.cases(Program::SMadvise).into_iter().next()?;
-    let row = |run: &KernelRun| {
-        let here = view.row(&case, &run.design)?;
-        let of = |name: &str| here.count(name);
-        let [compactions, failed] = [of(names::COMPACT_STALLS)?, of(names::COMPACT_FAILURES)?];
-        let direct = of(names::DIRECT_WHILE_HUGE)?;
-        Some(vec![
-            run.id.clone(),
-            number(run.percent_huge),
-            number(of(names::HUGE_PERCENT)?),
-            format!("{} of {}", run.compactions_succeeded, run.compactions),
-            format!("{} of {}", count(compactions - failed), count(compactions)),
-            count(run.reclaimed_direct as f64),
-            count(direct),
-            run.events.map_or_else(|| "-".to_owned(), |events| count(events as f64)),
-            count(of(names::EVENTS)?),
-        ])
-    };
-    let rows = figures::kernels_2018().runs.iter().filter_map(row).collect();
-    table_of(
-        &format!("Withdrawn: stock kernels beside the simulation, {case}"),
-        "A row is one run of a stock kernel under the document's workload, in a guest of 1 GiB, beside the preset \
-         that stands for it here; classic: without the multi-generational LRU. Units that got a huge page by \
-         MADV_HUGEPAGE, in percent; direct compactions that gave a block; pages reclaimed by callers in the phase \
-         of huge pages; events below order 9 in all phases, in kernels from 6.1 on those of the highest zone \
-         alone. Up to 6.12 kernels count callers among those that compacted whose zones were all deferred; 7.2 and \
-         the engine do not. What the two differ in is being re-measured against kernels.",
-        1,
-        &["kernel", "huge %", "here", "gave", "here", "direct", "here", "events", "here"],
-        rows,
-    )
 }
 
 /// Whether compaction gave a block, by how many pageblocks it was told to pass by, in a kernel and here.
@@ -159,10 +122,9 @@ pub(super) fn who_wipes(view: View<'_>) -> Option<Section> {
         view,
         "Who wiped marks while huge pages were asked for",
         "A row is one design: medians over seeds. Pageblocks marked before the first huge page was asked for, in \
-         percent. From then on: times that marks were wiped by kswapd going to sleep, and by the try after the longest \
-         pause; wakes of kswapd; pages that it reclaimed, and that callers did; events below order 9. In kernel 6.1 \
-         95 to 98 % are marked at first, kswapd is woken 6 times and reclaims 3,235 pages, callers 135,308, and there \
-         is no event (spec/pages.md §14.4 and data/kernels-2018).",
+         percent; in kernel 6.1, 95 to 98 (spec/pages.md §14.4). From then on: times that marks were wiped by kswapd \
+         going to sleep, and by the try after the longest pause; wakes of kswapd; pages that it reclaimed, and that \
+         callers did; events below order 9. `nofrag run extfrag-kernels` has what kernels reclaimed in this phase.",
         &columns,
     )
 }

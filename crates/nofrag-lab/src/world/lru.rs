@@ -1,9 +1,9 @@
 //! What each frame holds, and the order in which page cache was used.
 //!
-//! A node has one LRU list with a reference bit per page, as in the count model (spec/pages.md §9.2): reclaim looks at
-//! the page that was put there first; if it was referenced since, it loses the bit and becomes the last one, else it
-//! goes. The list is kept in parts, one per zone, and each entry has a serial number. The oldest of a node is then the
-//! oldest of its zones, and a demand for low zones alone does not wade through the pages of high ones.
+//! A node has one list by age, and reclaim takes the oldest page, whether it was read or not. A page comes in as the
+//! youngest. With two lists, the second read in memory makes it the youngest again; with generations, reads change
+//! nothing. The list is kept in parts, one per zone, and each entry has a serial number. The oldest of a node is then
+//! the oldest of its zones, and a demand for low zones alone does not wade through the pages of high ones.
 
 use nofrag::page::ZoneId;
 

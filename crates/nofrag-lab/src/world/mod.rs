@@ -1,7 +1,8 @@
 //! The world around the allocator: who owns pages and takes them back, who runs when, and what that costs.
 //!
-//! Scenarios drive it: [`thpfioscale`] is the workload of 2018 in phases, given a [`setup`]. [`actor`] and [`schedule`]:
-//! who runs where and when. [`owner`], [`cache`], [`lru`] and [`slab`]: who holds pages. [`load`]: what runs besides.
+//! Scenarios drive it: [`thpfioscale`] is the workload of 2018 in phases, given a [`setup`]. [`actor`] and
+//! [`schedule`]: who runs where and when. [`owner`], [`cache`], [`lru`] and [`slab`]: who holds pages. [`load`]: what
+//! runs besides.
 //! [`costs`]: the one table of what is assumed. [`heard`]: how compaction ended, from the engine's events. [`real`]:
 //! real memory behind the frames.
 
@@ -17,6 +18,9 @@ pub(crate) mod schedule;
 pub(crate) mod setup;
 pub(crate) mod slab;
 pub(crate) mod thpfioscale;
+
+#[cfg(test)]
+mod tests;
 
 use nofrag::page::PageCounters;
 

@@ -277,7 +277,7 @@ impl Owner {
             Want::Writeback => {
                 self.lru.set(frame, Holds::Transient);
                 self.writeback.push_back(frame);
-                if self.writeback.len() > self.most_writeback {
+                while self.writeback.len() > self.most_writeback {
                     self.end_writeback(pages, 1);
                 }
             }
@@ -514,6 +514,19 @@ fn transient_order(random: &mut Random) -> Order {
 
 #[cfg(test)]
 impl Owner {
+    pub(crate) fn is_cached(&self, page: u32) -> bool {
+        self.files.frame(page).is_some()
+    }
+
+    pub(crate) fn inodes(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// Blocks that pages under writeback hold.
+    pub(crate) fn writeback(&self) -> usize {
+        self.writeback.len()
+    }
+
     /// Verifies every law; panics with the number of the broken one.
     pub(crate) fn check(&self, allocator: &Pages) {
         let listed = self.lru.listed();

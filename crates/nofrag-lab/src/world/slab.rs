@@ -1,8 +1,8 @@
 //! Slab caches: small objects that share pages.
 //!
-//! A cache cuts blocks of one order into objects of one size. Slabs with room form a stack; the top one gives the next
-//! object. A slab that has lost all its objects gives its block back at once. There are no slabs of single CPUs, and
-//! none are kept empty: the count model (spec/pages.md §9.4) has neither.
+//! A cache cuts blocks of one order into objects of one size, as Linux 6.1 with XFS does (spec/pages.md §14, item 2).
+//! Slabs with room form a stack; the top one gives the next object. A slab that has lost all its objects gives its
+//! block back at once. Kernels also keep slabs for single CPUs, and some empty ones; here there are none.
 
 use nofrag::page::Migratetype;
 use nofrag::units::Order;

@@ -1,30 +1,34 @@
 //! A run of thpfioscale (spec/pages.md §6): write, warm up, touch huge pages, delete.
 //!
 //! The allocator is `nofrag::page`; what is modelled here is everything around it. Four writers fill 150 % of memory
-//! with files of 64 KiB. Four readers then read them at random, for as long as the writing took before the huge-page
-//! program starts, and on while it runs. Its threads touch units of 2 MiB and are told for each whether it is one page.
-//! At the end the processes go and the files are deleted.
+//! with files of 64 KiB as fio does by default (spec/pages.md §14, item 1): each writes page 0 of all its files, then
+//! page 1, and so on, and has them open to the end. Four readers then open all files and read them at random, for as
+//! long as the writing took or until a number of pages was read, and on while the huge-page program runs. Its threads
+//! touch units of 2 MiB and are told for each whether it is one page. At the end the processes go and the files are
+//! deleted.
 //!
 //! What differs from the count model (spec/pages.md §9), and why:
 //!
 //! * Time. kswapd, compaction and the threads run beside each other in virtual time, and the disk bounds writing; there
 //!   a request gives kswapd a fixed budget. So here readers make as many accesses as the time allows.
-//! * Dirty pages, which reclaim passes by unless it may write.
+//! * Files are written round robin and stay open, and slabs are those of Linux 6.1 with XFS: so inodes, some of their
+//!   objects unmovable, come first and stay while files are open.
+//! * Dirty pages, which reclaim passes by unless it may write, and unmovable blocks that pages under writeback hold.
 //! * The reserve is khugepaged's, as on the machines of the document and in kernels (spec/pages.md §14, item 3), and
 //!   not a setting of the mix.
 //! * Slow path, kswapd and compaction are those of the engine, not a sketch of them.
 //!
 //! What that taught:
 //!
-//! * The signs and sizes of the count model come back: vanilla steals single pages by the batch whenever the free
-//!   memory that satisfies the watermark lies in pageblocks of slabs, and every patch does what it did there.
-//! * Who wakes kswapd for a huge page that is not there decides about vanilla ([`huge_fault`]).
-//! * Under `vm.defrag_mode` free pages in unmovable pageblocks satisfy the total watermark and nothing is free in
-//!   movable ones, so that compaction has no place to move to: no fragmentation, and hardly a huge page. The count
-//!   model hid that, as it made whole blocks by a rule of its own.
+//! * The signs of the count model's reductions of events come back, and not its sizes: vanilla has several times as
+//!   many events, and patches 1 to 4 give no huge page by default.
+//! * Who wakes kswapd for a huge page that is not there decides about vanilla.
+//! * Under `vm.defrag_mode` free pages in unmovable pageblocks satisfy the total watermark, and compaction mostly meets
+//!   nothing but marked blocks or has no place to move to: no fragmentation, and hardly a huge page. The count model
+//!   hid that, as it made whole blocks by a rule of its own.
 //!
-//! What is left out: page tables, swap, readahead, larger folios of the page cache, journals, slabs kept by single
-//! CPUs.
+//! What is left out: page tables, swap, readahead, larger folios of the page cache, what a journal writes, slabs kept
+//! by single CPUs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
