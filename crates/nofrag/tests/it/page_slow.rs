@@ -337,6 +337,36 @@ fn a_boosted_run_of_a_node_that_is_short_goes_on_as_an_ordinary_one() {
 }
 
 #[test]
+fn kswapd_dozes_and_looks_again_before_it_sleeps() {
+    const DOZE: Nanos = Nanos(100_000_000);
+    let all = PageBudget { pages: u64::MAX };
+    let sleeps = |event: &PageEvent| matches!(event, PageEvent::KswapdSleeps { .. });
+    let mut bench = Bench::new(small(), FragmentationPolicy::LINUX_6_1, 1_024);
+    let mut cache = Cache::default();
+    while bench.told(|event| matches!(event, PageEvent::KswapdWoken { .. })) == 0 {
+        cache.pages.push_back(bench.serve(PageRequest::user(Order::ZERO)).expect("enough is free"));
+    }
+    let mut kswapd = Kswapd::new(NODE);
+    let progress = kswapd.step(NOW, &mut bench.pages, &mut cache, all);
+    assert_eq!((progress.more, progress.wake_at), (false, Some(DOZE)));
+    assert_eq!((bench.pages.counters().kswapd_runs, bench.told(sleeps)), (1, 0), "it dozes");
+    // Somebody takes what it has reclaimed, but no more than that wakes it.
+    let high = bench.pages.zones().next().expect("there is one").watermarks.high;
+    while bench.free_pages() >= high {
+        cache.pages.push_back(bench.serve(PageRequest::user(Order::ZERO)).expect("enough is free"));
+    }
+    let early = kswapd.step(Nanos(DOZE.0 - 1), &mut bench.pages, &mut cache, all);
+    assert_eq!((early.pages, bench.pages.counters().kswapd_runs), (0, 1));
+    let again = kswapd.step(DOZE, &mut bench.pages, &mut cache, all);
+    assert!(again.pages > 0 && again.wake_at == Some(Nanos(2 * DOZE.0)));
+    assert_eq!((bench.pages.counters().kswapd_runs, bench.told(sleeps)), (2, 0));
+    let last = kswapd.step(Nanos(2 * DOZE.0), &mut bench.pages, &mut cache, all);
+    assert_eq!((last.pages, last.wake_at, bench.told(sleeps)), (0, None, 1), "balanced, it sleeps");
+    assert_eq!(bench.pages.counters().kswapd_wakes, 1);
+    bench.check();
+}
+
+#[test]
 fn a_node_without_progress_becomes_hopeless_until_somebody_reclaims() {
     let mut bench = Bench::new(small(), FragmentationPolicy::LINUX_4_20, 1_024);
     bench.leave(ZoneKind::Normal, 100, order(3), Migratetype::Movable);

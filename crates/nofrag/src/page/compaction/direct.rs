@@ -273,6 +273,7 @@ mod tests {
         let mut pages = draw("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
         let light = Priority::SyncLight;
         assert_eq!(run(&mut pages, &HUGE, light), Compacted::Complete);
+        assert_eq!(pages.counters.compact_put_off, 0);
         for expected in [1, 3, 7, 15, 31, 63, 63] {
             let mut put_off = 0;
             while run(&mut pages, &HUGE, light) == Compacted::Deferred {
@@ -284,6 +285,7 @@ mod tests {
         assert!(run(&mut pages, &smaller, light) > Compacted::Deferred, "it has not failed");
         assert!(run(&mut pages, &HUGE, Priority::SyncFull) > Compacted::Deferred, "never put off");
         assert_eq!(pages.counters.compact_failures, pages.counters.compact_stalls);
+        assert_eq!(pages.counters.compact_put_off, 1 + 3 + 7 + 15 + 31 + 63 + 63);
     }
 
     #[test]

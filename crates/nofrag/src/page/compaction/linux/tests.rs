@@ -53,6 +53,36 @@ fn the_first_run_of_a_zone_that_begins_with_frame_0_begins_at_its_end() {
 }
 
 #[test]
+fn what_has_moved_away_is_taken_by_whoever_runs_there_and_the_pageblock_does_not_become_whole() {
+    let meddled = |meddles: bool| {
+        let mut pages = newest("hhhhhhhh uuuuuuuu uuuuuuuu hhhhhhhh");
+        let mut run = Compaction::new(&mut pages, ZONE, huge()).on(cpu());
+        let first = moves(&mut run, &mut pages);
+        run.migrated(&mut pages, MoveResults(u32::MAX));
+        if meddles {
+            let request = crate::page::PageRequest::user(Order::ZERO);
+            let taken =
+                pages.alloc(crate::units::Nanos(0), cpu(), request).expect("a page is free");
+            assert_eq!(Some(taken.0), first.last().map(|pair| pair.0), "the last to be freed");
+        }
+        loop {
+            match run.step(&mut pages, ALL) {
+                CompactionStep::Migrate(_) => {
+                    run.migrated(&mut pages, MoveResults(u32::MAX));
+                }
+                CompactionStep::Continue => {}
+                CompactionStep::Done(result) => {
+                    pages.check().expect("sound");
+                    return result == CompactionResult::Success;
+                }
+            }
+        }
+    };
+    assert!(meddled(false), "all of the pageblock can be moved");
+    assert!(!meddled(true), "a page of it is in use again");
+}
+
+#[test]
 fn the_pageblock_above_a_source_scanner_between_two_is_no_target() {
     let everything = Job { goal: super::super::Goal::Everything, ..huge() };
     let mut pages = newest("m.m.m.m. m.m.m.m.");
