@@ -562,8 +562,8 @@ impl Compaction {
         }
     }
 
-    /// Gives back what the CPU's lists hold, what was moved away from among it, once the window of the wanted order lies
-    /// behind.
+    /// Gives back what the CPU's lists hold, what was moved away from among it, once the window of the wanted order
+    /// lies behind.
     fn leave_window(&mut self, ground: &mut Ground<'_>) {
         let size = self.goal.order().pages();
         let window = self.scan.source & !(size - 1);
