@@ -1,8 +1,9 @@
 //! What runs besides the page cache: the mixes of the count model (spec/pages.md §9.4), and two that the document
 //! says would differ.
 //!
-//! They are stated for 4 GiB. Burst and transients grow with memory ([`Mix::scaled`]), as the count model's own
-//! settings for 8 GiB do. The count model's reserves are left out: the machine has the one that khugepaged sets.
+//! They are stated for 4 GiB. Burst, transients and writeback grow with memory ([`Mix::scaled`]), the first two as the
+//! count model's own settings for 8 GiB do. The count model's reserves are left out: the machine has the one that
+//! khugepaged sets. Writeback and the orders of slabs are those of Linux 6.1 in guests, which the count model lacks.
 
 use crate::world::load::Mix;
 

@@ -101,9 +101,9 @@ impl RunSpec {
     /// one try.
     ///
     /// By default, `transparent_hugepage/defrag` is `madvise` and the program has not asked: nobody reclaims or
-    /// compacts for the unit, kswapd neither. With a wake for each unit that fails, vanilla got huge pages for one unit
-    /// in seven on the calibrated mix, where the document and the count model have none, and half of the events:
-    /// kswapd's end starts kcompactd, which empties blocks.
+    /// compacts for the unit, kswapd neither. With a wake for each unit that fails, and files written one after the
+    /// other, vanilla got huge pages for one unit in seven on the calibrated mix, where the document and the count
+    /// model have none, and half of the events: kswapd's end starts kcompactd, which empties blocks.
     fn huge_fault(&self) -> HugeFault {
         let (defrag, advice) = match self.huge {
             HugeMode::Default => (HugeDefrag::Madvise, Advice::Unadvised),

@@ -1,9 +1,9 @@
 //! `--real`: the workload on real memory that our own allocator hands out.
 //!
 //! The phases are those of the simulation, and so is every decision: who asks for what and when follows from the seed
-//! and from virtual time. Behind the frames stands memory ([`memory`](super::memory)), and two clocks run: the virtual
-//! one, which orders the actors, and the host's, which runs while the huge-page program moves. So the counts must be
-//! those of the simulation, which is a claim of the run; and the times are real.
+//! and from virtual time. Behind the frames stands memory ([`world::real`](crate::world::real)), and two clocks run:
+//! the virtual one, which orders the actors, and the host's, which runs while the huge-page program moves. So the
+//! counts must be those of the simulation, which is a claim of the run; and the times are real.
 //!
 //! What a unit of 2 MiB takes is what the document's program takes the time of: until all of it is mapped and zeroed,
 //! and all of it has been written once. A unit that is a huge page is one request of order 9, one mapping and one
