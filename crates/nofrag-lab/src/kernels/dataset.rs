@@ -240,7 +240,8 @@ impl Row<'_> {
             (Count::DirectPages, of("pgsteal_direct")),
             (Count::KswapdPages, of("pgsteal_kswapd")),
             (Count::KcompactdWakes, of("compact_daemon_wake")),
-            // In KiB. workingset_refault_file misses pages whose shadow entries were reclaimed: in 7.2 about a quarter of all.
+            // In KiB. workingset_refault_file misses pages whose shadow entries were reclaimed: in 7.2 about a quarter
+            // of all.
             (Count::Read, of("pgpgin") / 4),
             // Runs of kswapd are counted instead where wakes have no event; where they have one, the two differ by at
             // most 2 in any phase of the runs of 6.1 to 7.2.
