@@ -2,8 +2,8 @@
 //!
 //! Guests with kernels of Debian ran what mmtests runs, on machines that are told in full (`data/guests-2018`). The
 //! simulation gets the same memory, zones, mode and settings, and what both sides counted stands side by side, phase by
-//! phase. Parameters may be fitted on 6.1 and 7.2 alone, so that 5.10 and 6.12 judge. What does not come out is shown
-//! as not reproduced.
+//! phase. Parameters may be fitted on 6.1 and 7.2, so that 5.10 and 6.12 judge; a cell of these that was looked at is
+//! spoilt and judges no more. What does not come out is shown as not reproduced.
 //!
 //! - `dataset`: the kernels' runs. `guest`: a cell simulated. `phase`: what both are turned into.
 //! - `judge`: when they agree. `fitted`: what was fitted, and what was tried. `outcome`: what came of it.

@@ -313,7 +313,7 @@ fn parameters(report: &KernelsReport) -> Section {
         |it: &Fitted| format!("{} = {}: {}; fitted on {}", it.name, it.value, it.what, it.on);
     let mut lines: Vec<String> = fitted.iter().map(line).collect();
     lines.push(format!(
-        "fitted on {} alone, {fits_tried} fits tried; {} judge; cells spoilt by looking: {spoilt}",
+        "fitted on {} and on spoilt cells, {fits_tried} fits tried; {} judge; cells spoilt by looking: {spoilt}",
         FITTED_ON.join(" and "),
         judges.join(" and "),
     ));
