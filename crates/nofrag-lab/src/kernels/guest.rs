@@ -119,7 +119,7 @@ fn load(pages: u64) -> Mix {
         burst: 4096,
         transients: 0,
         transient_chance: 0,
-        writeback: (of_world("writeback_blocks") * pages >> 18) as usize,
+        writeback: ((of_world("writeback_blocks") * pages) >> 18) as usize,
         extra_slab: 0,
         slab_orders: [2, 0, 1, 2, 0, 0],
     }

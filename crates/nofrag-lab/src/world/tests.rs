@@ -29,7 +29,6 @@ const QUIET: Mix = Mix {
     transients: 0,
     transient_chance: 0,
     writeback: 100,
-    pages_per_writeback: 76,
     extra_slab: 0,
     slab_orders: [2, 0, 1, 2, 0, 0],
 };
