@@ -152,7 +152,7 @@ fn tables_show_both_sides_within_the_page() {
         "6.1 centre, phase by phase",
         "181..182",
         "7.2: pages per direct reclaim; nothing was tried",
-        "Fitted parameters: 0",
+        "Fitted parameters: 6",
         "vanilla was never judged by a kernel",
         "from the least to the most",
     ] {
