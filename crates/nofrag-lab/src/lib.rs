@@ -21,6 +21,7 @@ mod extfrag;
 pub mod figures;
 pub mod frames;
 pub mod html;
+mod jobs;
 pub mod kernels;
 pub mod machine;
 mod mmap_holes;

@@ -3,9 +3,6 @@
 //! Each run is simulated alone and depends on its spec only, so results do not depend on how many go at a time.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
 
 use nofrag::page::{
     FragmentationPolicy, Migratetype, NoRun, PageCounters, PolicyPreset, RunEnd, Wiper,
@@ -15,6 +12,7 @@ use nofrag::units::Nanos;
 use super::catalogue::{Case, Program, curve, seeds_of};
 use super::names;
 use super::spec::{HugeMode, RunSpec, Touch};
+use crate::jobs::{About, run_all};
 use crate::report::Measurement;
 use crate::scenario::{Extent, Progress, RunError};
 use crate::stats::Spread;
@@ -119,9 +117,9 @@ pub(super) fn compare(
 ) -> Result<Compared, RunError> {
     let rows = plan.rows();
     let jobs = jobs(&rows);
-    progress.begin(jobs.iter().map(|job| rows[job.row].case.memory_gib).sum());
-    let mut results = run_all(plan, simulate, (&rows, &jobs), progress)?;
-    progress.end();
+    let run = |job: &Job| simulate(&plan.spec(&rows[job.row], job.repetition));
+    let about = |job: &Job| about(&rows[job.row]);
+    let mut results = run_all(plan.threads, &jobs, about, run, progress)?;
     // The last job is the first one again.
     let again = results.pop();
     let repeats = results.first() == again.as_ref();
@@ -143,53 +141,15 @@ fn jobs(rows: &[Row]) -> Vec<Job> {
     jobs
 }
 
-/// Runs all jobs, `plan.threads` at a time, and returns what they gave in their order.
-fn run_all(
-    plan: &Plan,
-    simulate: Simulate,
-    (rows, jobs): (&[Row], &[Job]),
-    progress: &dyn Progress,
-) -> Result<Vec<RunResult>, RunError> {
-    let order = longest_first(rows, jobs);
-    let next = AtomicUsize::new(0);
-    let (sender, receiver) = mpsc::channel();
-    let mut results: Vec<Option<RunResult>> = jobs.iter().map(|_| None).collect();
-    thread::scope(|scope| {
-        for _ in 0..plan.threads {
-            let (sender, next, order) = (sender.clone(), &next, &order);
-            scope.spawn(move || {
-                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let Job { row, repetition } = jobs[*at];
-                    let spec = plan.spec(&rows[row], repetition);
-                    // Nobody listens any more once a run has failed.
-                    if sender.send((*at, simulate(&spec))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for (at, result) in receiver {
-            let row = &rows[jobs[at].row];
-            let what = format!("{} under {}", title(row.program, &row.case), row.design);
-            progress.steps(row.case.memory_gib, &what);
-            results[at] = Some(result?);
-        }
-        Ok(())
-    })?;
-    Ok(results.into_iter().flatten().collect())
-}
-
-/// The jobs by falling expected length, so that no long one is left when the others are done.
-fn longest_first(rows: &[Row], jobs: &[Job]) -> Vec<usize> {
-    let length = |job: &Job| {
-        let Row { case, .. } = &rows[job.row];
+/// What is known of a run before it is made.
+fn about(row: &Row) -> About {
+    let Case { memory_gib, huge, .. } = row.case;
+    About {
         // Callers that reclaim and compact work more for each huge page.
-        case.memory_gib * if case.huge == HugeMode::Default { 2 } else { 3 }
-    };
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(length(&jobs[*at])));
-    order
+        length: memory_gib * if huge == HugeMode::Default { 2 } else { 3 },
+        steps: memory_gib,
+        what: format!("{} under {}", title(row.program, &row.case), row.design),
+    }
 }
 
 fn gather(row: &Row, runs: &[RunResult]) -> Option<Measurement> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nofrag::page::{Migratetype, ZoneKind};
+use nofrag::page::{HugeDefrag, Migratetype, ZoneKind};
 use nofrag::units::Order;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -193,13 +193,25 @@ impl Row<'_> {
             memory_mib: self.field("memory_mib")?,
             nodes: self.field("nodes")?,
             madvise: self.field::<u64>("madvise")? != 0,
-            thp_defrag: self.field("thp_defrag")?,
+            thp_defrag: self.defrag()?,
             boost: self.field("boost")?,
             defrag_mode: self.field::<u64>("defrag_mode")? != 0,
             lru_gen: self.field::<Option<u64>>("lru_gen")?.is_some_and(|features| features != 0),
             min_free_kib: self.field("min_free_kib")?,
             zones: self.zones()?,
         })
+    }
+
+    fn defrag(&self) -> Result<HugeDefrag, DatasetError> {
+        const FIELD: &str = "thp_defrag";
+        match self.field::<String>(FIELD)?.as_str() {
+            "always" => Ok(HugeDefrag::Always),
+            "defer" => Ok(HugeDefrag::Defer),
+            "defer+madvise" => Ok(HugeDefrag::DeferMadvise),
+            "madvise" => Ok(HugeDefrag::Madvise),
+            "never" => Ok(HugeDefrag::Never),
+            other => Err(self.error(FIELD, format!("{other:?} is no setting of it"))),
+        }
     }
 
     fn zones(&self) -> Result<Vec<CellZone>, DatasetError> {

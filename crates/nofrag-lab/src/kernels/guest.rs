@@ -28,7 +28,7 @@ pub(super) struct Cell {
     /// Whether the program advises huge pages.
     pub(super) madvise: bool,
     /// transparent_hugepage/defrag
-    pub(super) thp_defrag: String,
+    pub(super) thp_defrag: HugeDefrag,
     /// vm.watermark_boost_factor
     pub(super) boost: u32,
     pub(super) defrag_mode: bool,
@@ -83,13 +83,6 @@ fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
         pages: cell.zones.iter().map(|zone| zone.managed).sum(),
         map,
     };
-    let defrag = match cell.thp_defrag.as_str() {
-        "always" => HugeDefrag::Always,
-        "defer" => HugeDefrag::Defer,
-        "defer+madvise" => HugeDefrag::DeferMadvise,
-        "never" => HugeDefrag::Never,
-        _ => HugeDefrag::Madvise,
-    };
     let advice = if cell.madvise { Advice::HugePage } else { Advice::Unadvised };
     Ok(Setup {
         design: format!("linux-{}", cell.kernel),
@@ -104,7 +97,7 @@ fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
         costs: costs(),
         files: files_per_thread(cell.memory_mib << 8),
         warm_up: WarmUp::Reads(read),
-        fault: HugeFault::new(defrag, advice, policy.huge_tries),
+        fault: HugeFault::new(cell.thp_defrag, advice, policy.huge_tries),
         mix: load(cell.memory_mib << 8),
         units: units(cell.memory_mib, cell.nodes),
         seed,

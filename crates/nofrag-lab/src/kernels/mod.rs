@@ -295,21 +295,23 @@ const PLANNED: [(&str, &[&str]); 8] = [
     ("4-gib", &["6.1", "6.12", "7.2"]),
 ];
 
-/// Repeats of a planned cell.
-const REPEATS: usize = 3;
+/// Repeats of a planned cell; of the pair that boosting is judged by, more.
+fn repeats(cell: &str) -> usize {
+    if matches!(cell, "5.10-centre" | "5.10-boost-0") { 10 } else { 3 }
+}
 
 /// Planned cells of these kernels without all their repeats.
 fn missing(cells: &[Beside], kernels: &[&str]) -> Vec<String> {
-    let repeats = |name: &str| {
+    let found = |name: &str| {
         let found = cells.iter().find(|it| judge::name(&it.guests.cell) == name);
         found.map_or(0, |it| it.guests.runs.len())
     };
     let of_kernel = |kernel: &&str| {
         let has_it = |(_, of): &&(&str, &[&str])| of.contains(kernel);
         let names = PLANNED.iter().filter(has_it).map(|(factor, _)| format!("{kernel}-{factor}"));
-        let cell = |name: String| match repeats(&name) {
-            0 => Some(name),
-            some if some < REPEATS => Some(format!("{name} ({some} of {REPEATS} runs)")),
+        let cell = |name: String| match (found(&name), repeats(&name)) {
+            (0, _) => Some(name),
+            (some, all) if some < all => Some(format!("{name} ({some} of {all} runs)")),
             _ => None,
         };
         names.filter_map(cell).collect::<Vec<_>>()

@@ -88,6 +88,8 @@ pub enum Agreement {
     FewSeeds,
     /// One side does not count it.
     NotCounted,
+    /// The simulation is given it.
+    Given,
 }
 
 impl Agreement {
@@ -100,6 +102,7 @@ impl Agreement {
             Agreement::TooFew => "too few",
             Agreement::FewSeeds => "few seeds",
             Agreement::NotCounted => "-",
+            Agreement::Given => "given",
         }
     }
 }

@@ -317,6 +317,11 @@ fn parameters(report: &KernelsReport) -> Section {
         FITTED_ON.join(" and "),
         judges.join(" and "),
     ));
+    lines.push(
+        "rules were sought with the tables of all cells in view, so that no cell judges blindly; what the world's table \
+         (costs.toml) calls measured was read off guests and is not counted as fitted"
+            .to_owned(),
+    );
     Section::Lines { title: format!("Fitted parameters: {}", fitted.len()), lines }
 }
 

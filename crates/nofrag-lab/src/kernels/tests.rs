@@ -94,6 +94,7 @@ fn a_damaged_file_is_named_with_the_field() {
     };
     check("\"boost\"", "\"boast\"", &["row 1", "boost", "missing"]);
     check("\"boost\":", "\"boost\": -", &["row 1", "boost", "invalid value"]);
+    check("\"thp_defrag\":\"madvise\"", "\"thp_defrag\":\"may\"", &["thp_defrag", "\"may\" is no"]);
     check("\"huge\":", "\"huger\":", &["row 3", "thp", "missing field `huge`"]);
     check("order=8", "order=11", &["row 1", "extfrag", "order=11"]);
     check("\"node0.dma32\":[", "\"dma32\":[", &["free_by_order", "no zone: dma32"]);
@@ -103,6 +104,18 @@ fn a_damaged_file_is_named_with_the_field() {
     let folder = tempfile::tempdir().unwrap();
     let error = dataset::read(folder.path()).unwrap_err().to_string();
     assert!(error.contains("holds no run"), "{error}");
+}
+
+#[test]
+fn what_the_simulation_is_told_is_no_agreement() {
+    let report = report(&Options::default());
+    let cells = &report.kernels.as_ref().unwrap().cells;
+    for (phase, what) in [("thp", Count::Units), ("warm", Count::Read)] {
+        let is_meant = |it: &&Compared| it.phase == phase && it.what == what.name();
+        let rows: Vec<&Compared> =
+            cells.iter().flat_map(|it| &it.counts).filter(is_meant).collect();
+        assert!(!rows.is_empty() && rows.iter().all(|it| it.agreement == Agreement::Given));
+    }
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! Jobs beside each other: each is done alone, so that results do not depend on how many go at a time.
+
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::scenario::{Progress, RunError};
+
+/// What is known of a job before it is done.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    /// How long it is expected to take, beside the others.
+    pub(crate) length: u64,
+    /// How much it counts for progress, and what progress calls it.
+    pub(crate) steps: u64,
+    pub(crate) what: String,
+}
+
+/// Does all jobs, `threads` at a time and long ones first, so that none of those is left when the others are done. What
+/// they gave, in their order.
+///
+/// # Errors
+/// That of a job; no further ones are begun then.
+pub(crate) fn run_all<J: Sync, R: Send>(
+    threads: usize,
+    jobs: &[J],
+    about: impl Fn(&J) -> About,
+    act: impl Fn(&J) -> Result<R, RunError> + Sync,
+    progress: &dyn Progress,
+) -> Result<Vec<R>, RunError> {
+    let about: Vec<About> = jobs.iter().map(about).collect();
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|at| Reverse(about[*at].length));
+    progress.begin(about.iter().map(|about| about.steps).sum());
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    let mut results: Vec<Option<R>> = jobs.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (sender, next, order, act) = (sender.clone(), &next, &order, &act);
+            scope.spawn(move || {
+                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // Nobody listens any more once a job has failed.
+                    if sender.send((*at, act(&jobs[*at]))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (at, result) in receiver {
+            progress.steps(about[at].steps, &about[at].what);
+            results[at] = Some(result?);
+        }
+        Ok(())
+    })?;
+    progress.end();
+    Ok(results.into_iter().flatten().collect())
+}
