@@ -1,14 +1,16 @@
 //! One policy with one size of memory, and what it does with the steps.
 //!
-//! Time is that of the recording, which says in what order things happened and, where the host was emulated, nothing of
-//! how fast. So the policy's kswapd and kcompactd do not have a speed either: each time that something is asked for
-//! they may do so much as [`KSWAPD_PAGES`] and [`KCOMPACTD_FRAMES`] say, which lets them keep up with a workload as
-//! they do on real machines, and no more.
+//! Time is that of the recording. The policy's kswapd and kcompactd work in it as in every world
+//! ([`world::daemons`](crate::world::daemons)), beside the callers and at the host's own pace
+//! ([`Pace`](super::pace::Pace)): what they get done until the next request depends on how much later it comes. A
+//! caller that reclaims or compacts for itself takes time in which they go on.
+
+use std::collections::HashSet;
 
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::page::{
-    Attempt, FragmentationPolicy, Kcompactd, Kswapd, MemoryMap, Next, NodeId, Outcome,
-    PageAllocator, PageBudget, Reclaim,
+    Attempt, FragmentationPolicy, MemoryMap, Migratetype, Next, NodeId, Outcome, PageAllocator,
+    Reclaim,
 };
 use nofrag::units::{Nanos, Order};
 
@@ -20,18 +22,12 @@ use super::spans::{FrameIndex, Spans};
 use super::start::{Held, Resized, Start};
 use super::step::{Step, What};
 use super::timeline::Timeline;
+use crate::world::costs::Costs;
+use crate::world::daemons::Daemons;
+use crate::world::{Owns, World};
 
-/// Pages that kswapd may reclaim for each request while it is awake.
-const KSWAPD_PAGES: u64 = 32;
-
-/// Frames that kcompactd may look at for each request while it has work. Of 16, 64 and 512, with 8 or 32 pages for
-/// kswapd, this pair comes nearest to the shared recording's direct compactions; with more, kcompactd leaves callers
-/// nothing to do. So that figure of the fidelity is fitted, and vouches for nothing.
-const KCOMPACTD_FRAMES: u64 = 16;
-
-/// What a page that kswapd reclaims takes while a caller waits for it (patch 5), in nanoseconds: it decides how long
-/// such waits last. The same as in `extfrag-2018`.
-const RECLAIM_PAGE_NANOS: u64 = 1000;
+/// Pages of a pageblock.
+const BLOCK: u64 = Order::PAGEBLOCK.pages();
 
 /// Which run this is.
 #[derive(Clone, Debug)]
@@ -44,36 +40,26 @@ pub(super) struct Spec {
     pub(super) samples: usize,
 }
 
+/// Steps, and what things cost on the recorded host as far as is known there.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) steps: Vec<Step>,
+    pub(super) costs: Costs,
+}
+
 /// A run under way.
 #[derive(Debug)]
 pub(super) struct Engine {
     spec: Spec,
-    pages: PageAllocator,
-    owner: Owner,
+    world: World<Owner, ()>,
+    /// None before the first step, which begins their time.
+    daemons: Option<Daemons>,
+    /// The CPUs of each node's kswapd and kcompactd.
+    daemon_cpus: Vec<[CpuId; 2]>,
     cpus: CpuSet,
-    kswapds: Vec<Dozing>,
-    kcompactds: Vec<Background>,
-    /// How often kcompactd was woken when it was last stepped.
-    kcompactd_wakes: u64,
-    /// A time at or before that at which some kcompactd wants to look again.
-    look_at: u64,
     counts: Counts,
     resized: Resized,
     timeline: Timeline,
-}
-
-/// A kswapd, and when it looks again if it dozes.
-#[derive(Debug)]
-struct Dozing {
-    machine: Kswapd,
-    due: Option<Nanos>,
-}
-
-/// A kcompactd and when it has something to do.
-#[derive(Debug)]
-struct Background {
-    machine: Kcompactd,
-    due: u64,
 }
 
 impl Engine {
@@ -88,36 +74,44 @@ impl Engine {
         let (traced, own) = (Spans::of(map), Spans::of_pages(&pages));
         let cpus = map.cpus().clone();
         let cpu = cpus.by_rank(0).ok_or_else(|| ReplayError::Host("the host has no CPU".into()))?;
-        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.housekeeping);
-        for (held, place) in in_use.iter().zip(start.places) {
-            let Some(frame) = traced.index(held.pfn.0) else { continue };
-            match place {
-                Some(pfn) => owner.adopt(&mut pages, frame, pfn, use_of(held)),
-                None => owner.not_there(frame),
+        let costs = Costs::built_in();
+        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.housekeeping, costs);
+        let of_slabs = pages.pageblocks().filter(|it| it.migratetype == Migratetype::Reclaimable);
+        let of_slabs: HashSet<u64> = of_slabs.map(|it| it.frames.start.0 / BLOCK).collect();
+        // What was used of late is younger than what was not.
+        for is_active in [false, true] {
+            for (held, place) in in_use.iter().zip(&start.places) {
+                let Some(frame) = traced.index(held.pfn.0) else { continue };
+                match place {
+                    _ if held.is_active != is_active => {}
+                    Some(pfn) => {
+                        let is_slab = of_slabs.contains(&(pfn.0 / BLOCK));
+                        owner.adopt(&mut pages, frame, *pfn, use_of(held, is_slab));
+                    }
+                    None => owner.not_there(frame),
+                }
             }
         }
-        let nodes = (0..map.nodes().len()).map(|node| NodeId(node as u8));
-        let background = |node| Background { machine: Kcompactd::new(node), due: 0 };
+        let nodes = map.nodes().iter();
+        let daemon_cpus = nodes.map(|node| {
+            let last = node.cpus.last().and_then(|id| cpus.get(*id));
+            [last.unwrap_or(cpu); 2]
+        });
         Ok(Engine {
-            kswapds: nodes
-                .clone()
-                .map(|node| Dozing { machine: Kswapd::new(node), due: None })
-                .collect(),
-            kcompactds: nodes.map(background).collect(),
-            kcompactd_wakes: pages.counters().kcompactd_wakes,
-            look_at: 0,
+            daemon_cpus: daemon_cpus.collect(),
+            daemons: None,
             counts: Counts::default(),
             resized: start.resized,
             timeline: Timeline::new(spec.samples),
             spec,
-            pages,
-            owner,
+            world: World::new(pages, owner, costs),
             cpus,
         })
     }
 
-    /// Does all of these.
-    pub(super) fn run(&mut self, steps: &[Step]) {
+    /// Does all of a batch.
+    pub(super) fn run(&mut self, Batch { steps, costs }: &Batch) {
+        (self.world.costs, self.world.owner.costs) = (*costs, *costs);
         for step in steps {
             self.step(step);
         }
@@ -125,12 +119,12 @@ impl Engine {
 
     #[cfg(test)]
     pub(super) fn owner(&self) -> &Owner {
-        &self.owner
+        &self.world.owner
     }
 
     /// The policy's memory.
     pub(super) fn pages(&self) -> &PageAllocator {
-        &self.pages
+        &self.world.pages
     }
 
     /// What this run is.
@@ -140,10 +134,14 @@ impl Engine {
 
     fn step(&mut self, step: &Step) {
         if self.timeline.is_due(step.at) {
-            self.timeline.take(step.at, &self.pages);
+            self.timeline.take(step.at, &self.world.pages);
         }
-        self.owner.cpu = self.cpu(step.cpu);
-        let (pages, owner) = (&mut self.pages, &mut self.owner);
+        if self.is_own() {
+            self.others_until(step.at);
+        }
+        let cpu = self.cpu(step.cpu);
+        self.world.owner.turn(cpu, step.at);
+        let World { pages, owner, .. } = &mut self.world;
         match step.what {
             What::Alloc { frame, request } => self.alloc(step.at, frame, &request),
             What::Failed { request } => self.failed(step.at, &request),
@@ -179,28 +177,33 @@ impl Engine {
         self.cpus.get(u32::from(id)).unwrap_or_else(first)
     }
 
+    fn is_own(&self) -> bool {
+        self.spec.housekeeping == Housekeeping::Own
+    }
+
     fn alloc(&mut self, at: u64, frame: FrameIndex, request: &Request) {
         match self.ask(at, request) {
-            Some(pfn) => self.owner.adopt(&mut self.pages, frame, pfn, request.used),
-            None => self.owner.not_served(frame),
+            Some(pfn) => self.world.owner.adopt(&mut self.world.pages, frame, pfn, request.used),
+            None => self.world.owner.not_served(frame),
         }
-        self.background(at);
+        self.recorded_kswapd(at);
     }
 
     /// The recorded kernel did not serve it, and its caller went on without. If the policy does, the block is given
     /// back at once: how long it would have been kept is not known.
     fn failed(&mut self, at: u64, request: &Request) {
         if let Some(pfn) = self.ask(at, request) {
-            self.pages.free(self.owner.cpu, pfn).expect("it was just handed out");
+            self.world.pages.free(self.world.owner.cpu, pfn).expect("it was just handed out");
         }
-        self.background(at);
+        self.recorded_kswapd(at);
     }
 
     /// Asks the policy, and does for it what it asks for.
     fn ask(&mut self, at: u64, request: &Request) -> Option<nofrag::units::Pfn> {
         let order = usize::from(request.order.get());
         self.counts.requests[order] += 1;
-        let got = match self.pages.alloc(Nanos(at), self.owner.cpu, request.page_request()) {
+        let World { pages, owner, .. } = &mut self.world;
+        let got = match pages.alloc(Nanos(at), owner.cpu, request.page_request()) {
             Ok(pfn) => Some(pfn),
             Err(attempt) => {
                 self.counts.slow[order] += 1;
@@ -212,115 +215,107 @@ impl Engine {
     }
 
     fn go_on(&mut self, at: u64, mut attempt: Attempt) -> Option<nofrag::units::Pfn> {
-        let mut now = Nanos(at);
+        let (mut now, cpu) = (at, self.world.owner.cpu);
         let mut outcome = Outcome::Begin;
         loop {
-            outcome = match attempt.advance(&mut self.pages, now, outcome) {
+            self.world.bill();
+            let World { pages, owner, .. } = &mut self.world;
+            outcome = match attempt.advance(pages, Nanos(now), outcome) {
                 Next::Done(pfn) => return Some(pfn),
                 Next::Fail(_) => return None,
                 Next::Reclaim(wanted) => {
-                    self.owner.asks = Asks::Caller;
-                    Outcome::Reclaimed(self.owner.reclaim(&mut self.pages, wanted))
+                    owner.asks = Asks::Caller;
+                    Outcome::Reclaimed(owner.reclaim(pages, wanted))
                 }
-                Next::Migrate(moves) => Outcome::Migrated(moves.carry_out(&mut self.owner)),
+                Next::Migrate(moves) => Outcome::Migrated(moves.carry_out(owner)),
                 Next::Stall { until } => {
-                    now = self.wait(&attempt, now, until);
+                    now = self.wait(&attempt, now, until.0);
                     Outcome::Waited
                 }
             };
-        }
-    }
-
-    /// Lets kswapd work until the caller may go on, or its time is over; when that is.
-    fn wait(&mut self, attempt: &Attempt, mut now: Nanos, until: Nanos) -> Nanos {
-        while now < until && !attempt.may_resume(&self.pages) {
-            let reclaimed = self.kswapd(now);
-            if reclaimed == 0 && !attempt.may_resume(&self.pages) {
-                return until;
+            now += self.world.bill();
+            if self.is_own() {
+                self.others_until(now);
             }
-            now = Nanos(until.0.min(now.0 + reclaimed.max(1) * RECLAIM_PAGE_NANOS));
-        }
-        now
-    }
-
-    /// Lets kswapd and kcompactd do their share.
-    fn background(&mut self, at: u64) {
-        let own = self.spec.housekeeping == Housekeeping::Own;
-        if own || self.owner.has_credit() {
-            self.kswapd(Nanos(at));
-        }
-        let woken = self.pages.counters().kcompactd_wakes != self.kcompactd_wakes;
-        if own && (woken || self.look_at <= at) {
-            self.kcompactd(at);
+            self.world.owner.turn(cpu, now);
         }
     }
 
-    /// Steps every kswapd that is awake, or has dozed for long enough; pages reclaimed.
-    fn kswapd(&mut self, now: Nanos) -> u64 {
-        let mut reclaimed = 0;
-        self.owner.asks = Asks::Kswapd;
-        for (node, kswapd) in self.kswapds.iter_mut().enumerate() {
-            let awake = self.pages.kswapd(NodeId(node as u8)).is_some_and(|info| info.awake);
-            if awake || kswapd.due.is_some_and(|due| due <= now) {
-                let budget = PageBudget { pages: KSWAPD_PAGES };
-                let (pages, owner) = (&mut self.pages, &mut self.owner);
-                let progress = kswapd.machine.step(now, pages, owner, budget);
-                reclaimed += progress.pages;
-                kswapd.due = progress.wake_at;
-            }
+    /// Lets the others work until the caller may go on, or its time is over; when that is.
+    fn wait(&mut self, attempt: &Attempt, mut now: u64, until: u64) -> u64 {
+        while now < until && !attempt.may_resume(&self.world.pages) {
+            self.tell_others(now);
+            let next = self.daemons.as_ref().and_then(Daemons::next);
+            let Some((number, at)) = next.filter(|(_, at)| *at < until) else { return until };
+            let daemons = self.daemons.as_mut().expect("there is a next one");
+            now = now.max(daemons.step(number, &mut self.world, at));
         }
-        self.owner.asks = Asks::Caller;
-        reclaimed
+        now.min(until)
+    }
+
+    /// Whoever was woken is told of it at `now`.
+    fn tell_others(&mut self, now: u64) {
+        let cpus = &self.daemon_cpus;
+        let daemons = self.daemons.get_or_insert_with(|| Daemons::new(cpus.iter().copied(), now));
+        if self.world.has_woken() {
+            self.world.told();
+            daemons.wake(now);
+        }
+    }
+
+    /// kswapd and kcompactd go on until `now`.
+    fn others_until(&mut self, now: u64) {
+        self.tell_others(now);
+        let daemons = self.daemons.as_mut().expect("they have been told");
+        if daemons.next().is_some_and(|(_, at)| at <= now) {
+            daemons.run_until(&mut self.world, now);
+        }
+    }
+
+    /// Where the recorded kernel's reclaim is carried out, kswapd is told of it.
+    fn recorded_kswapd(&mut self, at: u64) {
+        if !self.is_own() && self.world.owner.has_credit() {
+            self.step_kswapds(at);
+        }
+    }
+
+    fn step_kswapds(&mut self, at: u64) {
+        self.tell_others(at);
+        self.world.owner.asks = Asks::Kswapd;
+        let daemons = self.daemons.as_mut().expect("they have been told");
+        daemons.step_kswapds(&mut self.world, at);
+        self.world.owner.asks = Asks::Caller;
     }
 
     /// The recorded kernel's kswapd is done. Where its reclaim is carried out, this one is too: what it has not been
     /// told of is all there is.
     fn kswapd_ends(&mut self, at: u64, node: u8) {
-        if self.spec.housekeeping == Housekeeping::Own {
+        if self.is_own() {
             return;
         }
         let is_awake =
             |pages: &PageAllocator| pages.kswapd(NodeId(node)).is_some_and(|info| info.awake);
-        while is_awake(&self.pages) {
-            let had_credit = self.owner.has_credit();
-            self.kswapd(Nanos(at));
+        while is_awake(&self.world.pages) {
+            let had_credit = self.world.owner.has_credit();
+            self.step_kswapds(at);
             if !had_credit {
                 break;
             }
         }
     }
 
-    fn kcompactd(&mut self, at: u64) {
-        let woken = self.pages.counters().kcompactd_wakes != self.kcompactd_wakes;
-        self.kcompactd_wakes = self.pages.counters().kcompactd_wakes;
-        for background in &mut self.kcompactds {
-            if !woken && background.due > at {
-                continue;
-            }
-            let budget = PageBudget { pages: KCOMPACTD_FRAMES };
-            let (pages, owner) = (&mut self.pages, &mut self.owner);
-            let progress = background.machine.step(Nanos(at), pages, owner, budget);
-            background.due = match (progress.more, progress.wake_at) {
-                (true, _) => at,
-                (false, Some(wake_at)) => wake_at.0,
-                (false, None) => u64::MAX,
-            };
-        }
-        self.look_at = self.kcompactds.iter().map(|one| one.due).min().unwrap_or(u64::MAX);
-    }
-
     /// Ends the run.
     pub(super) fn finish(&mut self, at: u64) {
-        self.timeline.finish(at, &self.pages);
+        self.timeline.finish(at, &self.world.pages);
     }
 
     /// What came of it. `paired` is what was assumed for all runs.
     pub(super) fn outcome(&self, paired: &Assumptions, wall_nanos: u64) -> PolicyRun {
-        let noted = self.owner.noted;
+        let noted = self.world.owner.noted;
         PolicyRun {
             policy: self.spec.name.clone(),
             memory_percent: self.spec.memory_percent,
-            managed: self.pages.zones().map(|zone| zone.managed.get()).sum(),
+            managed: self.world.pages.zones().map(|zone| zone.managed.get()).sum(),
             counts: self.counts(),
             assumptions: Assumptions {
                 not_served: noted.not_served,
@@ -336,7 +331,7 @@ impl Engine {
     }
 
     fn counts(&self) -> Counts {
-        let counters = self.pages.counters();
+        let counters = self.world.pages.counters();
         Counts {
             extfrag: counters.extfrag.map(|row| row.iter().sum()),
             serious: counters.serious,
@@ -357,12 +352,14 @@ impl Engine {
     }
 }
 
-/// What a block that was in use at the start can be asked for.
-fn use_of(held: &Held) -> Use {
+/// What a block that was in use at the start can be asked for; `reclaimable` says that it lies in a pageblock for slabs
+/// of what can be read again.
+fn use_of(held: &Held, reclaimable: bool) -> Use {
     use nofrag_host::snapshot::FrameUse;
     match held.usage {
         FrameUse::File if held.order < Order::PAGEBLOCK => Use::Cache,
         usage if usage.is_movable() => Use::Movable,
+        FrameUse::Slab if reclaimable => Use::Slab,
         _ => Use::Fixed,
     }
 }

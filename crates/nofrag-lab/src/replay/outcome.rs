@@ -52,6 +52,9 @@ pub struct Recorded {
     pub gaps: u64,
     /// From the first event to the last, in nanoseconds.
     pub nanos: u64,
+    /// How many times slower the host was than the machine whose costs are assumed, by its page faults.
+    #[serde(default)]
+    pub slower: u64,
     /// Blocks requested, by order.
     pub requests: ByOrder,
     /// Requests that the kernel did not serve, by order.

@@ -4,21 +4,28 @@
 //! The recorded kernel took decisions by itself, which stand among the events like those of the workload: it reclaimed
 //! pages and moved others. [`Housekeeping`] says what becomes of them. If every policy followed them, all would be
 //! compared with another kernel's reclaim and compaction on top of their own. So they follow none: a page that the
-//! recorded kernel reclaimed stays, as one that the policy takes first when *it* wants to reclaim, and a page that was
-//! moved stays where it is. That the workload went on as if it were gone changes nothing for others: what it reads
-//! again is a new request. Only for [`Fidelity`](super::Fidelity) the recorded decisions are carried out.
+//! recorded kernel reclaimed stays where it is and as old as it is, without a traced name, until the policy's own
+//! reclaim comes to it; a page that was moved stays where it is. That the workload went on as if it were gone changes
+//! nothing for others: what it reads again is a new request. Only for [`Fidelity`](super::Fidelity) the recorded
+//! decisions are carried out.
+//!
+//! What reclaim may take: page cache, from the page on that came in first, and slabs in proportion
+//! ([`world::reclaim`](crate::world::reclaim)). What the recorded kernel freed while it reclaimed and is neither
+//! (buffers, page tables; memory of processes, as no swap device is modelled) is freed when it was.
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{
-    Migrate, NodeId, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed,
-};
+use nofrag::page::{Migrate, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed};
 use nofrag::units::{Order, Pfn};
 
-use super::links::Links;
 use super::request::Use;
 use super::scanner::FreeScanner;
 use super::spans::{FrameIndex, Spans};
 use super::step::By;
+use crate::world::Owns;
+use crate::world::costs::Costs;
+use crate::world::links::Links;
+use crate::world::lru::{Class, Lru};
+use crate::world::reclaim::{TakesBack, reclaim};
 
 /// What becomes of the recorded kernel's own decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,30 +42,16 @@ pub(super) enum Housekeeping {
 /// No block.
 const NOTHING: u32 = u32::MAX;
 /// Of a traced block: the policy did not serve it; it was reclaimed by the policy. Of a frame: its block was moved by
-/// the recorded kernel, nobody knows where to; its block was reclaimed by the recorded kernel.
+/// the recorded kernel, nobody knows where to; its block has no traced name any more, and waits to be reclaimed.
 const NOT_SERVED: u32 = u32::MAX - 1;
 const RECLAIMED: u32 = u32::MAX - 2;
 const MOVED: u32 = u32::MAX - 3;
-const DROPPED: u32 = u32::MAX - 4;
+const NAMELESS: u32 = u32::MAX - 4;
 
-/// What can be taken back, by how soon; a list for each in each zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Age {
-    /// The recorded kernel took it back: first.
-    Dropped,
-    /// The same, of what the kernel holds for itself: only together with slabs.
-    DroppedFixed,
-    /// Page cache, from the one that came first on.
-    Cache,
-}
-
-impl Age {
-    const ALL: [Age; 3] = [Age::Dropped, Age::DroppedFixed, Age::Cache];
-
-    fn list(self, zone: usize) -> usize {
-        zone * Age::ALL.len() + self as usize
-    }
-}
+/// What can be taken back.
+const CACHE: Class = 0;
+const SLABS: Class = 1;
+const CLASSES: usize = 2;
 
 /// What happened that the policy's own counters do not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,8 +71,7 @@ pub(super) enum Asks {
 ///
 /// Always true:
 /// 1. `places[t]` is a block in use that begins at frame f exactly if `holders[f]` is t.
-/// 2. A frame is on a list of `moved` exactly if its holder is [`MOVED`], and on a list of [`Age::Dropped`] or
-///    [`Age::DroppedFixed`] exactly if it is [`DROPPED`].
+/// 2. A frame is on a list of `moved` exactly if its holder is [`MOVED`]; if that is [`NAMELESS`] it can be taken back.
 #[derive(Debug)]
 pub(super) struct Owner {
     traced: Spans,
@@ -88,23 +80,23 @@ pub(super) struct Owner {
     places: Vec<u32>,
     /// By own frame: the traced frame of the block that begins there.
     holders: Vec<u32>,
-    ages: Links,
-    /// When a frame was put on a list of `ages`.
-    serials: Vec<u32>,
-    next_serial: u32,
+    lru: Lru,
     /// By traced zone and order.
     moved: Links,
     /// How many blocks were moved and are not on those lists, as the policy did not have them.
     moved_missing: Vec<[u64; Order::COUNT]>,
-    /// The node of each own zone.
-    nodes: Vec<NodeId>,
     housekeeping: Housekeeping,
     scanner: FreeScanner,
     /// Pages that the recorded kernel reclaimed and this kswapd has not been told of.
     credit: u64,
+    /// Thousandths of slabs that reclaim owes.
+    owed: u64,
     pub(super) asks: Asks,
     pub(super) cpu: CpuId,
     pub(super) noted: Noted,
+    /// What things cost on the recorded host.
+    pub(super) costs: Costs,
+    spent: u64,
 }
 
 impl Owner {
@@ -115,24 +107,24 @@ impl Owner {
         pages: &PageAllocator,
         cpu: CpuId,
         housekeeping: Housekeeping,
+        costs: Costs,
     ) -> Owner {
-        let zones = pages.zones().count();
         let (frames, traced_zones) = (own.frames(), traced.zones());
         Owner {
             places: vec![NOTHING; traced.frames()],
             holders: vec![NOTHING; frames],
-            ages: Links::new(frames, zones * Age::ALL.len()),
-            serials: vec![0; frames],
-            next_serial: 0,
+            lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), CLASSES),
             moved: Links::new(frames, traced_zones * Order::COUNT),
             moved_missing: vec![[0; Order::COUNT]; traced_zones],
-            nodes: pages.zones().map(|zone| zone.node).collect(),
             housekeeping,
             scanner: FreeScanner::default(),
             credit: 0,
+            owed: 0,
             asks: Asks::Caller,
             cpu,
             noted: Noted::default(),
+            costs,
+            spent: 0,
             traced,
             own,
         }
@@ -149,11 +141,13 @@ impl Owner {
         let own = self.own.index(pfn.0).expect("the policy hands out frames of its zones");
         self.places[frame as usize] = own;
         self.holders[own as usize] = frame;
-        if used != Use::Fixed {
+        if matches!(used, Use::Movable | Use::Cache) {
             pages.set_movable(pfn, true).expect("it was just handed out");
         }
-        if used == Use::Cache {
-            self.push_age(Age::Cache, own);
+        match used {
+            Use::Cache => self.lru.add(CACHE, self.own.zone(own), own),
+            Use::Slab => self.lru.add(SLABS, self.own.zone(own), own),
+            Use::Fixed | Use::Movable => {}
         }
     }
 
@@ -179,10 +173,9 @@ impl Owner {
 
     /// Nothing traced stands for the own block any more.
     fn let_go(&mut self, pages: &mut PageAllocator, own: FrameIndex, by: By) {
-        if by == By::Reclaim && self.housekeeping == Housekeeping::Own {
-            let movable = self.ages.remove(own).is_some() || self.is_movable(pages, own);
-            self.holders[own as usize] = DROPPED;
-            self.push_age(if movable { Age::Dropped } else { Age::DroppedFixed }, own);
+        let stays = by == By::Reclaim && self.housekeeping == Housekeeping::Own;
+        if stays && self.lru.class(own).is_some() {
+            self.holders[own as usize] = NAMELESS;
             return;
         }
         let pages_freed = self.give_back(pages, own);
@@ -200,7 +193,7 @@ impl Owner {
     fn give_back(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
         let pfn = self.pfn(own);
         let (_, _, order) = pages.frame(pfn).expect("a block begins there");
-        self.ages.remove(own);
+        self.lru.remove(own);
         self.moved.remove(own);
         self.holders[own as usize] = NOTHING;
         pages.free(self.cpu, pfn).expect("the block is in use");
@@ -221,13 +214,14 @@ impl Owner {
             return parts.for_each(|part| self.places[(frame + part) as usize] = place);
         }
         pages.split(self.pfn(place), to).expect("the block is in use");
-        let list = self.ages.remove(place);
+        let class = self.lru.class(place);
+        self.lru.remove(place);
         for part in parts {
             let own = place + part;
             self.places[(frame + part) as usize] = own;
             self.holders[own as usize] = frame + part;
-            if let Some(list) = list {
-                self.push_list(list, own);
+            if let Some(class) = class {
+                self.lru.add(class, self.own.zone(own), own);
             }
         }
     }
@@ -328,7 +322,7 @@ impl Owner {
     #[cfg(test)]
     pub(super) fn place(&self, frame: FrameIndex) -> Option<Pfn> {
         let own = self.places[frame as usize];
-        (own < DROPPED).then(|| self.pfn(own))
+        (own < NAMELESS).then(|| self.pfn(own))
     }
 
     /// Pages were moved from nobody knows where to a zone: so many are in use from now on.
@@ -390,44 +384,15 @@ impl Owner {
         Pfn(self.own.pfn(own))
     }
 
-    fn push_age(&mut self, age: Age, own: FrameIndex) {
-        self.push_list(age.list(self.own.zone(own)), own);
-    }
-
-    fn push_list(&mut self, list: usize, own: FrameIndex) {
-        self.ages.push(list, own);
-        self.serials[own as usize] = self.next_serial;
-        self.next_serial = self.next_serial.wrapping_add(1);
-    }
-
-    /// The zones whose pages help.
-    fn eligible(&self, wanted: ReclaimRequest) -> impl Iterator<Item = usize> + use<'_> {
-        let below = wanted.highest.index() + 1;
-        (0..below.min(self.nodes.len())).filter(move |&zone| self.nodes[zone] == wanted.node)
-    }
-
-    /// The block of an age that was put on its list first, among zones that help.
-    /// What could be taken back, in blocks.
-    fn reclaimable(&self, wanted: ReclaimRequest) -> u64 {
-        let lists = self.eligible(wanted).flat_map(|zone| Age::ALL.map(|age| age.list(zone)));
-        lists.map(|list| self.ages.len(list)).sum()
-    }
-
-    fn oldest(&self, age: Age, wanted: ReclaimRequest) -> Option<FrameIndex> {
-        let now = self.next_serial;
-        let oldest = self.eligible(wanted).filter_map(|zone| self.ages.oldest(age.list(zone)));
-        // Serial numbers wrap; ages do not, as every page is seen long before.
-        oldest.max_by_key(|&own| now.wrapping_sub(self.serials[own as usize]))
-    }
-
-    fn take_back(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
+    /// Takes the block back, whatever traced name it has.
+    fn forget(&mut self, pages: &mut PageAllocator, own: FrameIndex) -> u64 {
         match self.holders[own as usize] {
             MOVED => {
                 let list = self.moved.list_of(own).expect("law 2");
                 let (zone, order) = (list / Order::COUNT, list % Order::COUNT);
                 self.moved_missing[zone][order] += 1;
             }
-            DROPPED => {}
+            NAMELESS => {}
             traced => self.places[traced as usize] = RECLAIMED,
         }
         self.give_back(pages, own)
@@ -446,32 +411,73 @@ impl Reclaim for Owner {
             self.credit -= done;
             return Reclaimed { pages: done, scanned: done, left: 0 };
         }
-        let most = self.reclaimable(wanted) >> wanted.priority.min(12);
-        let mut done = Reclaimed::default();
-        while done.scanned < most && done.pages < wanted.pages {
-            let fixed = wanted.may.slab.then_some(Age::DroppedFixed);
-            let ages = [Some(Age::Dropped), fixed, Some(Age::Cache)].into_iter().flatten();
-            let Some(own) = { ages }.find_map(|age| self.oldest(age, wanted)) else { break };
-            done.scanned += 1;
-            done.pages += self.take_back(pages, own);
+        reclaim(self, pages, &wanted)
+    }
+}
+
+impl TakesBack<()> for Owner {
+    fn reclaimable(&self, wanted: &ReclaimRequest) -> u64 {
+        self.lru.len(CACHE, wanted)
+    }
+
+    fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameIndex> {
+        self.lru.oldest(CACHE, wanted)
+    }
+
+    fn take_back(&mut self, pages: &mut PageAllocator, own: FrameIndex, _: &ReclaimRequest) -> u64 {
+        self.spent += self.costs.reclaim_scan + self.costs.reclaim_page;
+        self.forget(pages, own)
+    }
+
+    /// The share of all slabs that was looked at of page cache.
+    fn shrink(
+        &mut self,
+        pages: &mut PageAllocator,
+        wanted: &ReclaimRequest,
+        done: Reclaimed,
+    ) -> u64 {
+        if self.housekeeping != Housekeeping::Own {
+            return 0; // the recorded kernel's are carried out
         }
-        done.left = self.reclaimable(wanted);
-        done
+        let cached = self.lru.len(CACHE, wanted) + done.pages;
+        self.owed += 1000 * done.scanned * self.lru.len(SLABS, wanted) / cached.max(1);
+        let mut freed = 0;
+        while self.owed >= 1000 {
+            self.owed -= 1000;
+            let Some(own) = self.lru.oldest(SLABS, wanted) else { break };
+            self.spent += self.costs.shrink_object;
+            freed += self.forget(pages, own);
+        }
+        freed
+    }
+}
+
+impl Owns<()> for Owner {
+    fn turn(&mut self, cpu: CpuId, _: u64) {
+        self.cpu = cpu;
+    }
+
+    fn take_spent(&mut self) -> u64 {
+        std::mem::take(&mut self.spent)
     }
 }
 
 impl Migrate for Owner {
-    fn migrate(&mut self, from: Pfn, to: Pfn, _order: Order) -> bool {
+    fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool {
         let index = |pfn: Pfn| self.own.index(pfn.0).expect("it is of one of the zones");
         let (from, to) = (index(from), index(to));
         let holder = std::mem::replace(&mut self.holders[from as usize], NOTHING);
         self.holders[to as usize] = holder;
-        if holder < DROPPED {
+        if holder < NAMELESS {
             self.places[holder as usize] = to;
         }
-        self.ages.replace(from, to);
-        self.serials[to as usize] = self.serials[from as usize];
+        if let Some(class) = self.lru.class(from) {
+            // Pages that were moved come back to their lists as the youngest.
+            self.lru.remove(from);
+            self.lru.add(class, self.own.zone(to), to);
+        }
         self.moved.replace(from, to);
+        self.spent += self.costs.migrate_page << order.get();
         true
     }
 }
@@ -481,24 +487,27 @@ impl Owner {
     /// Verifies every law; panics with the number of the broken one.
     pub(super) fn check(&self, pages: &PageAllocator) {
         for (frame, &own) in self.places.iter().enumerate() {
-            if own < DROPPED {
+            if own < NAMELESS {
                 assert_eq!(self.holders[own as usize], frame as u32, "law 1");
             }
         }
         for (own, &holder) in self.holders.iter().enumerate() {
             let own = own as FrameIndex;
-            let begins = pages.frame(self.pfn(own)).is_some_and(|(state, head, _)| {
-                use nofrag::page::FrameState::{Movable, Moving, Used};
+            use nofrag::page::FrameState::{Movable, Moving, Used};
+            let frame = pages.frame(self.pfn(own));
+            let begins = frame.is_some_and(|(state, head, _)| {
                 head == self.pfn(own) && matches!(state, Movable | Moving | Used)
             });
-            assert_eq!(begins, holder != NOTHING, "law 1: {own}");
-            if holder < DROPPED {
+            let is_set_aside = frame.is_some_and(|(state, ..)| state == Moving);
+            // A kcompactd in the middle of its work has places set aside.
+            if !is_set_aside || holder != NOTHING {
+                assert_eq!(begins, holder != NOTHING, "law 1: {own}");
+            }
+            if holder < NAMELESS {
                 assert_eq!(self.places[holder as usize], own, "law 1");
             }
             assert_eq!(holder == MOVED, self.moved.list_of(own).is_some(), "law 2");
-            let dropped =
-                self.ages.list_of(own).is_some_and(|list| list % 3 != Age::Cache as usize);
-            assert_eq!(holder == DROPPED, dropped, "law 2");
+            assert!(holder != NAMELESS || self.lru.class(own).is_some(), "law 2");
         }
     }
 }

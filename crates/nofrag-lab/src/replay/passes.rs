@@ -16,8 +16,9 @@ use nofrag_host::trace::{
 };
 
 use super::addresses::AddressReplay;
-use super::engine::Engine;
+use super::engine::{Batch, Engine};
 use super::outcome::Recorded;
+use super::pace::Pace;
 use super::pairing::Pairing;
 use super::step::Step;
 
@@ -48,7 +49,7 @@ pub(super) struct Followers<'a> {
 
 /// The threads and what they are sent.
 struct Workers<'scope> {
-    senders: Vec<SyncSender<Arc<Vec<Step>>>>,
+    senders: Vec<SyncSender<Arc<Batch>>>,
     threads: Vec<thread::ScopedJoinHandle<'scope, Vec<(usize, Timed)>>>,
 }
 
@@ -70,11 +71,14 @@ pub(super) fn pass(
         let Followers { pairing, addresses, mut unseen } = followers;
         let mut reading = Reading::default();
         let follow = (pairing, addresses, &mut unseen);
+        let mut pace = Pace::new();
         let read = reading.read_all(&mut *events, follow, resyncs, |steps, done| {
-            workers.send(steps);
+            pace.look(&steps);
+            workers.send(Batch { steps, costs: pace.costs() });
             progress(done);
         });
         let loss = events.loss();
+        reading.recorded.slower = pace.slower();
         (reading.recorded.lost, reading.recorded.gaps) = (loss.events, loss.gaps);
         let mut runs = workers.join();
         read?;
@@ -104,11 +108,11 @@ impl<'scope> Workers<'scope> {
         workers
     }
 
-    fn send(&self, steps: Vec<Step>) {
-        let steps = Arc::new(steps);
+    fn send(&self, batch: Batch) {
+        let batch = Arc::new(batch);
         for sender in &self.senders {
             // A thread that is gone has panicked, which joining it tells.
-            let _ = sender.send(Arc::clone(&steps));
+            let _ = sender.send(Arc::clone(&batch));
         }
     }
 
@@ -125,11 +129,11 @@ impl<'scope> Workers<'scope> {
     }
 }
 
-fn work(mut share: Vec<(usize, Timed)>, steps: &Receiver<Arc<Vec<Step>>>) -> Vec<(usize, Timed)> {
-    while let Ok(steps) = steps.recv() {
+fn work(mut share: Vec<(usize, Timed)>, batches: &Receiver<Arc<Batch>>) -> Vec<(usize, Timed)> {
+    while let Ok(batch) = batches.recv() {
         for (_, run) in &mut share {
             let began = Instant::now();
-            run.engine.run(&steps);
+            run.engine.run(&batch);
             run.wall_nanos += began.elapsed().as_nanos() as u64;
         }
     }

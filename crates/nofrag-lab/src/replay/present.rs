@@ -60,6 +60,13 @@ fn heading(report: &ReplayReport) -> Section {
             count(*moved as f64)
         ),
     ];
+    let slower = report.recorded.slower;
+    if slower > 0 {
+        lines.push(format!(
+            "kswapd and kcompactd work at the host's pace: by its page faults it is {slower} times as slow as the \
+             table of costs has it"
+        ));
+    }
     if let (Some(slowest), false) = (slowest(report), policies.is_empty()) {
         lines.push(format!(
             "seed {}; {} ns an event in the slowest run",

@@ -13,6 +13,8 @@ pub(super) enum Use {
     Movable,
     /// They can be moved and taken back: page cache.
     Cache,
+    /// They can be taken back: slabs of what can be read again.
+    Slab,
 }
 
 /// A traced request as policies take it.
@@ -48,6 +50,7 @@ impl Request {
                 Use::Movable
             }
             Migratetype::Movable => Use::Cache,
+            Migratetype::Reclaimable => Use::Slab,
             _ => Use::Fixed,
         };
         let flags = asked.request_flags().with(memalloc);
@@ -95,7 +98,7 @@ mod tests {
         check("GFP_HIGHUSER_MOVABLE|__GFP_ZERO", 1, (movable, borrows, Use::Movable));
         check("GFP_KERNEL|GFP_DMA32", 0, (ZoneKind::Dma32, reclaim, Use::Fixed));
         check("GFP_KERNEL|GFP_DMA", 0, (ZoneKind::Dma, reclaim, Use::Fixed));
-        check("none", 2, (normal, RequestFlags::NONE, Use::Fixed));
+        check("none", 2, (normal, RequestFlags::NONE, Use::Slab));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use nofrag::page::{MemoryMap, PageAllocator};
 
 /// A frame's number among those of all spans of a machine.
-pub(super) type FrameIndex = u32;
+pub(super) type FrameIndex = crate::world::contents::FrameNumber;
 
 /// From a frame of the machine to its number, and back.
 #[derive(Clone, Debug)]

@@ -11,9 +11,10 @@ use nofrag::cpu::CpuId;
 use nofrag::page::{Attempt, FailureReport, HugeFault, Next, Outcome};
 use nofrag::units::{Nanos, Pfn};
 
-use super::World;
+use super::Owns;
 use super::cache::FILE_PAGES;
 use super::owner::Want;
+use super::thpfioscale::FioWorld;
 use crate::random::Random;
 
 /// What an actor is for.
@@ -110,7 +111,7 @@ impl Actor {
     }
 
     /// Moves once.
-    pub(crate) fn step(&mut self, world: &mut World) -> Result<(), OutOfMemory> {
+    pub(crate) fn step(&mut self, world: &mut FioWorld) -> Result<(), OutOfMemory> {
         let asks = self.pending.is_some() || !self.wants.is_empty();
         let is_timed = asks && world.owner.memory.is_some() && matches!(self.task, Task::Huge(_));
         if !is_timed {
@@ -125,7 +126,7 @@ impl Actor {
         Ok(())
     }
 
-    fn move_once(&mut self, world: &mut World) -> Result<(), OutOfMemory> {
+    fn move_once(&mut self, world: &mut FioWorld) -> Result<(), OutOfMemory> {
         world.owner.turn(self.cpu, self.clock);
         if let Some(pending) = self.pending.take() {
             return self.go_on(world, pending);
@@ -163,7 +164,7 @@ impl Actor {
     }
 
     /// Ends its wait if kswapd has come far enough by `now`.
-    pub(crate) fn wake(&mut self, world: &World, now: u64) {
+    pub(crate) fn wake(&mut self, world: &FioWorld, now: u64) {
         let State::Stalled { since } = self.state else { return };
         let pending = self.pending.as_ref().expect("who waits has a request");
         if pending.attempt.may_resume(&world.pages) {
@@ -171,15 +172,15 @@ impl Actor {
         }
     }
 
-    fn write(&mut self, world: &mut World, page: u32) {
-        if let Some(until) = world.owner.written_at(world.dirty_limit) {
+    fn write(&mut self, world: &mut FioWorld, page: u32) {
+        if let Some(until) = world.owner.written_at(world.owner.load.dirty_limit) {
             // Comes back for the same page.
             let Task::Writer { done, .. } = &mut self.task else { unreachable!("it writes") };
             *done -= 1;
             self.clock = self.clock.max(until);
             return;
         }
-        world.owner.wants(page, &world.mix, &mut self.random, &mut self.wants);
+        world.owner.wants(page, &mut self.random, &mut self.wants);
         if self.random.between(1, world.costs.pages_per_writeback) == 1 {
             self.wants.push(Want::Writeback);
         }
@@ -190,11 +191,11 @@ impl Actor {
         self.user_work(world, world.costs.write_page);
     }
 
-    fn read(&mut self, world: &mut World) {
+    fn read(&mut self, world: &mut FioWorld) {
         let Task::Reader { files, opened, pages } = &mut self.task else {
             unreachable!("it reads")
         };
-        if world.stopping {
+        if world.owner.load.stopping {
             let opened = files.start..files.start + *opened;
             world.owner.close(&mut world.pages, opened);
             self.charge(world, 0);
@@ -213,17 +214,17 @@ impl Actor {
             self.random.shuffle(pages);
             pages.pop().expect("a file has pages")
         });
-        world.owner.wants(page, &world.mix, &mut self.random, &mut self.wants);
+        world.owner.wants(page, &mut self.random, &mut self.wants);
         self.user_work(world, world.costs.read_page);
     }
 
     /// The thread works for itself, sometimes faster and sometimes slower.
-    fn user_work(&mut self, world: &World, ns: u64) {
+    fn user_work(&mut self, world: &FioWorld, ns: u64) {
         let range = ns * world.costs.jitter_percent / 100;
         self.clock += self.random.between(ns - range, ns + range);
     }
 
-    fn ask(&mut self, world: &mut World, want: Want) -> Result<(), OutOfMemory> {
+    fn ask(&mut self, world: &mut FioWorld, want: Want) -> Result<(), OutOfMemory> {
         if world.owner.at_hand(want) {
             self.charge(world, 0);
             return Ok(());
@@ -244,7 +245,7 @@ impl Actor {
     }
 
     /// Does what the slow path asked for, and asks it again.
-    fn go_on(&mut self, world: &mut World, mut pending: Pending) -> Result<(), OutOfMemory> {
+    fn go_on(&mut self, world: &mut FioWorld, mut pending: Pending) -> Result<(), OutOfMemory> {
         use nofrag::page::Reclaim;
         let outcome = match &pending.next {
             Next::Reclaim(wanted) => {
@@ -266,7 +267,7 @@ impl Actor {
         self.decide(world, pending)
     }
 
-    fn decide(&mut self, world: &mut World, pending: Pending) -> Result<(), OutOfMemory> {
+    fn decide(&mut self, world: &mut FioWorld, pending: Pending) -> Result<(), OutOfMemory> {
         self.charge(world, 0);
         match pending.next {
             Next::Done(pfn) => self.got(world, pending.want, pfn),
@@ -282,14 +283,14 @@ impl Actor {
     }
 
     /// Takes the block, and does what the thread wanted it for.
-    fn got(&mut self, world: &mut World, want: Want, pfn: Pfn) {
+    fn got(&mut self, world: &mut FioWorld, want: Want, pfn: Pfn) {
         world.owner.fulfil(&mut world.pages, want, pfn);
         self.charge(world, 0);
         let costs = world.costs;
         match (want, &mut self.task) {
             (Want::Page(page), Task::Writer { .. }) => world.owner.dirty(page, self.clock),
             (Want::Page(_), Task::Reader { .. }) => {
-                world.read += 1;
+                world.owner.load.read += 1;
                 self.user_work(world, costs.disk_read);
             }
             (Want::Huge(_), Task::Huge(task)) => {
@@ -320,7 +321,7 @@ impl Actor {
     }
 
     /// Charges what the allocator and the owner did for this thread, and `ns` more.
-    fn charge(&mut self, world: &mut World, ns: u64) {
+    fn charge(&mut self, world: &mut FioWorld, ns: u64) {
         let spent = world.bill() + ns;
         self.work += spent;
         self.clock += spent;

@@ -1,6 +1,6 @@
 //! Files and their pages in memory.
 
-use super::lru::FrameNumber;
+use super::contents::FrameNumber;
 use super::setup::FIO_THREADS;
 use super::slab::{SlabId, SlabKind};
 

@@ -1,5 +1,6 @@
 //! What runs besides the page cache, and how reclaim treats it.
 
+use super::costs::Costs;
 use super::slab::SlabKind;
 
 /// The memory for which loads are stated.
@@ -37,5 +38,25 @@ impl Mix {
             writeback: scale(self.writeback as u64) as usize,
             ..self
         }
+    }
+}
+
+/// The load under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) mix: Mix,
+    /// Pages that may be dirty before writers wait.
+    pub(crate) dirty_limit: u64,
+    /// Pages of files that came from disk.
+    pub(crate) read: u64,
+    /// Whether readers shall end.
+    pub(crate) stopping: bool,
+}
+
+impl Load {
+    /// Nothing has been read yet, in memory of `pages`.
+    pub(crate) fn new(mix: Mix, pages: u64, costs: &Costs) -> Load {
+        let dirty_limit = pages * costs.dirty_percent / 100;
+        Load { mix, dirty_limit, read: 0, stopping: false }
     }
 }

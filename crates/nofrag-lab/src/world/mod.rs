@@ -1,19 +1,26 @@
 //! The world around the allocator: who owns pages and takes them back, who runs when, and what that costs.
 //!
-//! Scenarios drive it: [`thpfioscale`] is the workload of 2018 in phases, given a [`setup`]. [`actor`] and
-//! [`schedule`]: who runs where and when. [`owner`], [`cache`], [`lru`] and [`slab`]: who holds pages. [`load`]: what
-//! runs besides.
-//! [`costs`]: the one table of what is assumed. [`heard`]: how compaction ended, from the engine's events. [`real`]:
-//! real memory behind the frames.
+//! [`World`] is an allocator with somebody who owns its pages. [`daemons`] (kswapd and kcompactd of each node) move in
+//! its time, [`reclaim`] takes pages back in the order of [`lru`], and [`costs`] is the one table of what is assumed.
+//! Two users drive it: a workload of our own, and the replay of a recording, whose owner knows pages by their traced
+//! frames and whose clock is the recording's.
+//!
+//! The workload of 2018 in phases is [`thpfioscale`], given a [`setup`]. [`actor`] and [`schedule`]: which thread runs
+//! where and when. [`owner`], [`cache`], [`contents`] and [`slab`]: who holds pages. [`load`]: what runs besides.
+//! [`heard`]: how compaction ended, from the engine's events. [`real`]: real memory behind the frames.
 
 pub(crate) mod actor;
 pub(crate) mod cache;
+pub(crate) mod contents;
 pub(crate) mod costs;
+pub(crate) mod daemons;
 pub(crate) mod heard;
+pub(crate) mod links;
 pub(crate) mod load;
 pub(crate) mod lru;
 pub(crate) mod owner;
 pub(crate) mod real;
+pub(crate) mod reclaim;
 pub(crate) mod schedule;
 pub(crate) mod setup;
 pub(crate) mod slab;
@@ -22,26 +29,27 @@ pub(crate) mod thpfioscale;
 #[cfg(test)]
 mod tests;
 
-use nofrag::page::PageCounters;
+use nofrag::cpu::CpuId;
+use nofrag::event::EventSink;
+use nofrag::page::{Migrate, PageAllocator, PageCounters, Reclaim};
 
 use self::costs::Costs;
-use self::heard::Pages;
-use self::load::Mix;
-use self::owner::Owner;
 
-/// What all actors share.
+/// Owns the pages that the allocator has handed out.
+pub(crate) trait Owns<S: EventSink>: Reclaim<S> + Migrate {
+    /// From now on `cpu` works, whose lists get what is freed, and it is `now` there.
+    fn turn(&mut self, cpu: CpuId, now: u64);
+
+    /// Virtual time that reclaim and moves took since the last call.
+    fn take_spent(&mut self) -> u64;
+}
+
+/// An allocator and who owns its pages.
 #[derive(Debug)]
-pub(crate) struct World {
-    pub(crate) pages: Pages,
-    pub(crate) owner: Owner,
+pub(crate) struct World<O, S: EventSink> {
+    pub(crate) pages: PageAllocator<S>,
+    pub(crate) owner: O,
     pub(crate) costs: Costs,
-    pub(crate) mix: Mix,
-    /// Pages that may be dirty before writers wait.
-    pub(crate) dirty_limit: u64,
-    /// Pages of files that came from disk.
-    pub(crate) read: u64,
-    /// Whether readers shall end.
-    pub(crate) stopping: bool,
     billed: Counted,
     woken: Wakes,
 }
@@ -69,20 +77,13 @@ struct Wakes {
     kcompactd: u64,
 }
 
-impl World {
-    pub(crate) fn new(pages: Pages, owner: Owner, costs: Costs, mix: Mix) -> World {
-        let memory: u64 = pages.zones().map(|zone| zone.managed.0).sum();
-        World {
-            pages,
-            owner,
-            costs,
-            mix,
-            dirty_limit: memory * costs.dirty_percent / 100,
-            read: 0,
-            stopping: false,
-            billed: Counted::default(),
-            woken: Wakes::default(),
-        }
+impl<O: Owns<S>, S: EventSink> World<O, S> {
+    /// Whatever is counted before now is billed to nobody.
+    pub(crate) fn new(pages: PageAllocator<S>, owner: O, costs: Costs) -> World<O, S> {
+        let billed = Counted::of(pages.counters());
+        let mut world = World { pages, owner, costs, billed, woken: Wakes::default() };
+        world.told();
+        world
     }
 
     /// Virtual time that the owner and the engine's lists and scanners took since the last call.

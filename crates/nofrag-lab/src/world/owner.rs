@@ -18,12 +18,14 @@ use nofrag::page::{
 };
 use nofrag::units::{Order, Pfn};
 
+use super::Owns;
 use super::cache::{FILE_PAGES, FilePart, Files};
+use super::contents::{Contents, FrameNumber, Holds, LruZone};
 use super::costs::Costs;
 use super::heard::{Heard, Pages};
-use super::load::Mix;
-use super::lru::{FrameNumber, Holds, Lru, LruZone};
+use super::load::Load;
 use super::real::RealMemory;
+use super::reclaim::{TakesBack, reclaim};
 use super::slab::{SlabId, SlabKind, Slabs};
 use crate::random::Random;
 
@@ -66,7 +68,7 @@ impl Want {
 /// 3. A file with an inode is on the list of inodes once.
 #[derive(Debug)]
 pub(crate) struct Owner {
-    lru: Lru,
+    contents: Contents,
     files: Files,
     slabs: Slabs,
     /// Files with inodes, in no order.
@@ -92,6 +94,7 @@ pub(crate) struct Owner {
     spent: u64,
     /// What stands behind the frames, if anything does.
     pub(crate) memory: Option<RealMemory>,
+    pub(crate) load: Load,
 }
 
 /// What waits to be written.
@@ -106,14 +109,15 @@ impl Owner {
     pub(crate) fn new(
         zones: &[LruZone],
         files: u32,
-        mix: &Mix,
+        load: Load,
         walked: Walked,
         costs: Costs,
         cpu: CpuId,
         random: Random,
     ) -> Owner {
+        let mix = &load.mix;
         Owner {
-            lru: Lru::new(zones),
+            contents: Contents::new(zones),
             files: Files::new(files),
             slabs: Slabs::new(mix.slab_orders),
             inodes: Vec::new(),
@@ -132,26 +136,8 @@ impl Owner {
             cpu,
             spent: 0,
             memory: None,
+            load,
         }
-    }
-
-    /// From now on `cpu` works, and it is `now` there.
-    pub(crate) fn turn(&mut self, cpu: CpuId, now: u64) {
-        self.cpu = cpu;
-        while self.disk.done <= now {
-            let Some(page) = self.disk.dirty.pop_front() else { break };
-            if let Some(frame) = self.files.frame(page) {
-                self.lru.set_clean(frame);
-            }
-            if !self.disk.dirty.is_empty() {
-                self.disk.done += self.costs.disk_write;
-            }
-        }
-    }
-
-    /// Virtual time spent since the last call.
-    pub(crate) fn take_spent(&mut self) -> u64 {
-        std::mem::take(&mut self.spent)
     }
 
     /// When no more than `limit` pages will be dirty, if that is not so now.
@@ -186,24 +172,19 @@ impl Owner {
     }
 
     /// What an access to a page of a file needs first; nothing if the page is in memory. The last one is needed first.
-    pub(crate) fn wants(
-        &mut self,
-        page: u32,
-        mix: &Mix,
-        random: &mut Random,
-        wants: &mut Vec<Want>,
-    ) {
+    pub(crate) fn wants(&mut self, page: u32, random: &mut Random, wants: &mut Vec<Want>) {
         let file = page / FILE_PAGES;
         if let Some(frame) = self.files.frame(page) {
             // A read alone brings a page into no younger generation.
             if self.walked == Walked::TwoLists {
-                self.lru.touch(frame);
+                self.contents.touch(frame);
             }
             if let Some(memory) = &mut self.memory {
                 memory.read_page(frame, page);
             }
             return;
         }
+        let mix = &self.load.mix;
         if random.between(1, 1000) <= mix.transient_chance {
             wants.push(Want::Transient(transient_order(random)));
         }
@@ -243,7 +224,7 @@ impl Owner {
     /// Takes the block that was asked for.
     pub(crate) fn fulfil(&mut self, pages: &mut Pages, want: Want, pfn: Pfn) {
         let frame = pfn.0 as FrameNumber;
-        debug_assert_eq!(self.lru.holds(frame), Holds::Nothing, "the frame was free");
+        debug_assert_eq!(self.contents.holds(frame), Holds::Nothing, "the frame was free");
         if let Some(memory) = &mut self.memory {
             match want {
                 Want::Page(page) => memory.write_page(frame, page),
@@ -263,26 +244,26 @@ impl Owner {
         }
         if let Some(kind) = want.slab() {
             let slab = self.slabs.add(kind, frame);
-            self.lru.set(frame, Holds::Slab(slab.0));
+            self.contents.set(frame, Holds::Slab(slab.0));
             self.give_object(want, slab);
             return;
         }
         match want {
             Want::Page(page) => {
                 self.files.insert(page, frame);
-                self.lru.add(frame, page);
+                self.contents.add(frame, page);
                 pages.set_movable(pfn, true).expect("it was just handed out");
             }
-            Want::Boot(..) => self.lru.set(frame, Holds::Transient),
+            Want::Boot(..) => self.contents.set(frame, Holds::Transient),
             Want::Writeback => {
-                self.lru.set(frame, Holds::Transient);
+                self.contents.set(frame, Holds::Transient);
                 self.writeback.push_back(frame);
                 while self.writeback.len() > self.most_writeback {
                     self.end_writeback(pages, 1);
                 }
             }
             Want::Transient(_) => {
-                self.lru.set(frame, Holds::Transient);
+                self.contents.set(frame, Holds::Transient);
                 self.transients.push_back(frame);
                 if self.transients.len() > self.most_transients {
                     let oldest = self.transients.pop_front().expect("one was put in");
@@ -290,7 +271,7 @@ impl Owner {
                 }
             }
             Want::Base | Want::Huge(_) => {
-                self.lru.set(frame, Holds::Process(self.process.len() as u32));
+                self.contents.set(frame, Holds::Process(self.process.len() as u32));
                 self.process.push(frame);
                 // A huge page stays: compaction does not take folios of its target's size apart.
                 if want == Want::Base {
@@ -304,10 +285,10 @@ impl Owner {
     /// A page in memory was written to.
     pub(crate) fn dirty(&mut self, page: u32, now: u64) {
         let frame = self.files.frame(page).expect("a page is in memory while it is written to");
-        if self.lru.is_dirty(frame) {
+        if self.contents.is_dirty(frame) {
             return;
         }
-        self.lru.set_dirty(frame);
+        self.contents.set_dirty(frame);
         if self.disk.dirty.is_empty() {
             self.disk.done = self.disk.done.max(now) + self.costs.disk_write;
         }
@@ -379,7 +360,7 @@ impl Owner {
     }
 
     fn release(&mut self, pages: &mut Pages, frame: FrameNumber) {
-        self.lru.set(frame, Holds::Nothing);
+        self.contents.set(frame, Holds::Nothing);
         self.spent += self.costs.free;
         if let Some(memory) = &mut self.memory {
             memory.give_back(frame);
@@ -399,7 +380,7 @@ impl Owner {
         if let Some(memory) = &mut self.memory {
             memory.read_page(frame, page);
         }
-        self.lru.remove(frame);
+        self.contents.remove(frame);
         self.files.remove(page);
         self.release(pages, frame);
         self.drop_unused_radix_node(pages, page / FILE_PAGES);
@@ -420,7 +401,7 @@ impl Owner {
     }
 
     /// Looks at some inodes and directory entries at random, and frees those that nobody needs. Pages that were freed.
-    fn shrink(&mut self, pages: &mut Pages) -> u64 {
+    fn shrink_inodes(&mut self, pages: &mut Pages) -> u64 {
         let mut freed = 0;
         for _ in 0..(self.burst / 3).max(1) {
             let objects = self.inodes.len() + self.spare_dentries.len();
@@ -444,36 +425,63 @@ impl Owner {
     }
 }
 
+impl Owns<Heard> for Owner {
+    fn turn(&mut self, cpu: CpuId, now: u64) {
+        self.cpu = cpu;
+        while self.disk.done <= now {
+            let Some(page) = self.disk.dirty.pop_front() else { break };
+            if let Some(frame) = self.files.frame(page) {
+                self.contents.set_clean(frame);
+            }
+            if !self.disk.dirty.is_empty() {
+                self.disk.done += self.costs.disk_write;
+            }
+        }
+    }
+
+    fn take_spent(&mut self) -> u64 {
+        std::mem::take(&mut self.spent)
+    }
+}
+
+impl TakesBack<Heard> for Owner {
+    fn reclaimable(&self, wanted: &ReclaimRequest) -> u64 {
+        self.contents.cached(wanted)
+    }
+
+    fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber> {
+        self.contents.oldest(wanted)
+    }
+
+    fn take_back(&mut self, pages: &mut Pages, frame: FrameNumber, wanted: &ReclaimRequest) -> u64 {
+        let Holds::Cache(page) = self.contents.holds(frame) else {
+            unreachable!("only pages of files are on the LRU lists");
+        };
+        self.spent += self.costs.reclaim_scan;
+        let dirty = self.contents.is_dirty(frame);
+        if dirty && !wanted.may.write {
+            self.contents.rotate(frame);
+            return 0;
+        }
+        self.spent += self.costs.reclaim_page + if dirty { self.costs.disk_write } else { 0 };
+        self.drop_page(pages, frame, page);
+        1
+    }
+
+    fn shrink(&mut self, pages: &mut Pages, _: &ReclaimRequest, done: Reclaimed) -> u64 {
+        self.owed += done.pages;
+        let mut freed = 0;
+        while self.owed >= self.burst {
+            self.owed -= self.burst;
+            freed += self.shrink_inodes(pages);
+        }
+        freed
+    }
+}
+
 impl Reclaim<Heard> for Owner {
     fn reclaim(&mut self, pages: &mut Pages, wanted: ReclaimRequest) -> Reclaimed {
-        let node = wanted.node.0;
-        let most = self.lru.len(node, wanted.highest) >> wanted.priority.min(12);
-        let mut done = Reclaimed::default();
-        while done.scanned < most && done.pages < wanted.pages {
-            let Some(frame) = self.lru.oldest(node, wanted.highest) else { break };
-            let Holds::Cache(page) = self.lru.holds(frame) else {
-                unreachable!("only pages of files are on the LRU lists");
-            };
-            done.scanned += 1;
-            self.spent += self.costs.reclaim_scan;
-            let dirty = self.lru.is_dirty(frame);
-            if dirty && !wanted.may.write {
-                self.lru.rotate(frame);
-                continue;
-            }
-            self.spent += self.costs.reclaim_page + if dirty { self.costs.disk_write } else { 0 };
-            self.drop_page(pages, frame, page);
-            done.pages += 1;
-        }
-        if wanted.may.slab {
-            self.owed += done.pages;
-            while self.owed >= self.burst {
-                self.owed -= self.burst;
-                done.pages += self.shrink(pages);
-            }
-        }
-        done.left = self.lru.len(node, wanted.highest);
-        done
+        reclaim(self, pages, &wanted)
     }
 }
 
@@ -483,14 +491,14 @@ impl Migrate for Owner {
         if order != Order::ZERO {
             return false;
         }
-        match self.lru.holds(from) {
+        match self.contents.holds(from) {
             Holds::Cache(page) => {
-                self.lru.relocate(from, to);
+                self.contents.relocate(from, to);
                 self.files.relocate(page, to);
             }
             Holds::Process(place) => {
-                self.lru.set(from, Holds::Nothing);
-                self.lru.set(to, Holds::Process(place));
+                self.contents.set(from, Holds::Nothing);
+                self.contents.set(to, Holds::Process(place));
                 self.process[place as usize] = to;
             }
             Holds::Nothing | Holds::Slab(_) | Holds::Transient => return false,
@@ -529,14 +537,14 @@ impl Owner {
 
     /// Verifies every law; panics with the number of the broken one.
     pub(crate) fn check(&self, allocator: &Pages) {
-        let listed = self.lru.listed();
-        let mut times = vec![0u8; self.lru.frame_count()];
+        let listed = self.contents.listed();
+        let mut times = vec![0u8; self.contents.frame_count()];
         listed.iter().for_each(|&frame| times[frame as usize] += 1);
         let mut cached = 0;
         for page in 0..self.files.len() * FILE_PAGES {
             let Some(frame) = self.files.frame(page) else { continue };
             cached += 1;
-            assert_eq!(self.lru.holds(frame), Holds::Cache(page), "law 1");
+            assert_eq!(self.contents.holds(frame), Holds::Cache(page), "law 1");
             assert_eq!(times[frame as usize], 1, "law 1: page {page}");
             let file = self.files.file(page / FILE_PAGES);
             assert!(FilePart::OF_INODE.iter().all(|&part| file.has(part)), "law 2: page {page}");

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
 
-use super::lru::FrameNumber;
+use super::contents::FrameNumber;
 use crate::stats::{Latencies, Tail};
 
 /// Which kind of owner wrote a page: the high byte of its stamp.

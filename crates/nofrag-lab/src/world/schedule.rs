@@ -6,66 +6,15 @@
 //! pageblock of scanning. Chance enters by the time that threads take for their own work alone, and the generators of
 //! that are seeded; ties go to the lower number. So a run is the same on every machine.
 
-use nofrag::cpu::CpuId;
-use nofrag::page::{Kcompactd, Kswapd, PageBudget, PageProgress};
-use nofrag::units::Nanos;
-
-use super::World;
 use super::actor::{Actor, OutOfMemory, State};
-
-/// A background machine on a CPU of its own.
-#[derive(Debug)]
-pub(crate) struct Daemon {
-    cpu: CpuId,
-    /// When it moves next; `None` while it sleeps.
-    due: Option<u64>,
-    /// The end of its last step: it cannot move before.
-    busy_until: u64,
-    machine: Background,
-}
-
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there are two for each node")]
-enum Background {
-    Kswapd(Kswapd),
-    Kcompactd(Kcompactd),
-}
-
-impl Daemon {
-    pub(crate) fn kswapd(cpu: CpuId, machine: Kswapd) -> Daemon {
-        Daemon { cpu, due: None, busy_until: 0, machine: Background::Kswapd(machine) }
-    }
-
-    pub(crate) fn kcompactd(cpu: CpuId, machine: Kcompactd) -> Daemon {
-        // Looks once at the start, to learn when it wants to look next.
-        Daemon { cpu, due: Some(0), busy_until: 0, machine: Background::Kcompactd(machine) }
-    }
-
-    fn step(&mut self, world: &mut World, now: u64) {
-        world.owner.turn(self.cpu, now);
-        let at = Nanos(now);
-        let progress: PageProgress = match &mut self.machine {
-            Background::Kswapd(kswapd) => {
-                let budget = PageBudget { pages: world.costs.kswapd_step_pages };
-                kswapd.step(at, &mut world.pages, &mut world.owner, budget)
-            }
-            Background::Kcompactd(kcompactd) => {
-                let budget = PageBudget { pages: world.costs.kcompactd_step_frames };
-                kcompactd.step(at, &mut world.pages, &mut world.owner, budget)
-            }
-        };
-        // A step takes time even if it found nothing: else a machine that asks for more would stop the clock.
-        let end = now + world.bill().max(world.costs.list_visit);
-        self.busy_until = end;
-        self.due = if progress.more { Some(end) } else { progress.wake_at.map(|at| at.0.max(end)) };
-    }
-}
+use super::daemons::Daemons;
+use super::thpfioscale::FioWorld;
 
 /// All CPUs that do something.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) actors: Vec<Actor>,
-    daemons: Vec<Daemon>,
+    daemons: Daemons,
     /// The clock of the one that moved last.
     pub(crate) now: u64,
     samples: Samples,
@@ -80,20 +29,16 @@ enum Who {
 
 impl Schedule {
     /// Ends the background machines, with nothing set aside any more.
-    pub(crate) fn give_up_daemons(&mut self, world: &mut World) {
-        for daemon in self.daemons.drain(..) {
-            if let Background::Kcompactd(kcompactd) = daemon.machine {
-                kcompactd.abandon(&mut world.pages);
-            }
-        }
+    pub(crate) fn give_up_daemons(&mut self, world: &mut FioWorld) {
+        self.daemons.give_up(world);
     }
 
-    pub(crate) fn new(daemons: Vec<Daemon>) -> Schedule {
+    pub(crate) fn new(daemons: Daemons) -> Schedule {
         Schedule { actors: Vec::new(), daemons, now: 0, samples: Samples::new() }
     }
 
     /// Runs everybody until every clock has reached `end`.
-    pub(crate) fn run_until(&mut self, world: &mut World, end: u64) -> Result<(), OutOfMemory> {
+    pub(crate) fn run_until(&mut self, world: &mut FioWorld, end: u64) -> Result<(), OutOfMemory> {
         while let Some((who, at, horizon)) = self.next() {
             if at >= end {
                 break;
@@ -107,7 +52,7 @@ impl Schedule {
     /// Runs everybody until the actors of these numbers are done.
     pub(crate) fn run_to_end(
         &mut self,
-        world: &mut World,
+        world: &mut FioWorld,
         actors: std::ops::Range<usize>,
     ) -> Result<(), OutOfMemory> {
         while self.actors[actors.clone()].iter().any(|actor| actor.state != State::Done) {
@@ -128,8 +73,8 @@ impl Schedule {
         let mut horizon = u64::MAX;
         let actors = self.actors.iter().enumerate();
         let actors = actors.map(|(index, actor)| (Who::Actor(index), actor.ready_at()));
-        let daemons = self.daemons.iter().enumerate();
-        let daemons = daemons.map(|(index, daemon)| (Who::Daemon(index), daemon.due));
+        let daemons = self.daemons.dues().enumerate();
+        let daemons = daemons.map(|(index, due)| (Who::Daemon(index), due));
         for (who, clock) in actors.chain(daemons) {
             let Some(clock) = clock else { continue };
             match first {
@@ -146,7 +91,7 @@ impl Schedule {
     /// Moves one CPU until it has passed the next one, is done, or has woken somebody.
     fn run(
         &mut self,
-        world: &mut World,
+        world: &mut FioWorld,
         who: Who,
         at: u64,
         horizon: u64,
@@ -166,24 +111,16 @@ impl Schedule {
                 actor.clock
             }
             Who::Daemon(index) => {
-                self.daemons[index].step(world, at);
-                let end = self.daemons[index].busy_until;
+                let end = self.daemons.step(index, world, at);
                 self.actors.iter_mut().for_each(|actor| actor.wake(world, end));
                 end
             }
         };
         if world.has_woken() {
             world.told();
-            self.wake_daemons(after.min(horizon.max(at)));
+            self.daemons.wake(after.min(horizon.max(at)));
         }
         Ok(())
-    }
-
-    fn wake_daemons(&mut self, now: u64) {
-        for daemon in &mut self.daemons {
-            let now = now.max(daemon.busy_until);
-            daemon.due = Some(daemon.due.map_or(now, |due| due.min(now)));
-        }
     }
 }
 

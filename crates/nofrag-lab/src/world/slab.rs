@@ -7,7 +7,7 @@
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
-use super::lru::FrameNumber;
+use super::contents::FrameNumber;
 
 const NONE: u32 = u32::MAX;
 const PAGE_BYTES: u64 = 4096;

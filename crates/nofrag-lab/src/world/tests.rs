@@ -10,16 +10,17 @@ use nofrag::page::{
 };
 use nofrag::units::{Nanos, Order, PageCount};
 
+use super::Owns;
 use super::World;
 use super::actor::{Actor, State, Task};
 use super::cache::{FILE_PAGES, files_per_thread};
+use super::contents::LruZone;
 use super::costs::Costs;
 use super::heard::{Heard, Pages};
-use super::load::Mix;
-use super::lru::LruZone;
+use super::load::{Load, Mix};
 use super::owner::{Owner, Want};
 use super::setup::{Boot, Layout, Setup, WarmUp};
-use super::thpfioscale::Run;
+use super::thpfioscale::{FioWorld, Run};
 use crate::random::Random;
 
 const QUIET: Mix = Mix {
@@ -48,7 +49,7 @@ const FILES: u32 = PAGES as u32 * 3 / 2 / FILE_PAGES;
 
 /// A machine of 64 MiB and an owner with files of 150 % of that.
 struct Small {
-    world: World,
+    world: FioWorld,
     cpu: CpuId,
     highest: ZoneId,
     random: Random,
@@ -65,17 +66,14 @@ impl Small {
         let mut end = 0;
         let zones = pages.zones().map(|zone| {
             end += zone.present.0 as u32;
-            LruZone { zone: zone.id, node: zone.node.0, end }
+            LruZone { node: zone.node, end }
         });
         let zones: Vec<_> = zones.collect();
+        let highest = pages.zones().last().unwrap().id;
         let costs = Costs::built_in();
-        let owner = Owner::new(&zones, FILES, &mix, lru, costs, cpu, Random::new(1, 0));
-        Small {
-            world: World::new(pages, owner, costs, mix),
-            cpu,
-            highest: zones.last().unwrap().zone,
-            random: Random::new(2, 0),
-        }
+        let load = Load::new(mix, PAGES, &costs);
+        let owner = Owner::new(&zones, FILES, load, lru, costs, cpu, Random::new(1, 0));
+        Small { world: World::new(pages, owner, costs), cpu, highest, random: Random::new(2, 0) }
     }
 
     fn reclaim(&mut self, pages: u64) -> Reclaimed {
@@ -104,9 +102,9 @@ impl Small {
 
     /// Somebody opens a file and reads a page of it.
     fn read(&mut self, page: u32) {
-        let World { owner, mix, .. } = &mut self.world;
+        let owner = &mut self.world.owner;
         let mut wants = Vec::new();
-        owner.wants(page, mix, &mut self.random, &mut wants);
+        owner.wants(page, &mut self.random, &mut wants);
         owner.open(page / FILE_PAGES, &mut wants);
         self.get(wants);
     }

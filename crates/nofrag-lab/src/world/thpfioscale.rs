@@ -34,17 +34,19 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{Kcompactd, Kswapd, MemoryMap, Migratetype, NodeId, PageConfig, PageblockInfo};
+use nofrag::page::{MemoryMap, Migratetype, PageConfig, PageblockInfo};
 use nofrag::units::{Nanos, Order};
 use nofrag_backing::measure::machine::MachineMemory;
 
 use super::World;
 use super::actor::{Actor, HugeTask, OutOfMemory, Task};
+use super::contents::LruZone;
+use super::daemons::Daemons;
 use super::heard::{Heard, Pages};
-use super::lru::LruZone;
+use super::load::Load;
 use super::owner::{Owner, Want};
 use super::real::{RealMemory, RealResult};
-use super::schedule::{Daemon, Schedule};
+use super::schedule::Schedule;
 use super::setup::{Boot, FIO_THREADS, Layout, PhaseEnd, RunResult, Setup, WarmUp};
 use crate::random::Random;
 use crate::scenario::RunError;
@@ -81,11 +83,14 @@ pub(crate) fn run_on(
     Ok((run.finish(), real, memory))
 }
 
+/// The world of this workload.
+pub(crate) type FioWorld = World<Owner, Heard>;
+
 /// A run under way.
 #[derive(Debug)]
 pub(crate) struct Run {
     setup: Setup,
-    pub(crate) world: World,
+    pub(crate) world: FioWorld,
     schedule: Schedule,
     result: RunResult,
     heard: Heard,
@@ -107,27 +112,19 @@ impl Run {
         let shrinker = Random::new(setup.seed, SHRINKER);
         let first = cpu(layout, layout.fio[0]);
         let files = setup.files * FIO_THREADS;
+        let memory: u64 = allocator.zones().map(|zone| zone.managed.0).sum();
         let owner = Owner::new(
             &lru_zones(&layout.map, &allocator),
             files,
-            &setup.mix,
+            Load::new(setup.mix, memory, &costs),
             setup.policy.lru,
             costs,
             first,
             shrinker,
         );
-        let world = World::new(allocator, owner, costs, setup.mix);
-        let daemons = layout.daemons.iter().enumerate().flat_map(|(node, &[kswapd, kcompactd])| {
-            let node = NodeId(node as u8);
-            [
-                Daemon::kswapd(cpu(layout, kswapd), Kswapd::new(node)),
-                Daemon::kcompactd(
-                    cpu(layout, kcompactd),
-                    Kcompactd::new(node).on(cpu(layout, kcompactd)),
-                ),
-            ]
-        });
-        let schedule = Schedule::new(daemons.collect());
+        let world = World::new(allocator, owner, costs);
+        let cpus = layout.daemons.iter().map(|of_node| of_node.map(|id| cpu(layout, id)));
+        let schedule = Schedule::new(Daemons::new(cpus, 0));
         Ok(Run { setup, world, schedule, result: RunResult::default(), heard })
     }
 
@@ -154,7 +151,7 @@ impl Run {
     pub(crate) fn all_phases(&mut self) -> Result<(), OutOfMemory> {
         let readers = self.phases()?;
         self.world.owner.end_processes(&mut self.world.pages);
-        self.world.stopping = true;
+        self.world.owner.load.stopping = true;
         self.schedule.run_to_end(&mut self.world, readers)?;
         self.world.owner.end_transients(&mut self.world.pages);
         self.world.owner.delete_files(&mut self.world.pages);
@@ -199,8 +196,8 @@ impl Run {
                 self.schedule.run_until(&mut self.world, self.schedule.now + writing)
             }
             WarmUp::Reads(wanted) => {
-                let wanted = self.world.read + wanted;
-                while self.world.read < wanted {
+                let wanted = self.world.owner.load.read + wanted;
+                while self.world.owner.load.read < wanted {
                     let piece = self.schedule.now + self.setup.costs.disk_read;
                     self.schedule.run_until(&mut self.world, piece)?;
                 }
@@ -297,7 +294,7 @@ impl Run {
             }
         }
         let counters = pages.counters().clone();
-        let (fallbacks, read) = (self.heard.fallbacks(), self.world.read);
+        let (fallbacks, read) = (self.heard.fallbacks(), self.world.owner.load.read);
         self.result.phases.push(PhaseEnd { name, counters, fallbacks, read, free });
         let mismatches = self.world.pages.list_mismatches().get();
         self.result.list_mismatches = self.result.list_mismatches.max(mismatches);
@@ -346,7 +343,7 @@ fn lru_zones(map: &MemoryMap, pages: &Pages) -> Vec<LruZone> {
     let spans =
         map.nodes().iter().flat_map(|node| &node.zones).map(|zone| zone.span.end().0 as u32);
     let zones = pages.zones().zip(spans);
-    zones.map(|(zone, end)| LruZone { zone: zone.id, node: zone.node.0, end }).collect()
+    zones.map(|(zone, end)| LruZone { node: zone.node, end }).collect()
 }
 
 fn failed(setup: &Setup, why: String) -> RunError {

@@ -55,6 +55,8 @@ pub(super) struct Held {
     pub(super) pfn: Pfn,
     pub(super) order: Order,
     pub(super) usage: FrameUse,
+    /// Used of late, as the kernel's LRU has it.
+    pub(super) is_active: bool,
 }
 
 /// What was inferred, and how well it fits what the kernel said. In pages, where nothing else is said.
@@ -369,7 +371,8 @@ fn hold(in_use: &mut Vec<Held>, zone: &Zone, uses: &[FrameUse], pages: Option<&P
             at += (at..end).take_while(is_tail).count() as u64;
         }
         let blocks = memory::aligned(start..at);
-        in_use.extend(blocks.map(|(pfn, order)| Held { pfn: Pfn(pfn), order, usage }));
+        let is_active = has(start, PageFlags::ACTIVE);
+        in_use.extend(blocks.map(|(pfn, order)| Held { pfn: Pfn(pfn), order, usage, is_active }));
     }
 }
 

@@ -225,7 +225,7 @@ fn place(
     // Large blocks first: they fit least easily.
     displaced.sort_by_key(|&nth| std::cmp::Reverse(host.in_use[nth].order));
     for nth in displaced {
-        let Held { pfn, order, usage } = host.in_use[nth];
+        let Held { pfn, order, usage, .. } = host.in_use[nth];
         let migratetype =
             if usage.is_movable() { Migratetype::Movable } else { host.fixed_type(pfn) };
         let place = slots.find(order, migratetype).ok_or_else(|| {

@@ -1,21 +1,21 @@
 //! Lists through frames: each frame is on at most one list of a set, and leaves it in O(1).
 
-use super::spans::FrameIndex;
+use super::contents::FrameNumber;
 
-const NONE: FrameIndex = FrameIndex::MAX;
+const NONE: FrameNumber = FrameNumber::MAX;
 
 /// The links of all frames for one set of lists.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(crate) struct Links {
     /// Older and younger neighbour, and the number of the list.
-    frames: Vec<([FrameIndex; 2], u16)>,
+    frames: Vec<([FrameNumber; 2], u16)>,
     lists: Vec<List>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct List {
-    oldest: FrameIndex,
-    youngest: FrameIndex,
+    oldest: FrameNumber,
+    youngest: FrameNumber,
     len: u64,
 }
 
@@ -24,31 +24,31 @@ const NOWHERE: u16 = u16::MAX;
 
 impl Links {
     /// For so many frames and lists, all empty.
-    pub(super) fn new(frames: usize, lists: usize) -> Links {
+    pub(crate) fn new(frames: usize, lists: usize) -> Links {
         assert!(lists < usize::from(NOWHERE), "a list is numbered by two bytes");
         let empty = List { oldest: NONE, youngest: NONE, len: 0 };
         Links { frames: vec![([NONE; 2], NOWHERE); frames], lists: vec![empty; lists] }
     }
 
     /// The frame that has been on a list for longest.
-    pub(super) fn oldest(&self, list: usize) -> Option<FrameIndex> {
+    pub(crate) fn oldest(&self, list: usize) -> Option<FrameNumber> {
         let oldest = self.lists[list].oldest;
         (oldest != NONE).then_some(oldest)
     }
 
     /// How many frames are on a list.
-    pub(super) fn len(&self, list: usize) -> u64 {
+    pub(crate) fn len(&self, list: usize) -> u64 {
         self.lists[list].len
     }
 
     /// The list that a frame is on.
-    pub(super) fn list_of(&self, frame: FrameIndex) -> Option<usize> {
+    pub(crate) fn list_of(&self, frame: FrameNumber) -> Option<usize> {
         let list = self.frames[frame as usize].1;
         (list != NOWHERE).then_some(usize::from(list))
     }
 
     /// Puts a frame that is on no list behind all others of one.
-    pub(super) fn push(&mut self, list: usize, frame: FrameIndex) {
+    pub(crate) fn push(&mut self, list: usize, frame: FrameNumber) {
         debug_assert_eq!(self.frames[frame as usize].1, NOWHERE, "a frame is on one list");
         let before = self.lists[list].youngest;
         self.frames[frame as usize] = ([before, NONE], list as u16);
@@ -61,7 +61,7 @@ impl Links {
     }
 
     /// Takes a frame off its list, if it is on one; says which.
-    pub(super) fn remove(&mut self, frame: FrameIndex) -> Option<usize> {
+    pub(crate) fn remove(&mut self, frame: FrameNumber) -> Option<usize> {
         let ([older, younger], list) = self.frames[frame as usize];
         if list == NOWHERE {
             return None;
@@ -84,8 +84,18 @@ impl Links {
         Some(usize::from(list))
     }
 
+    /// The frames of a list, the oldest first.
+    #[cfg(test)]
+    pub(crate) fn frames(&self, list: usize) -> Vec<FrameNumber> {
+        let after = |frame: &FrameNumber| {
+            let younger = self.frames[*frame as usize].0[1];
+            (younger != NONE).then_some(younger)
+        };
+        std::iter::successors(self.oldest(list), after).collect()
+    }
+
     /// Puts another frame in the place of one.
-    pub(super) fn replace(&mut self, from: FrameIndex, to: FrameIndex) {
+    pub(crate) fn replace(&mut self, from: FrameNumber, to: FrameNumber) {
         let entry @ ([older, younger], list) = self.frames[from as usize];
         if list == NOWHERE {
             return;
@@ -111,15 +121,9 @@ impl Links {
 mod tests {
     use super::*;
 
-    fn check(links: &Links, list: usize, frames: &[FrameIndex]) {
-        let mut found = Vec::new();
-        let mut at = links.oldest(list);
-        while let Some(frame) = at {
-            found.push(frame);
-            assert_eq!(links.list_of(frame), Some(list));
-            let next = links.frames[frame as usize].0[1];
-            at = (next != NONE).then_some(next);
-        }
+    fn check(links: &Links, list: usize, frames: &[FrameNumber]) {
+        let found = links.frames(list);
+        assert!(found.iter().all(|&frame| links.list_of(frame) == Some(list)));
         assert_eq!(found, frames);
         assert_eq!(links.len(list), frames.len() as u64);
         assert_eq!(links.lists[list].youngest, frames.last().copied().unwrap_or(NONE));

@@ -1,0 +1,165 @@
+//! The machines in the background: kswapd and kcompactd of each node, each on a CPU of its own and in its own time.
+//!
+//! A machine with nothing to do has no clock until it is woken, at the time of who wakes it. The work of one step is
+//! done at once and paid for afterwards, so steps are small: a batch of reclaim, a pageblock of scanning.
+
+use nofrag::cpu::CpuId;
+use nofrag::event::EventSink;
+use nofrag::page::{Kcompactd, Kswapd, NodeId, PageBudget, PageProgress};
+use nofrag::units::Nanos;
+
+use super::{Owns, World};
+
+/// A background machine on a CPU of its own.
+#[derive(Debug)]
+struct Daemon {
+    node: NodeId,
+    cpu: CpuId,
+    /// When it moves next; `None` while it sleeps.
+    due: Option<u64>,
+    /// The end of its last step: it cannot move before.
+    busy_until: u64,
+    machine: Machine,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are two for each node")]
+enum Machine {
+    Kswapd(Kswapd),
+    Kcompactd(Kcompactd),
+}
+
+impl Daemon {
+    fn new(node: NodeId, cpu: CpuId, machine: Machine) -> Daemon {
+        Daemon { node, cpu, due: None, busy_until: 0, machine }
+    }
+
+    /// Moves once; pages that were reclaimed or moved.
+    fn step<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>, now: u64) -> u64 {
+        world.owner.turn(self.cpu, now);
+        let at = Nanos(now);
+        let progress: PageProgress = match &mut self.machine {
+            Machine::Kswapd(kswapd) => {
+                let budget = PageBudget { pages: world.costs.kswapd_step_pages };
+                kswapd.step(at, &mut world.pages, &mut world.owner, budget)
+            }
+            Machine::Kcompactd(kcompactd) => {
+                let budget = PageBudget { pages: world.costs.kcompactd_step_frames };
+                kcompactd.step(at, &mut world.pages, &mut world.owner, budget)
+            }
+        };
+        // A step takes time even if it found nothing: else a machine that asks for more would stop the clock.
+        let end = now + world.bill().max(world.costs.list_visit);
+        self.busy_until = end;
+        self.due = if progress.more { Some(end) } else { progress.wake_at.map(|at| at.0.max(end)) };
+        progress.pages
+    }
+}
+
+/// Those of all nodes.
+#[derive(Debug)]
+pub(crate) struct Daemons {
+    all: Vec<Daemon>,
+    /// The first one that moves, and when.
+    next: Option<(usize, u64)>,
+}
+
+impl Daemons {
+    /// Node by node the CPUs of its kswapd and its kcompactd. kcompactd looks once at `now`, to learn when it wants to
+    /// look next.
+    pub(crate) fn new(cpus: impl IntoIterator<Item = [CpuId; 2]>, now: u64) -> Daemons {
+        let mut all = Vec::new();
+        for (node, [kswapd, kcompactd]) in cpus.into_iter().enumerate() {
+            let node = NodeId(node as u8);
+            all.push(Daemon::new(node, kswapd, Machine::Kswapd(Kswapd::new(node))));
+            let machine = Machine::Kcompactd(Kcompactd::new(node).on(kcompactd));
+            all.push(Daemon { due: Some(now), ..Daemon::new(node, kcompactd, machine) });
+        }
+        let mut daemons = Daemons { all, next: None };
+        daemons.find_next();
+        daemons
+    }
+
+    /// The one that moves first, by its number, and when. O(1).
+    pub(crate) fn next(&self) -> Option<(usize, u64)> {
+        self.next
+    }
+
+    /// When each moves next, in the order of their numbers.
+    pub(crate) fn dues(&self) -> impl Iterator<Item = Option<u64>> + '_ {
+        self.all.iter().map(|daemon| daemon.due)
+    }
+
+    /// Moves one; the end of its step.
+    pub(crate) fn step<O: Owns<S>, S: EventSink>(
+        &mut self,
+        number: usize,
+        world: &mut World<O, S>,
+        now: u64,
+    ) -> u64 {
+        let daemon = &mut self.all[number];
+        daemon.step(world, now);
+        let end = daemon.busy_until;
+        self.find_next();
+        end
+    }
+
+    /// Somebody was woken: all look, at `now` or as soon as they can.
+    pub(crate) fn wake(&mut self, now: u64) {
+        for daemon in &mut self.all {
+            let now = now.max(daemon.busy_until);
+            daemon.due = Some(daemon.due.map_or(now, |due| due.min(now)));
+        }
+        self.find_next();
+    }
+
+    /// Moves all until each has passed `now`; what was counted before is billed to nobody.
+    pub(crate) fn run_until<O: Owns<S>, S: EventSink>(
+        &mut self,
+        world: &mut World<O, S>,
+        now: u64,
+    ) {
+        while let Some((number, at)) = self.next.filter(|(_, at)| *at <= now) {
+            world.bill();
+            let end = self.step(number, world, at);
+            if world.has_woken() {
+                world.told();
+                self.wake(end);
+            }
+        }
+    }
+
+    /// Moves each kswapd that is awake or has dozed long enough, whatever its clock says: for who paces it otherwise.
+    pub(crate) fn step_kswapds<O: Owns<S>, S: EventSink>(
+        &mut self,
+        world: &mut World<O, S>,
+        now: u64,
+    ) {
+        for daemon in &mut self.all {
+            if matches!(daemon.machine, Machine::Kcompactd(_)) {
+                continue;
+            }
+            let awake = world.pages.kswapd(daemon.node).is_some_and(|info| info.awake);
+            if awake || daemon.due.is_some_and(|due| due <= now) {
+                daemon.step(world, now);
+            }
+        }
+        self.find_next();
+    }
+
+    /// Ends them, with nothing set aside any more.
+    pub(crate) fn give_up<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>) {
+        for daemon in self.all.drain(..) {
+            if let Machine::Kcompactd(kcompactd) = daemon.machine {
+                kcompactd.abandon(&mut world.pages);
+            }
+        }
+        self.next = None;
+    }
+
+    fn find_next(&mut self) {
+        let dues = self.all.iter().enumerate();
+        let dues = dues.filter_map(|(number, daemon)| Some((number, daemon.due?)));
+        self.next = dues.min_by_key(|(_, due)| *due);
+    }
+}
