@@ -10,9 +10,7 @@ use nofrag::ranges::Span;
 use super::atomic::{AtomicU64, Ordering};
 use super::books::{Block, Taken};
 use super::ground::Ground;
-use crate::backend::{
-    Access, Backend, BackendError, Caps, Export, Geometry, Op, OpResult, Placement, Va,
-};
+use crate::backend::{Access, Backend, BackendError, Caps, Geometry, Op, OpResult, Placement, Va};
 
 /// A piece of a block with memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +93,7 @@ impl<B: Backend> Backing<B> {
 
     fn map_whole(&self, va: Va, bytes: u64, placement: Placement) -> Result<B::Phys, BackendError> {
         self.count_mapping()?;
-        let created = self.backend.create(bytes, placement, Export::Private);
+        let created = self.backend.create(bytes, placement);
         let phys = created.inspect_err(|_| self.uncount_mapping())?;
         let mapped = self
             .one(Op::Map { va, phys, offset: 0, bytes })
@@ -156,7 +154,7 @@ impl<B: Backend> Backing<B> {
         let base = ground.va_of(ground.pages_of(number, 1).start() as u32);
         for place in 0..each {
             if !block.chunks.iter().any(|chunk| chunk.place == place) {
-                let phys = self.backend.create(bytes, placement, Export::Private)?;
+                let phys = self.backend.create(bytes, placement)?;
                 self.calls.fetch_add(1, Ordering::Relaxed);
                 block.chunks.push(Chunk { phys, place, state: ChunkState::Created });
             }

@@ -21,8 +21,8 @@ use super::books::{Books, Change, Shown};
 use super::discard::{Discard, VECTOR};
 use super::host::{HostSpace, pointer, protect};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Export, Geometry, HostMemory, Op, OpResult,
-    Placement, Va, submission,
+    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Placement,
+    Va, submission,
 };
 use crate::sys;
 
@@ -245,14 +245,9 @@ impl Backend for Anonymous {
         self.space.release(va, bytes).map(drop)
     }
 
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Promise, BackendError> {
+    fn create(&self, bytes: u64, placement: Placement) -> Result<Promise, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
-        if (placement, export) != (Placement::Anywhere, Export::Private) {
+        if placement != Placement::Anywhere {
             return Err(BackendError::Unsupported);
         }
         let mut promises = self.promises();

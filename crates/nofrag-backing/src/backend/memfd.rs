@@ -23,8 +23,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::books::{Change, Mapping, Shown};
 use super::host::{HostSpace, pointer, protect, protection};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Export, Geometry, HostMemory, Op, OpResult,
-    Placement, Va, submission,
+    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Placement,
+    Va, submission,
 };
 use crate::maps::max_map_count;
 use crate::sys;
@@ -71,17 +71,6 @@ pub struct Memfd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece(u64);
 
-/// Memory that was handed out for another process: the file, and where in it.
-#[derive(Debug)]
-pub struct Exported {
-    /// The file.
-    pub file: OwnedFd,
-    /// Where the memory begins in it.
-    pub offset: u64,
-    /// Its size.
-    pub bytes: u64,
-}
-
 /// What a mapping shows: a piece, from some offset of the file on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
@@ -122,7 +111,6 @@ struct Record {
     /// Bytes of it that are mapped, each as often as it is.
     mapped: u64,
     is_destroyed: bool,
-    export: Export,
 }
 
 impl Memfd {
@@ -154,8 +142,7 @@ impl Memfd {
                 | Caps::ALIAS
                 | Caps::SUBRANGE_MAP
                 | Caps::PURGE_IN_PLACE
-                | Caps::ZEROED
-                | Caps::EXPORT,
+                | Caps::ZEROED,
             max_mappings,
             vector_max: 1,
             cost: CostModel::ALONE,
@@ -185,20 +172,6 @@ impl Memfd {
     #[must_use]
     pub fn unpunched(&self) -> u64 {
         self.pieces().unpunched.iter().map(|span| span.len()).sum()
-    }
-
-    /// Hands some memory out, for another process: a descriptor of the file, and where in it the memory is. Who has
-    /// the descriptor has the whole file.
-    ///
-    /// # Errors
-    /// `WrongState` if it is destroyed, or was not made to be handed on; what the system says of one more descriptor.
-    pub fn export(&self, piece: Piece) -> Result<Exported, BackendError> {
-        let Record { span, export, .. } = *self.pieces().alive(piece)?;
-        if export != Export::Shareable {
-            return Err(BackendError::WrongState);
-        }
-        let file = sys::duplicate(self.file.as_fd())?;
-        Ok(Exported { file, offset: span.start(), bytes: span.len() })
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
@@ -454,12 +427,7 @@ impl Backend for Memfd {
         self.space.release(va, bytes).map(|parts| self.note_all_unmapped(parts))
     }
 
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Piece, BackendError> {
+    fn create(&self, bytes: u64, placement: Placement) -> Result<Piece, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
         if placement != Placement::Anywhere {
             return Err(BackendError::Unsupported);
@@ -472,7 +440,7 @@ impl Backend for Memfd {
         let span = pieces.take(&self.file, bytes, align)?;
         pieces.made += 1;
         let piece = pieces.made;
-        let record = Record { span, mapped: 0, is_destroyed: false, export };
+        let record = Record { span, mapped: 0, is_destroyed: false };
         pieces.live.insert(piece, record);
         Ok(Piece(piece))
     }

@@ -40,7 +40,7 @@ use rustix::io::Errno;
 pub use anonymous::{Anonymous, Promise};
 pub use cost::CostModel;
 pub use huge::HUGE;
-pub use memfd::{Budget, Exported, Memfd, Piece};
+pub use memfd::{Budget, Memfd, Piece};
 
 pub use simulated::{Counts, SimCall, Simulated, Touched};
 
@@ -83,8 +83,6 @@ impl Caps {
     pub const QUIESCE_BEFORE_UNMAP: Caps = Caps(1 << 8);
     /// New memory, and what was purged, reads as zero.
     pub const ZEROED: Caps = Caps(1 << 9);
-    /// Memory can be handed to other processes.
-    pub const EXPORT: Caps = Caps(1 << 10);
 
     /// Whether all of `others` are among them.
     #[must_use]
@@ -176,16 +174,6 @@ pub enum Placement {
     Node(u32),
     /// On this device.
     Device(u32),
-}
-
-/// Whether memory will be handed to other processes. Some backends must know when they make it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Export {
-    /// It stays in this process.
-    #[default]
-    Private,
-    /// It may be handed on.
-    Shareable,
 }
 
 /// What users of a mapping may do.
@@ -359,12 +347,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// See [`BackendError`]; nothing was made.
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Self::Phys, BackendError>;
+    fn create(&self, bytes: u64, placement: Placement) -> Result<Self::Phys, BackendError>;
 
     /// Gives memory back. It goes when its last mapping goes.
     ///
@@ -412,13 +395,8 @@ impl<B: Backend> Backend for Arc<B> {
         B::release(self, va, bytes)
     }
 
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Self::Phys, BackendError> {
-        B::create(self, bytes, placement, export)
+    fn create(&self, bytes: u64, placement: Placement) -> Result<Self::Phys, BackendError> {
+        B::create(self, bytes, placement)
     }
 
     fn destroy(&self, phys: Self::Phys) -> Result<(), BackendError> {

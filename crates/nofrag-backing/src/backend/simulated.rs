@@ -25,7 +25,7 @@ use super::books::{Books, Change, Mapping, Shown};
 use super::refusals::Refusals;
 use super::submission::{self, Joined};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Export, Geometry, Op, OpResult, Placement, Va,
+    Access, Backend, BackendError, Caps, CostModel, Geometry, Op, OpResult, Placement, Va,
 };
 
 /// What a simulated backend is asked for.
@@ -581,11 +581,8 @@ impl Backend for Simulated {
         Ok(())
     }
 
-    fn create(&self, bytes: u64, _: Placement, export: Export) -> Result<Ghost, BackendError> {
+    fn create(&self, bytes: u64, _: Placement) -> Result<Ghost, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
-        if export == Export::Shareable && !self.geometry.caps.has(Caps::EXPORT) {
-            return Err(BackendError::Unsupported);
-        }
         let world = &mut *self.world();
         world.refusals.before(SimCall::Create)?;
         world.counts.creates += 1;

@@ -22,7 +22,7 @@
 
 use std::task::Poll;
 
-use super::{Access, Backend, BackendError, Caps, Export, Op, OpResult, Placement, Va};
+use super::{Access, Backend, BackendError, Caps, Op, OpResult, Placement, Va};
 
 /// What a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -328,14 +328,9 @@ impl<B: Backend> Chunk<B> {
     ///
     /// # Errors
     /// See [`ChunkError`]; it stays reserved.
-    pub fn create(
-        &mut self,
-        backend: &B,
-        placement: Placement,
-        export: Export,
-    ) -> Result<(), ChunkError> {
+    pub fn create(&mut self, backend: &B, placement: Placement) -> Result<(), ChunkError> {
         self.step(backend, Step::Create, |chunk| {
-            chunk.memory = Some(backend.create(chunk.bytes, placement, export)?);
+            chunk.memory = Some(backend.create(chunk.bytes, placement)?);
             Ok(())
         })
     }

@@ -9,7 +9,7 @@ use nofrag::check::{Check, Violation};
 use super::super::books::{Books, Change, Shown};
 use super::super::submission;
 use super::super::{
-    Access, Backend, BackendError, Caps, CostModel, Export, Geometry, Op, OpResult, Placement, Va,
+    Access, Backend, BackendError, Caps, CostModel, Geometry, Op, OpResult, Placement, Va,
 };
 use super::{Driver, DriverError, Event, Granularity, Handle};
 
@@ -95,8 +95,7 @@ impl<D: Driver> Cuda<D> {
             caps: Caps::ALIAS
                 | Caps::SUBRANGE_MAP
                 | Caps::GRANT_SEPARATE
-                | Caps::QUIESCE_BEFORE_UNMAP
-                | Caps::EXPORT,
+                | Caps::QUIESCE_BEFORE_UNMAP,
             max_mappings: None,
             vector_max: 1,
             cost: CostModel::default(),
@@ -239,10 +238,10 @@ impl<D: Driver> Cuda<D> {
     }
 
     /// Makes a handle for each granule, all or none. What cannot be given back is given back later.
-    fn make_handles(&self, granules: u64, export: Export) -> Result<Granules, DriverError> {
+    fn make_handles(&self, granules: u64) -> Result<Granules, DriverError> {
         let mut made = Granules::default();
         for _ in 0..granules {
-            match self.driver.create(self.geometry.granule, export) {
+            match self.driver.create(self.geometry.granule) {
                 Ok(handle) => made.handles.push(handle),
                 Err(error) => {
                     let _ = self.release_handles(&mut made);
@@ -300,18 +299,13 @@ impl<D: Driver> Backend for Cuda<D> {
         Ok(())
     }
 
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Memory, BackendError> {
+    fn create(&self, bytes: u64, placement: Placement) -> Result<Memory, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
         if placement != Placement::Anywhere {
             return Err(BackendError::Unsupported);
         }
         self.try_again();
-        let memory = self.make_handles(bytes / self.geometry.granule, export)?;
+        let memory = self.make_handles(bytes / self.geometry.granule)?;
         let mut made = self.made();
         made.named += 1;
         let named = made.named;

@@ -11,7 +11,7 @@ use std::task::Poll;
 use nofrag::ranges::{AllocError, Config, RangeAllocator, Request, Span};
 
 use super::super::refusals::Refusals;
-use super::{Access, Call, Driver, DriverError, Event, Export, Granularity, Handle, Rule, Va};
+use super::{Access, Call, Driver, DriverError, Event, Granularity, Handle, Rule, Va};
 
 /// What every address and size of a reservation is a multiple of.
 const HOST_PAGE: u64 = 4096;
@@ -381,7 +381,7 @@ impl Driver for FakeDriver {
         })
     }
 
-    fn create(&self, bytes: u64, _: Export) -> Result<Handle, DriverError> {
+    fn create(&self, bytes: u64) -> Result<Handle, DriverError> {
         self.call(Call::Create, None, bytes, |device| {
             self.multiple(&[bytes])?;
             if bytes == 0 {

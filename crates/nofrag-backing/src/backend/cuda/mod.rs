@@ -19,7 +19,7 @@ use std::task::Poll;
 pub use backend::{Cuda, Fence, Memory};
 pub use fake::{Entry, FakeDriver, Fault, Misuse, Shape};
 
-use super::{Access, BackendError, Export, Va};
+use super::{Access, BackendError, Va};
 
 /// Memory that a driver has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,7 +157,7 @@ pub trait Driver: Debug + Send + Sync {
     ///
     /// # Errors
     /// See [`DriverError`].
-    fn create(&self, bytes: u64, export: Export) -> Result<Handle, DriverError>;
+    fn create(&self, bytes: u64) -> Result<Handle, DriverError>;
 
     /// Gives a handle back. Its memory goes when its last mapping has gone too.
     ///
@@ -204,8 +204,8 @@ impl<D: Driver + ?Sized> Driver for Arc<D> {
         (**self).address_free(va, bytes)
     }
 
-    fn create(&self, bytes: u64, export: Export) -> Result<Handle, DriverError> {
-        (**self).create(bytes, export)
+    fn create(&self, bytes: u64) -> Result<Handle, DriverError> {
+        (**self).create(bytes)
     }
 
     fn release(&self, handle: Handle) -> Result<(), DriverError> {

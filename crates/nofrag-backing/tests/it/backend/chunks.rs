@@ -4,7 +4,7 @@ use nofrag_backing::backend::cuda::{Call, Cuda, DriverError, FakeDriver, Fence, 
 use nofrag_backing::backend::state::{
     Chunk, ChunkError, Contents, Granting, Outcome, Owner, State, Step, next,
 };
-use nofrag_backing::backend::{Anonymous, Backend, BackendError, Budget, Export, Memfd, Placement};
+use nofrag_backing::backend::{Anonymous, Backend, BackendError, Budget, Memfd, Placement};
 use nofrag_backing::faults::{self, Fault};
 use rustix::io::Errno;
 
@@ -27,7 +27,7 @@ fn take(
 ) -> Option<Result<(), ChunkError>> {
     let owner = chunk.owner().unwrap_or(1);
     Some(match step {
-        Step::Create => chunk.create(backend, Placement::Anywhere, Export::Private),
+        Step::Create => chunk.create(backend, Placement::Anywhere),
         Step::Map => chunk.map(backend, owner),
         Step::Destroy => chunk.destroy(backend),
         Step::Grant => chunk.grant(backend, owner),
@@ -83,7 +83,7 @@ fn a_chunk_goes_by_the_table_whatever_fails() {
 fn vllm_36651_double_release() {
     let backend = gpu(1);
     let mut chunk = Chunk::reserve(&backend, GRANULE, GRANULE).unwrap();
-    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.create(&backend, Placement::Anywhere).unwrap();
     backend.driver().refuse(Call::Release, 0, 1, DriverError::Other(999));
     let refused = ChunkError::Backend(BackendError::Driver { code: 999 });
     assert_eq!(chunk.destroy(&backend), Err(refused));
@@ -94,7 +94,7 @@ fn vllm_36651_double_release() {
     let releases = |entry: &&nofrag_backing::backend::cuda::Entry| entry.call == Call::Release;
     assert_eq!(backend.driver().trace().iter().filter(releases).count(), 2, "one was done");
     // Below the chunk, the backend's own name is gone too.
-    let memory = backend.create(GRANULE, Placement::Anywhere, Export::Private).unwrap();
+    let memory = backend.create(GRANULE, Placement::Anywhere).unwrap();
     backend.destroy(memory).unwrap();
     assert_eq!(backend.destroy(memory), Err(BackendError::WrongState));
     check_rules(backend.driver());
@@ -109,7 +109,7 @@ fn vllm_21336_pinned_growth() {
         (0..12).map(|_| Chunk::reserve(&backend, GRANULE, GRANULE).unwrap()).collect();
     for cycle in 0..10 {
         for chunk in &mut chunks {
-            chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+            chunk.create(&backend, Placement::Anywhere).unwrap();
             chunk.map(&backend, 1).unwrap();
             chunk.grant(&backend, 1).unwrap();
             backend.driver().store(chunk.va(), cycle).unwrap();
@@ -135,7 +135,7 @@ fn vllm_21336_pinned_growth() {
 fn nobody_else_has_a_chunk_before_its_fence() {
     let backend = gpu(1);
     let mut chunk = Chunk::reserve(&backend, GRANULE, GRANULE).unwrap();
-    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.create(&backend, Placement::Anywhere).unwrap();
     chunk.map(&backend, 1).unwrap();
     chunk.grant(&backend, 1).unwrap();
     let event = backend.driver().launch(chunk.va(), GRANULE).unwrap();
@@ -156,7 +156,7 @@ fn nobody_else_has_a_chunk_before_its_fence() {
 fn a_dirty_chunk_changes_no_owner() {
     let backend = Anonymous::new();
     let mut chunk = Chunk::reserve(&backend, 1 << 16, 4096).unwrap();
-    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.create(&backend, Placement::Anywhere).unwrap();
     chunk.map(&backend, 1).unwrap();
     assert_eq!(chunk.state(), State::Granted, "access comes with the mapping");
     store(&backend, chunk.va(), 7);
@@ -186,7 +186,7 @@ fn a_dirty_chunk_changes_no_owner() {
 fn a_dirty_chunk_that_was_unmapped_changes_no_owner() {
     let backend = Memfd::new(Budget::Half).unwrap();
     let mut chunk = Chunk::reserve(&backend, 1 << 16, 4096).unwrap();
-    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.create(&backend, Placement::Anywhere).unwrap();
     chunk.map(&backend, 1).unwrap();
     store(&backend, chunk.va(), 7);
     chunk.park(&backend, ()).unwrap();
@@ -207,7 +207,7 @@ fn a_dirty_chunk_that_was_unmapped_changes_no_owner() {
     chunk.retire(&backend).unwrap();
     chunk.unmap(&backend).unwrap();
     chunk.destroy(&backend).unwrap();
-    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.create(&backend, Placement::Anywhere).unwrap();
     chunk.map(&backend, 3).unwrap();
 }
 
@@ -215,7 +215,7 @@ fn a_dirty_chunk_that_was_unmapped_changes_no_owner() {
 fn a_dirty_chunk_of_a_gpu_is_granted_to_its_owner_alone() {
     let backend = gpu(1);
     let mut chunk = Chunk::reserve(&backend, GRANULE, GRANULE).unwrap();
-    chunk.create(&backend, Placement::Anywhere, Export::Private).unwrap();
+    chunk.create(&backend, Placement::Anywhere).unwrap();
     chunk.map(&backend, 1).unwrap();
     chunk.grant(&backend, 1).unwrap();
     chunk.park(&backend, Fence::default()).unwrap();

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nofrag_backing::backend::cuda::{Cuda, FakeDriver, Shape};
 use nofrag_backing::backend::{
-    Access, Anonymous, Backend as _, BackendError, Budget, Caps, CostModel, Export, Geometry, HUGE,
-    Memfd, Op, OpResult, Placement, Simulated, Va,
+    Access, Anonymous, Backend as _, BackendError, Budget, Caps, CostModel, Geometry, HUGE, Memfd,
+    Op, OpResult, Placement, Simulated, Va,
 };
 
 use nofrag_backing::faults::{self, Armed, Call, Fault};
@@ -309,7 +309,7 @@ impl<B: Subject> Pair<'_, B> {
         if self.model.memory.iter().flatten().count() > 12 {
             return;
         }
-        let phys = match self.backend.create(bytes, Placement::Anywhere, Export::Private) {
+        let phys = match self.backend.create(bytes, Placement::Anywhere) {
             Err(BackendError::System(_)) => return,
             created => created.unwrap(),
         };
@@ -518,7 +518,7 @@ fn set_aside_huge_pages_are_as_the_model() {
 /// As many huge pages as a host may have set aside are few: each mapping needs its own.
 fn check_few_pages(backend: &Memfd) {
     let va = backend.reserve(HUGE, HUGE, None).unwrap();
-    let phys = backend.create(HUGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(HUGE, Placement::Anywhere).unwrap();
     match submit(backend, &[Op::Map { va, phys, offset: 0, bytes: HUGE }])[0] {
         Err(why @ BackendError::NoHugePages { .. }) => eprintln!("skipped: {why}"),
         mapped => {

@@ -8,7 +8,7 @@ use nofrag_backing::backend::cuda::{
     Call, Cuda, Driver, DriverError, Fault, Fence, Granularity, Misuse, Rule, Shape,
 };
 use nofrag_backing::backend::cuda::{FakeDriver, Memory};
-use nofrag_backing::backend::{Access, Backend, BackendError, Export, Op, OpResult, Placement, Va};
+use nofrag_backing::backend::{Access, Backend, BackendError, Op, OpResult, Placement, Va};
 
 use super::support::{check_rules, one, submit};
 
@@ -30,7 +30,6 @@ fn check_refused<T: std::fmt::Debug + PartialEq>(result: Result<T, DriverError>,
 #[test]
 fn what_the_documentation_forbids_is_refused() {
     let driver = driver();
-    let private = Export::Private;
     assert_eq!(driver.granularity(Granularity::Minimum), Ok(GRANULE));
     for bytes in [0, 1, 4095, 4097] {
         check_refused(driver.address_reserve(bytes, 0, None), Rule::Multiple);
@@ -39,9 +38,9 @@ fn what_the_documentation_forbids_is_refused() {
     check_refused(driver.address_reserve(GRANULE, 0, Some(Va(5))), Rule::Multiple);
     let va = driver.address_reserve(8 * GRANULE, 0, None).unwrap();
     for bytes in [0, 4096, GRANULE + 4096] {
-        check_refused(driver.create(bytes, private), Rule::Multiple);
+        check_refused(driver.create(bytes), Rule::Multiple);
     }
-    let handle = driver.create(2 * GRANULE, private).unwrap();
+    let handle = driver.create(2 * GRANULE).unwrap();
 
     check_refused(driver.map(va.plus(4096), GRANULE, 0, handle), Rule::Multiple);
     check_refused(driver.map(va, 4096, 0, handle), Rule::Multiple);
@@ -85,7 +84,7 @@ fn memory_lives_until_its_last_mapping_and_handle() {
     let driver = driver();
     let va = driver.address_reserve(4 * GRANULE, 0, None).unwrap();
     let other = va.plus(2 * GRANULE);
-    let handle = driver.create(GRANULE, Export::Private).unwrap();
+    let handle = driver.create(GRANULE).unwrap();
     for va in [va, other] {
         driver.map(va, GRANULE, 0, handle).unwrap();
         driver.set_access(va, GRANULE, Access::ReadWrite).unwrap();
@@ -101,8 +100,8 @@ fn memory_lives_until_its_last_mapping_and_handle() {
 #[test]
 fn a_device_has_only_so_much_memory() {
     let driver = driver();
-    driver.create(63 * GRANULE, Export::Private).unwrap();
-    let refused = driver.create(2 * GRANULE, Export::Private);
+    driver.create(63 * GRANULE).unwrap();
+    let refused = driver.create(2 * GRANULE);
     assert_eq!(refused, Err(DriverError::OutOfMemory));
     assert_eq!(BackendError::from(refused.unwrap_err()), BackendError::Driver { code: 2 });
 }
@@ -127,7 +126,7 @@ fn unmapping_what_is_in_use_is_noticed() {
 fn granted(backend: &Cuda<FakeDriver>, granules: u64) -> (Va, Memory) {
     let bytes = granules * GRANULE;
     let va = backend.reserve(bytes, GRANULE, None).unwrap();
-    let phys = backend.create(bytes, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(bytes, Placement::Anywhere).unwrap();
     one(backend, Op::Map { va, phys, offset: 0, bytes }).unwrap();
     one(backend, Op::Grant { va, bytes, access: Access::ReadWrite }).unwrap();
     (va, phys)
@@ -141,7 +140,7 @@ fn calls(backend: &Cuda<FakeDriver>, call: Call) -> usize {
 fn many_are_mapped_and_granted_at_once() {
     let backend = backend();
     let va = backend.reserve(8 * GRANULE, GRANULE, None).unwrap();
-    let phys = backend.create(8 * GRANULE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(8 * GRANULE, Placement::Anywhere).unwrap();
     let at = |granule: u64| (va.plus(granule * GRANULE), granule * GRANULE);
     let map = |granule| {
         let (va, offset) = at(granule);
@@ -214,7 +213,7 @@ fn run_with_retries(backend: &Cuda<FakeDriver>) {
     let bytes = 4 * GRANULE;
     let insist_on = |op| insist(backend, || one(backend, op));
     let va = insist(backend, || backend.reserve(bytes, GRANULE, None));
-    let memory = || insist(backend, || backend.create(bytes, Placement::Anywhere, Export::Private));
+    let memory = || insist(backend, || backend.create(bytes, Placement::Anywhere));
     let (first, second) = (memory(), memory());
     for phys in [first, second] {
         insist_on(Op::Map { va, phys, offset: 0, bytes });
@@ -241,7 +240,7 @@ fn nothing_of_a_gpu_stays_when_its_backend_goes() {
     let driver = Arc::new(driver());
     let backend = Cuda::new(Arc::clone(&driver)).unwrap();
     let va = backend.reserve(4 * GRANULE, GRANULE, None).unwrap();
-    let phys = backend.create(2 * GRANULE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(2 * GRANULE, Placement::Anywhere).unwrap();
     one(&backend, Op::Map { va, phys, offset: 0, bytes: 2 * GRANULE }).unwrap();
     drop(backend);
     assert_eq!((driver.memory_in_use(), driver.addresses_in_use()), (0, 0));
