@@ -5,7 +5,7 @@
 //! names the check that makes it sound.
 //!
 //! - [`arena`]: memory for runtimes, databases and pools: one reservation, blocks of owners, late purges in batches.
-//! - [`backend`]: one face for all memory: private, shared, huge, a GPU's, and simulated.
+//! - [`backend`]: one face for all memory: private, shared, huge, and simulated.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
 //! - [`moving`]: moving memory that is in use, and what that costs.

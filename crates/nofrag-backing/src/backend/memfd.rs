@@ -1,4 +1,4 @@
-//! Memory that other processes can have: ranges of one sparse file without a name.
+//! Ranges of one sparse file without a name: memory that can be mapped at several addresses.
 //!
 //! Making memory is taking a range of the file ([`RangeAllocator`]); pages come with their first touch. A reservation
 //! is one mapping that allows nothing; mapping replaces a part of it in one step (`MAP_FIXED`), and unmapping maps
@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
 use nofrag::check::{Check, Violation};
 use nofrag::ranges::{AllocError, Config, RangeAllocator, Request, Span};
@@ -23,8 +22,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::books::{Change, Mapping, Shown};
 use super::host::{HostSpace, pointer, protect, protection};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Placement,
-    Va, submission,
+    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Va,
+    submission,
 };
 use crate::maps::max_map_count;
 use crate::sys;
@@ -54,7 +53,7 @@ impl Budget {
     }
 }
 
-/// Memory in a file that other processes can have. See [`Memfd::hugetlb`] for huge pages that were set aside.
+/// Memory in a file, which children of a fork share. See [`Memfd::hugetlb`] for huge pages that were set aside.
 ///
 /// What it has reserved goes when it is dropped; the memory goes with the last process that has it.
 #[derive(Debug)]
@@ -412,7 +411,6 @@ impl Check for Memfd {
 
 impl Backend for Memfd {
     type Phys = Piece;
-    type Fence = ();
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -427,11 +425,8 @@ impl Backend for Memfd {
         self.space.release(va, bytes).map(|parts| self.note_all_unmapped(parts))
     }
 
-    fn create(&self, bytes: u64, placement: Placement) -> Result<Piece, BackendError> {
+    fn create(&self, bytes: u64) -> Result<Piece, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
-        if placement != Placement::Anywhere {
-            return Err(BackendError::Unsupported);
-        }
         self.try_again();
         // What can be shown by huge pages lies so in the file that it can be.
         let is_large = bytes.is_multiple_of(self.geometry.recommended);
@@ -476,10 +471,6 @@ impl Backend for Memfd {
     fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         self.geometry.fits(va, bytes)?;
         self.space.hide_from_children(va, bytes)
-    }
-
-    fn quiesce(&self, (): &()) -> Poll<()> {
-        Poll::Ready(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nofrag::check::Check;
 use nofrag_backing::backend::{
-    Access, Anonymous, Backend, BackendError, Budget, Memfd, Op, OpResult, Piece, Placement, Va,
+    Access, Anonymous, Backend, BackendError, Budget, Memfd, Op, OpResult, Piece, Va,
 };
 use nofrag_backing::faults::{self, Call};
 use nofrag_backing::maps;
@@ -22,7 +22,7 @@ fn areas_in(va: Va, bytes: u64) -> usize {
 }
 
 fn piece(backend: &Memfd, pages: u64) -> Piece {
-    backend.create(pages * PAGE, Placement::Anywhere).unwrap()
+    backend.create(pages * PAGE).unwrap()
 }
 
 fn map(va: Va, phys: Piece, page: u64, pages: u64) -> Op<Piece> {
@@ -148,7 +148,7 @@ fn a_stale_name_destroys_nothing() {
 /// Addresses that no other test uses: what is gone there is not somebody else's meanwhile.
 fn stays_not<B: Backend>(backend: B, hint: u64) {
     let va = backend.reserve(8 * PAGE, PAGE, Some(Va(hint))).unwrap();
-    let phys = backend.create(8 * PAGE, Placement::Anywhere).unwrap();
+    let phys = backend.create(8 * PAGE).unwrap();
     one(&backend, Op::Map { va: va.plus(PAGE), phys, offset: 0, bytes: 8 * PAGE }).unwrap_err();
     one(&backend, Op::Map { va, phys, offset: 0, bytes: 8 * PAGE }).unwrap();
     if va != Va(hint) {
