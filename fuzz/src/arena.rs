@@ -1,5 +1,5 @@
 //! Random operations on an arena, against a list of live runs: over the memory of this process, where no owner may see
-//! what another one wrote, and over a GPU's, by a driver that enforces CUDA's rules and now and then refuses.
+//! what another one wrote, and over simulated memory, which comes and goes by chunks and is now and then refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use nofrag::check::Check;
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, Contents, FreeError, Lease, OwnerId, Owners, Purge,
-    ResizeError, Run,
+    Arena, ArenaError, Budget, Config, FreeError, Lease, OwnerId, Owners, Purge, ResizeError, Run,
 };
-use nofrag_backing::backend::cuda::{Call, Cuda, DriverError, Event, FakeDriver, Fence, Shape};
-use nofrag_backing::backend::{Anonymous, Backend, Va};
+use nofrag_backing::backend::{
+    Anonymous, Backend, BackendError, Caps, CostModel, Geometry, SimCall, Simulated, Va,
+};
 
 const OWNERS: u32 = 3;
 
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
         1 => Purge::Watermark { pages: 40 },
         _ => Purge::Manual,
     };
-    if choice & 0x80 == 0 { on_gpu(rest, purge) } else { in_process(rest, purge) }
+    if choice & 0x80 == 0 { in_chunks(rest, purge) } else { in_process(rest, purge) }
 }
 
 fn owner(byte: u8) -> OwnerId {
@@ -54,18 +54,18 @@ fn next<'a, S: Arbitrary<'a>>(input: &mut Unstructured<'a>) -> Option<S> {
     if input.is_empty() { None } else { S::arbitrary(input).ok() }
 }
 
-// -- A GPU's memory --------------------------------------------------------------------------------------------------
+// -- Simulated memory, by chunks -------------------------------------------------------------------------------------
 
-const GPU_PAGE: u64 = 64 << 10;
-const GPU_BLOCK: u64 = 4 << 20;
+const GHOST_PAGE: u64 = 64 << 10;
+const BLOCK: u64 = 4 << 20;
+const CHUNK: u64 = 1 << 20;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Step {
     Alloc { owner: u8, pages: u8, align: u8 },
-    Free { which: u8, how: How },
+    Free { which: u8, later: bool },
     FreeStale { which: u8, later: bool },
     Forge { page: u16, pages: u8, generation: u32 },
-    Complete { which: u8 },
     Resize { which: u8, pages: u8 },
     Purge { blocks: u8 },
     Tick { ms: u8, blocks: u8 },
@@ -74,72 +74,74 @@ enum Step {
     AllowAll,
 }
 
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum How {
-    AtOnce,
-    Later,
-    AfterWork,
-}
-
-struct Gpu {
-    driver: Arc<FakeDriver>,
-    arena: Arena<Cuda<Arc<FakeDriver>>>,
-    /// Live runs by first address, each with what stands at both of its ends.
-    live: BTreeMap<u64, (Run, u64)>,
+struct Chunked {
+    backing: Arc<Simulated>,
+    arena: Arena<Arc<Simulated>>,
+    /// Live runs by first address.
+    live: BTreeMap<u64, Run>,
     stale: Vec<Run>,
-    work: Vec<Event>,
     now: Duration,
-    next: u64,
 }
 
-fn on_gpu(data: &[u8], purge: Purge) {
-    let driver = Arc::new(FakeDriver::new(Shape { memory: 10 * GPU_BLOCK, ..Shape::default() }));
-    let backing = Cuda::new(Arc::clone(&driver)).expect("a new driver refuses nothing");
-    let (owners, contents) = (Owners::Count(OWNERS), Contents::Shared);
-    let config = Config { page: GPU_PAGE, owners, contents, purge, ..Config::over(backing) };
-    let arena = Arena::reserve(12 * GPU_BLOCK, config).expect("a new driver refuses nothing");
-    let (live, stale, work) = (BTreeMap::new(), Vec::new(), Vec::new());
-    let now = Duration::ZERO;
-    let mut gpu = Gpu { driver: Arc::clone(&driver), arena, live, stale, work, now, next: 0 };
+/// Nothing is purged in place, and there is memory for fewer blocks than addresses.
+fn in_chunks(data: &[u8], purge: Purge) {
+    let geometry = Geometry {
+        granule: CHUNK,
+        recommended: CHUNK,
+        va_align: CHUNK,
+        max_va: 1 << 40,
+        caps: Caps::ZEROED,
+        max_mappings: None,
+        vector_max: 3,
+        cost: CostModel::default(),
+    };
+    let backing = Arc::new(Simulated::new(geometry).expect("the shape makes sense"));
+    let (owners, max_mappings) = (Owners::Count(OWNERS), Some(10 * BLOCK / CHUNK));
+    let over = Config::over(Arc::clone(&backing));
+    let config = Config { page: GHOST_PAGE, owners, max_mappings, purge, ..over };
+    let arena = Arena::reserve(12 * BLOCK, config).expect("a new backend refuses nothing");
+    let (live, stale, now) = (BTreeMap::new(), Vec::new(), Duration::ZERO);
+    let mut chunked = Chunked { backing: Arc::clone(&backing), arena, live, stale, now };
     let mut input = Unstructured::new(data);
     for _ in 0..MOST_STEPS {
         let Some(step) = next(&mut input) else { break };
-        gpu.step(step);
-        gpu.compare();
+        chunked.step(step);
+        chunked.compare();
     }
-    gpu.end();
-    drop(gpu);
-    assert_eq!(driver.misuses(), vec![]);
-    assert_eq!((driver.memory_in_use(), driver.addresses_in_use()), (0, 0));
+    chunked.end();
+    drop(chunked);
+    assert_eq!(backing.areas(), 0, "all addresses went back");
+    if let Err(violation) = backing.check() {
+        panic!("{violation}");
+    }
 }
 
-impl Gpu {
+impl Chunked {
     fn pick(&self, which: u8) -> Option<Run> {
         let at = usize::from(which) % self.live.len().max(1);
-        self.live.values().nth(at).map(|&(run, _)| run)
+        self.live.values().nth(at).copied()
     }
 
     fn ends(run: Run) -> [Va; 2] {
-        [run.va(), run.va().plus(u64::from(run.pages()) * GPU_PAGE - 8)]
+        [run.va(), run.va().plus(u64::from(run.pages()) * GHOST_PAGE - 8)]
     }
 
     /// A run was handed out or has another length: nobody else's, and there is memory behind both ends.
     fn enter(&mut self, run: Run) {
-        let end = run.va().0 + u64::from(run.pages()) * GPU_PAGE;
+        let end = run.va().0 + u64::from(run.pages()) * GHOST_PAGE;
         let before = self.live.range(..end).next_back();
-        let before = before.map_or(0, |(&at, (run, _))| at + u64::from(run.pages()) * GPU_PAGE);
+        let before = before.map_or(0, |(&at, run)| at + u64::from(run.pages()) * GHOST_PAGE);
         assert!(before <= run.va().0, "{run:?} overlaps another one");
-        self.next += 1;
-        for at in Gpu::ends(run) {
-            self.driver.store(at, self.next).expect("a run is mapped and granted");
+        for at in Chunked::ends(run) {
+            self.backing.touch(at, 8).expect("a run is mapped");
         }
-        self.live.insert(run.va().0, (run, self.next));
+        self.live.insert(run.va().0, run);
     }
 
     fn leave(&mut self, run: Run) {
-        let (_, number) = self.live.remove(&run.va().0).expect("it was picked among them");
-        for at in Gpu::ends(run) {
-            assert_eq!(self.driver.load(at), Ok(number), "what was written to {run:?} is lost");
+        self.live.remove(&run.va().0).expect("it was picked among them");
+        for at in Chunked::ends(run) {
+            assert_eq!(self.backing.holds(at), Some(true), "what was written to {run:?} is lost");
         }
         self.stale.push(run);
     }
@@ -148,7 +150,7 @@ impl Gpu {
         match result {
             Ok(run) => {
                 assert_eq!(u64::from(run.pages()), wanted);
-                assert!((run.va().0 / GPU_PAGE).is_multiple_of(align), "{run:?} is not aligned");
+                assert!((run.va().0 / GHOST_PAGE).is_multiple_of(align), "{run:?} is not aligned");
                 self.enter(run);
             }
             Err(ArenaError::Exhausted(_) | ArenaError::Backend(_)) => {}
@@ -163,10 +165,10 @@ impl Gpu {
                 let result = self.arena.alloc(owner(who), wanted, align);
                 self.note(wanted, align, result);
             }
-            Step::Free { which, how } => {
+            Step::Free { which, later } => {
                 if let Some(run) = self.pick(which) {
                     self.leave(run);
-                    self.free(run, how);
+                    self.free(run, later);
                 }
             }
             Step::FreeStale { which, later } => {
@@ -178,12 +180,6 @@ impl Gpu {
                 }
             }
             Step::Forge { page, pages, generation } => self.forge(page, pages, generation),
-            Step::Complete { which } => {
-                if !self.work.is_empty() {
-                    let event = self.work.swap_remove(usize::from(which) % self.work.len());
-                    self.driver.complete(event);
-                }
-            }
             Step::Resize { which, pages: wanted } => {
                 if let Some(run) = self.pick(which) {
                     self.resize(run, pages(wanted));
@@ -199,37 +195,31 @@ impl Gpu {
             }
             Step::ByHandle { owner, pages, which } => self.by_handle(owner, pages, which),
             Step::Refuse { call, after, times } => {
-                let calls = [Call::Create, Call::Release, Call::Map, Call::Unmap, Call::SetAccess];
+                let calls = [SimCall::Create, SimCall::Map, SimCall::Unmap];
                 let call = calls[usize::from(call) % calls.len()];
                 let (after, times) = (u32::from(after % 4), u32::from(times % 4));
-                self.driver.refuse(call, after, times, DriverError::OutOfMemory);
+                self.backing.refuse(call, after, times, BackendError::Unsupported);
             }
-            Step::AllowAll => self.driver.allow_all(),
+            Step::AllowAll => self.backing.allow_all(),
         }
     }
 
-    fn free(&mut self, run: Run, how: How) {
-        let freed = match how {
-            How::AtOnce => self.arena.free(run),
-            How::Later => match self.arena.free_later(run) {
+    fn free(&mut self, run: Run, later: bool) {
+        let freed = match later {
+            false => self.arena.free(run),
+            true => match self.arena.free_later(run) {
                 Err(FreeError::Uncollected) => self.arena.free(run),
                 freed => freed,
             },
-            How::AfterWork => {
-                let bytes = u64::from(run.pages()) * GPU_PAGE;
-                let event = self.driver.launch(run.va(), bytes).expect("a run is granted");
-                self.work.push(event);
-                self.arena.free_after(run, &Fence(Some(event)))
-            }
         };
         freed.expect("it was in use");
     }
 
     /// Names put together from parts name no run, unless they are one's.
     fn forge(&mut self, page: u16, pages: u8, generation: u32) {
-        let va = self.arena.base().plus(u64::from(page) * GPU_PAGE / 2);
+        let va = self.arena.base().plus(u64::from(page) * GHOST_PAGE / 2);
         let run = Run::from_parts(va, pages.into(), generation);
-        if self.live.get(&va.0).is_none_or(|&(live, _)| live != run) {
+        if self.live.get(&va.0).is_none_or(|&live| live != run) {
             self.arena.free(run).expect_err("there is no such run");
         }
     }
@@ -238,8 +228,9 @@ impl Gpu {
         match self.arena.resize(run, wanted) {
             Ok(resized) => {
                 assert_eq!((resized.va(), u64::from(resized.pages())), (run.va(), wanted));
-                let (_, number) = self.live.remove(&run.va().0).expect("it was picked");
-                assert_eq!(self.driver.load(run.va()), Ok(number), "{run:?} lost its beginning");
+                self.live.remove(&run.va().0).expect("it was picked");
+                let first = self.backing.holds(run.va());
+                assert_eq!(first, Some(true), "{run:?} lost its beginning");
                 if run != resized {
                     self.stale.push(run);
                 }
@@ -269,25 +260,24 @@ impl Gpu {
     }
 
     fn compare(&self) {
-        let live: u64 = self.live.values().map(|(run, _)| u64::from(run.pages())).sum();
+        let live: u64 = self.live.values().map(|run| u64::from(run.pages())).sum();
         assert_eq!(self.arena.stats().live, live);
         check(&self.arena);
     }
 
     /// When everything is given back and nothing is refused any more, nothing is left.
     fn end(&mut self) {
-        self.driver.allow_all();
+        self.backing.allow_all();
         while let Some(run) = self.pick(0) {
             self.leave(run);
-            self.free(run, How::AtOnce);
+            self.free(run, false);
         }
-        self.work.drain(..).for_each(|event| self.driver.complete(event));
         // What a refused purge left is tried again by its owner, which has it back by then.
         for _ in 0..3 {
             self.arena.purge(Budget::ALL);
         }
         let stats = self.arena.stats();
-        assert_eq!((self.driver.memory_in_use(), stats.mappings, stats.dirty), (0, 0, 0));
+        assert_eq!((self.backing.pages_held(), stats.mappings, stats.dirty), (0, 0, 0));
         check(&self.arena);
     }
 }

@@ -5,8 +5,7 @@
 //! names the check that makes it sound.
 //!
 //! - [`arena`]: memory for runtimes, databases and pools: one reservation, blocks of owners, late purges in batches.
-//! - [`backend`]: one face for all memory: private, shared, huge, a GPU's, and simulated.
-//! - [`export`]: page frames and areas that other processes see by handles.
+//! - [`backend`]: one face for all memory: private, shared, huge, and simulated.
 //! - [`faults`]: system calls that fail on purpose, and how many were made.
 //! - [`frames`]: page frames in a file, handed out by the core's page allocator.
 //! - [`moving`]: moving memory that is in use, and what that costs.
@@ -14,9 +13,7 @@
 //! - [`maps`]: what `/proc/PID/maps` says of a process.
 //! - [`reservation`]: a range of addresses that belongs to the caller, with protections and guards inside it.
 //! - [`huge_units`]: memory that is touched for the first time and timed, huge pages and small ones apart.
-//! - [`shared`]: handles to memory that processes share and that may move, whoever of them dies.
 //! - [`shapes`]: a buffer that grows without being copied, a ring without a seam, a pool of guarded memories.
-//! - [`store`]: objects of any size that processes share, in memory that stays usable to the last bytes.
 //! - [`threads`]: many live threads, on stacks of the system's making or of the caller's.
 //! - [`measure`]: what memory costs: loops for whoever reports figures.
 //! - [`probe`]: a process that maps nothing but what it is told, so that every address that the kernel chooses can be
@@ -28,7 +25,6 @@
 
 pub mod arena;
 pub mod backend;
-pub mod export;
 pub mod faults;
 mod forks;
 pub mod frames;
@@ -43,7 +39,5 @@ pub mod moving;
 pub mod probe;
 pub mod reservation;
 pub mod shapes;
-pub mod shared;
-pub mod store;
 mod sys;
 pub mod threads;

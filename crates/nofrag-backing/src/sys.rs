@@ -4,15 +4,12 @@
 //! Nothing is checked here: whoever calls says why the range is its own.
 
 use std::ffi::{CStr, c_void};
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, Stat};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, Stat};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Updater, opcode};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, UserfaultfdFlags};
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, RecvMsg, SendAncillaryBuffer, SendFlags};
-use rustix::process::{Pid, PidfdFlags};
 
 use crate::faults::{Call, before};
 
@@ -200,85 +197,10 @@ pub(crate) fn userfaultfd_read(
     rustix::io::read(descriptor, messages)
 }
 
-/// The seals of a file in memory.
-pub(crate) fn seals(file: BorrowedFd<'_>) -> Result<SealFlags, Errno> {
-    before(Call::Seal)?;
-    rustix::fs::fcntl_get_seals(file)
-}
-
-/// Takes the lock of a file for its descriptor, if nobody has it.
-pub(crate) fn try_lock(file: BorrowedFd<'_>) -> Result<(), Errno> {
-    before(Call::Lock)?;
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
-}
-
-/// Gives the lock of a file up, for everybody who has the same open file. Should that fail it is given up when the last
-/// of them closes it.
-pub(crate) fn unlock(file: BorrowedFd<'_>) {
-    let _ = rustix::fs::flock(file, FlockOperation::NonBlockingUnlock);
-}
-
-/// The same file behind another descriptor.
-pub(crate) fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    before(Call::Reopen)?;
-    rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())
-}
-
-/// Makes the descriptor `number` one of what is behind `other`. For a child, between a fork and everything else: what
-/// has the descriptor there goes on having one.
-pub(crate) fn replace(number: RawFd, other: RawFd) -> Result<(), Errno> {
-    before(Call::Reopen)?;
-    // SAFETY: numbers, no memory; the descriptor stays one that whoever has it may use and close.
-    match unsafe { libc::dup3(other, number, libc::O_CLOEXEC) } {
-        0.. => Ok(()),
-        _ => Err(last_error()),
-    }
-}
-
-/// One more descriptor of the same open file.
-pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    before(Call::Duplicate)?;
-    rustix::io::fcntl_dupfd_cloexec(file, 0)
-}
-
 /// What the system says of a file.
 pub(crate) fn stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
     before(Call::Stat)?;
     rustix::fs::fstat(file)
-}
-
-/// Says who may open a file.
-pub(crate) fn chmod(file: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
-    before(Call::Chmod)?;
-    rustix::fs::fchmod(file, mode)
-}
-
-/// A descriptor of a process.
-pub(crate) fn pidfd_open(process: Pid) -> Result<OwnedFd, Errno> {
-    before(Call::PidfdOpen)?;
-    rustix::process::pidfd_open(process, PidfdFlags::empty())
-}
-
-/// Sends a message with descriptors.
-pub(crate) fn sendmsg(
-    socket: BorrowedFd<'_>,
-    message: &[IoSlice<'_>],
-    ancillary: &mut SendAncillaryBuffer<'_, '_, '_>,
-    flags: SendFlags,
-) -> Result<usize, Errno> {
-    before(Call::Sendmsg)?;
-    rustix::net::sendmsg(socket, message, ancillary, flags)
-}
-
-/// Receives a message with descriptors.
-pub(crate) fn recvmsg(
-    socket: BorrowedFd<'_>,
-    into: &mut [IoSliceMut<'_>],
-    ancillary: &mut RecvAncillaryBuffer<'_>,
-    flags: RecvFlags,
-) -> Result<RecvMsg, Errno> {
-    before(Call::Recvmsg)?;
-    rustix::net::recvmsg(socket, into, ancillary, flags)
 }
 
 /// What the C library says went wrong last.

@@ -1,18 +1,16 @@
 //! The memory behind blocks: one mapping for all of them, or chunks that come and go with each block.
 //!
 //! Where contents can be given back in place, the whole arena is one mapping, made once, so it is one area of the
-//! kernel, and a purge is one operation for each run of adjacent blocks. A GPU's driver has no such purge, and unmaps
-//! whole mappings only: there a block is made of chunks, one handle and one mapping each, and purging it takes them
-//! away.
+//! kernel, and a purge is one operation for each run of adjacent blocks. Huge
+//! pages that were set aside are not given back in place: there a block is made of chunks, one piece of memory and one
+//! mapping each, and purging it takes them away.
 
 use nofrag::ranges::Span;
 
 use super::atomic::{AtomicU64, Ordering};
 use super::books::{Block, Taken};
 use super::ground::Ground;
-use crate::backend::{
-    Access, Backend, BackendError, Caps, Export, Geometry, Op, OpResult, Placement, Va,
-};
+use crate::backend::{Backend, BackendError, Caps, Geometry, Op, OpResult, Va};
 
 /// A piece of a block with memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +26,6 @@ pub(super) struct Chunk<P> {
 enum ChunkState {
     Created,
     Mapped,
-    Granted,
 }
 
 /// How the memory of an arena is made.
@@ -37,7 +34,7 @@ enum Plan<P> {
     /// One mapping for all.
     Whole(P),
     /// Chunks of so many bytes, so many for a block.
-    Chunks { bytes: u64, each: u32, placement: Placement },
+    Chunks { bytes: u64, each: u32 },
 }
 
 /// A backend with what an arena has from it.
@@ -67,7 +64,6 @@ impl<B: Backend> Backing<B> {
         backend: B,
         (base, bytes): (Va, u64),
         block: u64,
-        placement: Placement,
         max_mappings: Option<u64>,
     ) -> Result<Backing<B>, (B, BackendError)> {
         let geometry = backend.geometry();
@@ -79,13 +75,13 @@ impl<B: Backend> Backing<B> {
         let in_place = geometry.caps.has(Caps::PURGE_IN_PLACE);
         let mut backing = Backing {
             backend,
-            plan: Plan::Chunks { bytes: chunk, each, placement },
+            plan: Plan::Chunks { bytes: chunk, each },
             mappings: AtomicU64::new(0),
             max_mappings,
             calls: AtomicU64::new(0),
         };
         if in_place {
-            match backing.map_whole(base, bytes, placement) {
+            match backing.map_whole(base, bytes) {
                 Ok(phys) => backing.plan = Plan::Whole(phys),
                 Err(why) => return Err((backing.backend, why)),
             }
@@ -93,14 +89,11 @@ impl<B: Backend> Backing<B> {
         Ok(backing)
     }
 
-    fn map_whole(&self, va: Va, bytes: u64, placement: Placement) -> Result<B::Phys, BackendError> {
+    fn map_whole(&self, va: Va, bytes: u64) -> Result<B::Phys, BackendError> {
         self.count_mapping()?;
-        let created = self.backend.create(bytes, placement, Export::Private);
+        let created = self.backend.create(bytes);
         let phys = created.inspect_err(|_| self.uncount_mapping())?;
-        let mapped = self
-            .one(Op::Map { va, phys, offset: 0, bytes })
-            .and_then(|()| if self.grants() { self.one(grant(va, bytes)) } else { Ok(()) });
-        match mapped {
+        match self.one(Op::Map { va, phys, offset: 0, bytes }) {
             Ok(()) => Ok(phys),
             Err(why) => {
                 self.uncount_mapping();
@@ -110,10 +103,6 @@ impl<B: Backend> Backing<B> {
                 Err(why)
             }
         }
-    }
-
-    fn grants(&self) -> bool {
-        self.backend.geometry().caps.has(Caps::GRANT_SEPARATE)
     }
 
     fn one(&self, op: Op<B::Phys>) -> OpResult {
@@ -152,11 +141,11 @@ impl<B: Backend> Backing<B> {
         number: u32,
         block: &mut Block<B>,
     ) -> Result<(), BackendError> {
-        let Plan::Chunks { bytes, each, placement } = self.plan else { return Ok(()) };
+        let Plan::Chunks { bytes, each } = self.plan else { return Ok(()) };
         let base = ground.va_of(ground.pages_of(number, 1).start() as u32);
         for place in 0..each {
             if !block.chunks.iter().any(|chunk| chunk.place == place) {
-                let phys = self.backend.create(bytes, placement, Export::Private)?;
+                let phys = self.backend.create(bytes)?;
                 self.calls.fetch_add(1, Ordering::Relaxed);
                 block.chunks.push(Chunk { phys, place, state: ChunkState::Created });
             }
@@ -171,13 +160,6 @@ impl<B: Backend> Backing<B> {
                 }
                 chunk.state = ChunkState::Mapped;
             }
-        }
-        // Granted once for the whole block, since a grant may span mappings.
-        if block.chunks.iter().any(|chunk| chunk.state == ChunkState::Mapped) {
-            if self.grants() {
-                self.one(grant(base, ground.block_bytes()))?;
-            }
-            block.chunks.iter_mut().for_each(|chunk| chunk.state = ChunkState::Granted);
         }
         Ok(())
     }
@@ -261,14 +243,12 @@ impl<B: Backend> Backing<B> {
         answer
     }
 
-    /// Gives the memory of chunks back, when the arena ends. Whatever a fence still keeps, or the backend refuses to
-    /// take, stays with the backend.
+    /// Gives the memory of chunks back, when the arena ends. What the backend refuses to take stays
+    /// with the backend.
     pub(super) fn dissolve_all(&self, ground: &Ground, taken: Vec<Taken<B>>) {
         if let Plan::Chunks { bytes, .. } = self.plan {
             for mut taken in taken {
-                if taken.block.is_quiet(&self.backend) {
-                    let _ = self.dissolve(ground, bytes, &mut taken);
-                }
+                let _ = self.dissolve(ground, bytes, &mut taken);
             }
         }
     }
@@ -282,10 +262,6 @@ impl<B: Backend> Backing<B> {
         }
         self.backend.release(base, bytes)
     }
-}
-
-fn grant<P>(va: Va, bytes: u64) -> Op<P> {
-    Op::Grant { va, bytes, access: Access::ReadWrite }
 }
 
 fn purge_of<P>(ground: &Ground, span: Span) -> Op<P> {

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
-use std::task::Poll;
 use std::time::Duration;
 
 use nofrag::ranges::{AlignClasses, Config, OutOfMetadata, RangeAllocator, Request, Span};
@@ -32,28 +31,13 @@ pub(super) struct Block<B: Backend> {
     idle_since: Option<Duration>,
     /// A purge of it has failed, so that it may still hold what it held.
     pub(super) quarantined: bool,
-    /// What must be ready before anybody else may use it.
-    fences: Vec<B::Fence>,
     /// The memory behind it, where that is made block by block.
     pub(super) chunks: Vec<Chunk<B::Phys>>,
 }
 
 impl<B: Backend> Block<B> {
     pub(super) fn clean(chunks: Vec<Chunk<B::Phys>>) -> Block<B> {
-        Block {
-            touched: 0,
-            listed: false,
-            idle_since: None,
-            quarantined: false,
-            fences: Vec::new(),
-            chunks,
-        }
-    }
-
-    /// Whether all that was started on it has ended.
-    pub(super) fn is_quiet(&mut self, backend: &B) -> bool {
-        self.fences.retain(|fence| backend.quiesce(fence) == Poll::Pending);
-        self.fences.is_empty()
+        Block { touched: 0, listed: false, idle_since: None, quarantined: false, chunks }
     }
 }
 
@@ -239,14 +223,13 @@ impl<B: Backend> Books<B> {
         }
     }
 
-    /// Frees a run that somebody else gave back, if it is still the one that was meant; what is used by what a fence
-    /// stands for stays with this owner until that is ready. Without memory it stays in use.
+    /// Frees a run that somebody else gave back, if it is still the one that was meant. Without memory it
+    /// stays in use.
     pub(super) fn free_remote(
         &mut self,
         ground: &Ground,
         page: u32,
         claim: Claim,
-        fence: Option<&B::Fence>,
     ) -> Result<(), OutOfMetadata> {
         let word = ground.table.word(page);
         let used = if claim.leased { Use::Leased } else { Use::Live };
@@ -255,12 +238,7 @@ impl<B: Backend> Books<B> {
             self.stale_frees += 1;
             return Ok(());
         }
-        let pages = word.pages();
-        self.free(ground, page, pages)?;
-        if let Some(fence) = fence {
-            self.fence(ground, page, pages, fence);
-        }
-        Ok(())
+        self.free(ground, page, word.pages()).map(drop)
     }
 
     /// Gives parked runs to the free ranges.
@@ -318,9 +296,9 @@ impl<B: Backend> Books<B> {
 
     /// Looks at the first block on the list of idle ones, and takes it out if it is idle and of that age. Nobody uses
     /// it from then on.
-    pub(super) fn take_one(&mut self, ground: &Ground, backend: &B, age: Age) -> Option<Taken<B>> {
+    pub(super) fn take_one(&mut self, ground: &Ground, age: Age) -> Option<Taken<B>> {
         let number = self.idle.pop_front()?;
-        match self.look(ground, backend, age, number) {
+        match self.look(ground, age, number) {
             Look::InUse => self.block(number).listed = false,
             Look::Stays => self.idle.push_back(number),
             Look::Take => match self.remove(ground, number) {
@@ -335,7 +313,7 @@ impl<B: Backend> Books<B> {
         self.blocks.get_mut(&number).expect("what is listed belongs to the owner")
     }
 
-    fn look(&mut self, ground: &Ground, backend: &B, age: Age, number: u32) -> Look {
+    fn look(&mut self, ground: &Ground, age: Age, number: u32) -> Look {
         if !self.ranges.is_free(ground.pages_of(number, 1)) {
             return Look::InUse;
         }
@@ -347,7 +325,7 @@ impl<B: Backend> Books<B> {
                 now.saturating_sub(since) >= after
             }
         };
-        if old && block.is_quiet(backend) { Look::Take } else { Look::Stays }
+        if old { Look::Take } else { Look::Stays }
     }
 
     /// Takes an idle block off the books; not without memory for what is left.
@@ -367,14 +345,6 @@ impl<B: Backend> Books<B> {
             self.ageing = Some(Draining::new(Which::Unneeded));
         }
         self.ageing
-    }
-
-    /// From now on the blocks of a run that was freed just now are for this owner alone until `fence` is ready.
-    pub(super) fn fence(&mut self, ground: &Ground, page: u32, pages: u32, fence: &B::Fence) {
-        let span = Span::sized(u64::from(page), u64::from(pages)).expect("a run has pages");
-        for (_, block) in self.blocks.range_mut(ground.blocks_of(span)) {
-            block.fences.push(fence.clone());
-        }
     }
 
     /// Blocks on the list of idle ones that are idle.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Anonymous, Backend, Placement};
+use crate::backend::{Anonymous, Backend};
 
 /// When memory of idle blocks goes back to the system. Under pressure it always does, before a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +20,6 @@ pub enum Purge {
     },
     /// When [`Arena::purge`](super::Arena::purge) is called.
     Manual,
-}
-
-/// What an owner may find in memory that another one has used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Contents {
-    /// Zeroes: a block changes hands only after a purge that succeeded.
-    #[default]
-    Private,
-    /// What the other one left there, where the backend does not clear it.
-    Shared,
 }
 
 /// What a child of `fork` sees of the arena's memory. It can never allocate from it.
@@ -78,12 +68,8 @@ pub struct Config<B = Anonymous> {
     pub purge: Purge,
     /// How many owners there are.
     pub owners: Owners,
-    /// What owners may see of each other.
-    pub contents: Contents,
     /// What children see.
     pub fork: Fork,
-    /// Where memory shall lie.
-    pub placement: Placement,
     /// So many pages an owner parks by size at most; it also never parks more than its share of an eighth of the
     /// arena.
     pub parked_pages: u64,
@@ -103,9 +89,7 @@ impl<B: Backend> Config<B> {
             least: None,
             purge: Purge::Decay { after: Duration::from_secs(1) },
             owners: Owners::PerCpu,
-            contents: Contents::Private,
             fork: Fork::Hidden,
-            placement: Placement::Anywhere,
             parked_pages: 16 << 10,
             max_mappings: None,
         }
@@ -116,7 +100,7 @@ impl<B> Config<B> {
     /// The backend, and the rest.
     pub(super) fn split(self) -> (B, Config<()>) {
         let Config { backing, block, page, align, least, purge, owners, .. } = self;
-        let Config { contents, fork, placement, parked_pages, max_mappings, .. } = self;
+        let Config { fork, parked_pages, max_mappings, .. } = self;
         let rest = Config {
             backing: (),
             block,
@@ -125,9 +109,7 @@ impl<B> Config<B> {
             least,
             purge,
             owners,
-            contents,
             fork,
-            placement,
             parked_pages,
             max_mappings,
         };

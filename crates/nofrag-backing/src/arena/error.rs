@@ -19,10 +19,7 @@ pub enum ReserveError {
         must: &'static str,
     },
     /// The backend does not promise that what was purged reads as zero.
-    #[error(
-        "this backend does not clear what was purged: allow owners to see each other's old contents \
-         (`Contents::Shared`), or use one that does"
-    )]
+    #[error("this backend does not clear what was purged: use one that does")]
     NotZeroed,
     /// Not even the least that was asked for.
     #[error("no room for {least} bytes of addresses (asked for {asked}, then for halves): {why}")]

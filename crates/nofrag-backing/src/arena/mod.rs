@@ -33,7 +33,7 @@
 //! What costs is not the search but the system: mapping, the first touch of each page, and unmapping, which interrupts
 //! every processor that runs the process. So a free keeps its pages mapped and full (*parked*), and memory goes back
 //! late, in whole *blocks*, many in one call. Whether that is right depends on who asks next, so everything belongs to
-//! *owners*: a thread, a processor, a stream of a GPU.
+//! *owners*: a thread, or a processor.
 //!
 //! - The arena is one reservation, cut into blocks (4 MiB). A block belongs to one owner, or to nobody; then it is
 //!   clean.
@@ -50,8 +50,7 @@
 //!   takes it from there when it needs memory, and background work does.
 //!
 //! Contents: an owner may get its own runs back as they were. Another one gets the memory only after a purge that
-//! succeeded; a block whose purge failed stays with its owner until one does, however short memory is
-//! ([`Contents::Private`]).
+//! succeeded; a block whose purge failed stays with its owner until one does, however short memory is.
 //!
 //! Fork: a child neither allocates nor frees nor purges; every call says [`ArenaError::Forked`]. By default it does not
 //! even see the memory ([`Fork`]).
@@ -95,7 +94,7 @@ use self::atomic::{AtomicU64, Ordering};
 pub use self::background::Purger;
 use self::backing::Backing;
 use self::books::{Books, Freed};
-pub use self::config::{Budget, Config, Contents, Fork, Owners, Purge};
+pub use self::config::{Budget, Config, Fork, Owners, Purge};
 use self::cpu::Processors;
 pub use self::error::{
     ArenaError, Busy, FreeError, HoldError, ReserveError, ResizeError, Share, Shortage,
@@ -149,7 +148,7 @@ enum Miss {
 impl<B: Backend> Arena<B> {
     /// A run of `pages` pages for `owner`, whose first address is a multiple of `align` pages.
     ///
-    /// It may hold what this owner has left there; from others there is nothing ([`Contents`]). Waits if somebody else
+    /// It may hold what this owner has left there; from others there is nothing. Waits if somebody else
     /// holds the owner: whoever has its [handle](Arena::owner) asks that.
     ///
     /// # Errors
@@ -266,37 +265,6 @@ impl<B: Backend> Arena<B> {
             let same = other.generation == claim.generation;
             if same { FreeError::NotLive } else { FreeError::Uncollected }
         })
-    }
-
-    /// Gives a run back that is still used by what `fence` stands for. Its owner may have it at once; nobody else
-    /// before the fence is ready.
-    ///
-    /// # Errors
-    /// As [`free`](Arena::free). While somebody else holds the owner a second free may be told that it is done, too.
-    pub fn free_after(&self, run: Run, fence: &B::Fence) -> Result<(), FreeError> {
-        let slot = self.owner_of(run)?;
-        if self.backing.backend.quiesce(fence).is_ready() {
-            return self.free(run);
-        }
-        let page = self.ground.find(run, Use::Live)?;
-        match slot.books.0.try_lock() {
-            Some(mut books) => {
-                let page = self.find_in(&books, run, Use::Live)?;
-                let freed = books.free(&self.ground, page, run.pages());
-                let freed = freed.map_err(|_| FreeError::OutOfMetadata)?;
-                // Nobody else can have taken its blocks in between: the books are held.
-                books.fence(&self.ground, page, run.pages(), fence);
-                if freed == Freed::Merged {
-                    self.after_merge(slot, books);
-                }
-                Ok(())
-            }
-            None => {
-                let claim = self.ground.claim(run, Use::Live);
-                slot.leave_free(page, claim, Some(fence.clone()));
-                Ok(())
-            }
-        }
     }
 
     /// The owner of the block where a run begins.

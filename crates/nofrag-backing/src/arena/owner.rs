@@ -33,8 +33,8 @@ pub(super) struct Owner<B: Backend> {
 struct Mail<B: Backend> {
     /// Its blocks whose purge has failed: they may hold what it wrote, so nobody else gets them.
     blocks: Vec<Taken<B>>,
-    /// Frees that the remote list cannot take: with a fence, or of a page that a stale free still claims.
-    frees: Vec<(u32, Claim, Option<B::Fence>)>,
+    /// Frees that the remote list cannot take: of a page that a stale free still claims.
+    frees: Vec<(u32, Claim)>,
 }
 
 impl<B: Backend> Owner<B> {
@@ -66,7 +66,7 @@ impl<B: Backend> Owner<B> {
     pub(super) fn leave(&self, ground: &Ground, page: u32, claim: Claim) -> Result<(), Claim> {
         match self.remote.0.push(&ground.table, page, claim) {
             Err(other) if other.generation != claim.generation => {
-                self.leave_free(page, claim, None);
+                self.leave_free(page, claim);
                 Ok(())
             }
             pushed => pushed,
@@ -74,8 +74,8 @@ impl<B: Backend> Owner<B> {
     }
 
     /// Leaves a free that the remote list cannot take.
-    pub(super) fn leave_free(&self, page: u32, claim: Claim, fence: Option<B::Fence>) {
-        self.post(|mail| mail.frees.push((page, claim, fence)));
+    fn leave_free(&self, page: u32, claim: Claim) {
+        self.post(|mail| mail.frees.push((page, claim)));
     }
 
     /// Blocks that wait in the mail.
@@ -109,7 +109,7 @@ impl<B: Backend> Owner<B> {
     #[cold]
     fn collect_frees(&self, ground: &Ground, books: &mut Books<B>) {
         self.remote.0.drain(&ground.table, |page, claim| {
-            if books.free_remote(ground, page, claim, None).is_err() {
+            if books.free_remote(ground, page, claim).is_err() {
                 // No memory to note the hole: it waits on. Another free of the same run that came in between will do.
                 let _ = self.leave(ground, page, claim);
             }
@@ -124,9 +124,9 @@ impl<B: Backend> Owner<B> {
             let empty = Mail { blocks: Vec::new(), frees: Vec::new() };
             std::mem::replace(&mut *mail, empty)
         };
-        for (page, claim, fence) in mail.frees {
-            if books.free_remote(ground, page, claim, fence.as_ref()).is_err() {
-                self.leave_free(page, claim, fence);
+        for (page, claim) in mail.frees {
+            if books.free_remote(ground, page, claim).is_err() {
+                self.leave_free(page, claim);
             }
         }
         for Taken { number, from, mut block } in mail.blocks {
@@ -162,8 +162,7 @@ mod tests {
         let mut listed = Vec::new();
         owner.remote.0.drain(&ground.table, |page, claim| listed.push((page, claim)));
         let mail = owner.mail.into_inner().unwrap();
-        let mailed: Vec<_> = mail.frees.iter().map(|&(page, claim, _)| (page, claim)).collect();
-        assert_eq!((listed, mailed), (vec![(3, stale)], vec![(3, current)]));
+        assert_eq!((listed, mail.frees), (vec![(3, stale)], vec![(3, current)]));
         assert_eq!(owner.has_mail.load(Ordering::Relaxed), 1);
     }
 

@@ -93,7 +93,7 @@ impl Chore {
             }
             Stage::Take { age, looks } if *looks > 0 && self.most > 0 => {
                 *looks -= 1;
-                if let Some(block) = books.take_one(ground, &backing.backend, *age) {
+                if let Some(block) = books.take_one(ground, *age) {
                     taken.push(block);
                     self.most -= 1;
                 }

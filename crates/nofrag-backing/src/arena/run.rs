@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::backend::Va;
 
-/// Who may hand out the runs of a block: a thread, a processor, a stream of a GPU. Numbers from zero on.
+/// Who may hand out the runs of a block: a thread, or a processor. Numbers from zero on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u32);
 

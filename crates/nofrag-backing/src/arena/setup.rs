@@ -12,7 +12,7 @@ use super::ground::Ground;
 use super::owner::Owner;
 use super::pool::Pool;
 use super::table::MOST_PAGES;
-use super::{Arena, Config, Contents, Fork, OwnerId, Owners, ReserveError};
+use super::{Arena, Config, Fork, OwnerId, Owners, ReserveError};
 use crate::backend::{Backend, BackendError, Caps, Geometry, Va};
 use crate::forks::Forks;
 
@@ -37,8 +37,7 @@ impl<B: Backend> Arena<B> {
         let align = config.align.max(config.block).max(backend.geometry().va_align);
         let (base, given) = ask(&backend, config.block, align, blocks, least.clamp(1, blocks))?;
         let range = (base, given * config.block);
-        let made =
-            Backing::new(backend, range, config.block, config.placement, config.max_mappings);
+        let made = Backing::new(backend, range, config.block, config.max_mappings);
         let backing = made.map_err(|(backend, why)| {
             // The answer is why there is no memory; addresses that cannot be given back stay reserved.
             let _ = backend.release(range.0, range.1);
@@ -147,8 +146,7 @@ fn check<B>(
         let must = "fewer than 2^30 pages; take larger pages";
         return Err(ReserveError::BadConfig { what: "the size", found: bytes, must });
     }
-    let zeroed = geometry.caps.has(Caps::ZEROED) || config.contents == Contents::Shared;
-    if zeroed { Ok(()) } else { Err(ReserveError::NotZeroed) }
+    if geometry.caps.has(Caps::ZEROED) { Ok(()) } else { Err(ReserveError::NotZeroed) }
 }
 
 /// Asks for so many blocks, then for half, but not below `least`.
@@ -186,8 +184,8 @@ fn hide<B: Backend>(backend: &B, (base, bytes): (Va, u64), fork: Fork) -> Result
 }
 
 impl<B: Backend> Drop for Arena<B> {
-    /// Gives everything back. In a child of `fork` nothing: the addresses may be somebody else's there. What a fence
-    /// still keeps, or what the backend refuses to take, stays with the backend.
+    /// Gives everything back. In a child of `fork` nothing: the addresses may be somebody else's there. What the
+    /// backend refuses to take stays with the backend.
     fn drop(&mut self) {
         if !self.parent.is_same() {
             return;

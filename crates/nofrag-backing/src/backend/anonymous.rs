@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
 use nofrag::check::{Check, Violation};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -21,8 +20,8 @@ use super::books::{Books, Change, Shown};
 use super::discard::{Discard, VECTOR};
 use super::host::{HostSpace, pointer, protect};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Export, Geometry, HostMemory, Op, OpResult,
-    Placement, Va, submission,
+    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Va,
+    submission,
 };
 use crate::sys;
 
@@ -228,7 +227,6 @@ impl Check for Anonymous {
 
 impl Backend for Anonymous {
     type Phys = Promise;
-    type Fence = ();
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -245,16 +243,8 @@ impl Backend for Anonymous {
         self.space.release(va, bytes).map(drop)
     }
 
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Promise, BackendError> {
+    fn create(&self, bytes: u64) -> Result<Promise, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
-        if (placement, export) != (Placement::Anywhere, Export::Private) {
-            return Err(BackendError::Unsupported);
-        }
         let mut promises = self.promises();
         promises.made += 1;
         let promise = promises.made;
@@ -280,10 +270,6 @@ impl Backend for Anonymous {
     fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         self.geometry.fits(va, bytes)?;
         self.space.hide_from_children(va, bytes)
-    }
-
-    fn quiesce(&self, (): &()) -> Poll<()> {
-        Poll::Ready(())
     }
 }
 

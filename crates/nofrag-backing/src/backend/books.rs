@@ -4,8 +4,8 @@
 //! A change is written into the books first, which tells what it would come to, and is taken back if the system
 //! refuses. Nobody sees what lies between, since who changes the books holds them alone.
 //!
-//! Mappings are kept as they were asked for: two that touch stay two. A GPU's driver takes away only what it was given
-//! as a whole; and Linux merges what it can by itself, which is counted here and not imitated.
+//! Mappings are kept as they were asked for: two that touch stay two. Linux merges what it can by itself, which is
+//! counted here and not imitated.
 
 use std::collections::BTreeMap;
 

@@ -103,7 +103,7 @@ fn no_huge_pages() -> BackendError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Backend as _, Export, Op, Placement};
+    use super::super::{Backend as _, Op};
     use super::*;
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         let backend = Memfd::huge(Budget::Half).unwrap().of_pages_set_aside();
         assert!(!backend.geometry().caps.has(Caps::PURGE_IN_PLACE));
         let va = backend.reserve(HUGE, HUGE, None).unwrap();
-        let phys = backend.create(HUGE, Placement::Anywhere, Export::Private).unwrap();
+        let phys = backend.create(HUGE).unwrap();
         let purge = Op::Purge { va, bytes: HUGE };
         let mut done = [Ok(()); 2];
         backend.submit(&[Op::Map { va, phys, offset: 0, bytes: HUGE }, purge], &mut done);

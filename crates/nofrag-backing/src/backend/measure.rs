@@ -16,10 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, WaitOptions, getpid};
 
-use super::{
-    Anonymous, Backend, BackendError, Budget, Export, HUGE, HostMemory, Memfd, Op, OpResult,
-    Placement, Va,
-};
+use super::{Anonymous, Backend, BackendError, Budget, HUGE, HostMemory, Memfd, Op, OpResult, Va};
 use crate::maps::max_map_count;
 use crate::reservation::Reservation;
 use crate::{maps, sys};
@@ -146,7 +143,7 @@ pub fn adjacent_maps(count: u64) -> Result<usize, BackendError> {
     let backend = Memfd::new(Budget::Half)?;
     // A page on each side is not mapped, so that nothing of others is joined.
     let va = backend.reserve((count + 2) * PAGE, PAGE, None)?.plus(PAGE);
-    let phys = backend.create(count * PAGE, Placement::Anywhere, Export::Private)?;
+    let phys = backend.create(count * PAGE)?;
     for page in 0..count {
         let offset = page * PAGE;
         one(&backend, Op::Map { va: va.plus(offset), phys, offset, bytes: PAGE })?;
@@ -291,7 +288,7 @@ pub fn punches(rounds: u32) -> Result<Punches, BackendError> {
 /// A mapping of new memory, of so many bytes.
 fn mapped<B: HostMemory>(backend: &B, bytes: u64) -> Result<Va, BackendError> {
     let va = backend.reserve(bytes, 1, None)?;
-    let phys = backend.create(bytes, Placement::Anywhere, Export::Private)?;
+    let phys = backend.create(bytes)?;
     one(backend, Op::Map { va, phys, offset: 0, bytes })?;
     Ok(va)
 }

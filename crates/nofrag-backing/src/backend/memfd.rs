@@ -1,4 +1,4 @@
-//! Memory that other processes can have: ranges of one sparse file without a name.
+//! Ranges of one sparse file without a name: memory that can be mapped at several addresses.
 //!
 //! Making memory is taking a range of the file ([`RangeAllocator`]); pages come with their first touch. A reservation
 //! is one mapping that allows nothing; mapping replaces a part of it in one step (`MAP_FIXED`), and unmapping maps
@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
 use nofrag::check::{Check, Violation};
 use nofrag::ranges::{AllocError, Config, RangeAllocator, Request, Span};
@@ -23,8 +22,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::books::{Change, Mapping, Shown};
 use super::host::{HostSpace, pointer, protect, protection};
 use super::{
-    Access, Backend, BackendError, Caps, CostModel, Export, Geometry, HostMemory, Op, OpResult,
-    Placement, Va, submission,
+    Access, Backend, BackendError, Caps, CostModel, Geometry, HostMemory, Op, OpResult, Va,
+    submission,
 };
 use crate::maps::max_map_count;
 use crate::sys;
@@ -54,7 +53,7 @@ impl Budget {
     }
 }
 
-/// Memory in a file that other processes can have. See [`Memfd::hugetlb`] for huge pages that were set aside.
+/// Memory in a file, which children of a fork share. See [`Memfd::hugetlb`] for huge pages that were set aside.
 ///
 /// What it has reserved goes when it is dropped; the memory goes with the last process that has it.
 #[derive(Debug)]
@@ -70,17 +69,6 @@ pub struct Memfd {
 /// Some memory of a [`Memfd`]. It is never made twice: what was destroyed names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece(u64);
-
-/// Memory that was handed out for another process: the file, and where in it.
-#[derive(Debug)]
-pub struct Exported {
-    /// The file.
-    pub file: OwnedFd,
-    /// Where the memory begins in it.
-    pub offset: u64,
-    /// Its size.
-    pub bytes: u64,
-}
 
 /// What a mapping shows: a piece, from some offset of the file on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +110,6 @@ struct Record {
     /// Bytes of it that are mapped, each as often as it is.
     mapped: u64,
     is_destroyed: bool,
-    export: Export,
 }
 
 impl Memfd {
@@ -154,8 +141,7 @@ impl Memfd {
                 | Caps::ALIAS
                 | Caps::SUBRANGE_MAP
                 | Caps::PURGE_IN_PLACE
-                | Caps::ZEROED
-                | Caps::EXPORT,
+                | Caps::ZEROED,
             max_mappings,
             vector_max: 1,
             cost: CostModel::ALONE,
@@ -185,20 +171,6 @@ impl Memfd {
     #[must_use]
     pub fn unpunched(&self) -> u64 {
         self.pieces().unpunched.iter().map(|span| span.len()).sum()
-    }
-
-    /// Hands some memory out, for another process: a descriptor of the file, and where in it the memory is. Who has
-    /// the descriptor has the whole file.
-    ///
-    /// # Errors
-    /// `WrongState` if it is destroyed, or was not made to be handed on; what the system says of one more descriptor.
-    pub fn export(&self, piece: Piece) -> Result<Exported, BackendError> {
-        let Record { span, export, .. } = *self.pieces().alive(piece)?;
-        if export != Export::Shareable {
-            return Err(BackendError::WrongState);
-        }
-        let file = sys::duplicate(self.file.as_fd())?;
-        Ok(Exported { file, offset: span.start(), bytes: span.len() })
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
@@ -439,7 +411,6 @@ impl Check for Memfd {
 
 impl Backend for Memfd {
     type Phys = Piece;
-    type Fence = ();
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -454,16 +425,8 @@ impl Backend for Memfd {
         self.space.release(va, bytes).map(|parts| self.note_all_unmapped(parts))
     }
 
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Piece, BackendError> {
+    fn create(&self, bytes: u64) -> Result<Piece, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
-        if placement != Placement::Anywhere {
-            return Err(BackendError::Unsupported);
-        }
         self.try_again();
         // What can be shown by huge pages lies so in the file that it can be.
         let is_large = bytes.is_multiple_of(self.geometry.recommended);
@@ -472,7 +435,7 @@ impl Backend for Memfd {
         let span = pieces.take(&self.file, bytes, align)?;
         pieces.made += 1;
         let piece = pieces.made;
-        let record = Record { span, mapped: 0, is_destroyed: false, export };
+        let record = Record { span, mapped: 0, is_destroyed: false };
         pieces.live.insert(piece, record);
         Ok(Piece(piece))
     }
@@ -508,10 +471,6 @@ impl Backend for Memfd {
     fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         self.geometry.fits(va, bytes)?;
         self.space.hide_from_children(va, bytes)
-    }
-
-    fn quiesce(&self, (): &()) -> Poll<()> {
-        Poll::Ready(())
     }
 }
 

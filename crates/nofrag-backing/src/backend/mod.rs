@@ -1,4 +1,4 @@
-//! One face for all memory that can stand behind numbers: this process's own, files in memory, a GPU's, none at all.
+//! One face for all memory that can stand behind numbers: this process's own, files in memory, none at all.
 //!
 //! A [`Backend`] reserves addresses, makes memory, and brings the two together; what it can and cannot do it says
 //! itself ([`Geometry`], [`Caps`]), so that whoever manages memory over it (an arena) needs no
@@ -11,15 +11,12 @@
 //! - `books`: what is reserved and mapped, and how many areas that makes.
 //! - `submission`: the order of operations, and what a failure leaves alone.
 //! - `host`: addresses of this process. `discard`: many ranges emptied by few calls.
-//! - The backends: `anonymous`, `memfd`, both with `huge` pages too; `simulated`; and [`cuda`] over any driver, with
-//!   one that enforces CUDA's rules without a GPU.
-//! - [`state`]: what a chunk of memory may be over any of them, and what each step makes of it.
+//! - The backends: `anonymous`, `memfd`, both with `huge` pages too; and `simulated`.
 //! - [`measure`]: what the kernel does to those who map, counted and timed.
 
 mod anonymous;
 mod books;
 mod cost;
-pub mod cuda;
 mod discard;
 mod host;
 mod huge;
@@ -27,20 +24,18 @@ pub mod measure;
 mod memfd;
 mod refusals;
 mod simulated;
-pub mod state;
 mod submission;
 
 use std::fmt::Debug;
 use std::ops::BitOr;
 use std::sync::Arc;
-use std::task::Poll;
 
 use rustix::io::Errno;
 
 pub use anonymous::{Anonymous, Promise};
 pub use cost::CostModel;
 pub use huge::HUGE;
-pub use memfd::{Budget, Exported, Memfd, Piece};
+pub use memfd::{Budget, Memfd, Piece};
 
 pub use simulated::{Counts, SimCall, Simulated, Touched};
 
@@ -77,14 +72,8 @@ impl Caps {
     pub const SCATTERED_PURGE: Caps = Caps(1 << 5);
     /// Contents move without being copied ([`Op::Move`]).
     pub const MOVE_PAGES: Caps = Caps(1 << 6);
-    /// A mapping allows nothing until access is granted ([`Op::Grant`]).
-    pub const GRANT_SEPARATE: Caps = Caps(1 << 7);
-    /// Nothing may be unmapped before its last user's fence is ready.
-    pub const QUIESCE_BEFORE_UNMAP: Caps = Caps(1 << 8);
     /// New memory, and what was purged, reads as zero.
-    pub const ZEROED: Caps = Caps(1 << 9);
-    /// Memory can be handed to other processes.
-    pub const EXPORT: Caps = Caps(1 << 10);
+    pub const ZEROED: Caps = Caps(1 << 7);
 
     /// Whether all of `others` are among them.
     #[must_use]
@@ -164,28 +153,6 @@ impl Geometry {
         let narrow = |size| usize::try_from(size).map_err(|_| BackendError::Misfit);
         Ok((narrow(bytes)?, narrow(align)?))
     }
-}
-
-/// Where memory shall lie.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
-    /// Wherever the backend likes.
-    #[default]
-    Anywhere,
-    /// On this NUMA node.
-    Node(u32),
-    /// On this device.
-    Device(u32),
-}
-
-/// Whether memory will be handed to other processes. Some backends must know when they make it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Export {
-    /// It stays in this process.
-    #[default]
-    Private,
-    /// It may be handed on.
-    Shareable,
 }
 
 /// What users of a mapping may do.
@@ -302,12 +269,6 @@ pub enum BackendError {
         /// So many of them are free.
         free: u64,
     },
-    /// A GPU's driver refused.
-    #[error("the driver refused with code {code}")]
-    Driver {
-        /// Its own number for why: 2 is out of memory.
-        code: i32,
-    },
     /// An earlier operation of the submission failed on the same range, so this one was not tried.
     #[error("not tried, since an operation before it on the same range failed")]
     Skipped,
@@ -333,9 +294,6 @@ pub trait Backend: Send + Sync {
     /// Names some memory.
     type Phys: Copy + Debug + PartialEq + Send + Sync;
 
-    /// Becomes ready when what a user started has ended. `Default` is a fence that is ready.
-    type Fence: Clone + Debug + Default + Send + Sync;
-
     /// What it can do.
     fn geometry(&self) -> &Geometry;
 
@@ -359,12 +317,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// See [`BackendError`]; nothing was made.
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Self::Phys, BackendError>;
+    fn create(&self, bytes: u64) -> Result<Self::Phys, BackendError>;
 
     /// Gives memory back. It goes when its last mapping goes.
     ///
@@ -390,15 +343,11 @@ pub trait Backend: Send + Sync {
         let _ = (va, bytes);
         Err(BackendError::Unsupported)
     }
-
-    /// Whether `fence` is ready. Never blocks.
-    fn quiesce(&self, fence: &Self::Fence) -> Poll<()>;
 }
 
 /// A backend that others look at too. It is no [`HostMemory`]: they could purge what somebody has references to.
 impl<B: Backend> Backend for Arc<B> {
     type Phys = B::Phys;
-    type Fence = B::Fence;
 
     fn geometry(&self) -> &Geometry {
         B::geometry(self)
@@ -412,13 +361,8 @@ impl<B: Backend> Backend for Arc<B> {
         B::release(self, va, bytes)
     }
 
-    fn create(
-        &self,
-        bytes: u64,
-        placement: Placement,
-        export: Export,
-    ) -> Result<Self::Phys, BackendError> {
-        B::create(self, bytes, placement, export)
+    fn create(&self, bytes: u64) -> Result<Self::Phys, BackendError> {
+        B::create(self, bytes)
     }
 
     fn destroy(&self, phys: Self::Phys) -> Result<(), BackendError> {
@@ -431,10 +375,6 @@ impl<B: Backend> Backend for Arc<B> {
 
     fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
         B::hide_from_children(self, va, bytes)
-    }
-
-    fn quiesce(&self, fence: &Self::Fence) -> Poll<()> {
-        B::quiesce(self, fence)
     }
 }
 

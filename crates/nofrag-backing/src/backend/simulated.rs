@@ -10,12 +10,10 @@
 //! * Grants of the same access that touch are one call.
 //! * Only what was touched needs a flush.
 //!
-//! What a real backend would suffer from without noticing is refused to who touches, or counted in
-//! [`misuses`](Simulated::misuses).
+//! What a real backend would suffer from is refused to who touches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
 use nofrag::check::{Check, Violation};
 use nofrag::ranges::{Config, RangeAllocator, Request, Span};
@@ -24,9 +22,7 @@ use rustix::io::Errno;
 use super::books::{Books, Change, Mapping, Shown};
 use super::refusals::Refusals;
 use super::submission::{self, Joined};
-use super::{
-    Access, Backend, BackendError, Caps, CostModel, Export, Geometry, Op, OpResult, Placement, Va,
-};
+use super::{Access, Backend, BackendError, Caps, CostModel, Geometry, Op, OpResult, Va};
 
 /// What a simulated backend is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,10 +154,6 @@ struct World {
     /// Pages that hold something, by memory and offset.
     touched: BTreeSet<(u64, u64)>,
     counts: Counts,
-    clock: u64,
-    /// What is in use, and until when.
-    users: Vec<(Va, u64, u64)>,
-    misuses: u64,
     refusals: Refusals<SimCall, BackendError>,
 }
 
@@ -183,9 +175,6 @@ impl Simulated {
             named: 0,
             touched: BTreeSet::new(),
             counts: Counts::default(),
-            clock: 0,
-            users: Vec::new(),
-            misuses: 0,
             refusals: Refusals::default(),
         };
         Ok(Simulated { geometry, world: Mutex::new(world) })
@@ -217,12 +206,6 @@ impl Simulated {
     #[must_use]
     pub fn pages_held(&self) -> u64 {
         self.world().touched.len() as u64
-    }
-
-    /// How often something was unmapped while it was in use.
-    #[must_use]
-    pub fn misuses(&self) -> u64 {
-        self.world().misuses
     }
 
     /// Lets `after` calls of a kind through, then refuses `times` of them.
@@ -263,20 +246,6 @@ impl Simulated {
         let page = Va(va.0 / self.geometry.granule * self.geometry.granule);
         let (_, part) = world.books.parts(page, self.geometry.granule).next()?;
         Some(world.touched.contains(&(part.shows.memory, part.shows.offset)))
-    }
-
-    /// Notes that a range is used until the clock shows what the fence says.
-    pub fn use_until(&self, va: Va, bytes: u64, fence: u64) {
-        self.world().users.push((va, bytes, fence));
-    }
-
-    /// Lets time pass: what the clock shows then.
-    pub fn pass(&self, ticks: u64) -> u64 {
-        let mut world = self.world();
-        world.clock += ticks;
-        let clock = world.clock;
-        world.users.retain(|&(_, _, until)| until > clock);
-        clock
     }
 }
 
@@ -321,13 +290,7 @@ impl World {
             self.counts.pages += held;
             self.counts.flushes += u64::from(held > 0);
         }
-        for (va, part) in parts {
-            let used = |user: &&(Va, u64, u64)| {
-                user.0.0 < va.0 + part.bytes
-                    && va.0 < user.0.0.saturating_add(user.1)
-                    && user.2 > self.clock
-            };
-            self.misuses += self.users.iter().filter(used).count() as u64;
+        for (_, part) in parts {
             let record = self.memory.get_mut(&part.shows.memory);
             record.expect("what is mapped is here (law 1)").mapped -= part.bytes;
             self.reap(part.shows.memory);
@@ -348,9 +311,7 @@ impl World {
         if !geometry.caps.has(Caps::ALIAS) && self.is_mapped_anywhere(phys, offset, bytes) {
             return Err(BackendError::WrongState);
         }
-        let separate = geometry.caps.has(Caps::GRANT_SEPARATE);
-        let access = if separate { Access::None } else { Access::ReadWrite };
-        let change = Change::Map(Part { memory: phys.0, offset }, access);
+        let change = Change::Map(Part { memory: phys.0, offset }, Access::ReadWrite);
         let refusals = &mut self.refusals;
         let replaced = self.books.change((va, bytes), change, || refusals.before(SimCall::Map))?;
         self.counts.maps += 1;
@@ -542,8 +503,6 @@ impl Simulated {
 
 impl Backend for Simulated {
     type Phys = Ghost;
-    /// What the clock shows when it is ready.
-    type Fence = u64;
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -581,11 +540,8 @@ impl Backend for Simulated {
         Ok(())
     }
 
-    fn create(&self, bytes: u64, _: Placement, export: Export) -> Result<Ghost, BackendError> {
+    fn create(&self, bytes: u64) -> Result<Ghost, BackendError> {
         self.geometry.fits(Va(0), bytes)?;
-        if export == Export::Shareable && !self.geometry.caps.has(Caps::EXPORT) {
-            return Err(BackendError::Unsupported);
-        }
         let world = &mut *self.world();
         world.refusals.before(SimCall::Create)?;
         world.counts.creates += 1;
@@ -616,10 +572,6 @@ impl Backend for Simulated {
                 _ => self.world().map(&self.geometry, op),
             }),
         });
-    }
-
-    fn quiesce(&self, fence: &u64) -> Poll<()> {
-        if self.world().clock >= *fence { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -24,11 +24,10 @@
 //! ask for anything else of the `Frames` either, whose locks another thread may have held; but it may exec, exit, read
 //! and write.
 //!
-//! Bottom up: `word` (what is known of a block), `lent` (what other processes see), `window` (the memory), `shard` (a
+//! Bottom up: `word` (what is known of a block), `window` (the memory), `shard` (a
 //! lock that counts), `serve` (how a request is driven), `purge` (zeros), `stats` (what can be seen, and what is always
 //! true).
 
-mod lent;
 mod purge;
 mod serve;
 mod shard;
@@ -236,12 +235,6 @@ pub enum UseError {
     /// The block is being moved; it has another name soon.
     #[error("the block is being moved")]
     Moving,
-    /// Other processes see it where it is: it stays there until that has ended.
-    #[error("the block is exported, and stays where it is until that has been withdrawn")]
-    Exported,
-    /// It may be moved, or is being moved at this moment.
-    #[error("the block at frame {0} may be moved; say that it stays (`Use::Pinned`) and try again")]
-    Movable(Pfn),
     /// No address has this page number.
     #[error("no address lies on page {0}")]
     NoSuchPage(u64),
@@ -456,10 +449,7 @@ impl Frames {
             true => None,
             false => word.with_use(used_for),
         });
-        changed.map_err(|word| match word.is_exported() && !word.is_zombie() {
-            true => UseError::Exported,
-            false => self.why_not(&pool.pages, pfn).into(),
-        })?;
+        changed.map_err(|_| self.why_not(&pool.pages, pfn))?;
         let known = pool.known_as(pfn);
         Ok(pool.pages.set_movable(known, used_for != Use::Pinned)?)
     }

@@ -24,7 +24,7 @@ pub enum Use {
     },
 }
 
-/// A word: `kind | zombie << 2 | order << 3 | holds << 7 | claimed << 17 | exported << 18 | value << 19`.
+/// A word: `kind | zombie << 2 | order << 3 | holds << 7 | claimed << 17 | value << 18`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
@@ -32,9 +32,8 @@ const KIND: u64 = 0b11;
 const ZOMBIE: u64 = 1 << 2;
 const ORDER_SHIFT: u32 = 3;
 const HOLD_SHIFT: u32 = 7;
-const VALUE_SHIFT: u32 = 19;
+const VALUE_SHIFT: u32 = 18;
 const CLAIMED: u64 = 1 << 17;
-const EXPORTED: u64 = 1 << 18;
 const HOLDS: u64 = (1 << (17 - HOLD_SHIFT)) - 1;
 const VALUE_BITS: u32 = u64::BITS - VALUE_SHIFT;
 
@@ -76,11 +75,8 @@ impl Word {
         }
     }
 
-    /// The same block for another use; `None` if the page number is none that an address can have, or it must stay.
+    /// The same block for another use; `None` if the page number is none that an address can have.
     pub(super) fn with_use(self, used_for: Use) -> Option<Word> {
-        if self.is_exported() && used_for != Use::Pinned {
-            return None;
-        }
         let (kind, value) = match used_for {
             Use::Pinned => (1, 0),
             Use::Mapped { vpn } => (2, vpn.0),
@@ -102,7 +98,7 @@ impl Word {
     /// Whether nobody shows the block but who moves it.
     pub(super) fn can_move(self) -> bool {
         let own = u64::from(matches!(self.used_for(), Some(Use::Mapped { .. })));
-        !self.is_none() && !self.is_exported() && self.holds() <= own
+        !self.is_none() && self.holds() <= own
     }
 
     /// Being moved by who maps it: no mapping begins or ends meanwhile.
@@ -118,31 +114,14 @@ impl Word {
         Word(self.0 & !CLAIMED)
     }
 
-    /// Whether other processes see it; one of the holds is theirs.
-    pub(super) fn is_exported(self) -> bool {
-        self.0 & EXPORTED != 0
-    }
-
-    /// The same block, held once more, for other processes; `None` if they see it already, or it cannot be held.
-    pub(super) fn exported(self) -> Option<Word> {
-        let held = self.held().filter(|_| !self.is_exported())?;
-        Some(Word(held.0 | EXPORTED))
-    }
-
-    /// The same block, when no other process sees it any more; `None` if none did.
-    pub(super) fn unexported(self) -> Option<Word> {
-        self.is_exported().then(|| Word((self.0 & !EXPORTED) - (1 << HOLD_SHIFT)))
-    }
-
     /// With one mapping more; `None` if there are as many as can be counted, or it is claimed.
     pub(super) fn held(self) -> Option<Word> {
         (!self.is_claimed() && self.holds() < HOLDS).then(|| Word(self.0 + (1 << HOLD_SHIFT)))
     }
 
-    /// With one mapping less; `None` if there is none besides what other processes see, or it is claimed.
+    /// With one mapping less; `None` if there is none, or it is claimed.
     pub(super) fn released(self) -> Option<Word> {
-        let mapped = self.holds() > u64::from(self.is_exported());
-        (!self.is_claimed() && mapped).then(|| Word(self.0 - (1 << HOLD_SHIFT)))
+        (!self.is_claimed() && self.holds() > 0).then(|| Word(self.0 - (1 << HOLD_SHIFT)))
     }
 }
 
@@ -213,19 +192,6 @@ mod tests {
         let claimed = held.claimed();
         assert_eq!((claimed.held(), claimed.released(), claimed.holds()), (None, None, 1));
         assert_eq!(claimed.unclaimed(), held);
-    }
-
-    #[test]
-    fn what_is_exported_is_held_and_stays() {
-        let word = Word::fresh(Order::ZERO).held().unwrap().exported().unwrap();
-        assert_eq!((word.holds(), word.is_exported(), word.exported()), (2, true, None));
-        assert_eq!(word.with_use(Use::Handle { id: 1 }), None);
-        assert_eq!(word.with_use(Use::Pinned), Some(word));
-        let word = word.released().unwrap();
-        assert_eq!((word.holds(), word.released()), (1, None));
-        let word = word.unexported().unwrap();
-        assert_eq!((word.holds(), word.unexported()), (0, None));
-        assert_eq!(word, Word::fresh(Order::ZERO));
     }
 
     #[test]

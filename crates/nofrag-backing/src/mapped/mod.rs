@@ -409,25 +409,6 @@ impl Mapped {
         }
     }
 
-    /// Lets `act` have the blocks of an area, which stay where they are from now on, and in the area meanwhile; `None`
-    /// if the area is none of this space.
-    pub(crate) fn with_pinned<T>(
-        &self,
-        area: &VmallocArea,
-        act: impl FnOnce(&[FrameBlock]) -> T,
-    ) -> Option<T> {
-        if !self.is_mine(area) {
-            return None;
-        }
-        let shown = self.mapper().shown(area.start())?;
-        let content = shown.content();
-        for block in &content.blocks {
-            // A block that its user has given back by its number is none that `act` can use.
-            let _ = self.frames().set_use(block.pfn, Use::Pinned);
-        }
-        Some(act(&content.blocks))
-    }
-
     /// Exchanges a block of an area for one that was set aside for it: for [`Residents`](crate::frames::Residents).
     /// `exchange` keeps writers away, copies, maps the new block over the old one in one step, and lets writers go on;
     /// or it leaves everything as it was, and says `false`. Meanwhile the area does not end. Whether it was done.

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::backend::{Anonymous, Backend, BackendError, Export, Op, OpResult, Placement, Va};
+use crate::backend::{Anonymous, Backend, BackendError, Op, OpResult, Va};
 use crate::faults::{self, Calls};
 use crate::reservation::Reservation;
 use crate::sys;
@@ -175,7 +175,7 @@ impl Bench {
             Strategy::PurgeScattered => {
                 let backend = Box::new(Anonymous::new());
                 let at = backend.reserve(bytes as u64, PAGE as u64, None).map_err(explain)?;
-                let phys = backend.create(bytes as u64, Placement::Anywhere, Export::Private);
+                let phys = backend.create(bytes as u64);
                 let phys = phys.map_err(explain)?;
                 let map = Op::Map { va: at, phys, offset: 0, bytes: bytes as u64 };
                 let mut done = [Ok(())];

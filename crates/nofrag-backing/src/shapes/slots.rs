@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
 
 use super::{ShapeError, pages, to};
-use crate::backend::{Anonymous, Backend as _, BackendError, Export, Op, Placement, Va};
+use crate::backend::{Anonymous, Backend as _, BackendError, Op, Va};
 use crate::forks::Forks;
 use crate::sys;
 
@@ -334,7 +334,7 @@ impl Drop for SlotPool {
 /// So many bytes of private memory, to be read and written.
 fn mapped(backend: &Anonymous, bytes: u64) -> Result<Va, BackendError> {
     let va = backend.reserve(bytes, 1 << sys::PAGE, None)?;
-    let phys = backend.create(bytes, Placement::Anywhere, Export::Private)?;
+    let phys = backend.create(bytes)?;
     let mut done = [Ok(())];
     backend.submit(&[Op::Map { va, phys, offset: 0, bytes }], &mut done);
     done[0].map(|()| va)

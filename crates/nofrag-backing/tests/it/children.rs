@@ -27,11 +27,6 @@ impl Process {
         Process { child, socket }
     }
 
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
     pub(crate) fn succeeds(self) {
         assert!(self.ends().success());
     }

@@ -3,7 +3,6 @@
 mod arena;
 mod backend;
 mod children;
-mod export;
 mod frames;
 mod huge_units;
 mod mapped;
@@ -12,5 +11,4 @@ mod moving;
 mod probe;
 mod reservation;
 mod shapes;
-mod store;
 mod threads;

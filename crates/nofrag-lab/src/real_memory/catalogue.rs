@@ -12,8 +12,6 @@ pub(super) enum Program {
     MapLimit,
     /// Very many runs of an arena.
     Areas,
-    /// An object store until it has no room.
-    Fill,
     /// Runs of 2 MiB after churn.
     HugeRuns,
     /// Allocation beside a purge.
@@ -40,14 +38,13 @@ pub(super) const TOUCH_FIRST_2: &str = "touch-first-2";
 pub(super) const TOUCH_ALL: &str = "touch-all";
 pub(super) const MAP_LIMIT: &str = "map-limit";
 pub(super) const AREAS: &str = "areas";
-pub(super) const FILL: &str = "store-fill";
 pub(super) const HUGE_RUNS: &str = "huge-runs";
 pub(super) const PRESSURE: &str = "pressure";
 pub(super) const MOVES: &str = "moves";
 pub(super) const ORACLES: &str = "oracles";
 
 /// In the order of the specification.
-pub(super) const SPECS: [Spec; 10] = [
+pub(super) const SPECS: [Spec; 9] = [
     spec(
         1,
         Program::Strategies(Load::First),
@@ -61,9 +58,8 @@ pub(super) const SPECS: [Spec; 10] = [
     spec(32, Program::Oracles, ORACLES, "single statements of the specification"),
     spec(64, Program::Areas, AREAS, "100,000 random runs of an arena: areas of the process"),
     spec(128, Program::Pressure, PRESSURE, "time each allocation, alone and beside a purge"),
-    spec(256, Program::Fill, FILL, "larger and larger objects until a store has no room"),
     spec(
-        512,
+        256,
         Program::HugeRuns,
         HUGE_RUNS,
         "churn at 80 % live, compact under a user, take 2 MiB runs",

@@ -1,10 +1,7 @@
 //! What a run must confirm: the specification's oracles, and the targets of the library.
 
-use nofrag_backing::store::Compaction;
-
 use super::areas::Limit;
 use super::catalogue::{TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
-use super::fill::Filled;
 use super::names;
 use super::pressure::Tails;
 use super::runs::Areas;
@@ -82,31 +79,6 @@ pub(super) fn areas(areas: &Areas, report: &mut Report) {
     exact("target/areas-per-block", claim, each, Relation::AtMost(most));
     let claim = "mappings of the arena: within its budget".to_owned();
     exact("target/budget", claim, mappings as f64, Relation::AtMost(budget as f64));
-}
-
-/// How full a store was at its first failure.
-pub(super) fn filled(compaction: Compaction, filled: &Filled, report: &mut Report) {
-    let Filled { first_failure_percent, moved, least, objects } = *filled;
-    let figures = figures::backing();
-    let least_percent = figures.target("store-fill").map_or(99.0, |target| target.target);
-    let (id, kind, relation, how) = match compaction {
-        Compaction::OnDemand => {
-            let relation = Relation::AtLeast(least_percent);
-            ("target/store-fill", Kind::Exact, relation, "objects move on demand")
-        }
-        // What it is compared with: no promise.
-        Compaction::Manual => {
-            let relation = Relation::AtMost(least_percent);
-            ("store-fill/without", Kind::Environment, relation, "nothing moves")
-        }
-    };
-    let moved_mib = moved >> 20;
-    let claim = format!(
-        "how full an object store is, in percent, at the first of {objects} ever larger objects that finds no room; \
-         {how} ({moved_mib} MiB moved, {} at least)",
-        least >> 20
-    );
-    report.oracles.push(Oracle::judge(id, kind, claim, first_failure_percent, relation));
 }
 
 /// How much longer an allocation takes beside a purge.

@@ -8,7 +8,6 @@
 //! - [`strategies`]: random runs in every way that there is. [`areas`]: how many mappings a process may have.
 //! - [`runs`]: how many an arena takes for very many runs. [`pressure`]: allocation beside a purge.
 //! - [`soak`]: everything under random load, for as long as wanted.
-//! - [`fill`]: an object store until it has no room.
 //! - [`huge_runs`]: runs of 2 MiB after random churn, with compaction and without.
 //! - [`moves`]: runs that move under a writer. [`oracles`]: single statements about the kernel.
 //! - [`catalogue`]: programs. [`claims`]: what a run must confirm. [`present`]: tables.
@@ -16,7 +15,6 @@
 mod areas;
 mod catalogue;
 mod claims;
-mod fill;
 mod huge_runs;
 mod moves;
 mod names;
@@ -32,7 +30,6 @@ mod tests;
 use std::time::Instant;
 
 use nofrag_backing::measure::strategies::Strategy;
-use nofrag_backing::store::Compaction;
 
 use self::catalogue::{Program, SPECS, Spec};
 use crate::figures;
@@ -91,7 +88,6 @@ impl Plan {
         let of = |spec: &Spec| match spec.program {
             Program::Strategies(_) => self.rounds * self.designs.len(),
             Program::MapLimit | Program::Oracles | Program::Areas | Program::HugeRuns => 1,
-            Program::Fill => 2,
             Program::Pressure => self.rounds,
             Program::Moves => self.rounds * moves::SIZES.len(),
         };
@@ -177,14 +173,6 @@ fn run_program(
             step(name);
             let areas = runs::of_an_arena(plan.seed).map_err(|why| failed(name, why))?;
             claims::areas(&areas, report);
-        }
-        Program::Fill => {
-            for compaction in [Compaction::Manual, Compaction::OnDemand] {
-                step(name);
-                let filled = fill::until_failure(plan.seed, compaction);
-                let filled = filled.map_err(|why| failed(name, why))?;
-                claims::filled(compaction, &filled, report);
-            }
         }
         Program::HugeRuns => {
             step(name);

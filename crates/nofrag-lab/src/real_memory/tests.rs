@@ -42,12 +42,6 @@ fn an_arena_takes_few_areas_and_serves_beside_a_purge() {
 }
 
 #[test]
-fn a_store_that_moves_objects_is_filled_to_the_end() {
-    let report = check_exact(&small("store-fill"));
-    assert!(report.oracles.iter().any(|oracle| oracle.id == "target/store-fill"));
-}
-
-#[test]
 fn compaction_makes_large_runs_and_loses_no_page() {
     let report = check_exact(&small("huge-runs"));
     assert!(report.oracles.iter().any(|oracle| oracle.id == "target/obtainable"));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, Contents, FreeError, HoldError, OwnerId, Owners, Purge,
-    ReserveError, ResizeError, Run,
+    Arena, ArenaError, Budget, Config, FreeError, HoldError, OwnerId, Owners, Purge, ReserveError,
+    ResizeError, Run,
 };
 use nofrag_backing::backend::{Anonymous, BackendError, Va};
 use nofrag_backing::faults;
@@ -329,8 +329,6 @@ fn what_cannot_be_configured_is_said() {
     assert!(is_bad(refused(Config { owners: Owners::Count(0), ..base() })));
     assert!(is_bad(Arena::reserve(0, base()).unwrap_err()));
     assert!(is_bad(Arena::reserve(u64::MAX, base()).unwrap_err()));
-    let config = Config { contents: Contents::Shared, ..base() };
-    assert!(Arena::reserve(BLOCK, config).is_ok());
 }
 
 #[test]

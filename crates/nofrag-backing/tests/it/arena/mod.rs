@@ -1,8 +1,7 @@
 //! The arena: what it hands out, what it refuses, what it gives back, and that its laws hold.
 
 mod basics;
-mod fenced;
-mod gpu;
+mod chunks;
 mod model;
 mod refusals;
 mod together;

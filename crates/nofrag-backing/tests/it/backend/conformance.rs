@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nofrag_backing::backend::cuda::{Cuda, FakeDriver, Shape};
 use nofrag_backing::backend::{
-    Access, Anonymous, Backend as _, BackendError, Budget, Caps, CostModel, Export, Geometry, HUGE,
-    Memfd, Op, OpResult, Placement, Simulated, Va,
+    Access, Anonymous, Backend as _, BackendError, Budget, Caps, CostModel, Geometry, HUGE, Memfd,
+    Op, OpResult, Simulated, Va,
 };
 
 use nofrag_backing::faults::{self, Armed, Call, Fault};
@@ -121,8 +120,7 @@ impl Model {
             return Err(BackendError::WrongState);
         }
         self.mappings += 1;
-        let separate = self.has(Caps::GRANT_SEPARATE);
-        let access = if separate { Access::None } else { Access::ReadWrite };
+        let access = Access::ReadWrite;
         for (number, at) in self.granules(va, bytes).enumerate() {
             let granule = offset / self.geometry.granule + number as u64;
             let shown = Shown { memory: (memory, granule), mapping: self.mappings, access };
@@ -309,7 +307,7 @@ impl<B: Subject> Pair<'_, B> {
         if self.model.memory.iter().flatten().count() > 12 {
             return;
         }
-        let phys = match self.backend.create(bytes, Placement::Anywhere, Export::Private) {
+        let phys = match self.backend.create(bytes) {
             Err(BackendError::System(_)) => return,
             created => created.unwrap(),
         };
@@ -494,7 +492,6 @@ fn threads_share_a_backend() {
     check_threads(&Anonymous::new(), 600, &calls);
     check_threads(&Memfd::new(Budget::Unlimited).unwrap(), 600, &calls);
     check_threads(&Simulated::new(geometry()).unwrap(), 600, &[]);
-    check_threads(&Cuda::new(FakeDriver::new(Shape::default())).unwrap(), 100, &[]);
 }
 
 #[test]
@@ -518,7 +515,7 @@ fn set_aside_huge_pages_are_as_the_model() {
 /// As many huge pages as a host may have set aside are few: each mapping needs its own.
 fn check_few_pages(backend: &Memfd) {
     let va = backend.reserve(HUGE, HUGE, None).unwrap();
-    let phys = backend.create(HUGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(HUGE).unwrap();
     match submit(backend, &[Op::Map { va, phys, offset: 0, bytes: HUGE }])[0] {
         Err(why @ BackendError::NoHugePages { .. }) => eprintln!("skipped: {why}"),
         mapped => {
@@ -534,14 +531,6 @@ fn check_few_pages(backend: &Memfd) {
     }
 }
 
-#[test]
-fn a_gpu_is_as_the_model() {
-    for (seed, minimum) in [(0, 2 << 20), (1, 2 << 20), (2, 4 << 20)] {
-        let shape = Shape { minimum, recommended: 4 << 20, ..Shape::default() };
-        check_backend(&Cuda::new(FakeDriver::new(shape)).unwrap(), seed, 1_000);
-    }
-}
-
 /// All capabilities that change what is allowed, in all combinations.
 #[test]
 fn simulated_memory_is_as_the_model_whatever_it_can_do() {
@@ -551,7 +540,6 @@ fn simulated_memory_is_as_the_model_whatever_it_can_do() {
         Caps::ALIAS,
         Caps::SUBRANGE_MAP,
         Caps::PURGE_IN_PLACE,
-        Caps::GRANT_SEPARATE,
         Caps::SCATTERED_PURGE,
     ];
     for set in 0..1 << all.len() {

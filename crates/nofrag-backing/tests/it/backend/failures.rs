@@ -1,9 +1,7 @@
 //! Every system call of a backend made to fail, in every operation: what is left is legal, and nothing is lost.
 
 use nofrag::check::Check;
-use nofrag_backing::backend::{
-    Access, Anonymous, Backend, BackendError, Budget, Export, Memfd, Op, Placement,
-};
+use nofrag_backing::backend::{Access, Anonymous, Backend, BackendError, Budget, Memfd, Op};
 use nofrag_backing::faults::{self, Call, Fault};
 use rustix::io::Errno;
 
@@ -39,17 +37,10 @@ fn a_file_that_cannot_be_made_is_an_error() {
 }
 
 #[test]
-fn a_file_that_cannot_be_sealed_or_handed_on_is_an_error() {
-    {
-        let _armed = faults::inject([Fault::once(Call::Seal, Errno::PERM)]);
-        let refused = Memfd::new(Budget::Half).unwrap_err();
-        assert_eq!(refused, BackendError::System(Errno::PERM));
-    }
-    let backend = Memfd::new(Budget::Half).unwrap();
-    let piece = backend.create(PAGE, Placement::default(), Export::Shareable).unwrap();
-    let _armed = faults::inject([Fault::once(Call::Duplicate, Errno::MFILE)]);
-    assert_eq!(backend.export(piece).unwrap_err(), BackendError::System(Errno::MFILE));
-    assert!(backend.export(piece).is_ok());
+fn a_file_that_cannot_be_sealed_is_an_error() {
+    let _armed = faults::inject([Fault::once(Call::Seal, Errno::PERM)]);
+    let refused = Memfd::new(Budget::Half).unwrap_err();
+    assert_eq!(refused, BackendError::System(Errno::PERM));
 }
 
 /// OCaml lost such a range until the system was out of memory: the unmapping that would split an area is refused.
@@ -57,7 +48,7 @@ fn a_file_that_cannot_be_sealed_or_handed_on_is_an_error() {
 fn ocaml_14865_munmap_enomem() {
     let backend = Anonymous::new();
     let va = backend.reserve(4 * PAGE, PAGE, None).unwrap();
-    let memory = backend.create(4 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let memory = backend.create(4 * PAGE).unwrap();
     one(&backend, Op::Map { va, phys: memory, offset: 0, bytes: 4 * PAGE }).unwrap();
     store(&backend, va, 7);
     let armed = faults::inject([Fault::once(Call::Munmap, Errno::NOMEM)]);
@@ -80,7 +71,7 @@ fn ocaml_14865_munmap_enomem() {
 fn matrixone_28736_panic() {
     let backend = Memfd::new(Budget::Half).unwrap();
     let va = backend.reserve(2 * PAGE, PAGE, None).unwrap();
-    let memory = backend.create(2 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let memory = backend.create(2 * PAGE).unwrap();
     one(&backend, Op::Map { va, phys: memory, offset: 0, bytes: 2 * PAGE }).unwrap();
     let armed = faults::inject([
         Fault::always(Call::Munmap, Errno::NOMEM),
@@ -102,7 +93,7 @@ fn memory_that_cannot_be_taken_is_taken_later_and_never_handed_out_full() {
     let backend = Memfd::new(Budget::Half).unwrap();
     let va = backend.reserve(PAGE, PAGE, None).unwrap();
     let map = |phys| one(&backend, Op::Map { va, phys, offset: 0, bytes: PAGE }).unwrap();
-    let first = backend.create(PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let first = backend.create(PAGE).unwrap();
     map(first);
     store(&backend, va, 7);
     one(&backend, Op::Unmap { va, bytes: PAGE }).unwrap();
@@ -110,11 +101,11 @@ fn memory_that_cannot_be_taken_is_taken_later_and_never_handed_out_full() {
     backend.destroy(first).unwrap();
     assert_eq!(backend.unpunched(), PAGE);
     // Other memory is had meanwhile, and it is not that.
-    let second = backend.create(PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let second = backend.create(PAGE).unwrap();
     map(second);
     assert_eq!((load(&backend, va), backend.unpunched()), (0, PAGE));
     drop(armed);
-    backend.create(PAGE, Placement::Anywhere, Export::Private).unwrap();
+    backend.create(PAGE).unwrap();
     assert_eq!(backend.unpunched(), 0);
     backend.check().unwrap();
 }
@@ -123,7 +114,7 @@ fn memory_that_cannot_be_taken_is_taken_later_and_never_handed_out_full() {
 fn a_failed_purge_says_so_and_the_range_keeps_its_bytes() {
     let backend = Anonymous::new();
     let va = backend.reserve(3 * PAGE, PAGE, None).unwrap();
-    let phys = backend.create(3 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(3 * PAGE).unwrap();
     one(&backend, Op::Map { va, phys, offset: 0, bytes: 3 * PAGE }).unwrap();
     (0..3).for_each(|page| store(&backend, va.plus(page * PAGE), 7));
     // The three touch, so they are one call; it fails, and so does the one for the first alone.
@@ -142,7 +133,7 @@ fn a_failed_purge_says_so_and_the_range_keeps_its_bytes() {
 fn a_mapping_that_is_refused_leaves_the_old_one() {
     let backend = Memfd::new(Budget::Half).unwrap();
     let va = backend.reserve(PAGE, PAGE, None).unwrap();
-    let memory = || backend.create(PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let memory = || backend.create(PAGE).unwrap();
     let (first, second) = (memory(), memory());
     one(&backend, Op::Map { va, phys: first, offset: 0, bytes: PAGE }).unwrap();
     store(&backend, va, 7);

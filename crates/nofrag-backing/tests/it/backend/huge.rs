@@ -3,7 +3,7 @@
 use std::fs;
 
 use nofrag_backing::backend::{
-    Anonymous, Backend, BackendError, Budget, Export, HUGE, Memfd, Op, OpResult, Placement, Va,
+    Anonymous, Backend, BackendError, Budget, HUGE, Memfd, Op, OpResult, Va,
 };
 use nofrag_backing::faults::{self, Call, Fault};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ fn mapped<B: Backend>(backend: &B, pages: u64) -> Va {
     let bytes = pages * HUGE;
     let va = backend.reserve(bytes, 1, None).unwrap();
     assert!(va.0.is_multiple_of(HUGE));
-    let phys = backend.create(bytes, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(bytes).unwrap();
     one(backend, Op::Map { va, phys, offset: 0, bytes }).unwrap();
     va
 }

@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nofrag::check::Check;
 use nofrag_backing::backend::{
-    Access, Anonymous, Backend, BackendError, Budget, Export, Exported, Memfd, Op, OpResult, Piece,
-    Placement, Va,
+    Access, Anonymous, Backend, BackendError, Budget, Memfd, Op, OpResult, Piece, Va,
 };
 use nofrag_backing::faults::{self, Call};
 use nofrag_backing::maps;
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::getpid;
 
 use super::support::{load, one, store, submit};
@@ -24,7 +22,7 @@ fn areas_in(va: Va, bytes: u64) -> usize {
 }
 
 fn piece(backend: &Memfd, pages: u64) -> Piece {
-    backend.create(pages * PAGE, Placement::Anywhere, Export::Shareable).unwrap()
+    backend.create(pages * PAGE).unwrap()
 }
 
 fn map(va: Va, phys: Piece, page: u64, pages: u64) -> Op<Piece> {
@@ -134,43 +132,6 @@ fn memory_is_the_same_wherever_it_is_mapped() {
     assert_eq!(load(&backend, va.plus(PAGE)), 0);
 }
 
-/// Another owner of the file sees the same memory, until the last of us gives it back.
-#[test]
-fn what_is_handed_out_shows_the_same_memory() {
-    let backend = Memfd::new(Budget::Half).unwrap();
-    let va = backend.reserve(PAGE, PAGE, None).unwrap();
-    let phys = piece(&backend, 1);
-    let Exported { file, offset, bytes } = backend.export(phys).unwrap();
-    one(&backend, map(va, phys, 0, 1)).unwrap();
-    store(&backend, va, 7);
-    let allowed = ProtFlags::READ;
-    // SAFETY: nothing is replaced without `MAP_FIXED`.
-    let view = unsafe {
-        rustix::mm::mmap(ptr::null_mut(), bytes as usize, allowed, MapFlags::SHARED, &file, offset)
-    };
-    let view: *const u64 = view.unwrap().cast();
-    // SAFETY: it was mapped to be read, and stays; the file never gets shorter.
-    let seen = || unsafe { view.read_volatile() };
-    assert_eq!(seen(), 7);
-    let shorter = rustix::fs::ftruncate(&file, 0);
-    assert_eq!(shorter, Err(rustix::io::Errno::PERM), "nobody pulls it from under the others");
-    backend.destroy(phys).unwrap();
-    assert_eq!(seen(), 7, "it is mapped here still");
-    assert_eq!(backend.export(phys).unwrap_err(), BackendError::WrongState);
-    one(&backend, Op::Unmap { va, bytes: PAGE }).unwrap();
-    assert_eq!(seen(), 0, "it went with its last mapping of the backend");
-}
-
-#[test]
-fn what_was_not_made_for_it_is_not_handed_out() {
-    let backend = Memfd::new(Budget::Half).unwrap();
-    let own = backend.create(PAGE, Placement::Anywhere, Export::Private).unwrap();
-    assert_eq!(backend.export(own).unwrap_err(), BackendError::WrongState);
-    let anonymous = Anonymous::new();
-    let refused = anonymous.create(PAGE, Placement::Anywhere, Export::Shareable);
-    assert_eq!(refused, Err(BackendError::Unsupported));
-}
-
 /// A handle that was destroyed names nothing, even when its place in the file is used again.
 #[test]
 fn a_stale_name_destroys_nothing() {
@@ -187,7 +148,7 @@ fn a_stale_name_destroys_nothing() {
 /// Addresses that no other test uses: what is gone there is not somebody else's meanwhile.
 fn stays_not<B: Backend>(backend: B, hint: u64) {
     let va = backend.reserve(8 * PAGE, PAGE, Some(Va(hint))).unwrap();
-    let phys = backend.create(8 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(8 * PAGE).unwrap();
     one(&backend, Op::Map { va: va.plus(PAGE), phys, offset: 0, bytes: 8 * PAGE }).unwrap_err();
     one(&backend, Op::Map { va, phys, offset: 0, bytes: 8 * PAGE }).unwrap();
     if va != Va(hint) {

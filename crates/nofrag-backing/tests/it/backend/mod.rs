@@ -1,9 +1,7 @@
 //! Backends: all against one model, each by its own rules, and with system calls that fail.
 
-mod chunks;
 mod conformance;
 mod failures;
-mod gpu;
 mod huge;
 mod measure;
 mod memory;

@@ -1,8 +1,6 @@
 //! Purging many scattered ranges of private memory by few system calls.
 
-use nofrag_backing::backend::{
-    Anonymous, Backend, BackendError, Export, Op, OpResult, Placement, Promise, Va,
-};
+use nofrag_backing::backend::{Anonymous, Backend, BackendError, Op, OpResult, Promise, Va};
 use nofrag_backing::faults::{self, Call, Fault};
 use rustix::io::Errno;
 
@@ -14,7 +12,7 @@ const PAGE: u64 = 4096;
 fn mapped(pages: u64) -> (Anonymous, Va) {
     let backend = Anonymous::new();
     let va = backend.reserve(pages * PAGE, PAGE, None).unwrap();
-    let phys = backend.create(pages * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(pages * PAGE).unwrap();
     one(&backend, Op::Map { va, phys, offset: 0, bytes: pages * PAGE }).unwrap();
     (0..pages).for_each(|page| store(&backend, va.plus(page * PAGE), 7));
     (backend, va)

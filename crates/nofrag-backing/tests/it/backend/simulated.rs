@@ -1,8 +1,8 @@
 //! What the simulated backend counts, what that costs, and which plans gain nothing.
 
 use nofrag_backing::backend::{
-    Access, Backend, BackendError, Caps, CostModel, Counts, Export, Geometry, Op, OpResult,
-    Placement, SimCall, Simulated, Touched, Va,
+    Access, Backend, BackendError, Caps, CostModel, Counts, Geometry, Op, OpResult, SimCall,
+    Simulated, Touched, Va,
 };
 
 use super::support::{Random, one, submit};
@@ -30,11 +30,8 @@ const PURGES: Caps = PRIVATE.with(Caps::PURGE_IN_PLACE).with(Caps::ALIAS);
 fn mapped(backend: &Simulated, pages: u64) -> Va {
     let bytes = pages * PAGE;
     let va = backend.reserve(bytes, PAGE, None).unwrap();
-    let phys = backend.create(bytes, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(bytes).unwrap();
     one(backend, Op::Map { va, phys, offset: 0, bytes }).unwrap();
-    if backend.geometry().caps.has(Caps::GRANT_SEPARATE) {
-        one(backend, Op::Grant { va, bytes, access: Access::ReadWrite }).unwrap();
-    }
     backend.touch(va, bytes).unwrap();
     va
 }
@@ -116,7 +113,7 @@ fn memfd_vector_no_batch() {
 fn munmap_block_no_batch() {
     let backend = with(PURGES, None);
     let va = backend.reserve(128 * PAGE, PAGE, None).unwrap();
-    let phys = backend.create(256 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(256 * PAGE).unwrap();
     for (step, flushes) in [(2, 64), (1, 1)] {
         for page in 0..64 {
             let map =
@@ -135,7 +132,7 @@ fn munmap_block_no_batch() {
 fn what_was_never_touched_needs_no_flush() {
     let backend = with(PURGES, None);
     let va = backend.reserve(4 * PAGE, PAGE, None).unwrap();
-    let phys = backend.create(4 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(4 * PAGE).unwrap();
     one(&backend, Op::Map { va, phys, offset: 0, bytes: 4 * PAGE }).unwrap();
     one(&backend, Op::Purge { va, bytes: PAGE }).unwrap();
     one(&backend, Op::Unmap { va, bytes: 4 * PAGE }).unwrap();
@@ -144,37 +141,28 @@ fn what_was_never_touched_needs_no_flush() {
 
 #[test]
 fn forbidden_uses_are_found() {
-    let backend = with(Caps::GRANT_SEPARATE | Caps::QUIESCE_BEFORE_UNMAP, None);
+    let backend = with(Caps::NONE, None);
     let va = backend.reserve(4 * PAGE, PAGE, None).unwrap();
     assert_eq!(backend.touch(va, PAGE), Err(Touched::Unmapped));
-    let phys = backend.create(4 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(4 * PAGE).unwrap();
     one(&backend, Op::Map { va, phys, offset: 0, bytes: 4 * PAGE }).unwrap();
-    assert_eq!(backend.touch(va, PAGE), Err(Touched::NoAccess));
-    one(&backend, Op::Grant { va, bytes: 4 * PAGE, access: Access::ReadWrite }).unwrap();
     backend.touch(va, 4 * PAGE).unwrap();
     assert_eq!(backend.touch(va, 5 * PAGE), Err(Touched::Unmapped));
     assert_eq!(backend.touch(Va(u64::MAX), 5), Err(Touched::Unmapped));
+    one(&backend, Op::Grant { va, bytes: 4 * PAGE, access: Access::Read }).unwrap();
+    assert_eq!(backend.touch(va, PAGE), Err(Touched::NoAccess));
     let wrong = Err(BackendError::WrongState);
     assert_eq!(one(&backend, Op::Unmap { va, bytes: PAGE }), wrong, "a part");
     assert_eq!(one(&backend, Op::Map { va, phys, offset: 0, bytes: 4 * PAGE }), wrong, "over");
     assert_eq!(one(&backend, Op::Purge { va, bytes: PAGE }), Err(BackendError::Unsupported));
-    assert_eq!(
-        backend.create(PAGE, Placement::Anywhere, Export::Shareable),
-        Err(BackendError::Unsupported)
-    );
-    backend.use_until(va, PAGE, 5);
-    assert!(backend.quiesce(&5).is_pending());
     one(&backend, Op::Unmap { va, bytes: 4 * PAGE }).unwrap();
-    assert_eq!(backend.misuses(), 1);
-    assert_eq!(backend.pass(5), 5);
-    assert!(backend.quiesce(&5).is_ready());
 }
 
 #[test]
 fn the_budget_holds_and_refusals_come_as_planned() {
     let backend = with(PURGES, Some(5));
     let va = backend.reserve(64 * PAGE, PAGE, None).unwrap();
-    let phys = backend.create(64 * PAGE, Placement::Anywhere, Export::Private).unwrap();
+    let phys = backend.create(64 * PAGE).unwrap();
     let map = |page: u64| Op::Map { va: va.plus(page * PAGE), phys, offset: 0, bytes: PAGE };
     let done = submit(&backend, &[map(1), map(3), map(5)]);
     assert_eq!(done, [Ok(()), Ok(()), Err(BackendError::MappingBudget { budget: 5 })]);

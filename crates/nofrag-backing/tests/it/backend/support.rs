@@ -3,7 +3,6 @@
 use std::ptr;
 
 use nofrag::check::Check;
-use nofrag_backing::backend::cuda::{Cuda, DriverError, Entry, FakeDriver};
 use nofrag_backing::backend::{Anonymous, Backend, HostMemory, Memfd, Op, OpResult, Simulated, Va};
 
 /// Splitmix: the same numbers for the same seed, everywhere.
@@ -123,31 +122,6 @@ impl Subject for Simulated {
     fn laws(&self) {
         self.check().unwrap();
     }
-}
-
-impl Subject for Cuda<FakeDriver> {
-    const CONTENTS: Contents = Contents::OfMemory;
-
-    fn store(&self, va: Va, value: u64) {
-        self.driver().store(va, value).unwrap();
-    }
-
-    fn load(&self, va: Va) -> u64 {
-        self.driver().load(va).unwrap()
-    }
-
-    /// No rule was broken either, whatever was asked for.
-    fn laws(&self) {
-        self.check().unwrap();
-        check_rules(self.driver());
-    }
-}
-
-/// No call broke a rule, and nothing went wrong unnoticed.
-pub(super) fn check_rules(driver: &FakeDriver) {
-    let broken = |entry: &Entry| matches!(entry.result, Err(DriverError::Invalid(_)));
-    assert_eq!(driver.trace().iter().find(|entry| broken(entry)), None);
-    assert_eq!(driver.misuses(), Vec::new());
 }
 
 /// Submits operations; their results.

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use nofrag::check::Check;
 use nofrag::page::{Migratetype, Move, MoveResults, Moves, ReclaimRequest, Reclaimed};
 use nofrag::units::{Order, Pfn, Vpn};
-use nofrag_backing::export::{Table, TableConfig};
 use nofrag_backing::faults::{self, Call};
 use nofrag_backing::frames::{Effort, Fill, FrameRequest, Residents, Use};
 use nofrag_backing::mapped::{Mapped, Mobility, Relocation, VmallocArea, VmallocRequest};
@@ -104,22 +103,6 @@ fn what_is_pinned_is_not_exchanged() {
     let (mapped, _quiet, areas) = in_pieces(8);
     areas.iter().for_each(|area| mapped.set_mobility(area, Mobility::Pinned));
     assert_eq!(mapped.frames().compact().moved, 0);
-    areas.iter().for_each(|area| mapped.set_mobility(area, Mobility::Movable));
-    assert!(mapped.frames().compact().moved > 0);
-    check_areas(&mapped, &areas);
-}
-
-#[test]
-fn what_other_processes_see_is_not_exchanged() {
-    let (mapped, _quiet, areas) = in_pieces(8);
-    let table = Table::new(Arc::clone(mapped.frames()), TableConfig::default()).unwrap();
-    let handles: Vec<_> =
-        areas.iter().flat_map(|area| table.export_area(&mapped, area).unwrap()).collect();
-    // Who asks for it is not heard.
-    areas.iter().for_each(|area| mapped.set_mobility(area, Mobility::Movable));
-    assert_eq!(mapped.frames().compact().moved, 0);
-    assert_eq!((table.check(), mapped.check()), (Ok(()), Ok(())));
-    handles.into_iter().for_each(|handle| table.withdraw(handle).unwrap());
     areas.iter().for_each(|area| mapped.set_mobility(area, Mobility::Movable));
     assert!(mapped.frames().compact().moved > 0);
     check_areas(&mapped, &areas);

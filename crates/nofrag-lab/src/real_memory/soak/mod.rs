@@ -6,15 +6,13 @@
 //! Meanwhile the process is looked at once a second from outside: what it holds of memory, of areas and of descriptors.
 //! What a user must not find after a week is growth: so the end is compared with the time after the beginning.
 //!
-//! - [`arena`]: runs of pages with owners. [`frames`]: blocks of frames that are moved together meanwhile. [`store`]:
-//!   objects of any size, read by handles.
+//! - [`arena`]: runs of pages with owners. [`frames`]: blocks of frames that are moved together meanwhile.
 //! - [`sampler`]: the process from outside. [`present`]: pictures.
 
 mod arena;
 mod frames;
 mod present;
 mod sampler;
-mod store;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -215,9 +213,8 @@ fn settings(plan: &Plan) -> Settings {
 /// Every load, set up.
 fn loads(plan: &Plan) -> Result<Vec<Box<dyn Load>>, RunError> {
     let arena = arena::ArenaLoad::new(plan.seed).map_err(|why| failed(arena::NAME, why))?;
-    let store = store::StoreLoad::new(plan.seed).map_err(|why| failed(store::NAME, why))?;
     let frames = frames::FramesLoad::new(plan.seed).map_err(|why| failed(frames::NAME, why))?;
-    Ok(vec![Box::new(arena), Box::new(frames), Box::new(store)])
+    Ok(vec![Box::new(arena), Box::new(frames)])
 }
 
 /// Lets all loads work while the process is looked at, until time is up or one fails.

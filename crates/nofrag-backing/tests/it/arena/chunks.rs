@@ -1,68 +1,73 @@
-//! The arena over memory that cannot be purged in place: a GPU's, by a driver that enforces CUDA's rules, and
-//! simulated.
+//! The arena over simulated memory: what its calls cost, and blocks made of chunks, where nothing is purged in place.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use nofrag::check::Check as _;
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, Contents, OwnerId, Owners, Purge, ReserveError, ResizeError,
-    Run,
+    Arena, ArenaError, Budget, Config, FreeError, OwnerId, Owners, Purge, ReserveError,
+    ResizeError, Run,
 };
-use nofrag_backing::backend::cuda::{Call, Cuda, DriverError, Event, FakeDriver, Fence, Shape};
 use nofrag_backing::backend::{
     Backend, BackendError, Caps, CostModel, Geometry, SimCall, Simulated,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use rustix::io::Errno;
 
 use super::{A, Z, check_laws};
-
-type Gpu = Cuda<Arc<FakeDriver>>;
 
 const BLOCK: u64 = 4 << 20;
 const PAGE: u64 = 64 << 10;
 const OWNERS: u32 = 3;
 
-pub(super) fn config<B: Backend>(backing: B) -> Config<B> {
-    let (owners, contents) = (Owners::Count(OWNERS), Contents::Shared);
-    let after = Duration::from_millis(100);
-    let (page, purge) = (PAGE, Purge::Decay { after });
-    Config { page, owners, contents, purge, ..Config::over(backing) }
+/// Purged in place, the whole arena in one mapping.
+const IN_PLACE: Caps = Caps::PURGE_IN_PLACE.with(Caps::SUBRANGE_MAP).with(Caps::PARTIAL_UNMAP);
+/// Memory comes and goes by whole mappings.
+const CHUNKS: Caps = Caps::NONE;
+
+const REFUSED: BackendError = BackendError::System(Errno::NOMEM);
+
+fn config<B: Backend>(backing: B) -> Config<B> {
+    let (owners, after) = (Owners::Count(OWNERS), Duration::from_millis(100));
+    Config { page: PAGE, owners, purge: Purge::Decay { after }, ..Config::over(backing) }
 }
 
-fn gpu(blocks: u64, shape: Shape) -> (Arc<FakeDriver>, Arena<Gpu>) {
-    let driver = Arc::new(FakeDriver::new(shape));
-    let backing = Cuda::new(Arc::clone(&driver)).unwrap();
-    let arena = Arena::reserve(blocks * BLOCK, config(backing)).unwrap();
-    (driver, arena)
+type Ghosts = Arena<Arc<Simulated>>;
+
+fn in_chunks(blocks: u64) -> (Arc<Simulated>, Ghosts) {
+    let backing = simulated(CHUNKS);
+    let arena = Arena::reserve(blocks * BLOCK, config(Arc::clone(&backing))).unwrap();
+    (backing, arena)
+}
+
+fn touch(backing: &Simulated, run: Run) {
+    backing.touch(run.va(), u64::from(run.pages()) * PAGE).expect("a run is mapped");
 }
 
 #[test]
-fn memory_that_is_not_cleared_must_be_allowed_to_be_seen() {
-    let backing = Cuda::new(Arc::new(FakeDriver::new(Shape::default()))).unwrap();
-    let refused = Arena::reserve(BLOCK, Config::over(backing)).unwrap_err();
+fn memory_that_is_not_cleared_is_refused() {
+    let backing = Simulated::new(geometry(IN_PLACE)).unwrap();
+    let refused = Arena::reserve(BLOCK, config(backing)).unwrap_err();
     assert_eq!(refused, ReserveError::NotZeroed);
 }
 
 struct Trace {
-    driver: Arc<FakeDriver>,
-    arena: Arena<Gpu>,
+    backing: Arc<Simulated>,
+    arena: Ghosts,
     rng: Pcg64Mcg,
-    live: Vec<(Run, u64)>,
-    work: Vec<Event>,
+    live: Vec<Run>,
     now: Duration,
 }
 
 impl Trace {
-    fn alloc(&mut self, number: u64) {
+    fn alloc(&mut self) {
         let owner = OwnerId(self.rng.random_range(0..OWNERS));
         let pages = self.rng.random_range(1..100);
         match self.arena.alloc(owner, pages, 1) {
             Ok(run) => {
-                // Granted from the first byte to the last.
-                self.driver.store(run.va(), number).unwrap();
-                self.driver.store(run.va().plus(pages * PAGE - 8), number).unwrap();
-                self.live.push((run, number));
+                touch(&self.backing, run);
+                self.live.push(run);
             }
             Err(ArenaError::Exhausted(_)) => {}
             Err(why) => panic!("{why}"),
@@ -74,33 +79,18 @@ impl Trace {
             return;
         }
         let at = self.rng.random_range(0..self.live.len());
-        let (run, number) = self.live.swap_remove(at);
+        let run = self.live.swap_remove(at);
         let last = run.va().plus(u64::from(run.pages()) * PAGE - 8);
-        assert_eq!(self.driver.load(run.va()), Ok(number));
-        assert_eq!(self.driver.load(last), Ok(number));
-        if self.rng.random_range(0..2) == 0 {
-            let event = self.driver.launch(run.va(), u64::from(run.pages()) * PAGE).unwrap();
-            self.work.push(event);
-            self.arena.free_after(run, &Fence(Some(event))).unwrap();
-        } else {
-            self.arena.free(run).unwrap();
-        }
+        assert_eq!([run.va(), last].map(|at| self.backing.holds(at)), [Some(true); 2]);
+        self.arena.free(run).unwrap();
         self.arena.free(run).unwrap_err();
     }
 
-    fn complete(&mut self) {
-        if !self.work.is_empty() {
-            let at = self.rng.random_range(0..self.work.len());
-            self.driver.complete(self.work.swap_remove(at));
-        }
-    }
-
     fn run(&mut self) {
-        for number in 1..600 {
+        for _ in 0..600 {
             match self.rng.random_range(0..20) {
-                0..8 => self.alloc(number),
-                8..15 => self.free(),
-                15..18 => self.complete(),
+                0..9 => self.alloc(),
+                9..18 => self.free(),
                 18 => assert!(self.arena.purge(Budget { blocks: 3 }).blocks <= 3),
                 _ => {
                     self.now += Duration::from_millis(30);
@@ -112,86 +102,81 @@ impl Trace {
         while !self.live.is_empty() {
             self.free();
         }
-        while !self.work.is_empty() {
-            self.complete();
-        }
         self.arena.purge(Budget::ALL);
-        assert_eq!(self.driver.memory_in_use(), 0);
-        assert_eq!(self.arena.stats().mappings, 0);
+        assert_eq!((self.backing.pages_held(), self.arena.stats().mappings), (0, 0));
     }
 }
 
-/// Oracle 13: a whole trace issues no call that the driver forbids, and takes nothing away that is in use.
+/// What is in use stays mapped and keeps its contents, and in the end no chunk is left.
 #[test]
-fn a_trace_keeps_all_of_cudas_rules() {
+fn a_trace_in_chunks_takes_nothing_away_that_is_in_use() {
     let seed = rand::rng().next_u64();
     println!("seed {seed:#x}");
-    let (driver, arena) = gpu(24, Shape::default());
-    let rng = Pcg64Mcg::seed_from_u64(seed);
-    let (live, work, now) = (Vec::new(), Vec::new(), Duration::ZERO);
-    let mut trace = Trace { driver: Arc::clone(&driver), arena, rng, live, work, now };
+    let (backing, arena) = in_chunks(24);
+    let (rng, live, now) = (Pcg64Mcg::seed_from_u64(seed), Vec::new(), Duration::ZERO);
+    let mut trace = Trace { backing: Arc::clone(&backing), arena, rng, live, now };
     trace.run();
     drop(trace);
-    let refused: Vec<_> = driver.trace().into_iter().filter(|call| call.result.is_err()).collect();
-    assert_eq!((refused, driver.misuses()), (vec![], vec![]));
-    assert_eq!((driver.memory_in_use(), driver.addresses_in_use()), (0, 0));
+    assert_eq!(backing.areas(), 0);
+    backing.check().unwrap();
 }
 
-/// Memory that one stream holds in its own list is harvested for the other before anybody is told that there is none.
+/// Whatever is refused, for a while: books stay in order, nothing is lost, and nothing is released twice.
 #[test]
-fn rmm_2039_two_streams() {
-    let shape = Shape { memory: 8 * BLOCK, ..Shape::default() };
-    let (driver, arena) = gpu(32, shape);
-    let runs: Vec<Run> = (0..8).map(|_| arena.alloc(A, 64, 1).unwrap()).collect();
-    assert!(matches!(arena.alloc(Z, 64, 1), Err(ArenaError::Backend(_))));
-    let event = driver.launch(runs[0].va(), BLOCK).unwrap();
-    arena.free_after(runs[0], &Fence(Some(event))).unwrap();
-    // Not before the fence; and the same stream may have it at once.
-    assert!(matches!(arena.alloc(Z, 64, 1), Err(ArenaError::Backend(_))));
-    let again = arena.alloc(A, 64, 1).unwrap();
-    assert_eq!(again.va(), runs[0].va());
-    arena.free_after(again, &Fence(Some(event))).unwrap();
-    driver.complete(event);
-    arena.alloc(Z, 64, 1).unwrap();
-    assert!(driver.misuses().is_empty());
-    check_laws(&arena);
-}
-
-/// Whatever the driver refuses, for a while: books stay in order, nothing is lost, and nothing is released twice.
-#[test]
-fn refusals_of_the_driver_leave_the_books_in_order() {
-    for call in [Call::Create, Call::Release, Call::Map, Call::Unmap, Call::SetAccess] {
-        let (driver, arena) = gpu(8, Shape::default());
+fn refusals_leave_the_books_of_chunks_in_order() {
+    for call in [SimCall::Create, SimCall::Map, SimCall::Unmap] {
+        let (backing, arena) = in_chunks(8);
         for after in 0..3 {
-            driver.refuse(call, after, 2, DriverError::OutOfMemory);
+            backing.refuse(call, after, 2, REFUSED);
             let runs: Vec<_> = (0..4).filter_map(|_| arena.alloc(A, 70, 1).ok()).collect();
+            runs.iter().for_each(|&run| touch(&backing, run));
             check_laws(&arena);
             runs.iter().for_each(|&run| arena.free(run).unwrap());
             arena.purge(Budget::ALL);
             check_laws(&arena);
-            driver.allow_all();
+            backing.allow_all();
             // What was refused is done the next time: owners take their blocks back and give them up again.
             for _ in 0..3 {
                 arena.purge(Budget::ALL);
             }
-            assert_eq!((driver.memory_in_use(), arena.stats().live), (0, 0), "{call:?} {after}");
+            let stats = arena.stats();
+            let left = (backing.pages_held(), stats.mappings, stats.live);
+            assert_eq!(left, (0, 0, 0), "{call:?} {after}");
         }
         drop(arena);
-        assert!(driver.misuses().is_empty());
-        assert_eq!(driver.addresses_in_use(), 0);
+        assert_eq!(backing.areas(), 0);
+        backing.check().unwrap();
     }
 }
 
-/// A run that could grow but for the driver is told that, not that there is no room.
+/// A run that could grow but for memory is told that, not that there is no room.
 #[test]
 fn a_run_that_gets_no_memory_to_grow_is_told_why() {
-    let (driver, arena) = gpu(8, Shape::default());
+    let (backing, arena) = in_chunks(8);
     let run = arena.alloc(A, 64, 1).unwrap();
-    driver.refuse(Call::Create, 0, 1, DriverError::OutOfMemory);
-    assert!(matches!(arena.resize(run, 100), Err(ResizeError::Backend(_))));
+    backing.refuse(SimCall::Create, 0, 1, REFUSED);
+    assert_eq!(arena.resize(run, 100), Err(ResizeError::Backend(REFUSED)));
     check_laws(&arena);
     assert_eq!(arena.resize(run, 513), Err(ResizeError::NoRoom { most: 512 }));
     assert_eq!(arena.resize(run, 100).unwrap().pages(), 100);
+    check_laws(&arena);
+}
+
+/// What was freed while the owner was held is not there to be resized, although nobody has taken note of the free yet.
+#[test]
+fn a_run_that_was_freed_does_not_grow_into_what_follows() {
+    let (_backing, arena) = in_chunks(4);
+    let [_first, run, behind] = [1, 2, 1].map(|pages| arena.alloc(A, pages, 1).unwrap());
+    arena.free(behind).unwrap();
+    let holder = arena.owner(A).unwrap();
+    arena.free(run).unwrap();
+    drop(holder);
+    assert_eq!(arena.resize(run, 3), Err(ResizeError::Run(FreeError::NotLive)));
+    check_laws(&arena);
+    assert_eq!(arena.stats().live, 1);
+    // Parked or merged, each page is handed out once.
+    let (one, three) = (arena.alloc(A, 1, 2).unwrap(), arena.alloc(A, 3, 1).unwrap());
+    assert!(one.va() < three.va() || three.va().plus(3 << 16) <= one.va());
     check_laws(&arena);
 }
 
@@ -210,26 +195,27 @@ const COST: CostModel = CostModel {
     first_touch_ns: 1500.0,
 };
 
-pub(super) fn simulated(caps: Caps) -> Arc<Simulated> {
-    let geometry = Geometry {
+fn geometry(caps: Caps) -> Geometry {
+    Geometry {
         granule: 1 << 20,
         recommended: 1 << 20,
         va_align: 1 << 20,
         max_va: 1 << 40,
-        caps: caps | Caps::ZEROED,
+        caps,
         max_mappings: None,
         vector_max: 64,
         cost: COST,
-    };
-    Arc::new(Simulated::new(geometry).unwrap())
+    }
+}
+
+fn simulated(caps: Caps) -> Arc<Simulated> {
+    Arc::new(Simulated::new(geometry(caps | Caps::ZEROED)).unwrap())
 }
 
 /// Oracle 12: what a trace costs is its calls times the model, for memory that is purged in place and for chunks.
 #[test]
 fn a_simulated_trace_costs_its_calls() {
-    let in_place = Caps::PURGE_IN_PLACE | Caps::SUBRANGE_MAP | Caps::PARTIAL_UNMAP;
-    let chunks = Caps::GRANT_SEPARATE | Caps::QUIESCE_BEFORE_UNMAP;
-    for caps in [in_place, chunks] {
+    for caps in [IN_PLACE, CHUNKS] {
         let backing = simulated(caps);
         let arena = Arena::reserve(16 * BLOCK, config(Arc::clone(&backing))).unwrap();
         let mut rng = Pcg64Mcg::seed_from_u64(7);
@@ -250,14 +236,13 @@ fn a_simulated_trace_costs_its_calls() {
         let made = arena.stats().calls;
         println!("{calls} calls counted, {made} by the arena, {} made", counts.creates);
         assert_eq!(counts.purges > 0, caps.has(Caps::PURGE_IN_PLACE));
-        assert_eq!(backing.misuses(), 0);
     }
 }
 
 /// One mapping for each chunk and no more of them than allowed; what is parked is given up first.
 #[test]
 fn the_budget_of_mappings_is_kept() {
-    let backing = simulated(Caps::GRANT_SEPARATE);
+    let backing = simulated(CHUNKS);
     let limited = Config { max_mappings: Some(16), ..config(Arc::clone(&backing)) };
     let arena = Arena::reserve(16 * BLOCK, limited).unwrap();
     let runs: Vec<Run> = (0..4).map(|_| arena.alloc(A, 64, 1).unwrap()).collect();
@@ -273,8 +258,7 @@ fn the_budget_of_mappings_is_kept() {
 /// Fewer calls than runs, whatever the vector: adjacent blocks go in one.
 #[test]
 fn nearcore_16414_batch() {
-    let in_place = Caps::PURGE_IN_PLACE | Caps::SUBRANGE_MAP | Caps::PARTIAL_UNMAP;
-    let backing = simulated(in_place);
+    let backing = simulated(IN_PLACE);
     let arena = Arena::reserve(16 * BLOCK, config(Arc::clone(&backing))).unwrap();
     let run = arena.alloc(A, 64 * 12, 1).unwrap();
     backing.touch(run.va(), 12 * BLOCK).unwrap();
