@@ -140,7 +140,9 @@ fn policy(cell: &Cell) -> Result<FragmentationPolicy, nofrag::page::UnknownPolic
     let defrag = if cell.defrag_mode { "-defrag-shipped" } else { "" };
     let mut policy = FragmentationPolicy::preset(&format!("linux-{}{defrag}", cell.kernel))?.policy;
     policy.boost = Some(Boost { factor: cell.boost });
-    policy.lru = if cell.lru_gen { Lru::Generations } else { Lru::TwoLists };
+    if !cell.lru_gen {
+        policy.lru = Lru::TwoLists;
+    }
     Ok(policy)
 }
 

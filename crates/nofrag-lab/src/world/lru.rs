@@ -66,6 +66,15 @@ impl Lru {
         oldest.max_by_key(|&frame| now.wrapping_sub(self.serials[frame as usize]))
     }
 
+    /// The page of a class that was used longest ago in the highest zone that has one, among those that could serve.
+    pub(crate) fn oldest_of_highest(
+        &self,
+        class: Class,
+        wanted: &ReclaimRequest,
+    ) -> Option<FrameNumber> {
+        self.lists(class, wanted).filter_map(|list| self.links.oldest(list)).last()
+    }
+
     fn lists<'a>(
         &'a self,
         class: Class,

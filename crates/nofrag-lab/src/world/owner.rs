@@ -117,7 +117,7 @@ impl Owner {
     ) -> Owner {
         let mix = &load.mix;
         Owner {
-            contents: Contents::new(zones),
+            contents: Contents::new(zones, walked),
             files: Files::new(files),
             slabs: Slabs::new(mix.slab_orders),
             inodes: Vec::new(),
@@ -271,6 +271,7 @@ impl Owner {
                 }
             }
             Want::Base | Want::Huge(_) => {
+                self.contents.process_comes();
                 self.contents.set(frame, Holds::Process(self.process.len() as u32));
                 self.process.push(frame);
                 // A huge page stays: compaction does not take folios of its target's size apart.

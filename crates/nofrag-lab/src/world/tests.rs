@@ -6,7 +6,7 @@ use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{
     Advice, FragmentationPolicy, HugeDefrag, HugeFault, Lru, MemoryMap, MinFree, NodeId,
-    PageConfig, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed, ZoneId,
+    PageConfig, Reclaim, ReclaimRequest, ReclaimScope, Reclaimed, ZoneId, ZoneInfo,
 };
 use nofrag::units::{Nanos, Order, PageCount};
 
@@ -170,6 +170,38 @@ fn a_page_read_twice_more_is_the_youngest_with_two_lists_and_not_with_generation
     let after = |lru| [0, 1, 2].map(|reads_again| goes_first(lru, reads_again));
     assert_eq!(after(Lru::TwoLists), [true, true, false]);
     assert_eq!(after(Lru::Generations), [true; 3]);
+}
+
+/// By age page cache goes whatever its zone; of one generation low zones keep theirs as long as the highest has any. A
+/// younger generation stays until the older one is used up in every zone.
+#[test]
+fn low_zones_keep_their_pages_until_generations_age() {
+    let unused = |small: &Small| {
+        let zones = small.world.pages.zones();
+        let low = zones.take_while(|zone| zone.id != small.highest);
+        let of = |zone: ZoneInfo| zone.free.0 + small.world.pages.per_cpu_pages(zone.id).0;
+        low.map(of).sum::<u64>()
+    };
+    let kept = |lru| {
+        let mut small = Small::new(QUIET, lru);
+        let old = 3 * PAGES as u32 / 4;
+        (0..old).for_each(|page| small.read(page));
+        // The highest zone was filled first; now some of its pages are younger than those below.
+        small.reclaim(2000);
+        (old..old + 1500).for_each(|page| small.read(page));
+        let before = unused(&small);
+        small.reclaim(u64::from(old) / 2 + 1000);
+        let low_zones_keep = unused(&small) == before;
+        small.get(vec![Want::Base]);
+        let new = old + 1500..old + 2000;
+        new.clone().for_each(|page| small.read(page));
+        let older = (0..new.start).filter(|&page| small.is_cached(page)).count() as u64;
+        small.reclaim(older);
+        (low_zones_keep, new.filter(|&page| small.is_cached(page)).count())
+    };
+    assert_eq!(kept(Lru::TwoLists), (false, 500));
+    assert_eq!(kept(Lru::Generations), (true, 0));
+    assert_eq!(kept(Lru::AgedGenerations), (true, 500));
 }
 
 #[test]

@@ -105,14 +105,18 @@ pub enum PerCpuRules {
     Tuned,
 }
 
-/// Which LRU reclaim walks. What the lists hold is the owner's business; here it says when a caller stops reclaiming
-/// for a large block.
+/// Which LRU reclaim walks. What the lists hold is the owner's business, who takes pages in the order that this names;
+/// here it says when a caller stops reclaiming for a large block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lru {
     /// Active and inactive lists: pass after pass, until compaction can begin on the node.
     TwoLists,
-    /// The multi-generational LRU: one pass of a batch of 64.
+    /// The multi-generational LRU: one pass of a batch of 64. Files' pages come into the oldest generation, and of one
+    /// generation those of the highest zone go first: so as long as there are any, low zones keep what they have.
     Generations,
+    /// The same, but once processes have taken memory files' pages come into a younger generation (7.2): the oldest is
+    /// used up, zone by zone.
+    AgedGenerations,
 }
 
 /// When a request above [`Order::COSTLY`] with `__GFP_NORETRY` ends after its first compaction. If it goes on it gets

@@ -209,6 +209,7 @@ impl FragmentationPolicy {
     };
     /// Linux 7.2 (7.2.13, which was read).
     pub const LINUX_7_2: FragmentationPolicy = FragmentationPolicy {
+        lru: Lru::AgedGenerations, // pgalloc by zone in data/guests-2018
         compaction: CompactionPolicy {
             gap: Gap::Capped, // §4.2, item 2: at most 32 pages
             proactiveness: PROACTIVENESS,

@@ -107,7 +107,7 @@ impl<E: EventSink> PageAllocator<E> {
     /// For how many pages a caller asks in a pass over a node.
     pub(super) fn pages_of_pass(&self, node: NodeId, wanted: Wanted, priority: u8) -> u64 {
         match self.policy.lru {
-            Lru::Generations => GENERATION_BATCH,
+            Lru::Generations | Lru::AgedGenerations => GENERATION_BATCH,
             Lru::TwoLists if priority < FIRST_PRIORITY => BATCH,
             Lru::TwoLists => self.share(node, wanted, priority),
         }
