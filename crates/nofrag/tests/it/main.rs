@@ -8,6 +8,7 @@ mod block_model;
 mod block_regressions;
 mod block_support;
 mod block_threads;
+mod bounded_fits;
 mod designs;
 mod doc_2005;
 mod doc_2015;
