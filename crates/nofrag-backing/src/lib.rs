@@ -47,3 +47,4 @@ pub mod shared;
 pub mod store;
 mod sys;
 pub mod threads;
+mod zeroed;

@@ -2,58 +2,125 @@
 
 use std::fmt;
 
+use super::table::MOST_PAGES;
 use crate::backend::Va;
 
 /// Who may hand out the runs of a block: a thread, a processor, a stream of a GPU. Numbers from zero on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u32);
 
+/// Digits of a generation. At a reuse every 10 ns they last for 22 years, each page by itself.
+pub(super) const GENERATION_BITS: u32 = 56;
+/// A page has at least so many bytes, as a shift.
+pub(super) const LEAST_PAGE_SHIFT: u32 = 12;
+/// Arenas lie below this, as a shift.
+pub(super) const VA_BITS: u32 = 54;
+/// An arena has fewer pages than this, as a shift.
+const PAGES_BITS: u32 = MOST_PAGES.ilog2();
+
+/// Digits of the generation that stand beside the length.
+const LOW_BITS: u32 = u64::BITS - PAGES_BITS;
+/// Digits of the generation that stand below the address and, with those, beside the length.
+const MIDDLE_BITS: u32 = LOW_BITS + LEAST_PAGE_SHIFT;
+const BELOW: u64 = (1 << LEAST_PAGE_SHIFT) - 1;
+const ADDRESS: u64 = (1 << VA_BITS) - 1 - BELOW;
+
+const _: () = assert!(MIDDLE_BITS + u64::BITS - VA_BITS == GENERATION_BITS);
+
 /// Adjacent pages that were handed out together: a plain value, which names memory and does not own it.
 ///
 /// Copies name the same run. Whoever frees through one of them makes the others stale, and a free through a stale one
-/// is refused: the generation says which of the runs that have begun at this address is meant.
+/// is refused for ever: the generation says which of the runs that have begun at this address is meant.
+///
+/// Two words travel in two registers; three fields would go through memory, and what is stored in pieces and loaded
+/// whole waits for the store (half of what a parked allocation and free cost). So the generation stands where the
+/// length and the address leave room: its lowest 34 digits above the length, 12 below the address, and 10 above it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Run {
-    va: Va,
-    /// Pages below, generation above. Two words travel in two registers; three fields would go through memory, and what
-    /// is stored in pieces and loaded whole waits for the store (half of what a parked allocation and free cost).
+    place: u64,
     tag: u64,
 }
 
 impl Run {
     /// A run that was taken apart, for example to be stored, from its [`va`](Run::va), [`pages`](Run::pages) and
-    /// [`generation`](Run::generation). What names no run is refused where it is used.
+    /// [`generation`](Run::generation). `None` for what no run has: an address that is no multiple of 4 KiB or not
+    /// below 2^54, 2^30 pages or more, or a generation of 2^56 or more. What names no run is refused where it is used.
     #[must_use]
     #[inline]
-    pub const fn from_parts(va: Va, pages: u32, generation: u32) -> Run {
-        Run { va, tag: (generation as u64) << 32 | pages as u64 }
+    pub const fn from_parts(va: Va, pages: u32, generation: u64) -> Option<Run> {
+        let fits = va.0 & !ADDRESS == 0
+            && (pages as u64) < MOST_PAGES
+            && generation >> GENERATION_BITS == 0;
+        if fits { Some(Run::known(va, pages, generation)) } else { None }
+    }
+
+    /// A run of parts that fit.
+    #[inline(always)]
+    pub(super) const fn known(va: Va, pages: u32, generation: u64) -> Run {
+        let (below, above) = (generation >> LOW_BITS & BELOW, generation >> MIDDLE_BITS);
+        Run { place: above << VA_BITS | va.0 | below, tag: generation << PAGES_BITS | pages as u64 }
     }
 
     /// Its first address.
     #[must_use]
     #[inline]
     pub const fn va(&self) -> Va {
-        self.va
+        Va(self.place & ADDRESS)
     }
 
     /// How many pages it has.
     #[must_use]
     #[inline]
     pub const fn pages(&self) -> u32 {
-        self.tag as u32
+        (self.tag & (MOST_PAGES - 1)) as u32
     }
 
     /// Which of the runs that have begun here.
     #[must_use]
     #[inline]
-    pub const fn generation(&self) -> u32 {
-        (self.tag >> 32) as u32
+    pub const fn generation(&self) -> u64 {
+        let (below, above) = (self.place & BELOW, self.place >> VA_BITS);
+        above << MIDDLE_BITS | below << LOW_BITS | self.tag >> PAGES_BITS
     }
 }
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (at, pages, generation) = (self.va.0, self.pages(), self.generation());
+        let (at, pages, generation) = (self.va().0, self.pages(), self.generation());
         write!(f, "Run at {at:#x}: {pages} pages, generation {generation}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_keeps_its_parts_apart() {
+        let last = |bits: u32| (1_u64 << bits) - 1;
+        for va in [0, 1 << 12, ADDRESS] {
+            for pages in [0, 1, last(PAGES_BITS) as u32] {
+                for bit in 0..GENERATION_BITS {
+                    for generation in [1 << bit, last(bit), last(GENERATION_BITS) ^ 1 << bit] {
+                        let run = Run::from_parts(Va(va), pages, generation).unwrap();
+                        let parts = (run.va().0, run.pages(), run.generation());
+                        assert_eq!(parts, (va, pages, generation));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_run_has_makes_none() {
+        for va in [1, 8, 1 << 11, ADDRESS + 1, 1 << VA_BITS, u64::MAX] {
+            assert_eq!(Run::from_parts(Va(va), 1, 0), None, "{va:#x}");
+        }
+        for pages in [1 << PAGES_BITS, u32::MAX] {
+            assert_eq!(Run::from_parts(Va(0), pages, 0), None, "{pages}");
+        }
+        for generation in [1 << GENERATION_BITS, u64::MAX] {
+            assert_eq!(Run::from_parts(Va(0), 1, generation), None, "{generation:#x}");
+        }
     }
 }
