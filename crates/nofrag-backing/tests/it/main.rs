@@ -4,6 +4,7 @@ mod arena;
 mod backend;
 mod children;
 mod export;
+mod extremes;
 mod frames;
 mod huge_units;
 mod mapped;

@@ -15,6 +15,7 @@ mod doc_2015;
 mod doc_2018;
 mod doc_2019;
 mod doc_2023;
+mod extremes;
 mod linux_rules;
 mod memory;
 mod mersenne;
