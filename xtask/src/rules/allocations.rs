@@ -1,9 +1,9 @@
 //! No list is allocated at a size that a caller or a file chose, unless want of memory is an error.
 //!
-//! `Vec::with_capacity(n)`, `vec![x; n]`, `reserve(n)` and `reserve_exact(n)` end the process when there is no memory. In
-//! the crates that others embed they stand only with a size that is a constant, or under a comment that says what bounds
-//! it (`// Bounded: ..`); else `try_reserve` is the way. Tests are left out. What grows one by one (`push`, `collect`) is
-//! not seen by this rule.
+//! `Vec::with_capacity(n)`, `vec![x; n]`, `reserve(n)` and `reserve_exact(n)` end the process when there is no memory.
+//! In the crates that others embed they stand only with a size that is a constant, or under a comment that says what
+//! bounds it (`// Bounded: ..`); else `try_reserve` is the way. Tests are left out. What grows one by one (`push`,
+//! `collect`) is not seen by this rule.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::collections::BTreeSet;
@@ -123,11 +123,14 @@ fn allocation(tokens: &[TokenTree], at: usize) -> Option<(usize, &'static str)> 
         Some(TokenTree::Group(group)) => Some(group.stream()),
         _ => None,
     };
-    let is_mark = |at: Option<usize>, mark: char| matches!(at.and_then(|at| tokens.get(at)), Some(TokenTree::Punct(found)) if found.as_char() == mark);
+    let is_mark = |at: Option<usize>, mark: char| {
+        let token = at.and_then(|at| tokens.get(at));
+        matches!(token, Some(TokenTree::Punct(found)) if found.as_char() == mark)
+    };
     match name.to_string().as_str() {
         "vec" if is_mark(Some(at + 1), '!') => {
             let repeated: Vec<TokenTree> = group(at + 2)?.into_iter().collect();
-            let split = repeated.iter().position(|token| is_semicolon(token))?;
+            let split = repeated.iter().position(is_semicolon)?;
             let count = repeated[split + 1..].iter().cloned().collect();
             (!is_constant(count)).then_some((line, "vec![..; n]"))
         }

@@ -9,7 +9,8 @@ use crate::backend::Va;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u32);
 
-/// Digits of a generation. At a reuse every 10 ns they last for 22 years, each page by itself.
+/// Digits of a generation: sixteen million times as many reuses as 32 digits last for, which a loop over parked runs
+/// got through in less than a minute. Each page counts by itself.
 pub(super) const GENERATION_BITS: u32 = 56;
 /// A page has at least so many bytes, as a shift.
 pub(super) const LEAST_PAGE_SHIFT: u32 = 12;

@@ -7,9 +7,9 @@
 //! left.
 //!
 //! Every hole of a bin above that of a request is long enough. In the request's own bin, where that is one of the
-//! sixteen, any number of holes may be too short. So each word of these bins also notes its *longest* hole and the child
-//! that has it: the top tells whether the bin serves the request, and three steps down lead to a leaf that does. A
-//! search looks at a few leaves in their order, since one of these may hold a smaller one, and then goes that way.
+//! sixteen, any number of holes may be too short. So each word of these bins also notes its *longest* hole and the
+//! child that has it: the top tells whether the bin serves the request, and three steps down lead to a leaf that does.
+//! A search looks at a few leaves in their order, since one of these may hold a smaller one, and then goes that way.
 //!
 //! The longest are exact. One that grows, or comes in, goes up while it is the longest. One that shrinks or goes is
 //! looked for again, where it was the longest of its word, in the at most 64 children that the word has.
