@@ -7,7 +7,7 @@ use nofrag::ranges::Span;
 use super::atomic::{AtomicU32, Ordering};
 use super::error::FreeError;
 use super::remote::{Claim, waiting};
-use super::run::GENERATION_BITS;
+use super::run::{GENERATION_BITS, Generation};
 use super::table::{Table, Use};
 use super::{OwnerId, Run};
 use crate::backend::Va;
@@ -27,7 +27,7 @@ pub(super) struct Ground {
     /// The owner of each block plus one; zero for a block of nobody. Written by the holder of the owner.
     owners: Box<[AtomicU32]>,
     /// What sets the runs of this arena apart from those of one that was at the same addresses before.
-    mark: u64,
+    mark: Generation,
 }
 
 impl Ground {
@@ -37,7 +37,8 @@ impl Ground {
         let mut owners = Vec::new();
         owners.try_reserve_exact(blocks as usize).ok()?;
         owners.resize_with(blocks as usize, || AtomicU32::new(0));
-        let mark = RandomState::new().build_hasher().finish() >> (u64::BITS - GENERATION_BITS);
+        let mark = RandomState::new().build_hasher().finish();
+        let mark = Generation::of(mark >> (u64::BITS - GENERATION_BITS));
         let owners = owners.into();
         Some(Ground { base, page_shift, block_shift, blocks, pages, table, owners, mark })
     }
@@ -98,7 +99,7 @@ impl Ground {
     #[inline(always)]
     pub(super) fn begin(&self, page: u32, pages: u32, used: Use) -> Run {
         let generation = self.table.begin(page, used, pages);
-        Run::known(self.va_of(page), pages, generation ^ self.mark)
+        Run::known(self.va_of(page), pages, generation.marked(self.mark))
     }
 
     /// Says what becomes of the page where a run begins or has begun; the generation stays.
@@ -122,12 +123,12 @@ impl Ground {
     #[inline(always)]
     pub(super) fn find(&self, run: Run, used: Use) -> Result<u32, FreeError> {
         let page = self.page_at(run.va())?;
-        let generation = run.generation() ^ self.mark;
+        let generation = run.parts_of_generation().marked(self.mark);
         if !self.table.is(page, used, run.pages(), generation) {
             return Err(self.objection(page, run));
         }
         match waiting(&self.table, page) {
-            Some(claim) if claim.generation == generation => Err(FreeError::NotLive),
+            Some(claim) if claim.generation == generation.number() => Err(FreeError::NotLive),
             _ => Ok(page),
         }
     }
@@ -136,7 +137,7 @@ impl Ground {
     #[cold]
     fn objection(&self, page: u32, run: Run) -> FreeError {
         let word = self.table.word(page);
-        let same = self.table.generation(page) == run.generation() ^ self.mark;
+        let same = self.table.generation(page) == self.generation_of(run);
         match word.used() {
             Use::Live if same => FreeError::WrongLength { pages: u64::from(word.pages()) },
             Use::Leased if same => FreeError::Leased,
@@ -146,7 +147,12 @@ impl Ground {
 
     /// What a remote free writes down of a run that was found.
     pub(super) fn claim(&self, run: Run, used: Use) -> Claim {
-        Claim { generation: run.generation() ^ self.mark, leased: used == Use::Leased }
+        Claim { generation: self.generation_of(run), leased: used == Use::Leased }
+    }
+
+    /// How often a run had begun at the page when this one did.
+    fn generation_of(&self, run: Run) -> u64 {
+        run.parts_of_generation().marked(self.mark).number()
     }
 }
 

@@ -105,7 +105,7 @@ fn below_the_limit(base: Va, bytes: u64) -> Result<(), ReserveError> {
     if base.0.checked_add(bytes).is_some_and(|end| end <= 1 << VA_BITS) {
         return Ok(());
     }
-    let must = "addresses below 2^54";
+    let must = "addresses below 2^52";
     Err(ReserveError::BadConfig { what: "the memory", found: base.0, must })
 }
 

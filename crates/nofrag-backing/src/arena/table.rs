@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::remote::Links;
-use super::run::GENERATION_BITS;
+use super::run::{GENERATION_BITS, Generation};
 use crate::zeroed::zeroed;
 
 /// An arena has fewer pages than this: lengths and links are that wide.
@@ -32,8 +32,8 @@ pub(super) struct Word(u64);
 
 impl Word {
     #[inline(always)]
-    fn new(used: Use, pages: u32, generation: u64) -> Word {
-        Word(generation << 32 | u64::from(pages) << 2 | used as u64)
+    fn new(used: Use, pages: u32, generation: Generation) -> Word {
+        Word(generation.above | u64::from(pages) << 2 | used as u64)
     }
 
     #[inline(always)]
@@ -51,15 +51,16 @@ impl Word {
         (self.0 >> 2) as u32 & ((1 << 30) - 1)
     }
 
+    /// The lowest digits of the generation, where they stand.
     #[inline(always)]
-    fn low(self) -> u32 {
-        (self.0 >> 32) as u32
+    fn above(self) -> u64 {
+        self.0 & !u64::from(u32::MAX)
     }
 }
 
 impl fmt::Debug for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} pages, generation ..{:08x}", self.used(), self.pages(), self.low())
+        write!(f, "{:?} {} pages, generation ..{:08x}", self.used(), self.pages(), self.0 >> 32)
     }
 }
 
@@ -80,7 +81,8 @@ struct Record {
 /// 1. As a record: `run` is written by the holder of the owner, `claim` by who claims the record's link.
 #[derive(Debug)]
 struct High {
-    run: AtomicU32,
+    /// As they stand around an address.
+    run: AtomicU64,
     claim: AtomicU32,
 }
 
@@ -109,40 +111,41 @@ impl Table {
 
     /// How often a run has begun at the page whose record says `word`.
     #[inline(always)]
-    fn generation_of(&self, page: u32, word: Word) -> u64 {
+    fn generation_of(&self, page: u32, word: Word) -> Generation {
         // Relaxed: it comes after `word`, as said there.
-        u64::from(self.high[page as usize].run.load(Ordering::Relaxed)) << 32
-            | u64::from(word.low())
+        let around = self.high[page as usize].run.load(Ordering::Relaxed);
+        Generation { around, above: word.above() }
     }
 
     /// How often a run has begun at the page.
     #[inline(always)]
     pub(super) fn generation(&self, page: u32) -> u64 {
-        self.generation_of(page, self.word(page))
+        self.generation_of(page, self.word(page)).number()
     }
 
     /// Whether the run of this use, length and generation is the page's.
     #[inline(always)]
-    pub(super) fn is(&self, page: u32, used: Use, pages: u32, generation: u64) -> bool {
+    pub(super) fn is(&self, page: u32, used: Use, pages: u32, generation: Generation) -> bool {
         let word = self.word(page);
         word == Word::new(used, pages, generation) && self.generation_of(page, word) == generation
     }
 
     /// The holder of the page's owner says that the next run begins there. Its generation.
     #[inline(always)]
-    pub(super) fn begin(&self, page: u32, used: Use, pages: u32) -> u64 {
-        let generation = self.generation(page) + 1;
-        if generation as u32 == 0 {
-            return self.begin_higher(page, used, pages, generation);
-        }
+    pub(super) fn begin(&self, page: u32, used: Use, pages: u32) -> Generation {
+        let Generation { around, above } = self.generation_of(page, self.word(page));
+        let Some(above) = above.checked_add(1 << 32) else {
+            return self.begin_higher(page, used, pages);
+        };
+        let generation = Generation { around, above };
         self.set(page, Word::new(used, pages, generation));
         generation
     }
 
     #[cold]
-    fn begin_higher(&self, page: u32, used: Use, pages: u32, generation: u64) -> u64 {
-        let generation = generation % (1 << GENERATION_BITS);
-        self.high[page as usize].run.store((generation >> 32) as u32, Ordering::Relaxed);
+    fn begin_higher(&self, page: u32, used: Use, pages: u32) -> Generation {
+        let generation = Generation::of((self.generation(page) + 1) % (1 << GENERATION_BITS));
+        self.high[page as usize].run.store(generation.around, Ordering::Relaxed);
         self.set(page, Word::new(used, pages, generation));
         generation
     }
@@ -150,7 +153,8 @@ impl Table {
     /// The holder of the page's owner says what it is now; the generation stays.
     #[inline(always)]
     pub(super) fn turn(&self, page: u32, used: Use, pages: u32) {
-        self.set(page, Word::new(used, pages, u64::from(self.word(page).low())));
+        let above = self.word(page).above();
+        self.set(page, Word::new(used, pages, Generation { around: 0, above }));
     }
 
     #[inline(always)]
@@ -162,7 +166,8 @@ impl Table {
     /// As if so many runs had begun at the page, of which the last one is over.
     #[cfg(test)]
     pub(super) fn begun(&self, page: u32, generation: u64) {
-        self.high[page as usize].run.store((generation >> 32) as u32, Ordering::Relaxed);
+        let generation = Generation::of(generation);
+        self.high[page as usize].run.store(generation.around, Ordering::Relaxed);
         self.set(page, Word::new(Use::Nothing, 0, generation));
     }
 }

@@ -51,7 +51,7 @@ fn a_free_is_verified() {
     }
     let inside = named(run.va().plus(PAGE as u64), 2, run.generation());
     assert_eq!(arena.free(inside), Err(FreeError::NotLive));
-    let last = (1 << 54) - PAGE as u64;
+    let last = (1 << 52) - PAGE as u64;
     for foreign in [0, arena.base().0 - PAGE as u64, arena.base().0 + arena.bytes(), last] {
         let foreign = named(Va(foreign), 3, run.generation());
         assert_eq!(arena.free(foreign), Err(FreeError::Foreign));
