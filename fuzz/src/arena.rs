@@ -218,7 +218,7 @@ impl Chunked {
     /// Names put together from parts name no run, unless they are one's.
     fn forge(&mut self, page: u16, pages: u8, generation: u32) {
         let va = self.arena.base().plus(u64::from(page) * GHOST_PAGE / 2);
-        let run = Run::from_parts(va, pages.into(), generation);
+        let Some(run) = Run::from_parts(va, pages.into(), generation.into()) else { return };
         if self.live.get(&va.0).is_none_or(|&live| live != run) {
             self.arena.free(run).expect_err("there is no such run");
         }

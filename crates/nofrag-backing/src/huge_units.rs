@@ -11,6 +11,7 @@ use nofrag::mmap::Protection;
 use rustix::mm::Advice;
 
 use crate::reservation::Reservation;
+use crate::zeroed::{NoMemory, zeroed};
 
 /// What the kernel is told about huge pages in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub struct HugeUnits {
     units: usize,
     next: usize,
     /// What `mincore` fills: a byte a page.
-    resident: Vec<u8>,
+    resident: Box<[u8]>,
 }
 
 impl HugeUnits {
@@ -91,7 +92,9 @@ impl HugeUnits {
         }
         let start = memory.start() as usize;
         let first = start.next_multiple_of(unit_bytes) - start;
-        let resident = vec![0; unit_bytes / page];
+        // SAFETY: bytes may be zero.
+        let resident = unsafe { zeroed(unit_bytes / page) };
+        let resident = resident.map_err(|NoMemory| io::ErrorKind::OutOfMemory)?;
         Ok(HugeUnits { memory, first, unit_bytes, units, next: 0, resident })
     }
 

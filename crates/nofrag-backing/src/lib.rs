@@ -41,3 +41,4 @@ pub mod reservation;
 pub mod shapes;
 mod sys;
 pub mod threads;
+mod zeroed;

@@ -287,6 +287,7 @@ impl Probe {
         if steps.is_empty() || steps.len() > MOST_STEPS || !self.sent.is_empty() {
             return Err(ProbeError::NoRoom);
         }
+        // Bounded: at most `MOST_STEPS`, as was checked.
         let mut bytes = Vec::with_capacity(steps.len() * RECORD_WORDS * 8);
         for step in steps {
             self.refuse_own(&step.operation)?;

@@ -15,6 +15,7 @@ use std::ptr;
 
 use nofrag::mmap::Protection;
 use nofrag::ranges::Span;
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::sys;
@@ -43,7 +44,7 @@ impl Reservation {
     /// So many bytes where the kernel puts them, rounded up to pages.
     ///
     /// # Errors
-    /// What `mmap` says: no room, or no more areas.
+    /// What `mmap` says: no room, or no more areas; `EINVAL` for no bytes.
     pub fn new(bytes: usize, protection: Protection) -> io::Result<Reservation> {
         Reservation::map(ptr::null_mut(), bytes, protection, MapFlags::empty())
     }
@@ -56,7 +57,7 @@ impl Reservation {
         let hint = ptr::without_provenance_mut(start as usize);
         let made = Reservation::map(hint, bytes, protection, MapFlags::FIXED_NOREPLACE)?;
         // A kernel that does not know the flag takes the address for a hint.
-        if made.start() == start { Ok(made) } else { Err(rustix::io::Errno::EXIST.into()) }
+        if made.start() == start { Ok(made) } else { Err(Errno::EXIST.into()) }
     }
 
     fn map(
@@ -67,7 +68,7 @@ impl Reservation {
     ) -> io::Result<Reservation> {
         let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
         let allowed = ProtFlags::from_bits_truncate(u32::from(protection.0));
-        let bytes = bytes.next_multiple_of(1 << PAGE);
+        let bytes = bytes.checked_next_multiple_of(1 << PAGE).ok_or(Errno::NOMEM)?;
         // SAFETY: neither caller asks for `MAP_FIXED`, so no existing mapping is replaced.
         let base = unsafe { sys::mmap_anonymous(hint, bytes, allowed, flags) }?;
         Ok(Reservation { base, bytes })

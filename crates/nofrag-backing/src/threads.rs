@@ -15,6 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use thiserror::Error;
 
 use crate::reservation::Reservation;
+use crate::zeroed::{NoMemory, collected};
 
 /// Where stacks come from.
 #[derive(Debug)]
@@ -111,8 +112,11 @@ impl Crowd {
         let pipe = pipe_with(PipeFlags::CLOEXEC);
         let (gate, shut) = pipe.map_err(|errno| CrowdError::Pipe(errno.into()))?;
         let seat = |_| Seat { gate: gate.as_raw_fd(), body, stack: AtomicU64::new(0) };
-        let seats = (0..count).map(seat).collect();
-        let threads = Vec::with_capacity(count);
+        let no_memory =
+            |NoMemory| CrowdError::Refused { number: 1, why: io::ErrorKind::OutOfMemory.into() };
+        let seats = collected(count, (0..count).map(seat)).map_err(no_memory)?;
+        let mut threads = Vec::new();
+        threads.try_reserve_exact(count).map_err(|_| no_memory(NoMemory))?;
         // From here on a refusal ends, by drop, the threads that were started.
         let mut crowd = Crowd { threads, seats, shut: Some(shut), gate, stacks };
         for number in 0..count {

@@ -27,7 +27,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use atomic::{AtomicU64, Ordering};
+use atomic::{AtomicU32, AtomicU64, Ordering};
 use lock::OwnerLock;
 use remote::{Claim, Links, RemoteList};
 
@@ -36,6 +36,7 @@ const PAGES: usize = 3;
 struct World {
     list: RemoteList,
     links: [AtomicU64; PAGES],
+    high: [AtomicU32; PAGES],
     /// What the runs hold: loom finds every access that is not ordered.
     contents: [UnsafeCell<u32>; PAGES],
     /// Held by who drains, as in the arena.
@@ -46,6 +47,10 @@ impl Links for World {
     fn link(&self, page: u32) -> &AtomicU64 {
         &self.links[page as usize]
     }
+
+    fn high(&self, page: u32) -> &AtomicU32 {
+        &self.high[page as usize]
+    }
 }
 
 impl World {
@@ -53,6 +58,7 @@ impl World {
         Arc::new(World {
             list: RemoteList::new(),
             links: std::array::from_fn(|_| AtomicU64::new(0)),
+            high: std::array::from_fn(|_| AtomicU32::new(0)),
             contents: std::array::from_fn(|_| UnsafeCell::new(0)),
             owner: OwnerLock::new(Vec::new()),
         })
@@ -66,6 +72,8 @@ impl World {
     }
 
     fn free(&self, page: u32, generation: u32) -> Result<(), Claim> {
+        // High digits as well as low ones: what is collected has them all.
+        let generation = u64::from(generation) * ((1 << 32) + 1);
         self.list.push(self, page, Claim { generation, leased: false })
     }
 
@@ -125,7 +133,7 @@ fn a_second_free_does_no_harm() {
         let found = world.collected();
         assert_eq!(found.len(), usize::from(first) + usize::from(second));
         assert!(first || second);
-        assert!(found.iter().all(|(page, claim)| (*page, claim.generation) == (0, 1)));
+        assert!(found.iter().all(|(page, claim)| (*page, claim.generation) == (0, (1 << 32) + 1)));
     });
 }
 

@@ -114,7 +114,7 @@ fn fill(island: Span, count: usize, areas: &[Stroke]) -> Vec<Cell> {
     };
     let mut next = areas.partition_point(|area| area.span.end() <= island.start());
     let mut counted_to = island.start();
-    let mut cells = Vec::with_capacity(count);
+    let mut cells = Vec::new();
     for index in 0..count {
         let (start, end) = (edge(index), edge(index + 1));
         let mut cell = Cell::default();

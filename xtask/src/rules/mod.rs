@@ -1,5 +1,6 @@
 //! The rules. Each is a function from a [`Tree`] to findings, with a test that shows it can fail.
 
+mod allocations;
 mod decisions;
 mod dependencies;
 mod folders;
@@ -20,6 +21,7 @@ use crate::tree::Tree;
 
 /// The rules that need nothing but the files.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
+    allocations::check,
     decisions::check,
     folders::check,
     functions::check,

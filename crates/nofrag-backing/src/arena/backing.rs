@@ -199,6 +199,7 @@ impl<B: Backend> Backing<B> {
         taken.sort_unstable_by_key(|taken| taken.number);
         let spans = joined(&taken);
         let ops: Vec<Op<B::Phys>> = spans.iter().map(|&span| purge_of(ground, span)).collect();
+        // Bounded: one for each operation, which are there.
         let mut done = vec![Ok(()); ops.len()];
         self.submit(&ops, &mut done);
         for block in taken {
@@ -219,6 +220,7 @@ impl<B: Backend> Backing<B> {
         let unmap =
             |&at: &usize| Op::Unmap { va: base.plus(u64::from(chunks[at].place) * bytes), bytes };
         let ops: Vec<Op<B::Phys>> = mapped.iter().map(unmap).collect();
+        // Bounded: one for each operation, which are there.
         let mut done = vec![Ok(()); ops.len()];
         self.submit(&ops, &mut done);
         let mut answer = Ok(());

@@ -49,7 +49,9 @@ impl Bins {
             start += u32::from(room);
             bin
         });
-        Bins { bins, places: vec![0; start as usize].into(), pages: 0, most }
+        // Bounded: at most `DEEPEST` for each of `LARGEST` sizes.
+        let places = vec![0; start as usize].into();
+        Bins { bins, places, pages: 0, most }
     }
 
     /// The run of exactly so many pages that was parked last, if its first page is a multiple of `align`.

@@ -234,7 +234,8 @@ impl<B: Backend> Books<B> {
         let word = ground.table.word(page);
         let used = if claim.leased { Use::Leased } else { Use::Live };
         let ours = ground.owner_of(ground.block_of(page)) == Some(self.owner);
-        if !ours || word.generation() != claim.generation || word.used() != used {
+        let same = ground.table.generation(page) == claim.generation;
+        if !ours || !same || word.used() != used {
             self.stale_frees += 1;
             return Ok(());
         }

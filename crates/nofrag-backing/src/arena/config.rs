@@ -56,8 +56,8 @@ pub struct Config<B = Anonymous> {
     pub backing: B,
     /// The unit that belongs to one owner and is purged whole; a power of two.
     pub block: u64,
-    /// The unit that is handed out; a power of two. Has nothing to do with the backend's granule, but not more than a
-    /// block.
+    /// The unit that is handed out; a power of two, at least 4 KiB. Has nothing to do with the backend's granule, but
+    /// not more than a block.
     pub page: u64,
     /// What the arena's first address is a multiple of, so the largest alignment that a run can have; a power of two.
     pub align: u64,

@@ -7,7 +7,8 @@ use nofrag::ranges::Span;
 use super::atomic::{AtomicU32, Ordering};
 use super::error::FreeError;
 use super::remote::{Claim, waiting};
-use super::table::{MOST_PAGES, Table, Use, Word};
+use super::run::{GENERATION_BITS, Generation};
+use super::table::{Table, Use};
 use super::{OwnerId, Run};
 use crate::backend::Va;
 
@@ -26,7 +27,7 @@ pub(super) struct Ground {
     /// The owner of each block plus one; zero for a block of nobody. Written by the holder of the owner.
     owners: Box<[AtomicU32]>,
     /// What sets the runs of this arena apart from those of one that was at the same addresses before.
-    mark: u32,
+    mark: Generation,
 }
 
 impl Ground {
@@ -36,7 +37,8 @@ impl Ground {
         let mut owners = Vec::new();
         owners.try_reserve_exact(blocks as usize).ok()?;
         owners.resize_with(blocks as usize, || AtomicU32::new(0));
-        let mark = RandomState::new().build_hasher().finish() as u32;
+        let mark = RandomState::new().build_hasher().finish();
+        let mark = Generation::of(mark >> (u64::BITS - GENERATION_BITS));
         let owners = owners.into();
         Some(Ground { base, page_shift, block_shift, blocks, pages, table, owners, mark })
     }
@@ -96,15 +98,14 @@ impl Ground {
     /// Says that a run begins at `page`, and gives what names it.
     #[inline(always)]
     pub(super) fn begin(&self, page: u32, pages: u32, used: Use) -> Run {
-        let generation = self.table.word(page).generation().wrapping_add(1);
-        self.table.set(page, Word::new(used, pages, generation));
-        Run::from_parts(self.va_of(page), pages, generation ^ self.mark)
+        let generation = self.table.begin(page, used, pages);
+        Run::known(self.va_of(page), pages, generation.marked(self.mark))
     }
 
     /// Says what becomes of the page where a run begins or has begun; the generation stays.
     #[inline(always)]
     pub(super) fn turn(&self, page: u32, used: Use, pages: u32) {
-        self.table.set(page, Word::new(used, pages, self.table.word(page).generation()));
+        self.table.turn(page, used, pages);
     }
 
     /// The page that begins at an address.
@@ -122,14 +123,12 @@ impl Ground {
     #[inline(always)]
     pub(super) fn find(&self, run: Run, used: Use) -> Result<u32, FreeError> {
         let page = self.page_at(run.va())?;
-        let generation = run.generation() ^ self.mark;
-        // A length of more bits than a record has for it would be read as part of the generation.
-        let fits = u64::from(run.pages()) < MOST_PAGES;
-        if !fits || self.table.word(page) != Word::new(used, run.pages(), generation) {
+        let generation = run.parts_of_generation().marked(self.mark);
+        if !self.table.is(page, used, run.pages(), generation) {
             return Err(self.objection(page, run));
         }
-        match waiting(super::remote::Links::link(&self.table, page)) {
-            Some(claim) if claim.generation == generation => Err(FreeError::NotLive),
+        match waiting(&self.table, page) {
+            Some(claim) if claim.generation == generation.number() => Err(FreeError::NotLive),
             _ => Ok(page),
         }
     }
@@ -138,7 +137,7 @@ impl Ground {
     #[cold]
     fn objection(&self, page: u32, run: Run) -> FreeError {
         let word = self.table.word(page);
-        let same = word.generation() == run.generation() ^ self.mark;
+        let same = self.table.generation(page) == self.generation_of(run);
         match word.used() {
             Use::Live if same => FreeError::WrongLength { pages: u64::from(word.pages()) },
             Use::Leased if same => FreeError::Leased,
@@ -148,6 +147,55 @@ impl Ground {
 
     /// What a remote free writes down of a run that was found.
     pub(super) fn claim(&self, run: Run, used: Use) -> Claim {
-        Claim { generation: run.generation() ^ self.mark, leased: used == Use::Leased }
+        Claim { generation: self.generation_of(run), leased: used == Use::Leased }
+    }
+
+    /// How often a run had begun at the page when this one did.
+    fn generation_of(&self, run: Run) -> u64 {
+        run.parts_of_generation().marked(self.mark).number()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{Arena, Config, Owners};
+
+    /// After 2^32 runs at one page the first of them stays refused: generations had 32 bits, so its free succeeded on
+    /// somebody else's run, and the address was handed out twice.
+    #[test]
+    fn a_run_of_long_ago_is_refused() {
+        let config = Config { owners: Owners::Count(1), ..Config::default() };
+        let arena = Arena::reserve(8 << 20, config).unwrap();
+        let owner = OwnerId(0);
+        let old = arena.alloc(owner, 3, 1).unwrap();
+        arena.free(old).unwrap();
+        let page = arena.ground.page_at(old.va()).unwrap();
+        let first = arena.ground.table.generation(page);
+        for round in 1..4 {
+            arena.ground.table.begun(page, first + (round << 32) - 1);
+            // Parked no more: what is said to have begun there is over.
+            let run = arena.ground.begin(page, 3, Use::Live);
+            assert_eq!(arena.ground.find(run, Use::Live), Ok(page));
+            assert_eq!(arena.ground.find(old, Use::Live), Err(FreeError::NotLive));
+            assert_eq!((run.va(), run.pages(), run == old), (old.va(), 3, false));
+        }
+        arena.ground.turn(page, Use::Parked, 3);
+    }
+
+    /// Leases and runs share the record, so the same holds for them.
+    #[test]
+    fn a_lease_of_long_ago_frees_nothing() {
+        let ground = Ground::new(Va(1 << 30), 12, 6, 2).unwrap();
+        let old = ground.begin(5, 2, Use::Leased);
+        ground.table.begun(5, u64::from(u32::MAX));
+        let next = ground.begin(5, 2, Use::Leased);
+        assert_eq!(ground.table.generation(5), 1 << 32);
+        ground.table.begun(5, 1 << 32);
+        let same_digits = ground.begin(5, 2, Use::Leased);
+        for stale in [old, next] {
+            assert_eq!(ground.find(stale, Use::Leased), Err(FreeError::NotLive));
+        }
+        assert_eq!(ground.find(same_digits, Use::Leased), Ok(5));
     }
 }

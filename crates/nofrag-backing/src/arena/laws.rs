@@ -25,6 +25,7 @@ impl<B: Backend> Check for Arena<B> {
         if !self.parent.is_same() {
             return Ok(());
         }
+        // Bounded: one for each block, whose records are longer.
         let mut places = vec![0_u64; self.ground.blocks as usize];
         for (id, slot) in (0..).map(OwnerId).zip(&self.owners) {
             let books = slot.books.0.lock();

@@ -234,7 +234,7 @@ fn churn_in<S: Source>(source: &mut S, work: Work) -> Result<Measured, MeasureEr
         return Err(MeasureError::Zero("the number of runs, live ones and pages"));
     }
     let mut random = Random(seed);
-    let mut pieces = Vec::with_capacity(live);
+    let mut pieces = Vec::new();
     for _ in 0..live {
         let pages = random.below(most_pages) + 1;
         let (piece, first) = source.get(pages)?;
@@ -391,7 +391,7 @@ fn pattern_loop<S: Source>(
 ) -> Result<(), MeasureError> {
     let Work { runs, live, most_pages, touch, seed } = work;
     let mut random = Random(seed);
-    let mut pieces = Vec::with_capacity(live);
+    let mut pieces = Vec::new();
     for at in 0..runs {
         let low = (at / RUNS_PER_SWING) % 2 == 1;
         let most = if pattern == Pattern::Swing && low { (live / 4).max(1) } else { live };
@@ -469,7 +469,8 @@ fn time_allocations(arena: &Arena, work: Work) -> Result<Latency, MeasureError> 
         return Err(MeasureError::Zero("the number of runs, live ones and pages"));
     }
     let (mut random, owner) = (Random(seed), OwnerId(0));
-    let mut pieces = Vec::with_capacity(live);
+    let mut pieces = Vec::new();
+    // Bounded: one number for each allocation that is about to be made.
     let mut times = Vec::with_capacity(runs as usize);
     for _ in 0..runs {
         if pieces.len() == live {

@@ -60,7 +60,8 @@
 //! ([`Arena::owner`]) hold it for long and pay nothing per call.
 //!
 //! Costs: parked allocation and free O(1); from free ranges O(log n); a purge is one call for up to `vector_max` runs
-//! of adjacent blocks. Records take 16 bytes per page that was ever the first of a run, a page of them at a time.
+//! of adjacent blocks. Records take 16 bytes per page that was ever the first of a run, a page of them at a time; and
+//! another 8 for one that was so 2^32 times.
 
 mod atomic;
 mod background;

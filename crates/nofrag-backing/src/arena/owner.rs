@@ -145,7 +145,7 @@ impl<B: Backend> Owner<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::table::{Use, Word};
+    use crate::arena::table::Use;
     use crate::arena::{Arena, Config, FreeError, Owners};
     use crate::backend::{Anonymous, Va};
 
@@ -154,7 +154,8 @@ mod tests {
     fn a_stale_free_keeps_no_other_out() {
         let ground = Ground::new(Va(1 << 30), 12, 6, 2).unwrap();
         let owner = Owner::<Anonymous>::new(OwnerId(0), 0);
-        ground.table.set(3, Word::new(Use::Live, 2, 8));
+        ground.table.begun(3, 7);
+        ground.begin(3, 2, Use::Live);
         let [stale, current] = [7, 8].map(|generation| Claim { generation, leased: false });
         assert_eq!(owner.leave(&ground, 3, stale), Ok(()));
         assert_eq!(owner.leave(&ground, 3, stale), Err(stale));
@@ -164,6 +165,31 @@ mod tests {
         let mail = owner.mail.into_inner().unwrap();
         assert_eq!((listed, mail.frees), (vec![(3, stale)], vec![(3, current)]));
         assert_eq!(owner.has_mail.load(Ordering::Relaxed), 1);
+    }
+
+    /// A free that was left for the holder 2^32 runs ago is not one of the run that is there now: a claim named the
+    /// lowest 32 digits of a generation alone.
+    #[test]
+    fn a_claim_of_long_ago_frees_nothing() {
+        let config = Config { owners: Owners::Count(1), ..Config::default() };
+        let arena = Arena::reserve(8 << 20, config).unwrap();
+        let old = arena.alloc(OwnerId(0), 65, 1).unwrap();
+        let claim = arena.ground.claim(old, Use::Live);
+        arena.free(old).unwrap();
+        let page = arena.ground.page_at(old.va()).unwrap();
+        arena.ground.table.begun(page, claim.generation + (1 << 32) - 1);
+        let mut holder = arena.owner(OwnerId(0)).unwrap();
+        let run = holder.alloc(65, 1).unwrap();
+        assert_eq!((run.va(), run == old), (old.va(), false));
+        arena.owners[0].remote.0.push(&arena.ground.table, page, claim).unwrap();
+        // Neither is it in the way of one of the run that is there.
+        assert_eq!(arena.free(old), Err(FreeError::NotLive));
+        holder.free(run).unwrap();
+        let run = holder.alloc(65, 1).unwrap();
+        drop(holder);
+        let stats = arena.stats();
+        assert_eq!((stats.live, stats.stale_frees), (65, 1));
+        arena.free(run).unwrap();
     }
 
     /// Who must not wait for the mail is told so; everybody else leaves the free there.

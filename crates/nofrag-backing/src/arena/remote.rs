@@ -6,17 +6,20 @@
 //! somebody looks at it. A claim names the generation of the run: should the run have been freed by other means in
 //! between, whoever takes the list sees that the generations differ, and drops the claim.
 
-use super::atomic::{AtomicU64, Ordering};
+use super::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Where the link of each page is.
+/// Where the link of each page is, and beside it the digits of its claim for which it has no room.
 pub(super) trait Links {
     fn link(&self, page: u32) -> &AtomicU64;
+
+    /// Written by who has claimed the link.
+    fn high(&self, page: u32) -> &AtomicU32;
 }
 
 /// Which run somebody wants to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    pub(super) generation: u32,
+    pub(super) generation: u64,
     /// Whether the run is a lease, which its lease alone may end.
     pub(super) leased: bool,
 }
@@ -24,7 +27,7 @@ pub(super) struct Claim {
 /// A link: on no list, or the claim and what follows.
 ///
 /// Bits 0 to 30 are the next page plus one, or [`END`]; so a link on a list is never zero. Bit 31 says that it is a
-/// lease, and the generation stands above.
+/// lease, and the lowest 32 digits of the generation stand above.
 const ON_NO_LIST: u64 = 0;
 const NEXT: u64 = (1 << 31) - 1;
 const END: u64 = NEXT;
@@ -33,20 +36,23 @@ const LEASED: u64 = 1 << 31;
 impl Claim {
     fn link(self, head: u64) -> u64 {
         let next = if head == EMPTY { END } else { head };
-        u64::from(self.generation) << 32 | if self.leased { LEASED } else { 0 } | next
+        self.generation << 32 | if self.leased { LEASED } else { 0 } | next
     }
 
-    fn of(link: u64) -> Claim {
-        Claim { generation: (link >> 32) as u32, leased: link & LEASED != 0 }
+    fn of(link: u64, high: &AtomicU32) -> Claim {
+        // Relaxed: in `drain` the list stands between. Elsewhere the digits may be those of the claim before: then the
+        // claim is taken for one of another run, and dropped when the list is taken and the run is over by then.
+        let generation = u64::from(high.load(Ordering::Relaxed)) << 32 | link >> 32;
+        Claim { generation, leased: link & LEASED != 0 }
     }
 }
 
 /// Whether a run waits on the list, as far as its own record says.
 #[inline(always)]
-pub(super) fn waiting(link: &AtomicU64) -> Option<Claim> {
+pub(super) fn waiting(links: &impl Links, page: u32) -> Option<Claim> {
     // Relaxed: it only tells whether there is something to refuse; what is on the list is taken in `drain`.
-    let link = link.load(Ordering::Relaxed);
-    (link != ON_NO_LIST).then(|| Claim::of(link))
+    let link = links.link(page).load(Ordering::Relaxed);
+    (link != ON_NO_LIST).then(|| Claim::of(link, links.high(page)))
 }
 
 const EMPTY: u64 = 0;
@@ -68,7 +74,9 @@ impl RemoteList {
         let link = links.link(page);
         // Acquire pairs with the release in `drain` that gave the record back: this claim comes after that one.
         link.compare_exchange(ON_NO_LIST, claim.link(EMPTY), Ordering::Acquire, Ordering::Relaxed)
-            .map_err(Claim::of)?;
+            .map_err(|link| Claim::of(link, links.high(page)))?;
+        // Relaxed: the release below publishes it.
+        links.high(page).store((claim.generation >> 32) as u32, Ordering::Relaxed);
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             link.store(claim.link(head), Ordering::Relaxed);
@@ -101,10 +109,11 @@ impl RemoteList {
             let page = (head - 1) as u32;
             let link = links.link(page);
             let found = link.load(Ordering::Relaxed);
+            let claim = Claim::of(found, links.high(page));
             head = if found & NEXT == END { EMPTY } else { found & NEXT };
             // Release pairs with the acquire of the next claim in `push`.
             link.store(ON_NO_LIST, Ordering::Release);
-            each(page, Claim::of(found));
+            each(page, claim);
         }
     }
 }

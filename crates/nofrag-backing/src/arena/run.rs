@@ -2,38 +2,101 @@
 
 use std::fmt;
 
+use super::table::MOST_PAGES;
 use crate::backend::Va;
 
 /// Who may hand out the runs of a block: a thread, or a processor. Numbers from zero on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u32);
 
+/// Digits of a generation: sixteen million times as many reuses as 32 digits last for, which a loop over parked runs
+/// got through in less than a minute. Each page counts by itself.
+pub(super) const GENERATION_BITS: u32 = LOW_BITS + LEAST_PAGE_SHIFT + u64::BITS - VA_BITS;
+/// A page has at least so many bytes, as a shift.
+pub(super) const LEAST_PAGE_SHIFT: u32 = 12;
+/// Arenas lie below this, as a shift.
+pub(super) const VA_BITS: u32 = 52;
+/// Digits of the generation that stand above the length.
+const LOW_BITS: u32 = 32;
+
+const BELOW: u64 = (1 << LEAST_PAGE_SHIFT) - 1;
+const ADDRESS: u64 = (1 << VA_BITS) - 1 - BELOW;
+const LENGTH: u64 = (1 << LOW_BITS) - 1;
+
+const _: () = assert!(GENERATION_BITS == 56 && MOST_PAGES <= LENGTH);
+
+/// A generation as it stands in a run and in what is known of a page: in two parts, beside what else is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Generation {
+    /// Around an address: 12 digits below it, 12 above.
+    pub(super) around: u64,
+    /// Above a length: the lowest 32 digits.
+    pub(super) above: u64,
+}
+
+impl Generation {
+    pub(super) const fn of(number: u64) -> Generation {
+        let high = number >> LOW_BITS;
+        let around = high >> LEAST_PAGE_SHIFT << VA_BITS | high & BELOW;
+        Generation { around, above: number << LOW_BITS }
+    }
+
+    pub(super) const fn number(self) -> u64 {
+        let high = self.around >> VA_BITS << LEAST_PAGE_SHIFT | self.around & BELOW;
+        high << LOW_BITS | self.above >> LOW_BITS
+    }
+
+    /// The same as seen through a mark, and the other way round.
+    #[inline(always)]
+    pub(super) const fn marked(self, mark: Generation) -> Generation {
+        Generation { around: self.around ^ mark.around, above: self.above ^ mark.above }
+    }
+}
+
 /// Adjacent pages that were handed out together: a plain value, which names memory and does not own it.
 ///
 /// Copies name the same run. Whoever frees through one of them makes the others stale, and a free through a stale one
-/// is refused: the generation says which of the runs that have begun at this address is meant.
+/// is refused for ever: the generation says which of the runs that have begun at this address is meant.
+///
+/// Two words travel in two registers; three fields would go through memory, and what is stored in pieces and loaded
+/// whole waits for the store (half of what a parked allocation and free cost). So the generation stands where the
+/// length and the address leave room, and is compared there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Run {
-    va: Va,
-    /// Pages below, generation above. Two words travel in two registers; three fields would go through memory, and what
-    /// is stored in pieces and loaded whole waits for the store (half of what a parked allocation and free cost).
+    place: u64,
     tag: u64,
 }
 
 impl Run {
     /// A run that was taken apart, for example to be stored, from its [`va`](Run::va), [`pages`](Run::pages) and
-    /// [`generation`](Run::generation). What names no run is refused where it is used.
+    /// [`generation`](Run::generation). `None` for what no run has: an address that is no multiple of 4 KiB or not
+    /// below 2^52, 2^30 pages or more, or a generation of 2^56 or more. What names no run is refused where it is used.
     #[must_use]
     #[inline]
-    pub const fn from_parts(va: Va, pages: u32, generation: u32) -> Run {
-        Run { va, tag: (generation as u64) << 32 | pages as u64 }
+    pub const fn from_parts(va: Va, pages: u32, generation: u64) -> Option<Run> {
+        let fits = va.0 & !ADDRESS == 0
+            && (pages as u64) < MOST_PAGES
+            && generation >> GENERATION_BITS == 0;
+        if fits { Some(Run::known(va, pages, Generation::of(generation))) } else { None }
+    }
+
+    /// A run of parts that fit.
+    #[inline(always)]
+    pub(super) const fn known(va: Va, pages: u32, generation: Generation) -> Run {
+        Run { place: generation.around | va.0, tag: generation.above | pages as u64 }
+    }
+
+    /// Its generation where it stands.
+    #[inline(always)]
+    pub(super) const fn parts_of_generation(&self) -> Generation {
+        Generation { around: self.place & !ADDRESS, above: self.tag & !LENGTH }
     }
 
     /// Its first address.
     #[must_use]
     #[inline]
     pub const fn va(&self) -> Va {
-        self.va
+        Va(self.place & ADDRESS)
     }
 
     /// How many pages it has.
@@ -46,14 +109,48 @@ impl Run {
     /// Which of the runs that have begun here.
     #[must_use]
     #[inline]
-    pub const fn generation(&self) -> u32 {
-        (self.tag >> 32) as u32
+    pub const fn generation(&self) -> u64 {
+        self.parts_of_generation().number()
     }
 }
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (at, pages, generation) = (self.va.0, self.pages(), self.generation());
+        let (at, pages, generation) = (self.va().0, self.pages(), self.generation());
         write!(f, "Run at {at:#x}: {pages} pages, generation {generation}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_keeps_its_parts_apart() {
+        let last = |bits: u32| (1_u64 << bits) - 1;
+        for va in [0, 1 << 12, ADDRESS] {
+            for pages in [0, 1, MOST_PAGES as u32 - 1] {
+                for bit in 0..GENERATION_BITS {
+                    for generation in [1 << bit, last(bit), last(GENERATION_BITS) ^ 1 << bit] {
+                        let run = Run::from_parts(Va(va), pages, generation).unwrap();
+                        let parts = (run.va().0, run.pages(), run.generation());
+                        assert_eq!(parts, (va, pages, generation));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_run_has_makes_none() {
+        for va in [1, 8, 1 << 11, ADDRESS + 1, 1 << VA_BITS, u64::MAX] {
+            assert_eq!(Run::from_parts(Va(va), 1, 0), None, "{va:#x}");
+        }
+        for pages in [MOST_PAGES as u32, u32::MAX] {
+            assert_eq!(Run::from_parts(Va(0), pages, 0), None, "{pages}");
+        }
+        for generation in [1 << GENERATION_BITS, u64::MAX] {
+            assert_eq!(Run::from_parts(Va(0), 1, generation), None, "{generation:#x}");
+        }
     }
 }

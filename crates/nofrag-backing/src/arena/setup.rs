@@ -11,6 +11,7 @@ use super::cpu::Processors;
 use super::ground::Ground;
 use super::owner::Owner;
 use super::pool::Pool;
+use super::run::{LEAST_PAGE_SHIFT, VA_BITS};
 use super::table::MOST_PAGES;
 use super::{Arena, Config, Fork, OwnerId, Owners, ReserveError};
 use crate::backend::{Backend, BackendError, Caps, Geometry, Va};
@@ -64,7 +65,9 @@ impl<B: Backend> Arena<B> {
         count: u32,
         config: &Config<()>,
     ) -> Result<Arena<B>, (Backing<B>, ReserveError)> {
-        let prepared = hide(&backing.backend, (base, bytes), config.fork).and_then(|()| {
+        let hidden = below_the_limit(base, bytes)
+            .and_then(|()| hide(&backing.backend, (base, bytes), config.fork));
+        let prepared = hidden.and_then(|()| {
             let parent = Forks::now().map_err(|why| ReserveError::Backend(why.into()))?;
             let (page_shift, block_shift) =
                 (config.page.ilog2(), (config.block / config.page).ilog2());
@@ -96,6 +99,15 @@ impl<B: Backend> Arena<B> {
     }
 }
 
+/// Refuses addresses that a run has no room for. No system hands them out unasked.
+fn below_the_limit(base: Va, bytes: u64) -> Result<(), ReserveError> {
+    if base.0.checked_add(bytes).is_some_and(|end| end <= 1 << VA_BITS) {
+        return Ok(());
+    }
+    let must = "addresses below 2^52";
+    Err(ReserveError::BadConfig { what: "the memory", found: base.0, must })
+}
+
 /// Whether an arena can be made like that.
 fn check<B>(
     bytes: u64,
@@ -106,7 +118,12 @@ fn check<B>(
     let Config { block, page, align, .. } = *config;
     let needs = [
         ("the size", bytes, bytes > 0, "at least one byte"),
-        ("a page", page, page.is_power_of_two(), "a power of two"),
+        (
+            "a page",
+            page,
+            page.is_power_of_two() && page >> LEAST_PAGE_SHIFT > 0,
+            "a power of two, at least 4 KiB",
+        ),
         (
             "a block",
             block,

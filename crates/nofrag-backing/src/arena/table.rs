@@ -1,10 +1,11 @@
 //! One record for each page of an arena, so that a free is verified in O(1).
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::fmt;
 
-use super::atomic::{AtomicU64, Ordering};
+use super::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::remote::Links;
+use super::run::{GENERATION_BITS, Generation};
+use crate::zeroed::zeroed;
 
 /// An arena has fewer pages than this: lengths and links are that wide.
 pub(super) const MOST_PAGES: u64 = 1 << 30;
@@ -22,16 +23,17 @@ pub(super) enum Use {
     Parked,
 }
 
-/// What a record says: use, length of the run, and how often a run has begun at this page.
+/// What a record says: use, length of the run, and the low digits of how often a run has begun at this page.
 ///
-/// Bits 0 and 1 are the use, 2 to 31 the pages of the run (zero if none begins here), 32 to 63 the generation.
+/// Bits 0 and 1 are the use, 2 to 31 the pages of the run (zero if none begins here), 32 to 63 the lowest 32 digits of
+/// the generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
 impl Word {
     #[inline(always)]
-    pub(super) fn new(used: Use, pages: u32, generation: u32) -> Word {
-        Word(u64::from(generation) << 32 | u64::from(pages) << 2 | used as u64)
+    fn new(used: Use, pages: u32, generation: Generation) -> Word {
+        Word(generation.above | u64::from(pages) << 2 | used as u64)
     }
 
     #[inline(always)]
@@ -49,15 +51,16 @@ impl Word {
         (self.0 >> 2) as u32 & ((1 << 30) - 1)
     }
 
+    /// The lowest digits of the generation, where they stand.
     #[inline(always)]
-    pub(super) fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
+    fn above(self) -> u64 {
+        self.0 & !u64::from(u32::MAX)
     }
 }
 
 impl fmt::Debug for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} pages, generation {}", self.used(), self.pages(), self.generation())
+        write!(f, "{:?} {} pages, generation ..{:08x}", self.used(), self.pages(), self.0 >> 32)
     }
 }
 
@@ -72,50 +75,117 @@ struct Record {
     link: AtomicU64,
 }
 
+/// The digits of a page's generations above the lowest 32: zero until 2^32 runs have begun there, so hardly any of
+/// these is ever written, and what is not written takes no memory.
+///
+/// 1. As a record: `run` is written by the holder of the owner, `claim` by who claims the record's link.
+#[derive(Debug)]
+struct High {
+    /// As they stand around an address.
+    run: AtomicU64,
+    claim: AtomicU32,
+}
+
 /// The records of all pages. Memory for them comes when they are first written.
-pub(super) struct Table(Box<[Record]>);
+pub(super) struct Table {
+    records: Box<[Record]>,
+    high: Box<[High]>,
+}
 
 impl Table {
     /// Records of so many pages: no run begins anywhere, generation zero. `None` without memory for them.
     pub(super) fn new(pages: u32) -> Option<Table> {
-        let layout = Layout::array::<Record>(pages as usize).ok()?;
-        if layout.size() == 0 {
-            return Some(Table(Box::new([])));
-        }
-        // SAFETY: the size is not zero, as was checked above.
-        let first = unsafe { alloc_zeroed(layout) }.cast::<Record>();
-        if first.is_null() {
-            return None;
-        }
-        let records = std::ptr::slice_from_raw_parts_mut(first, pages as usize);
-        // SAFETY: `alloc_zeroed` gave memory of exactly this layout, of which nobody else knows, and a record of
-        // zeroes is one: two atomic words.
-        Some(Table(unsafe { Box::from_raw(records) }))
+        let pages = pages as usize;
+        // SAFETY: atomic words may be zero.
+        let (records, high) = unsafe { (zeroed(pages).ok()?, zeroed(pages).ok()?) };
+        Some(Table { records, high })
     }
 
+    /// What the page is. The holder of the page's owner asks, or who can do with an answer of a moment ago.
     #[inline(always)]
     pub(super) fn word(&self, page: u32) -> Word {
-        // Relaxed: who may free a run has learnt of it from who allocated it, in whatever way; nothing else hangs on
-        // the word (law 1).
-        Word(self.0[page as usize].word.load(Ordering::Relaxed))
+        // Acquire pairs with the release of `set`: who sees the low digits of a generation sees its high ones, or
+        // later ones. Else a stale run could meet the low digits of a later run with the high ones of its own.
+        Word(self.records[page as usize].word.load(Ordering::Acquire))
     }
 
-    /// The holder of the page's owner says what it is now.
+    /// How often a run has begun at the page whose record says `word`.
     #[inline(always)]
-    pub(super) fn set(&self, page: u32, word: Word) {
-        self.0[page as usize].word.store(word.0, Ordering::Relaxed);
+    fn generation_of(&self, page: u32, word: Word) -> Generation {
+        // Relaxed: it comes after `word`, as said there.
+        let around = self.high[page as usize].run.load(Ordering::Relaxed);
+        Generation { around, above: word.above() }
+    }
+
+    /// How often a run has begun at the page.
+    #[inline(always)]
+    pub(super) fn generation(&self, page: u32) -> u64 {
+        self.generation_of(page, self.word(page)).number()
+    }
+
+    /// Whether the run of this use, length and generation is the page's.
+    #[inline(always)]
+    pub(super) fn is(&self, page: u32, used: Use, pages: u32, generation: Generation) -> bool {
+        let word = self.word(page);
+        word == Word::new(used, pages, generation) && self.generation_of(page, word) == generation
+    }
+
+    /// The holder of the page's owner says that the next run begins there. Its generation.
+    #[inline(always)]
+    pub(super) fn begin(&self, page: u32, used: Use, pages: u32) -> Generation {
+        let Generation { around, above } = self.generation_of(page, self.word(page));
+        let Some(above) = above.checked_add(1 << 32) else {
+            return self.begin_higher(page, used, pages);
+        };
+        let generation = Generation { around, above };
+        self.set(page, Word::new(used, pages, generation));
+        generation
+    }
+
+    #[cold]
+    fn begin_higher(&self, page: u32, used: Use, pages: u32) -> Generation {
+        let generation = Generation::of((self.generation(page) + 1) % (1 << GENERATION_BITS));
+        self.high[page as usize].run.store(generation.around, Ordering::Relaxed);
+        self.set(page, Word::new(used, pages, generation));
+        generation
+    }
+
+    /// The holder of the page's owner says what it is now; the generation stays.
+    #[inline(always)]
+    pub(super) fn turn(&self, page: u32, used: Use, pages: u32) {
+        let above = self.word(page).above();
+        self.set(page, Word::new(used, pages, Generation { around: 0, above }));
+    }
+
+    #[inline(always)]
+    fn set(&self, page: u32, word: Word) {
+        // Release pairs with the acquire of `word`.
+        self.records[page as usize].word.store(word.0, Ordering::Release);
+    }
+
+    /// As if so many runs had begun at the page, of which the last one is over.
+    #[cfg(test)]
+    pub(super) fn begun(&self, page: u32, generation: u64) {
+        let generation = Generation::of(generation);
+        self.high[page as usize].run.store(generation.around, Ordering::Relaxed);
+        self.set(page, Word::new(Use::Nothing, 0, generation));
     }
 }
 
 impl Links for Table {
     #[inline(always)]
     fn link(&self, page: u32) -> &AtomicU64 {
-        &self.0[page as usize].link
+        &self.records[page as usize].link
+    }
+
+    #[inline(always)]
+    fn high(&self, page: u32) -> &AtomicU32 {
+        &self.high[page as usize].claim
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table of {} pages", self.0.len())
+        write!(f, "Table of {} pages", self.records.len())
     }
 }

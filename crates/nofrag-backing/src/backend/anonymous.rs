@@ -204,6 +204,7 @@ impl Anonymous {
     /// place among the results.
     fn drop_contents(&self, wanted: &[(usize, (Va, u64))], done: &mut [OpResult]) {
         let ranges: Vec<(Va, u64)> = wanted.iter().map(|&(_, range)| range).collect();
+        // Bounded: one for each range, which are there.
         let mut dropped = vec![Ok(()); ranges.len()];
         // SAFETY: each lies in one of our reservations, as the books say that both callers hold; who purges or unmaps
         // it says that its contents are no longer wanted.

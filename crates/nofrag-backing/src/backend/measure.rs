@@ -208,6 +208,7 @@ pub fn scattered_purges(
             for in_vectors in [false, true] {
                 (0..RUNS).for_each(|run| fill(&backend, at(run), pages * PAGE));
                 let batch = if in_vectors { ops.len() } else { 1 };
+                // Bounded: one for each operation, which are there.
                 let mut done = vec![Ok(()); ops.len()];
                 let begin = Instant::now();
                 for (ops, done) in ops.chunks(batch).zip(done.chunks_mut(batch)) {

@@ -49,6 +49,7 @@ use rustix::io::Errno;
 
 use crate::forks::Forks;
 use crate::sys;
+use crate::zeroed::{NoMemory, collected};
 use purge::Dirty;
 use shard::Shard;
 use window::{BLOCK_BYTES, Window};
@@ -314,12 +315,13 @@ impl Frames {
         let count = frames.0 as usize;
         let none = || FramesError::OutOfMetadata;
         let owners = CpuSet::first(config.owners + 1).map_err(|_| none())?;
+        let homes = collected(blocks, (0..blocks).map(|block| AtomicU8::new(home(block) as u8)));
         let stranger = owners.by_rank(config.owners as usize).expect("the set has one more");
         Ok(Frames {
             words: Words::new(count).ok_or_else(none)?,
             dirty: Dirty::new(count).ok_or_else(none)?,
             shards,
-            homes: (0..blocks).map(|block| AtomicU8::new(home(block) as u8)).collect(),
+            homes: homes.map_err(|NoMemory| none())?.into(),
             owners: CpuSet::first(config.owners).map_err(|_| none())?,
             stranger,
             transit: Mutex::new(()),

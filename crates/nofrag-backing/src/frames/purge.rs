@@ -100,6 +100,7 @@ impl Frames {
             let _transit = self.transit.lock().unwrap_or_else(PoisonError::into_inner);
             let left = budget.0 - purged.pages.0 - purged.refused.0;
             let most = left.div_ceil(Order::PAGEBLOCK.pages()).min(BATCH as u64) as usize;
+            // Bounded: at most `BATCH`.
             let mut taken = Vec::with_capacity(most);
             while taken.len() < most && next < self.homes.len() {
                 taken.extend(self.take_purgeable(next));

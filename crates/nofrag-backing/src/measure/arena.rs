@@ -41,6 +41,7 @@ impl ArenaBench {
         let bench = |owner| ArenaBench {
             arena: Arc::clone(&arena),
             owner: OwnerId(owner),
+            // Bounded: at most 65,535.
             slots: vec![None; usize::from(slots)],
             steps: matches!(purge, Purge::Decay { .. }),
             began: Instant::now(),

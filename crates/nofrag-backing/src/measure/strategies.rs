@@ -194,6 +194,7 @@ impl Bench {
             strategy,
             memory,
             file,
+            // Bounded: at most 65,535.
             slots: vec![None; usize::from(slots)],
             blocks: vec![Block::default(); BLOCKS],
             current: 0,
@@ -335,6 +336,7 @@ impl Bench {
         let purge =
             |run: &Run| Op::Purge { va: Va(run.at as u64), bytes: (run.pages * PAGE) as u64 };
         let ops: Vec<_> = self.waiting.iter().map(purge).collect();
+        // Bounded: one for each operation, which are there.
         let mut done: Vec<OpResult> = vec![Ok(()); ops.len()];
         backend.submit(&ops, &mut done);
         done.into_iter().collect::<OpResult>().map_err(explain)?;

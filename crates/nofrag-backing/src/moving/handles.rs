@@ -4,14 +4,14 @@
 //! pinned it, compaction may copy it to another place and note that there. No page table changes, so a move needs no
 //! system call and no budget of mappings.
 //!
-//! A handle that was given back stays refused for good: a slot has a generation besides its block, and is not used any
-//! more when that has no next one.
+//! A handle that was given back stays refused for good: a slot has a generation besides its block, of 64 bits, which
+//! no slot ever gets through.
 //!
 //! Cost: pinning is two atomic operations and two loads; a move is one atomic operation and the copy.
 
 use std::ops::Deref;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nofrag::check::{Check, Violation};
@@ -26,6 +26,7 @@ use crate::frames::{
     Effort, FrameBlock, FrameError, FrameRequest, Frames, FramesConfig, FramesError, Residents, Use,
 };
 use crate::sys::{self, PAGE};
+use crate::zeroed::{NoMemory, collected};
 
 /// Words of a page.
 const WORDS: usize = (1 << PAGE) / size_of::<u64>();
@@ -39,7 +40,7 @@ const POISONED: &str = "no thread panicked while it held this lock";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
     id: u32,
-    generation: u32,
+    generation: u64,
 }
 
 /// Why there is no block for a handle.
@@ -86,15 +87,12 @@ pub enum NoHandle {
 #[derive(Debug)]
 struct Slot {
     pins: Pins,
-    generation: AtomicU32,
+    generation: AtomicU64,
     /// `pfn << 8 | order`.
     place: AtomicU64,
 }
 
 const NOWHERE: u64 = u64::MAX;
-
-/// The generation of a slot that had all others; no handle has it.
-const SPENT: u32 = u32::MAX;
 
 impl Slot {
     fn block(&self) -> Option<FrameBlock> {
@@ -113,7 +111,7 @@ impl Slot {
 /// Blocks of frames by handles, for any number of threads.
 ///
 /// 1. A handle's block is in use, and says so: its use is the handle. Nobody else gives it back.
-/// 2. A slot is on the list of free ones, or has a block, or is about to, or is spent.
+/// 2. A slot is on the list of free ones, or has a block, or is about to.
 ///
 /// A child of a fork has the memory, but not the books of what becomes of it: there everything is refused, and nothing
 /// is given back.
@@ -168,7 +166,7 @@ impl Deref for PinnedBlock<'_> {
 }
 
 impl Handles {
-    /// Up to `capacity` handles over frames of their own.
+    /// Up to `capacity` handles over frames of their own; no more than there are frames.
     ///
     /// # Errors
     /// [`FramesError`].
@@ -197,14 +195,18 @@ impl Handles {
 
     fn of(frames: Arc<Frames>, capacity: u32) -> Result<Handles, FramesError> {
         let process = Forks::now()?;
-        let mut slots = Vec::new();
-        slots.try_reserve_exact(capacity as usize).map_err(|_| FramesError::OutOfMetadata)?;
-        slots.resize_with(capacity as usize, || Slot {
+        // Each takes a frame at least.
+        let capacity = u64::from(capacity).min(frames.len().get()) as u32;
+        let slot = |_| Slot {
             pins: Pins::new(),
-            generation: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
             place: AtomicU64::new(NOWHERE),
-        });
-        let free = Mutex::new((0..capacity).rev().collect());
+        };
+        let count = capacity as usize;
+        let slots = collected(count, (0..capacity).map(slot));
+        let slots = slots.map_err(|NoMemory| FramesError::OutOfMetadata)?;
+        let free = collected(count, (0..capacity).rev());
+        let free = Mutex::new(free.map_err(|NoMemory| FramesError::OutOfMetadata)?);
         Ok(Handles { frames, slots: slots.into_boxed_slice(), free, process })
     }
 
@@ -318,16 +320,12 @@ impl Handles {
             }
         };
         let block = self.current(slot, handle).ok_or(HandleError::Stale)?;
-        // Some handle was this one's, so it is less than `SPENT`.
-        let generation = handle.generation + 1;
-        slot.generation.store(generation, Ordering::Relaxed);
+        slot.generation.store(handle.generation + 1, Ordering::Relaxed);
         slot.place.store(NOWHERE, Ordering::Release);
         drop(moving);
         let freed = self.frames.free(owner, block.pfn);
         freed.expect("the block was this handle's, and nobody else gives it back");
-        if generation != SPENT {
-            self.free.lock().expect(POISONED).push(handle.id);
-        }
+        self.free.lock().expect(POISONED).push(handle.id);
         Ok(())
     }
 
@@ -430,21 +428,18 @@ impl Check for Handles {
     fn check(&self) -> Result<(), Violation> {
         self.frames.check()?;
         let free = self.free.lock().expect(POISONED);
-        let (mut used, mut spent) = (0, 0);
+        let mut used = 0;
         for (id, slot) in self.slots.iter().enumerate() {
-            let Some(block) = slot.block() else {
-                spent += u64::from(slot.generation.load(Ordering::Relaxed) == SPENT);
-                continue;
-            };
+            let Some(block) = slot.block() else { continue };
             used += 1;
             let law = "1. a handle's block is in use, and says so";
             let said = self.frames.use_of(block.pfn) == Some(Use::Handle { id: id as u32 });
             let whole = self.frames.block(block.pfn) == Some(block);
             Violation::unless(law, block.pfn.0, said && whole)?;
         }
-        let law = "2. a slot is free, has a block, or is spent";
+        let law = "2. a slot is free, or has a block";
         let all = self.slots.len() as u64;
-        Violation::unless_equal(law, 0, all, used + spent + free.len() as u64)
+        Violation::unless_equal(law, 0, all, used + free.len() as u64)
     }
 }
 
@@ -452,20 +447,25 @@ impl Check for Handles {
 mod tests {
     use super::*;
 
+    /// After 2^32 blocks a slot is as good as before, and no handle of these comes back to life: generations had 32
+    /// bits, and the slot was given up.
     #[test]
-    fn a_handle_stays_refused_when_its_slot_has_had_all_generations() {
+    fn a_slot_outlives_four_billion_handles() {
         let handles = Handles::new(&FramesConfig::new(4 << 20), 1).unwrap();
         let owner = handles.owners().by_rank(0).unwrap();
-        let first = handles.alloc(owner, Order::ZERO).unwrap();
-        handles.free(owner, first).unwrap();
-        handles.slots[0].generation.store(SPENT - 1, Ordering::Relaxed);
-        let last = handles.alloc(owner, Order::ZERO).unwrap();
-        handles.free(owner, last).unwrap();
-        handles.check().unwrap();
-        assert_eq!(handles.alloc(owner, Order::ZERO), Err(NoHandle::Full(1)));
-        for old in [first, last] {
-            assert_eq!(handles.pin(old).err(), Some(HandleError::Stale));
-            assert_eq!(handles.free(owner, old), Err(HandleError::Stale));
+        let mut old = vec![handles.alloc(owner, Order::ZERO).unwrap()];
+        handles.free(owner, old[0]).unwrap();
+        handles.slots[0].generation.store(u64::from(u32::MAX) - 1, Ordering::Relaxed);
+        for _ in 0..4 {
+            let handle = handles.alloc(owner, Order::ZERO).unwrap();
+            for &old in &old {
+                assert_eq!(handles.pin(old).err(), Some(HandleError::Stale));
+                assert_eq!(handles.free(owner, old), Err(HandleError::Stale));
+            }
+            handles.free(owner, handle).unwrap();
+            handles.check().unwrap();
+            old.push(handle);
         }
+        assert_eq!(handles.slots[0].generation.load(Ordering::Relaxed), (1 << 32) + 2);
     }
 }

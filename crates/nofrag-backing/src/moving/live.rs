@@ -23,6 +23,7 @@ use super::signals;
 use crate::backend::Va;
 use crate::forks::Forks;
 use crate::sys::{self, PAGE};
+use crate::zeroed::{NoMemory, collected, zeroed};
 
 /// Words of a page.
 const WORDS: usize = (1 << PAGE) / size_of::<u64>();
@@ -102,7 +103,7 @@ pub struct LiveFile {
     file: OwnedFd,
     window: Mapping,
     pages: u64,
-    shown: Mutex<Vec<u32>>,
+    shown: Mutex<Box<[u32]>>,
     mappings: Mappings,
     /// Areas that could not be unmapped yet.
     left: Mutex<Vec<(Mapping, Vec<u64>)>>,
@@ -166,7 +167,9 @@ impl LiveFile {
         sys::seal(file.as_fd(), SealFlags::SHRINK)?;
         mappings.book(1).map_err(|budget| LiveError::MappingBudget { budget })?;
         let window = Mapping::new(file.as_fd(), 0, pages)?;
-        let shown = Mutex::new(vec![0; pages as usize]);
+        // SAFETY: numbers may be zero.
+        let shown = unsafe { zeroed(pages as usize) };
+        let shown = Mutex::new(shown.map_err(|NoMemory| Errno::NOMEM)?);
         Ok(LiveFile { file, window, pages, shown, mappings, left: Mutex::default(), process })
     }
 
@@ -210,9 +213,9 @@ impl LiveFile {
         let end = first.checked_add(count).filter(|&end| count > 0 && end <= self.pages);
         let end = end.ok_or(LiveError::Outside { first, count, pages: self.pages })?;
         self.retry_left();
+        let shows = collected(count as usize, first..end).map_err(|NoMemory| Errno::NOMEM)?;
         self.mappings.book(1).map_err(|budget| LiveError::MappingBudget { budget })?;
         // In use from now on, before anything shows them.
-        let shows = (first..end).collect::<Vec<_>>();
         self.shown_pages()[first as usize..end as usize].iter_mut().for_each(|shown| *shown += 1);
         let mapping = match Mapping::new(self.file.as_fd(), first, count) {
             Ok(mapping) => mapping,
@@ -257,7 +260,7 @@ impl LiveFile {
         self.window.at.wrapping_byte_add((page << PAGE) as usize)
     }
 
-    pub(super) fn shown_pages(&self) -> MutexGuard<'_, Vec<u32>> {
+    pub(super) fn shown_pages(&self) -> MutexGuard<'_, Box<[u32]>> {
         self.shown.lock().expect(POISONED)
     }
 

@@ -22,6 +22,7 @@ use super::{ShapeError, pages, to};
 use crate::backend::{Anonymous, Backend as _, BackendError, Op, Va};
 use crate::forks::Forks;
 use crate::sys;
+use crate::zeroed::{NoMemory, collected};
 
 /// `MADV_GUARD_INSTALL` of Linux 6.13, which no binding has yet.
 const GUARD_INSTALL: i32 = 102;
@@ -118,7 +119,9 @@ impl SlotPool {
         let backend = Anonymous::new();
         let base = mapped(&backend, bytes as u64).map_err(refused)?;
         // The lowest are taken first.
-        let lists = Lists { clean: (0..sizes.slots).rev().collect(), dirty: Vec::new() };
+        let clean = collected(sizes.slots as usize, (0..sizes.slots).rev());
+        let clean = clean.map_err(|NoMemory| to("note the slots")(Errno::NOMEM))?;
+        let lists = Lists { clean, dirty: Vec::new() };
         let mut pool = SlotPool {
             backend,
             base,
@@ -228,6 +231,7 @@ impl SlotPool {
         let bytes = (self.sizes.memory + self.sizes.guard) as u64;
         let purge = |&slot: &u32| Op::Purge { va: Va(self.address(slot).addr() as u64), bytes };
         let purges: Vec<_> = dirty.iter().map(purge).collect();
+        // Bounded: one for each slot on the list, which is there.
         let mut done = vec![Ok(()); purges.len()];
         self.backend.submit(&purges, &mut done);
         let mut purged = 0;

@@ -3,6 +3,7 @@
 mod arena;
 mod backend;
 mod children;
+mod extremes;
 mod frames;
 mod huge_units;
 mod mapped;

@@ -113,7 +113,7 @@ fn a_ring_is_a_queue_of_bytes_without_a_seam() {
     let mut rng = SmallRng::seed_from_u64(2);
     let (mut producer, mut consumer) = ring(1).unwrap();
     assert_eq!((producer.capacity(), consumer.capacity()), (4096, 4096));
-    let mut model = VecDeque::new();
+    let mut model: VecDeque<u8> = VecDeque::new();
     for _ in 0..5000 {
         let bytes = rng.random_range(0..5000);
         if rng.random_bool(0.5) {

@@ -160,6 +160,7 @@ impl<'a> ZoneWalk<'a> {
         let span = range.end.div_ceil(block).saturating_sub(range.start / block).max(1);
         let cells = span.min(MOST_CELLS);
         let mut tally = Tally::new(block, zone.on_per_cpu_lists());
+        // Bounded: at most `MOST_CELLS`.
         tally.map = vec![MapCell::default(); cells as usize];
         let orders = snapshot.blocks(&zone.zone).map_or(Order::COUNT, |zone| zone.blocks.len());
         Some(ZoneWalk {
@@ -174,6 +175,7 @@ impl<'a> ZoneWalk<'a> {
             uses: [0; FrameUse::COUNT],
             tally,
             run: None,
+            // Bounded: as many orders as a line of /proc/buddyinfo had.
             free_blocks: vec![0; orders],
         })
     }

@@ -132,6 +132,7 @@ impl<'a> Reader<'a> {
             decode: of.decode,
             raw,
             pipe: (into, from.into()),
+            // Bounded: `PIPE` and a page, which is at most `LARGEST_SUB_BUFFER`.
             pages: vec![0; PIPE.next_multiple_of(of.page_bytes)],
             page_bytes: of.page_bytes,
             events: Vec::new(),

@@ -70,6 +70,7 @@ impl Tally {
         let mut tally = Tally {
             cpus: BTreeMap::new(),
             decoder: Decoder::new(enabled.formats.iter().map(|(_, format)| format)),
+            // Bounded: at most `LARGEST_SUB_BUFFER`.
             page: vec![0; page_bytes.unwrap_or(SUB_BUFFER)],
             kinds: names.filter_map(|name| EventKind::from_name(name)).collect(),
             counts: [0; EventKind::COUNT],

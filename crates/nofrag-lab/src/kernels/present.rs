@@ -318,8 +318,8 @@ fn parameters(report: &KernelsReport) -> Section {
         judges.join(" and "),
     ));
     lines.push(
-        "rules were sought with the tables of all cells in view, so that no cell judges blindly; what the world's table \
-         (costs.toml) calls measured was read off guests and is not counted as fitted"
+        "rules were sought with the tables of all cells in view, so that no cell judges blindly; what the world's \
+         table (costs.toml) calls measured was read off guests and is not counted as fitted"
             .to_owned(),
     );
     Section::Lines { title: format!("Fitted parameters: {}", fitted.len()), lines }

@@ -12,12 +12,19 @@ pub enum Fit {
     Highest,
     /// A place in the smallest free range that can hold the request. Needs [`Config::size_index`].
     ///
-    /// The search is bounded: a range of 512 numbers and more may be a sixteenth larger than the smallest one. A
-    /// request with alignment or bounds, or one that only ranges of 2^30 numbers and more can hold, may get any that
-    /// serves.
+    /// The search is bounded: it looks at O(log n) blocks, whatever lengths the free ranges have. So a range of 512
+    /// numbers and more may be a sixteenth larger than the smallest one. A request with alignment or bounds, or one
+    /// that only ranges of 2^30 numbers and more can hold, may get any that serves: 64 and more of the smallest are
+    /// looked at, then the lowest place, and one that is so long that its start does not matter. An existing place is
+    /// never missed; only where an alignment that is no [class](Config::align_classes) leaves nothing but ranges in
+    /// which it wastes room does that cost a look at all of them.
     Best,
     /// Packs like `Best` while the space is dense and keeps the footprint low while it is sparse. Needs
     /// [`Config::size_index`].
+    ///
+    /// Bounded as `Best`: a few of the smallest are looked at, then the lowest place. With an alignment that is no
+    /// [class](Config::align_classes) that is the lowest which is found soon, or the lowest one that is so long that
+    /// its start does not matter.
     Dynamic,
 }
 

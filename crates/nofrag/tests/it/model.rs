@@ -334,6 +334,23 @@ fn random_operations_with_many_holes() {
     }
 }
 
+/// Holes whose lengths share bins: the longest of each bin is noted by number of leaf, and leaves split and join.
+#[test]
+fn random_operations_with_long_holes() {
+    for config in configs().iter().filter(|config| config.size_index) {
+        for (largest_size, length) in [(1200, 1 << 21), (40_000, 1 << 26)] {
+            let shape = Shape {
+                length,
+                largest_size,
+                steps: 6000,
+                check_every: 97,
+                ..Shape::small(*config)
+            };
+            check_run(shape, length);
+        }
+    }
+}
+
 #[test]
 fn random_operations_over_many_windows() {
     for config in configs() {

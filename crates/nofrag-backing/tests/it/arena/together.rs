@@ -111,7 +111,7 @@ fn a_block_that_changes_hands_is_looked_at_again() {
     let arena = arena_of(4, 2);
     let run = arena.alloc(A, 2, 1).unwrap();
     // It is the first that begins there, and names of one place differ by how often.
-    let next = Run::from_parts(run.va(), 2, run.generation() ^ 1 ^ 2);
+    let next = Run::from_parts(run.va(), 2, run.generation() ^ 1 ^ 2).unwrap();
     let mut holder = arena.owner(A).unwrap();
     let begun = Barrier::new(2);
     thread::scope(|scope| {

@@ -83,7 +83,7 @@ impl Chunks {
         }
         self.pages.clear();
         self.at = 0;
-        self.pages.reserve_exact(unpacked as usize);
+        self.pages.try_reserve_exact(unpacked as usize)?;
         let unpacked_bytes = self.unpack.decompress_to_buffer(&self.packed, &mut self.pages);
         match unpacked_bytes {
             Ok(bytes) if bytes == unpacked as usize => Ok(true),

@@ -139,7 +139,7 @@ impl<N: Note> Tree<N> {
             if let Some(sizes) = &mut self.sizes {
                 for &length in &self.leaves.lengths(left).0[own..self.leaves.count(left)] {
                     sizes.add(left, length);
-                    sizes.remove(right, length, &Row::filled(0));
+                    sizes.remove(right, length, &Row::filled(0), &self.leaves);
                 }
             }
         } else {

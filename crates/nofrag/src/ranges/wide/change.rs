@@ -221,7 +221,7 @@ impl<N: Note> Tree<N> {
             let Moved { from, to, lengths, count } = moved;
             for &length in &lengths.0[..count] {
                 sizes.add(to, length);
-                sizes.remove(from, length, self.leaves.lengths(from));
+                sizes.remove(from, length, self.leaves.lengths(from), &self.leaves);
             }
         }
         let hole = entry.hole;
@@ -295,8 +295,12 @@ impl<N: Note> Tree<N> {
             self.note_loss(at, was, is);
         }
         self.leaves.set(at.leaf, at.lane, hole);
-        self.size_added(at.leaf, hole.len());
-        self.size_removed(at.leaf, old);
+        let largest = (is < was && !refresh).then(|| self.largest_noted(at.leaf));
+        if let Some(sizes) = &mut self.sizes {
+            sizes.change(at.leaf, (was, is), largest, &self.leaves);
+        }
+        self.bracket_added(at.leaf, hole.len());
+        self.bracket_removed(at.leaf, old);
         if refresh {
             self.refresh(Node { level: 0, number: at.leaf });
         } else if is > was {
@@ -395,7 +399,7 @@ impl<N: Note> Tree<N> {
     #[inline]
     fn size_removed(&mut self, leaf: u32, length: u64) {
         if let Some(sizes) = &mut self.sizes {
-            sizes.remove(leaf, saturated(length), self.leaves.lengths(leaf));
+            sizes.remove(leaf, saturated(length), self.leaves.lengths(leaf), &self.leaves);
         }
         self.bracket_removed(leaf, length);
     }
@@ -406,7 +410,7 @@ impl<N: Note> Tree<N> {
         for lane in 0..self.leaves.count(to) {
             let length = self.leaves.lengths(to).0[lane];
             sizes.add(to, length);
-            sizes.remove(from, length, self.leaves.lengths(from));
+            sizes.remove(from, length, self.leaves.lengths(from), &self.leaves);
         }
     }
 }

@@ -124,5 +124,6 @@ fn check_sizes<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
             sizes.check_leaf(leaf, tree.leaves.lengths(leaf))?;
         }
     }
-    sizes.check_words(&in_use)
+    sizes.check_words(&in_use)?;
+    sizes.check_longest(&tree.leaves)
 }

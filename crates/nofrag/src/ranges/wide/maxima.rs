@@ -12,6 +12,16 @@ impl<N: Note> Tree<N> {
         length == LANE_MAX || !self.classes.exponents().is_empty()
     }
 
+    /// The length of the largest hole of `leaf`, as it was noted last.
+    #[inline]
+    pub(super) fn largest_noted(&self, leaf: u32) -> u32 {
+        let head = self.leaves.head(leaf);
+        if head.parent == NIL {
+            return self.top.lane;
+        }
+        self.inners.get(head.parent).largest.0[usize::from(head.slot) % LANES]
+    }
+
     /// A hole of `leaf` has grown to `length`, or has come in.
     #[inline]
     pub(super) fn note_growth(&mut self, leaf: u32, length: u32) {

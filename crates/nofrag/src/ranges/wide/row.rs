@@ -35,6 +35,13 @@ impl Row {
         mask_of(|lane| self.0[lane] as i32 > below)
     }
 
+    /// The lanes that hold `low` to `high`, as a bit mask. `low` is 1 to [`LANE_MAX`], and so is `high`.
+    #[inline(never)]
+    pub(super) fn between(&self, low: u32, high: u32) -> u32 {
+        let (below, high) = (low as i32 - 1, high as i32);
+        mask_of(|lane| (self.0[lane] as i32 > below) & (self.0[lane] as i32 <= high))
+    }
+
     /// The lanes that hold exactly `value`, as a bit mask.
     #[inline(never)]
     pub(super) fn equal_to(&self, value: u32) -> u32 {
@@ -57,6 +64,17 @@ impl Row {
         let mut max = 0;
         for lane in 0..LANES {
             max = max.max(self.0[lane] as i32);
+        }
+        max as u32
+    }
+
+    /// The largest lane of those that hold at most `most`; 0 if none does.
+    #[inline(never)]
+    pub(super) fn max_up_to(&self, most: u32) -> u32 {
+        let mut max = 0;
+        for lane in 0..LANES {
+            let number = self.0[lane] as i32;
+            max = max.max(if number <= most as i32 { number } else { 0 });
         }
         max as u32
     }

@@ -17,6 +17,8 @@ use core::ops::ControlFlow;
 const BEST_CANDIDATES: u32 = 64;
 /// Leaves with small holes that the dynamic fit looks at.
 const DENSE_CANDIDATES: usize = 4;
+/// Leaves full of misaligned holes that the dynamic fit visits before it asks for a hole that fits whatever its start.
+const DENSE_PATIENCE: u32 = 16;
 
 /// A validated request, with what the search compares rows against.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +31,10 @@ pub(super) struct Wish {
     pub(super) lane_size: u32,
     /// The alignment class whose maxima guide the search.
     class: Option<usize>,
+    /// Whether these maxima promise no more than what they keep.
+    is_guided: bool,
+    /// So many leaves may disappoint a search for the lowest place before it gives up.
+    patience: u32,
 }
 
 /// Levels that a path may have: leaves have 32-bit numbers, and two neighbouring blocks hold more than 30 children.
@@ -80,7 +86,16 @@ impl Wish {
         let exponents = tree.classes.exponents();
         let useful = if lane_size == LANE_MAX { &[] } else { exponents };
         let class = useful.iter().rposition(|&class| u32::from(class) <= exponent);
-        Wish { size, align, offset, within, lane_size, class }
+        let is_guided =
+            align == 1 || offset == 0 && class.is_some_and(|class| 1 << exponents[class] == align);
+        Wish { size, align, offset, within, lane_size, class, is_guided, patience: u32::MAX }
+    }
+
+    /// A wish for a hole that is long enough wherever it starts.
+    fn padded(self) -> Option<Wish> {
+        let size = self.size.checked_add(self.align - 1)?;
+        let lane_size = saturated(size);
+        Some(Wish { size, align: 1, offset: 0, lane_size, class: None, is_guided: true, ..self })
     }
 
     /// Whether every hole whose lane is at least `lane_size` fits.
@@ -221,17 +236,42 @@ impl<N: Note> Tree<N> {
 
     /// A place in the smallest hole that serves the wish, as exactly as [`SizeBins`](super::sizes::SizeBins) tell sizes
     /// apart; of holes of equal size, any.
+    #[inline]
     pub(super) fn best(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
-        let sizes = self.sizes.as_ref()?;
         if self.cannot_serve(wish) {
             return None;
         }
-        if wish.lane_size == LANE_MAX {
-            return self.lowest(wish, counters);
+        let small = self.among_smallest(wish, wish.lane_size, counters);
+        small.or_else(|| self.best_elsewhere(wish, counters))
+    }
+
+    /// The same, where none of the smallest holes serves: they are misaligned, or lie outside the bounds.
+    ///
+    /// Only an alignment without a class, which no hole serves that would serve any start, makes this visit more than
+    /// O(log n) blocks.
+    #[cold]
+    fn best_elsewhere(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
+        let padded = wish.padded();
+        let longer = padded
+            .filter(|padded| padded.size > wish.size)
+            .and_then(|padded| self.among_smallest(wish, padded.lane_size, counters));
+        if wish.is_guided {
+            let lowest = self.lowest(wish, counters);
+            return [longer, lowest].into_iter().flatten().min_by_key(|found| found.hole.len());
         }
+        longer
+            .or_else(|| self.lowest_padded(wish, counters))
+            .or_else(|| self.lowest(wish, counters))
+    }
+
+    /// A place in the first of the smallest holes of at least `length` that serves the wish.
+    #[inline(always)]
+    fn among_smallest(&self, wish: &Wish, length: u32, counters: &mut Counters) -> Option<Found> {
+        let sizes = self.sizes.as_ref().filter(|_| length < LANE_MAX)?;
+        let mut search = sizes.search(length);
         let mut seen = 0;
-        for found in sizes.candidates(wish.lane_size, |leaf| self.leaves.lengths(leaf)) {
-            counters.steps += 1;
+        while seen < BEST_CANDIDATES {
+            let found = sizes.next(&mut search, &self.leaves, counters)?;
             let mut best: Option<Found> = None;
             for lane in lanes(found.lanes) {
                 let at = At { leaf: found.leaf, lane };
@@ -247,15 +287,18 @@ impl<N: Note> Tree<N> {
                     break;
                 }
             }
-            seen += found.lanes.count_ones();
             if best.is_some() {
                 return best;
             }
-            if seen >= BEST_CANDIDATES {
-                break;
-            }
+            seen += found.lanes.count_ones();
         }
-        self.lowest(wish, counters)
+        None
+    }
+
+    /// A place in the lowest hole that serves the wish wherever the hole starts.
+    fn lowest_padded(&self, wish: &Wish, counters: &mut Counters) -> Option<Found> {
+        let Found { at, hole, .. } = self.lowest(&wish.padded()?, counters)?;
+        Some(Found { at, hole, span: wish.lowest_in(hole)? })
     }
 
     /// A place in a small hole that starts at or below `limit`; if there is none among the smallest, the lowest place.
@@ -264,14 +307,24 @@ impl<N: Note> Tree<N> {
     /// has shrunk never falls. Lowest fit keeps the footprint small, but crumbles a full space. The two agree where the
     /// small hole lies low, and there it is taken.
     pub(super) fn dense(&self, wish: &Wish, limit: u64, counters: &mut Counters) -> Option<Found> {
-        let sizes = self.sizes.as_ref()?;
         if self.cannot_serve(wish) {
             return None;
         }
-        let seen = if wish.lane_size == LANE_MAX { 0 } else { DENSE_CANDIDATES };
-        let candidates = sizes.candidates(wish.lane_size, |leaf| self.leaves.lengths(leaf));
-        for found in candidates.take(seen) {
-            counters.steps += 1;
+        let small = self.small_below(wish, limit, counters);
+        if small.is_some() || wish.is_guided {
+            return small.or_else(|| self.lowest(wish, counters));
+        }
+        self.lowest(&Wish { patience: DENSE_PATIENCE, ..*wish }, counters)
+            .or_else(|| self.lowest_padded(wish, counters))
+            .or_else(|| self.lowest(wish, counters))
+    }
+
+    /// A place in one of the smallest holes that starts at or below `limit`.
+    fn small_below(&self, wish: &Wish, limit: u64, counters: &mut Counters) -> Option<Found> {
+        let sizes = self.sizes.as_ref().filter(|_| wish.lane_size < LANE_MAX)?;
+        let mut search = sizes.search(wish.lane_size);
+        for _ in 0..DENSE_CANDIDATES {
+            let found = sizes.next(&mut search, &self.leaves, counters)?;
             for lane in lanes(found.lanes) {
                 let at = At { leaf: found.leaf, lane };
                 let hole = self.hole(at);
@@ -284,7 +337,7 @@ impl<N: Note> Tree<N> {
                 counters.misfits += 1;
             }
         }
-        self.lowest(wish, counters)
+        None
     }
 
     /// Whether the maxima at the top rule the wish out.
@@ -379,6 +432,7 @@ impl<N: Note> Tree<N> {
         counters: &mut Counters,
     ) -> Result<At, At> {
         let (mut level, mut number) = (0, leaf);
+        let mut patience = wish.patience;
         loop {
             let Some((parent, slot)) = self.believed_parent(level, number) else {
                 return Err(At { leaf, lane: 0 });
@@ -392,7 +446,9 @@ impl<N: Note> Tree<N> {
             match self.first_below(level - 1, child, wish, counters) {
                 Ok(at) => return Ok(at),
                 Err(at) if self.leaves.start(at.leaf, 0) >= wish.within.end() => return Err(at),
+                Err(at) if patience == 0 => return Err(at),
                 Err(at) => {
+                    patience -= 1;
                     leaf = at.leaf;
                     (level, number) = (0, leaf);
                 }

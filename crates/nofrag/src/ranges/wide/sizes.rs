@@ -5,10 +5,20 @@
 //! one more above that; the words of all bins for the same 64 leaves lie together, so the index grows with the leaves
 //! and by nothing else. Holes of equal length in one leaf share a bit: the leaf itself tells whether another one is
 //! left.
+//!
+//! Every hole of a bin above that of a request is long enough. In the request's own bin, where that is one of the
+//! sixteen, any number of holes may be too short. So each word of these bins also notes its *longest* hole and the
+//! child that has it: the top tells whether the bin serves the request, and three steps down lead to a leaf that does.
+//! A search looks at a few leaves in their order, since one of these may hold a smaller one, and then goes that way.
+//!
+//! The longest are exact. One that grows, or comes in, goes up while it is the longest. One that shrinks or goes is
+//! looked for again, where it was the longest of its word, in the at most 64 children that the word has.
 
+use super::entry::Note;
+use super::leaf::Leaves;
 use super::row::{LANE_MAX, Row, lanes_below};
 use crate::check::Violation;
-use crate::ranges::OutOfMetadata;
+use crate::ranges::{Counters, OutOfMetadata};
 use alloc::vec::Vec;
 
 /// Lengths below this have a bin each.
@@ -18,6 +28,11 @@ const EXACT_BITS: u32 = EXACT.ilog2();
 const STEP_BITS: u32 = 4;
 const BINS: usize = EXACT as usize + ((31 - EXACT_BITS as usize) << STEP_BITS);
 const WORD: usize = u64::BITS as usize;
+const WORD_BITS: u32 = WORD.ilog2();
+/// Bins of which each word notes the longest hole.
+const COARSE: usize = BINS - EXACT as usize;
+/// Leaves without a hole that is long enough at which a search looks before it goes to the longest of the bin.
+const SHORT: u32 = 8;
 
 /// The bin of a length as a lane holds it.
 #[inline]
@@ -41,18 +56,88 @@ fn smallest_in(bin: usize) -> u32 {
     (1 << doubling) + (step << (doubling - STEP_BITS))
 }
 
+/// The largest length in a bin.
+#[inline]
+fn largest_in(bin: usize) -> u32 {
+    if bin + 1 == BINS { LANE_MAX } else { smallest_in(bin + 1) - 1 }
+}
+
+/// The longest hole of a word in one bin, and which of the word's 64 children has it, in 32 bits.
+///
+/// A bin spans at most 2^26 lengths, so 26 bits tell them apart and leave 6 for the child. None is zero, which costs
+/// the longest bin its last length: [`LANE_MAX`] counts as one less, as what no search by size asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Longest(u32);
+
+impl Longest {
+    const NONE: Longest = Longest(0);
+    const MOST: u32 = (1 << (u32::BITS - WORD_BITS)) - 1;
+
+    /// How far `length` reaches into `bin`: from 1 on, and 0 for what belongs to a bin below.
+    #[inline]
+    fn reach(bin: usize, length: u32) -> u32 {
+        (length + 1).saturating_sub(smallest_in(bin)).min(Longest::MOST)
+    }
+
+    /// How far `length`, [`EXACT`] or more, reaches into its own bin.
+    #[inline]
+    fn reach_of(length: u32) -> u32 {
+        let step = 1 << (length.ilog2() - STEP_BITS);
+        ((length & (step - 1)) + 1).min(Longest::MOST)
+    }
+
+    #[inline]
+    fn of(reach: u32, child: usize) -> Longest {
+        Longest(reach << WORD_BITS | child as u32)
+    }
+
+    /// How far it reaches into its bin; 0 if there is none.
+    #[inline]
+    fn reaches(self) -> u32 {
+        self.0 >> WORD_BITS
+    }
+
+    #[inline]
+    fn child(self) -> usize {
+        self.0 as usize % WORD
+    }
+}
+
+/// The words of one height: for every 64 children the word of each bin, and the longest of each coarse bin.
+#[derive(Debug, Default)]
+struct Level {
+    bits: Vec<u64>,
+    longest: Vec<Longest>,
+}
+
+impl Level {
+    #[inline]
+    fn longest(&self, word: usize, bin: usize) -> Longest {
+        self.longest[word * COARSE + bin - EXACT as usize]
+    }
+
+    #[inline]
+    fn longest_mut(&mut self, word: usize, bin: usize) -> &mut Longest {
+        &mut self.longest[word * COARSE + bin - EXACT as usize]
+    }
+
+    fn words(&self) -> usize {
+        self.bits.len() / BINS
+    }
+}
+
 /// Leaves by the lengths of their holes.
 #[derive(Debug)]
 pub(super) struct SizeBins {
     /// Which bins have a leaf.
     filled: [u64; BINS.div_ceil(WORD)],
-    /// Words of leaves, words of words, words of words of words: for each the word of every bin.
-    levels: [Vec<u64>; 3],
+    /// Words of leaves, words of words, words of words of words.
+    levels: [Level; 3],
 }
 
 impl SizeBins {
     pub(super) fn new() -> SizeBins {
-        SizeBins { filled: [0; BINS.div_ceil(WORD)], levels: [Vec::new(), Vec::new(), Vec::new()] }
+        SizeBins { filled: [0; BINS.div_ceil(WORD)], levels: Default::default() }
     }
 
     /// Makes room for leaf numbers below `leaves`.
@@ -60,13 +145,15 @@ impl SizeBins {
         let mut words = leaves;
         for level in &mut self.levels {
             words = words.div_ceil(WORD);
-            let missing = (words * BINS).saturating_sub(level.len());
-            level.try_reserve(missing).map_err(|_| OutOfMetadata)?;
+            let missing = words.saturating_sub(level.words());
+            level.bits.try_reserve(missing * BINS).map_err(|_| OutOfMetadata)?;
+            level.longest.try_reserve(missing * COARSE).map_err(|_| OutOfMetadata)?;
         }
         let mut words = leaves;
         for level in &mut self.levels {
-            words = words.div_ceil(WORD);
-            level.resize(level.len().max(words * BINS), 0);
+            words = words.div_ceil(WORD).max(level.words());
+            level.bits.resize(words * BINS, 0);
+            level.longest.resize(words * COARSE, Longest::NONE);
         }
         Ok(())
     }
@@ -74,35 +161,193 @@ impl SizeBins {
     /// Notes that `leaf` has a hole of `length`.
     #[inline]
     pub(super) fn add(&mut self, leaf: u32, length: u32) {
-        let bin = bin_of(length);
+        self.add_to(bin_of(length), leaf, length);
+    }
+
+    #[inline]
+    fn add_to(&mut self, bin: usize, leaf: u32, length: u32) {
         let mut number = leaf as usize;
         for level in &mut self.levels {
-            level[number / WORD * BINS + bin] |= 1 << (number % WORD);
+            level.bits[number / WORD * BINS + bin] |= 1 << (number % WORD);
             number /= WORD;
         }
         self.filled[bin / WORD] |= 1 << (bin % WORD);
+        if length >= EXACT {
+            self.lengthen(leaf, bin, Longest::reach_of(length));
+        }
     }
 
     /// Notes that `leaf` has lost a hole of `length`; `lengths` are those that are left.
     #[inline]
-    pub(super) fn remove(&mut self, leaf: u32, length: u32, lengths: &Row) {
-        let bin = bin_of(length);
-        if lanes_in(bin, lengths) != 0 {
-            return;
+    pub(super) fn remove<N: Note>(
+        &mut self,
+        leaf: u32,
+        length: u32,
+        lengths: &Row,
+        leaves: &Leaves<N>,
+    ) {
+        self.remove_from(bin_of(length), leaf, length, lengths, leaves);
+    }
+
+    #[inline]
+    fn remove_from<N: Note>(
+        &mut self,
+        bin: usize,
+        leaf: u32,
+        length: u32,
+        lengths: &Row,
+        leaves: &Leaves<N>,
+    ) {
+        if lanes_in(bin, lengths) == 0 {
+            self.clear(leaf, bin);
         }
+        if length >= EXACT {
+            self.shorten(leaf, bin, Longest::reach_of(length), None, leaves);
+        }
+    }
+
+    /// Notes that a hole of `leaf` has changed from length `old` to `new`; the longest of the leaf now is `largest`,
+    /// where that is known.
+    #[inline]
+    pub(super) fn change<N: Note>(
+        &mut self,
+        leaf: u32,
+        (old, new): (u32, u32),
+        largest: Option<u32>,
+        leaves: &Leaves<N>,
+    ) {
+        let (from, to) = (bin_of(old), bin_of(new));
+        if from != to {
+            self.add_to(to, leaf, new);
+            self.remove_from(from, leaf, old, leaves.lengths(leaf), leaves);
+        } else if new > old {
+            self.lengthen(leaf, to, Longest::reach_of(new));
+        } else if new < old {
+            // Most often the only hole of its bin, and the longest of its leaf: the free end of the space.
+            let own = largest.filter(|&largest| largest == new);
+            let (reached, own) = (Longest::reach_of(old), own.map(Longest::reach_of));
+            self.shorten(leaf, to, reached, own, leaves);
+        }
+    }
+
+    /// No hole of `leaf` belongs to `bin` any more.
+    #[inline]
+    fn clear(&mut self, leaf: u32, bin: usize) {
         let mut number = leaf as usize;
         for level in &mut self.levels {
-            let word = &mut level[number / WORD * BINS + bin];
+            let word = &mut level.bits[number / WORD * BINS + bin];
             *word &= !(1 << (number % WORD));
             if *word != 0 {
                 return;
             }
             number /= WORD;
         }
-        let tops = self.levels[2].len() / BINS;
-        if (0..tops).all(|top| self.levels[2][top * BINS + bin] == 0) {
+        let top = &self.levels[2];
+        if (0..top.words()).all(|word| top.bits[word * BINS + bin] == 0) {
             self.filled[bin / WORD] &= !(1 << (bin % WORD));
         }
+    }
+
+    /// A hole of `leaf` now reaches as far into `bin`, a coarse one.
+    #[inline(never)]
+    fn lengthen(&mut self, leaf: u32, bin: usize, reach: u32) {
+        let mut number = leaf as usize;
+        for level in &mut self.levels {
+            let longest = level.longest_mut(number / WORD, bin);
+            if reach <= longest.reaches() {
+                return;
+            }
+            *longest = Longest::of(reach, number % WORD);
+            number /= WORD;
+        }
+    }
+
+    /// A hole of `leaf` no longer reaches as far into `bin`, a coarse one, as it did. What its leaf now reaches to is
+    /// `own`, where that is known.
+    #[inline(never)]
+    fn shorten<N: Note>(
+        &mut self,
+        leaf: u32,
+        bin: usize,
+        reached: u32,
+        own: Option<u32>,
+        leaves: &Leaves<N>,
+    ) {
+        let mut number = leaf as usize;
+        // What is left of the child that had the longest; of a word, its own longest.
+        let mut own = own;
+        for height in 0..self.levels.len() {
+            let (word, child) = (number / WORD, number % WORD);
+            if self.levels[height].longest(word, bin) != Longest::of(reached, child) {
+                return;
+            }
+            let longest = match (self.levels[height].bits[word * BINS + bin], own) {
+                (0, _) => Longest::NONE,
+                (children, Some(own)) if children == 1 << child => Longest::of(own, child),
+                _ if height == 0 => self.longest_of_leaves(word, bin, reached, leaves),
+                _ => self.longest_of_words(height, word, bin),
+            };
+            *self.levels[height].longest_mut(word, bin) = longest;
+            if longest.reaches() == reached {
+                return;
+            }
+            (number, own) = (word, Some(longest.reaches()));
+        }
+    }
+
+    /// The longest hole of `bin` in the leaves of a word, of which none reaches farther than `most`.
+    #[inline(never)]
+    fn longest_of_leaves<N: Note>(
+        &self,
+        word: usize,
+        bin: usize,
+        most: u32,
+        leaves: &Leaves<N>,
+    ) -> Longest {
+        let mut longest = Longest::NONE;
+        for child in bits(self.levels[0].bits[word * BINS + bin]) {
+            let lengths = leaves.lengths((word * WORD + child) as u32);
+            let reach = Longest::reach(bin, lengths.max_up_to(largest_in(bin)));
+            if reach > longest.reaches() {
+                longest = Longest::of(reach, child);
+            }
+            if reach >= most {
+                break;
+            }
+        }
+        longest
+    }
+
+    /// The longest hole of `bin` in the words of a word above.
+    #[inline(never)]
+    fn longest_of_words(&self, height: usize, word: usize, bin: usize) -> Longest {
+        let mut longest = Longest::NONE;
+        for child in bits(self.levels[height].bits[word * BINS + bin]) {
+            let reach = self.levels[height - 1].longest(word * WORD + child, bin).reaches();
+            if reach > longest.reaches() {
+                longest = Longest::of(reach, child);
+            }
+        }
+        longest
+    }
+
+    /// Whether `bin`, a coarse one, has a hole of at least `length`.
+    #[inline]
+    fn serves(&self, bin: usize, length: u32) -> bool {
+        let top = &self.levels[2];
+        let reach = Longest::reach(bin, length);
+        (0..top.words()).any(|word| top.longest(word, bin).reaches() >= reach)
+    }
+
+    /// The leaf with the longest hole of `bin`, a coarse one that has some.
+    fn leaf_of_longest(&self, bin: usize) -> u32 {
+        let top = &self.levels[2];
+        let longest = (0..top.words()).max_by_key(|&word| top.longest(word, bin).reaches());
+        let mut number = longest.expect("a bin with holes has words");
+        for level in self.levels.iter().rev() {
+            number = number * WORD + level.longest(number, bin).child();
+        }
+        number as u32
     }
 
     /// The lowest bin from `bin` on that has a leaf.
@@ -123,7 +368,7 @@ impl SizeBins {
         // Climb until a word has a bit at or above the number, then descend along lowest bits.
         let (mut number, mut height) = (from, 0);
         loop {
-            let bits = self.levels[height].get(number / WORD * BINS + bin)?;
+            let bits = self.levels[height].bits.get(number / WORD * BINS + bin)?;
             let bits = bits & (u64::MAX << (number % WORD));
             if bits != 0 {
                 number = number / WORD * WORD + bits.trailing_zeros() as usize;
@@ -138,43 +383,79 @@ impl SizeBins {
             // At the top a whole word is passed at a time; below, the next number is looked at one level up.
         }
         for level in self.levels[..height].iter().rev() {
-            let bits = level[number * BINS + bin];
+            let bits = level.bits[number * BINS + bin];
             number = number * WORD + bits.trailing_zeros() as usize;
         }
         Some(number as u32)
     }
 
-    /// The leaves that may have the smallest hole of at least `length`, in the order of their bins; each with the lanes
-    /// of that bin that are long enough in `lengths_of` it.
-    pub(super) fn candidates<'a>(
-        &'a self,
-        length: u32,
-        lengths_of: impl Fn(u32) -> &'a Row + 'a,
-    ) -> impl Iterator<Item = Candidates> + 'a {
-        let mut bin = self.filled_from(bin_of(length));
-        let mut from = 0;
-        core::iter::from_fn(move || {
-            loop {
-                let current = bin?;
-                let Some(leaf) = self.leaf_from(current, from) else {
-                    bin = self.filled_from(current + 1);
-                    from = 0;
-                    continue;
-                };
-                from = leaf as usize + 1;
-                let row = lengths_of(leaf);
-                let lanes = lanes_in(current, row) & row.at_least(length);
-                if lanes != 0 {
-                    return Some(Candidates { bin: current, leaf, lanes });
-                }
+    /// A search for the smallest holes of at least `length`.
+    #[inline]
+    pub(super) fn search(&self, length: u32) -> Search {
+        let mut own = bin_of(length);
+        if length >= EXACT && !self.serves(own, length) {
+            own += 1;
+        }
+        Search { length, bin: self.filled_from(own), from: 0, short: 0 }
+    }
+
+    /// The next leaf that may have the smallest hole that `search` is for, in the order of the bins.
+    ///
+    /// When [`SHORT`] leaves had none that is long enough, the one with the longest of the bin comes, and what else the
+    /// bin has is left out.
+    #[inline(always)]
+    pub(super) fn next<N: Note>(
+        &self,
+        search: &mut Search,
+        leaves: &Leaves<N>,
+        counters: &mut Counters,
+    ) -> Option<Candidates> {
+        loop {
+            let bin = search.bin?;
+            let Some(leaf) = self.leaf_from(bin, search.from) else {
+                search.bin = self.filled_from(bin + 1);
+                search.from = 0;
+                continue;
+            };
+            search.from = leaf as usize + 1;
+            counters.steps += 1;
+            let lanes = long_lanes_in(bin, search.length, leaves.lengths(leaf));
+            if lanes != 0 {
+                return Some(Candidates { bin, leaf, lanes });
             }
-        })
+            // Only in the bin of the length itself.
+            search.short += 1;
+            if search.short == SHORT {
+                return Some(self.next_longest(bin, search, leaves, counters));
+            }
+        }
+    }
+
+    /// The leaf with the longest hole of `bin`, which is long enough; the search goes on behind the bin.
+    #[cold]
+    fn next_longest<N: Note>(
+        &self,
+        bin: usize,
+        search: &mut Search,
+        leaves: &Leaves<N>,
+        counters: &mut Counters,
+    ) -> Candidates {
+        search.bin = self.filled_from(bin + 1);
+        search.from = 0;
+        counters.steps += self.levels.len() as u64 + 1;
+        let leaf = self.leaf_of_longest(bin);
+        let lanes = long_lanes_in(bin, search.length, leaves.lengths(leaf));
+        debug_assert!(lanes != 0, "the longest of a bin that serves is long enough");
+        Candidates { bin, leaf, lanes }
     }
 
     /// Bytes that the index holds.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<SizeBins>()
-            + self.levels.iter().map(|level| level.capacity() * size_of::<u64>()).sum::<usize>()
+        let level = |level: &Level| {
+            level.bits.capacity() * size_of::<u64>()
+                + level.longest.capacity() * size_of::<Longest>()
+        };
+        size_of::<SizeBins>() + self.levels.iter().map(level).sum::<usize>()
     }
 
     /// Verifies that `leaf` stands in the bins of `lengths` and in no other.
@@ -190,7 +471,7 @@ impl SizeBins {
 
     /// Verifies that each word above is the summary of the words below, and that vacant leaves stand nowhere.
     pub(super) fn check_words(&self, leaves_in_use: &[bool]) -> Result<(), Violation> {
-        for (word, bits) in self.levels[0].iter().enumerate() {
+        for (word, bits) in self.levels[0].bits.iter().enumerate() {
             for bit in (0..WORD).filter(|bit| bits >> bit & 1 == 1) {
                 let leaf = word / BINS * WORD + bit;
                 let used = leaves_in_use.get(leaf).copied().unwrap_or(false);
@@ -198,10 +479,10 @@ impl SizeBins {
             }
         }
         for height in 1..3 {
-            for (word, &bits) in self.levels[height].iter().enumerate() {
+            for (word, &bits) in self.levels[height].bits.iter().enumerate() {
                 let below = (0..WORD).filter(|bit| {
                     let at = (word / BINS * WORD + bit) * BINS + word % BINS;
-                    self.levels[height - 1].get(at).is_some_and(|&bits| bits != 0)
+                    self.levels[height - 1].bits.get(at).is_some_and(|&bits| bits != 0)
                 });
                 let expected = below.fold(0, |bits, bit| bits | 1_u64 << bit);
                 let law = "a word of words tells which words below have a bit";
@@ -216,6 +497,45 @@ impl SizeBins {
         }
         Ok(())
     }
+
+    /// Verifies that each word notes the longest hole of each coarse bin and a child that has it.
+    pub(super) fn check_longest<N: Note>(&self, leaves: &Leaves<N>) -> Result<(), Violation> {
+        for (height, level) in self.levels.iter().enumerate() {
+            for word in 0..level.words() {
+                for bin in EXACT as usize..BINS {
+                    let noted = level.longest(word, bin);
+                    let reach = |child: usize| match height {
+                        0 => {
+                            let lengths = leaves.lengths((word * WORD + child) as u32);
+                            Longest::reach(bin, lengths.max_up_to(largest_in(bin)))
+                        }
+                        _ => self.levels[height - 1].longest(word * WORD + child, bin).reaches(),
+                    };
+                    let children = level.bits[word * BINS + bin];
+                    let longest = bits(children).map(reach).max().unwrap_or(0);
+                    let law = "a word notes the longest hole of a bin";
+                    let reached = u64::from(noted.reaches());
+                    Violation::unless_equal(law, bin as u64, u64::from(longest), reached)?;
+                    let has_it = children == 0
+                        || children >> noted.child() & 1 == 1 && reach(noted.child()) == longest;
+                    Violation::unless("the noted child has the longest hole", bin as u64, has_it)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A search under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    length: u32,
+    /// The bin that is looked at; none at the end.
+    bin: Option<usize>,
+    /// Leaves of the bin with lower numbers have been looked at.
+    from: usize,
+    /// Leaves of the bin that had no hole that is long enough.
+    short: u32,
 }
 
 /// Holes of one leaf and bin.
@@ -240,8 +560,25 @@ fn lanes_in(bin: usize, lengths: &Row) -> u32 {
     if bin < EXACT as usize {
         return if bin == 0 { 0 } else { lengths.equal_to(bin as u32) };
     }
-    let from = lengths.at_least(smallest_in(bin));
-    if bin + 1 == BINS { from } else { from & !lengths.at_least(smallest_in(bin + 1)) }
+    lengths.between(smallest_in(bin), largest_in(bin))
+}
+
+/// The lanes whose lengths belong to `bin` and are at least `length`, which belongs to that bin or to one below.
+#[inline]
+fn long_lanes_in(bin: usize, length: u32, lengths: &Row) -> u32 {
+    if bin < EXACT as usize {
+        return lengths.equal_to(bin as u32);
+    }
+    lengths.between(smallest_in(bin).max(length), largest_in(bin))
+}
+
+/// The set bits of a word, lowest first.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
 }
 
 /// The set bits of a mask, lowest first.

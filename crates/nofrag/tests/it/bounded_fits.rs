@@ -1,0 +1,148 @@
+//! Best and dynamic fit on the inputs that hurt: many holes of one bin of lengths, of which hardly any serves.
+
+use nofrag::check::Check;
+use nofrag::ranges::{AlignClasses, Config, Fit, RangeAllocator, Request, Span};
+
+/// What a request asks for: the lengths from 1024 to 1087 share its bin.
+const SIZE: u64 = 1080;
+const SHORT: u64 = 1024;
+/// Holes lie this far apart.
+const PITCH: u64 = 4096;
+const BASE: u64 = 1 << 40;
+/// A hole that serves any request, and lies behind all others.
+const ROOMY: u64 = 1 << 16;
+
+/// An allocator with `count` holes, of which `hole` tells the start above its pitch and the length, and a roomy one.
+fn holes(count: u64, classes: AlignClasses, hole: impl Fn(u64) -> (u64, u64)) -> RangeAllocator {
+    let mut allocator = RangeAllocator::new(Config {
+        size_index: true,
+        align_classes: classes,
+        ..Config::default()
+    });
+    for number in 0..count {
+        let (above, len) = hole(number);
+        allocator.add_span(Span::sized(BASE + number * PITCH + above, len).unwrap()).unwrap();
+    }
+    allocator.add_span(Span::sized(BASE + (count + 1) * PITCH, ROOMY).unwrap()).unwrap();
+    allocator
+}
+
+/// What the searches for some places, one after the other, look at: blocks, and holes that do not serve.
+fn work(allocator: &mut RangeAllocator, request: &Request) -> u64 {
+    const PLACES: u64 = 8;
+    let before = *allocator.counters();
+    let mut got = Vec::new();
+    for _ in 0..PLACES {
+        got.push(allocator.alloc(request).expect("a hole that serves is free"));
+    }
+    let after = *allocator.counters();
+    for span in got {
+        allocator.free(span).unwrap();
+    }
+    (after.steps - before.steps + after.misfits - before.misfits) / PLACES
+}
+
+/// Checks that what a search looks at grows no faster than the logarithm of the number of holes.
+fn check_growth(name: &str, classes: AlignClasses, hole: impl Fn(u64, u64) -> (u64, u64)) {
+    let [mut few, mut many] =
+        [1_000, 1_000_000].map(|count| holes(count, classes, |number| hole(number, count)));
+    for fit in [Fit::Best, Fit::Dynamic] {
+        for align in [1, 64, 4096] {
+            let request = Request::new(SIZE).align(align).fit(fit);
+            let (small, large) = (work(&mut few, &request), work(&mut many, &request));
+            println!("{name}, {fit:?}, aligned to {align}: {small} and {large}");
+            // log(1e6) = 2 log(1e3)
+            assert!(large <= 2 * small, "{name}, {fit:?}, aligned to {align}: {small}, {large}");
+        }
+    }
+    few.check().unwrap();
+}
+
+fn classes() -> [AlignClasses; 2] {
+    [AlignClasses::NONE, AlignClasses::new(&[6, 12]).unwrap()]
+}
+
+#[test]
+fn a_bin_of_short_holes_is_passed_over() {
+    for classes in classes() {
+        check_growth("all short", classes, |_, _| (0, SHORT));
+    }
+}
+
+#[test]
+fn the_one_hole_of_a_bin_that_serves_is_found() {
+    for classes in classes() {
+        check_growth("one serves", classes, |number, count| {
+            (0, if number == count / 3 * 2 { SIZE } else { SHORT })
+        });
+    }
+}
+
+#[test]
+fn a_bin_of_many_lengths_is_not_walked() {
+    for classes in classes() {
+        check_growth("lengths from 1024 to 1081", classes, |number, _| {
+            (0, SHORT + number * 7919 % (SIZE + 2 - SHORT))
+        });
+    }
+}
+
+#[test]
+fn misaligned_holes_are_not_walked() {
+    for classes in classes() {
+        check_growth("misaligned", classes, |_, _| (1, SIZE + 2));
+    }
+}
+
+/// Among more short holes than a search looks at, the hole that it settles for is the longest of the same bin: at most
+/// a sixteenth longer than the smallest that serves, and never none.
+#[test]
+fn what_is_left_out_costs_a_sixteenth() {
+    let lengths = [1081, 1082, 1086, 1087];
+    for (apart, most) in [(1, 0), (1_000, 6), (10_000, 6)] {
+        let mut allocator = holes(5 * apart, AlignClasses::NONE, |number| {
+            let serves = number % apart == 0 && number >= apart;
+            (0, if serves { lengths[number as usize / apart as usize - 1] } else { SHORT })
+        });
+        let mut largest_loss = 0;
+        for left in (1..=4).rev() {
+            let smallest = allocator.iter_free().map(Span::len).filter(|&len| len >= SIZE).min();
+            let span = allocator.alloc(&Request::new(SIZE).fit(Fit::Best)).unwrap();
+            let rest = allocator.hole_from(span.start()).filter(|rest| rest.start() == span.end());
+            let (taken, smallest) = (SIZE + rest.map_or(0, Span::len), smallest.unwrap());
+            println!("every {apart}th of {left} left serves: {taken} for {smallest}");
+            assert!(taken <= smallest + SIZE / 16, "{taken} for {smallest}, {apart} apart");
+            largest_loss = largest_loss.max(taken - smallest);
+        }
+        assert_eq!(largest_loss, most, "{apart} apart");
+        allocator.check().unwrap();
+    }
+}
+
+/// How much longer the holes are that an aligned best fit takes than the smallest ones that would have served.
+#[test]
+fn aligned_best_fit_takes_small_holes() {
+    let mut seed = 1_u64;
+    let mut below = |bound: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % bound
+    };
+    for classes in classes() {
+        let mut allocator =
+            holes(3_000, classes, |number| (number * 7919 % 64, 400 + (number * 104_729) % 3000));
+        let (mut taken, mut smallest) = (0, 0);
+        for _ in 0..500 {
+            let request = Request::new(300 + below(900)).align(64).fit(Fit::Best);
+            let serves = |hole: &Span| {
+                let start = hole.start().next_multiple_of(64);
+                start + request.size <= hole.end()
+            };
+            smallest += allocator.iter_free().filter(serves).map(Span::len).min().unwrap();
+            let free: Vec<Span> = allocator.iter_free().collect();
+            let span = allocator.alloc(&request).unwrap();
+            taken += free.iter().find(|hole| hole.covers(span)).unwrap().len();
+        }
+        println!("taken {taken}, smallest {smallest}: {:.4}", taken as f64 / smallest as f64);
+        assert!(taken * 100 <= smallest * 103, "taken {taken}, smallest {smallest}");
+    }
+}
