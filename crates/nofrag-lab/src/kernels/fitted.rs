@@ -30,12 +30,11 @@ pub(super) const FITS_TRIED: u32 = 9;
 /// Cells of judging kernels that were looked at while fitting, as `KERNEL-FACTOR`: they judge no more.
 pub(super) const SPOILT: &[&str] = &["5.10-default", "6.12-default"];
 
-const HUGE: &str = "6.12 takes its last 20 huge pages from zone DMA32 when page cache of zone Normal is used up, which \
-                    here happens just after the end: some 8,000 pages of Normal go earlier in the kernel. To take \
-                    pages by age whatever their zone gives 6.12 as many as it has (5 to 21 %), but from DMA32, where \
-                    the kernel took none. 5.10 and 6.1: reclaim four times cheaper gave 6.1-centre 2 to 12 % for 2 to \
-                    4; larger steps of kswapd, and guests twice as fast or slow, made no difference. 7.2 with two \
-                    nodes: not looked into";
+const HUGE: &str = "in 6.12 huge pages come at the end, from zone DMA32, when page cache of zone Normal is used up: \
+                    how many depends on a few thousand pages of Normal. To take pages by age whatever their zone \
+                    gives 6.12 as many as it has (5 to 21 %), but from DMA32, where the kernel took none. 5.10 and \
+                    6.1: reclaim four times cheaper gave 6.1-centre 2 to 12 % for 2 to 4; larger steps of kswapd, and \
+                    guests twice as fast or slow, made no difference. Two nodes and 4 GiB: not looked into";
 
 /// What was tried for what does not come out: the id of a measure, and a sentence.
 pub(super) const TRIED: &[(&str, &str)] =

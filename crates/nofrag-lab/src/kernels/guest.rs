@@ -93,6 +93,7 @@ fn setup(cell: &Cell, read: u64, seed: u64) -> Result<Setup, RunError> {
         boot: Boot {
             unmovable: of_world("boot_unmovable"),
             reclaimable: of_world("boot_reclaimable"),
+            files: of_world("boot_files"),
         },
         costs: costs(),
         files: files_per_thread(cell.memory_mib << 8),

@@ -214,6 +214,7 @@ impl Owner {
         }
         match want {
             Want::Transient(order) => PageRequest::new(order, Migratetype::Unmovable),
+            Want::Boot(Order::ZERO, Migratetype::Movable) => PageRequest::user(Order::ZERO),
             Want::Boot(order, migratetype) => PageRequest::new(order, migratetype),
             Want::Writeback => PageRequest::new(WRITEBACK_ORDER, Migratetype::Unmovable),
             Want::Huge(request) => request,

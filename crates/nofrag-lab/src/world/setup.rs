@@ -56,6 +56,8 @@ pub(crate) enum WarmUp {
 pub(crate) struct Boot {
     pub(crate) unmovable: u64,
     pub(crate) reclaimable: u64,
+    /// Of files.
+    pub(crate) files: u64,
 }
 
 /// How things stand at the end of a phase.

@@ -206,12 +206,15 @@ impl Run {
         }
     }
 
-    /// What the kernel holds before anybody works: blocks of several orders, the types in turn.
+    /// What the kernel holds before anybody works: files, page by page, then blocks of several orders, the types in
+    /// turn.
     fn boot(&mut self) {
-        let Boot { unmovable, reclaimable } = self.setup.boot;
+        let Boot { unmovable, reclaimable, files } = self.setup.boot;
+        for _ in 0..files {
+            self.boot_block(Order::ZERO, Migratetype::Movable);
+        }
         let mut left =
             [(Migratetype::Unmovable, unmovable), (Migratetype::Reclaimable, reclaimable)];
-        let cpu = cpu(&self.setup.layout, self.setup.layout.fio[0]);
         let mut random = Random::new(self.setup.seed, BOOT);
         while left.iter().any(|(_, pages)| *pages > 0) {
             for (migratetype, pages) in &mut left {
@@ -221,16 +224,20 @@ impl Run {
                     continue;
                 }
                 *pages -= order.pages();
-                let want = Want::Boot(order, *migratetype);
-                let world = &mut self.world;
-                let got = world.pages.alloc(Nanos(0), cpu, world.owner.request(want));
-                match got {
-                    Ok(pfn) => world.owner.fulfil(&mut world.pages, want, pfn),
-                    Err(attempt) => attempt.abandon(&mut world.pages),
-                }
+                self.boot_block(order, *migratetype);
             }
         }
         self.world.bill();
+    }
+
+    fn boot_block(&mut self, order: Order, migratetype: Migratetype) {
+        let cpu = cpu(&self.setup.layout, self.setup.layout.fio[0]);
+        let want = Want::Boot(order, migratetype);
+        let world = &mut self.world;
+        match world.pages.alloc(Nanos(0), cpu, world.owner.request(want)) {
+            Ok(pfn) => world.owner.fulfil(&mut world.pages, want, pfn),
+            Err(attempt) => attempt.abandon(&mut world.pages),
+        }
     }
 
     fn start_readers(&mut self) -> Range<usize> {
