@@ -243,6 +243,11 @@ impl Engine {
 
     /// Lets the others work until the caller may go on, or its time is over; when that is.
     fn wait(&mut self, attempt: &Attempt, mut now: u64, until: u64) -> u64 {
+        if !self.is_own() {
+            // What the recorded kernel's kswapd has done is all there is to wait for.
+            self.step_kswapds(now);
+            return if attempt.may_resume(&self.world.pages) { now } else { until };
+        }
         while now < until && !attempt.may_resume(&self.world.pages) {
             self.tell_others(now);
             let next = self.daemons.as_ref().and_then(Daemons::next);

@@ -34,8 +34,8 @@ impl Daemon {
         Daemon { node, cpu, due: None, busy_until: 0, machine }
     }
 
-    /// Moves once; pages that were reclaimed or moved.
-    fn step<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>, now: u64) -> u64 {
+    /// Moves once.
+    fn step<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>, now: u64) {
         world.owner.turn(self.cpu, now);
         let at = Nanos(now);
         let progress: PageProgress = match &mut self.machine {
@@ -52,7 +52,6 @@ impl Daemon {
         let end = now + world.bill().max(world.costs.list_visit);
         self.busy_until = end;
         self.due = if progress.more { Some(end) } else { progress.wake_at.map(|at| at.0.max(end)) };
-        progress.pages
     }
 }
 
