@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use nofrag_host::{recording, trace};
+
 use crate::support::{check, nofrag};
 
 fn data(path: &str) -> String {
@@ -61,6 +63,76 @@ fn comparisons_and_replays_have_a_report() {
         &["replay", "--policy", "nofrag", "--samples", "8"],
         &["Contiguity over time", "nofrag replay --policy nofrag --samples 8 --report &#39;"],
     );
+}
+
+/// What ends an attribute, an element and a script, and begins others.
+const EVIL: &str = "\"'><img/src=x/onerror=alert(1)></td></script><script>alert(1)</script><!--";
+
+/// A copy of this folder in which `word` is [`EVIL`] everywhere.
+fn poisoned(folder: &Path, word: &str, into: &Path) {
+    fs::create_dir_all(into).unwrap();
+    for entry in fs::read_dir(folder).unwrap() {
+        let (from, to) = (entry.as_ref().unwrap().path(), into.join(entry.unwrap().file_name()));
+        if from.is_dir() {
+            poisoned(&from, word, &to);
+        } else {
+            fs::write(to, fs::read_to_string(from).unwrap().replace(word, EVIL)).unwrap();
+        }
+    }
+}
+
+/// A report of `arguments`, in which the evil words must be, as text.
+fn check_harmless(arguments: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let output = nofrag(&[arguments, &["--report", file.to_str().unwrap()]].concat());
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    let html = fs::read_to_string(&file).unwrap();
+    let words = ["img/src=x/onerror", "b onclick=x"];
+    assert!(words.iter().any(|it| html.contains(it)), "{arguments:?}: the words are not there");
+    // Inside a chart's data `<` is written as an escape of JSON, elsewhere as a reference of HTML.
+    for element in ["<img", "<b onclick"] {
+        assert!(!html.contains(element), "{arguments:?}: an element of others");
+    }
+    assert!(!html.contains("<script>alert"), "{arguments:?}: a script of others");
+    assert!(!html.contains("<!--"), "{arguments:?}: a comment of others");
+}
+
+/// Whoever runs a program on a host chooses its name, those of its files and its command line.
+#[test]
+fn names_of_a_host_do_not_become_markup() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = |captured: &str, word: &str| {
+        let to = folder.path().join(captured);
+        poisoned(Path::new(&data(&format!("hosts/{captured}"))), word, &to);
+        to.display().to_string()
+    };
+    // Its name, and all its files.
+    check_harmless(&["host", "maps", "--root", &host("rustc-6.18-x86_64", "rustc")]);
+    check_harmless(&["host", "vmalloc", "--root", &host("vm-6.18-x86_64", "6.18")]);
+    let whole = data("hosts/whole-6.18-x86_64/proc/30576/status");
+    let status = fs::read_to_string(whole).unwrap();
+    let name = status.lines().find_map(|line| line.strip_prefix("Name:\t")).unwrap();
+    check_harmless(&["host", "maps", "--all", "--root", &host("whole-6.18-x86_64", name)]);
+
+    let mut trace =
+        trace::open(Path::new(&data("recordings/linux-6.1-guest-768m.nofrag"))).unwrap();
+    let meta = &mut trace.meta;
+    meta.command = Some(EVIL.to_owned());
+    meta.names.iter_mut().for_each(|(_, name)| EVIL.clone_into(name));
+    meta.missing.push(EVIL.to_owned());
+    meta.release = Some(EVIL.to_owned());
+    for taken in &mut meta.snapshots {
+        taken.files.insert("version", format!("Linux version {EVIL} (x)").into_bytes());
+    }
+    let file = folder.path().join("\"'><b onclick=x>.nofrag");
+    recording::convert(trace, &file, recording::Existing::Keep, &mut |_| ()).unwrap();
+    let file = file.to_str().unwrap();
+    let (start, end) = (format!("{file}@start"), format!("{file}@end"));
+    check_harmless(&["host", "--root", &end]);
+    check_harmless(&["host", "pages", "--root", &end]);
+    check_harmless(&["compare", &start, &end]);
+    check_harmless(&["replay", file, "--policy", "nofrag", "--samples", "8"]);
 }
 
 #[test]

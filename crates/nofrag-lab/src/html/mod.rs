@@ -39,6 +39,9 @@ mod tests;
 use std::fmt;
 
 use askama::Template;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use sha2::{Digest as _, Sha256};
 
 pub use compare::compare;
 pub use machine::machine;
@@ -107,11 +110,23 @@ impl Page {
     }
 }
 
+/// How a content security policy names an inline script (CSP level 3, 2.3.1).
+fn script_source(script: &str) -> String {
+    format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(script)))
+}
+
 /// The template of a page.
 #[derive(Template)]
 #[template(path = "page.html", whitespace = "minimize")]
 struct View<'a> {
     page: &'a Page,
+}
+
+impl View<'_> {
+    /// The scripts that a browser runs, by what they are: no other, whatever a host has put into the page.
+    fn scripts(&self) -> String {
+        [CHART_SCRIPT, SCRIPT].map(script_source).join(" ")
+    }
 }
 
 /// What belongs to one scenario or subject.

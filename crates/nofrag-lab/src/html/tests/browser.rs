@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{everything, page_of, saved};
+use crate::html::script_source;
 
 /// What the page itself does wrong, from its first line on.
 const WATCH: &str = "<script>window.problems = [];\
@@ -29,12 +30,14 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// What a reader of `html` sees; `None` without a browser.
+/// What a reader of `html` sees; `None` without a browser. The page's policy must allow the probe, and nothing else
+/// new.
 fn seen(html: &str, flags: &[&str]) -> Option<Value> {
     let browser = browser()?;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("page.html");
     let html = html.replacen("<head>", &format!("<head>{WATCH}"), 1);
+    let html = html.replacen("script-src ", &format!("script-src {} ", script_source(PROBE)), 1);
     let html = html.replacen("</body>", &format!("<script>{PROBE}</script></body>"), 1);
     std::fs::write(&file, html).unwrap();
     let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
@@ -81,6 +84,16 @@ fn a_browser_draws_sorts_and_does_not_complain() {
     assert_eq!(saw["wide"], 0, "nothing sticks out to the right: {saw}");
     assert_eq!(saw["background"], "rgb(255, 255, 255)", "{saw}");
     assert_eq!(saw["other"], "rgb(20, 23, 28)", "the button turns the page dark: {saw}");
+}
+
+/// Escaping keeps markup of others out; if it ever fails, the browser does not run it.
+#[test]
+fn a_script_that_slipped_in_does_not_run() {
+    let html = page_of(&saved("2026-11-22-amd-epyc-2cpu-2")).html();
+    let evil = "<script>problems.push('ran')</script><b onclick=\"problems.push('clicked')\">x</b>";
+    let html = html.replacen("<main", &format!("{evil}<main"), 1);
+    let Some(saw) = seen(&html, &[]) else { return };
+    assert_eq!(saw["problems"], json!(["policy: inline", "policy: inline"]), "{saw}");
 }
 
 #[test]
