@@ -1,5 +1,7 @@
 //! `nofrag export`: what is seen of this host as metrics.
 
+mod names;
+mod seats;
 mod serve;
 mod textfile;
 
@@ -31,6 +33,8 @@ contrib/ has alert rules, recording rules and a Grafana dashboard.
 Examples:
   nofrag export                                       serve metrics until Ctrl-C
   nofrag export --listen 10.0.0.7:19909               where other hosts reach it, too
+  nofrag export --listen 10.0.0.7:19909 --name db7.example.net
+                                                      the same, asked for by a name
   nofrag export --once                                print them
   nofrag export --textfile /var/lib/node_exporter/nofrag.prom --every 15
                                                       for node_exporter's textfile collector
@@ -51,6 +55,13 @@ pub(crate) struct Args {
         conflicts_with_all = ["textfile", "once"]
     )]
     listen: SocketAddr,
+
+    /// Answer for this name, too, as scrapers may know the host by
+    ///
+    /// Questions for localhost, for the address itself and, unless that is a loopback address, for the name of this
+    /// host have an answer; any other name may be that of a page in somebody's browser.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["textfile", "once"])]
+    name: Vec<String>,
 
     /// Write them to FILE, whose name ends in .prom, for node_exporter's textfile collector
     ///
@@ -178,7 +189,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let outcome = match (&args.textfile, args.once) {
         (Some(path), _) => write_textfile(&mut exporter, path, args.every, &stop),
         (None, true) => print_once(&mut exporter, args),
-        (None, false) => serve::serve(&mut exporter, args.listen, &stop),
+        (None, false) => serve::serve(&mut exporter, args.listen, &args.name, &stop),
     };
     let ended = exporter.tally.map_or(Ok(()), Tally::end);
     outcome?;

@@ -2,8 +2,8 @@
 //!
 //! Few clients ask, seldom, for one page: a thread for each connection reads the question and writes the answer, and
 //! one thread, that of the command, makes it. Each connection has [`PATIENCE`] to ask and as much to take the answer
-//! and hang up, however many bytes it trickles meanwhile; so a client that does neither keeps nobody else waiting, as
-//! it did with `tiny_http`, which has no such limit.
+//! and hang up, however many bytes it trickles meanwhile, and no client keeps others out (see [`Seats`]); with
+//! `tiny_http`, which has neither limit, one did.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,18 +15,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use nofrag_host::metrics::{self, Request};
 
+use super::names::Names;
+use super::seats::{Seat, Seats};
 use super::{Exporter, TICK};
 use crate::stop::Stop;
 
 /// How long a client may take to ask, and then to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections at a time; more are refused.
+/// Connections at a time.
 const MOST_CONNECTIONS: usize = 64;
 /// The longest head of a request.
 const MOST_HEAD: usize = 8 << 10;
 
 const PAGE: &str = "<!DOCTYPE html><title>nofrag</title><p>nofrag: what is fragmented on this host, \
                     as <a href=\"/metrics\">metrics</a> for Prometheus.\n";
+/// What a browser makes of an answer: nothing but what it is called, and nothing that another page may show or keep.
+const HARDENING: &str = "X-Content-Type-Options: nosniff\r\n\
+                         Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n\
+                         Cross-Origin-Resource-Policy: same-origin\r\nCache-Control: no-store\r\n";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// What it is told.
@@ -38,14 +44,20 @@ struct Answer {
     body: String,
 }
 
-/// A question, and where its answer goes.
+/// A question, who asks, and where its answer goes.
 struct Asked {
     question: Request,
+    seat: Arc<Seat>,
     reply: Sender<Answer>,
 }
 
 /// Serves until a signal comes.
-pub(super) fn serve(exporter: &mut Exporter, address: SocketAddr, stop: &Stop) -> Result<()> {
+pub(super) fn serve(
+    exporter: &mut Exporter,
+    address: SocketAddr,
+    more_names: &[String],
+    stop: &Stop,
+) -> Result<()> {
     let listener = TcpListener::bind(address).map_err(|why| {
         anyhow!("{address}: {why}: choose another address with --listen, or end what uses this one")
     })?;
@@ -57,12 +69,15 @@ pub(super) fn serve(exporter: &mut Exporter, address: SocketAddr, stop: &Stop) -
     // Read once before anybody asks, so that what is missing is said at the start.
     exporter.families()?;
     exporter.tell_missing();
+    let names = Names::new(address, more_names);
     let (sender, questions) = mpsc::channel();
     thread::spawn(move || accept(&listener, &sender));
     while !stop.is_asked() {
         match questions.recv_timeout(TICK) {
+            // Nobody waits for the answer any more.
+            Ok(asked) if asked.seat.is_lost() => {}
             // A client that has gone away is no error.
-            Ok(asked) => drop(asked.reply.send(answer(exporter, &asked.question)?)),
+            Ok(asked) => drop(asked.reply.send(answer(exporter, &names, &asked.question)?)),
             Err(RecvTimeoutError::Timeout) => exporter.count()?,
             Err(RecvTimeoutError::Disconnected) => bail!("{address}: nobody listens any more"),
         }
@@ -72,29 +87,33 @@ pub(super) fn serve(exporter: &mut Exporter, address: SocketAddr, stop: &Stop) -
 
 /// Takes connections for ever.
 fn accept(listener: &TcpListener, questions: &Sender<Asked>) {
-    let under_way = Arc::new(());
-    for stream in listener.incoming() {
-        let Ok(mut stream) = stream else {
+    let seats = Arc::new(Seats::new(MOST_CONNECTIONS));
+    loop {
+        let Ok((stream, client)) = listener.accept() else {
             // Too many files are open, most likely: soon there are fewer.
             thread::sleep(TICK);
             continue;
         };
-        if Arc::strong_count(&under_way) > MOST_CONNECTIONS {
-            let _ = write_answer(&mut stream, &plain("503 Service Unavailable"), "GET");
-            continue;
+        let seat = seats.take(stream, client.ip());
+        let (own, questions) = (Arc::clone(&seats), questions.clone());
+        let thread = thread::Builder::new().spawn({
+            let seat = Arc::clone(&seat);
+            move || {
+                // A client that goes away, or is too slow, is no error.
+                let _ = converse(&seat, &questions);
+                own.leave(&seat);
+            }
+        });
+        if thread.is_err() {
+            // The connection is closed, as if another had come.
+            seats.leave(&seat);
         }
-        let (token, questions) = (Arc::clone(&under_way), questions.clone());
-        // Where no thread can be had the connection is closed, as if there were too many.
-        drop(thread::Builder::new().spawn(move || {
-            // A client that goes away, or is too slow, is no error.
-            let _ = converse(&stream, &questions);
-            drop(token);
-        }));
     }
 }
 
 /// One question and its answer.
-fn converse(stream: &TcpStream, questions: &Sender<Asked>) -> io::Result<()> {
+fn converse(seat: &Arc<Seat>, questions: &Sender<Asked>) -> io::Result<()> {
+    let stream = &seat.stream;
     let Some(question) = read_question(&mut Timed::new(stream, PATIENCE))? else {
         let mut stream = Timed::new(stream, PATIENCE);
         write_answer(&mut stream, &plain("400 Bad Request"), "GET")?;
@@ -102,8 +121,8 @@ fn converse(stream: &TcpStream, questions: &Sender<Asked>) -> io::Result<()> {
     };
     let method = question.method.clone();
     let (reply, answer) = mpsc::channel();
-    let sent = questions.send(Asked { question, reply });
-    // Without an answer the command has come to its end.
+    let sent = questions.send(Asked { question, seat: Arc::clone(seat), reply });
+    // Without an answer the command has come to its end, or the seat is lost.
     let Ok(answer) =
         sent.map_err(io::Error::other).and_then(|()| answer.recv().map_err(io::Error::other))
     else {
@@ -169,7 +188,10 @@ fn read_question(stream: &mut impl Read) -> io::Result<Option<Request>> {
     Ok(None)
 }
 
-fn answer(exporter: &mut Exporter, question: &Request) -> Result<Answer> {
+fn answer(exporter: &mut Exporter, names: &Names, question: &Request) -> Result<Answer> {
+    if !names.have(question.host.as_deref()) {
+        return Ok(misdirected(question.host.as_deref().unwrap_or_default()));
+    }
     if !matches!(question.method.as_str(), "GET" | "HEAD") {
         return Ok(plain("405 Method Not Allowed"));
     }
@@ -188,6 +210,16 @@ fn answer(exporter: &mut Exporter, question: &Request) -> Result<Answer> {
     })
 }
 
+/// For a name that may be a stranger's (RFC 9110, 15.5.20).
+fn misdirected(host: &str) -> Answer {
+    let status = "421 Misdirected Request";
+    let body = format!(
+        "{status}; this server does not answer for {host:?}: ask for its address, or start it with that name \
+         behind --name\n"
+    );
+    Answer { status, content_type: PLAIN, body }
+}
+
 fn plain(status: &'static str) -> Answer {
     let body = format!("{status}; GET /metrics has the metrics\n");
     Answer { status, content_type: PLAIN, body }
@@ -198,7 +230,7 @@ fn write_answer(stream: &mut impl Write, answer: &Answer, method: &str) -> io::R
     let length = body.len();
     let mut text = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nAllow: GET, HEAD\r\n\
-         Connection: close\r\n\r\n"
+         {HARDENING}Connection: close\r\n\r\n"
     );
     if method != "HEAD" {
         text += body;
@@ -219,7 +251,7 @@ mod tests {
     #[test]
     fn questions_have_an_end() {
         let question = |head: &str| read_question(&mut head.as_bytes()).unwrap();
-        assert_eq!(question("GET /metrics HTTP/1.1\r\n\r\n").unwrap().path, "/metrics");
+        assert_eq!(question("GET /metrics HTTP/1.0\r\n\r\n").unwrap().path, "/metrics");
         for bad in ["", "GET", "GET / HTTP/1.1\r\nHost: x\r\n", "\0\r\n\r\n", "hello\r\n\r\n"] {
             assert_eq!(question(bad), None, "{bad:?}");
         }

@@ -253,8 +253,9 @@ impl Server {
     /// The head and the body of the answer to a request with these lines.
     fn ask(&self, lines: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
+        let host = if lines.contains("\nHost: ") { "" } else { "Host: localhost\r\n" };
         let lines = lines.replace('\n', "\r\n");
-        write!(stream, "{lines}\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "{lines}\r\n{host}Connection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -308,12 +309,49 @@ fn a_slow_client_keeps_nobody_waiting() {
     let mut slow: Vec<TcpStream> =
         (0..20).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
     for (index, stream) in slow.iter_mut().enumerate() {
-        let end = if index % 2 == 0 { "" } else { "Host: x\r\n\r\n" };
+        let end = if index % 2 == 0 { "" } else { "Host: localhost\r\n\r\n" };
         write!(stream, "GET /metrics HTTP/1.1\r\n{end}").unwrap();
     }
     let (head, _) = server.ask("GET /metrics HTTP/1.1");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     drop(slow);
+}
+
+/// A page in a browser whose name leads to this host got all metrics.
+#[test]
+fn a_foreign_name_gets_no_metrics() {
+    let host = guest();
+    let server =
+        Server::start(&["--root", host.path().to_str().unwrap(), "--name", "db7.example.net"]);
+    for (name, status) in [
+        ("evil.example", 421),
+        ("evil.example:19909", 421),
+        ("localhost", 200),
+        ("127.0.0.1:80", 200),
+        ("[::1]:19909", 200),
+        ("DB7.example.net:19909", 200),
+    ] {
+        let (head, body) = server.ask(&format!("GET /metrics HTTP/1.1\nHost: {name}"));
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {head}");
+        assert!(head.contains("\r\nX-Content-Type-Options: nosniff\r\n"), "{head}");
+        assert_eq!(body.contains("nofrag_free_blocks"), status == 200, "{name}: {body}");
+        assert_eq!(body.contains("behind --name\n"), status == 421, "{name}: {body}");
+    }
+    let (head, _) = server.ask("GET http://evil.example/metrics HTTP/1.1");
+    assert!(head.starts_with("HTTP/1.1 421 "), "{head}");
+}
+
+/// Clients that hold every connection, and come back as soon as they lose one, kept every scraper out.
+#[test]
+fn holding_all_connections_keeps_nobody_out() {
+    let host = guest();
+    let server = Server::start(&["--root", host.path().to_str().unwrap()]);
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.extend((0..70).map(|_| TcpStream::connect(&server.address).unwrap()));
+        let (head, _) = server.ask("GET /metrics HTTP/1.1");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    }
 }
 
 #[test]

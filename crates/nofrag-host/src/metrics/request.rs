@@ -14,6 +14,9 @@ pub struct Request {
     pub method: String,
     /// What it asks for, without the question behind it: `/metrics`.
     pub path: String,
+    /// Whom it asks, without the port: a name, an address, or an IPv6 address in brackets. A browser always says so;
+    /// HTTP/1.0 need not.
+    pub host: Option<String>,
     /// The form of the metrics that it accepts.
     pub format: Format,
 }
@@ -29,7 +32,8 @@ impl Request {
     /// The request that these bytes begin with; `None` while the end of its head is missing.
     ///
     /// # Errors
-    /// [`Malformed`] if no more bytes would make them one, or if it has too many headers.
+    /// [`Malformed`] if no more bytes would make them one, if it has too many headers, or if it does not say once whom
+    /// it asks (RFC 9112, 3.2).
     pub fn parse(head: &[u8]) -> Result<Option<Request>, Malformed> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -39,40 +43,65 @@ impl Request {
         else {
             return Ok(None);
         };
-        let accept = request.headers.iter().filter(|it| it.name.eq_ignore_ascii_case("accept"));
-        let accept: Vec<_> = accept.map(|it| String::from_utf8_lossy(it.value)).collect();
+        let all = |name: &str| -> Vec<_> {
+            let headers = request.headers.iter().filter(|it| it.name.eq_ignore_ascii_case(name));
+            headers.map(|it| String::from_utf8_lossy(it.value)).collect()
+        };
+        let hosts = all("host");
+        let host = match hosts.as_slice() {
+            [] if request.version == Some(0) => None,
+            [one] => Some(one.as_ref()),
+            _ => return Err(Malformed { why: format!("{} lines `Host`", hosts.len()) }),
+        };
+        let (authority, path) = parts(target);
         Ok(Some(Request {
             method: method.to_owned(),
-            path: path(target).to_owned(),
-            format: Format::accepted(&accept.join(",")),
+            path: path.to_owned(),
+            // A whole address says it in place of the header.
+            host: authority.or(host).map(|authority| without_port(authority).to_owned()),
+            format: Format::accepted(&all("accept").join(",")),
         }))
     }
 }
 
-/// The path in a request's target, which may be a whole address (RFC 9112, 3.2.2).
-fn path(target: &str) -> &str {
+/// Whom and for what a request's target asks: it may be a whole address (RFC 9112, 3.2.2).
+fn parts(target: &str) -> (Option<&str>, &str) {
     let rest = ["http://", "https://"].into_iter().find_map(|scheme| {
         let begin = target.get(..scheme.len())?;
         begin.eq_ignore_ascii_case(scheme).then(|| &target[scheme.len()..])
     });
-    let path = match rest {
-        None => target,
-        Some(rest) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
+    let (authority, path) = match rest {
+        None => (None, target),
+        Some(rest) => {
+            let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+            (Some(authority), path)
+        }
     };
     match path.split('?').next() {
-        None | Some("") => "/",
-        Some(path) => path,
+        None | Some("") => (authority, "/"),
+        Some(path) => (authority, path),
     }
+}
+
+/// Whom an authority names (RFC 3986, 3.2); an IPv6 address stays in its brackets.
+fn without_port(authority: &str) -> &str {
+    let authority = authority.trim();
+    let end = match authority.strip_prefix('[').and_then(|rest| rest.find(']')) {
+        Some(bracket) => bracket + 2,
+        None => authority.find(':').unwrap_or(authority.len()),
+    };
+    &authority[..end]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(head: &str, expected: Option<(&str, &str, Format)>) {
-        let expected = expected.map(|(method, path, format)| Request {
+    fn check(head: &str, expected: Option<(&str, &str, Option<&str>, Format)>) {
+        let expected = expected.map(|(method, path, host, format)| Request {
             method: method.to_owned(),
             path: path.to_owned(),
+            host: host.map(str::to_owned),
             format,
         });
         assert_eq!(Request::parse(head.as_bytes()), Ok(expected), "{head:?}");
@@ -80,15 +109,24 @@ mod tests {
 
     #[test]
     fn requests() {
-        let open = "GET /metrics?a=b HTTP/1.1\r\naccept: application/openmetrics-text\r\n\r\n";
-        check(open, Some(("GET", "/metrics", Format::OpenMetrics)));
-        check("POST / HTTP/1.0\r\n\r\nbody", Some(("POST", "/", Format::Prometheus)));
-        let two = "GET /metrics HTTP/1.1\r\nAccept: text/html\r\nAccept: application/openmetrics-text\r\n\r\n";
-        check(two, Some(("GET", "/metrics", Format::OpenMetrics)));
+        let open = "GET /metrics?a=b HTTP/1.1\r\nhost: h:1\r\naccept: application/openmetrics-text\r\n\r\n";
+        check(open, Some(("GET", "/metrics", Some("h"), Format::OpenMetrics)));
+        check("POST / HTTP/1.0\r\n\r\nbody", Some(("POST", "/", None, Format::Prometheus)));
+        let two = "GET /metrics HTTP/1.0\r\nAccept: text/html\r\nAccept: application/openmetrics-text\r\n\r\n";
+        check(two, Some(("GET", "/metrics", None, Format::OpenMetrics)));
+        let whole = "GET http://a:9/metrics HTTP/1.1\r\nHost: b\r\n\r\n";
+        check(whole, Some(("GET", "/metrics", Some("a"), Format::Prometheus)));
         for part in ["", "GET", "GET / HTTP/1.1\r\nHost: x\r\n"] {
             check(part, None);
         }
-        for bad in ["\0\r\n\r\n", "hello\r\n\r\n", "GET / HTTP/2.0\r\n\r\n"] {
+        let bad = [
+            "\0\r\n\r\n",
+            "hello\r\n\r\n",
+            "GET / HTTP/2.0\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        ];
+        for bad in bad {
             assert!(Request::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100));
@@ -100,16 +138,31 @@ mod tests {
     #[test]
     fn whole_addresses_have_a_path() {
         for (target, expected) in [
-            ("/metrics", "/metrics"),
-            ("http://host:9/metrics?x", "/metrics"),
-            ("HTTP://host/", "/"),
-            ("https://host", "/"),
-            ("http://host?x=/y", "/"),
-            ("*", "*"),
-            ("?x", "/"),
-            ("h\u{e4}ttp", "h\u{e4}ttp"),
+            ("/metrics", (None, "/metrics")),
+            ("http://host:9/metrics?x", (Some("host:9"), "/metrics")),
+            ("HTTP://host/", (Some("host"), "/")),
+            ("https://host", (Some("host"), "/")),
+            ("http://host?x=/y", (Some("host"), "/")),
+            ("*", (None, "*")),
+            ("?x", (None, "/")),
+            ("h\u{e4}ttp", (None, "h\u{e4}ttp")),
         ] {
-            assert_eq!(path(target), expected, "{target}");
+            assert_eq!(parts(target), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn ports_are_not_part_of_a_name() {
+        for (authority, expected) in [
+            ("localhost", "localhost"),
+            (" localhost:19909 ", "localhost"),
+            ("10.0.0.7:", "10.0.0.7"),
+            ("[::1]:19909", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("[::1", "["),
+            ("", ""),
+        ] {
+            assert_eq!(without_port(authority), expected, "{authority:?}");
         }
     }
 
@@ -117,7 +170,7 @@ mod tests {
         /// As the fuzz target `http`: whatever comes, there is an answer, and a request has a method and a path.
         #[test]
         fn any_bytes(mut head in proptest::collection::vec(proptest::num::u8::ANY, 0..300), at in 0..60_usize) {
-            let open = *b"GET http://h/metrics?q HTTP/1.1\r\nAccept: text/plain;q=0.3,\r\n\r\n";
+            let open = *b"GET http://h/metrics?q HTTP/1.1\r\nHost: [::1]:9\r\nAccept: text/plain;q=0.3,\r\n\r\n";
             // Bytes alone are hardly ever a request: some are one, but for a few bytes.
             if head.len() % 2 == 0 {
                 let odd = head.iter().copied().take(3).collect::<Vec<_>>();
