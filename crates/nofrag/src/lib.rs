@@ -25,8 +25,3 @@ mod sync;
 pub mod units;
 #[cfg(any(feature = "std", feature = "spin", loom))]
 pub mod vmap;
-
-/// The example of the repository's README, which must compile and hold.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
