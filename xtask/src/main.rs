@@ -3,8 +3,8 @@
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
 //! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `guests` measures kernels of
-//! Debian under the document's workload. `ci` runs every check and prints what each took; `.ci/run` installs what it
-//! needs and then calls it.
+//! Debian under the document's workload. `ci` runs what must hold before a change lands and prints what each check took
+//! (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
 
 mod ci;
 mod deb;
@@ -35,8 +35,10 @@ struct Cli {
 enum Task {
     /// Check the rules of the repository that no compiler checks
     Tidy,
-    /// Run every check, as continuous integration does after its set-up
+    /// Run what must hold before a change lands, as continuous integration does after its set-up
     Ci,
+    /// Run the checks that take hours, and write results/nightly/DATE.md; goes on where it was cut short
+    Nightly(ci::Night),
     /// Rewrite the figures in prose from the files that they are taken from
     Figures,
     /// Fill paragraphs of Markdown and comments again that have a line which is too wide
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Tidy => tidy(&root),
         Task::Ci => ci::run(&root),
+        Task::Nightly(night) => ci::nightly(&root, &night),
         Task::Figures => rewrite(&root, figures::refresh),
         Task::Wrap => rewrite(&root, |_, file| wrap::wrap(&file.path, &file.text)),
         Task::Fuzz { seconds, quick_build } => {
