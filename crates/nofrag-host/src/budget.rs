@@ -98,7 +98,7 @@ impl Budget {
 
     pub(crate) fn refuse_folder(&self) -> io::Error {
         let most = bytes_text(self.bytes);
-        let why = format!("its files unpack to more than {most}; `--memory SIZE` allows more");
+        let why = format!("its files unpack to more than {most}; `--budget GIB` allows more");
         io::Error::new(io::ErrorKind::FileTooLarge, why)
     }
 }

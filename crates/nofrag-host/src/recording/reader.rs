@@ -323,7 +323,7 @@ impl Recording {
             let told: Vec<&str> = self.left_out.iter().take(TOLD).map(String::as_str).collect();
             missing.push(format!(
                 "{} files of snapshots are left out ({}): with the others they would unpack to more than {}, which is \
-                 what this recording may take; `--memory SIZE` allows more",
+                 what this recording may take; `--budget GIB` allows more",
                 self.left_out.len(),
                 told.join(", "),
                 bytes_text(self.budget.bytes)

@@ -142,6 +142,11 @@ impl Files {
         self.0.insert(name, Content::Packed(packed));
     }
 
+    /// Keeps only the files of these names. Nothing is unpacked for it.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| keep(name));
+    }
+
     /// The bytes of a file; O(bytes) when a packed one is first asked for. `None` also where it cannot be unpacked.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
@@ -159,7 +164,7 @@ impl Files {
         self.0.keys().map(String::as_str)
     }
 
-    /// All files by name, but for those that cannot be unpacked.
+    /// All files by name, each unpacked, but for those that cannot be.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter().filter_map(|(name, content)| Some((name.as_str(), content.bytes()?)))
     }

@@ -174,9 +174,9 @@ impl Sources {
 fn ranking_of(files: &Files) -> Option<Ranking> {
     let settings = files.text("sysctl").map(|text| crate::snapshot::settings(&text).0);
     let limit = settings.and_then(|settings| settings.get("max_map_count"));
-    let maps = files.iter().filter_map(|(name, maps)| {
+    let maps = files.names().filter_map(|name| {
         let pid = name.strip_prefix("maps/")?.parse().ok()?;
-        let areas = proc_maps::count(maps).ok()?;
+        let areas = proc_maps::count(files.bytes(name)?).ok()?;
         Some(Ranked::new(pid, None, areas, limit))
     });
     let ranking = Ranking::of(maps.collect(), limit);

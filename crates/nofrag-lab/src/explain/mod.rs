@@ -19,6 +19,7 @@ mod tests;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 use nofrag_host::failure;
 use nofrag_host::snapshot::{Files, Snapshot};
@@ -158,7 +159,11 @@ fn text_of(path: &Path) -> std::io::Result<Option<String>> {
         return Ok(None);
     }
     file.take(LONGEST_LOG).read_to_end(&mut bytes)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+    if bytes.contains(&0) {
+        return Ok(None);
+    }
+    let lossy = |bad: FromUtf8Error| String::from_utf8_lossy(bad.as_bytes()).into_owned();
+    Ok(Some(String::from_utf8(bytes).unwrap_or_else(lossy)))
 }
 
 fn empty(source: &str, kind: SourceKind) -> Explanation {
