@@ -101,7 +101,10 @@ pub fn rank(root: &Root, patience: Duration) -> Result<Ranking, ProcessError> {
             Ok(areas) => found.push(Ranked::new(pid, name(root, pid), areas, limit)),
             Err(ProcessError::Denied { .. }) => denied += 1,
             Err(ProcessError::Failed { path, cause })
-                if matches!(cause.kind(), ErrorKind::TimedOut | ErrorKind::InvalidInput) =>
+                if matches!(
+                    cause.kind(),
+                    ErrorKind::TimedOut | ErrorKind::InvalidInput | ErrorKind::FileTooLarge
+                ) =>
             {
                 hung.push((path, cause.to_string()));
             }

@@ -10,7 +10,7 @@
 
 use std::io;
 
-use super::{Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small, why};
+use super::{Entry, Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small, why};
 use crate::fields::{self, FieldError};
 use crate::machine::frames::{self, FrameReport};
 use crate::proc_maps;
@@ -91,7 +91,7 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
     let mut reader = Reader { root, files: Files::default(), missing: Vec::new() };
     reader.read_lists();
     SMALL.iter().for_each(|&(name, costs)| reader.add(name, costs));
-    match vm_settings(root) {
+    match root.in_time(VM, vm_settings) {
         Ok(settings) => reader.files.insert("sysctl", settings),
         Err(cause) => reader.miss("proc/sys/vm", &cause, "the settings of vm, and advice on them"),
     }
@@ -238,15 +238,21 @@ impl Reader<'_> {
     }
 }
 
-/// A line `NAME VALUE..` for each setting of `vm`.
+/// A line `NAME VALUE..` for each setting of `vm`, read on this thread.
 pub(crate) fn vm_settings(root: &Root) -> io::Result<Vec<u8>> {
-    let names = root.names(VM)?.into_iter().filter(|name| !NOT_SETTINGS.contains(&name.as_str()));
-    // Some can only be written.
-    let lines = names.filter_map(|name| {
-        let value = root.text(&format!("{VM}/{name}")).ok()?;
-        Some(format!("{name} {}\n", value.trim()))
-    });
-    Ok(lines.collect::<String>().into_bytes())
+    /// No setting is longer.
+    const MOST: u64 = 1 << 16;
+    let mut lines = Vec::new();
+    for Entry { name, .. } in root.entries_here(VM)? {
+        if NOT_SETTINGS.contains(&name.as_str()) {
+            continue;
+        }
+        // Some can only be written.
+        if let Ok(value) = root.read_here(&format!("{VM}/{name}"), MOST) {
+            lines.push(format!("{name} {}\n", String::from_utf8_lossy(&value).trim()));
+        }
+    }
+    Ok(lines.concat().into_bytes())
 }
 
 /// Where the settings of `vm` are.

@@ -140,6 +140,16 @@ impl Root {
         within(self.path(relative), bound, move || read(root.open_here(&name, bound.most)?))
     }
 
+    /// Reads several files of a folder as one, on the thread that may wait.
+    pub(crate) fn in_time<T: Send + 'static>(
+        &self,
+        folder: &str,
+        read: impl FnOnce(&Root) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let root = self.clone();
+        within(self.path(folder), bound(folder), move || read(&root))
+    }
+
     /// A file too long to be waited for as a whole: each piece of it is.
     pub(crate) fn stream(&self, relative: &str) -> io::Result<Stream> {
         let (path, bound) = (self.path(relative), bound(relative));

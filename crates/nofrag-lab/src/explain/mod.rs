@@ -131,9 +131,10 @@ fn of_path(
     let file = |cause| TraceError::File { path: path.to_owned(), cause };
     let meta = std::fs::metadata(path).map_err(file)?;
     if meta.is_dir() {
-        let files = Files::read_folder(path).map_err(file)?;
-        if files.bytes("buddyinfo").is_some() || files.bytes("zoneinfo").is_some() {
-            return Ok(of_files(&name, &files));
+        // A folder of raw pages may be larger than memory.
+        let lists = ["buddyinfo", "buddyinfo.zst", "zoneinfo", "zoneinfo.zst"];
+        if lists.iter().any(|list| path.join(list).is_file()) {
+            return Ok(of_files(&name, &Files::read_folder(path).map_err(file)?));
         }
     } else if meta.len() <= LONGEST_LOG
         && let Some(text) = text_of(path).map_err(file)?
