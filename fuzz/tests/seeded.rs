@@ -57,8 +57,7 @@ fn damaged_maps(seed: u64) -> Vec<u8> {
 }
 
 fn damaged_recording(seed: u64) -> Vec<u8> {
-    const FILES: &[&[u8]] =
-        &[
+    const FILES: &[&[u8]] = &[
         include_bytes!("../seeds/recording/pages"),
         include_bytes!("../seeds/recording/mixed"),
         include_bytes!("../seeds/recording/bomb"),
@@ -69,8 +68,10 @@ fn damaged_recording(seed: u64) -> Vec<u8> {
 }
 
 fn damaged_perf_script(seed: u64) -> Vec<u8> {
-    const FILES: &[&[u8]] =
-        &[include_bytes!("../seeds/perf_script/kinds"), include_bytes!("../seeds/perf_script/lost")];
+    const FILES: &[&[u8]] = &[
+        include_bytes!("../seeds/perf_script/kinds"),
+        include_bytes!("../seeds/perf_script/lost"),
+    ];
     damaged(FILES, seed)
 }
 

@@ -112,7 +112,11 @@ pub fn rank(root: &Root, patience: Duration) -> Result<Ranking, ProcessError> {
         }
     }
     if let [(path, why), others @ ..] = &hung[..] {
-        let more = if others.is_empty() { String::new() } else { format!(", nor {} others", others.len()) };
+        let more = if others.is_empty() {
+            String::new()
+        } else {
+            format!(", nor {} others", others.len())
+        };
         let why = format!("{why}{more}");
         missing.push(Missing { path: path.display().to_string(), why, costs: COSTS });
     }

@@ -274,9 +274,8 @@ fn pools(root: &Root) -> Vec<Pool> {
 
 fn pool(root: &Root, name: &str) -> Option<Pool> {
     let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-    let number = |file: &str| {
-        fields::number(&root.text(&format!("{POOLS}/{name}/{file}")).ok()?).ok()
-    };
+    let number =
+        |file: &str| fields::number(&root.text(&format!("{POOLS}/{name}/{file}")).ok()?).ok();
     Some(Pool {
         bytes: kib.checked_mul(1024)?,
         pages: number("nr_hugepages")?,

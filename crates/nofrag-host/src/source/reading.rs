@@ -442,10 +442,7 @@ mod tests {
         }
         assert!(root.read("../outside").is_err());
         assert_eq!(root.read("proc/uptime").unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert_eq!(
-            root.names("proc").unwrap(),
-            ["buddyinfo", "meminfo", "version", "vmstat"]
-        );
+        assert_eq!(root.names("proc").unwrap(), ["buddyinfo", "meminfo", "version", "vmstat"]);
     }
 
     #[test]

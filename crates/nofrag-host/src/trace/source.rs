@@ -223,7 +223,8 @@ impl<R: Read> Read for Unpacking<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.from.read(into)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            let why = "it unpacks to more than a file of its length may; `--budget GIB` allows more";
+            let why =
+                "it unpacks to more than a file of its length may; `--budget GIB` allows more";
             io::Error::new(io::ErrorKind::FileTooLarge, why)
         })?;
         Ok(read)

@@ -268,7 +268,8 @@ fn other_traces_with_a_hole_of_4_gib_are_refused_soon() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sparse");
     let dat = [
-        b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0header_page\0\0\0\0\0\0\0\0\0header_event\0".as_slice(),
+        b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0header_page\0\0\0\0\0\0\0\0\0header_event\0"
+            .as_slice(),
         &(4_u64 << 30).to_le_bytes(),
     ]
     .concat();
@@ -309,7 +310,8 @@ fn a_captured_folder_with_links_to_dev_zero_is_read_to_its_end() {
     let at = |name: &str| folder.path().join(name);
     fs::create_dir_all(at("proc/sys/vm")).unwrap();
     fs::create_dir_all(at("proc/17")).unwrap();
-    let files = ["vmallocinfo", "buddyinfo", "meminfo", "kpageflags", "17/maps", "sys/vm/swappiness"];
+    let files =
+        ["vmallocinfo", "buddyinfo", "meminfo", "kpageflags", "17/maps", "sys/vm/swappiness"];
     for name in files {
         symlink("/dev/zero", at(&format!("proc/{name}"))).unwrap();
     }
