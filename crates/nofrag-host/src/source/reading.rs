@@ -118,7 +118,8 @@ impl Root {
         within(self.path(relative), bound, move || root.read_here(&name, bound.most))
     }
 
-    /// As [`read`](Self::read), of no more than `most` bytes, on this thread: for a folder that no kernel makes files of.
+    /// As [`read`](Self::read), of no more than `most` bytes, on this thread: for a folder that no kernel makes files
+    /// of.
     pub(crate) fn read_here(&self, relative: &str, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open_here(relative, most)?.read_to_end(&mut bytes)?;
