@@ -1,7 +1,11 @@
 //! The reader of nofrag's own recordings, on arbitrary bytes.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use nofrag_host::budget::Budget;
 use nofrag_host::recording::Recording;
 use nofrag_host::trace::{Event, Loss};
 
@@ -10,13 +14,23 @@ const ENOUGH: usize = 1 << 16;
 const FILE_HEAD: usize = 16;
 const CHUNK_HEAD: usize = 48;
 
-/// Reads `data` behind its first byte as the file; if that byte is odd, its checksums are made right first, so that
-/// damage reaches what lies behind them. Panics when a promise is broken.
+/// What a file may cost: far less than the limits under which targets run, so that these tell who believes a length.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Reads `data` behind its first byte as the file. If bit 0 of that byte is set, the checksums of the file are made
+/// right first, so that damage reaches what lies behind them; with bit 1 it has a hole at its end, from 16 MiB to
+/// beyond any disk, and is read as a file. Panics when a promise is broken.
 pub fn run(data: &[u8]) {
     let Some((&mode, file)) = data.split_first() else { return };
+    Budget::allow(MOST_BYTES);
     let mut file = file.to_vec();
+    let hole = if mode & 2 == 2 { 1_u64 << (24 + (mode >> 2 & 31)) } else { 0 };
     if mode & 1 == 1 {
-        seal(&mut file);
+        seal(&mut file, hole);
+    }
+    if hole > 0 {
+        drop(read_sparse(&file, hole));
+        return;
     }
     let Some((events, loss)) = read(&file) else { return };
     for event in &events {
@@ -29,15 +43,31 @@ pub fn run(data: &[u8]) {
 }
 
 fn read(file: &[u8]) -> Option<(Vec<Event>, Loss)> {
-    let recording = Recording::from_bytes(file.to_vec(), Path::new("recording")).ok()?;
+    events_of(&Recording::from_bytes(file.to_vec(), Path::new("recording")).ok()?)
+}
+
+/// The same of a file in memory, which has a hole at its end.
+fn read_sparse(file: &[u8], hole: u64) -> Option<(Vec<Event>, Loss)> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let sparse = File::from(rustix::fs::memfd_create("recording", flags).ok()?);
+    sparse.write_all_at(file, 0).ok()?;
+    sparse.set_len(file.len() as u64 + hole).ok()?;
+    let path = format!("/proc/self/fd/{}", sparse.as_raw_fd());
+    events_of(&Recording::open(Path::new(&path)).ok()?)
+}
+
+fn events_of(recording: &Recording) -> Option<(Vec<Event>, Loss)> {
+    // What stays packed until it is used is used here.
+    recording.meta().snapshots.iter().for_each(|taken| drop(taken.files.iter().count()));
     let mut source = recording.events().ok()?;
     let mut events = Vec::new();
     while events.len() < ENOUGH && source.read(&mut events).expect("bytes can be read") {}
     Some((events, source.loss()))
 }
 
-/// Makes the checksums of the head and of all chunks right, and lengths that reach beyond the end end there.
-fn seal(file: &mut [u8]) {
+/// Makes the checksums of the head and of all chunks right, and lengths that reach beyond the end and the hole there
+/// end with it.
+fn seal(file: &mut [u8], hole: u64) {
     if file.len() < FILE_HEAD {
         return;
     }
@@ -50,8 +80,9 @@ fn seal(file: &mut [u8]) {
         }
         let body = at + CHUNK_HEAD;
         let length = u64::from_le_bytes(file[at + 16..at + 24].try_into().expect("eight bytes"));
+        let length = length.min((file.len() - body) as u64 + hole);
+        file[at + 16..at + 24].copy_from_slice(&length.to_le_bytes());
         let length = (file.len() - body).min(usize::try_from(length).unwrap_or(usize::MAX));
-        file[at + 16..at + 24].copy_from_slice(&(length as u64).to_le_bytes());
         checksum(file, body..body + length, at + 40);
         checksum(file, at..at + 44, at + 44);
         at = body + length;

@@ -1,6 +1,7 @@
 //! The fuzz bodies driven by a seeded generator, for machines without a fuzzer.
 
 use std::panic::catch_unwind;
+use std::sync::Once;
 
 use nofrag_fuzz::{
     arena, blocks, canary, failure, flags, format, http, mmap, pages, perf_script, proc_maps,
@@ -8,9 +9,26 @@ use nofrag_fuzz::{
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Address space that this program may take beyond what it has at the beginning: what believes a length from a file
+/// asks for more, and ends the program. (Sanitizers reserve terabytes: under them `cargo xtask fuzz` bounds what is in
+/// use, and single allocations.)
+const SPACE: u64 = 2 << 30;
+
+fn limit_address_space() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+        let pages: u64 = pages.split(' ').next().and_then(|word| word.parse().ok()).expect("pages");
+        let most = Some(pages * rustix::param::page_size() as u64 + SPACE);
+        setrlimit(Resource::As, Rlimit { current: most, maximum: most }).expect("it is lowered");
+    });
+}
 
 /// Runs `body` on what `input` makes of `inputs` seeds; a failure names the seed.
 fn drive(body: fn(&[u8]), input: fn(u64) -> Vec<u8>, inputs: u64) {
+    limit_address_space();
     for seed in 0..inputs {
         if catch_unwind(|| body(&input(seed))).is_err() {
             panic!("the input of seed {seed} fails");
@@ -27,32 +45,39 @@ fn noise(seed: u64) -> Vec<u8> {
 }
 
 fn damaged_vmallocinfo(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/vmallocinfo/real"), include_bytes!("../seeds/vmallocinfo/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/vmallocinfo/real"), include_bytes!("../seeds/vmallocinfo/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_maps(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/proc_maps/real"), include_bytes!("../seeds/proc_maps/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/proc_maps/real"), include_bytes!("../seeds/proc_maps/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_recording(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/recording/pages"), include_bytes!("../seeds/recording/mixed")];
+    const FILES: &[&[u8]] = &[
+        include_bytes!("../seeds/recording/pages"),
+        include_bytes!("../seeds/recording/mixed"),
+        include_bytes!("../seeds/recording/bomb"),
+        include_bytes!("../seeds/recording/sparse-chunk"),
+        include_bytes!("../seeds/recording/sparse-snapshot"),
+    ];
     damaged(FILES, seed)
 }
 
 fn damaged_perf_script(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/perf_script/kinds"), include_bytes!("../seeds/perf_script/lost")];
+    const FILES: &[&[u8]] = &[
+        include_bytes!("../seeds/perf_script/kinds"),
+        include_bytes!("../seeds/perf_script/lost"),
+    ];
     damaged(FILES, seed)
 }
 
 fn damaged_trace_dat(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/trace_dat/v6"), include_bytes!("../seeds/trace_dat/v7")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/trace_dat/v6"), include_bytes!("../seeds/trace_dat/v7")];
     let mut data = damaged(FILES, seed);
     // The first byte is that of the magic; without it nothing is read.
     data[0] = FILES[0][0];
@@ -60,44 +85,44 @@ fn damaged_trace_dat(seed: u64) -> Vec<u8> {
 }
 
 fn damaged_raw_pages(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/raw_pages/real"), include_bytes!("../seeds/raw_pages/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/raw_pages/real"), include_bytes!("../seeds/raw_pages/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_format(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/format/real"), include_bytes!("../seeds/format/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/format/real"), include_bytes!("../seeds/format/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_flags(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/flags/real"), include_bytes!("../seeds/flags/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/flags/real"), include_bytes!("../seeds/flags/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_trace_text(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/trace_text/real"), include_bytes!("../seeds/trace_text/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/trace_text/real"), include_bytes!("../seeds/trace_text/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_failure(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/failure/real"), include_bytes!("../seeds/failure/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/failure/real"), include_bytes!("../seeds/failure/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_snapshot(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/snapshot/real"), include_bytes!("../seeds/snapshot/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/snapshot/real"), include_bytes!("../seeds/snapshot/odd")];
     damaged(FILES, seed)
 }
 
 fn damaged_http(seed: u64) -> Vec<u8> {
-    const FILES: [&[u8]; 2] =
-        [include_bytes!("../seeds/http/real"), include_bytes!("../seeds/http/odd")];
+    const FILES: &[&[u8]] =
+        &[include_bytes!("../seeds/http/real"), include_bytes!("../seeds/http/odd")];
     let mut data = damaged(FILES, seed);
     // A method begins with a letter; without it nothing more is read.
     if !seed.is_multiple_of(4) {
@@ -107,7 +132,7 @@ fn damaged_http(seed: u64) -> Vec<u8> {
 }
 
 /// A real file, damaged: bytes and pieces of it changed, removed, and written twice.
-fn damaged(files: [&[u8]; 2], seed: u64) -> Vec<u8> {
+fn damaged(files: &[&[u8]], seed: u64) -> Vec<u8> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut below = |bound: usize| (random.next_u64() % bound.max(1) as u64) as usize;
     let mut text = files[below(files.len())].to_vec();
@@ -197,6 +222,24 @@ fn the_text_of_traces_is_read() {
 #[test]
 fn recordings_are_read() {
     drive(recording::run, damaged_recording, 3_000);
+}
+
+#[test]
+fn bombs_and_sparse_recordings_are_read() {
+    let seeds: [&[u8]; 3] = [
+        include_bytes!("../seeds/recording/bomb"),
+        include_bytes!("../seeds/recording/sparse-chunk"),
+        include_bytes!("../seeds/recording/sparse-snapshot"),
+    ];
+    limit_address_space();
+    seeds.into_iter().for_each(recording::run);
+}
+
+/// What a target may take is what the limit leaves.
+#[test]
+fn the_limit_of_address_space_holds() {
+    limit_address_space();
+    assert!(Vec::<u8>::new().try_reserve_exact(2 * SPACE as usize).is_err());
 }
 
 #[test]

@@ -13,6 +13,11 @@ const CANARY: &str = "canary";
 /// A slow machine needs longer to find the planted bug.
 const CANARY_SECONDS: u64 = 300;
 
+/// What a target and its sanitizer may hold, in MiB: freed memory waits in quarantine, 256 MiB by default.
+const RSS_LIMIT: &str = "-rss_limit_mb=1536";
+/// The largest single allocation, in MiB: four times the budget of the target of recordings.
+const MALLOC_LIMIT: &str = "-malloc_limit_mb=256";
+
 /// How targets are built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Profile {
@@ -98,6 +103,9 @@ fn fuzz(root: &Path, target: &str, seconds: u64, profile: Profile) -> anyhow::Re
     command.arg(corpus).args(seeds.is_dir().then_some(seeds));
     command.arg("--").arg(format!("-max_total_time={seconds}"));
     command.args(["-print_final_stats=1", "-max_len=8192", "-timeout=10"]);
+    // A limit of the address space is none under the address sanitizer, which reserves terabytes for its shadow. What
+    // is in use is bounded instead, and single allocations: whoever believes a length from a file asks for more.
+    command.args([RSS_LIMIT, MALLOC_LIMIT]);
     Ok(command.status()?.success())
 }
 

@@ -25,6 +25,7 @@ mod workload;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use nofrag_host::budget::Budget;
 
 /// Ends the command as the help text says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,11 @@ Exit status:
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    /// Memory that reading a recording or a trace may take; by default 64 times the file, 1 at least, and no more than
+    /// a quarter of what is available
+    #[arg(long, global = true, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    budget: Option<u64>,
 }
 
 #[derive(Subcommand)]
@@ -101,7 +107,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let cli = Cli::parse();
+    cli.budget.into_iter().for_each(|gib| Budget::allow(gib << 30));
+    let outcome = match cli.command {
         Command::Run(args) => run::execute(&args),
         Command::Host(args) => host::execute(&args),
         Command::Record(args) => record::execute(&args),

@@ -4,6 +4,7 @@
 //!
 //! * [`vmallocinfo`], [`proc_maps`], [`failure`] and [`fields`] turn bytes into values and touch no file, so that a
 //!   fuzzer can drive them.
+//! * [`budget`] says what a file that somebody else wrote may cost.
 //! * [`gfp`] says what the flags of a request for pages stand for.
 //! * [`source`] is the only module that reads files, so that a captured folder serves as well as a live host;
 //!   [`unhash`] is the only one that changes a host, and puts it back.
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+pub mod budget;
 pub mod failure;
 pub mod fields;
 pub mod finding;

@@ -358,7 +358,10 @@ pub fn parse(mut input: impl BufRead) -> io::Result<Parsed> {
 pub fn count(mut input: impl BufRead) -> io::Result<u64> {
     let mut areas = 0;
     let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line)? > 0 {
+    while input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)? > 0 {
+        if !line.ends_with(b"\n") {
+            input.skip_until(b'\n')?;
+        }
         areas += u64::from(!line.trim_ascii_end().ends_with(GATE.as_bytes()));
         line.clear();
     }

@@ -1,4 +1,5 @@
-//! The files of a host, live or captured. The only module that reads any.
+//! The files of a host, live or captured. The only module that reads any, but for the recorder (`record`), which has
+//! the memory for its snapshots before it begins; `reading` has the one way in which they are opened.
 //!
 //! A captured host is a folder with the files under their own paths:
 //!
@@ -14,7 +15,6 @@
 //! Only the first is required. Each file is read once and whole: 120 bytes or less per area, and a busy host has some
 //! thousand. What a process shows of itself is read by [`process`].
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,9 @@ use crate::fields::{self, FieldError};
 
 pub mod machine;
 pub mod process;
+mod reading;
+
+pub(crate) use reading::Entry;
 
 /// Whose files are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +143,7 @@ fn absent_help(live: Liveness) -> &'static str {
 /// See [`ReadError`].
 pub fn read_vmallocinfo(root: &Root) -> Result<Vec<u8>, ReadError> {
     let path = root.path(VMALLOCINFO);
-    fs::read(&path).map_err(|cause| match cause.kind() {
+    root.read(VMALLOCINFO).map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => ReadError::Denied { path },
         io::ErrorKind::NotFound => {
             let live = if *root == Root::Live { Liveness::Live } else { Liveness::Captured };
@@ -254,8 +257,7 @@ impl Files<'_> {
         relative: &str,
         parse: impl FnOnce(&str) -> Result<T, FieldError>,
     ) -> Result<T, String> {
-        let bytes = fs::read(self.root.path(relative)).map_err(|cause| why(&cause))?;
-        // A process may call itself by bytes that are no UTF-8; that costs no other field of the file.
-        parse(&String::from_utf8_lossy(&bytes)).map_err(|error| error.to_string())
+        let text = self.root.text(relative).map_err(|cause| why(&cause))?;
+        parse(&text).map_err(|error| error.to_string())
     }
 }

@@ -22,6 +22,9 @@ use crate::stop::Stop;
 
 /// How long a client may take to ask, and then to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the host may take to be read before a client is told so: Prometheus waits ten seconds. A file that hangs is
+/// given up sooner; this is for a host on which everything is slow.
+const ANSWER_WITHIN: Duration = Duration::from_secs(9);
 /// Connections at a time.
 const MOST_CONNECTIONS: usize = 64;
 /// The longest head of a request.
@@ -122,11 +125,11 @@ fn converse(seat: &Arc<Seat>, questions: &Sender<Asked>) -> io::Result<()> {
     let method = question.method.clone();
     let (reply, answer) = mpsc::channel();
     let sent = questions.send(Asked { question, seat: Arc::clone(seat), reply });
-    // Without an answer the command has come to its end, or the seat is lost.
-    let Ok(answer) =
-        sent.map_err(io::Error::other).and_then(|()| answer.recv().map_err(io::Error::other))
-    else {
-        return Ok(());
+    let answer = match sent.map(|()| answer.recv_timeout(ANSWER_WITHIN)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(RecvTimeoutError::Timeout)) => plain("503 Service Unavailable"),
+        // The command has come to its end, or the seat is lost.
+        Ok(Err(RecvTimeoutError::Disconnected)) | Err(_) => return Ok(()),
     };
     let mut stream = Timed::new(stream, PATIENCE);
     write_answer(&mut stream, &answer, &method)?;

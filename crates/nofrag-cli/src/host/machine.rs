@@ -138,15 +138,12 @@ fn snapshot_of(path: &Path, frames: Frames) -> Result<Option<Files>> {
 }
 
 /// The state of frames is used only where it is asked for, so that a look costs what its help says.
-fn without_frames(files: Files, frames: Frames) -> Files {
+fn without_frames(mut files: Files, frames: Frames) -> Files {
     match frames {
         Frames::Read => files,
         Frames::LeftOut => {
-            let mut kept = Files::default();
-            let small =
-                files.iter().filter(|(name, _)| !["kpageflags", "kpagecount"].contains(name));
-            small.for_each(|(name, bytes)| kept.insert(name, bytes.to_vec()));
-            kept
+            files.retain(|name| !["kpageflags", "kpagecount"].contains(&name));
+            files
         }
     }
 }

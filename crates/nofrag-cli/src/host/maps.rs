@@ -158,7 +158,7 @@ fn look_and_wait(
 }
 
 fn execute_all(args: &Args, root: &Root, wanted: Option<&report::Pending>) -> Result<Status> {
-    let ranking = ranking::rank(root)?;
+    let ranking = ranking::rank(root, ranking::PATIENCE)?;
     if args.json {
         output::print_json(&ranking)?;
     } else {

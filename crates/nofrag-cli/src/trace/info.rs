@@ -99,7 +99,7 @@ fn sizes(path: &Path) -> Option<Sizes> {
 fn snapshots(meta: &TraceMeta) -> Vec<SnapshotLine> {
     let lines = meta.snapshots.iter().map(|taken| SnapshotLine {
         moment: taken.moment,
-        files: taken.files.iter().map(|(name, _)| name.to_owned()).collect(),
+        files: taken.files.names().map(str::to_owned).collect(),
     });
     lines.collect()
 }
@@ -317,7 +317,7 @@ fn snapshot_lines(meta: &TraceMeta) -> Vec<String> {
             ),
             Moment::After => "after the last event".to_owned(),
         };
-        let names: Vec<&str> = taken.files.iter().map(|(name, _)| name).collect();
+        let names: Vec<&str> = taken.files.names().collect();
         format!("{when}: {}", names.join(", "))
     });
     let lines: Vec<String> = lines.collect();

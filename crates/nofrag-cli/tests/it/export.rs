@@ -77,6 +77,21 @@ fn sampled(family: &Value) -> String {
     if family["kind"] == "counter" { format!("{name}_total") } else { name.to_owned() }
 }
 
+/// It was read for ever, and so was every scrape.
+#[test]
+fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
+    let host = guest();
+    let pipe = host.path().join("proc/meminfo");
+    fs::remove_file(&pipe).unwrap();
+    check(&Command::new("mkfifo").arg(&pipe).output().unwrap(), 0, &[]);
+    let output = once(host.path(), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("proc/meminfo: it is no regular file"), "{said}");
+    let text = text(&output);
+    assert!(text.contains(r#"nofrag_source_missing{source="memory"} 1"#), "{text}");
+    assert!(text.contains("nofrag_zone_free"), "the other files are there: {text}");
+}
+
 /// Oracle 14.
 #[test]
 fn o_14_no_sample_has_a_time_and_openmetrics_ends_with_eof() {

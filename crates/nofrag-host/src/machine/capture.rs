@@ -14,7 +14,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::scrub::{self, Renamed};
-use crate::process::ranking;
+use crate::process::ranking::{self, PATIENCE};
 use crate::record::Frames;
 use crate::snapshot::path_of;
 use crate::source::machine::{NOT_SETTINGS, POOLS};
@@ -303,15 +303,15 @@ impl Capture<'_> {
 
     /// The settings of `vm`, and the pools of hugetlbfs.
     fn settings(&mut self) {
-        for name in names_in(self.root, "proc/sys/vm") {
+        for name in self.root.names("proc/sys/vm").unwrap_or_default() {
             let is_read = !NOT_SETTINGS.contains(&name.as_str());
             let path = format!("proc/sys/vm/{name}");
             // Some can only be written.
-            if let Some(value) = is_read.then(|| fs::read(self.root.path(&path)).ok()).flatten() {
+            if let Some(value) = is_read.then(|| self.root.read(&path).ok()).flatten() {
                 self.put(&path, value, None);
             }
         }
-        for pool in names_in(self.root, POOLS) {
+        for pool in self.root.names(POOLS).unwrap_or_default() {
             for file in ["nr_hugepages", "free_hugepages", "resv_hugepages"] {
                 self.copy(&format!("{POOLS}/{pool}/{file}"), "a pool of hugetlbfs");
             }
@@ -334,7 +334,7 @@ impl Capture<'_> {
 
     /// The processes with most areas.
     fn processes(&mut self, names: Private) {
-        let Ok(ranking) = ranking::rank(self.root) else { return };
+        let Ok(ranking) = ranking::rank(self.root, PATIENCE) else { return };
         let mut renamed = Renamed::default();
         for (process, rank) in ranking.processes.iter().take(MOST_PROCESSES).zip(1_u32..) {
             let source = format!("proc/{}", process.pid);
@@ -342,11 +342,9 @@ impl Capture<'_> {
                 Private::Kept => source.clone(),
                 Private::TakenOut => format!("proc/{rank}"),
             };
-            let read = |name: &str| fs::read(self.root.path(&format!("{source}/{name}")));
+            let read = |name: &str| self.root.text(&format!("{source}/{name}"));
             // It may have ended since; then it is as if it had ended before.
             let (Ok(maps), Ok(status)) = (read("maps"), read("status")) else { continue };
-            let [maps, status] =
-                [maps, status].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let (maps, status, scrubbed) = match names {
                 Private::Kept => (maps, scrub::status_with_name(&status), None),
                 Private::TakenOut => {
@@ -372,7 +370,7 @@ impl Capture<'_> {
         const LEVEL: i32 = 3;
         const COSTS: &str = "what each page frame is used for";
         let path = path_of("kpageflags").expect("every file has its place");
-        let packed = File::open(self.root.path(path)).and_then(|mut source| {
+        let packed = self.root.stream(path).and_then(|mut source| {
             let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
             io::copy(&mut source, &mut encoder)?;
             encoder.finish()
@@ -385,7 +383,7 @@ impl Capture<'_> {
 
     /// A file as it is.
     fn copy(&mut self, path: &str, costs: &'static str) {
-        match fs::read(self.root.path(path)) {
+        match self.root.read(path) {
             Ok(bytes) => self.put(path, bytes, None),
             Err(cause) => self.miss(path, &cause, costs),
         }
@@ -399,11 +397,8 @@ impl Capture<'_> {
         scrubbed: Option<&'static str>,
         scrub: impl FnOnce(&str) -> String,
     ) {
-        match fs::read(self.root.path(path)) {
-            Ok(bytes) => {
-                let text = scrub(&String::from_utf8_lossy(&bytes));
-                self.put(path, text.into_bytes(), scrubbed);
-            }
+        match self.root.text(path) {
+            Ok(text) => self.put(path, scrub(&text).into_bytes(), scrubbed),
             Err(cause) => self.miss(path, &cause, costs),
         }
     }
@@ -417,13 +412,4 @@ impl Capture<'_> {
         let taken = Taken { path: path.to_owned(), bytes: bytes.len() as u64, scrubbed };
         self.files.push((taken, bytes));
     }
-}
-
-/// The names in a folder, in order; none where it cannot be read.
-fn names_in(root: &Root, folder: &str) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(root.path(folder)) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
 }

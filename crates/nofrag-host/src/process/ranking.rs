@@ -1,5 +1,9 @@
 //! All processes, nearest to the limit of areas first.
 
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
 use serde::Serialize;
 
 use crate::fields;
@@ -68,22 +72,53 @@ impl Ranking {
     }
 }
 
-/// Counts the areas of every process. A microsecond per area; no flags are read.
+/// How long somebody waits who asks once.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Counts the areas of every process, as far as `patience` goes. A microsecond per area; no flags are read.
 ///
 /// # Errors
 /// [`ProcessError::Failed`] when the processes cannot be listed.
-pub fn rank(root: &Root) -> Result<Ranking, ProcessError> {
+pub fn rank(root: &Root, patience: Duration) -> Result<Ranking, ProcessError> {
+    const COSTS: &str = "whether they are near the limit of areas";
+    let began = Instant::now();
     let mut missing = Vec::new();
     let limit = read_small(root, "proc/sys/vm/max_map_count", "the limit of areas", fields::number);
     let limit = limit.map_err(|why| missing.push(why)).ok();
     let (mut found, mut denied, mut without_areas) = (Vec::new(), 0, 0);
-    for pid in processes(root)? {
+    let pids = processes(root)?;
+    let mut hung: Vec<(PathBuf, String)> = Vec::new();
+    for (done, &pid) in pids.iter().enumerate() {
+        if began.elapsed() > patience {
+            let path = root.path("proc/PID/maps").display().to_string();
+            let (left, seconds) = (pids.len() - done, patience.as_secs());
+            let why = format!("{left} processes are left out: {seconds} s were over");
+            missing.push(Missing { path, why, costs: COSTS });
+            break;
+        }
         match count_areas(root, Whose::Pid(pid)) {
             Ok(0) => without_areas += 1,
             Ok(areas) => found.push(Ranked::new(pid, name(root, pid), areas, limit)),
             Err(ProcessError::Denied { .. }) => denied += 1,
+            Err(ProcessError::Failed { path, cause })
+                if matches!(
+                    cause.kind(),
+                    ErrorKind::TimedOut | ErrorKind::InvalidInput | ErrorKind::FileTooLarge
+                ) =>
+            {
+                hung.push((path, cause.to_string()));
+            }
             Err(_) => {} // it has ended since
         }
+    }
+    if let [(path, why), others @ ..] = &hung[..] {
+        let more = if others.is_empty() {
+            String::new()
+        } else {
+            format!(", nor {} others", others.len())
+        };
+        let why = format!("{why}{more}");
+        missing.push(Missing { path: path.display().to_string(), why, costs: COSTS });
     }
     Ok(Ranking { denied, without_areas, missing, ..Ranking::of(found, limit) })
 }

@@ -17,6 +17,8 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::system::uname;
+
 use super::bulk::{Bulk, BulkProbes};
 use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
 use super::command::{Running, State};
@@ -56,7 +58,7 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     // Dropped after the instance, which has them enabled.
     let bulk = BulkProbes::wanted(options.bulk, &tracefs)?;
     let instance = Instance::make(&tracefs, options.instance.as_deref())?;
-    let mut meta = TraceMeta { clock: Some(CLOCK.to_owned()), ..TraceMeta::default() };
+    let mut meta = first_meta();
     instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
     let buffer_kib_per_cpu = size_buffers(&instance, options.buffer, &mut meta.missing)?;
     let mut enabled = options.events.enable(&instance)?;
@@ -116,6 +118,15 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
         command.report()
     });
     Ok(recorded)
+}
+
+/// What stands in the first chunk, and so in every recording however it ends: what its events mean depends on it.
+fn first_meta() -> TraceMeta {
+    TraceMeta {
+        clock: Some(CLOCK.to_owned()),
+        release: Some(uname().release().to_string_lossy().into_owned()),
+        ..TraceMeta::default()
+    }
 }
 
 /// How a page of the instance is laid out. Pages of instances may be of different sizes, so it is asked itself; one of
@@ -232,7 +243,7 @@ impl<'a> Session<'a> {
         self.note_missing(state.missing);
         let moment = Moment::During { begin: began, end: clock_ns() };
         let snapshot = TakenSnapshot { moment, files: state.files };
-        self.meta.release = snapshot.files.release();
+        self.meta.release = snapshot.files.release().or_else(|| self.meta.release.take());
         let begun = self.sink.replace().and_then(|()| self.sink.snapshot(&snapshot));
         let mut ended = match begun {
             Ok(()) => match stopped {

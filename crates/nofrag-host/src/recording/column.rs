@@ -221,6 +221,14 @@ fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Damaged> {
     Ok(front)
 }
 
+/// Puts so many equal values into what is empty. Without memory for them the column is as good as damaged: its events
+/// are lost, and counted.
+pub(super) fn fill<T: Clone>(values: &mut Vec<T>, count: usize, value: T) -> Result<(), Damaged> {
+    values.try_reserve_exact(count).map_err(|_| Damaged)?;
+    values.resize(count, value);
+    Ok(())
+}
+
 /// Unpacks columns.
 pub(super) struct Unpacker {
     zstd: Decompressor<'static>,
@@ -243,7 +251,7 @@ impl Unpacker {
         values.clear();
         match column.encoding {
             CONSTANT => {
-                values.resize(count, u64_at(take(&mut rest, 8)?, 0));
+                fill(values, count, u64_at(take(&mut rest, 8)?, 0))?;
             }
             DICTIONARY => {
                 let entries = take(&mut rest, 8 * (usize::from(column.width) + 1))?;
@@ -253,6 +261,7 @@ impl Unpacker {
                 if plane.iter().any(|&number| usize::from(number) >= entries.len()) {
                     return Err(Damaged);
                 }
+                values.try_reserve_exact(count).map_err(|_| Damaged)?;
                 values.extend(plane.iter().map(|&number| entries[usize::from(number)]));
             }
             PLAIN => self.planes(column.width, &mut rest, count, values)?,
@@ -283,7 +292,7 @@ impl Unpacker {
         if !(1..=8).contains(&width) {
             return Err(Damaged);
         }
-        values.resize(count, 0);
+        fill(values, count, 0)?;
         for number in 0..width {
             let plane = self.plane(rest, count)?;
             for (value, &byte) in values.iter_mut().zip(plane) {
@@ -299,16 +308,19 @@ impl Unpacker {
         let length = (head & PLANE_LENGTH) as usize;
         self.plane.clear();
         match head >> 30 {
-            STORED if length == count => self.plane.extend_from_slice(take(rest, count)?),
+            STORED if length == count => {
+                self.plane.try_reserve_exact(count).map_err(|_| Damaged)?;
+                self.plane.extend_from_slice(take(rest, count)?);
+            }
             ZSTD => {
                 let packed = take(rest, length)?;
-                self.plane.resize(count, 0);
+                fill(&mut self.plane, count, 0)?;
                 let unpacked = self.zstd.decompress_to_buffer(packed, &mut self.plane[..]);
                 if unpacked.ok() != Some(count) {
                     return Err(Damaged);
                 }
             }
-            FILLED if length < 256 => self.plane.resize(count, length as u8),
+            FILLED if length < 256 => fill(&mut self.plane, count, length as u8)?,
             _ => return Err(Damaged),
         }
         Ok(&self.plane)

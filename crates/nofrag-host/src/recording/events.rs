@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::column::{ColumnId, Damaged, Packer, Shape, Unpacker, columns};
+use super::column::{ColumnId, Damaged, Packer, Shape, Unpacker, columns, fill};
 use super::layout::MAX_EVENTS;
 use crate::trace::{Event, EventKind, FieldClass, Loss, MAX_FIELDS};
 
@@ -158,6 +158,7 @@ impl Block {
                 KINDS_OF_EVENTS => {
                     unpacker.column(&column, all, &mut self.kinds)?;
                     counts = counted(&self.kinds);
+                    self.give_back(&counts);
                 }
                 TIMES => unpacker.column(&column, all, &mut self.times)?,
                 PROCESSES => unpacker.column(&column, all, &mut self.processes)?,
@@ -178,12 +179,22 @@ impl Block {
         }
         // A field that the writer did not know is 0.
         for (row, count) in self.rows.iter_mut().zip(counts) {
-            let fields = row.columns.iter_mut();
-            fields
-                .filter(|values| values.len() != count)
-                .for_each(|values| values.resize(count, 0));
+            for values in row.columns.iter_mut().filter(|values| values.len() != count) {
+                values.clear();
+                fill(values, count, 0)?;
+            }
         }
         Ok(())
+    }
+
+    /// Gives back the columns of chunks before this one that have far more room than it needs: else a file could have
+    /// each kind by turns, and hold the memory of all.
+    fn give_back(&mut self, counts: &[usize; EventKind::COUNT]) {
+        const FEW: usize = 64;
+        for (row, &count) in self.rows.iter_mut().zip(counts) {
+            let large = row.columns.iter_mut().filter(|values| values.capacity() > 2 * count + FEW);
+            large.for_each(|values| *values = Vec::new());
+        }
     }
 
     /// Appends up to `limit` of its events in their order; those of kinds that only a later version knows are

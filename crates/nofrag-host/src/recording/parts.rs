@@ -1,18 +1,20 @@
 //! The bodies of the chunks without events: what is known of the trace, snapshots, the end, the index.
 
-use std::io::{self, Read};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::layout::{ChunkHead, HEAD_CONTENT, u32_at, u64_at};
-use crate::snapshot::Files;
+use crate::snapshot::{Files, Packed};
 use crate::trace::{EventKind, KINDS, Loss, Moment, TakenSnapshot, TraceMeta};
 
 /// The level of compression of snapshots: they are written once.
 const LEVEL: i32 = 9;
-/// All snapshots of a file together unpack to no more bytes: flags and counts of 2 TiB of memory have eight, before and
-/// after.
-pub(super) const LARGEST_SNAPSHOTS: u64 = 17 << 30;
+/// No body of JSON is longer: the formats of a whole kernel and the names of a hundred thousand processes are less
+/// than half of it.
+pub(super) const LONGEST_JSON: u64 = 16 << 20;
 
 /// What the kernel says of its buffer of one CPU when the recording ends: the lines of `per_cpu/cpuN/stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,44 +129,42 @@ pub(super) fn pack_snapshot(taken: &TakenSnapshot) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Why a snapshot is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unusable {
-    Damaged,
-    /// It says that it unpacks to more than there is room for.
-    TooLarge,
+/// A snapshot, and those of its files for which there was no room.
+pub(super) struct Unpacked {
+    pub(super) taken: TakenSnapshot,
+    pub(super) left_out: Vec<String>,
 }
 
-/// The snapshot in a body, which may unpack to `room` bytes. Memory grows with what is unpacked, never with what a
-/// length says.
-pub(super) fn unpack_snapshot(body: &[u8], room: u64) -> Result<TakenSnapshot, Unusable> {
-    let (head, mut rest) = snapshot_head(body).ok_or(Unusable::Damaged)?;
-    let said = head.files.iter().try_fold(0, |sum: u64, file| sum.checked_add(file.bytes));
-    if said.is_none_or(|said| said > room) {
-        return Err(Unusable::TooLarge);
+/// The snapshot in a body; `None` if it is damaged. Its files stay packed, and the body is kept for them; what they
+/// unpack to is taken from `room`.
+pub(super) fn unpack_snapshot(body: Vec<u8>, room: &mut u64) -> Option<Unpacked> {
+    let (head, frames) = snapshot_head(&body)?;
+    let packed = head.files.iter().try_fold(0, |sum: u64, file| sum.checked_add(file.packed));
+    if packed != Some(frames.len() as u64) {
+        return None;
     }
-    let mut files = Files::default();
+    let (body, mut at) = (Arc::new(body), frames.start);
+    let (mut files, mut left_out) = (Files::default(), Vec::new());
     for file in head.files {
-        let bytes = unpack_file(&file, &mut rest).ok_or(Unusable::Damaged)?;
-        files.insert(file.name, bytes);
+        let frame = at..at + usize::try_from(file.packed).ok()?;
+        at = frame.end;
+        match room.checked_sub(file.bytes) {
+            Some(left) => {
+                let bytes = usize::try_from(file.bytes).ok()?;
+                files.insert_packed(file.name, Packed::new(&body, frame, bytes)?);
+                *room = left;
+            }
+            None => left_out.push(file.name),
+        }
     }
-    let whole = rest.is_empty().then_some(TakenSnapshot { moment: head.moment, files });
-    whole.ok_or(Unusable::Damaged)
+    Some(Unpacked { taken: TakenSnapshot { moment: head.moment, files }, left_out })
 }
 
-fn snapshot_head(body: &[u8]) -> Option<(SnapshotHead, &[u8])> {
+/// The head, and where the frames are.
+fn snapshot_head(body: &[u8]) -> Option<(SnapshotHead, Range<usize>)> {
     let (length, rest) = body.split_at_checked(4)?;
     let (head, rest) = rest.split_at_checked(u32_at(length, 0) as usize)?;
-    Some((serde_json::from_slice(head).ok()?, rest))
-}
-
-/// Takes a file off the front of what is packed.
-fn unpack_file(file: &FileHead, rest: &mut &[u8]) -> Option<Vec<u8>> {
-    let (packed, after) = rest.split_at_checked(usize::try_from(file.packed).ok()?)?;
-    *rest = after;
-    let mut bytes = Vec::new();
-    zstd::Decoder::new(packed).ok()?.take(file.bytes + 1).read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 == file.bytes).then_some(bytes)
+    Some((serde_json::from_slice(head).ok()?, body.len() - rest.len()..body.len()))
 }
 
 /// Where a chunk begins, and its head.
@@ -193,7 +193,10 @@ pub(super) fn unpack_index(body: &[u8]) -> Option<Vec<Entry>> {
         let content = entry[8..].try_into().expect("the rest of the entry");
         Entry { offset: u64_at(entry, 0), head: ChunkHead::from_content(content) }
     };
-    rest.is_empty().then(|| entries.iter().map(entry).collect())
+    let mut all = Vec::new();
+    all.try_reserve_exact(entries.len()).ok()?;
+    all.extend(entries.iter().map(entry));
+    rest.is_empty().then_some(all)
 }
 
 /// The number of a kind is part of the format.
@@ -204,14 +207,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_has_the_room_that_it_says_it_needs_or_is_left_out() {
+    fn files_without_room_are_left_out_of_a_snapshot_and_the_others_stay() {
         let mut files = Files::default();
         files.insert("kpageflags", vec![0; 1000]);
         files.insert("version", vec![7; 24]);
         let taken = TakenSnapshot { moment: Moment::After, files };
         let body = pack_snapshot(&taken).unwrap();
-        assert_eq!(unpack_snapshot(&body, 1024), Ok(taken));
-        assert_eq!(unpack_snapshot(&body, 1023), Err(Unusable::TooLarge));
-        assert_eq!(unpack_snapshot(&body[..body.len() - 1], 1024), Err(Unusable::Damaged));
+        let mut room = 1024;
+        let whole = unpack_snapshot(body.clone(), &mut room).unwrap();
+        assert_eq!((whole.taken, whole.left_out.len(), room), (taken, 0, 0));
+        let mut room = 999;
+        let part = unpack_snapshot(body.clone(), &mut room).unwrap();
+        assert_eq!(part.left_out, ["kpageflags"]);
+        assert_eq!(part.taken.files.bytes("version"), Some(&[7; 24][..]));
+        assert_eq!(room, 999 - 24);
+        assert!(unpack_snapshot(body[..body.len() - 1].to_vec(), &mut 1024).is_none());
     }
 }

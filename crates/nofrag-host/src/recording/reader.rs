@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::SeekFrom;
+
 use super::column::Unpacker;
 use super::events::Block;
 use super::layout::{
@@ -14,19 +16,17 @@ use super::layout::{
     check_file_head, parse_footer,
 };
 use super::parts::{
-    Ending, Entry, LARGEST_SNAPSHOTS, Unusable, unpack_ending, unpack_index, unpack_meta,
+    Ending, Entry, LONGEST_JSON, Unpacked, unpack_ending, unpack_index, unpack_meta,
     unpack_snapshot,
 };
+use crate::budget::{Budget, Needs};
+use crate::finding::bytes_text;
 use crate::trace::{
     BATCH, Event, EventKind, EventSource, Loss, MAX_FIELDS, Merged, Moment, TraceError, TraceMeta,
 };
 
 /// Events of so many CPUs are read side by side: Linux on x86-64 has room for no more.
 const MOST_CPUS: usize = 8192;
-
-/// The largest chunks of all CPUs have no more events together, which take some 4 GiB: those of 1024 CPUs that are
-/// full.
-const MOST_EVENTS: u64 = 1 << 26;
 
 /// So many damaged parts are told one by one.
 const TOLD: usize = 16;
@@ -50,15 +50,31 @@ impl Store {
         let beyond = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let to = from.checked_add(count).filter(|&to| to <= self.length()).ok_or_else(beyond)?;
         into.clear();
+        let room = usize::try_from(count).map_err(io::Error::other)?;
+        into.try_reserve_exact(room).map_err(|_| io::ErrorKind::OutOfMemory)?;
         match self {
             Store::File(file, _) => {
-                into.resize(usize::try_from(count).map_err(io::Error::other)?, 0);
+                into.resize(room, 0);
                 file.read_exact_at(into, from)
             }
             Store::Bytes(bytes) => {
                 into.extend_from_slice(&bytes[from as usize..to as usize]);
                 Ok(())
             }
+        }
+    }
+}
+
+impl Store {
+    /// Where the next bytes are that a sparse file has, from `at` on; `at` itself where nobody can say.
+    fn next_data(&self, at: u64) -> u64 {
+        match self {
+            Store::File(file, length) => match rustix::fs::seek(file, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                Err(rustix::io::Errno::NXIO) => *length,
+                Err(_) => at,
+            },
+            Store::Bytes(_) => at,
         }
     }
 }
@@ -82,10 +98,11 @@ pub struct Recording {
     /// Behind this offset no head was to be found where one belongs: whose events there were nobody knows.
     unknown: Vec<u64>,
     holes: Vec<Hole>,
-    /// Bytes to which snapshots may still unpack.
+    budget: Budget,
+    /// Bytes of the budget that are not taken yet: by snapshots, and by what is known of chunks.
     room: u64,
-    /// Snapshots for which there was none left.
-    too_large: u64,
+    /// Files of snapshots, and whole snapshots, for which there was none left.
+    left_out: Vec<String>,
 }
 
 /// What the bytes of a recording hold.
@@ -105,14 +122,28 @@ pub struct Sizes {
 
 impl Recording {
     /// Opens a recording. One that was cut off opens up to its last whole chunk, one that is damaged without the
-    /// damaged chunks; [`meta`](Self::meta) says so in `missing`.
+    /// damaged chunks; [`meta`](Self::meta) says so in `missing`, and so it does of what takes more than
+    /// [`Budget::of_file`].
     ///
     /// # Errors
     /// [`TraceError`]: it cannot be read, is no recording, or of a later major version.
     pub fn open(path: &Path) -> Result<Recording, TraceError> {
         let file = File::open(path).map_err(TraceError::file(path))?;
+        let budget = Budget::of_file(&file).map_err(TraceError::file(path))?;
+        Recording::from_file(file, path, budget)
+    }
+
+    /// As [`open`](Self::open), with the caller's budget.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_within(path: &Path, budget: Budget) -> Result<Recording, TraceError> {
+        Recording::from_file(File::open(path).map_err(TraceError::file(path))?, path, budget)
+    }
+
+    fn from_file(file: File, path: &Path, budget: Budget) -> Result<Recording, TraceError> {
         let length = file.metadata().map_err(TraceError::file(path))?.len();
-        Recording::from_store(Store::File(file, length), path)
+        Recording::from_store(Store::File(file, length), path, budget)
     }
 
     /// As [`open`](Self::open), from bytes in memory; `name` stands for the path in messages.
@@ -120,7 +151,8 @@ impl Recording {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn from_bytes(bytes: Vec<u8>, name: &Path) -> Result<Recording, TraceError> {
-        Recording::from_store(Store::Bytes(bytes), name)
+        let budget = Budget::of_length(bytes.len() as u64);
+        Recording::from_store(Store::Bytes(bytes), name, budget)
     }
 
     /// Whether a file that begins with these bytes is a recording, of whatever version.
@@ -129,16 +161,22 @@ impl Recording {
         check_file_head(first) != Err(BadHead::Foreign)
     }
 
-    fn from_store(store: Store, path: &Path) -> Result<Recording, TraceError> {
+    fn from_store(store: Store, path: &Path, budget: Budget) -> Result<Recording, TraceError> {
         let mut bytes = Vec::new();
         let head = store.length().min(FILE_HEAD as u64);
         store.read(0, head, &mut bytes).map_err(TraceError::file(path))?;
         check_file_head(&bytes).map_err(|bad| refusal(bad, path))?;
-        let indexed = from_index(&store, &mut bytes);
+        let indexed = from_index(&store, &mut bytes, &budget);
         let (entries, holes) = match indexed {
             Some(entries) => (entries, Vec::new()),
-            None => scan(&store).map_err(TraceError::file(path))?,
+            None => scan(&store, &budget).map_err(|stopped| match stopped {
+                Stopped::Read(cause) => TraceError::file(path)(cause),
+                Stopped::Needs(needs) => budget.refuse(path, needs),
+            })?,
         };
+        let listed = entries.len() as u64 * BYTES_OF_ENTRY;
+        let room = budget.bytes.checked_sub(listed);
+        let room = room.ok_or_else(|| budget.refuse(path, Needs::Bytes(listed)))?;
         let mut recording = Recording {
             path: path.to_owned(),
             store: Arc::new(store),
@@ -148,8 +186,9 @@ impl Recording {
             sizes: Sizes::default(),
             unknown: holes.iter().map(|hole: &Hole| hole.from).collect(),
             holes,
-            room: LARGEST_SNAPSHOTS,
-            too_large: 0,
+            budget,
+            room,
+            left_out: Vec::new(),
         };
         recording.sizes.file = recording.store.length();
         for entry in entries {
@@ -160,6 +199,10 @@ impl Recording {
             Moment::During { begin, .. } => (1, begin),
             Moment::After => (2, 0),
         });
+        // One that was killed before it knew: the snapshot at its start does.
+        if recording.meta.release.is_none() {
+            recording.meta.release = recording.meta.start().and_then(|taken| taken.files.release());
+        }
         let missing = recording.missing();
         recording.meta.missing.extend(missing);
         Ok(recording)
@@ -180,31 +223,39 @@ impl Recording {
             ChunkType::Snapshot => self.sizes.snapshots += whole,
             ChunkType::Meta | ChunkType::End => {}
         }
-        let sound = read_body(&self.store, &entry, bytes)?;
-        let taken = sound.then(|| match entry.head.kind {
-            ChunkType::Meta => {
-                let snapshots = std::mem::take(&mut self.meta.snapshots);
-                unpack_meta(bytes).map(|meta| self.meta = TraceMeta { snapshots, ..meta })
-            }
-            ChunkType::Snapshot => match unpack_snapshot(bytes, self.room) {
-                Ok(taken) => {
-                    let bytes = taken.files.iter().map(|(_, bytes)| bytes.len() as u64);
-                    self.room = self.room.saturating_sub(bytes.sum());
-                    self.meta.snapshots.push(taken);
-                    Some(())
-                }
-                Err(Unusable::TooLarge) => {
-                    self.too_large += 1;
-                    Some(())
-                }
-                Err(Unusable::Damaged) => None,
-            },
-            _ => unpack_ending(bytes).map(|ending| self.ending = Some(ending)),
-        });
-        if taken.flatten().is_none() {
+        if !self.take_known(entry, bytes)? {
             self.holes.push(Hole { from: entry.offset, to: entry.offset + whole });
         }
         Ok(())
+    }
+
+    /// Takes up a chunk without events; `false` if it is damaged.
+    fn take_known(&mut self, entry: Entry, bytes: &mut Vec<u8>) -> io::Result<bool> {
+        let ChunkHead { kind, length, .. } = entry.head;
+        let is_snapshot = kind == ChunkType::Snapshot;
+        if is_snapshot && length > self.room {
+            self.left_out.push(format!("a snapshot of {}", bytes_text(length)));
+            return Ok(true);
+        }
+        if !is_snapshot && length > LONGEST_JSON || !read_body(&self.store, &entry, bytes)? {
+            return Ok(false);
+        }
+        Ok(match kind {
+            ChunkType::Meta => unpack_meta(bytes).map(|meta| {
+                let snapshots = std::mem::take(&mut self.meta.snapshots);
+                self.meta = TraceMeta { snapshots, ..meta };
+            }),
+            ChunkType::Snapshot => {
+                self.room -= length;
+                let unpacked = unpack_snapshot(std::mem::take(bytes), &mut self.room);
+                unpacked.map(|Unpacked { taken, left_out }| {
+                    self.meta.snapshots.push(taken);
+                    self.left_out.extend(left_out);
+                })
+            }
+            _ => unpack_ending(bytes).map(|ending| self.ending = Some(ending)),
+        }
+        .is_some())
     }
 
     /// What is known beside the events.
@@ -268,11 +319,14 @@ impl Recording {
             let more = self.holes.len() - TOLD;
             missing.push(format!("{more} more parts of the file are damaged and left out"));
         }
-        if self.too_large > 0 {
+        if !self.left_out.is_empty() {
+            let told: Vec<&str> = self.left_out.iter().take(TOLD).map(String::as_str).collect();
             missing.push(format!(
-                "{} snapshots are left out: with those before them they would unpack to more than {} GiB",
-                self.too_large,
-                LARGEST_SNAPSHOTS >> 30
+                "{} files of snapshots are left out ({}): with the others they would unpack to more than {}, which is \
+                 what this recording may take; `--budget GIB` allows more",
+                self.left_out.len(),
+                told.join(", "),
+                bytes_text(self.budget.bytes)
             ));
         }
         missing
@@ -281,8 +335,8 @@ impl Recording {
     /// The events, in time order. Memory: a chunk of each CPU.
     ///
     /// # Errors
-    /// [`TraceError::File`] without memory for decompression, [`TraceError::Unsupported`] where the chunks of all CPUs
-    /// are more than memory should be asked for.
+    /// [`TraceError::File`] without memory for decompression, [`TraceError::Budget`] where the heads of the chunks
+    /// announce more than the budget has, [`TraceError::Unsupported`] with more CPUs than any host has.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
         self.check_bounds()?;
         let reaches = self.reaches();
@@ -313,24 +367,30 @@ impl Recording {
         Ok(Box::new(Whole { events: Merged::new(streams), known, holes }))
     }
 
-    /// Whether a chunk of each CPU is no more than memory should be asked for.
+    /// Whether the events, and a chunk of each CPU at a time, are within the budget, by the heads of all chunks.
     fn check_bounds(&self) -> Result<(), TraceError> {
-        let mut largest: BTreeMap<u16, u64> = BTreeMap::new();
-        for ChunkHead { cpu, count, .. } in self.events.iter().map(|entry| entry.head) {
-            let largest = largest.entry(cpu).or_default();
-            *largest = (*largest).max(u64::from(count));
+        if self.sizes.count > self.budget.events {
+            return Err(self.budget.refuse(&self.path, Needs::Events(self.sizes.count)));
         }
-        let (cpus, events) = (largest.len(), largest.values().sum::<u64>());
-        if cpus <= MOST_CPUS && events <= MOST_EVENTS {
-            return Ok(());
+        let mut cpus: BTreeMap<u16, Largest> = BTreeMap::new();
+        for head in self.events.iter().map(|entry| entry.head) {
+            let largest = cpus.entry(head.cpu).or_default();
+            largest.count = largest.count.max(u64::from(head.count));
+            largest.body = largest.body.max(head.length.min(most_body(head.count)));
+            largest.all = largest.all.saturating_add(u64::from(head.count));
         }
-        Err(TraceError::Unsupported {
-            path: self.path.clone(),
-            what: format!(
-                "the chunks of {cpus} CPUs with {events} events side by side: {MOST_CPUS} CPUs and {MOST_EVENTS} \
-                 events are the most that it has memory for"
-            ),
-        })
+        if cpus.len() > MOST_CPUS {
+            return Err(TraceError::Unsupported {
+                path: self.path.clone(),
+                what: format!("chunks of {} CPUs: {MOST_CPUS} are the most", cpus.len()),
+            });
+        }
+        let needs = cpus.values().map(Largest::bytes).fold(0, u64::saturating_add);
+        if needs > self.room {
+            let needs = needs.saturating_add(self.budget.bytes - self.room);
+            return Err(self.budget.refuse(&self.path, Needs::Bytes(needs)));
+        }
+        Ok(())
     }
 
     /// The chunks of each CPU in the order of the file, with the gaps between them.
@@ -366,6 +426,33 @@ impl Recording {
     }
 }
 
+/// What a chunk may cost that stands in three lists: as found, of its CPU, and while these grow.
+const BYTES_OF_ENTRY: u64 = 4 * size_of::<Entry>() as u64;
+
+/// No body of so many events is longer: eight bytes for each value, with room for kinds and fields of later versions.
+fn most_body(count: u32) -> u64 {
+    (1 << 20) + 256 * u64::from(count)
+}
+
+/// The largest of the chunks of a CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Largest {
+    count: u64,
+    body: u64,
+    /// Events of all its chunks.
+    all: u64,
+}
+
+impl Largest {
+    /// What reading the chunks of this CPU one by one holds: a body, its columns, and events on their way.
+    fn bytes(&self) -> u64 {
+        const STREAM: u64 = 16 << 10;
+        let waiting = self.all.min(2 * BATCH as u64) * size_of::<Event>() as u64;
+        let columns = self.count * 8 * (3 + 2 * MAX_FIELDS as u64);
+        STREAM.saturating_add(self.body).saturating_add(columns).saturating_add(waiting)
+    }
+}
+
 /// A part of what a CPU traced.
 #[derive(Clone, Copy, Debug)]
 enum Part {
@@ -389,12 +476,14 @@ fn refusal(bad: BadHead, path: &Path) -> TraceError {
 }
 
 /// The chunks that the index lists; `None` without a sound index.
-fn from_index(store: &Store, bytes: &mut Vec<u8>) -> Option<Vec<Entry>> {
+fn from_index(store: &Store, bytes: &mut Vec<u8>, budget: &Budget) -> Option<Vec<Entry>> {
     let at = store.length().checked_sub(FOOTER as u64)?;
     store.read(at, FOOTER as u64, bytes).ok()?;
     let offset = parse_footer(bytes[..].try_into().ok()?)?;
     let head = read_head(store, offset, bytes)?;
-    if head.kind != ChunkType::Index || !read_body(store, &Entry { offset, head }, bytes).ok()? {
+    // What is too long for the budget is found by its heads, and refused there.
+    let is_index = head.kind == ChunkType::Index && head.length <= budget.bytes / 4;
+    if !is_index || !read_body(store, &Entry { offset, head }, bytes).ok()? {
         return None;
     }
     let entries = unpack_index(bytes)?;
@@ -409,8 +498,20 @@ fn from_index(store: &Store, bytes: &mut Vec<u8>) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
+/// Why the search for chunks ended.
+enum Stopped {
+    Read(io::Error),
+    Needs(Needs),
+}
+
+impl From<io::Error> for Stopped {
+    fn from(cause: io::Error) -> Stopped {
+        Stopped::Read(cause)
+    }
+}
+
 /// The chunks that are found by their heads, and what lies between them.
-fn scan(store: &Store) -> io::Result<(Vec<Entry>, Vec<Hole>)> {
+fn scan(store: &Store, budget: &Budget) -> Result<(Vec<Entry>, Vec<Hole>), Stopped> {
     let (mut entries, mut holes, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     let mut at = FILE_HEAD as u64;
     while at < store.length() {
@@ -419,12 +520,16 @@ fn scan(store: &Store) -> io::Result<(Vec<Entry>, Vec<Hole>)> {
             let behind = (at + CHUNK_HEAD as u64).checked_add(head.length)?;
             (behind <= store.length()).then_some((head, behind))
         });
+        let needs = (entries.len() + holes.len()) as u64 * BYTES_OF_ENTRY;
+        if needs > budget.bytes {
+            return Err(Stopped::Needs(Needs::Bytes(needs)));
+        }
         if let Some((head, behind)) = behind {
             entries.push(Entry { offset: at, head });
             at = behind;
             continue;
         }
-        let next = find_head(store, at + 1, &mut bytes)?;
+        let next = find_head(store, at + 1, &mut bytes, budget)?;
         // What follows the last whole chunk is how a cut looks, no damage.
         if let Some(next) = next {
             holes.push(Hole { from: at, to: next });
@@ -440,22 +545,31 @@ fn read_head(store: &Store, at: u64, bytes: &mut Vec<u8>) -> Option<ChunkHead> {
     ChunkHead::from_bytes(bytes[..].try_into().ok()?)
 }
 
-/// The offset of the next sound head from `at` on.
-fn find_head(store: &Store, mut at: u64, bytes: &mut Vec<u8>) -> io::Result<Option<u64>> {
+/// The offset of the next sound head from `at` on. Holes of sparse files are passed over.
+fn find_head(
+    store: &Store,
+    mut at: u64,
+    bytes: &mut Vec<u8>,
+    budget: &Budget,
+) -> Result<Option<u64>, Stopped> {
     const WINDOW: u64 = 1 << 16;
+    /// A magic that begins in the bytes before a hole is found, too.
+    const BEFORE: u64 = CHUNK_MAGIC.len() as u64 - 1;
     let mut window = Vec::new();
     while at + CHUNK_HEAD as u64 <= store.length() {
+        if !budget.has_time() {
+            return Err(Stopped::Needs(Needs::Time));
+        }
         let count = WINDOW.min(store.length() - at);
         store.read(at, count, &mut window)?;
-        for found in (0..=window.len() - CHUNK_MAGIC.len())
-            .filter(|&i| window[i..].starts_with(&CHUNK_MAGIC))
-        {
+        for found in memchr::memmem::find_iter(&window, &CHUNK_MAGIC) {
             if read_head(store, at + found as u64, bytes).is_some() {
                 return Ok(Some(at + found as u64));
             }
         }
         // A magic that begins in the last three bytes is found in the next window.
-        at += count - (CHUNK_MAGIC.len() as u64 - 1);
+        let next = at + count - BEFORE;
+        at = next.max(store.next_data(at + count).saturating_sub(BEFORE));
     }
     Ok(None)
 }
@@ -506,9 +620,10 @@ impl EventSource for CpuSource {
                 }
                 None => break,
             };
-            let ChunkHead { count, first, .. } = entry.head;
-            let sound = read_body(&self.store, &entry, &mut self.body)
-                .map_err(TraceError::file(&self.path))?;
+            let ChunkHead { count, first, length, .. } = entry.head;
+            let sound = length <= most_body(count)
+                && read_body(&self.store, &entry, &mut self.body)
+                    .map_err(TraceError::file(&self.path))?;
             if count == 0 && sound {
                 continue;
             }

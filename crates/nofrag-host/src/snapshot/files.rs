@@ -1,13 +1,17 @@
 //! The files of a snapshot, as the kernel gave them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fmt;
+use std::io;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::budget::Budget;
 use crate::process::printable;
+use crate::source::Root;
 
 /// The files of a snapshot by their names below `/proc` or `debugfs/extfrag`, with their bytes.
 ///
@@ -20,8 +24,88 @@ use crate::process::printable;
 /// | `kpageflags`, `kpagecount` | eight little-endian bytes for each frame from 0 on |
 /// | `vmallocinfo` | as in `/proc` |
 /// | `maps/PID` | as in `/proc/PID` |
+///
+/// Files of a recording stay packed until somebody asks for their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Files(BTreeMap<String, Vec<u8>>);
+pub struct Files(BTreeMap<String, Content>);
+
+/// The bytes of a file.
+#[derive(Clone)]
+enum Content {
+    Plain(Vec<u8>),
+    Packed(Packed),
+}
+
+/// A file as a zstd frame, which is unpacked when it is first used.
+#[derive(Clone)]
+pub(crate) struct Packed {
+    /// Where the frame is: those of one snapshot share their memory.
+    within: Arc<Vec<u8>>,
+    frame: Range<usize>,
+    /// What it unpacks to.
+    bytes: usize,
+    unpacked: OnceLock<Option<Vec<u8>>>,
+}
+
+impl Packed {
+    /// The frame in this range, which unpacks to `bytes`; `None` if the range lies outside, or the frame says another
+    /// length itself.
+    pub(crate) fn new(within: &Arc<Vec<u8>>, frame: Range<usize>, bytes: usize) -> Option<Packed> {
+        let said = zstd::zstd_safe::get_frame_content_size(within.get(frame.clone())?).ok()?;
+        let agrees = said.is_none_or(|said| usize::try_from(said) == Ok(bytes));
+        let (within, unpacked) = (Arc::clone(within), OnceLock::new());
+        agrees.then_some(Packed { within, frame, bytes, unpacked })
+    }
+
+    /// Exactly as many bytes as were promised, or nothing.
+    fn unpack(&self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(self.bytes).ok()?;
+        let mut unpack = zstd::bulk::Decompressor::new().ok()?;
+        let frame = &self.within[self.frame.clone()];
+        let unpacked = unpack.decompress_to_buffer(frame, &mut bytes).ok()?;
+        (unpacked == self.bytes).then_some(bytes)
+    }
+}
+
+impl Content {
+    /// `None` of a frame that is damaged, or for which there is no memory.
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Content::Plain(bytes) => Some(bytes),
+            Content::Packed(packed) => packed.unpacked.get_or_init(|| packed.unpack()).as_deref(),
+        }
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Plain(bytes) => write!(f, "{} bytes", bytes.len()),
+            Content::Packed(packed) => write!(f, "{} bytes, packed", packed.bytes),
+        }
+    }
+}
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Content) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Content {}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.bytes().unwrap_or_default().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Content, D::Error> {
+        Vec::deserialize(deserializer).map(Content::Plain)
+    }
+}
 
 /// The files of a snapshot and where a live host has them, relative to its root.
 const PLACES: [(&str, &str); 14] = [
@@ -50,13 +134,23 @@ pub fn path_of(name: &str) -> Option<&'static str> {
 impl Files {
     /// Adds a file.
     pub fn insert(&mut self, name: impl Into<String>, bytes: Vec<u8>) {
-        self.0.insert(name.into(), bytes);
+        self.0.insert(name.into(), Content::Plain(bytes));
     }
 
-    /// The bytes of a file.
+    /// Adds a file that stays packed until it is used.
+    pub(crate) fn insert_packed(&mut self, name: String, packed: Packed) {
+        self.0.insert(name, Content::Packed(packed));
+    }
+
+    /// Keeps only the files of these names. Nothing is unpacked for it.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| keep(name));
+    }
+
+    /// The bytes of a file; O(bytes) when a packed one is first asked for. `None` also where it cannot be unpacked.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
-        self.0.get(name).map(Vec::as_slice)
+        self.0.get(name).and_then(Content::bytes)
     }
 
     /// A file as text; what is no UTF-8 is replaced.
@@ -65,9 +159,14 @@ impl Files {
         self.bytes(name).map(String::from_utf8_lossy)
     }
 
-    /// All files by name.
+    /// The names of all files, in order. Nothing is unpacked for it.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// All files by name, each unpacked, but for those that cannot be.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+        self.0.iter().filter_map(|(name, content)| Some((name.as_str(), content.bytes()?)))
     }
 
     /// The kernel's release: the third word of `version`.
@@ -77,38 +176,49 @@ impl Files {
     }
 
     /// Reads a folder: its files under their names, those that end in `.zst` unpacked and without that end. Files of a
-    /// folder in it have its name before theirs: `maps/PID`.
+    /// folder in it have its name before theirs: `maps/PID`. What is neither a file nor a folder is passed over, links
+    /// included; all together take no more memory than [`Budget::of_path`] says.
     ///
     /// # Errors
-    /// What reading gives.
+    /// What reading gives; `FileTooLarge` beyond the budget.
     pub fn read_folder(folder: &Path) -> io::Result<Files> {
+        Files::read_folder_within(folder, &Budget::of_path(folder)?)
+    }
+
+    /// As [`read_folder`](Self::read_folder), with the caller's budget.
+    ///
+    /// # Errors
+    /// As [`read_folder`](Self::read_folder).
+    pub fn read_folder_within(folder: &Path, budget: &Budget) -> io::Result<Files> {
+        let root = Root::Captured(folder.to_owned());
         let mut files = Files::default();
-        files.read_below(folder, "")?;
+        let mut room = budget.bytes;
+        files.read_below(&root, "", budget, &mut room)?;
         Ok(files)
     }
 
-    fn read_below(&mut self, folder: &Path, before: &str) -> io::Result<()> {
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-            if path.is_dir() && before.is_empty() {
-                self.read_below(&path, &format!("{name}/"))?;
+    fn read_below(
+        &mut self,
+        root: &Root,
+        before: &str,
+        budget: &Budget,
+        room: &mut u64,
+    ) -> io::Result<()> {
+        for entry in root.entries_here(before)? {
+            let path = format!("{before}{}", entry.name);
+            if entry.is_folder && before.is_empty() {
+                self.read_below(root, &format!("{path}/"), budget, room)?;
             }
-            if !path.is_file() {
+            if !entry.is_file {
                 continue;
             }
-            let mut bytes = Vec::new();
-            let name = match name.strip_suffix(".zst") {
-                Some(name) => {
-                    zstd::Decoder::new(File::open(&path)?)?.read_to_end(&mut bytes)?;
-                    name
-                }
-                None => {
-                    File::open(&path)?.read_to_end(&mut bytes)?;
-                    name
-                }
-            };
-            self.insert(format!("{before}{name}"), bytes);
+            let bytes = root.read_here(&path, *room).map_err(|cause| match cause.kind() {
+                io::ErrorKind::FileTooLarge => budget.refuse_folder(),
+                _ => cause,
+            })?;
+            *room -= bytes.len() as u64;
+            let name = path.strip_suffix(".zst").unwrap_or(&path).to_owned();
+            self.insert(name, bytes);
         }
         Ok(())
     }
@@ -116,6 +226,8 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

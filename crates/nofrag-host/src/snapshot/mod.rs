@@ -21,6 +21,7 @@ use std::ops::Range;
 
 pub use buddyinfo::{MOST_ORDERS, ZoneBlocks, ZoneIndices, buddyinfo, indices};
 pub use counters::{Counters, Settings, settings, vmstat};
+pub(crate) use files::Packed;
 pub use files::{Files, path_of};
 pub use iomem::system_ram;
 pub use lines::{Malformed, ZoneName};

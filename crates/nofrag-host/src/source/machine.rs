@@ -8,15 +8,13 @@
 //!
 //! In a captured folder a file may be packed, with `.zst` behind its name.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 
-use super::{Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small, why};
+use super::{Entry, Missing, Root, Sources as Vmalloc, VMALLOCINFO, read_rest, read_small, why};
 use crate::fields::{self, FieldError};
-use crate::finding::bytes_text;
 use crate::machine::frames::{self, FrameReport};
 use crate::proc_maps;
-use crate::process::ranking::{self, Ranked, Ranking};
+use crate::process::ranking::{self, PATIENCE, Ranked, Ranking};
 use crate::record::Frames;
 use crate::snapshot::{Files, Snapshot, path_of};
 
@@ -93,7 +91,7 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
     let mut reader = Reader { root, files: Files::default(), missing: Vec::new() };
     reader.read_lists();
     SMALL.iter().for_each(|&(name, costs)| reader.add(name, costs));
-    match vm_settings(root) {
+    match root.in_time(VM, vm_settings) {
         Ok(settings) => reader.files.insert("sysctl", settings),
         Err(cause) => reader.miss("proc/sys/vm", &cause, "the settings of vm, and advice on them"),
     }
@@ -101,14 +99,14 @@ pub fn read(root: &Root, frames: Frames) -> Sources {
         Frames::Read => reader.frames(),
         Frames::LeftOut => None,
     };
-    let areas = bytes(root, VMALLOCINFO);
+    let areas = root.read(VMALLOCINFO);
     let areas = areas.map_err(|cause| reader.miss(VMALLOCINFO, &cause, AREAS));
     let mut vmalloc = read_rest(root, areas.unwrap_or_default());
     let mut sources =
         Sources { files: reader.files, missing: reader.missing, frames, ..Sources::default() };
     sources.add_missing(std::mem::take(&mut vmalloc.missing));
     sources.vmalloc = vmalloc;
-    match ranking::rank(root) {
+    match ranking::rank(root, PATIENCE) {
         Ok(mut ranking) => {
             sources.add_missing(std::mem::take(&mut ranking.missing));
             sources.add_missing(denied(root, ranking.denied).into_iter().collect());
@@ -176,9 +174,9 @@ impl Sources {
 fn ranking_of(files: &Files) -> Option<Ranking> {
     let settings = files.text("sysctl").map(|text| crate::snapshot::settings(&text).0);
     let limit = settings.and_then(|settings| settings.get("max_map_count"));
-    let maps = files.iter().filter_map(|(name, maps)| {
+    let maps = files.names().filter_map(|name| {
         let pid = name.strip_prefix("maps/")?.parse().ok()?;
-        let areas = proc_maps::count(maps).ok()?;
+        let areas = proc_maps::count(files.bytes(name)?).ok()?;
         Some(Ranked::new(pid, None, areas, limit))
     });
     let ranking = Ranking::of(maps.collect(), limit);
@@ -206,7 +204,7 @@ impl Reader<'_> {
     fn read_lists(&mut self) {
         /// On a busy host some reads fall between two requests; after so many the last is kept.
         const TRIES: usize = 8;
-        let again = |reader: &Self| bytes(reader.root, "proc/buddyinfo").ok();
+        let again = |reader: &Self| reader.root.read("proc/buddyinfo").ok();
         for _ in 0..TRIES {
             self.missing.clear();
             LISTS.iter().for_each(|&(name, costs)| self.add(name, costs));
@@ -221,14 +219,14 @@ impl Reader<'_> {
         let (name, costs) = IOMEM;
         self.add(name, costs);
         let path = path_of(KPAGEFLAGS).expect("every file has its place");
-        let source = open(self.root, path);
-        let report = source.and_then(|source| frames::read(&Snapshot::parse(&self.files), source));
+        let report = self.root.stream(path);
+        let report = report.and_then(|source| frames::read(&Snapshot::parse(&self.files), source));
         report.map_err(|cause| self.miss(path, &cause, FRAMES_COST)).ok()
     }
 
     fn add(&mut self, name: &str, costs: &'static str) {
         let path = path_of(name).expect("every file has its place");
-        match bytes(self.root, path) {
+        match self.root.read(path) {
             Ok(bytes) => self.files.insert(name, bytes),
             Err(cause) => self.miss(path, &cause, costs),
         }
@@ -240,52 +238,25 @@ impl Reader<'_> {
     }
 }
 
-/// The whole of a file; of a captured one also if it is packed.
-fn bytes(root: &Root, relative: &str) -> io::Result<Vec<u8>> {
-    /// Two million areas of the vmalloc space; the state of frames is not read as a whole.
-    const MOST: u64 = 256 << 20;
-    bytes_up_to(MOST, root, relative)
-}
-
-/// The same of a file that has at most so many: a packed one may unpack to more than the memory holds.
-fn bytes_up_to(most: u64, root: &Root, relative: &str) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open(root, relative)?.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        let why = format!("it is longer than {}: no such file of a kernel is", bytes_text(most));
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
-    }
-    Ok(bytes)
-}
-
-/// A file to be read from its beginning; of a captured one also if it is packed.
-fn open(root: &Root, relative: &str) -> io::Result<Box<dyn Read>> {
-    match (root, File::open(root.path(relative))) {
-        (Root::Captured(_), Err(cause)) if cause.kind() == io::ErrorKind::NotFound => {
-            let packed = File::open(root.path(&format!("{relative}.zst"))).map_err(|_| cause)?;
-            Ok(Box::new(zstd::Decoder::new(packed)?))
-        }
-        (_, plain) => Ok(Box::new(plain?)),
-    }
-}
-
-/// A line `NAME VALUE..` for each setting of `vm`.
+/// A line `NAME VALUE..` for each setting of `vm`, read on this thread.
 pub(crate) fn vm_settings(root: &Root) -> io::Result<Vec<u8>> {
-    let folder = root.path("proc/sys/vm");
+    /// No setting is longer.
+    const MOST: u64 = 1 << 16;
     let mut lines = Vec::new();
-    for entry in fs::read_dir(&folder)? {
-        let Ok(name) = entry?.file_name().into_string() else { continue };
+    for Entry { name, .. } in root.entries_here(VM)? {
         if NOT_SETTINGS.contains(&name.as_str()) {
             continue;
         }
         // Some can only be written.
-        if let Ok(value) = fs::read_to_string(folder.join(&name)) {
-            lines.push(format!("{name} {}\n", value.trim()));
+        if let Ok(value) = root.read_here(&format!("{VM}/{name}"), MOST) {
+            lines.push(format!("{name} {}\n", String::from_utf8_lossy(&value).trim()));
         }
     }
-    lines.sort();
     Ok(lines.concat().into_bytes())
 }
+
+/// Where the settings of `vm` are.
+const VM: &str = "proc/sys/vm";
 
 fn uptime(text: &str) -> Result<f64, FieldError> {
     let word = text.split_ascii_whitespace().next().ok_or(FieldError::Missing)?;
@@ -295,39 +266,20 @@ fn uptime(text: &str) -> Result<f64, FieldError> {
 
 /// The pools of hugetlbfs by size; none on a kernel without it.
 fn pools(root: &Root) -> Vec<Pool> {
-    let Ok(entries) = fs::read_dir(root.path(POOLS)) else { return Vec::new() };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut pools: Vec<Pool> = names.filter_map(|name| pool(root, &name)).collect();
+    let names = root.names(POOLS).unwrap_or_default();
+    let mut pools: Vec<Pool> = names.iter().filter_map(|name| pool(root, name)).collect();
     pools.sort_unstable();
     pools
 }
 
 fn pool(root: &Root, name: &str) -> Option<Pool> {
     let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-    let number = |file: &str| {
-        let path = root.path(&format!("{POOLS}/{name}/{file}"));
-        fields::number(&fs::read_to_string(path).ok()?).ok()
-    };
+    let number =
+        |file: &str| fields::number(&root.text(&format!("{POOLS}/{name}/{file}")).ok()?).ok();
     Some(Pool {
         bytes: kib.checked_mul(1024)?,
         pages: number("nr_hugepages")?,
         free: number("free_hugepages")?,
         reserved: number("resv_hugepages").unwrap_or(0),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_packed_file_that_does_not_end_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let packed = zstd::bulk::compress(&[0; 5000], 1).unwrap();
-        fs::write(folder.path().join("long.zst"), packed).unwrap();
-        let root = Root::Captured(folder.path().to_owned());
-        assert_eq!(bytes_up_to(5000, &root, "long").unwrap().len(), 5000);
-        let why = bytes_up_to(4096, &root, "long").unwrap_err().to_string();
-        assert!(why.contains("longer than 4 KiB"), "{why}");
-    }
 }

@@ -16,7 +16,6 @@
 //! changed its identity or has made itself unreadable, and to root.
 
 use std::fmt;
-use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 
@@ -193,11 +192,8 @@ pub fn default_process(root: &Root) -> Result<Whose, ProcessError> {
 pub fn processes(root: &Root) -> Result<Vec<u32>, ProcessError> {
     let path = root.path("proc");
     let failed = |cause| ProcessError::Failed { path: path.clone(), cause };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&path).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        found.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
-    }
+    let names = root.names("proc").map_err(failed)?;
+    let mut found: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     found.sort_unstable();
     Ok(found)
 }
@@ -219,9 +215,9 @@ pub fn read_maps(root: &Root, whose: Whose) -> Result<Parsed, ProcessError> {
 /// # Errors
 /// See [`ProcessError`].
 pub fn count_areas(root: &Root, whose: Whose) -> Result<u64, ProcessError> {
-    let path = root.path(&format!("proc/{whose}/maps"));
-    let counted = File::open(&path).and_then(|file| proc_maps::count(BufReader::new(file)));
-    match counted.map_err(|cause| process_error(root, whose, path, cause)) {
+    let relative = format!("proc/{whose}/maps");
+    let counted = root.with(&relative, |file| proc_maps::count(BufReader::new(file)));
+    match counted.map_err(|cause| process_error(root, whose, root.path(&relative), cause)) {
         Err(ProcessError::Absent { .. }) => {
             let smaps = read_areas(root, whose, MapsFile::Smaps)?;
             Ok(smaps.areas.iter().filter(|area| area.is_counted()).count() as u64)
@@ -260,9 +256,9 @@ fn pid(root: &Root, whose: Whose) -> Option<u32> {
 }
 
 fn read_areas(root: &Root, whose: Whose, file: MapsFile) -> Result<Parsed, ProcessError> {
-    let path = root.path(&format!("proc/{whose}/{}", file.name()));
-    let parsed = File::open(&path).and_then(|file| proc_maps::parse(BufReader::new(file)));
-    parsed.map_err(|cause| process_error(root, whose, path, cause))
+    let relative = format!("proc/{whose}/{}", file.name());
+    let parsed = root.with(&relative, |file| proc_maps::parse(BufReader::new(file)));
+    parsed.map_err(|cause| process_error(root, whose, root.path(&relative), cause))
 }
 
 /// A process that ends while its file is open makes reading fail with this.
@@ -307,8 +303,7 @@ fn no_smaps(root: &Root, whose: Whose, why: &ProcessError) -> Missing {
 
 /// What a process without a line in `maps` is, as its status tells.
 fn why_no_areas(root: &Root, whose: Whose) -> &'static str {
-    let status = fs::read(root.path(&format!("proc/{whose}/status"))).unwrap_or_default();
-    let status = String::from_utf8_lossy(&status);
+    let status = root.text(&format!("proc/{whose}/status")).unwrap_or_default();
     let is = |field: &str, value: &str| {
         fields::status(&status, field).is_ok_and(|found| found.starts_with(value))
     };

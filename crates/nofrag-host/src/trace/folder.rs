@@ -1,6 +1,5 @@
 //! A folder with what tracefs gave: `cpuN.trace_pipe_raw` (or `.zst`), `format/`, and snapshots in `start/` and `end/`.
 
-use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,18 +10,23 @@ use super::format::{Decoder, Format};
 use super::kinds::EventKind;
 use super::meta::{Moment, TakenSnapshot, TraceMeta};
 use super::ring_buffer::{HEADER, LARGEST_SUB_BUFFER, SUB_BUFFER, SubBuffer, dropped};
-use super::source::{BATCH, EventSource, Loss, Merged, TraceError};
+use super::source::{BATCH, EventSource, Loss, Merged, TraceError, Unpacking};
+use crate::budget::Budget;
 use crate::snapshot::Files;
+use crate::source::{Entry, Root};
 
 /// A folder of raw pages.
 #[derive(Clone, Debug)]
 pub struct Folder {
+    root: Root,
     meta: TraceMeta,
     decoder: Arc<Decoder>,
     page_size: usize,
-    pages: Vec<(u16, PathBuf)>,
+    /// The names of the files, by CPU.
+    pages: Vec<(u16, String)>,
     /// Events that the kernel says it lost.
     dropped: u64,
+    budget: Budget,
 }
 
 impl Folder {
@@ -32,39 +36,52 @@ impl Folder {
     /// the first a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken before the
     /// first event. `stats` says what the kernel lost, `missing` has a sentence a line.
     ///
+    /// Only regular files in it are read, and no more than [`Budget::of_path`] says.
+    ///
     /// # Errors
     /// [`TraceError`].
     pub fn open(path: &Path) -> Result<Folder, TraceError> {
-        let pages = pages_of(path)?;
+        Folder::open_within(path, &Budget::of_path(path).map_err(TraceError::file(path))?)
+    }
+
+    /// As [`open`](Self::open), with the caller's budget.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn open_within(path: &Path, budget: &Budget) -> Result<Folder, TraceError> {
+        let root = Root::Captured(path.to_owned());
+        let pages = pages_of(&root)?;
         if pages.is_empty() {
             return Err(TraceError::Unknown(path.to_owned()));
         }
-        let formats = formats_of(&path.join("format"))?;
+        let formats = formats_of(&root)?;
         let gfp = formats.iter().find(|(_, format)| format.name == EventKind::PageAlloc.name());
         let gfp = gfp.and_then(|(_, format)| FlagTable::from_print_fmt(&format.print));
         let mut meta = TraceMeta {
-            clock: optional(&path.join("trace_clock"))?.and_then(|text| clock(&text)),
+            clock: optional(&root, "trace_clock")?.and_then(|text| clock(&text)),
             cpus: pages.iter().map(|&(cpu, _)| cpu).collect(),
             gfp: gfp.unwrap_or_default(),
-            missing: optional(&path.join(MISSING))?
+            missing: optional(&root, MISSING)?
                 .map(|text| text.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),
             ..TraceMeta::default()
         };
-        let start = optional(&path.join(START_WINDOW))?.and_then(|text| window(&text));
+        let start = optional(&root, START_WINDOW)?.and_then(|text| window(&text));
         let start = start.unwrap_or(Moment::Before);
         for (name, moment) in [("start", start), ("end", Moment::After)] {
             let folder = path.join(name);
             if folder.is_dir() {
-                let files = Files::read_folder(&folder).map_err(TraceError::file(&folder))?;
+                let files = Files::read_folder_within(&folder, budget);
+                let files = files.map_err(TraceError::file(&folder))?;
                 meta.release = meta.release.or_else(|| files.release());
                 meta.snapshots.push(TakenSnapshot { moment, files });
             }
         }
         let decoder = Arc::new(Decoder::new(formats.iter().map(|(_, format)| format)));
         meta.formats = formats.into_iter().map(|(text, format)| (format.name, text)).collect();
-        let dropped = optional(&path.join(STATS))?.map_or(0, |text| dropped(&text));
-        Ok(Folder { meta, decoder, page_size: page_size_in(path)?, pages, dropped })
+        let dropped = optional(&root, STATS)?.map_or(0, |text| dropped(&text));
+        let (page_size, budget) = (page_size_in(&root)?, *budget);
+        Ok(Folder { root, meta, decoder, page_size, pages, dropped, budget })
     }
 
     /// What is known beside the events.
@@ -78,13 +95,15 @@ impl Folder {
     /// # Errors
     /// [`TraceError::File`].
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
-        let pages = self.pages.iter().map(|(cpu, path)| {
-            let file = File::open(path).map_err(TraceError::file(path))?;
-            let input: Box<dyn Read + Send> = match path.extension() {
-                Some(end) if end == "zst" => {
-                    Box::new(zstd::Decoder::new(file).map_err(TraceError::file(path))?)
+        let pages = self.pages.iter().map(|(cpu, name)| {
+            let path = &self.root.path(name);
+            let file = self.root.open_regular(name).map_err(TraceError::file(path))?;
+            let input: Box<dyn Read + Send> = match name.ends_with(".zst") {
+                true => {
+                    let plain = zstd::Decoder::new(file).map_err(TraceError::file(path))?;
+                    Box::new(Unpacking::new(plain, &self.budget))
                 }
-                _ => Box::new(file),
+                false => Box::new(file),
             };
             // Bounded: `READ_PAGES` of `LARGEST_SUB_BUFFER`.
             let input = BufReader::with_capacity(READ_PAGES * self.page_size, input);
@@ -118,35 +137,37 @@ impl<S: EventSource> EventSource for Counted<S> {
 const READ_PAGES: usize = 64;
 
 /// The files of raw pages in the folder, by CPU.
-fn pages_of(path: &Path) -> Result<Vec<(u16, PathBuf)>, TraceError> {
+fn pages_of(root: &Root) -> Result<Vec<(u16, String)>, TraceError> {
     let mut pages = Vec::new();
-    for entry in fs::read_dir(path).map_err(TraceError::file(path))? {
-        let file = entry.map_err(TraceError::file(path))?.path();
-        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    for Entry { name, .. } in root.entries_here("").map_err(TraceError::file(&root.path("")))? {
         let cpu = name.strip_prefix("cpu").and_then(|rest| {
             let rest = rest.strip_suffix(".zst").unwrap_or(rest);
             rest.strip_suffix(".trace_pipe_raw")?.parse().ok()
         });
         if let Some(cpu) = cpu {
-            pages.push((cpu, file));
+            pages.push((cpu, name));
         }
     }
     pages.sort();
     match pages.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some(pair) => Err(TraceError::Corrupt {
-            path: pair[1].1.clone(),
-            what: format!("{} holds the same CPU; one of the two must go", pair[0].1.display()),
-        }),
+        Some(pair) => {
+            let [first, second] = [0, 1].map(|number: usize| root.path(&pair[number].1));
+            let what = format!("{} holds the same CPU; one of the two must go", first.display());
+            Err(TraceError::Corrupt { path: second, what })
+        }
         None => Ok(pages),
     }
 }
 
+/// No text in such a folder is longer.
+const LONGEST_TEXT: u64 = 1 << 20;
+
 /// The text of a file that may be missing.
-fn optional(path: &Path) -> Result<Option<String>, TraceError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+fn optional(root: &Root, name: &str) -> Result<Option<String>, TraceError> {
+    match root.read_here(name, LONGEST_TEXT) {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(TraceError::File { path: path.to_owned(), cause }),
+        Err(cause) => Err(TraceError::File { path: root.path(name), cause }),
     }
 }
 
@@ -173,31 +194,28 @@ fn window(text: &str) -> Option<Moment> {
 }
 
 /// The bytes of a page, by the folder's `header_page`, if it has one.
-fn page_size_in(folder: &Path) -> Result<usize, TraceError> {
-    let path = folder.join("header_page");
-    let Some(text) = optional(&path)? else { return Ok(SUB_BUFFER) };
+fn page_size_in(root: &Root) -> Result<usize, TraceError> {
+    const NAME: &str = "header_page";
+    let Some(text) = optional(root, NAME)? else { return Ok(SUB_BUFFER) };
     page_size(&text).ok_or(TraceError::Corrupt {
-        path,
+        path: root.path(NAME),
         what: "it does not say where the `data` of a page begins and how long it is".to_owned(),
     })
 }
 
-/// The `format` files in the folder.
-fn formats_of(path: &Path) -> Result<Vec<(String, Format)>, TraceError> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(TraceError::file(path))? {
-        names.push(entry.map_err(TraceError::file(path))?.path());
-    }
-    names.sort();
-    names
-        .into_iter()
-        .map(|path| {
-            let text = fs::read_to_string(&path).map_err(TraceError::file(&path))?;
-            let format = Format::parse(&text)
-                .map_err(|cause| TraceError::Format { path: path.clone(), cause })?;
-            Ok((text, format))
-        })
-        .collect()
+/// The `format` files in the folder, by name.
+fn formats_of(root: &Root) -> Result<Vec<(String, Format)>, TraceError> {
+    const FOLDER: &str = "format";
+    let entries = root.entries_here(FOLDER).map_err(TraceError::file(&root.path(FOLDER)))?;
+    let format = |entry: Entry| {
+        let name = format!("{FOLDER}/{}", entry.name);
+        let path = root.path(&name);
+        let text = root.read_here(&name, LONGEST_TEXT).map_err(TraceError::file(&path))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let format = Format::parse(&text).map_err(|cause| TraceError::Format { path, cause })?;
+        Ok((text, format))
+    };
+    entries.into_iter().map(format).collect()
 }
 
 /// The size of a page by the text of `events/header_page`, which describes its fields as a `format` file does.

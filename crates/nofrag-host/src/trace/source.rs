@@ -15,6 +15,7 @@ use super::meta::TraceMeta;
 use super::perf_script;
 use super::text::{TraceText, begins_trace, cpus};
 use super::trace_dat::{self, TraceDat};
+use crate::budget::{Budget, Needs};
 use crate::recording::Recording;
 
 /// How many events a source adds at a time, but for the rest of a page or chunk in which it gets there.
@@ -111,6 +112,18 @@ pub enum TraceError {
         /// The latest that is known.
         known: u16,
     },
+    /// It takes more than its reader may spend.
+    #[error(
+        "{path}: {needs}, and a file like this may take {budget}; a sound file is read with more by `--budget GIB`"
+    )]
+    Budget {
+        /// Which file.
+        path: PathBuf,
+        /// What it takes.
+        needs: Needs,
+        /// What it may take.
+        budget: Budget,
+    },
     /// What it holds contradicts itself.
     #[error("{path}: {what}")]
     Corrupt {
@@ -131,37 +144,103 @@ impl TraceError {
 /// How many bytes of a file show of what kind it is.
 const START: u64 = 4096;
 
-/// Opens a trace of any known kind; its content says which.
+/// Opens a trace of any known kind; its content says which. It takes no more than [`Budget::of_path`] says.
 ///
 /// # Errors
 /// [`TraceError`].
 pub fn open(path: &Path) -> Result<Trace, TraceError> {
+    open_within(path, Budget::of_path(path).map_err(TraceError::file(path))?)
+}
+
+/// As [`open`], with the caller's budget.
+///
+/// # Errors
+/// [`TraceError`]; reading the events ends with [`TraceError::Budget`] where they are more than the budget allows.
+pub fn open_within(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
+    let Trace { meta, events } = open_any(path, budget)?;
+    let (path, read) = (path.to_owned(), 0);
+    Ok(Trace { meta, events: Box::new(Within { events, path, budget, read }) })
+}
+
+fn open_any(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
     if path.is_dir() {
-        let folder = Folder::open(path)?;
+        let folder = Folder::open_within(path, &budget)?;
         return Ok(Trace { meta: folder.meta().clone(), events: folder.events()? });
     }
     let mut start = Vec::new();
     let file = File::open(path).map_err(TraceError::file(path))?;
     file.take(START).read_to_end(&mut start).map_err(TraceError::file(path))?;
     if start.starts_with(trace_dat::MAGIC) {
-        return TraceDat::open(path)?.try_into();
+        return TraceDat::open_within(path, budget)?.try_into();
     }
     if Recording::is_one(&start) {
-        let recording = Recording::open(path)?;
+        let recording = Recording::open_within(path, budget)?;
         return Ok(Trace { meta: recording.meta().clone(), events: recording.events()? });
     }
-    open_text(path)?.ok_or_else(|| TraceError::Unknown(path.to_owned()))
+    open_text(path, &budget)?.ok_or_else(|| TraceError::Unknown(path.to_owned()))
+}
+
+/// Events that end where a budget does.
+struct Within {
+    events: Box<dyn EventSource>,
+    path: PathBuf,
+    budget: Budget,
+    read: u64,
+}
+
+impl EventSource for Within {
+    fn read(&mut self, into: &mut Vec<Event>) -> Result<bool, TraceError> {
+        let before = into.len();
+        let more = self.events.read(into)?;
+        self.read += (into.len() - before) as u64;
+        if self.read > self.budget.events {
+            return Err(self.budget.refuse(&self.path, Needs::Events(self.read)));
+        }
+        if !self.budget.has_time() {
+            return Err(self.budget.refuse(&self.path, Needs::Time));
+        }
+        Ok(more)
+    }
+
+    fn loss(&self) -> Loss {
+        self.events.loss()
+    }
+}
+
+/// Bytes that unpack to no more than the budget has: whatever they are, a file that goes on is none of a kernel.
+pub(super) struct Unpacking<R> {
+    from: R,
+    left: u64,
+}
+
+impl<R> Unpacking<R> {
+    pub(super) fn new(from: R, budget: &Budget) -> Unpacking<R> {
+        Unpacking { from, left: budget.bytes }
+    }
+}
+
+impl<R: Read> Read for Unpacking<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(into)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            let why =
+                "it unpacks to more than a file of its length may; `--budget GIB` allows more";
+            io::Error::new(io::ErrorKind::FileTooLarge, why)
+        })?;
+        Ok(read)
+    }
 }
 
 /// The text of ftrace or perf in the file, which may be packed by zstd; `None` if it is none.
-fn open_text(path: &Path) -> Result<Option<Trace>, TraceError> {
+fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> {
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     const HEAD: usize = 64 * 1024;
     let file = File::open(path).map_err(TraceError::file(path))?;
     let mut file = BufReader::with_capacity(HEAD, file);
     let is_packed = file.fill_buf().map_err(TraceError::file(path))?.starts_with(&ZSTD);
     let plain: Box<dyn Read + Send> = if is_packed {
-        Box::new(zstd::Decoder::with_buffer(file).map_err(TraceError::file(path))?)
+        let plain = zstd::Decoder::with_buffer(file).map_err(TraceError::file(path))?;
+        Box::new(Unpacking::new(plain, budget))
     } else {
         Box::new(file)
     };

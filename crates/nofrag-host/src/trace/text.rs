@@ -24,6 +24,8 @@ use super::wording::{Unreadable, Worded, Wording};
 
 /// No line of a trace is longer; what is, is counted and passed over.
 const LONGEST_LINE: usize = 16 * 1024;
+/// Behind so many bytes without the end of a line nothing more is read: the rest of a sparse file has none.
+const NO_LINE: usize = 16 << 20;
 
 /// What stands before an event on its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +224,7 @@ impl<R: BufRead + Send> TraceText<R> {
     /// Reads the next line; what is longer than a line can be is passed over. `false` at the end.
     fn next_line(&mut self) -> io::Result<bool> {
         self.line.clear();
+        let mut passed = 0;
         loop {
             let buffer = match self.input.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -232,6 +235,11 @@ impl<R: BufRead + Send> TraceText<R> {
             let room = (LONGEST_LINE + 1).saturating_sub(self.line.len());
             self.line.extend_from_slice(&buffer[..used.min(room)]);
             self.input.consume(used);
+            passed += used;
+            if passed > NO_LINE {
+                let why = "a line does not end within 16 MiB: this is no text";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
             if end.is_some() || used == 0 {
                 return Ok(!self.line.is_empty());
             }

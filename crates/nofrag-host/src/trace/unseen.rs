@@ -80,6 +80,18 @@ struct Word {
     used: u64,
 }
 
+/// So many words are followed: 2 TiB of frames with events, some 400 MiB. What a damaged file says of more is passed
+/// over.
+const MOST_WORDS: usize = 1 << 23;
+
+/// The word of this number; `None` if it is not followed.
+fn word(words: &mut HashMap<u64, Word>, number: u64) -> Option<&mut Word> {
+    match words.len() < MOST_WORDS {
+        true => Some(words.entry(number).or_default()),
+        false => words.get_mut(&number),
+    }
+}
+
 /// The reason of a migration that compaction asked for.
 const COMPACTION: i32 = 0;
 
@@ -135,7 +147,7 @@ impl UnseenTracker {
     fn alloc(&mut self, pfn: u64, order: u32) {
         self.unseen.requests += 1;
         for (number, mask) in words_of(pfn, order) {
-            let word = self.words.entry(number).or_default();
+            let Some(word) = word(&mut self.words, number) else { continue };
             word.used |= mask;
             word.free &= !mask;
         }
@@ -149,7 +161,7 @@ impl UnseenTracker {
                 Ok(number) if after_start => self.free_at_start.get(number).copied().unwrap_or(0),
                 _ => 0,
             };
-            let word = self.words.entry(number).or_default();
+            let Some(word) = word(&mut self.words, number) else { continue };
             was_free &= (word.free | start & !word.used) & mask == mask;
             word.free |= mask;
             word.used &= !mask;

@@ -13,7 +13,6 @@ mod history;
 mod pace;
 pub mod page;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
@@ -76,6 +75,9 @@ const MEMORY: [(&str, &str, &str); 5] = [
     ("vmstat", "proc/vmstat", "what reclaim, compaction and huge pages did"),
     ("meminfo", "proc/meminfo", "how much of the free memory the free lists show"),
 ];
+
+/// Who scrapes waits some ten seconds in all.
+const MAPS_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Room for the largest of them on most hosts, so that few calls read it.
 const ROOM: usize = 256 << 10;
@@ -194,14 +196,15 @@ impl Watch {
     fn read(&mut self, index: usize) {
         let source = self.slots[index].source;
         let at = self.began.elapsed();
-        let before = cpu_time(ClockId::ThreadCPUTime);
+        // Of all threads: files are read by another one than this.
+        let before = cpu_time(ClockId::ProcessCPUTime);
         let missing = match source {
             Source::Memory => self.read_memory(at),
             Source::Vmalloc => self.read_vmalloc(),
             Source::Maps => self.read_maps(),
             Source::Types => self.read_types(),
         };
-        let cost = cpu_time(ClockId::ThreadCPUTime).saturating_sub(before);
+        let cost = cpu_time(ClockId::ProcessCPUTime).saturating_sub(before);
         let slot = &mut self.slots[index];
         slot.due = at.saturating_add(slot.pace.wait(cost));
         let reading = Reading { source, cpu_seconds: cost.as_secs_f64(), at, missing };
@@ -228,14 +231,20 @@ impl Watch {
         &mut self,
         (name, path, costs): (&str, &str, &'static str),
     ) -> Result<(), Missing> {
-        let path = self.root.path(path);
-        let read = File::open(&path).and_then(|file| read_into(file, &mut self.buffer));
-        let bytes = *read.as_ref().unwrap_or(&0);
-        self.look.files.insert(name, self.buffer[..bytes].to_vec());
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let read = self.root.with(path, move |file| {
+            let bytes = read_into(file, &mut buffer)?;
+            Ok((bytes, buffer))
+        });
         match read {
-            Ok(_) => Ok(()),
+            Ok((bytes, buffer)) => {
+                self.look.files.insert(name, buffer[..bytes].to_vec());
+                self.buffer = buffer;
+                Ok(())
+            }
             Err(why) => {
-                let path = path.display().to_string();
+                self.look.files.insert(name, Vec::new());
+                let path = self.root.path(path).display().to_string();
                 Err(Missing { path, why: why.to_string(), costs })
             }
         }
@@ -258,7 +267,7 @@ impl Watch {
     }
 
     fn read_maps(&mut self) -> Vec<Missing> {
-        match ranking::rank(&self.root) {
+        match ranking::rank(&self.root, MAPS_PATIENCE) {
             Ok(ranking) => {
                 let ranking = self.look.maps.insert(ranking);
                 let mut missing = ranking.missing.clone();
@@ -291,10 +300,11 @@ impl Watch {
 }
 
 /// Reads the whole file to the beginning of `buffer`, in few calls; how much it was.
-fn read_into(mut file: File, buffer: &mut Vec<u8>) -> io::Result<usize> {
+fn read_into(mut file: impl Read, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let mut filled = 0;
     loop {
         if buffer.len() == filled {
+            buffer.try_reserve(ROOM).map_err(io::Error::other)?;
             buffer.resize(filled + ROOM, 0);
         }
         match file.read(&mut buffer[filled..]) {
@@ -312,7 +322,7 @@ fn cpu_time(clock: ClockId) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
 
     use super::*;
 

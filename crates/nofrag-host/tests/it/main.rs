@@ -10,6 +10,7 @@ mod process;
 mod raw_pages;
 mod recording;
 mod regressions;
+mod strangers;
 mod survey;
 mod trace_dat;
 mod trace_text;

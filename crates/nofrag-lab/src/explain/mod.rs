@@ -19,6 +19,7 @@ mod tests;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 use nofrag_host::failure;
 use nofrag_host::snapshot::{Files, Snapshot};
@@ -130,9 +131,10 @@ fn of_path(
     let file = |cause| TraceError::File { path: path.to_owned(), cause };
     let meta = std::fs::metadata(path).map_err(file)?;
     if meta.is_dir() {
-        let files = Files::read_folder(path).map_err(file)?;
-        if files.bytes("buddyinfo").is_some() || files.bytes("zoneinfo").is_some() {
-            return Ok(of_files(&name, &files));
+        // A folder of raw pages may be larger than memory.
+        let lists = ["buddyinfo", "buddyinfo.zst", "zoneinfo", "zoneinfo.zst"];
+        if lists.iter().any(|list| path.join(list).is_file()) {
+            return Ok(of_files(&name, &Files::read_folder(path).map_err(file)?));
         }
     } else if meta.len() <= LONGEST_LOG
         && let Some(text) = text_of(path).map_err(file)?
@@ -158,7 +160,11 @@ fn text_of(path: &Path) -> std::io::Result<Option<String>> {
         return Ok(None);
     }
     file.take(LONGEST_LOG).read_to_end(&mut bytes)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+    if bytes.contains(&0) {
+        return Ok(None);
+    }
+    let lossy = |bad: FromUtf8Error| String::from_utf8_lossy(bad.as_bytes()).into_owned();
+    Ok(Some(String::from_utf8(bytes).unwrap_or_else(lossy)))
 }
 
 fn empty(source: &str, kind: SourceKind) -> Explanation {

@@ -206,8 +206,11 @@ impl<R: Read> Words<R> {
         }
     }
 
-    /// Passes so many bytes over.
+    /// Passes so many bytes over: no more than may be kept, since no text of a kernel is longer.
     pub(super) fn skip(&mut self, count: u64) -> Result<(), TraceError> {
+        if count > KEPT {
+            return Err(self.corrupt("its texts are longer than those of any kernel"));
+        }
         let skipped = io::copy(&mut (&mut self.bytes).take(count), &mut io::sink());
         let skipped = skipped.map_err(|cause| self.error(cause))?;
         if skipped == count { Ok(()) } else { Err(self.error(io::ErrorKind::UnexpectedEof.into())) }

@@ -35,15 +35,13 @@ use super::format::Decoder;
 use super::kinds::EventKind;
 use super::meta::TraceMeta;
 use super::source::{EventSource, Loss, Merged, Trace, TraceError};
+use crate::budget::{Budget, Needs};
 
 /// What such a file begins with.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// How many bytes are read at a time, if a page is no larger.
 const READ_BYTES: usize = 1 << 18;
-
-/// Bytes that the readers of all CPUs may hold at a time.
-const MOST_HELD: u64 = 8 << 30;
 
 /// A trace.dat.
 pub struct TraceDat {
@@ -53,6 +51,7 @@ pub struct TraceDat {
     buffers: Vec<Buffer>,
     offset: i64,
     dropped: u64,
+    budget: Budget,
 }
 
 impl TraceDat {
@@ -61,7 +60,16 @@ impl TraceDat {
     /// # Errors
     /// [`TraceError`].
     pub fn open(path: &Path) -> Result<TraceDat, TraceError> {
-        TraceDat::read(Arc::new(File::open(path).map_err(TraceError::file(path))?), path)
+        TraceDat::open_within(path, Budget::of_path(path).map_err(TraceError::file(path))?)
+    }
+
+    /// As [`open`](TraceDat::open), with the caller's budget.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn open_within(path: &Path, budget: Budget) -> Result<TraceDat, TraceError> {
+        let file = File::open(path).map_err(TraceError::file(path))?;
+        Ok(TraceDat { budget, ..TraceDat::read(Arc::new(file), path)? })
     }
 
     /// As [`open`](TraceDat::open), from wherever the bytes are; the path is for errors.
@@ -90,7 +98,8 @@ impl TraceDat {
         };
         let decoder = Arc::new(Decoder::new(head.formats.values()));
         let (offset, dropped) = (head.offset, head.dropped);
-        Ok(TraceDat { meta, decoder, input, buffers, offset, dropped })
+        let budget = Budget::of_length(input.size());
+        Ok(TraceDat { meta, decoder, input, buffers, offset, dropped, budget })
     }
 
     /// What is known beside the events.
@@ -102,8 +111,8 @@ impl TraceDat {
     /// The events of all instances and CPUs.
     ///
     /// # Errors
-    /// [`TraceError::File`] if no memory is to be had for unpacking, [`TraceError::Unsupported`] where the CPUs and
-    /// their pages are more than memory should be asked for.
+    /// [`TraceError::File`] if no memory is to be had for unpacking, [`TraceError::Budget`] where the CPUs and their
+    /// pages take more than the budget has.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
         self.check_bounds()?;
         let mut sources = Vec::new();
@@ -132,18 +141,10 @@ impl TraceDat {
             (cpus as u64).saturating_mul(each as u64)
         };
         let held = self.buffers.iter().map(held).fold(0, u64::saturating_add);
-        if held <= MOST_HELD {
+        if held <= self.budget.bytes {
             return Ok(());
         }
-        Err(TraceError::Unsupported {
-            path: self.input.path().to_owned(),
-            what: format!(
-                "pages of so many CPUs and of such a size side by side: they need {} GiB of memory, and {} are the \
-                 most that it takes",
-                held >> 30,
-                MOST_HELD >> 30
-            ),
-        })
+        Err(self.budget.refuse(self.input.path(), Needs::Bytes(held)))
     }
 
     /// The events of one CPU.
@@ -310,8 +311,9 @@ mod tests {
             head.add(buffer, &input)?;
             let decoder = Arc::new(Decoder::new([]));
             let (meta, input) = (TraceMeta::default(), input.clone());
-            let file =
-                TraceDat { meta, decoder, input, buffers: head.buffers, offset: 0, dropped: 0 };
+            let budget = Budget { bytes: 8 << 30, events: 0, deadline: None };
+            let (buffers, offset, dropped) = (head.buffers, 0, 0);
+            let file = TraceDat { meta, decoder, input, buffers, offset, dropped, budget };
             file.check_bounds()
         };
         with(8192, 4096, Packing::Plain).unwrap();

@@ -382,10 +382,9 @@ fn layout(search: &Search) -> Option<Layout> {
 fn maps_of(meta: &TraceMeta) -> HashMap<i32, Vec<Span>> {
     let mut maps = HashMap::new();
     let Some(taken) = meta.start() else { return maps };
-    for (name, bytes) in taken.files.iter() {
-        let Some(pid) = name.strip_prefix("maps/").and_then(|pid| pid.parse().ok()) else {
-            continue;
-        };
+    for name in taken.files.names() {
+        let pid = name.strip_prefix("maps/").and_then(|pid| pid.parse().ok());
+        let Some((pid, bytes)) = pid.zip(taken.files.bytes(name)) else { continue };
         let Ok(parsed) = proc_maps::parse(bytes) else { continue };
         let span = |area: &proc_maps::Area| Span::new(area.start >> PAGE, area.end >> PAGE).ok();
         maps.insert(pid, parsed.areas.iter().filter_map(span).collect());
