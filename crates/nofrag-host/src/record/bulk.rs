@@ -21,9 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use super::btf::Types;
 use super::error::RecordError;
-use super::instance::{Instance, own_name, owner, started};
+use super::instance::{Instance, own_name, owner};
 use super::tracefs::Tracefs;
 use super::whole::read_whole;
+use crate::process::started;
 use crate::trace::{BULK_ENTER, BULK_ENTRIES, BULK_LEAVE, BULK_PAGES, BULK_PARTS, Format};
 
 /// What the function has been called, the oldest name first.
