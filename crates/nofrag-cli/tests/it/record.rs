@@ -257,7 +257,9 @@ fn a_limit_on_the_size_of_files_ends_the_recording_in_order() {
 fn check_counts_what_is_stored(output: &Output, file: &Path) {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     let (_, counts) = opened(file);
-    assert_eq!(said["events"], counts.iter().sum::<u64>());
+    // That the end is missing is told as one more, which the kernel did not trace.
+    let ends = counts[EventKind::Lost as usize];
+    assert_eq!(said["events"], counts.iter().sum::<u64>() - ends);
     for kind in said["by_kind"].as_array().unwrap() {
         let name = EventKind::from_name(kind["name"].as_str().unwrap()).unwrap();
         assert_eq!(kind["events"], counts[name as usize], "{kind}");

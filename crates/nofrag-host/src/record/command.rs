@@ -165,14 +165,11 @@ impl Running {
         if !self.report.is_running() {
             return State::Ended;
         }
-        match self.child.try_wait() {
-            Ok(Some(status)) => {
-                self.report.exit_code = status.code();
-                self.report.signal = status.signal();
-                self.note_times();
-                return State::Ended;
-            }
-            Ok(None) | Err(_) => {}
+        if let Ok(Some(status)) = self.child.try_wait() {
+            self.report.exit_code = status.code();
+            self.report.signal = status.signal();
+            self.note_times();
+            return State::Ended;
         }
         let late = self.asked_to_end.is_some_and(|since| since.elapsed() >= GRACE);
         match self.lateness {
