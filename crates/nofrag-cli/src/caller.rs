@@ -96,8 +96,9 @@ mod tests {
 
     #[test]
     fn a_user_has_a_name_and_a_home() {
-        let text = "root:x:0:0:root:/root:/bin/sh\nodd line\nme:x:1000:1000:M,,:/home/me:/bin/sh\n";
-        let expected = Some(("me".to_owned(), "/home/me".to_owned()));
+        let text =
+            "root:x:0:0:root:/root:/bin/sh\nodd line\nme:x:1000:1000:M,,:/somewhere/me:/bin/sh\n";
+        let expected = Some(("me".to_owned(), "/somewhere/me".to_owned()));
         assert_eq!(of_passwd(text, 1000), expected);
         assert_eq!(of_passwd(text, 1001), None);
     }

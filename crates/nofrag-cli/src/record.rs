@@ -49,9 +49,10 @@ group of their own, enabled in nofrag's instance alone, and removed with it. The
 call are read; those beyond are counted.
 
 Ctrl-C ends the recording in order; a command that is being recorded gets the signal, too, and five
-seconds to end. With --seconds a command is asked to end when the time is over, and killed five seconds
-later; what it has started itself is its own business. Its output stays its own: the summary goes to standard error then. With --json the object
-alone is on standard output, and what the command writes there goes to standard error.
+seconds to end. With --seconds it is asked to end when the time is over (SIGTERM), and killed five
+seconds later (SIGKILL); what it has started itself is its own business. Its output stays its own: the
+summary goes to standard error then. With --json the object alone is on standard output, and what the
+command writes there goes to standard error.
 
 Examples:
   nofrag record --seconds 10                      ten seconds of this host, to recording.nofrag

@@ -5,8 +5,8 @@
 //! 2. Signals that end the command ask it to end in order (`stop`); one that stops it, and the key for that, give the
 //!    terminal back first and take it again afterwards.
 //! 3. Nothing can be done about `SIGKILL`; `reset` is the shell's answer then.
-//! 4. A terminal that has gone away is no longer given back, and nobody is told: to say so on standard error, which went
-//!    with it, would be a panic, and one more in telling of the panic ends a process by `SIGABRT`.
+//! 4. A terminal that has gone away is no longer given back, and nobody is told: to say so on standard error, which
+//!    went with it, would be a panic, and one more in telling of the panic ends a process by `SIGABRT`.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;

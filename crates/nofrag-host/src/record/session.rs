@@ -297,18 +297,7 @@ impl<'a> Session<'a> {
         let cpus = self.stats();
         self.note_missing(cpus.iter().filter_map(unread).chain(self.missed_calls()).collect());
         let ending = Ending { loss: self.loss(&cpus), cpus };
-        if let Err(error) = self.sink.finish(&self.meta, &ending) {
-            // What went wrong first says more.
-            ended = if matches!(ended, Ended::Failed(_)) {
-                ended
-            } else {
-                Ended::Failed(error.to_string())
-            };
-        }
-        let stored = match ended {
-            Ended::Failed(_) => self.stored(),
-            _ => self.counted(),
-        };
+        let (ended, stored) = self.finish(ended, &ending);
         Ok(Recorded {
             ended,
             seconds,
@@ -317,6 +306,16 @@ impl<'a> Session<'a> {
             cpus: ending.cpus,
             ..stored
         })
+    }
+
+    /// Writes what is left. How it ended then, and what the output has.
+    fn finish(&mut self, ended: Ended, ending: &Ending) -> (Ended, Recorded) {
+        match (self.sink.finish(&self.meta, ending), ended) {
+            // What went wrong first says more.
+            (_, Ended::Failed(why)) => (Ended::Failed(why), self.stored()),
+            (Err(error), _) => (Ended::Failed(error.to_string()), self.stored()),
+            (Ok(()), ended) => (ended, self.counted()),
+        }
     }
 
     /// What the output has, found by reading it: of what the readers counted the last part could not be written.

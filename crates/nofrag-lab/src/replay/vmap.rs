@@ -3,8 +3,8 @@
 //! Each request names the window in which it may lie; windows that no earlier one covers are spaces of their own
 //! (modules have one beside that of vmalloc). What the areas of the start are is known where the snapshot has
 //! `/proc/vmallocinfo` with real addresses; the kernel prints hashes unless `kernel.kptr_restrict` is 1, the recorder
-//! leaves addresses out unless it is asked for them, and then every space begins empty, which the outcome says. Every policy purges when its own rule says so: recorded purges are
-//! counted, not carried out.
+//! leaves addresses out unless it is asked for them, and then every space begins empty, which the outcome says. Every
+//! policy purges when its own rule says so: recorded purges are counted, not carried out.
 //!
 //! Memory is bounded by the areas that are live at a time, not by events.
 

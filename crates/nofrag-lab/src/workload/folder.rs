@@ -185,7 +185,8 @@ pub fn remove_left_behind(dir: &Path) -> Vec<String> {
         let path = left.path.display();
         if let Err(cause) = remove_side_by_side(&left.path) {
             return format!(
-                "{path} was left behind by a run that was killed, and cannot be removed: {cause}; remove it with `rm -r`"
+                "{path} was left behind by a run that was killed, and cannot be removed: {cause}; remove it with \
+                 `rm -r`"
             );
         }
         if left.path.to_string_lossy().ends_with(WITH_ABOVE) {
