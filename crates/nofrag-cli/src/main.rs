@@ -3,6 +3,7 @@
 //! Each subcommand is a module with an `Args` that clap fills and an `execute` that returns the exit status. What is
 //! printed comes from the library crates as values; the modules turn them into tables for people or JSON for machines.
 
+mod caller;
 mod compare;
 mod completions;
 mod explain;
@@ -107,6 +108,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // No command of anybody's: `record` starts it, and it is neither listed nor completed.
+    if std::env::args_os().nth(1).is_some_and(|word| word == record::KEEPER) {
+        return ended(record::keep());
+    }
     let cli = Cli::parse();
     cli.budget.into_iter().for_each(|gib| Budget::allow(gib << 30));
     let outcome = match cli.command {
@@ -123,10 +128,14 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::execute(&args),
         Command::Man(args) => man::execute(&args),
     };
+    ended(outcome)
+}
+
+fn ended(outcome: anyhow::Result<Status>) -> ExitCode {
     match outcome {
         Ok(status) => status.into(),
         Err(error) => {
-            eprintln!("nofrag: {error:#}");
+            output::tell(&format!("nofrag: {error:#}\n"));
             ExitCode::from(EXIT_BAD_USE)
         }
     }

@@ -15,6 +15,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Writes `text` to standard error. If that has gone away, with its terminal say, nobody is left to be told.
+pub(crate) fn tell(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// Writes a report to standard output, as far as its characters can be shown there.
 pub(crate) fn print_sections(sections: &[Section]) -> Result<()> {
     print(&render::text_for(sections, Look::of_report()))

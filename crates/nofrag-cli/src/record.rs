@@ -3,25 +3,39 @@
 mod view;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use nofrag_host::record::{
-    self, Buffer, Bulk, CommandStdout, Ended, Frames, Now, Options, Orders, Output, Phase,
-    Selection, Until, Which,
+    self, Buffer, Bulk, CommandStdout, Ended, Frames, Keeper, Now, Options, Orders, Output, Phase,
+    RecordError, Recorded, Selection, Sensitive, ToRun, Until, Which,
 };
-use nofrag_host::recording::Existing;
+use nofrag_host::recording::{Existing, RecordingError};
 use nofrag_lab::render;
 
 use crate::Status;
-use crate::output::{Schema, print, print_document};
+use crate::caller::Caller;
+use crate::output::{Schema, print, print_document, tell};
 
 const AFTER_HELP: &str = "\
 Tracing needs root. It happens in a tracefs instance of its own, which is removed again however the
-recording ends; after kill -9 the kernel stops tracing by itself, and the next start removes what is left.
-No setting of the host is changed, and no other tracing is disturbed.
+recording ends; after kill -9 the kernel stops tracing by itself, and what is left is removed at once, or
+by the next start. No setting of the host is changed, and no other tracing is disturbed.
+
+Under sudo a small process keeps root's rights, to open what only root may and to remove the instance.
+All else goes on as who called sudo, for good: the recording is written where he may write and belongs
+to him, and the command runs as he does, not as root; sudo inside it gives no rights. --as-root leaves
+that out, as does a root who was not called by sudo. Nobody else may read the recording. What may be
+private is left out of it, and the summary says so: --with LIST records it.
+
+--force replaces an older recording when the new one has begun, and a link itself, not what it leads to.
+A recording that is being written is never replaced.
 
 Sets of events for --events: pages (pages, compaction, migration, reclaim), buddy (what crosses between
 the CPUs' lists and the buddies), vmalloc, mmap, all; rare (pages without those taken and given back).
@@ -35,8 +49,10 @@ group of their own, enabled in nofrag's instance alone, and removed with it. The
 call are read; those beyond are counted.
 
 Ctrl-C ends the recording in order; a command that is being recorded gets the signal, too, and five
-seconds to end. Its output stays its own: the summary goes to standard error then. With --json the object
-alone is on standard output, and what the command writes there goes to standard error.
+seconds to end. With --seconds it is asked to end when the time is over (SIGTERM), and killed five
+seconds later (SIGKILL); what it has started itself is its own business. Its output stays its own: the
+summary goes to standard error then. With --json the object alone is on standard output, and what the
+command writes there goes to standard error.
 
 Examples:
   nofrag record --seconds 10                      ten seconds of this host, to recording.nofrag
@@ -44,11 +60,13 @@ Examples:
   nofrag record -- nofrag workload thpfioscale --dir /var/tmp/fio
   nofrag record --events pages,vmalloc,mmap       until Ctrl-C
   nofrag record --bulk -- make -j4                with what the bulk interface hands out
+  nofrag record --seconds 60 -- make -j4          the first minute of a command, which then ends
+  nofrag record --events mmap --with maps         with what every process has mapped at the start
   nofrag record --seconds 60 --buffer-kib 262144  larger buffers, where events were lost
   nofrag record --seconds 5 --raw DIR             raw pages of the ring buffer, formats and snapshots
 
 Exit status:
-  0  recorded
+  0  recorded, also when --seconds ended the command
   1  recorded, but events were lost, or the command failed
   2  bad use, nothing could be recorded, or the recording was cut short (a full disk, say); what
      precedes that is in the file";
@@ -57,8 +75,9 @@ Exit status:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Record for so long after the snapshot at the start [default: until Ctrl-C]
-    #[arg(long, value_name = "N", value_parser = parse_seconds, conflicts_with = "command")]
+    /// Record for so long after the snapshot at the start; a command is ended then [default: until Ctrl-C, or the
+    /// command's end]
+    #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<Duration>,
 
     /// The recording
@@ -68,6 +87,14 @@ pub(crate) struct Args {
     /// Write a folder of raw pages, formats and snapshots instead
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     raw: Option<PathBuf>,
+
+    /// Record what may be private, too: comma-separated
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    with: Vec<With>,
+
+    /// Under sudo, record and run the command as root, and not as who called sudo
+    #[arg(long)]
+    as_root: bool,
 
     /// Replace the output if it exists
     #[arg(long)]
@@ -118,6 +145,33 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// What may be private.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum With {
+    /// The names of all processes
+    Names,
+    /// What every process has mapped, if the placing of mappings is recorded
+    Maps,
+    /// The addresses of vmalloc areas, as far as the kernel shows them, and of devices
+    Addresses,
+    /// The arguments of the command, not only its program's name
+    Arguments,
+    /// All of this
+    All,
+}
+
+impl With {
+    fn what(self) -> &'static [Sensitive] {
+        match self {
+            With::Names => &[Sensitive::Names],
+            With::Maps => &[Sensitive::Maps],
+            With::Addresses => &[Sensitive::Addresses],
+            With::Arguments => &[Sensitive::Arguments],
+            With::All => &Sensitive::ALL,
+        }
+    }
+}
+
 /// More would be a slip of the finger.
 const LONGEST_SECONDS: f64 = 30.0 * 86_400.0;
 
@@ -130,7 +184,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Args {
-    fn options(&self) -> Result<Options> {
+    fn options(&self, caller: Option<Caller>) -> Result<Options> {
         let names: Vec<&str> = self.events.iter().map(String::as_str).collect();
         let orders = if self.light { Orders::AboveZero } else { Orders::All };
         let tracefs = match &self.tracefs {
@@ -140,37 +194,68 @@ impl Args {
         };
         Ok(Options {
             until: match self.seconds {
+                _ if !self.command.is_empty() => Until::Command(self.to_run(caller)),
                 Some(time) => Until::Elapsed(time),
-                None if self.command.is_empty() => Until::Signal,
-                None => Until::Command(self.command.clone()),
+                None => Until::Signal,
             },
             output: match &self.raw {
                 Some(folder) => Output::RawFolder(folder.clone()),
                 None => Output::Recording(self.output.clone()),
             },
             existing: if self.force { Existing::Replace } else { Existing::Keep },
-            command_stdout: if self.json {
-                CommandStdout::StandardError
-            } else {
-                CommandStdout::Own
-            },
             events: Selection::parse(names)?.with_orders(orders),
             bulk: if self.bulk { Bulk::Recorded } else { Bulk::LeftOut },
             frames: if self.no_frames { Frames::LeftOut } else { Frames::Read },
+            with: self.with.iter().flat_map(|with| with.what()).copied().collect(),
             buffer: self.buffer_kib.map_or(Buffer::Default, Buffer::KibPerCpu),
             tracefs,
             instance: self.instance.clone(),
         })
     }
+
+    fn to_run(&self, caller: Option<Caller>) -> ToRun {
+        ToRun {
+            words: self.command.clone(),
+            stdout: if self.json { CommandStdout::StandardError } else { CommandStdout::Own },
+            environment: caller.map_or(Vec::new(), Caller::environment),
+            most: self.seconds,
+        }
+    }
 }
 
 const SCHEMA: Schema = Schema { name: "nofrag.record", version: 1 };
 
+/// The first argument of the process that keeps root's rights while a recording goes on without them.
+pub(crate) const KEEPER: &str = "keep-rights-of-a-recording";
+
+/// Keeps root's rights for whoever is at the other end of standard input.
+pub(crate) fn keep() -> Result<Status> {
+    record::keep(std::io::stdin().as_fd().try_clone_to_owned()?)?;
+    Ok(Status::Done)
+}
+
+/// Gives root's rights up, but for the process that keeps them, and records.
+fn record_as(caller: Caller, options: &Options, line: &Line) -> Result<Recorded> {
+    let mut keeper = Command::new("/proc/self/exe");
+    keeper.arg0("nofrag").arg(KEEPER).env_clear();
+    let keeper = Keeper::start(keeper, options)?;
+    caller.become_for_good().context("cannot go on as who called sudo")?;
+    let recorded = record::record_with(keeper, options, &|now| line.show(now));
+    let is_denied = matches!(&recorded, Err(RecordError::Output(RecordingError::File { cause, .. }))
+        if cause.kind() == ErrorKind::PermissionDenied);
+    let as_whom = || format!("written as {caller}, who called sudo; --as-root writes as root");
+    if is_denied { recorded.with_context(as_whom) } else { Ok(recorded?) }
+}
+
 /// Records what `args` asks for.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
-    let options = args.options()?;
+    let caller = if args.as_root { None } else { Caller::of_sudo() };
+    let options = args.options(caller)?;
     let line = Line::new(args);
-    let recorded = record::record(&options, &|now| line.show(now));
+    let recorded = match caller {
+        Some(caller) => record_as(caller, &options, &line),
+        None => Ok(record::record(&options, &|now| line.show(now))?),
+    };
     line.0.finish_and_clear();
     let recorded = recorded?;
     let page = || {
@@ -180,14 +265,16 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         print_document(SCHEMA, &recorded)?;
     } else if !args.quiet && recorded.command.is_some() {
-        eprint!("{}", page());
+        tell(&page());
     } else if !args.quiet {
         print(&page())?;
     }
     if let Ended::Failed(why) = &recorded.ended {
         return Err(anyhow::anyhow!("{why}")).context("the recording was cut short");
     }
-    let failed = recorded.command.as_ref().is_some_and(|command| !command.succeeded());
+    // A command that was ended with its time did what was asked.
+    let failed = recorded.ended != Ended::Elapsed
+        && recorded.command.as_ref().is_some_and(|command| !command.succeeded());
     Ok(if recorded.lost > 0 || recorded.gaps > 0 || failed { Status::Warned } else { Status::Done })
 }
 

@@ -38,7 +38,7 @@ Examples:
   nofrag top --once --json            the same for machines (schema nofrag.top)
 
 Exit status:
-  0  ended by a key or a signal, or shown once
+  0  ended by a key or a signal, or with its terminal, or shown once
   2  bad use, no terminal, or events could not be counted";
 
 /// What `nofrag top` takes.
@@ -228,7 +228,10 @@ impl Top {
             }
             if std::mem::take(&mut is_new) {
                 let view = &self.view;
-                screen.draw(|frame| screen::draw(frame, view))?;
+                match screen.draw(|frame| screen::draw(frame, view)) {
+                    Err(_) if screen.is_gone() => break,
+                    drawn => drawn.context("the terminal cannot be drawn on")?,
+                }
             }
             let wait = match self.view.looking {
                 Looking::Goes => due.saturating_duration_since(Instant::now()).min(TICK),

@@ -9,7 +9,7 @@ use nofrag_lab::workload::{self, Advice, Ended, Plan, Scale, ThpFioOptions, ThpF
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Status;
-use crate::output::{Schema, print_document, print_sections};
+use crate::output::{Schema, print_document, print_sections, tell};
 use crate::run::Bar;
 
 /// What `nofrag workload` takes.
@@ -34,8 +34,9 @@ this is measured by an eighth of the available memory, at most 1 GiB, so that no
 memory fragments only with --scale full, which takes minutes and most of memory.
 
 Needs no privileges. Files are written to a new folder below DIR, which is removed again, also on
-Ctrl-C; the command refuses to take more of the disk than --disk-percent, and to touch memory that
-is not available. Nothing else is changed.
+Ctrl-C; after kill -9 the next run of the same user below DIR removes it first. The command refuses to
+take more of the disk than --disk-percent, and to touch memory that is not available. Nothing else is
+changed.
 
 Examples:
   nofrag workload thpfioscale --dir /var/tmp --dry-run      says what it would do
@@ -173,6 +174,10 @@ const SCHEMA: Schema = Schema { name: "nofrag.workload.thpfioscale", version: 1 
 /// Runs the workload that `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let Workload::ThpFioScale(args) = &args.workload;
+    if !args.dry_run {
+        // Before the disk is looked at: it may have taken the room.
+        workload::remove_left_behind(&args.dir).iter().for_each(|line| tell(&format!("{line}\n")));
+    }
     let plan = workload::plan(&ThpFioOptions::from(args)).context("refused")?;
     if args.dry_run {
         show_plan(&plan, args.json)?;

@@ -17,8 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nofrag_host::record::{
-    Buffer, Bulk, CommandStdout, Frames, Options, Output, Phase, Recorded, Selection, Until, Which,
-    record,
+    Buffer, Bulk, Frames, Options, Output, Phase, Recorded, Selection, Until, Which, record,
 };
 use nofrag_host::recording::{Existing, Recording};
 use rustix::thread::{
@@ -50,10 +49,10 @@ fn options(output: &Path, time: Duration) -> Options {
         until: Until::Elapsed(time),
         output: Output::Recording(output.to_owned()),
         existing: Existing::Replace,
-        command_stdout: CommandStdout::Own,
         events: Selection::default(),
         bulk: Bulk::LeftOut,
         frames: Frames::LeftOut,
+        with: Vec::new(),
         buffer: Buffer::Default,
         tracefs: Which::Mounted,
         instance: None,

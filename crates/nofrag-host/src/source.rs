@@ -40,6 +40,7 @@ pub enum Root {
 
 /// Path of the list of areas, relative to the root.
 pub const VMALLOCINFO: &str = "proc/vmallocinfo";
+pub(crate) const CPUS_ONLINE: &str = "sys/devices/system/cpu/online";
 /// Path of the setting that hides addresses, relative to the root.
 pub const KPTR_RESTRICT: &str = "proc/sys/kernel/kptr_restrict";
 
@@ -159,7 +160,7 @@ pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
     let mut files = Files { root, missing: Vec::new() };
     let limit = "the limit of lazily freed areas";
     let cpus_online = files
-        .try_value("sys/devices/system/cpu/online", fields::cpu_count)
+        .try_value(CPUS_ONLINE, fields::cpu_count)
         .or_else(|| files.value("proc/cpuinfo", limit, fields::cpuinfo_count));
     let length = "the bounds of the vmalloc range";
     let total = |text: &str| fields::meminfo_bytes(text, "VmallocTotal");

@@ -1,19 +1,15 @@
 //! `nofrag host capture`.
 
-use std::env;
-use std::io;
 use std::path::PathBuf;
 
+use super::text::{self, hanging, plural, sentence, wrapped};
+use crate::caller::Caller;
+use crate::{Status, output};
 use anyhow::{Context, Result};
 use nofrag_host::finding::bytes_text;
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::capture::{Captured, Choices, Private, gather, must_be_empty};
 use nofrag_host::source::Root;
-use rustix::process::{Gid, Uid, geteuid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-
-use super::text::{self, hanging, plural, sentence, wrapped};
-use crate::{Status, output};
 use nofrag_lab::render::Look;
 
 const AFTER_HELP: &str = "\
@@ -70,8 +66,8 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     };
     must_be_empty(&args.folder)?;
     let gathered = gather(&Root::Live, choices);
-    if let Some(caller) = caller() {
-        become_caller(caller).context("cannot go on as who called sudo")?;
+    if let Some(caller) = Caller::of_sudo() {
+        caller.become_for_good().context("cannot go on as who called sudo")?;
     }
     let captured = gathered.write(&args.folder)?;
     if args.json {
@@ -80,23 +76,6 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         output::print(&page(&captured, Look::of_stdout()))?;
     }
     Ok(Status::Done)
-}
-
-/// User and group who called this command by sudo, if root runs it.
-fn caller() -> Option<(Uid, Gid)> {
-    let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
-    let caller = number("SUDO_UID").zip(number("SUDO_GID"));
-    let caller = caller.map(|(user, group)| (Uid::from_raw(user), Gid::from_raw(group)));
-    caller.filter(|(user, _)| geteuid().is_root() && !user.is_root())
-}
-
-/// From here on this thread has the rights of that user alone: root's are for reading. So a capture belongs to who
-/// asked for it, and is written nowhere but where he may write himself, whatever the path leads to.
-fn become_caller((user, group): (Uid, Gid)) -> io::Result<()> {
-    set_thread_groups(&[group])?;
-    set_thread_res_gid(group, group, group)?;
-    set_thread_res_uid(user, user, user)?;
-    Ok(())
 }
 
 fn page(captured: &Captured, look: Look) -> String {

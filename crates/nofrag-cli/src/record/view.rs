@@ -28,7 +28,7 @@ fn heading(recorded: &Recorded) -> String {
                 "{:.1} s, of which {:.1} s until the state at the start was read; ended: {}",
                 recorded.seconds,
                 recorded.start_snapshot_seconds,
-                ended(&recorded.ended)
+                ended(recorded)
             ),
         ),
         (
@@ -76,8 +76,11 @@ fn each(bytes: u64, recorded: &Recorded) -> String {
     }
 }
 
-fn ended(ended: &Ended) -> String {
-    match ended {
+fn ended(recorded: &Recorded) -> String {
+    match &recorded.ended {
+        Ended::Elapsed if recorded.command.is_some() => {
+            "the time was over, and so the command was ended".to_owned()
+        }
         Ended::Elapsed => "the time was over".to_owned(),
         Ended::Command => "the command had ended".to_owned(),
         Ended::Signal(name) => format!("by {name}"),
@@ -126,6 +129,13 @@ fn sentences(recorded: &Recorded) -> Vec<String> {
              disk, or fewer kinds of events.",
             recorded.lost,
             recorded.buffer_kib_per_cpu.saturating_mul(4),
+        ));
+    }
+    if recorded.unstored > 0 {
+        sentences.push(format!(
+            "{} more events were read and could not be stored: the file does not have them, and nothing above counts \
+             them.",
+            recorded.unstored
         ));
     }
     if recorded.unreadable > 0 {

@@ -5,9 +5,10 @@
 //! 2. Signals that end the command ask it to end in order (`stop`); one that stops it, and the key for that, give the
 //!    terminal back first and take it again afterwards.
 //! 3. Nothing can be done about `SIGKILL`; `reset` is the shell's answer then.
-//! 4. A terminal that has gone away is no longer given back, and nobody is told.
+//! 4. A terminal that has gone away is no longer given back, and nobody is told: to say so on standard error, which
+//!    went with it, would be a panic, and one more in telling of the panic ends a process by `SIGABRT`.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +17,8 @@ use signal_hook::consts::{SIGTSTP, SIGWINCH};
 
 /// The terminal while it is drawn on.
 pub(crate) struct Screen {
-    terminal: DefaultTerminal,
+    /// There until this is dropped.
+    terminal: Option<DefaultTerminal>,
     stopped: Arc<AtomicBool>,
     resized: Arc<AtomicBool>,
 }
@@ -32,12 +34,18 @@ impl Screen {
         let (stopped, resized) = (stopped?, resized?);
         // It also makes a panic give the terminal back before its message is printed.
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        Ok(Screen { terminal, stopped, resized })
+        Ok(Screen { terminal: Some(terminal), stopped, resized })
     }
 
     /// Draws once.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
-        self.terminal.draw(draw).map(drop)
+        let Some(terminal) = &mut self.terminal else { return Ok(()) };
+        terminal.draw(draw).map(drop)
+    }
+
+    /// Whether nobody can see anything any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        !io::stdout().is_terminal()
     }
 
     /// Whether a signal has asked to stop for a while.
@@ -52,11 +60,11 @@ impl Screen {
 
     /// Gives the terminal back, stops as a job of the shell does, and takes it again when the job goes on.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
-        self.terminal.show_cursor()?;
+        self.terminal.as_mut().map_or(Ok(()), DefaultTerminal::show_cursor)?;
         ratatui::try_restore()?;
         signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
         // A new one draws everything; to clear this one would ask the terminal where its cursor is, and wait.
-        self.terminal = ratatui::try_init()?;
+        self.terminal = Some(ratatui::try_init()?);
         Ok(())
     }
 }
@@ -65,8 +73,14 @@ impl Drop for Screen {
     fn drop(&mut self) {
         // A panic has given it back already; twice would print the rest of its message over the beginning.
         if !std::thread::panicking() {
-            // `ratatui::restore` would tell standard error, which may have gone away with the terminal, and panic.
+            // `ratatui::restore` would tell standard error if that fails.
             let _ = ratatui::try_restore();
+        }
+        // So would this when it is dropped, unless its cursor is shown already.
+        if let Some(mut terminal) = self.terminal.take()
+            && terminal.show_cursor().is_err()
+        {
+            std::mem::forget(terminal);
         }
     }
 }

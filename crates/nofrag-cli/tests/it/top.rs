@@ -244,28 +244,37 @@ fn torn_sequence() {
     }
 }
 
+/// `gone_terminal`: to say on standard error, which is the same terminal, that it cannot be given back was a panic, and
+/// another one in telling of that, which ended the command by `SIGABRT`.
 #[test]
 fn gone_terminal() {
     let host = guest();
-    let pair = native_pty_system().openpty(PtySize::default()).unwrap();
-    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_nofrag"));
-    command.args(["top", "--root", host.path().to_str().unwrap()]);
-    command.env("TERM", "xterm-256color");
-    let mut child = pair.slave.spawn_command(command).unwrap();
-    let mut reader = pair.master.try_clone_reader().unwrap();
-    let (mut drawn, mut part) = (Vec::new(), [0; 4096]);
-    while !drawn.windows(6).any(|bytes| bytes == b"q quit") {
-        let read = reader.read(&mut part).unwrap();
-        drawn.extend_from_slice(&part[..read]);
-    }
-    drop((reader, pair));
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("it goes on without a terminal");
+    for size in [PtySize::default(), PtySize { rows: 60, cols: 200, ..PtySize::default() }] {
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_nofrag"));
+        // Soon it draws again, and may do so before it has heard of the end.
+        command.args(["top", "--every", "0.25", "--root", host.path().to_str().unwrap()]);
+        command.env("TERM", "xterm-256color");
+        let mut child = pair.slave.spawn_command(command).unwrap();
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let (mut drawn, mut part) = (Vec::new(), [0; 4096]);
+        while !drawn.windows(6).any(|bytes| bytes == b"q quit") {
+            let read = reader.read(&mut part).unwrap();
+            drawn.extend_from_slice(&part[..read]);
         }
-        std::thread::sleep(Duration::from_millis(10));
+        drop((reader, pair));
+        let deadline = Instant::now() + PATIENCE;
+        let ended = loop {
+            match child.try_wait().unwrap() {
+                Some(ended) => break ended,
+                None if Instant::now() > deadline => {
+                    child.kill().unwrap();
+                    panic!("it goes on without a terminal");
+                }
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        assert!(ended.success(), "{ended:?}");
     }
 }
 

@@ -100,6 +100,38 @@ fn ctrl_c_removes_the_files() {
     assert!(is_empty(dir.path()));
 }
 
+/// A run that was killed left its files, and the next one only said so.
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    if small(dir.path(), &["--dry-run"]).is_none() {
+        return;
+    }
+    let below = dir.path().join("made");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
+    command.args(["workload", "thpfioscale", "--memory-mib", "1024", "--json", "--dir"]);
+    let mut child = command.arg(&below).stdout(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    let has_files = || {
+        let folders = fs::read_dir(&below).into_iter().flatten().flatten();
+        folders.map(|folder| folder.path()).any(|folder| !is_empty(&folder))
+    };
+    while !has_files() && began.elapsed() < Duration::from_secs(20) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(has_files(), "that it left them is what this is about");
+    let planned = small(&below, &["--dry-run"]).unwrap();
+    check(&planned, 0, &["left behind by a run that was killed: it is removed first"]);
+    assert!(has_files(), "a dry run removes nothing");
+    let output = small(&below, &["--json", "--huge", "never"]).unwrap();
+    check(&output, 0, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Removed ") && said.contains("killed"), "{said}");
+    assert!(is_empty(dir.path()), "also the folder that the killed run had made");
+}
+
 #[test]
 fn refusals_name_the_way_out() {
     let dir = tempfile::tempdir().unwrap();

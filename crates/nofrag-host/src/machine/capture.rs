@@ -18,7 +18,7 @@ use crate::process::ranking::{self, PATIENCE};
 use crate::record::Frames;
 use crate::snapshot::path_of;
 use crate::source::machine::{NOT_SETTINGS, POOLS};
-use crate::source::{KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
+use crate::source::{CPUS_ONLINE, KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
 
 /// Name of the schema.
 pub const SCHEMA: &str = "nofrag.host.capture";
@@ -133,7 +133,7 @@ const OTHERS: [(&str, &str); 5] = [
     ("proc/sys/kernel/osrelease", "the kernel's release"),
     ("proc/sys/kernel/arch", "the architecture"),
     (KPTR_RESTRICT, "advice on hidden addresses"),
-    ("sys/devices/system/cpu/online", "the number of CPUs"),
+    (CPUS_ONLINE, "the number of CPUs"),
 ];
 
 /// Captures a host into a folder, which is made, and must be empty if it is there.
@@ -247,7 +247,7 @@ fn private_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a file that nobody else may read.
-fn private_file(path: &Path) -> io::Result<File> {
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 

@@ -21,7 +21,7 @@ pub mod huge;
 pub mod pageblocks;
 pub mod pages;
 pub mod requests;
-mod scrub;
+pub(crate) mod scrub;
 pub mod zones;
 
 use serde::Serialize;

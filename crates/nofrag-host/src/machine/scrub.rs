@@ -12,7 +12,7 @@ pub(super) fn version(text: &str) -> String {
 }
 
 /// The lines of memory in `/proc/iomem`; devices, and where the kernel lies, are left out.
-pub(super) fn iomem(text: &str) -> String {
+pub(crate) fn iomem(text: &str) -> String {
     keep_lines(text, |line| line.ends_with(" : System RAM") && !line.starts_with(' '))
 }
 
@@ -22,7 +22,7 @@ fn keep_lines(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
 
 /// `/proc/vmallocinfo` with zeros for kernel addresses and without physical ones. Sizes, callers, kinds and pages stay;
 /// a line that begins with no range is left out, as nobody knows what is in it.
-pub(super) fn vmallocinfo(text: &str) -> String {
+pub(crate) fn vmallocinfo(text: &str) -> String {
     const ZEROS: &str = "0x0000000000000000-0x0000000000000000";
     areas(text, |_| ZEROS)
 }

@@ -205,6 +205,17 @@ fn first(malformed: &Option<MalformedLine>) -> String {
     malformed.as_ref().map_or(String::new(), text)
 }
 
+/// When the process started, in ticks since the host did; `None` if there is none. With its number this names one
+/// process, which the number alone does not.
+#[must_use]
+pub fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command in brackets, which may have blanks and brackets; this is the 22nd.
+    let behind = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let fields = std::str::from_utf8(&stat[behind..]).ok()?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// Computes the report from what was read. Pure.
 ///
 /// # Errors

@@ -17,11 +17,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::btf::Types;
 use super::error::RecordError;
-use super::instance::{Instance, own_name, owner, started};
+use super::instance::{Instance, own_name, owner};
 use super::tracefs::Tracefs;
 use super::whole::read_whole;
+use crate::process::started;
 use crate::trace::{BULK_ENTER, BULK_ENTRIES, BULK_LEAVE, BULK_PAGES, BULK_PARTS, Format};
 
 /// What the function has been called, the oldest name first.
@@ -42,7 +45,7 @@ const THREADS: u32 = 1 << 15;
 const EVENTS: &str = "dynamic_events";
 
 /// Whether the bulk interface is recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bulk {
     /// As far as tracepoints tell, which is not at all.
     #[default]
@@ -186,9 +189,9 @@ impl BulkProbes {
         Ok(formats)
     }
 
-    /// What the kernel says that the probes missed, as a sentence.
-    pub(super) fn missed(tracefs: &Tracefs) -> Option<String> {
-        let missed = missed_in(&tracefs.text("kprobe_profile")?);
+    /// What the kernel says in `kprobe_profile` that the probes missed, as a sentence.
+    pub(super) fn missed(profile: &str) -> Option<String> {
+        let missed = missed_in(profile);
         (missed > 0).then(|| {
             format!(
                 "{missed} calls of the bulk interface were missed by the probes (too many were under way): what they \

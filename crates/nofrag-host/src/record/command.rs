@@ -1,9 +1,10 @@
 //! The command that is recorded.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,13 +17,27 @@ use super::CommandStdout;
 use super::error::RecordError;
 use super::signals::{Arrived, Reached, Signals};
 
-/// How long a command may take to end after a signal, until the recording ends without it.
+/// How long a command may take to end after a signal, until the recording ends without it; one whose time is over is
+/// killed then.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// A command to record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToRun {
+    /// Its words.
+    pub words: Vec<OsString>,
+    /// Where its standard output goes.
+    pub stdout: CommandStdout,
+    /// What is set for it beside the environment of this process.
+    pub environment: Vec<(OsString, OsString)>,
+    /// It is asked to end after so long, and killed five seconds later.
+    pub most: Option<Duration>,
+}
 
 /// What became of the command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CommandReport {
-    /// Its words.
+    /// Its words, or the name of its program alone where arguments were not asked for.
     pub words: Vec<String>,
     /// Its process.
     pub pid: u32,
@@ -59,6 +74,18 @@ pub(super) struct Running {
     cpu_before: (f64, f64),
     report: CommandReport,
     asked_to_end: Option<Instant>,
+    lateness: Lateness,
+}
+
+/// What happens to a command that does not end when it is asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lateness {
+    /// The recording ends without it.
+    Allowed,
+    /// It will be killed.
+    Ends,
+    /// It was killed.
+    Killed,
 }
 
 /// Whether to go on.
@@ -71,24 +98,31 @@ pub(super) enum State {
 }
 
 impl Running {
-    pub(super) fn start(words: &[OsString], stdout: CommandStdout) -> Result<Running, RecordError> {
-        let (program, arguments) = words.split_first().ok_or_else(|| RecordError::Command {
-            command: String::new(),
-            cause: io::ErrorKind::InvalidInput.into(),
-        })?;
+    pub(super) fn start(command: &ToRun, with_arguments: bool) -> Result<Running, RecordError> {
+        let refused = |program: &OsStr, cause| RecordError::Command {
+            command: program.to_string_lossy().into_owned(),
+            cause,
+        };
+        let ToRun { words, stdout, environment, .. } = command;
+        let (program, arguments) = words
+            .split_first()
+            .ok_or_else(|| refused(OsStr::new(""), io::ErrorKind::InvalidInput.into()))?;
         let cpu_before = children_cpu();
         let began = Instant::now();
         let stdout = match stdout {
             CommandStdout::Own => Stdio::inherit(),
             CommandStdout::StandardError => io::stderr().into(),
         };
-        let started = Command::new(program).args(arguments).stdout(stdout).spawn();
-        let child = started.map_err(|cause| RecordError::Command {
-            command: program.to_string_lossy().into_owned(),
-            cause,
-        })?;
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment.iter().cloned()).stdout(stdout);
+        let child = command.spawn().map_err(|cause| refused(program, cause))?;
+        let text = |word: &OsStr| word.to_string_lossy().into_owned();
+        let words = match with_arguments {
+            true => words.iter().map(|word| text(word)).collect(),
+            false => vec![text(Path::new(program).file_name().unwrap_or(program))],
+        };
         let report = CommandReport {
-            words: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            words,
             pid: child.id(),
             exit_code: None,
             signal: None,
@@ -96,7 +130,23 @@ impl Running {
             user_seconds: 0.0,
             system_seconds: 0.0,
         };
-        Ok(Running { child, began, cpu_before, report, asked_to_end: None })
+        let (asked_to_end, lateness) = (None, Lateness::Allowed);
+        Ok(Running { child, began, cpu_before, report, asked_to_end, lateness })
+    }
+
+    /// What of its words is recorded, as one line.
+    pub(super) fn line(&self) -> String {
+        self.report.words.join(" ")
+    }
+
+    /// Asks it to end, since its time is over.
+    pub(super) fn end(&mut self) {
+        if self.lateness == Lateness::Allowed {
+            self.lateness = Lateness::Ends;
+            self.asked_to_end.get_or_insert(Instant::now());
+            // It may just have ended.
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
     }
 
     /// Passes a signal on, unless it has reached the command already.
@@ -112,15 +162,34 @@ impl Running {
     }
 
     pub(super) fn state(&mut self) -> State {
+        if !self.report.is_running() {
+            return State::Ended;
+        }
         if let Ok(Some(status)) = self.child.try_wait() {
             self.report.exit_code = status.code();
             self.report.signal = status.signal();
+            self.note_times();
             return State::Ended;
         }
-        match self.asked_to_end {
-            Some(since) if since.elapsed() >= GRACE => State::Outlasts,
-            _ => State::Runs,
+        let late = self.asked_to_end.is_some_and(|since| since.elapsed() >= GRACE);
+        match self.lateness {
+            _ if !late => State::Runs,
+            Lateness::Ends => {
+                self.lateness = Lateness::Killed;
+                self.asked_to_end = Some(Instant::now());
+                let _ = self.child.kill();
+                State::Runs
+            }
+            // Killed, it can only wait for the kernel.
+            Lateness::Allowed | Lateness::Killed => State::Outlasts,
         }
+    }
+
+    fn note_times(&mut self) {
+        let (user, system) = children_cpu();
+        self.report.seconds = self.began.elapsed().as_secs_f64();
+        self.report.user_seconds = user - self.cpu_before.0;
+        self.report.system_seconds = system - self.cpu_before.1;
     }
 
     /// Waits until it ends, without a recording.
@@ -135,10 +204,9 @@ impl Running {
     }
 
     pub(super) fn report(mut self) -> CommandReport {
-        let (user, system) = children_cpu();
-        self.report.seconds = self.began.elapsed().as_secs_f64();
-        self.report.user_seconds = user - self.cpu_before.0;
-        self.report.system_seconds = system - self.cpu_before.1;
+        if self.report.is_running() {
+            self.note_times();
+        }
         self.report
     }
 }

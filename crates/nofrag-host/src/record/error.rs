@@ -61,6 +61,20 @@ pub enum RecordError {
         /// The least that was tried.
         least: u64,
     },
+    /// The buffers would take more memory than there is.
+    #[error(
+        "ring buffers of {kib} KiB for each of {cpus} CPUs are {} KiB together, and {available} KiB of memory are \
+         available: ask for at most {} with --buffer-kib",
+        kib.saturating_mul(*cpus), available / cpus
+    )]
+    TooMuch {
+        /// What was asked for.
+        kib: u64,
+        /// The CPUs that are online.
+        cpus: u64,
+        /// `MemAvailable`.
+        available: u64,
+    },
     /// A name that is no event and no set of events.
     #[error("there is no event or set of events {name:?}; sets: {sets}; events: {events}")]
     NoSuchEvent {
@@ -97,6 +111,12 @@ pub enum RecordError {
         /// What the system says.
         cause: io::Error,
     },
+    /// The process that keeps root's rights says why.
+    #[error("{0}")]
+    Kept(String),
+    /// The process that keeps root's rights could not be started, or has ended.
+    #[error("root's rights are kept by a process of their own: {0}")]
+    Keeper(io::Error),
     /// Signals cannot be caught, so an end by Ctrl-C would leave tracing on.
     #[error("signals cannot be caught: {0}")]
     Signals(io::Error),

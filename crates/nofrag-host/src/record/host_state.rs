@@ -5,12 +5,13 @@
 //! does without them. Nothing is changed to see more: with `kernel.kptr_restrict` at 0 addresses of vmalloc stay
 //! hashed.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::whole::{prepared, read_into, read_whole};
+use super::whole::{prepared, read_into, read_open, read_whole};
+use crate::machine::scrub;
 use crate::snapshot::{Files, ZoneInfo, path_of, zoneinfo};
 use crate::source::Root;
 use crate::source::machine::vm_settings;
@@ -25,46 +26,54 @@ pub enum Frames {
     LeftOut,
 }
 
+/// What of a snapshot is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) frames: Frames,
+    /// Whether addresses are.
+    pub(super) addresses: bool,
+}
+
 /// A file of a snapshot.
-struct Wanted {
+struct Source {
     /// Its name in [`Files`].
     name: &'static str,
     /// What is not known without it.
     costs: &'static str,
 }
 
-const fn wanted(name: &'static str, costs: &'static str) -> Wanted {
-    Wanted { name, costs }
+const fn source(name: &'static str, costs: &'static str) -> Source {
+    Source { name, costs }
 }
 
-impl Wanted {
+impl Source {
     /// Its path relative to the root.
     fn path(&self) -> &'static str {
         path_of(self.name).expect("every file of a snapshot has its place")
     }
 }
 
-const SMALL: [Wanted; 12] = [
-    wanted("version", "the kernel's release"),
-    wanted("buddyinfo", "free blocks by order cannot be compared"),
-    wanted("pagetypeinfo", "free blocks and pageblocks by type are guessed"),
-    wanted("zoneinfo", "zones and watermarks are not known: no replay"),
-    wanted("vmstat", "what the kernel counted cannot be compared"),
-    wanted("meminfo", "how memory is used is not known"),
-    wanted("iomem", "holes in physical memory are guessed"),
-    wanted("extfrag_index", "the kernel's own indices are not compared"),
-    wanted("unusable_index", "the kernel's own indices are not compared"),
-    wanted("transparent_hugepage_enabled", "whether huge pages were used is not known"),
-    wanted("transparent_hugepage_defrag", "how hard huge pages were tried for is not known"),
-    wanted("vmallocinfo", "which vmalloc areas there were is not known"),
+const SMALL: [Source; 12] = [
+    source("version", "the kernel's release"),
+    source("buddyinfo", "free blocks by order cannot be compared"),
+    source("pagetypeinfo", "free blocks and pageblocks by type are guessed"),
+    source("zoneinfo", "zones and watermarks are not known: no replay"),
+    source("vmstat", "what the kernel counted cannot be compared"),
+    source("meminfo", "how memory is used is not known"),
+    source("iomem", "holes in physical memory are guessed"),
+    source("extfrag_index", "the kernel's own indices are not compared"),
+    source("unusable_index", "the kernel's own indices are not compared"),
+    source("transparent_hugepage_enabled", "whether huge pages were used is not known"),
+    source("transparent_hugepage_defrag", "how hard huge pages were tried for is not known"),
+    source("vmallocinfo", "which vmalloc areas there were is not known"),
 ];
 
-const FRAMES: [Wanted; 2] = [
-    wanted(
+const FRAMES: [Source; 2] = [
+    source(
         "kpageflags",
         "where free blocks lie and what is in use is not known: a replay starts from free lists alone",
     ),
-    wanted("kpagecount", "which frames are mapped is not known"),
+    source("kpagecount", "which frames are mapped is not known"),
 ];
 
 /// Memory for the state of each frame, taken before tracing begins so that it is not in the recording.
@@ -97,16 +106,22 @@ pub(super) struct HostState {
 }
 
 impl HostState {
-    /// Reads the files; those of frames only as long as `hurry` is false. Never fails: see [`missing`](Self::missing).
+    /// Reads the files, which `open` opens by their names; those of frames only as long as `hurry` is false. Never
+    /// fails: see [`missing`](Self::missing).
     pub(super) fn read(
         root: &Root,
-        frames: Frames,
+        open: impl Fn(&str) -> io::Result<File>,
+        wanted: Wanted,
         memory: FrameMemory,
         hurry: &AtomicBool,
     ) -> HostState {
         let mut state = HostState::default();
         for file in &SMALL {
-            state.add(root, file, read_whole);
+            let scrubbed = |bytes| match wanted.addresses {
+                true => bytes,
+                false => without_addresses(file.name, bytes),
+            };
+            state.add(root, file, open(file.name).and_then(read_open).map(scrubbed));
         }
         match vm_settings(root) {
             Ok(settings) => state.files.insert("sysctl", settings),
@@ -114,12 +129,13 @@ impl HostState {
                 state.miss(&root.path("proc/sys/vm"), &cause, "the settings of vm are not known")
             }
         }
-        match frames {
+        match wanted.frames {
             Frames::Read => {
                 let mut memory = memory.0.into_iter();
                 for file in &FRAMES {
                     let into = memory.next().unwrap_or_default();
-                    state.add(root, file, |path| read_into(path, into, hurry));
+                    let read = open(file.name).and_then(|file| read_into(file, into, hurry));
+                    state.add(root, file, read);
                 }
             }
             Frames::LeftOut => state.missing.extend(
@@ -131,11 +147,10 @@ impl HostState {
         state
     }
 
-    fn add(&mut self, root: &Root, file: &Wanted, read: impl FnOnce(&Path) -> io::Result<Vec<u8>>) {
-        let path = root.path(file.path());
-        match read(&path) {
+    fn add(&mut self, root: &Root, file: &Source, read: io::Result<Vec<u8>>) {
+        match read {
             Ok(bytes) => self.files.insert(file.name, bytes),
-            Err(cause) => self.miss(&path, &cause, file.costs),
+            Err(cause) => self.miss(&root.path(file.path()), &cause, file.costs),
         }
     }
 
@@ -144,17 +159,26 @@ impl HostState {
     }
 
     /// Adds what is mapped in every process. One that ends meanwhile is passed over, as are the kernel's own.
-    pub(super) fn add_maps(&mut self, root: &Root) {
-        let folder = root.path("proc");
-        let Ok(entries) = fs::read_dir(&folder) else { return };
+    pub(super) fn add_maps(&mut self, root: &Root, open: impl Fn(u32) -> io::Result<File>) {
+        let Ok(entries) = fs::read_dir(root.path("proc")) else { return };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        for pid in names.filter(|name| name.parse::<u32>().is_ok()) {
-            match fs::read(folder.join(&pid).join("maps")) {
+        for pid in names.filter_map(|name| name.parse::<u32>().ok()) {
+            match open(pid).and_then(read_open) {
                 Ok(maps) if !maps.is_empty() => self.files.insert(format!("maps/{pid}"), maps),
                 _ => {}
             }
         }
     }
+}
+
+/// The file without addresses: those of vmalloc areas are zeros then, and of physical memory only RAM is left.
+fn without_addresses(name: &str, bytes: Vec<u8>) -> Vec<u8> {
+    let scrub = match name {
+        "vmallocinfo" => scrub::vmallocinfo,
+        "iomem" => scrub::iomem,
+        _ => return bytes,
+    };
+    scrub(&String::from_utf8_lossy(&bytes)).into_bytes()
 }
 
 #[cfg(test)]
@@ -173,7 +197,11 @@ mod tests {
         let root = Root::Captured(folder.path().to_owned());
         let memory = FrameMemory::prepare(&root, Frames::Read);
         let calm = AtomicBool::new(false);
-        let state = HostState::read(&root, Frames::Read, memory, &calm);
+        let read = |frames, memory, hurry| {
+            let open = |name: &str| File::open(root.path(path_of(name).unwrap()));
+            HostState::read(&root, open, Wanted { frames, addresses: false }, memory, hurry)
+        };
+        let state = read(Frames::Read, memory, &calm);
         assert_eq!(
             state.files.text("sysctl").unwrap(),
             "lowmem_reserve_ratio 256\t256\t32\t0\t0\nswappiness 60\n"
@@ -182,14 +210,35 @@ mod tests {
         assert_eq!(state.missing.len(), SMALL.len() + FRAMES.len() - 1);
         let missing = state.missing.join("\n");
         assert!(missing.contains("zones and watermarks are not known: no replay"), "{missing}");
-        let without = HostState::read(&root, Frames::LeftOut, FrameMemory::default(), &calm);
+        let without = read(Frames::LeftOut, FrameMemory::default(), &calm);
         assert_eq!(without.files.bytes("kpageflags"), None);
         assert_eq!(without.missing.len(), SMALL.len() + FRAMES.len());
         let hurry = AtomicBool::new(true);
-        let state = HostState::read(&root, Frames::Read, FrameMemory::default(), &hurry);
+        let state = read(Frames::Read, FrameMemory::default(), &hurry);
         assert_eq!(state.files.bytes("kpageflags"), None);
         assert!(state.files.text("sysctl").is_some(), "what is small is read all the same");
         let missing = state.missing.join("\n");
         assert!(missing.contains("kpageflags: a signal came before it was read"), "{missing}");
+    }
+    #[test]
+    fn addresses_are_recorded_only_where_they_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("proc")).unwrap();
+        let areas = "0xffffc90000000000-0xffffc90000005000   20480 f+0x1/0x2 vmalloc\n";
+        fs::write(folder.path().join("proc/vmallocinfo"), areas).unwrap();
+        let memory = "00001000-0009fbff : System RAM\n  00002000-00003fff : Kernel code\n";
+        fs::write(folder.path().join("proc/iomem"), memory).unwrap();
+        let root = Root::Captured(folder.path().to_owned());
+        let read = |addresses| {
+            let open = |name: &str| File::open(root.path(path_of(name).unwrap()));
+            let wanted = Wanted { frames: Frames::LeftOut, addresses };
+            let calm = AtomicBool::new(false);
+            let files = HostState::read(&root, open, wanted, FrameMemory::default(), &calm).files;
+            ["vmallocinfo", "iomem"].map(|name| files.text(name).unwrap().into_owned())
+        };
+        assert_eq!(read(true), [areas, memory]);
+        let [areas, memory] = read(false);
+        assert!(areas.contains("f+0x1/0x2") && !areas.contains("ffffc9"), "{areas}");
+        assert_eq!(memory, "00001000-0009fbff : System RAM\n");
     }
 }

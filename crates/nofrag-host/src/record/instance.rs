@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use super::bulk::{clear_histograms, remove_stale_probes};
 use super::error::RecordError;
 use super::tracefs::Tracefs;
+use crate::process::started;
 
 /// How the names of our instances begin.
 const PREFIX: &str = "nofrag-";
@@ -192,15 +193,6 @@ pub(super) fn own_name() -> String {
 fn own_process() -> (u32, u64) {
     let pid = std::process::id();
     (pid, started(pid).unwrap_or(0))
-}
-
-/// When the process started, in ticks since the host did; `None` if there is none.
-pub(super) fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the command in brackets, which may have blanks and brackets; this is the 22nd.
-    let behind = stat.iter().rposition(|&byte| byte == b')')? + 1;
-    let fields = std::str::from_utf8(&stat[behind..]).ok()?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// The process that what has this name belongs to: its number and when it started.

@@ -6,6 +6,10 @@
 //! However it ends, the instance is gone afterwards, and nothing else was ever touched. [`Tally`] only counts. Where it
 //! is asked for, probes (`bulk`) tell what no event does; they go with the instance.
 //!
+//! What needs root's rights stands in `rights`. They may be kept by a process of their own (`keeper`), so that the one
+//! that parses and writes has given them up. What may tell of others who use the host is left out unless it is asked
+//! for (`sensitive`), and nobody else may read the output (`target`).
+//!
 //! The recorder cannot hide from what it records: its own pages are in it, from the threads that
 //! [`TraceMeta::recorder`](crate::trace::TraceMeta::recorder) lists. They are real requests which the host had to
 //! serve, so they are kept.
@@ -17,28 +21,35 @@ mod command;
 mod error;
 mod host_state;
 mod instance;
+mod keeper;
 mod output;
 mod reader;
 mod report;
+mod rights;
 mod selection;
+mod sensitive;
 mod session;
 mod signals;
 mod stats;
 mod tally;
+mod target;
 mod tracefs;
 mod whole;
 
-use std::ffi::OsString;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use bulk::Bulk;
-pub use command::CommandReport;
+pub use command::{CommandReport, ToRun};
 pub use error::RecordError;
 pub use host_state::Frames;
+pub use keeper::{Keeper, keep};
 pub use output::Output;
 pub use report::{Ended, KindCount, Recorded};
 pub use selection::{Orders, PRESETS, Preset, Selection};
-pub use session::record;
+pub use sensitive::Sensitive;
+pub use session::{record, record_with};
 pub use tally::Tally;
 pub use tracefs::Which;
 
@@ -53,14 +64,14 @@ pub struct Options {
     pub output: Output,
     /// What to do when that is there already.
     pub existing: Existing,
-    /// Where the command's standard output goes.
-    pub command_stdout: CommandStdout,
     /// Which events.
     pub events: Selection,
     /// Whether what the bulk interface hands out is recorded, too.
     pub bulk: Bulk,
     /// Whether snapshots have the state of each frame.
     pub frames: Frames,
+    /// What is recorded although it may be private.
+    pub with: Vec<Sensitive>,
     /// How large the ring buffers are.
     pub buffer: Buffer,
     /// Which tracefs is used.
@@ -75,9 +86,39 @@ pub enum Until {
     /// So long after the snapshot at the start.
     Elapsed(Duration),
     /// When this command has ended; it begins after the snapshot at the start.
-    Command(Vec<OsString>),
+    Command(ToRun),
     /// When a signal comes.
     Signal,
+}
+
+impl Options {
+    /// Whether this is recorded although it may be private.
+    fn records(&self, what: Sensitive) -> bool {
+        self.with.contains(&what)
+    }
+
+    /// What would have been recorded if it had been asked for.
+    fn left_out(&self) -> Vec<Sensitive> {
+        let there_is = |what: &Sensitive| match what {
+            Sensitive::Names | Sensitive::Addresses => true,
+            Sensitive::Maps => self.events.has_mmap(),
+            Sensitive::Arguments => {
+                matches!(&self.until, Until::Command(command) if command.words.len() > 1)
+            }
+        };
+        Sensitive::ALL.into_iter().filter(|what| there_is(what) && !self.records(*what)).collect()
+    }
+}
+
+impl Until {
+    /// How long it lasts at most.
+    fn most(&self) -> Option<Duration> {
+        match self {
+            Until::Elapsed(time) => Some(*time),
+            Until::Command(command) => command.most,
+            Until::Signal => None,
+        }
+    }
 }
 
 /// Where the standard output of a recorded command goes.
@@ -91,7 +132,7 @@ pub enum CommandStdout {
 }
 
 /// How large the ring buffers are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Buffer {
     /// 64 MiB for each CPU: ten seconds of 150,000 events/s, in case the readers cannot run. All of them together take
     /// no more than a sixteenth of the memory that is available.

@@ -1,6 +1,5 @@
 //! Where a recording goes.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::CLOCK;
 use super::stats;
-use crate::recording::{
-    CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter, WriterOptions,
-};
+use super::target::{Kind, Target};
+use crate::machine::capture::private_file;
+use crate::recording::{CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter};
 use crate::trace::{Event, Format, MISSING, Moment, START_WINDOW, STATS, TakenSnapshot, TraceMeta};
 
 /// Where a recording goes.
@@ -55,6 +54,9 @@ pub(super) trait Sink {
 
     /// How many of them are events; `None` where they are not told apart.
     fn event_bytes(&self) -> Option<u64>;
+
+    /// Where this process can read what was written.
+    fn place(&self) -> PathBuf;
 }
 
 /// The part of a sink that belongs to one CPU.
@@ -91,50 +93,10 @@ pub(super) fn create(
     }
 }
 
-/// Where a recording is until it takes the place of an older one; if it never does, it goes with this.
-struct Beside {
-    path: PathBuf,
-    older: PathBuf,
-}
-
-impl Beside {
-    /// A name that nothing has, in the folder of `older`.
-    fn new(older: PathBuf) -> Beside {
-        let mut name = OsString::from(".");
-        name.push(older.file_name().unwrap_or_default());
-        name.push(format!(".{}.new", std::process::id()));
-        Beside { path: older.with_file_name(name), older }
-    }
-
-    /// Takes the place of the older one. A folder goes before another one can have its name.
-    fn replace(mut self) -> io::Result<()> {
-        let path = std::mem::take(&mut self.path);
-        let replaced = match self.older.is_dir() {
-            true => fs::remove_dir_all(&self.older),
-            false => Ok(()),
-        };
-        replaced.and_then(|()| fs::rename(&path, &self.older)).map_err(|cause| {
-            let why =
-                format!("{cause}: it cannot be replaced; the recording is {}", path.display());
-            io::Error::new(cause.kind(), why)
-        })
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // Without a path it has taken its place; nobody can be told of an error.
-        let _ = match self.path.is_dir() {
-            true => fs::remove_dir_all(&self.path),
-            false => fs::remove_file(&self.path),
-        };
-    }
-}
-
 /// A recording in columns.
 struct Columns {
+    target: Target,
     path: PathBuf,
-    beside: Option<Beside>,
     writer: RecordingWriter,
 }
 
@@ -144,21 +106,12 @@ impl Columns {
         existing: Existing,
         meta: &TraceMeta,
     ) -> Result<Columns, RecordingError> {
-        // What is no file, such as a device, is written to.
-        let older = fs::canonicalize(path).ok().filter(|older| older.is_file());
-        let (beside, writer) = match older.filter(|_| existing == Existing::Replace) {
-            Some(older) => {
-                let beside = Beside::new(older);
-                let file = File::create_new(&beside.path)
-                    .map_err(|cause| RecordingError::File { path: beside.path.clone(), cause })?;
-                (Some(beside), RecordingWriter::begin(file, path, meta, Pace::Live)?)
-            }
-            None => {
-                let options = WriterOptions { existing, pace: Pace::Live };
-                (None, RecordingWriter::create(path, meta, options)?)
-            }
-        };
-        Ok(Columns { path: path.to_owned(), beside, writer })
+        let mut target = Target::create(Kind::File, path, existing, |_| Ok(false))?;
+        let failed = |cause| RecordingError::File { path: path.to_owned(), cause };
+        let file = target.output().try_clone().map_err(failed);
+        let writer = file.and_then(|file| RecordingWriter::begin(file, path, meta, Pace::Live));
+        let writer = writer.inspect_err(|_| target.discard())?;
+        Ok(Columns { target, path: path.to_owned(), writer })
     }
 }
 
@@ -168,7 +121,7 @@ impl Sink for Columns {
     }
 
     fn replace(&mut self) -> Result<(), RecordingError> {
-        let replaced = self.beside.take().map_or(Ok(()), Beside::replace);
+        let replaced = self.target.replace();
         replaced.map_err(|cause| RecordingError::File { path: self.path.clone(), cause })
     }
 
@@ -183,14 +136,7 @@ impl Sink for Columns {
     }
 
     fn discard(&mut self) {
-        if self.beside.take().is_some() {
-            return;
-        }
-        // A device or a link that was named for the output is not ours to remove.
-        if fs::symlink_metadata(&self.path).is_ok_and(|file| file.is_file()) {
-            // Nobody is told: what is reported is why nothing was recorded.
-            let _ = fs::remove_file(&self.path);
-        }
+        self.target.discard();
     }
 
     fn written(&self) -> u64 {
@@ -199,6 +145,10 @@ impl Sink for Columns {
 
     fn event_bytes(&self) -> Option<u64> {
         Some(self.writer.written().event_bytes)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.target.place()
     }
 }
 
@@ -218,9 +168,9 @@ impl CpuSink for CpuStream {
 
 /// A folder of raw pages.
 struct RawFolder {
+    target: Target,
     /// What it is called in the end.
     path: PathBuf,
-    beside: Option<Beside>,
     written: Arc<AtomicU64>,
 }
 
@@ -228,7 +178,6 @@ struct RawFolder {
 fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> RecordingError {
     let (path, bytes) = (path.to_owned(), written.load(Ordering::Relaxed));
     move |cause| match cause.kind() {
-        io::ErrorKind::AlreadyExists => RecordingError::Exists(path),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             RecordingError::Full { path, bytes, cause }
         }
@@ -236,10 +185,13 @@ fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> Reco
     }
 }
 
-/// Whether everything in the folder has a name that a raw recording gives.
+/// Whether it is such a folder: everything in it has a name that a raw recording gives.
 fn holds_only_ours(folder: &Path) -> io::Result<bool> {
     const OURS: [&str; 8] =
         ["format", "start", "end", STATS, MISSING, "header_page", "trace_clock", START_WINDOW];
+    if !folder.join("format").is_dir() {
+        return Ok(false);
+    }
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
@@ -256,51 +208,43 @@ impl RawFolder {
         existing: Existing,
         begun: &Begun<'_>,
     ) -> Result<RawFolder, RecordingError> {
-        let mut folder = RawFolder { path: path.to_owned(), beside: None, written: Arc::default() };
-        folder.begin(existing, begun).map_err(raw_error(path, &folder.written))?;
+        let target = Target::create(Kind::Folder, path, existing, holds_only_ours)?;
+        let mut folder = RawFolder { target, path: path.to_owned(), written: Arc::default() };
+        if let Err(cause) = folder.begin(begun) {
+            folder.target.discard();
+            return Err(raw_error(path, &folder.written)(cause));
+        }
         Ok(folder)
     }
 
-    /// Where it is now.
-    fn place(&self) -> &Path {
-        self.beside.as_ref().map_or(&self.path, |beside| &beside.path)
-    }
-
-    fn begin(&mut self, existing: Existing, begun: &Begun<'_>) -> io::Result<()> {
-        let older = &self.path;
-        // Only what is such a folder is replaced.
-        if existing == Existing::Replace && older.join("format").is_dir() && holds_only_ours(older)?
-        {
-            self.beside = Some(Beside::new(fs::canonicalize(older)?));
-        }
-        let path = self.place();
-        fs::create_dir(path)?;
+    fn begin(&self, begun: &Begun<'_>) -> io::Result<()> {
+        let path = self.target.place();
         fs::create_dir(path.join("format"))?;
         for (text, format) in begun.formats {
-            fs::write(path.join("format").join(&format.name), text)?;
+            put(&path.join("format").join(&format.name), text)?;
         }
         if let Some(text) = begun.header_page {
-            fs::write(path.join("header_page"), text)?;
+            put(&path.join("header_page"), text)?;
         }
-        fs::write(path.join("trace_clock"), CLOCK)
+        put(&path.join("trace_clock"), CLOCK)
     }
 
     fn add(&self, snapshot: &TakenSnapshot) -> io::Result<()> {
         let name = if snapshot.moment == Moment::After { "end" } else { "start" };
         if let Moment::During { begin, end } = snapshot.moment {
-            fs::write(self.place().join(START_WINDOW), format!("{begin} {end}\n"))?;
+            put(&self.target.place().join(START_WINDOW), format!("{begin} {end}\n"))?;
         }
-        let folder = self.place().join(name);
+        let folder = self.target.place().join(name);
         fs::create_dir(&folder)?;
         for (name, bytes) in snapshot.files.iter() {
             let written = if matches!(name, "kpageflags" | "kpagecount") {
                 let packed = zstd::encode_all(bytes, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-                fs::write(folder.join(format!("{name}.zst")), &packed)?;
+                put(&folder.join(format!("{name}.zst")), &packed)?;
                 packed.len()
             } else {
                 let path = folder.join(name);
                 fs::create_dir_all(path.parent().unwrap_or(&folder))?;
-                fs::write(path, bytes)?;
+                put(&path, bytes)?;
                 bytes.len()
             };
             self.written.fetch_add(written as u64, Ordering::Relaxed);
@@ -310,9 +254,9 @@ impl RawFolder {
 
     fn end(&self, meta: &TraceMeta, ending: &Ending) -> io::Result<()> {
         let stats: String = ending.cpus.iter().map(stats::text).collect();
-        fs::write(self.place().join(STATS), stats)?;
+        put(&self.target.place().join(STATS), stats)?;
         let missing: String = meta.missing.iter().map(|line| format!("{line}\n")).collect();
-        fs::write(self.place().join(MISSING), missing)
+        put(&self.target.place().join(MISSING), missing)
     }
 }
 
@@ -320,14 +264,13 @@ impl Sink for RawFolder {
     fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError> {
         let name = format!("cpu{cpu}.trace_pipe_raw");
         let path = self.path.join(&name);
-        let file = File::create_new(self.place().join(name));
+        let file = private_file(&self.target.place().join(name));
         let file = file.map_err(raw_error(&path, &self.written))?;
         Ok(Box::new(RawCpu { file, path, written: Arc::clone(&self.written) }))
     }
 
     fn replace(&mut self) -> Result<(), RecordingError> {
-        let replaced = self.beside.take().map_or(Ok(()), Beside::replace);
-        replaced.map_err(raw_error(&self.path, &self.written))
+        self.target.replace().map_err(raw_error(&self.path, &self.written))
     }
 
     fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError> {
@@ -339,10 +282,7 @@ impl Sink for RawFolder {
     }
 
     fn discard(&mut self) {
-        if self.beside.take().is_none() {
-            // Nobody is told: what is reported is why nothing was recorded.
-            let _ = fs::remove_dir_all(&self.path);
-        }
+        self.target.discard();
     }
 
     fn written(&self) -> u64 {
@@ -352,6 +292,15 @@ impl Sink for RawFolder {
     fn event_bytes(&self) -> Option<u64> {
         None
     }
+
+    fn place(&self) -> PathBuf {
+        self.target.place()
+    }
+}
+
+/// Writes a new file that nobody else may read.
+fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    private_file(path)?.write_all(bytes.as_ref())
 }
 
 struct RawCpu {

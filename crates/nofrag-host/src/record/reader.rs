@@ -4,17 +4,14 @@
 //! take the page that is being filled, and so leave most pages nearly empty; it is used once a second and at the end. A
 //! wait for the buffer to fill by a share would make the traced side wake the reader; a pause does not.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
@@ -121,10 +118,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Opens the buffer `path` (`per_cpu/cpuN/trace_pipe_raw`) of pages of so many bytes.
-    pub(super) fn open(path: &Path, of: Of<'a>, sink: Box<dyn CpuSink>) -> io::Result<Reader<'a>> {
-        let flags = OFlags::NONBLOCK.bits() as i32;
-        let raw = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    /// Reads the buffer `raw` (`per_cpu/cpuN/trace_pipe_raw`, opened so that no read waits) of pages of so many bytes.
+    pub(super) fn new(raw: File, of: Of<'a>, sink: Box<dyn CpuSink>) -> io::Result<Reader<'a>> {
         let (from, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // Refused above /proc/sys/fs/pipe-max-size without privilege; a small pipe costs more calls.
         let _ = fcntl_setpipe_size(&into, PIPE);
@@ -249,9 +244,11 @@ pub(super) struct Of<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
     use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
 
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
     use super::*;
     use crate::trace::{Decoder, SUB_BUFFER};
@@ -287,7 +284,9 @@ mod tests {
         let of = Of { decode, page_bytes: SUB_BUFFER, shared: &shared };
         let sink = Counting::default();
         let count = sink.0.clone();
-        let reader = Reader::open(&path, of, Box::new(sink)).unwrap();
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let raw = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+        let reader = Reader::new(raw, of, Box::new(sink)).unwrap();
         thread::scope(|scope| {
             scope.spawn(move || reader.run());
             for _ in 0..7 {

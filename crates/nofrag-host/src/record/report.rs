@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::command::CommandReport;
+use super::sensitive::Sensitive;
 use crate::recording::CpuStats;
 use crate::trace::ExtFragCount;
 
@@ -27,8 +28,10 @@ pub struct Recorded {
     pub seconds: f64,
     /// Since tracing began: when the start snapshot was complete.
     pub start_snapshot_seconds: f64,
-    /// Events that were read.
+    /// Events that are stored in the output.
     pub events: u64,
+    /// Events that were read and could not be stored, since the recording was cut short.
+    pub unstored: u64,
     /// By kind, those that occurred.
     pub by_kind: Vec<KindCount>,
     /// External fragmentation, by the type asked for and the type whose block was taken.
@@ -45,12 +48,14 @@ pub struct Recorded {
     pub cpus: Vec<CpuStats>,
     /// The size of the ring buffer of each CPU.
     pub buffer_kib_per_cpu: u64,
-    /// CPU time of the recorder itself, its snapshots included.
+    /// CPU time of the recorder itself, its snapshots included; not that of a process that keeps root's rights for it.
     pub recorder_cpu_seconds: f64,
     /// The instance that was used; it is gone.
     pub instance: String,
     /// Instances of recorders that were killed, removed at the start.
     pub removed_stale: Vec<String>,
+    /// What was left out as it may be private and nobody asked for it.
+    pub left_out: Vec<Sensitive>,
     /// What could not be recorded, and what that costs.
     pub missing: Vec<String>,
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use super::error::RecordError;
 use super::instance::Instance;
 use crate::trace::{EventKind, Format, KINDS, KindInfo};
@@ -62,7 +64,7 @@ fn is_of_pages(row: &KindInfo) -> bool {
 }
 
 /// How much of the page events is recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Orders {
     /// All of it.
     #[default]
@@ -106,6 +108,16 @@ impl Selection {
         kinds.sort_unstable();
         kinds.dedup();
         Ok(Selection { kinds, orders: Orders::All })
+    }
+
+    /// The names of its events, for [`parse`](Self::parse).
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        self.kinds.iter().map(|kind| kind.name()).collect()
+    }
+
+    /// Of blocks of which orders.
+    pub(super) fn orders(&self) -> Orders {
+        self.orders
     }
 
     /// The same events of blocks of these orders.

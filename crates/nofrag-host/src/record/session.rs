@@ -1,7 +1,8 @@
 //! A recording from beginning to end.
 //!
 //! ```text
-//! instance made, sized, events on          nothing is traced yet; an error leaves nothing behind
+//! instance made, sized, events on          by whoever has the rights; nothing is traced yet
+//! output made                              an error leaves nothing behind
 //! readers started, tracing on
 //!   snapshot of the host                   while events come, so that none is missed between the two
 //!   the command, or the time               readers, and a look at signals and the command
@@ -12,7 +13,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -23,21 +24,25 @@ use super::bulk::{Bulk, BulkProbes};
 use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
 use super::command::{Running, State};
 use super::error::RecordError;
-use super::host_state::{FrameMemory, HostState};
-use super::instance::{Instance, remove_stale};
+use super::host_state::{FrameMemory, HostState, Wanted};
+use super::instance::Instance;
+use super::keeper::Keeper;
 use super::output::{self, Begun, Sink};
 use super::reader::{Failure, Of, Reader, Shared};
 use super::report::{Ended, KindCount, Recorded};
+use super::rights::{Holder, Opened, Prepared, Rights, Setup, Tracing};
+use super::sensitive::{self, Sensitive};
 use super::signals::{self, Arrived, Signals};
 use super::stats;
 use super::tracefs::Tracefs;
-use super::whole::read_whole;
+use super::whole::{read_open, read_whole};
 use super::{Buffer, Now, Options, Phase, Until};
+use crate::fields::cpu_count;
 use crate::recording::{CpuStats, Ending};
-use crate::source::Root;
+use crate::source::{CPUS_ONLINE, Root};
 use crate::trace::{
-    Decode, Decoder, EventKind, FlagTable, KINDS, Loss, Moment, SUB_BUFFER, TakenSnapshot,
-    TraceMeta, page_size,
+    self, Decode, Decoder, EventKind, ExtFragCounts, FlagTable, Format, KINDS, Loss, Moment,
+    SUB_BUFFER, TakenSnapshot, TraceMeta, page_size,
 };
 
 /// Between two looks at signals, the command and the time.
@@ -46,47 +51,68 @@ const TICK: Duration = Duration::from_millis(50);
 /// Between two looks at what is lost, and at which CPUs there are.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
-/// Records as the options say. `progress` is called some twenty times a second.
+/// Records as the options say, with the rights of this process. `progress` is called some twenty times a second.
 ///
 /// # Errors
 /// [`RecordError`], if nothing was recorded. A recording that was cut short, by a full disk say, is none:
 /// see [`Recorded::ended`].
 pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, RecordError> {
     let mut signals = Signals::catch().map_err(RecordError::Signals)?;
-    let tracefs = Tracefs::find(&options.tracefs)?;
-    let removed_stale = remove_stale(&tracefs);
-    // Dropped after the instance, which has them enabled.
-    let bulk = BulkProbes::wanted(options.bulk, &tracefs)?;
-    let instance = Instance::make(&tracefs, options.instance.as_deref())?;
+    let (rights, prepared) = Rights::take(&Setup::of(options))?;
+    run(options, progress, &mut signals, Holder::Own(rights), prepared)
+}
+
+/// As [`record`], with the rights that another process keeps; this one needs none but to write the output.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_with(
+    keeper: Keeper,
+    options: &Options,
+    progress: &dyn Fn(&Now),
+) -> Result<Recorded, RecordError> {
+    let mut signals = Signals::catch().map_err(RecordError::Signals)?;
+    let prepared = keeper.prepared()?;
+    run(options, progress, &mut signals, Holder::Kept(keeper), prepared)
+}
+
+fn run(
+    options: &Options,
+    progress: &dyn Fn(&Now),
+    signals: &mut Signals,
+    rights: Holder,
+    prepared: Prepared,
+) -> Result<Recorded, RecordError> {
     let mut meta = first_meta();
-    instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
-    let buffer_kib_per_cpu = size_buffers(&instance, options.buffer, &mut meta.missing)?;
-    let mut enabled = options.events.enable(&instance)?;
-    if let Some(bulk) = &bulk {
-        enabled.formats.extend(bulk.enable(&instance)?);
-    }
-    meta.missing.extend(enabled.missing);
-    let prints = enabled.formats.iter().map(|(_, format)| (&format.name, &format.print));
+    meta.missing = prepared.missing;
+    let left_out = options.left_out();
+    meta.missing.extend(sensitive::sentence(&left_out));
+    let formats = prepared.formats.into_iter().map(|text| {
+        let format = Format::parse(&text).map_err(io::Error::other);
+        let what = "the format of an event cannot be read";
+        let format = format.map_err(RecordError::instance(Path::new(&prepared.instance), what))?;
+        Ok((text, format))
+    });
+    let formats = formats.collect::<Result<Vec<_>, RecordError>>()?;
+    let prints = formats.iter().map(|(_, format)| (&format.name, &format.print));
     let alloc = prints.into_iter().find(|(name, _)| *name == EventKind::PageAlloc.name());
     meta.gfp = alloc.and_then(|(_, print)| FlagTable::from_print_fmt(print)).unwrap_or_default();
     meta.formats =
-        enabled.formats.iter().map(|(text, format)| (format.name.clone(), text.clone())).collect();
-    meta.cpus = instance.cpus().map_err(RecordError::instance(instance.path(), "has no CPUs"))?;
-    let decoder = Decoder::new(enabled.formats.iter().map(|(_, format)| format));
-    let header_page = header_page(instance.path(), &tracefs);
-    let page_bytes = header_page.as_deref().and_then(page_size);
-    let begun =
-        Begun { meta: &meta, formats: &enabled.formats, header_page: header_page.as_deref() };
+        formats.iter().map(|(text, format)| (format.name.clone(), text.clone())).collect();
+    meta.cpus = rights.cpus()?;
+    meta.recorder.extend(rights.process().and_then(|process| i32::try_from(process).ok()));
+    let decoder = Decoder::new(formats.iter().map(|(_, format)| format));
+    let header_page = prepared.header_page.as_deref();
+    let begun = Begun { meta: &meta, formats: &formats, header_page };
     let sink = output::create(&options.output, options.existing, &begun)?;
     let shared = Shared::default();
     let mut session = Session {
         options,
         progress,
-        signals: &mut signals,
-        tracefs: &tracefs,
-        instance: &instance,
+        signals,
+        rights: &rights,
         decoder: &decoder,
-        page_bytes: page_bytes.unwrap_or(SUB_BUFFER),
+        page_bytes: header_page.and_then(page_size).unwrap_or(SUB_BUFFER),
         shared: &shared,
         sink,
         meta,
@@ -104,16 +130,16 @@ pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, Re
     };
     let command = session.command.take();
     drop(session);
-    recorded.buffer_kib_per_cpu = buffer_kib_per_cpu;
-    recorded.removed_stale = removed_stale;
+    recorded.instance = prepared.instance;
+    recorded.buffer_kib_per_cpu = prepared.buffer_kib_per_cpu;
+    recorded.removed_stale = prepared.removed_stale;
+    recorded.left_out = left_out;
     // What was recorded is not lost by this.
-    recorded.missing.extend(instance.remove().err().map(|error| error.to_string()));
-    let removed = bulk.map_or(Ok(()), BulkProbes::remove);
-    recorded.missing.extend(removed.err().map(|error| error.to_string()));
+    recorded.missing.extend(rights.end());
     recorded.command = command.map(|mut command| {
         // Nobody asked the command to end.
         if matches!(recorded.ended, Ended::Failed(_)) {
-            command.wait(&mut signals);
+            command.wait(signals);
         }
         command.report()
     });
@@ -147,7 +173,12 @@ pub(super) fn size_buffers(
     const DEFAULT_KIB: u64 = 64 << 10;
     const LEAST_KIB: u64 = 256;
     let wanted = match buffer {
-        Buffer::KibPerCpu(kib) => kib,
+        Buffer::KibPerCpu(kib) => {
+            let online = fs::read_to_string(Root::Live.path(CPUS_ONLINE)).unwrap_or_default();
+            let cpus = cpu_count(&online).map_or(1, u64::from);
+            check_room(kib, cpus, available_kib().unwrap_or(u64::MAX))?;
+            kib
+        }
         Buffer::Default => DEFAULT_KIB,
     };
     let mut kib = wanted;
@@ -179,6 +210,14 @@ pub(super) fn size_buffers(
     Ok(kib)
 }
 
+/// Refuses buffers that memory has no room for: the kernel would first take it from everybody else.
+fn check_room(kib: u64, cpus: u64, available: u64) -> Result<(), RecordError> {
+    match kib.checked_mul(cpus) {
+        Some(all) if all <= available => Ok(()),
+        _ => Err(RecordError::TooMuch { kib, cpus, available }),
+    }
+}
+
 /// `MemAvailable`.
 fn available_kib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
@@ -191,8 +230,7 @@ struct Session<'a> {
     options: &'a Options,
     progress: &'a dyn Fn(&Now),
     signals: &'a mut Signals,
-    tracefs: &'a Tracefs,
-    instance: &'a Instance,
+    rights: &'a Holder,
     decoder: &'a Decoder,
     page_bytes: usize,
     shared: &'a Shared,
@@ -224,7 +262,7 @@ impl<'a> Session<'a> {
         let mut readers = Readers { running: Vec::new(), shared: self.shared };
         self.start_readers(scope, &mut readers)?;
         let memory = FrameMemory::prepare(&Root::Live, self.options.frames);
-        self.instance.set("tracing_on", "1", "tracing cannot be switched on")?;
+        self.rights.switch(Tracing::On)?;
         self.began = Instant::now();
         let began = clock_ns();
         let (mut state, arrived) = self.read_state(scope, Phase::StartSnapshot, memory);
@@ -232,13 +270,13 @@ impl<'a> Session<'a> {
         // Whoever stopped the recording by now does not want the command to begin.
         let stopped = arrived.or_else(|| self.signals.take());
         self.command = match &self.options.until {
-            Until::Command(words) if stopped.is_none() => {
-                Some(Running::start(words, self.options.command_stdout)?)
+            Until::Command(command) if stopped.is_none() => {
+                Some(Running::start(command, self.options.records(Sensitive::Arguments))?)
             }
             _ => None,
         };
-        if self.options.events.has_mmap() {
-            state.add_maps(&Root::Live);
+        if self.options.events.has_mmap() && self.options.records(Sensitive::Maps) {
+            state.add_maps(&Root::Live, |pid| self.rights.open(&Opened::Maps(pid)));
         }
         self.note_missing(state.missing);
         let moment = Moment::During { begin: began, end: clock_ns() };
@@ -252,7 +290,7 @@ impl<'a> Session<'a> {
             },
             Err(error) => Ended::Failed(error.to_string()),
         };
-        if let Err(error) = self.instance.set("tracing_on", "0", "tracing cannot be switched off") {
+        if let Err(error) = self.rights.switch(Tracing::Off) {
             ended = Ended::Failed(error.to_string());
         }
         let seconds = self.began.elapsed().as_secs_f64();
@@ -262,40 +300,69 @@ impl<'a> Session<'a> {
         if let Some(failure) = self.drain(readers).or_else(|| self.failure()) {
             ended = failure;
         }
-        self.meta.command = self.command.as_ref().map(|_| self.command_line());
-        self.meta.names = names(self.tracefs);
+        self.meta.command = self.command.as_ref().map(Running::line);
+        if self.options.records(Sensitive::Names) {
+            self.meta.names = names(&self.text(&Opened::Names).unwrap_or_default());
+        }
         self.take_end_state(scope, &mut ended);
         let cpus = self.stats();
         self.note_missing(cpus.iter().filter_map(unread).chain(self.missed_calls()).collect());
         let ending = Ending { loss: self.loss(&cpus), cpus };
-        if let Err(error) = self.sink.finish(&self.meta, &ending) {
-            // What went wrong first says more.
-            ended = if matches!(ended, Ended::Failed(_)) {
-                ended
-            } else {
-                Ended::Failed(error.to_string())
-            };
-        }
+        let (ended, stored) = self.finish(ended, &ending);
         Ok(Recorded {
             ended,
             seconds,
             start_snapshot_seconds: snapshot_seconds,
             lost: ending.loss.events,
             cpus: ending.cpus,
-            ..self.counted()
+            ..stored
         })
+    }
+
+    /// Writes what is left. How it ended then, and what the output has.
+    fn finish(&mut self, ended: Ended, ending: &Ending) -> (Ended, Recorded) {
+        match (self.sink.finish(&self.meta, ending), ended) {
+            // What went wrong first says more.
+            (_, Ended::Failed(why)) => (Ended::Failed(why), self.stored()),
+            (Err(error), _) => (Ended::Failed(error.to_string()), self.stored()),
+            (Ok(()), ended) => (ended, self.counted()),
+        }
+    }
+
+    /// What the output has, found by reading it: of what the readers counted the last part could not be written.
+    fn stored(&self) -> Recorded {
+        let counted = self.counted();
+        let (mut counts, mut extfrag) = ([0; EventKind::COUNT], ExtFragCounts::default());
+        let (mut loss, mut batch) = (Loss::default(), Vec::new());
+        // What does not open has nothing.
+        if let Ok(mut trace) = trace::open(&self.sink.place()) {
+            while trace.events.read(&mut batch).unwrap_or(false) {
+                for event in batch.drain(..) {
+                    counts[event.kind as usize] += 1;
+                    if event.kind == EventKind::ExtFrag {
+                        extfrag.count(&event);
+                    }
+                }
+            }
+            loss = trace.events.loss();
+        }
+        let by_kind = by_kind(&counts);
+        let events = by_kind.iter().map(|kind| kind.events).sum();
+        Recorded {
+            unstored: counted.events.saturating_sub(events),
+            events,
+            by_kind,
+            extfrag: extfrag.into_counts(),
+            gaps: loss.gaps,
+            unreadable: loss.unreadable,
+            ..counted
+        }
     }
 
     /// What the readers counted; the rest is for the caller to fill.
     fn counted(&self) -> Recorded {
-        let counts = self.shared.events.iter().map(|count| count.load(Ordering::Relaxed));
-        let by_kind = KINDS
-            .iter()
-            .zip(counts)
-            .filter(|(row, events)| *events > 0 && row.kind != EventKind::Lost);
-        let by_kind: Vec<KindCount> = by_kind
-            .map(|(row, events)| KindCount { group: row.group, name: row.name, events })
-            .collect();
+        let counts = self.shared.events.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let by_kind = by_kind(&counts);
         Recorded {
             output: self.options.output.path().to_owned(),
             bytes: self.sink.written(),
@@ -306,6 +373,7 @@ impl<'a> Session<'a> {
             seconds: 0.0,
             start_snapshot_seconds: 0.0,
             events: by_kind.iter().map(|kind| kind.events).sum(),
+            unstored: 0,
             by_kind,
             extfrag: std::mem::take(&mut *self.shared.extfrag()).into_counts(),
             lost: 0,
@@ -315,8 +383,9 @@ impl<'a> Session<'a> {
             cpus: Vec::new(),
             buffer_kib_per_cpu: 0,
             recorder_cpu_seconds: own_cpu_seconds(),
-            instance: self.instance.name(),
+            instance: String::new(),
             removed_stale: Vec::new(),
+            left_out: Vec::new(),
             missing: self.meta.missing.clone(),
         }
     }
@@ -330,20 +399,18 @@ impl<'a> Session<'a> {
     where
         'a: 'scope,
     {
-        let what = "the buffers cannot be listed";
-        let cpus =
-            self.instance.cpus().map_err(RecordError::instance(self.instance.path(), what))?;
-        for cpu in cpus {
+        for cpu in self.rights.cpus()? {
             if readers.running.iter().any(|(known, _)| *known == cpu) {
                 continue;
             }
-            let path = self.instance.path().join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
             let sink = self.sink.cpu(cpu)?;
             let decode = Decode { decoder: self.decoder, cpu };
             let of = Of { decode, page_bytes: self.page_bytes, shared: self.shared };
-            let what = "the buffer of a CPU cannot be read";
-            let reader =
-                Reader::open(&path, of, sink).map_err(RecordError::instance(&path, what))?;
+            let path = PathBuf::from(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+            let reader = self.rights.open(&Opened::Buffer(cpu));
+            let reader = reader
+                .and_then(|raw| Reader::new(raw, of, sink))
+                .map_err(RecordError::instance(&path, "the buffer of a CPU cannot be read"))?;
             readers.running.push((cpu, scope.spawn(move || reader.run())));
             if !self.meta.cpus.contains(&cpu) {
                 self.meta.cpus.push(cpu);
@@ -362,8 +429,15 @@ impl<'a> Session<'a> {
     where
         'a: 'scope,
     {
-        let (frames, hurry) = (self.options.frames, &self.shared.hurry);
-        let reading = scope.spawn(move || HostState::read(&Root::Live, frames, memory, hurry));
+        let (rights, hurry) = (self.rights, &self.shared.hurry);
+        let wanted = Wanted {
+            frames: self.options.frames,
+            addresses: self.options.records(Sensitive::Addresses),
+        };
+        let reading = scope.spawn(move || {
+            let open = |name: &str| rights.open(&Opened::Snapshot(name.to_owned()));
+            HostState::read(&Root::Live, open, wanted, memory, hurry)
+        });
         self.note_threads();
         let mut arrived = None;
         while !reading.is_finished() {
@@ -395,7 +469,7 @@ impl<'a> Session<'a> {
     {
         let began = Instant::now();
         let mut looked_around = began;
-        let mut by_signal = None;
+        let (mut by_signal, mut by_time) = (None, None);
         loop {
             if self.shared.has_failed() {
                 // The reader's own words replace this.
@@ -412,11 +486,16 @@ impl<'a> Session<'a> {
             match self.command.as_mut().map(Running::state) {
                 None | Some(State::Runs) => {}
                 Some(State::Ended | State::Outlasts) => {
-                    return by_signal.map_or(Ended::Command, Ended::Signal);
+                    let by_itself = by_time.unwrap_or(Ended::Command);
+                    return by_signal.map_or(by_itself, Ended::Signal);
                 }
             }
-            if matches!(self.options.until, Until::Elapsed(time) if began.elapsed() >= time) {
-                return Ended::Elapsed;
+            if self.options.until.most().is_some_and(|most| began.elapsed() >= most) {
+                match &mut self.command {
+                    Some(command) => command.end(),
+                    None => return Ended::Elapsed,
+                }
+                by_time = Some(Ended::Elapsed);
             }
             if looked_around.elapsed() >= LOOK_AROUND {
                 looked_around = Instant::now();
@@ -482,9 +561,14 @@ impl<'a> Session<'a> {
 
     /// What the kernel says of each CPU's buffer.
     fn stats(&self) -> Vec<CpuStats> {
-        let text = |cpu: &u16| self.instance.text(&format!("per_cpu/cpu{cpu}/stats"));
-        let of = |cpu: &u16| Some(stats::parse(*cpu, &text(cpu).ok()?));
+        let of = |cpu: &u16| Some(stats::parse(*cpu, &self.text(&Opened::Stats(*cpu))?));
         self.meta.cpus.iter().filter_map(of).collect()
+    }
+
+    /// The text of a file that only root may open.
+    fn text(&self, file: &Opened) -> Option<String> {
+        let bytes = self.rights.open(file).and_then(read_open).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// What was lost, as far as it is known.
@@ -500,7 +584,7 @@ impl<'a> Session<'a> {
     fn missed_calls(&self) -> Option<String> {
         match self.options.bulk {
             Bulk::LeftOut => None,
-            Bulk::Recorded => BulkProbes::missed(self.tracefs),
+            Bulk::Recorded => BulkProbes::missed(&self.text(&Opened::Missed)?),
         }
     }
 
@@ -513,16 +597,13 @@ impl<'a> Session<'a> {
             bytes: self.sink.written(),
         });
     }
+}
 
-    fn command_line(&self) -> String {
-        match &self.options.until {
-            Until::Command(words) => {
-                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-                words.join(" ")
-            }
-            Until::Elapsed(_) | Until::Signal => String::new(),
-        }
-    }
+/// The kinds of which there are events.
+fn by_kind(counts: &[u64; EventKind::COUNT]) -> Vec<KindCount> {
+    let rows = KINDS.iter().zip(counts);
+    let rows = rows.filter(|(row, events)| **events > 0 && row.kind != EventKind::Lost);
+    rows.map(|(row, &events)| KindCount { group: row.group, name: row.name, events }).collect()
 }
 
 /// Says that events were left in a buffer.
@@ -539,9 +620,8 @@ fn own_threads() -> Vec<i32> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// The names of processes that the kernel remembers from tracing.
-fn names(tracefs: &Tracefs) -> Vec<(i32, String)> {
-    let text = tracefs.text("saved_cmdlines").unwrap_or_default();
+/// The names of processes that the kernel remembers from tracing, from `saved_cmdlines`.
+fn names(text: &str) -> Vec<(i32, String)> {
     let named = text.lines().filter_map(|line| {
         let (pid, name) = line.split_once(' ')?;
         Some((pid.parse().ok()?, name.to_owned()))
@@ -556,6 +636,16 @@ fn names(tracefs: &Tracefs) -> Vec<(i32, String)> {
 mod tests {
     use super::super::tracefs::Which;
     use super::*;
+
+    /// Three TiB were tried to be had of a machine of 24 GiB, and taken from everybody until the kernel gave up.
+    #[test]
+    fn buffers_beyond_memory_are_refused_with_both_numbers() {
+        check_room(65_536, 2, 131_072).unwrap();
+        let said = check_room(65_537, 2, 131_072).unwrap_err().to_string();
+        assert!(said.contains("131074 KiB together") && said.contains("131072 KiB"), "{said}");
+        assert!(said.contains("at most 65536 with --buffer-kib"), "{said}");
+        assert!(check_room(u64::MAX, 2, u64::MAX).is_err());
+    }
 
     #[test]
     fn pages_have_the_size_that_their_own_instance_says() {

@@ -74,6 +74,14 @@ impl Drop for Signals {
     }
 }
 
+/// Ignores them for good: whoever sends them means another process.
+pub(super) fn ignore() -> io::Result<()> {
+    for (signal, _) in NAMES {
+        flag::register(signal, Arc::default())?;
+    }
+    Ok(())
+}
+
 /// What people call the signal.
 pub(super) fn name(signal: i32) -> &'static str {
     let known = NAMES.iter().find(|(number, _)| *number == signal);

@@ -6,12 +6,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use serde::{Deserialize, Serialize};
 
 use super::error::RecordError;
 use super::whole::read_whole;
 
 /// Which tracefs is used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
     /// The one that is mounted; none is mounted for this.
     #[default]

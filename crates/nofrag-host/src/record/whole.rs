@@ -13,18 +13,22 @@ const CHUNK: usize = 1 << 20;
 /// The first read has much room: some files of tracefs, such as `events/header_page`, give one answer and then the end,
 /// however little of it was taken.
 pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = read_into(path, Vec::new(), &AtomicBool::new(false))?;
+    read_open(File::open(path)?)
+}
+
+/// As [`read_whole`], of a file that is open.
+pub(super) fn read_open(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = read_into(file, Vec::new(), &AtomicBool::new(false))?;
     bytes.shrink_to_fit();
     Ok(bytes)
 }
 
-/// As [`read_whole`], into memory that is there already. Gives up when `hurry` becomes true.
+/// As [`read_open`], into memory that is there already. Gives up when `hurry` becomes true.
 pub(super) fn read_into(
-    path: &Path,
+    mut file: File,
     mut bytes: Vec<u8>,
     hurry: &AtomicBool,
 ) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
     let mut filled = 0;
     loop {
         if hurry.load(Ordering::Relaxed) {

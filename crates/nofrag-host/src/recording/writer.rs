@@ -54,6 +54,9 @@ pub enum RecordingError {
     /// There is a file of that name.
     #[error("{0} exists already: name another file, or ask for it to be replaced")]
     Exists(PathBuf),
+    /// Somebody is writing to it.
+    #[error("{0}: another recording is being written there: let it end, or name another file")]
+    InUse(PathBuf),
     /// There is no room left.
     #[error(
         "{path}: no room is left after {bytes} bytes ({cause}); what was written so far can be opened, the rest is lost"

@@ -2,9 +2,9 @@
 //!
 //! Each request names the window in which it may lie; windows that no earlier one covers are spaces of their own
 //! (modules have one beside that of vmalloc). What the areas of the start are is known where the snapshot has
-//! `/proc/vmallocinfo` with real addresses; the kernel prints hashes unless `kernel.kptr_restrict` is 1, and then every
-//! space begins empty, which the outcome says. Every policy purges when its own rule says so: recorded purges are
-//! counted, not carried out.
+//! `/proc/vmallocinfo` with real addresses; the kernel prints hashes unless `kernel.kptr_restrict` is 1, the recorder
+//! leaves addresses out unless it is asked for them, and then every space begins empty, which the outcome says. Every
+//! policy purges when its own rule says so: recorded purges are counted, not carried out.
 //!
 //! Memory is bounded by the areas that are live at a time, not by events.
 
@@ -72,7 +72,7 @@ pub struct VmapRecorded {
 pub enum KnownStart {
     /// So many areas were loaded where they are.
     Areas(u64),
-    /// So many areas have hashes for addresses: nothing was loaded.
+    /// So many areas have hashes or zeros for addresses: nothing was loaded.
     Hashed(u64),
     /// Nothing is known: the spaces begin empty.
     Nothing,
@@ -327,8 +327,9 @@ impl VmapReplay {
         match self.start {
             KnownStart::Areas(_) => {}
             KnownStart::Hashed(areas) => cautions.push(format!(
-                "vmalloc: the {areas} areas of the snapshot have hashes for addresses, so every space began empty: \
-                 addresses and holes are not those of the kernel. Record with kernel.kptr_restrict = 1."
+                "vmalloc: the {areas} areas of the snapshot have no real addresses, so every space began empty: \
+                 addresses and holes are not those of the kernel. Record with --with addresses and \
+                 kernel.kptr_restrict = 1."
             )),
             KnownStart::Nothing => cautions.push(
                 "vmalloc: no snapshot shows the areas at the start, so every space began empty: addresses and holes \

@@ -1,14 +1,19 @@
-//! The folder of a run: made by it, and removed by it whatever happens.
+//! The folder of a run: made by it, and removed by it whatever happens; what a killed run left is removed by the next.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use nofrag_host::process::started;
+use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// What the folders of all runs are called, before the number of the process.
+/// What the folders of all runs are called, before the number of the process and when it started.
 const PREFIX: &str = "nofrag-thpfioscale-";
+/// How the name ends if the run made the folder above as well.
+const WITH_ABOVE: &str = "-above";
 
 /// A folder could not be made or removed.
 #[derive(Debug, Error)]
@@ -35,11 +40,14 @@ pub enum FolderError {
 ///
 /// 1. `path` did not exist before this made it, so nothing in it is anybody else's.
 /// 2. `parent` is there if and only if this made the folder above as well; it goes only if it is empty.
+/// 3. It is locked as long as this lives, and its name says whose it is: what is neither locked nor that of a process
+///    that runs was left behind.
 #[derive(Debug)]
 pub(super) struct WorkFolder {
     path: PathBuf,
     parent: Option<PathBuf>,
     removed: bool,
+    lock: Option<File>,
 }
 
 impl WorkFolder {
@@ -52,13 +60,21 @@ impl WorkFolder {
             Err(error) => return Err(not_made(dir, error)),
         };
         // From here on whatever was made goes when this is dropped.
-        let mut folder = WorkFolder { path: PathBuf::new(), parent, removed: true };
+        let above = if parent.is_some() { WITH_ABOVE } else { "" };
+        let mut folder = WorkFolder { path: PathBuf::new(), parent, removed: true, lock: None };
+        let own = std::process::id();
+        let since = started(own).unwrap_or(0);
         for attempt in 0..100 {
-            let path = dir.join(format!("{PREFIX}{}-{attempt}", std::process::id()));
+            let path = dir.join(format!("{PREFIX}{own}-{since}-{attempt}{above}"));
             match fs::create_dir(&path) {
                 Ok(()) => {
                     folder.path = path;
                     folder.removed = false;
+                    let lock =
+                        File::open(&folder.path).map_err(|cause| not_made(&folder.path, cause))?;
+                    flock(&lock, FlockOperation::NonBlockingLockExclusive)
+                        .map_err(|error| not_made(&folder.path, error.into()))?;
+                    folder.lock = Some(lock);
                     return Ok(folder);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -118,17 +134,68 @@ fn remove_side_by_side(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)
 }
 
-/// Folders below `dir` of runs that seem killed: processes of another pid namespace are not seen.
-pub(super) fn left_behind(dir: &Path) -> Vec<PathBuf> {
+/// A folder that a killed run left, locked so that no other run removes it, too.
+#[derive(Debug)]
+struct Left {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Whose folder this name is: the number of the process and when it started.
+fn owner(name: &str) -> Option<(u32, u64)> {
+    let mut words = name.strip_suffix(WITH_ABOVE).unwrap_or(name).strip_prefix(PREFIX)?.split('-');
+    let (process, since, attempt) = (words.next()?, words.next()?, words.next()?);
+    attempt.parse::<u32>().ok()?;
+    let is_whole = words.next().is_none();
+    is_whole.then_some(())?;
+    Some((process.parse().ok()?, since.parse().ok()?))
+}
+
+/// The folders below `dir` that killed runs of this user left.
+fn left(dir: &Path) -> Vec<Left> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_dead = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
-        process.is_some_and(|process| {
-            process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists()
-        })
+    let left = entries.filter_map(|entry| {
+        let (process, since) = owner(entry.file_name().to_str()?)?;
+        let path = entry.path();
+        // A link is nobody's folder, and what others have left is not ours to remove.
+        let is_own = fs::symlink_metadata(&path).is_ok_and(|found| {
+            found.is_dir() && found.uid() == rustix::process::geteuid().as_raw()
+        });
+        if !is_own || started(process) == Some(since) {
+            return None;
+        }
+        // Processes of another namespace are not seen, but their locks are.
+        let lock = File::open(&path).ok()?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Left { path, _lock: lock })
+    });
+    left.collect()
+}
+
+/// The folders below `dir` that runs of this user left when they were killed.
+pub(super) fn left_behind(dir: &Path) -> Vec<PathBuf> {
+    left(dir).into_iter().map(|left| left.path).collect()
+}
+
+/// Removes what runs of this user left below `dir` when they were killed, and `dir` itself if one of them made it and
+/// nothing else is there. Says what was removed, and what could not be.
+#[must_use]
+pub fn remove_left_behind(dir: &Path) -> Vec<String> {
+    let said = |left: Left| {
+        let path = left.path.display();
+        if let Err(cause) = remove_side_by_side(&left.path) {
+            return format!(
+                "{path} was left behind by a run that was killed, and cannot be removed: {cause}; remove it with \
+                 `rm -r`"
+            );
+        }
+        if left.path.to_string_lossy().ends_with(WITH_ABOVE) {
+            // With something else in it, it stays.
+            let _ = fs::remove_dir(dir);
+        }
+        format!("Removed {path}, left behind by a run that was killed.")
     };
-    entries.map(|entry| entry.path()).filter(is_dead).collect()
+    left(dir).into_iter().map(said).collect()
 }
 
 #[cfg(test)]
@@ -179,16 +246,61 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
+    /// A run that was killed left all its files, and the next one only named them; by the number of the process alone,
+    /// which another one may have by now.
     #[test]
-    fn folders_of_killed_runs_are_found_and_others_are_not() {
+    fn what_a_killed_run_left_goes_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let make = |name: &str| fs::create_dir(dir.path().join(name)).unwrap();
-        // Process numbers end far below.
-        make("nofrag-thpfioscale-4294967294-0");
-        make("nofrag-thpfioscale-mine");
-        make(&format!("nofrag-thpfioscale-{}-0", std::process::id()));
-        make("other-4294967294-0");
-        let found = left_behind(dir.path());
-        assert_eq!(found, [dir.path().join("nofrag-thpfioscale-4294967294-0")]);
+        let make = |name: &str| {
+            fs::create_dir_all(dir.path().join(name).join("job.0")).unwrap();
+            fs::write(dir.path().join(name).join("job.0/workfile.0"), "x").unwrap();
+        };
+        let own = std::process::id();
+        let since = started(own).unwrap();
+        // Process numbers end far below; and this one has the number of a process that has ended.
+        let dead = ["nofrag-thpfioscale-4294967294-7-0", &format!("nofrag-thpfioscale-{own}-1-0")];
+        let kept = [
+            "nofrag-thpfioscale-mine",
+            "nofrag-thpfioscale-4294967294-7-0-more",
+            "other-4294967294-7-0",
+            &format!("nofrag-thpfioscale-{own}-{since}-77"),
+        ];
+        dead.iter().chain(&kept).for_each(|name| make(name));
+        // Somebody else runs there, in another namespace of processes.
+        let locked = "nofrag-thpfioscale-4294967293-7-0";
+        make(locked);
+        let lock = File::open(dir.path().join(locked)).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let linked = dir.path().join("nofrag-thpfioscale-4294967292-7-0");
+        std::os::unix::fs::symlink(dir.path().join(kept[0]), &linked).unwrap();
+        let live = WorkFolder::make(dir.path()).unwrap();
+        let said = remove_left_behind(dir.path());
+        assert_eq!(said.len(), dead.len(), "{said:?}");
+        for name in dead {
+            assert!(said.iter().any(|line| line.contains(name)), "{name} in {said:?}");
+            assert!(!dir.path().join(name).exists());
+        }
+        for name in kept.iter().chain(&[locked]) {
+            assert!(dir.path().join(name).join("job.0/workfile.0").exists(), "{name}");
+        }
+        assert!(linked.is_symlink() && live.path().exists());
+        drop(lock);
+        assert_eq!(remove_left_behind(dir.path()).len(), 1);
+    }
+
+    #[test]
+    fn the_folder_above_goes_with_what_a_killed_run_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().join("above");
+        for (name, stays) in [("7-0-above", false), ("7-0", true)] {
+            fs::create_dir_all(above.join(format!("nofrag-thpfioscale-4294967294-{name}")))
+                .unwrap();
+            assert_eq!(left_behind(&above).len(), 1);
+            assert_eq!(remove_left_behind(&above).len(), 1);
+            assert_eq!(above.exists(), stays, "{name}");
+        }
+        // As a run names it that makes the folder above.
+        let folder = WorkFolder::make(&dir.path().join("new")).unwrap();
+        assert!(folder.path().to_str().unwrap().ends_with(WITH_ABOVE));
     }
 }

@@ -10,7 +10,7 @@
 //! What the program does is written down before it does anything ([`Plan`]): sizes, folders, what it will not do. It
 //! refuses what would hurt the host: files in memory, more of a disk than was allowed, more anonymous memory than is
 //! available. Everything it writes stands in a folder that it makes, which is removed whatever happens
-//! (`folder`); a kill that cannot be caught leaves it, and the next run names it.
+//! (`folder`); a kill that cannot be caught leaves it, and the next run below the same folder removes it first.
 //!
 //! Bottom up: `host` (what there is), `plan` (what will be done), `folder`, `files` (writers and readers), `toucher`,
 //! `counters` (`/proc/vmstat` by phase), `outcome` (what was found), `present` (tables of it).
@@ -28,7 +28,7 @@ mod tests;
 mod toucher;
 
 pub use counters::{COUNTERS, Counters};
-pub use folder::FolderError;
+pub use folder::{FolderError, remove_left_behind};
 pub use host::{Disk, Host};
 pub use outcome::{Ended, Latency, Phase, PhaseResult, Reads, ThpFioOutcome, Units, Written};
 pub use phases::{WorkloadError, run};

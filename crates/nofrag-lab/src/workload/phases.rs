@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::counters::Counters;
 use super::files::Job;
-use super::folder::{FolderError, WorkFolder, left_behind};
+use super::folder::{FolderError, WorkFolder};
 use super::outcome::{
     self, Ended, Latency, Phase, PhaseResult, Reads, ThpFioOutcome, Units, Written,
 };
@@ -95,12 +95,6 @@ pub fn run(
     progress: &dyn Progress,
 ) -> Result<ThpFioOutcome, WorkloadError> {
     let mut cautions = plan.cautions.clone();
-    cautions.extend(left_behind(&plan.dir).iter().map(|path| {
-        format!(
-            "{} seems left behind by a run that was killed: remove it if no run uses it.",
-            path.display()
-        )
-    }));
     let folder = WorkFolder::make(&plan.dir)?;
     let mut run = Run { plan, stop, progress, began: Instant::now(), phases: Vec::new() };
     let written = run.write(folder.path())?;

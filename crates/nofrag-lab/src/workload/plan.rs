@@ -8,6 +8,7 @@ use nofrag_backing::huge_units::HugeAdvice;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::folder::left_behind;
 use super::host::{Disk, Host};
 
 /// Bytes of a file.
@@ -206,7 +207,11 @@ pub enum PlanError {
 pub fn plan(options: &ThpFioOptions) -> Result<Plan, PlanError> {
     let host = Host::here().map_err(PlanError::Host)?;
     let disk = disk(&options.dir)?;
-    plan_for(options, host, disk)
+    let mut plan = plan_for(options, host, disk)?;
+    plan.cautions.extend(left_behind(&options.dir).iter().map(|path| {
+        format!("{} was left behind by a run that was killed: it is removed first.", path.display())
+    }));
+    Ok(plan)
 }
 
 /// The disk that a folder is on, or that its parent is on if it is still to be made.

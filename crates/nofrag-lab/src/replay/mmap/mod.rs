@@ -349,7 +349,7 @@ impl MmapReplay {
         if with_maps < processes {
             cautions.push(format!(
                 "mmap: of {} of {processes} processes the areas at the start are not known; they begin with what is \
-                 seen. Those that began during the recording are whole.",
+                 seen. Those that began during the recording are whole. `nofrag record --with maps` records the areas.",
                 processes - with_maps
             ));
         }

@@ -1,0 +1,332 @@
+//! A small process that keeps root's rights, so that the one that parses and writes can give them up.
+//!
+//! 1. The recorder starts it, tells it what to set up while it has rights itself, and gives them up. From then on it
+//!    asks for files by the names of a closed list ([`Opened`]) and gets them open; it can ask for nothing else but to
+//!    switch tracing of this instance, and the end.
+//! 2. It takes everything away when it is asked to, and when the recorder is gone, however that ended: nobody else has
+//!    the other end of the socket.
+//! 3. It ignores signals that ask a process to end: it ends after the recorder, which they reach, too.
+//! 4. If it is killed itself, the kernel stops tracing ([`instance`](super::instance)), the recording is cut short with
+//!    what it has, and the next start as root removes the empty instance.
+//!
+//! It is the same program under another first argument, not a fork: there is no state to inherit.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::Options;
+use super::error::RecordError;
+use super::rights::{Opened, Prepared, Rights, Setup, Tracing};
+use super::signals;
+
+/// What the recorder asks for.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    Cpus,
+    Open(Opened),
+    Switch(Tracing),
+    End,
+}
+
+/// What it gets.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Prepared(Prepared),
+    Cpus(Vec<u16>),
+    /// The file comes with the message.
+    Opened,
+    Switched,
+    /// What could not be taken away.
+    Ended(Vec<String>),
+    /// What the system says, as a number if there is one.
+    Refused {
+        errno: Option<i32>,
+        why: String,
+    },
+}
+
+impl Answer {
+    fn refused(cause: &io::Error) -> Answer {
+        Answer::Refused { errno: cause.raw_os_error(), why: cause.to_string() }
+    }
+
+    fn failed(error: &RecordError) -> Answer {
+        Answer::Refused { errno: None, why: error.to_string() }
+    }
+
+    fn into_error(self) -> io::Error {
+        match self {
+            Answer::Refused { errno: Some(errno), .. } => io::Error::from_raw_os_error(errno),
+            Answer::Refused { why, .. } => io::Error::other(why),
+            _ => io::Error::other("the process that keeps root's rights gave an odd answer"),
+        }
+    }
+}
+
+/// A socket for messages: four bytes of length, with at most one open file, then JSON.
+struct Channel(UnixStream);
+
+/// No request is longer.
+const LONGEST_REQUEST: u32 = 64 << 10;
+/// No answer is longer: the formats of all events are some hundred KiB.
+const LONGEST_ANSWER: u32 = 16 << 20;
+
+impl Channel {
+    fn send(&self, message: &impl Serialize, file: Option<&File>) -> io::Result<()> {
+        let body = serde_json::to_vec(message)?;
+        let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = file.map(|file| [file.as_fd()]);
+        if let Some(files) = &files {
+            control.push(SendAncillaryMessage::ScmRights(files));
+        }
+        let head = [IoSlice::new(&length)];
+        let sent = retry_on_intr(|| sendmsg(&self.0, &head, &mut control, SendFlags::NOSIGNAL))?;
+        if sent < length.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        (&self.0).write_all(&body)
+    }
+
+    /// The next message; `None` when the other end is closed.
+    fn receive<T: DeserializeOwned>(
+        &self,
+        longest: u32,
+    ) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+        let mut length = [0; 4];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
+        let received = retry_on_intr(|| {
+            recvmsg(&self.0, &mut [IoSliceMut::new(&mut length)], &mut control, flags)
+        });
+        let received = match received {
+            Ok(message) => message.bytes,
+            // Closed with something unread.
+            Err(rustix::io::Errno::CONNRESET) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        let file = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        if received == 0 {
+            return Ok(None);
+        }
+        let length = u32::from_le_bytes(length);
+        if received < 4 || length > longest {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // Bounded: by the lines above, to `longest`.
+        let mut body = vec![0; length as usize];
+        (&self.0).read_exact(&mut body)?;
+        Ok(Some((serde_json::from_slice(&body)?, file)))
+    }
+}
+
+/// The process that keeps root's rights, as the recorder sees it.
+#[derive(Debug)]
+pub struct Keeper {
+    /// One request at a time, with its answer.
+    channel: Mutex<Channel>,
+    child: Child,
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Keeper {
+    /// Starts it, and tells it what to set up. The command must call [`keep`] on its standard input.
+    ///
+    /// # Errors
+    /// [`RecordError::Keeper`].
+    pub fn start(mut command: Command, options: &Options) -> Result<Keeper, RecordError> {
+        let started = || {
+            let (ours, theirs) = UnixStream::pair()?;
+            // In a group of its own, so that no key of the terminal reaches it.
+            command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
+            let child = command.process_group(0).spawn()?;
+            // The command has the other end, and would hold it open.
+            drop(command);
+            let channel = Channel(ours);
+            channel.send(&Setup::of(options), None)?;
+            Ok(Keeper { channel: Mutex::new(channel), child })
+        };
+        started().map_err(RecordError::Keeper)
+    }
+
+    /// Waits until everything stands.
+    pub(super) fn prepared(&self) -> Result<Prepared, RecordError> {
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.answer(&channel).map_err(RecordError::Keeper)? {
+            (Answer::Prepared(prepared), _) => Ok(prepared),
+            (Answer::Refused { why, .. }, _) => Err(RecordError::Kept(why)),
+            (odd, _) => Err(RecordError::Keeper(odd.into_error())),
+        }
+    }
+
+    fn answer(&self, channel: &Channel) -> io::Result<(Answer, Option<OwnedFd>)> {
+        channel.receive(LONGEST_ANSWER)?.ok_or_else(gone)
+    }
+
+    fn ask(&self, request: &Request) -> io::Result<(Answer, Option<OwnedFd>)> {
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        match channel.send(request, None) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(gone()),
+            sent => sent.and_then(|()| self.answer(&channel)),
+        }
+    }
+
+    pub(super) fn cpus(&self) -> Result<Vec<u16>, RecordError> {
+        match self.ask(&Request::Cpus).map_err(RecordError::Keeper)? {
+            (Answer::Cpus(cpus), _) => Ok(cpus),
+            (other, _) => Err(RecordError::Keeper(other.into_error())),
+        }
+    }
+
+    pub(super) fn open(&self, file: &Opened) -> io::Result<File> {
+        match self.ask(&Request::Open(file.clone()))? {
+            (Answer::Opened, Some(file)) => Ok(file.into()),
+            (other, _) => Err(other.into_error()),
+        }
+    }
+
+    pub(super) fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
+        match self.ask(&Request::Switch(tracing)).map_err(RecordError::Keeper)? {
+            (Answer::Switched, _) => Ok(()),
+            (other, _) => Err(RecordError::Kept(other.into_error().to_string())),
+        }
+    }
+
+    pub(super) fn end(self) -> Vec<String> {
+        match self.ask(&Request::End) {
+            Ok((Answer::Ended(left), _)) => left,
+            Ok((other, _)) => vec![other.into_error().to_string()],
+            Err(error) => {
+                vec![format!("{error}; the next start of `nofrag record` removes the instance")]
+            }
+        }
+    }
+
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let channel = self.channel.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // It takes that for the end, if it has not been told before.
+        let _ = channel.0.shutdown(std::net::Shutdown::Both);
+        let _ = self.child.wait();
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::BrokenPipe,
+        "the process that keeps root's rights has ended, and the kernel stopped tracing with it",
+    )
+}
+
+/// Keeps root's rights for the recorder at the other end of `socket`, until that ends or is gone.
+///
+/// # Errors
+/// [`RecordError::Keeper`], if what comes from there is nothing that a recorder says. Everything is taken away then.
+pub fn keep(socket: impl Into<OwnedFd>) -> Result<(), RecordError> {
+    signals::ignore().map_err(RecordError::Signals)?;
+    serve(&Channel(UnixStream::from(socket.into()))).map_err(RecordError::Keeper)
+}
+
+fn serve(channel: &Channel) -> io::Result<()> {
+    let Some((setup, _)) = channel.receive::<Setup>(LONGEST_REQUEST)? else { return Ok(()) };
+    let rights = match Rights::take(&setup) {
+        Ok((rights, prepared)) => {
+            channel.send(&Answer::Prepared(prepared), None)?;
+            rights
+        }
+        Err(error) => return channel.send(&Answer::failed(&error), None),
+    };
+    while let Some((request, _)) = channel.receive(LONGEST_REQUEST)? {
+        let mut file = None;
+        let answer = match request {
+            Request::Cpus => {
+                rights.cpus().map_or_else(|cause| Answer::refused(&cause), Answer::Cpus)
+            }
+            Request::Open(which) => match rights.open(&which) {
+                Ok(opened) => {
+                    file = Some(opened);
+                    Answer::Opened
+                }
+                Err(cause) => Answer::refused(&cause),
+            },
+            Request::Switch(tracing) => match rights.switch(tracing) {
+                Ok(()) => Answer::Switched,
+                Err(error) => Answer::failed(&error),
+            },
+            Request::End => return channel.send(&Answer::Ended(rights.end()), None),
+        };
+        channel.send(&answer, file.as_ref())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Channel, Channel) {
+        let (one, other) = UnixStream::pair().unwrap();
+        (Channel(one), Channel(other))
+    }
+
+    #[test]
+    fn an_open_file_comes_with_its_message() {
+        let (recorder, keeper) = pair();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "only root may read it").unwrap();
+        keeper.send(&Answer::Opened, Some(&File::open(&path).unwrap())).unwrap();
+        keeper.send(&Answer::Switched, None).unwrap();
+        let (answer, file) = recorder.receive::<Answer>(LONGEST_ANSWER).unwrap().unwrap();
+        assert!(matches!(answer, Answer::Opened), "{answer:?}");
+        let text = io::read_to_string(File::from(file.unwrap())).unwrap();
+        assert_eq!(text, "only root may read it");
+        let (answer, file) = recorder.receive::<Answer>(LONGEST_ANSWER).unwrap().unwrap();
+        assert!(matches!((answer, file), (Answer::Switched, None)));
+        drop(keeper);
+        assert!(recorder.receive::<Answer>(LONGEST_ANSWER).unwrap().is_none());
+    }
+
+    /// Nothing that a recorder would not say is answered, and no length is believed.
+    #[test]
+    fn odd_requests_end_it() {
+        for bytes in [&b"\x05\0\0\0hello"[..], b"\xff\xff\xff\xff", b"\x02\0\0\0{}", b"\x01\0"] {
+            let (recorder, keeper) = pair();
+            (&recorder.0).write_all(bytes).unwrap();
+            drop(recorder);
+            assert!(serve(&keeper).is_err(), "{bytes:?}");
+        }
+        let (recorder, keeper) = pair();
+        drop(recorder);
+        assert!(serve(&keeper).is_ok(), "nobody asks for anything");
+    }
+}

@@ -1,0 +1,228 @@
+//! All of a recording that needs root's rights, in one place.
+//!
+//! [`Rights`] makes what the kernel traces into, opens the few files that only root may open, and takes everything away
+//! again. What it opens it does not read: whoever parses and writes needs no rights. Of texts it parses those of the
+//! kernel that nobody else has a part in: formats of events, and for `--bulk` symbols and types.
+//!
+//! [`Holder`] says who has the rights: this process, or another one that keeps them ([`keeper`](super::keeper)).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use super::bulk::{Bulk, BulkProbes};
+use super::clock::CLOCK;
+use super::error::RecordError;
+use super::instance::{Instance, remove_stale};
+use super::keeper::Keeper;
+use super::selection::{Orders, Selection};
+use super::sensitive::Sensitive;
+use super::session::{header_page, size_buffers};
+use super::tracefs::{Tracefs, Which};
+use super::{Buffer, Options};
+use crate::snapshot::path_of;
+use crate::source::Root;
+
+/// What is set up. Whoever keeps the rights is told it once, before anybody else can speak to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Setup {
+    tracefs: Which,
+    instance: Option<String>,
+    events: Vec<String>,
+    orders: Orders,
+    bulk: Bulk,
+    buffer: Buffer,
+    with: Vec<Sensitive>,
+}
+
+impl Setup {
+    pub(super) fn of(options: &Options) -> Setup {
+        Setup {
+            tracefs: options.tracefs.clone(),
+            instance: options.instance.clone(),
+            events: options.events.names().into_iter().map(str::to_owned).collect(),
+            orders: options.events.orders(),
+            bulk: options.bulk,
+            buffer: options.buffer,
+            with: options.with.clone(),
+        }
+    }
+}
+
+/// What is known when everything stands.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Prepared {
+    /// The instance.
+    pub(super) instance: String,
+    /// The `format` files of the events that are on.
+    pub(super) formats: Vec<String>,
+    /// The text of `events/header_page`.
+    pub(super) header_page: Option<String>,
+    pub(super) buffer_kib_per_cpu: u64,
+    pub(super) missing: Vec<String>,
+    pub(super) removed_stale: Vec<String>,
+}
+
+/// A file that only root may open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Opened {
+    /// The ring buffer of a CPU.
+    Buffer(u16),
+    /// What the kernel counts of it.
+    Stats(u16),
+    /// A file of a snapshot, by its name in [`Files`](crate::snapshot::Files).
+    Snapshot(String),
+    /// What a process has mapped.
+    Maps(u32),
+    /// The names of processes.
+    Names,
+    /// What probes missed.
+    Missed,
+}
+
+/// Whether the kernel traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Tracing {
+    Off,
+    On,
+}
+
+/// What was made, until it is taken away: by [`end`](Rights::end), or when this is dropped.
+pub(super) struct Rights {
+    /// Goes before the probes, which it has enabled.
+    instance: Instance,
+    bulk: Option<BulkProbes>,
+    tracefs: Tracefs,
+    with: Vec<Sensitive>,
+}
+
+impl Rights {
+    /// Makes everything; nothing is traced yet. An error leaves nothing behind.
+    pub(super) fn take(setup: &Setup) -> Result<(Rights, Prepared), RecordError> {
+        let events = Selection::parse(setup.events.iter().map(String::as_str))?;
+        let events = events.with_orders(setup.orders);
+        let tracefs = Tracefs::find(&setup.tracefs)?;
+        let removed_stale = remove_stale(&tracefs);
+        let bulk = BulkProbes::wanted(setup.bulk, &tracefs)?;
+        let instance = Instance::make(&tracefs, setup.instance.as_deref())?;
+        // From here on an error takes away what was made, in order.
+        let rights = Rights { instance, bulk, tracefs, with: setup.with.clone() };
+        let instance = &rights.instance;
+        let mut missing = Vec::new();
+        instance.set("trace_clock", CLOCK, "the clock cannot be set")?;
+        let buffer_kib_per_cpu = size_buffers(instance, setup.buffer, &mut missing)?;
+        let mut enabled = events.enable(instance)?;
+        if let Some(bulk) = &rights.bulk {
+            enabled.formats.extend(bulk.enable(instance)?);
+        }
+        missing.extend(enabled.missing);
+        let prepared = Prepared {
+            instance: instance.name(),
+            formats: enabled.formats.into_iter().map(|(text, _)| text).collect(),
+            header_page: header_page(instance.path(), &rights.tracefs),
+            buffer_kib_per_cpu,
+            missing,
+            removed_stale,
+        };
+        Ok((rights, prepared))
+    }
+
+    /// The CPUs that have a buffer.
+    pub(super) fn cpus(&self) -> io::Result<Vec<u16>> {
+        self.instance.cpus()
+    }
+
+    /// Opens a file for reading. What may be private and was not asked for is refused.
+    pub(super) fn open(&self, file: &Opened) -> io::Result<File> {
+        let asked = |what| match self.with.contains(&what) {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+        };
+        let path = match file {
+            Opened::Buffer(cpu) => {
+                let path = self.instance.path().join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+                let flags = OFlags::NONBLOCK.bits() as i32;
+                return OpenOptions::new().read(true).custom_flags(flags).open(path);
+            }
+            Opened::Stats(cpu) => self.instance.path().join(format!("per_cpu/cpu{cpu}/stats")),
+            Opened::Snapshot(name) => {
+                Root::Live.path(path_of(name).ok_or(io::ErrorKind::InvalidInput)?)
+            }
+            Opened::Maps(pid) => {
+                asked(Sensitive::Maps)?;
+                Root::Live.path(&format!("proc/{pid}/maps"))
+            }
+            Opened::Names => {
+                asked(Sensitive::Names)?;
+                self.tracefs.file("saved_cmdlines")
+            }
+            Opened::Missed => self.tracefs.file("kprobe_profile"),
+        };
+        File::open(path)
+    }
+
+    pub(super) fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
+        match tracing {
+            Tracing::On => self.instance.set("tracing_on", "1", "tracing cannot be switched on"),
+            Tracing::Off => self.instance.set("tracing_on", "0", "tracing cannot be switched off"),
+        }
+    }
+
+    /// Takes everything away; says what is left. Files of the instance must be closed.
+    pub(super) fn end(self) -> Vec<String> {
+        let removed = [self.instance.remove(), self.bulk.map_or(Ok(()), BulkProbes::remove)];
+        removed.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect()
+    }
+}
+
+/// Who has the rights.
+pub(super) enum Holder {
+    /// This process.
+    Own(Rights),
+    /// Another one.
+    Kept(Keeper),
+}
+
+impl Holder {
+    pub(super) fn cpus(&self) -> Result<Vec<u16>, RecordError> {
+        match self {
+            Holder::Own(rights) => rights.cpus().map_err(RecordError::instance(
+                rights.instance.path(),
+                "the buffers cannot be listed",
+            )),
+            Holder::Kept(keeper) => keeper.cpus(),
+        }
+    }
+
+    pub(super) fn open(&self, file: &Opened) -> io::Result<File> {
+        match self {
+            Holder::Own(rights) => rights.open(file),
+            Holder::Kept(keeper) => keeper.open(file),
+        }
+    }
+
+    pub(super) fn switch(&self, tracing: Tracing) -> Result<(), RecordError> {
+        match self {
+            Holder::Own(rights) => rights.switch(tracing),
+            Holder::Kept(keeper) => keeper.switch(tracing),
+        }
+    }
+
+    pub(super) fn end(self) -> Vec<String> {
+        match self {
+            Holder::Own(rights) => rights.end(),
+            Holder::Kept(keeper) => keeper.end(),
+        }
+    }
+
+    /// The process that keeps the rights, if it is another one.
+    pub(super) fn process(&self) -> Option<u32> {
+        match self {
+            Holder::Own(_) => None,
+            Holder::Kept(keeper) => Some(keeper.process()),
+        }
+    }
+}

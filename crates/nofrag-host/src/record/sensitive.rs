@@ -1,0 +1,69 @@
+//! What of a recording may tell something of others who use the host.
+
+use serde::{Deserialize, Serialize};
+
+/// What may be private, and is recorded only if it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sensitive {
+    /// The names of all processes that the kernel remembers from tracing.
+    Names,
+    /// What every process has mapped, where the placing of mappings is recorded.
+    Maps,
+    /// The addresses of vmalloc areas as far as the kernel shows them, and what lies in physical memory beside RAM.
+    Addresses,
+    /// The arguments of the recorded command. Of its program the name is always recorded.
+    Arguments,
+}
+
+impl Sensitive {
+    /// All of it.
+    pub const ALL: [Sensitive; 4] =
+        [Sensitive::Names, Sensitive::Maps, Sensitive::Addresses, Sensitive::Arguments];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Sensitive::Names => "names",
+            Sensitive::Maps => "maps",
+            Sensitive::Addresses => "addresses",
+            Sensitive::Arguments => "arguments",
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Sensitive::Names => "names of processes",
+            Sensitive::Maps => "what processes have mapped (mmap replays begin without it)",
+            Sensitive::Addresses => {
+                "addresses of vmalloc areas (vmalloc replays begin without them)"
+            }
+            Sensitive::Arguments => "arguments of the command",
+        }
+    }
+}
+
+/// Says what was left out, and how to have it; `None` if nothing was.
+pub(super) fn sentence(left_out: &[Sensitive]) -> Option<String> {
+    let joined = |of: fn(Sensitive) -> &'static str, between: &str| {
+        left_out.iter().map(|&each| of(each)).collect::<Vec<_>>().join(between)
+    };
+    (!left_out.is_empty()).then(|| {
+        let (what, names) = (joined(Sensitive::what, ", "), joined(Sensitive::name, ","));
+        format!("left out as it may be private: {what}; --with {names} records it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_said_with_the_way_to_have_it() {
+        assert_eq!(sentence(&[]), None);
+        let said = sentence(&[Sensitive::Names, Sensitive::Arguments]).unwrap();
+        assert!(said.contains("names of processes, arguments of the command"), "{said}");
+        assert!(said.ends_with("--with names,arguments records it"), "{said}");
+    }
+}
