@@ -14,6 +14,8 @@ use nofrag_backing::backend::{
     Anonymous, Backend, BackendError, Caps, CostModel, Geometry, SimCall, Simulated, Va,
 };
 
+use crate::steps;
+
 const OWNERS: u32 = 3;
 
 /// So many steps of one input are run.
@@ -105,6 +107,7 @@ fn in_chunks(data: &[u8], purge: Purge) {
     let mut input = Unstructured::new(data);
     for _ in 0..MOST_STEPS {
         let Some(step) = next(&mut input) else { break };
+        steps::count();
         chunked.step(step);
         chunked.compare();
     }
@@ -308,6 +311,7 @@ fn in_process(data: &[u8], purge: Purge) {
     let mut now = Duration::ZERO;
     for _ in 0..MOST_STEPS {
         let Some(step) = next(&mut input) else { break };
+        steps::count();
         match step {
             LeaseStep::Take { owner: who, pages: wanted, align } => {
                 match arena.lease(owner(who), pages(wanted), 1 << (align % 7)) {

@@ -20,6 +20,7 @@ pub mod ranges;
 pub mod raw_pages;
 pub mod recording;
 pub mod snapshot;
+pub mod steps;
 pub mod trace_dat;
 pub mod trace_text;
 pub mod vmallocinfo;

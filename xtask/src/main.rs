@@ -6,6 +6,7 @@
 //! Debian under the document's workload. `ci` runs every check and prints what each took; `.ci/run` installs what it
 //! needs and then calls it.
 
+mod campaign;
 mod ci;
 mod deb;
 mod deep;
@@ -57,6 +58,8 @@ enum Task {
         /// Only tests that have one of these in their names
         filters: Vec<String>,
     },
+    /// Go on with the campaign: slices with fresh seeds, whose sums add up in results/campaign; resumable
+    Campaign(campaign::Request),
     /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
     Deb,
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
             fuzz::run(&root, seconds, profile)
         }
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
+        Task::Campaign(request) => campaign::run(&root, &request),
         Task::Deb => deb::run(&root),
         Task::Guests(request) => guests::run(&root, &request),
     };
