@@ -8,17 +8,19 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use nofrag_fuzz::{arena, blocks, mmap, pages, ranges, steps, vmap};
+use nofrag_fuzz::{arena, blocks, mmap, pages, ranges, refused, starved, steps, vmap};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-const BODIES: [(&str, fn(&[u8])); 6] = [
+const BODIES: [(&str, fn(&[u8])); 8] = [
     ("ranges", ranges::run),
     ("areas", vmap::run),
     ("blocks", blocks::run),
     ("mappings", mmap::run),
     ("pages", pages::run),
     ("arenas", arena::run),
+    ("starved", starved::run),
+    ("refused", refused::run),
 ];
 
 /// So many inputs are run before the clock is asked.
@@ -44,6 +46,10 @@ fn run(name: &str, body: fn(&[u8]), first: u64, limit: Duration) -> ExitCode {
     let began = Instant::now();
     let mut seed: u64 = first;
     loop {
+        if seed.wrapping_sub(first).is_multiple_of(BATCH) {
+            // What ends the process at once leaves at least this.
+            eprintln!("from seed {seed} on");
+        }
         if catch_unwind(|| body(&input(seed))).is_err() {
             eprintln!("the input of seed {seed} fails: repeat with `slice {name} {seed} 0`");
             println!("operations {}", steps::carried_out());

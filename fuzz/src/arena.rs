@@ -67,7 +67,7 @@ enum Step {
     Alloc { owner: u8, pages: u8, align: u8 },
     Free { which: u8, later: bool },
     FreeStale { which: u8, later: bool },
-    Forge { page: u16, pages: u8, generation: u32 },
+    Forge { page: u16, pages: u8, generation: u64 },
     Resize { which: u8, pages: u8 },
     Purge { blocks: u8 },
     Tick { ms: u8, blocks: u8 },
@@ -219,9 +219,9 @@ impl Chunked {
     }
 
     /// Names put together from parts name no run, unless they are one's.
-    fn forge(&mut self, page: u16, pages: u8, generation: u32) {
+    fn forge(&mut self, page: u16, pages: u8, generation: u64) {
         let va = self.arena.base().plus(u64::from(page) * GHOST_PAGE / 2);
-        let Some(run) = Run::from_parts(va, pages.into(), generation.into()) else { return };
+        let Some(run) = Run::from_parts(va, pages.into(), generation) else { return };
         if self.live.get(&va.0).is_none_or(|&live| live != run) {
             self.arena.free(run).expect_err("there is no such run");
         }

@@ -1,12 +1,13 @@
 //! The campaign: what finds faults by the number of its tries, in slices with fresh seeds.
 //!
-//! Each slice runs one part for a while and appends one line to `results/campaign/raw.jsonl`: its seed, what it counted,
-//! the processor time that it took, the machine, the commit, and what came of it. Nothing is kept in memory between two
-//! slices, so the campaign may be stopped at any time and goes on where it was. `summary.txt` beside the lines has
-//! their sums; `tidy` compares the two. The next slice is always of the part that is farthest from its goals.
+//! Each slice runs one part for a while and appends one line to `results/campaign/raw.jsonl`: its seed, what it
+//! counted, the processor time that it took, the machine, the commit, and what came of it. Nothing is kept in memory
+//! between two slices, so the campaign may be stopped at any time and goes on where it was. `summary.txt` beside the
+//! lines has their sums; `tidy` compares the two. The next slice is always of the part that is farthest from its goals.
 
 mod parts;
 mod record;
+mod refusals;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -135,16 +136,21 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    const LINES: &str = concat!(
-        r#"{"part":"ranges","seed":7,"count":100,"seconds":2.5,"machine":"m","commit":"c","outcome":"held","finding":null,"repeat":"r"}"#,
-        "\n",
-        r#"{"part":"ranges","seed":8,"count":11,"seconds":1.0,"machine":"m","commit":"c","outcome":"failed","finding":"f","repeat":"r"}"#,
-        "\n",
-    );
+    fn line(count: u64, seconds: f64, outcome: &str) -> String {
+        let line = serde_json::json!({
+            "part": "ranges", "seed": 7, "count": count, "seconds": seconds, "machine": "m",
+            "commit": "c", "outcome": outcome, "finding": null, "repeat": "r"
+        });
+        format!("{line}\n")
+    }
+
+    fn lines() -> String {
+        line(100, 2.5, "held") + &line(11, 1.0, "failed")
+    }
 
     #[test]
     fn sums_are_added_up_and_nothing_else() {
-        let slices = record::parse(LINES).unwrap();
+        let slices = record::parse(&lines()).unwrap();
         let sum = sums(&slices)["ranges"];
         assert_eq!((sum.count, sum.seconds, sum.slices, sum.failed), (111, 3.5, 2, 1));
         let text = summary(&slices);
@@ -154,9 +160,10 @@ mod tests {
 
     #[test]
     fn a_summary_that_is_not_the_sum_is_found() {
-        let sums = summary(&record::parse(LINES).unwrap());
+        let sums = summary(&record::parse(&lines()).unwrap());
         let of = |sums: &str| {
-            let raw = ("results/campaign/raw.jsonl", LINES);
+            let lines = lines();
+            let raw = ("results/campaign/raw.jsonl", lines.as_str());
             check(&Tree::of(&[raw, ("results/campaign/summary.txt", sums)])).len()
         };
         assert_eq!(of(&sums), 0);

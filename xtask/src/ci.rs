@@ -17,20 +17,20 @@ use anyhow::Context;
 use crate::fuzz;
 
 /// One check: a command line, and what it needs.
-struct Stage {
-    name: &'static str,
-    lane: Lane,
-    program: &'static str,
-    arguments: &'static [&'static str],
-    environment: &'static [(&'static str, &'static str)],
-    needs: &'static [Need],
+pub(crate) struct Stage {
+    pub(crate) name: &'static str,
+    pub(crate) lane: Lane,
+    pub(crate) program: &'static str,
+    pub(crate) arguments: &'static [&'static str],
+    pub(crate) environment: &'static [(&'static str, &'static str)],
+    pub(crate) needs: &'static [Need],
     /// After so long it has failed: twice what it takes beside the other lane on a busy machine.
-    limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 /// Checks of one lane run one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+pub(crate) enum Lane {
     /// What builds into `target` for this machine.
     Host,
     /// What builds for other targets.
@@ -40,7 +40,7 @@ enum Lane {
 }
 
 /// What a check cannot do without.
-enum Need {
+pub(crate) enum Need {
     /// A file or folder of the repository.
     Path(&'static str),
     /// A program on the search path.
@@ -53,7 +53,7 @@ enum Need {
     Fuzzer,
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// Quick checks first, so that a slip is seen early.
 const STAGES: &[Stage] = &[
@@ -302,6 +302,12 @@ enum Outcome {
 
 /// Runs every stage, also after one failed; true if none did.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    run_all(root, STAGES)
+}
+
+/// Runs these stages.
+pub(crate) fn run_all(root: &Path, all: &'static [Stage]) -> anyhow::Result<bool> {
+    let of = |lane: Lane| all.iter().filter(move |stage| stage.lane == lane);
     let report = Mutex::new(Vec::new());
     let spare = Mutex::new(of(Lane::Either));
     std::thread::scope(|scope| {
@@ -315,16 +321,12 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         lanes.into_iter().try_for_each(|lane| lane.join().expect("a lane does not panic"))
     })?;
     let mut report = report.into_inner().expect("no lane has panicked");
-    report.sort_by_key(|&(name, ..)| STAGES.iter().position(|stage| stage.name == name));
+    report.sort_by_key(|&(name, ..)| all.iter().position(|stage| stage.name == name));
     Ok(print_report(&report))
 }
 
 /// What is said of a stage at the end.
 type Line = (&'static str, Outcome, Duration);
-
-fn of(lane: Lane) -> impl Iterator<Item = &'static Stage> {
-    STAGES.iter().filter(move |stage| stage.lane == lane)
-}
 
 fn run_lane(
     root: &Path,

@@ -1,8 +1,10 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `deb`, `guests`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`,
+//! `guests`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
-//! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `guests` measures kernels of
+//! among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of random tries, and
+//! `nightly` runs all that finds faults slowly. `deb` makes the Debian package. `guests` measures kernels of
 //! Debian under the document's workload. `ci` runs every check and prints what each took; `.ci/run` installs what it
 //! needs and then calls it.
 
@@ -14,6 +16,7 @@ mod figures;
 mod finding;
 mod fuzz;
 mod guests;
+mod nightly;
 mod rules;
 mod tree;
 mod wrap;
@@ -60,6 +63,8 @@ enum Task {
     },
     /// Go on with the campaign: slices with fresh seeds, whose sums add up in results/campaign; resumable
     Campaign(campaign::Request),
+    /// Run what finds faults slowly: hours
+    Nightly,
     /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
     Deb,
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
@@ -79,6 +84,7 @@ fn main() -> ExitCode {
         }
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
         Task::Campaign(request) => campaign::run(&root, &request),
+        Task::Nightly => nightly::run(&root),
         Task::Deb => deb::run(&root),
         Task::Guests(request) => guests::run(&root, &request),
     };

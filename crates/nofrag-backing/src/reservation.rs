@@ -31,8 +31,8 @@ const PAGE: u32 = 12;
 /// A private anonymous mapping without reserved memory (`MAP_NORESERVE`), unmapped when dropped.
 ///
 /// 1. Every page of `base..base + bytes` was mapped by `new` and is unmapped by `drop` alone.
-/// 2. A page, by its number, that is free in `writable` can be read and written unless a guard stands there; none stands
-///    on one that is free in `unguarded`.
+/// 2. A page, by its number, that is free in `writable` can be read and written unless a guard stands there; none
+///    stands on one that is free in `unguarded`.
 #[derive(Debug)]
 pub struct Reservation {
     base: *mut c_void,

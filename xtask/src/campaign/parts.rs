@@ -6,6 +6,9 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, bail};
 
 use super::record::{Outcome, Slice, Sum};
+use super::refusals;
+use crate::ci::succeeds;
+use crate::fuzz;
 
 /// How much is wanted over all nights.
 #[derive(Debug)]
@@ -31,6 +34,10 @@ enum Runs {
     Model,
     /// The model of the address space beside the running kernel.
     Kernel,
+    /// One of the fuzz targets, under libFuzzer with a limit of memory.
+    Fuzzer,
+    /// A program under strace, with one of its system calls refused.
+    Refusal,
 }
 
 const fn model(name: &'static str, counts: &'static str) -> Part {
@@ -51,7 +58,34 @@ pub(super) const PARTS: &[Part] = &[
         goal: Goal { count: Some(100_000_000), seconds: None },
         runs: Runs::Kernel,
     },
+    Part {
+        name: "starved",
+        counts: "operations on a heap that refuses at random",
+        goal: Goal { count: None, seconds: Some(1800) },
+        runs: Runs::Model,
+    },
+    Part {
+        name: "refused",
+        counts: "uses of memory in which the kernel refused a call",
+        goal: Goal { count: Some(1_000_000), seconds: None },
+        runs: Runs::Model,
+    },
+    Part {
+        name: "fuzz",
+        counts: "inputs of the fuzz targets under a limit of memory",
+        goal: Goal { count: None, seconds: Some(7200) },
+        runs: Runs::Fuzzer,
+    },
+    Part {
+        name: "host",
+        counts: "runs of `nofrag host` in which the kernel refused a call",
+        goal: Goal { count: Some(1000), seconds: None },
+        runs: Runs::Refusal,
+    },
 ];
+
+/// Bytes in MiB that a fuzz target may take.
+const MOST_MIB: u32 = 1024;
 
 impl Part {
     /// How much of the goal that is farthest away is reached.
@@ -73,6 +107,18 @@ impl Part {
                 "slice",
             ]),
             Runs::Kernel => cargo.args(["build", "--package", "nofrag-cli"]),
+            Runs::Refusal => {
+                if !succeeds(Command::new("strace").arg("--version")) {
+                    bail!("strace is not installed");
+                }
+                cargo.args(["build", "--package", "nofrag-cli"])
+            }
+            Runs::Fuzzer => {
+                if let Some(why) = fuzz::missing() {
+                    bail!("{why}");
+                }
+                cargo.args(["+nightly", "fuzz", "build", "--release"])
+            }
         };
         if !cargo.status().context("cargo can be started")?.success() {
             bail!("it cannot be built");
@@ -97,11 +143,14 @@ impl Part {
                 let words = [program].into_iter().chain(programs).chain(["--loops", &loops]);
                 words.map(str::to_owned).collect()
             }
+            Runs::Fuzzer => fuzzing(root, seed, seconds)?,
+            Runs::Refusal => return refusals::run(self.name, root, seed, seconds),
         };
         let before = seconds_of_children()?;
         let [program, rest @ ..] = arguments.as_slice() else { bail!("a slice starts a program") };
         let output = Command::new(root.join(program))
             .args(rest)
+            .env("RUST_BACKTRACE", "0")
             .current_dir(root)
             .stdin(Stdio::null())
             .output()
@@ -137,8 +186,41 @@ impl Part {
                 Ok(last.context("it does not say how many operations it carried out")?.parse()?)
             }
             Runs::Kernel => placements(&serde_json::from_str(text)?),
+            Runs::Fuzzer => {
+                // libFuzzer speaks on the other channel.
+                let said = String::from_utf8_lossy(&output.stderr);
+                let prefix = "stat::number_of_executed_units:";
+                let count = said.lines().find_map(|line| line.strip_prefix(prefix));
+                Ok(count.context("it does not say how many inputs it ran")?.trim().parse()?)
+            }
+            Runs::Refusal => bail!("it counts for itself"),
         }
     }
+}
+
+/// The command of a slice of fuzzing: the target that the seed chooses.
+fn fuzzing(root: &Path, seed: u64, seconds: u64) -> anyhow::Result<Vec<String>> {
+    let targets = fuzz::targets(root)?;
+    // The one that is broken on purpose is fuzzed elsewhere.
+    let sound: Vec<&String> = targets.iter().filter(|target| *target != fuzz::CANARY).collect();
+    let target = sound[(seed % sound.len() as u64) as usize];
+    std::fs::create_dir_all(root.join("fuzz/corpus").join(target))?;
+    let seeds = format!("fuzz/seeds/{target}");
+    let folders = [format!("fuzz/corpus/{target}"), seeds];
+    let options = [
+        format!("-max_total_time={seconds}"),
+        format!("-seed={}", seed % u64::from(u32::MAX)),
+        format!("-rss_limit_mb={MOST_MIB}"),
+        format!("-malloc_limit_mb={MOST_MIB}"),
+        "-print_final_stats=1".to_owned(),
+        "-max_len=8192".to_owned(),
+        "-timeout=10".to_owned(),
+        format!("-artifact_prefix=fuzz/artifacts/{target}-"),
+    ];
+    std::fs::create_dir_all(root.join("fuzz/artifacts"))?;
+    let program = format!("fuzz/target/x86_64-unknown-linux-gnu/release/{target}");
+    let there = folders.into_iter().filter(|folder| root.join(folder).is_dir());
+    Ok([program].into_iter().chain(there).chain(options).collect())
 }
 
 /// The placements of all programs, of which one and the same number stands beside each of two designs.
@@ -152,10 +234,10 @@ fn placements(run: &serde_json::Value) -> anyhow::Result<u64> {
 }
 
 /// Processor time of all children that have ended, in seconds.
-fn seconds_of_children() -> anyhow::Result<f64> {
+pub(super) fn seconds_of_children() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').context("/proc/self/stat names its process")?;
-    // cutime and cstime, fields 16 and 17 of proc_pid_stat(5), in ticks of 10 ms.
+    // cutime and cstime, fields 16 and 17 of proc_pid_stat(5), in hundredths of a second.
     let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u64>);
     Ok(ticks.sum::<Result<u64, _>>()? as f64 / 100.0)
 }
@@ -169,7 +251,7 @@ fn last_words(output: &Output) -> String {
 }
 
 /// The processor and the kernel.
-fn machine() -> anyhow::Result<String> {
+pub(super) fn machine() -> anyhow::Result<String> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let model = model.map_or("unknown processor", |(_, name)| name.trim());
@@ -178,7 +260,7 @@ fn machine() -> anyhow::Result<String> {
     Ok(format!("{count} x {model}, Linux {}", release.trim()))
 }
 
-fn commit(root: &Path) -> anyhow::Result<String> {
+pub(super) fn commit(root: &Path) -> anyhow::Result<String> {
     let git = |arguments: &[&str]| -> anyhow::Result<String> {
         let output = Command::new("git").args(arguments).current_dir(root).output()?;
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -11,7 +11,8 @@ use crate::backend::{HostMemory, Va};
 ///
 /// 1. Its run is recorded as a lease, which `drop` alone frees, and nobody else can free or resize; so nobody else gets
 ///    the pages while it lives, and no purge takes them.
-/// 2. In a child of a fork, which has no memory there or shares it with its parent's lease, it lends nothing: it panics.
+/// 2. In a child of a fork, which has no memory there or shares it with its parent's lease, it lends nothing: it
+///    panics.
 pub struct Lease<'a, B: HostMemory> {
     arena: &'a Arena<B>,
     run: Run,
@@ -45,8 +46,8 @@ impl<B: HostMemory> Deref for Lease<'_, B> {
 
     fn deref(&self) -> &[u8] {
         let first = self.start();
-        // SAFETY: the run is the lease's alone (laws 1 and 2), its memory was mapped before it was handed out and stays so
-        // (the promise of `HostMemory`), and the kernel has given every byte a value.
+        // SAFETY: the run is the lease's alone (laws 1 and 2), its memory was mapped before it was handed out and stays
+        // so (the promise of `HostMemory`), and the kernel has given every byte a value.
         unsafe { std::slice::from_raw_parts(first, self.len()) }
     }
 }
