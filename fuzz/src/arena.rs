@@ -14,6 +14,8 @@ use nofrag_backing::backend::{
     Anonymous, Backend, BackendError, Caps, CostModel, Geometry, SimCall, Simulated, Va,
 };
 
+use crate::steps;
+
 const OWNERS: u32 = 3;
 
 /// So many steps of one input are run.
@@ -65,7 +67,7 @@ enum Step {
     Alloc { owner: u8, pages: u8, align: u8 },
     Free { which: u8, later: bool },
     FreeStale { which: u8, later: bool },
-    Forge { page: u16, pages: u8, generation: u32 },
+    Forge { page: u16, pages: u8, generation: u64 },
     Resize { which: u8, pages: u8 },
     Purge { blocks: u8 },
     Tick { ms: u8, blocks: u8 },
@@ -105,6 +107,7 @@ fn in_chunks(data: &[u8], purge: Purge) {
     let mut input = Unstructured::new(data);
     for _ in 0..MOST_STEPS {
         let Some(step) = next(&mut input) else { break };
+        steps::count();
         chunked.step(step);
         chunked.compare();
     }
@@ -216,9 +219,9 @@ impl Chunked {
     }
 
     /// Names put together from parts name no run, unless they are one's.
-    fn forge(&mut self, page: u16, pages: u8, generation: u32) {
+    fn forge(&mut self, page: u16, pages: u8, generation: u64) {
         let va = self.arena.base().plus(u64::from(page) * GHOST_PAGE / 2);
-        let Some(run) = Run::from_parts(va, pages.into(), generation.into()) else { return };
+        let Some(run) = Run::from_parts(va, pages.into(), generation) else { return };
         if self.live.get(&va.0).is_none_or(|&live| live != run) {
             self.arena.free(run).expect_err("there is no such run");
         }
@@ -308,6 +311,7 @@ fn in_process(data: &[u8], purge: Purge) {
     let mut now = Duration::ZERO;
     for _ in 0..MOST_STEPS {
         let Some(step) = next(&mut input) else { break };
+        steps::count();
         match step {
             LeaseStep::Take { owner: who, pages: wanted, align } => {
                 match arena.lease(owner(who), pages(wanted), 1 << (align % 7)) {

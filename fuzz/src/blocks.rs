@@ -17,6 +17,8 @@ use nofrag::vmap::{
     VmapSpace,
 };
 
+use crate::steps;
+
 /// Runs the operations in `data` on the preset and the geometry that its first two bytes choose; panics when a promise
 /// is broken.
 pub fn run(data: &[u8]) {
@@ -205,6 +207,7 @@ impl Driver<'_> {
                 break;
             }
             let Ok(step) = Step::arbitrary(&mut input) else { break };
+            steps::count();
             self.step(step);
             self.compare();
         }

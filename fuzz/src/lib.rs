@@ -19,11 +19,18 @@ pub mod proc_maps;
 pub mod ranges;
 pub mod raw_pages;
 pub mod recording;
+pub mod refused;
 pub mod snapshot;
+pub mod starved;
+pub mod steps;
 pub mod trace_dat;
 pub mod trace_text;
 pub mod vmallocinfo;
 pub mod vmap;
+
+/// The heap of every program here: one that a body can make refuse.
+#[path = "../../crates/nofrag/tests/it/memory.rs"]
+mod memory;
 
 /// Makes the program of a fuzz target: libFuzzer's entry under cargo-fuzz, else one that replays the given files.
 #[macro_export]

@@ -10,6 +10,8 @@ mod mmap_pair;
 use mmap_pair::{Pair, SCALES, Step, configs};
 use nofrag::mmap::SpaceConfig;
 
+use crate::steps;
+
 /// So many steps of one input are run.
 const MOST_STEPS: usize = 400;
 
@@ -25,6 +27,7 @@ pub fn run(data: &[u8]) {
     let mut pair = Pair::new(SpaceConfig { map_limit, ..config }, scale);
     let steps = rest.chunks_exact(Step::BYTES).map(|bytes| bytes.try_into());
     for bytes in steps.take(MOST_STEPS).flatten() {
+        steps::count();
         pair.step(Step::from_bytes(bytes));
     }
 }

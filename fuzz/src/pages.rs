@@ -17,6 +17,8 @@ use nofrag::page::{
 };
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 
+use crate::steps;
+
 /// So many steps of one input are run.
 const MOST_STEPS: usize = 300;
 
@@ -38,6 +40,7 @@ pub fn run(data: &[u8]) {
     let mut world = World::new(map, pages, rest);
     for _ in 0..MOST_STEPS {
         let Some(kind) = world.owner.bytes.next() else { break };
+        steps::count();
         world.step(kind);
         world.check();
     }

@@ -11,6 +11,7 @@ use nofrag::ranges::{
 };
 
 use crate::model::{Runs, outside};
+use crate::steps;
 
 /// What the driver drives: a range allocator, sound or with a planted bug.
 pub trait Subject {
@@ -220,6 +221,7 @@ pub fn drive<S: Subject>(data: &[u8], rule: Rule, subject: &mut S) {
             break;
         }
         let Ok(step) = Step::arbitrary(&mut input) else { break };
+        steps::count();
         driver.step(step);
         driver.compare();
     }

@@ -18,6 +18,7 @@ use nofrag::vmap::{
 };
 
 use crate::model::Runs;
+use crate::steps;
 
 /// Runs the operations in `data` on the preset that its first byte chooses; panics when a promise is broken.
 pub fn run(data: &[u8]) {
@@ -162,6 +163,7 @@ fn drive(data: &[u8], is_exact: bool, space: &VmapSpace<StalePages>) {
             break;
         }
         let Ok(step) = Step::arbitrary(&mut input) else { break };
+        steps::count();
         driver.step(step);
         driver.compare();
     }

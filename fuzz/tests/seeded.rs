@@ -5,7 +5,8 @@ use std::sync::Once;
 
 use nofrag_fuzz::{
     arena, blocks, canary, failure, flags, format, http, mmap, pages, perf_script, proc_maps,
-    ranges, raw_pages, recording, snapshot, trace_dat, trace_text, vmallocinfo, vmap,
+    ranges, raw_pages, recording, refused, snapshot, starved, trace_dat, trace_text, vmallocinfo,
+    vmap,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -167,6 +168,16 @@ fn arenas_hold() {
 #[test]
 fn blocks_hold() {
     drive(blocks::run, noise, 3_000);
+}
+
+#[test]
+fn refused_system_calls_are_survived() {
+    drive(refused::run, noise, 20);
+}
+
+#[test]
+fn what_is_refused_memory_holds() {
+    drive(starved::run, noise, 3_000);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use crate::ci::succeeds;
 
 /// The target that is broken on purpose.
-const CANARY: &str = "canary";
+pub(crate) const CANARY: &str = "canary";
 
 /// A slow machine needs longer to find the planted bug.
 const CANARY_SECONDS: u64 = 300;
@@ -110,7 +110,7 @@ fn fuzz(root: &Path, target: &str, seconds: u64, profile: Profile) -> anyhow::Re
 }
 
 /// The names of the targets, in the order of the manifest.
-fn targets(root: &Path) -> anyhow::Result<Vec<String>> {
+pub(crate) fn targets(root: &Path) -> anyhow::Result<Vec<String>> {
     let path = root.join("fuzz/Cargo.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let manifest: toml::Value = toml::from_str(&text)?;

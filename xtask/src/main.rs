@@ -1,11 +1,13 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `deb`, `guests`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`,
+//! `guests`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
-//! among them; `deep` runs what finds faults slowly. `deb` makes the Debian package. `guests` measures kernels of
-//! Debian under the document's workload. `ci` runs what must hold before a change lands and prints what each check took
-//! (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
+//! among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of random tries. `deb` makes the Debian
+//! package. `guests` measures kernels of Debian under the document's workload. `ci` runs what must hold before a change
+//! lands and prints what each check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
 
+mod campaign;
 mod ci;
 mod deb;
 mod deep;
@@ -59,6 +61,8 @@ enum Task {
         /// Only tests that have one of these in their names
         filters: Vec<String>,
     },
+    /// Go on with the campaign: slices with fresh seeds, whose sums add up in results/campaign; resumable
+    Campaign(campaign::Request),
     /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
     Deb,
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
             fuzz::run(&root, seconds, profile)
         }
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
+        Task::Campaign(request) => campaign::run(&root, &request),
         Task::Deb => deb::run(&root),
         Task::Guests(request) => guests::run(&root, &request),
     };

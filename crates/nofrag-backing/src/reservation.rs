@@ -6,7 +6,8 @@
 //! stand in the page tables alone ([`Reservation::guard`]), so that thousands of guarded stacks remain one area.
 //!
 //! No reference to the memory is handed out here, and who runs threads on it owns it meanwhile; so no change of a
-//! protection pulls memory from under anybody.
+//! protection pulls memory from under anybody. What may be touched at all is written down: guards in page tables show
+//! in no list of areas, and to find out by touching takes memory.
 
 use std::ffi::c_void;
 use std::io;
@@ -14,7 +15,7 @@ use std::ops::Range;
 use std::ptr;
 
 use nofrag::mmap::Protection;
-use nofrag::ranges::Span;
+use nofrag::ranges::{Config, RangeAllocator, Span};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -30,10 +31,14 @@ const PAGE: u32 = 12;
 /// A private anonymous mapping without reserved memory (`MAP_NORESERVE`), unmapped when dropped.
 ///
 /// 1. Every page of `base..base + bytes` was mapped by `new` and is unmapped by `drop` alone.
+/// 2. A page, by its number, that is free in `writable` can be read and written unless a guard stands there; none
+///    stands on one that is free in `unguarded`.
 #[derive(Debug)]
 pub struct Reservation {
     base: *mut c_void,
     bytes: usize,
+    writable: RangeAllocator,
+    unguarded: RangeAllocator,
 }
 
 // SAFETY: the pointer is an address and nothing here reads or writes through it; the system calls that take it may be
@@ -71,7 +76,17 @@ impl Reservation {
         let bytes = bytes.checked_next_multiple_of(1 << PAGE).ok_or(Errno::NOMEM)?;
         // SAFETY: neither caller asks for `MAP_FIXED`, so no existing mapping is replaced.
         let base = unsafe { sys::mmap_anonymous(hint, bytes, allowed, flags) }?;
-        Ok(Reservation { base, bytes })
+        let [writable, unguarded] = [(); 2].map(|()| RangeAllocator::new(Config::default()));
+        // From here on `drop` unmaps it.
+        let mut made = Reservation { base, bytes, writable, unguarded };
+        let pages = made.pages();
+        for set in [&mut made.writable, &mut made.unguarded] {
+            set.add_span(pages).map_err(|_| Errno::NOMEM)?;
+        }
+        if !is_writable(protection) {
+            close(&mut made.writable, pages)?;
+        }
+        Ok(made)
     }
 
     /// Its first address.
@@ -104,9 +119,18 @@ impl Reservation {
     pub fn protect(&mut self, pages: Span, protection: Protection) -> io::Result<()> {
         let (start, bytes) = self.part(pages)?;
         let allowed = MprotectFlags::from_bits_truncate(u32::from(protection.0));
+        // Closed before, opened after: a call that fails may have changed a part.
+        close(&mut self.writable, pages)?;
         // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
         // and what runs threads on them owns the reservation.
-        Ok(unsafe { sys::mprotect(start, bytes, allowed) }?)
+        unsafe { sys::mprotect(start, bytes, allowed) }?;
+        if is_writable(protection) { open(&mut self.writable, pages) } else { Ok(()) }
+    }
+
+    /// Whether each of `pages` can be read and written: no protection and no guard of this reservation forbids it.
+    #[must_use]
+    pub fn is_open(&self, pages: Span) -> bool {
+        self.writable.is_free(pages) && self.unguarded.is_free(pages)
     }
 
     /// Makes every access to `pages` fail without splitting the area. Their content is lost.
@@ -114,7 +138,14 @@ impl Reservation {
     /// # Errors
     /// `InvalidInput` for pages outside, and from kernels before 6.13; else what `madvise` says.
     pub fn guard(&mut self, pages: Span) -> io::Result<()> {
-        self.advise(pages, GUARD_INSTALL)
+        self.part(pages)?;
+        close(&mut self.unguarded, pages)?;
+        let installed = self.advise(pages, GUARD_INSTALL);
+        if installed.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::InvalidInput) {
+            // A kernel that does not know the advice has changed nothing.
+            open(&mut self.unguarded, pages)?;
+        }
+        installed
     }
 
     /// Takes guards away: `pages` are empty and accessible as the area allows.
@@ -122,7 +153,8 @@ impl Reservation {
     /// # Errors
     /// As [`guard`](Self::guard).
     pub fn unguard(&mut self, pages: Span) -> io::Result<()> {
-        self.advise(pages, GUARD_REMOVE)
+        self.advise(pages, GUARD_REMOVE)?;
+        open(&mut self.unguarded, pages)
     }
 
     fn advise(&self, pages: Span, advice: i32) -> io::Result<()> {
@@ -173,6 +205,25 @@ impl Reservation {
         let (start, bytes) = self.part(pages)?;
         Ok(start..start.wrapping_byte_add(bytes))
     }
+}
+
+fn is_writable(protection: Protection) -> bool {
+    let both = Protection::READ_WRITE.0;
+    protection.0 & both == both
+}
+
+/// Strikes pages out of a set.
+fn close(set: &mut RangeAllocator, pages: Span) -> io::Result<()> {
+    while let Some(part) = set.hole_from(pages.start()).and_then(|hole| hole.intersection(pages)) {
+        set.alloc_at(part).map_err(|_| Errno::NOMEM)?;
+    }
+    Ok(())
+}
+
+/// Puts pages into a set.
+fn open(set: &mut RangeAllocator, pages: Span) -> io::Result<()> {
+    close(set, pages)?;
+    Ok(set.free(pages).map_err(|_| Errno::NOMEM)?)
 }
 
 impl Drop for Reservation {

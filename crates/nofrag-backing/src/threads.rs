@@ -27,7 +27,8 @@ pub enum Stacks {
         /// Bytes of the guard.
         guard: usize,
     },
-    /// The caller has placed them in a reservation, which allows reading and writing there.
+    /// The caller has placed them in a reservation, which allows reading and writing there and has no guard inside one:
+    /// it knows, and a stack of other pages is refused.
     Placed {
         /// Where they are; the crowd keeps it until its threads have ended.
         reservation: Reservation,
@@ -57,6 +58,9 @@ pub enum CrowdError {
     #[error("no pipe: {0}")]
     Pipe(io::Error),
 }
+
+/// No Linux has more threads at once, whatever `pid_max` says (proc_sys_kernel(5): 2^22).
+const MOST_THREADS: usize = 1 << 22;
 
 /// What a thread is told, and what it says.
 #[derive(Debug)]
@@ -108,6 +112,11 @@ impl Crowd {
             && (stacks.len() < count || !are_apart(stacks))
         {
             return Err(CrowdError::Stacks { threads: count });
+        }
+        if count > MOST_THREADS {
+            // Seats for all of them could take the machine's memory before the first is refused.
+            let (number, why) = (MOST_THREADS + 1, io::ErrorKind::WouldBlock.into());
+            return Err(CrowdError::Refused { number, why });
         }
         let pipe = pipe_with(PipeFlags::CLOEXEC);
         let (gate, shut) = pipe.map_err(|errno| CrowdError::Pipe(errno.into()))?;
@@ -200,9 +209,14 @@ impl ThreadAttributes {
 
     fn placed_stack(&mut self, reservation: &Reservation, pages: Span) -> io::Result<()> {
         let addresses = reservation.addresses(pages)?;
+        if !reservation.is_open(pages) {
+            let why = "a stack whose pages may not be read and written, or with a guard inside";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         let bytes = addresses.end.addr() - addresses.start.addr();
         // SAFETY: the pages lie in the reservation (`addresses` has checked), which the crowd owns until the
-        // thread has ended (law 1), and no other thread runs on them (`are_apart`, checked at the start).
+        // thread has ended (law 1), so that they stay as open as `is_open` has found them, and no other thread runs on
+        // them (`are_apart`, checked at the start).
         check(unsafe { libc::pthread_attr_setstack(&raw mut self.0, addresses.start, bytes) })
     }
 

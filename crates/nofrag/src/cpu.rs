@@ -34,15 +34,20 @@ pub struct CpuSet {
     ids: Vec<u32>,
 }
 
+/// So many ids a set is made of at most: more than any machine has, and few enough that a slip takes no memory to speak
+/// of before it is refused.
+const MOST_IDS: usize = 1 << 20;
+
 impl CpuSet {
-    /// The set of the given ids; order and repetition do not matter.
+    /// The set of the given ids, up to 2^20 of them; order and repetition do not matter.
     ///
     /// # Errors
-    /// [`TryReserveError`] when there is no memory for the list.
+    /// [`TryReserveError`] when there is no memory for the list, or there are more.
     pub fn new(ids: impl IntoIterator<Item = u32>) -> Result<CpuSet, TryReserveError> {
         let mut list: Vec<u32> = Vec::new();
         for id in ids {
-            list.try_reserve(1)?;
+            // The error of a list that no memory can hold.
+            list.try_reserve(if list.len() < MOST_IDS { 1 } else { usize::MAX })?;
             list.push(id);
         }
         list.sort_unstable();
@@ -50,10 +55,10 @@ impl CpuSet {
         Ok(CpuSet { ids: list })
     }
 
-    /// CPUs `0..count`.
+    /// CPUs `0..count`, up to 2^20 of them.
     ///
     /// # Errors
-    /// [`TryReserveError`] when there is no memory for the list.
+    /// [`TryReserveError`] when there is no memory for the list, or there are more.
     pub fn first(count: u32) -> Result<CpuSet, TryReserveError> {
         CpuSet::new(0..count)
     }

@@ -22,6 +22,7 @@ use crate::tree::Tree;
 /// The rules that need nothing but the files.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     allocations::check,
+    crate::campaign::check,
     decisions::check,
     folders::check,
     functions::check,

@@ -138,6 +138,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no `sched_getcpu`")]
     fn the_kernel_and_the_c_library_name_the_same_processor() {
         let processors = Processors::new(Processors::wanted());
         let slow = processors.without_rseq();

@@ -11,6 +11,8 @@ use crate::backend::{HostMemory, Va};
 ///
 /// 1. Its run is recorded as a lease, which `drop` alone frees, and nobody else can free or resize; so nobody else gets
 ///    the pages while it lives, and no purge takes them.
+/// 2. In a child of a fork, which has no memory there or shares it with its parent's lease, it lends nothing: it
+///    panics.
 pub struct Lease<'a, B: HostMemory> {
     arena: &'a Arena<B>,
     run: Run,
@@ -28,6 +30,12 @@ impl<'a, B: HostMemory> Lease<'a, B> {
         self.run.va()
     }
 
+    #[inline]
+    fn start(&self) -> *mut u8 {
+        assert!(self.arena.parent.is_same(), "a child of a fork does not have its parent's leases");
+        self.arena.pointer(self.run)
+    }
+
     fn len(&self) -> usize {
         (u64::from(self.run.pages()) << self.arena.ground.page_shift) as usize
     }
@@ -37,16 +45,16 @@ impl<B: HostMemory> Deref for Lease<'_, B> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let first = self.arena.pointer(self.run);
-        // SAFETY: the run is the lease's alone (law 1), its memory was mapped before it was handed out and stays so
-        // (the promise of `HostMemory`), and the kernel has given every byte a value.
+        let first = self.start();
+        // SAFETY: the run is the lease's alone (laws 1 and 2), its memory was mapped before it was handed out and stays
+        // so (the promise of `HostMemory`), and the kernel has given every byte a value.
         unsafe { std::slice::from_raw_parts(first, self.len()) }
     }
 }
 
 impl<B: HostMemory> DerefMut for Lease<'_, B> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let first = self.arena.pointer(self.run);
+        let first = self.start();
         // SAFETY: as above; and the lease is borrowed mutably for as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(first, self.len()) }
     }

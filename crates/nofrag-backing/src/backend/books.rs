@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use nofrag::check::{Check, Violation};
 
 use super::{Access, BackendError, Va};
+use crate::forks::Forks;
 
 /// What a mapping shows.
 pub(super) trait Shown: Copy + PartialEq {
@@ -58,6 +59,7 @@ pub(super) enum Change<M> {
 /// 3. Mappings are disjoint.
 /// 4. `areas` is one for each reservation, and one more for each address inside where areas meet.
 /// 5. `kept` is what the system keeps of reservations that were struck off while it could not unmap them.
+/// 6. In a child that a reservation is hidden from, no range is in the books: another mapping may stand there.
 #[derive(Debug)]
 pub(super) struct Books<M> {
     reserved: BTreeMap<u64, u64>,
@@ -65,11 +67,20 @@ pub(super) struct Books<M> {
     areas: u64,
     kept: u64,
     budget: Option<u64>,
+    /// Whose the reservations are, once one was hidden from children.
+    hidden: Option<Forks>,
 }
 
 impl<M: Shown> Books<M> {
     pub(super) fn new(budget: Option<u64>) -> Books<M> {
-        Books { reserved: BTreeMap::new(), mapped: BTreeMap::new(), areas: 0, kept: 0, budget }
+        Books {
+            reserved: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            areas: 0,
+            kept: 0,
+            budget,
+            hidden: None,
+        }
     }
 
     /// So many areas the system keeps, or fewer where reservations touch.
@@ -85,6 +96,19 @@ impl<M: Shown> Books<M> {
     /// Notes that areas which had stayed are gone.
     pub(super) fn let_go(&mut self, areas: u64) {
         self.kept -= areas;
+    }
+
+    /// From now on children have nothing of what is in the books.
+    pub(super) fn hide(&mut self) -> Result<(), BackendError> {
+        if self.hidden.is_none() {
+            self.hidden = Some(Forks::now()?);
+        }
+        Ok(())
+    }
+
+    /// Whether this process has what is in the books: it is no child that something was hidden from.
+    pub(super) fn are_ours(&self) -> bool {
+        self.hidden.is_none_or(Forks::is_same)
     }
 
     /// All reservations.
@@ -114,7 +138,7 @@ impl<M: Shown> Books<M> {
 
     /// Whether it is exactly one reservation.
     pub(super) fn is_reservation(&self, va: Va, bytes: u64) -> bool {
-        self.reserved.get(&va.0) == Some(&bytes)
+        self.are_ours() && self.reserved.get(&va.0) == Some(&bytes)
     }
 
     /// How many areas a reservation is.
@@ -140,7 +164,8 @@ impl<M: Shown> Books<M> {
 
     /// Refuses what does not lie in one reservation.
     pub(super) fn check_reserved(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
-        self.reservation_of(va, bytes).map(drop).ok_or(BackendError::WrongState)
+        let found = self.reservation_of(va, bytes).filter(|_| self.are_ours());
+        found.map(drop).ok_or(BackendError::WrongState)
     }
 
     /// Refuses what is not mapped from its first byte to its last.

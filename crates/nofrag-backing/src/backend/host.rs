@@ -83,6 +83,9 @@ impl<M: Shown> HostSpace<M> {
         hint: Option<Va>,
     ) -> Result<Va, BackendError> {
         let mut books = self.write();
+        if !books.are_ours() {
+            return Err(BackendError::WrongState);
+        }
         self.try_again(&mut books);
         books.may_reserve()?;
         // What is needed to find an aligned place in it; the rest is given back at once.
@@ -111,10 +114,10 @@ impl<M: Shown> HostSpace<M> {
         bytes: u64,
     ) -> Result<Vec<(Va, Mapping<M>)>, BackendError> {
         let mut books = self.write();
-        self.try_again(&mut books);
         if !books.is_reservation(va, bytes) {
             return Err(BackendError::WrongState);
         }
+        self.try_again(&mut books);
         let areas = books.areas_of(va, bytes);
         let mapped = books.strike(va, bytes);
         // SAFETY: it was one of our reservations (law 1), and is off the books; who gives it back uses it no more.
@@ -124,8 +127,9 @@ impl<M: Shown> HostSpace<M> {
 
     /// Keeps what is mapped in a range from children of `fork`.
     pub(super) fn hide_from_children(&self, va: Va, bytes: u64) -> Result<(), BackendError> {
-        let books = self.read();
+        let mut books = self.write();
         books.check_reserved(va, bytes)?;
+        books.hide()?;
         // SAFETY: the range lies in one of our reservations (the books, which are held), and the advice changes no
         // contents here.
         Ok(unsafe { sys::madvise(pointer(va), bytes as usize, libc::MADV_DONTFORK) }?)
@@ -166,6 +170,9 @@ impl<M: Shown> HostSpace<M> {
 
 impl<M: Shown> Drop for HostSpace<M> {
     fn drop(&mut self) {
+        if !self.read().are_ours() {
+            return;
+        }
         self.try_again(&mut self.write());
         let books = self.books.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (va, bytes) in books.reservations() {

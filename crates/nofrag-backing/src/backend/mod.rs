@@ -335,7 +335,8 @@ pub trait Backend: Send + Sync {
     fn submit(&self, ops: &[Op<Self::Phys>], done: &mut [OpResult]);
 
     /// From now on children of `fork` do not see what is mapped in this range: an access in a child faults. What is
-    /// mapped there later may be seen.
+    /// mapped there later may be seen. To a child nothing of this backend is reserved any more: it may have other
+    /// memory at these addresses, which is not this backend's to change.
     ///
     /// # Errors
     /// See [`BackendError`]; `Unsupported` where children cannot see the memory anyway, or cannot be kept from it.

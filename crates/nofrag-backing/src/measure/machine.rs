@@ -155,7 +155,8 @@ impl MachineMemory {
     /// A fault: maps `pages` frames from `frame` on at page `at` of the window, and zeroes them there.
     ///
     /// # Errors
-    /// `InvalidInput` for pages outside of the window or frames that there are not; else what `mmap` says.
+    /// `InvalidInput` for pages outside of the window or frames that there are not; else what `mmap` says, and then
+    /// the window does not show these pages any more.
     pub fn fault(&mut self, at: usize, frame: u64, pages: usize) -> io::Result<()> {
         let fits = at.checked_add(pages).is_some_and(|end| end <= UNIT_PAGES);
         let exist = frame.checked_add(pages as u64).is_some_and(|end| end <= self.frames);
@@ -164,6 +165,8 @@ impl MachineMemory {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let offset = self.first + at * PAGE;
+        // A call that fails may have taken away what was there.
+        self.shown[at..at + pages].fill(None);
         show(&self.window, offset, &self.file, frame * PAGE as u64, pages * PAGE)?;
         for page in 0..pages {
             self.shown[at + page] = Some(frame + page as u64);

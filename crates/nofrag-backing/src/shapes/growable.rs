@@ -114,7 +114,12 @@ impl GrowableBuffer {
     ///
     /// # Errors
     /// [`ShapeError::System`]: nothing went, and what is there will be zeroed before it is seen again.
+    /// [`ShapeError::Forked`].
     pub fn purge(&mut self) -> Result<usize, ShapeError> {
+        if !self.forks.is_same() {
+            // Another mapping may stand there by now.
+            return Err(ShapeError::Forked);
+        }
         let page = 1 << sys::PAGE;
         let (start, end) = (self.len.next_multiple_of(page), self.touched.next_multiple_of(page));
         if start >= end {

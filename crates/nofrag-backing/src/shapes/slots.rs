@@ -131,9 +131,7 @@ impl SlotPool {
             counts: Counts::default(),
             forks,
         };
-        // SAFETY: reserved a moment ago, and the advice changes no content.
-        let kept = unsafe { sys::madvise(pool.address(0).cast(), bytes, libc::MADV_DONTFORK) };
-        kept.map_err(to("keep the pool from children"))?;
+        pool.backend.hide_from_children(base, bytes as u64).map_err(refused)?;
         pool.guards = pool.install_guards()?;
         Ok(pool)
     }
@@ -322,15 +320,6 @@ impl Drop for Slot<'_> {
         // In a child of a fork the slot is the parent's.
         if self.pool.forks.is_same() {
             self.pool.give_back(self.number);
-        }
-    }
-}
-
-impl Drop for SlotPool {
-    fn drop(&mut self) {
-        if !self.forks.is_same() {
-            // A child does not have the mapping, and may have another one there, which the backend would unmap.
-            mem::forget(mem::take(&mut self.backend));
         }
     }
 }

@@ -4,6 +4,7 @@ mod arena;
 mod backend;
 mod children;
 mod extremes;
+mod forks;
 mod frames;
 mod huge_units;
 mod mapped;

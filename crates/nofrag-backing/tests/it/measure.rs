@@ -104,6 +104,13 @@ fn a_frame_that_moves_while_the_window_shows_it_is_shown_where_it_is() {
     drop(armed);
     memory.write_unit(|_| 9);
     assert!(memory.holds(30, 8) && memory.holds(40, 8), "a page that is not shown is not written");
+    // A mapping over another that fails may have taken the other away.
+    memory.fault(9, 50, 1).unwrap();
+    let armed = faults::inject([Fault::once(Call::Mmap, Errno::NOMEM)]);
+    assert!(memory.fault(9, 60, 1).is_err());
+    drop(armed);
+    memory.write_unit(|_| 4);
+    assert!(!memory.holds(50, 4) && !memory.holds(60, 4));
 }
 
 #[test]

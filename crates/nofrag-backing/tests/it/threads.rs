@@ -97,6 +97,65 @@ fn a_stack_outside_the_reservation_is_refused() {
     assert!(matches!(refused, Err(CrowdError::Refused { number: 1, .. })), "{refused:?}");
 }
 
+/// Threads on such stacks ended the process at their first instruction.
+#[test]
+fn a_stack_that_cannot_be_written_is_refused() {
+    let start = |close: fn(&mut Reservation, Span) -> std::io::Result<()>| {
+        let mut reservation = Reservation::new(64 * 4096, Protection::READ_WRITE).unwrap();
+        let stack = reservation.pages();
+        close(&mut reservation, stack)?;
+        match Crowd::start(1, Stacks::Placed { reservation, stacks: vec![stack] }) {
+            Ok(crowd) => Ok(running(&crowd).len()),
+            Err(CrowdError::Refused { number: 1, why }) => Err(why),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let refused = Err(ErrorKind::PermissionDenied);
+    for (closed, expected) in [
+        (start(|on, stack| on.protect(stack, Protection::NONE)), refused),
+        (start(|on, stack| on.protect(stack, Protection::READ)), refused),
+        (
+            start(|on, stack| {
+                on.protect(Span::sized(stack.end() - 1, 1).unwrap(), Protection::READ)
+            }),
+            refused,
+        ),
+        (
+            start(|on, stack| {
+                on.protect(stack, Protection::READ)?;
+                on.protect(stack, Protection::READ_WRITE)
+            }),
+            Ok(1),
+        ),
+    ] {
+        assert_eq!(closed.map_err(|why| why.kind()), expected);
+    }
+    if placed(1).is_none() {
+        return;
+    }
+    let guarded = start(|on, stack| on.guard(Span::sized(stack.end() - 1, 1).unwrap()));
+    assert_eq!(guarded.map_err(|why| why.kind()), refused);
+    let both = start(|on, stack| {
+        on.guard(stack)?;
+        on.protect(stack, Protection::READ_WRITE)
+    });
+    assert_eq!(both.map_err(|why| why.kind()), refused, "a protection takes no guard away");
+    let unguarded = start(|on, stack| {
+        on.guard(stack)?;
+        on.unguard(stack)
+    });
+    assert_eq!(unguarded.map_err(|why| why.kind()), Ok(1));
+}
+
+#[test]
+fn more_threads_than_linux_has_are_refused_at_once() {
+    for count in [(1 << 22) + 1, 1 << 30] {
+        let refused = Crowd::start(count, Stacks::System { bytes: 1 << 16, guard: 4096 });
+        let Err(CrowdError::Refused { number, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(number, (1 << 22) + 1);
+    }
+}
+
 #[test]
 fn a_used_up_stack_ends_the_process() {
     if placed(1).is_none() {

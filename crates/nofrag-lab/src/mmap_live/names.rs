@@ -4,6 +4,7 @@ pub(super) const NS_PER_OPERATION: &str = "ns per operation";
 pub(super) const US_PER_THREAD: &str = "us of a processor in the kernel per thread";
 
 pub(super) const OPERATIONS: &str = "operations";
+pub(super) const PLACEMENTS: &str = "placements";
 pub(super) const LISTS: &str = "lists of areas";
 pub(super) const MOST_AREAS: &str = "areas at most";
 pub(super) const REFUSED: &str = "refused";

@@ -80,6 +80,7 @@ fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Re
     report.oracles.push(Oracle::judge(format!("same/{name}"), kind(kernel), claim, 0.0, equal));
     let counts = [
         (names::OPERATIONS, operations as f64),
+        (names::PLACEMENTS, sum(|one| one.compared.placements) as f64),
         (names::LISTS, lists as f64),
         (names::REFUSED, sum(|one| one.compared.refused) as f64),
         (names::HUGE, sum(|one| one.huge) as f64),

@@ -104,6 +104,8 @@ struct InFlight {
 pub(super) struct Compared {
     /// Operations, each with its outcome.
     pub(super) operations: u64,
+    /// Those of them that left the place to the kernel.
+    pub(super) placements: u64,
     /// Whole lists of areas.
     pub(super) lists: u64,
     /// Areas in the longest list.
@@ -299,7 +301,9 @@ impl Twin {
         if let Some(difference) = difference {
             return Err(Trouble::Mismatch(Box::new(of_outcome(&batch, difference, &areas))));
         }
+        let placements = batch.steps.iter().filter(|step| is_placement(&step.operation)).count();
         self.compared.operations += batch.steps.len() as u64;
+        self.compared.placements += placements as u64;
         self.compared.lists += 1;
         self.compared.most_areas = self.compared.most_areas.max(areas.len());
         match of_lists(&batch, &areas) {
@@ -324,6 +328,12 @@ impl Twin {
         let areas = self.probe.areas().map_err(|why| Trouble::Broken(why.to_string()))?;
         Ok(areas.into_iter().filter(|area| !self.is_own(area.start, area.end)).collect())
     }
+}
+
+/// Whether the kernel chooses where.
+fn is_placement(operation: &Operation) -> bool {
+    let Operation::Map { at, .. } = operation else { return false };
+    !matches!(at, MapAt::Fixed(_) | MapAt::Unless(_))
 }
 
 /// What is known of an area that was there before: nothing that would let it merge.

@@ -278,10 +278,11 @@ impl AddressSpace {
             let place = self.area_of(shared).expect("the old place is there");
             self.areas.cut(place, shared);
         }
-        self.insert_merged(to, &moved(attributes, to.start()));
+        // Before the new place merges: what goes is no neighbour of it.
         for part in outside(from, to) {
             self.remove(part);
         }
+        self.insert_merged(to, &moved(attributes, to.start()));
         self.counters.moves += 1;
         Ok(())
     }

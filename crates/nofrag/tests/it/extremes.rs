@@ -46,6 +46,12 @@ fn units() {
     }
     assert_eq!(CpuSet::first(0).unwrap().len(), 0);
     assert_eq!(CpuSet::first(1).unwrap().len(), 1);
+    assert_eq!(CpuSet::first(1 << 20).unwrap().len(), 1 << 20);
+    // They took 16 GiB before they were made.
+    for count in [(1 << 20) + 1, u32::MAX - 1, u32::MAX] {
+        assert!(CpuSet::first(count).is_err());
+    }
+    assert!(CpuSet::new(std::iter::repeat(7)).is_err());
 }
 
 #[test]

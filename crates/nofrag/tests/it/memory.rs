@@ -10,13 +10,24 @@ static HEAP: WatchedHeap = WatchedHeap;
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
-    static REFUSING: Cell<bool> = const { Cell::new(false) };
+    /// Of 256 requests, so many are refused.
+    static ODDS: Cell<u32> = const { Cell::new(0) };
+    static CHANCE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Notes a request for memory; whether it is to be served.
 fn admit() -> bool {
     CALLS.set(CALLS.get() + 1);
-    !REFUSING.get()
+    let odds = ODDS.get();
+    if odds == 0 {
+        return true;
+    }
+    // SplitMix64, for it needs no memory.
+    let state = CHANCE.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    CHANCE.set(state);
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed >> 56) as u32 >= odds
 }
 
 // SAFETY: each method either returns null, which the contract allows, or passes its arguments on to the system's heap
@@ -45,14 +56,33 @@ unsafe impl GlobalAlloc for WatchedHeap {
 }
 
 /// Runs `action` on a heap that refuses every request of this thread.
+#[allow(dead_code)] // The fuzz bodies have this heap, too, and use half of it.
 pub(crate) fn without_memory<T>(action: impl FnOnce() -> T) -> T {
-    REFUSING.set(true);
-    let result = action();
-    REFUSING.set(false);
-    result
+    refusing(256, action)
+}
+
+/// Runs `action` on a heap that refuses `odds` of 256 requests of this thread, drawn from `seed`.
+#[allow(dead_code)]
+pub(crate) fn refusing_at_random<T>(seed: u64, odds: u8, action: impl FnOnce() -> T) -> T {
+    CHANCE.set(seed);
+    refusing(odds.into(), action)
+}
+
+fn refusing<T>(odds: u32, action: impl FnOnce() -> T) -> T {
+    /// A panic needs memory to say what it is.
+    struct Serve;
+    impl Drop for Serve {
+        fn drop(&mut self) {
+            ODDS.set(0);
+        }
+    }
+    let _serve = Serve;
+    ODDS.set(odds);
+    action()
 }
 
 /// How many times `action` asks the heap for memory.
+#[allow(dead_code)]
 pub(crate) fn heap_calls(action: impl FnOnce()) -> u64 {
     let before = CALLS.get();
     action();

@@ -570,3 +570,18 @@ fn attributes_are_reused() {
     assert_eq!(space.metadata_bytes(), bytes);
     assert!(bytes < 20_000, "{bytes} bytes for two areas at a time");
 }
+
+/// Found by the campaign. What moves to the pages right above its old place merged with that before it was gone, and
+/// so lost the mark of the area above, with which alone it merges.
+#[test]
+fn a_move_next_door_merges_with_what_stays() {
+    let mut space = small();
+    let marked = MEMORY.with(AreaFlags::SOFT_DIRTY);
+    fixed(&mut space, 10, 10, MEMORY);
+    fixed(&mut space, 30, 5, marked);
+    let pending = space.begin_move_to(Vpn(10), PageCount(10), Vpn(20)).unwrap();
+    space.commit_move(pending).unwrap();
+    assert_eq!(picture(&space), "20..35w");
+    let area = space.lookup(Vpn(20)).unwrap();
+    assert_eq!(area.attributes.flags, AreaFlags::SOFT_DIRTY);
+}

@@ -1,6 +1,5 @@
 //! What children of a fork may do with what their parent moves, and what movers do when a request is refused.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,35 +15,12 @@ use nofrag_backing::moving::{
 use rustix::io::Errno;
 
 use super::userfaultfd;
+use crate::children::{ends, fork};
 
 const PROTECT: Method = Method::WriteProtect(Fill::OnFault);
 
 fn area(file: &LiveFile) -> LiveArea<'_> {
     file.map(0, 2, Access::Direct, Reach::Processors).unwrap()
-}
-
-/// Forks, and runs `work` in the child, which ends after ten seconds at the latest.
-fn fork(work: impl FnOnce() -> bool) -> libc::pid_t {
-    // SAFETY: the child does `work`, which takes no lock that other tests' threads may hold, and ends without running
-    // anything of the test's.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: ends the child by a signal, should it wait for ever.
-        unsafe { libc::alarm(10) };
-        let right = catch_unwind(AssertUnwindSafe(work)).unwrap_or(false);
-        // SAFETY: ends the child, whatever it holds.
-        unsafe { libc::_exit(i32::from(!right)) };
-    }
-    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
-    child
-}
-
-fn ends(child: libc::pid_t) -> i32 {
-    let mut status = 0;
-    // SAFETY: the child is ours, and `status` is where the answer goes.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(waited, child);
-    status
 }
 
 #[test]

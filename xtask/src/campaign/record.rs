@@ -1,0 +1,87 @@
+//! The lines of the campaign: one per slice, and their sums.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+/// What came of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    Held,
+    Failed,
+}
+
+/// One slice, as its line says it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Slice {
+    pub(super) part: String,
+    pub(super) seed: u64,
+    /// What the part counts, as its program counted it.
+    pub(super) count: u64,
+    /// Of a processor, in user and kernel.
+    pub(super) seconds: f64,
+    pub(super) machine: String,
+    pub(super) commit: String,
+    pub(super) outcome: Outcome,
+    /// The last that the program said, if it failed.
+    pub(super) finding: Option<String>,
+    /// The command that runs this slice again.
+    pub(super) repeat: String,
+}
+
+impl Slice {
+    pub(super) fn line(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(self)?)
+    }
+}
+
+/// The slices of a part, added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) count: u64,
+    pub(super) seconds: f64,
+    pub(super) slices: u64,
+    pub(super) failed: u64,
+}
+
+pub(super) fn sums(slices: &[Slice]) -> BTreeMap<&str, Sum> {
+    let mut sums = BTreeMap::<&str, Sum>::new();
+    for slice in slices {
+        let sum = sums.entry(&slice.part).or_default();
+        sum.count += slice.count;
+        sum.seconds += slice.seconds;
+        sum.slices += 1;
+        sum.failed += u64::from(slice.outcome == Outcome::Failed);
+    }
+    sums
+}
+
+pub(super) fn parse(lines: &str) -> anyhow::Result<Vec<Slice>> {
+    let numbered = lines.lines().enumerate();
+    numbered
+        .map(|(at, line)| {
+            serde_json::from_str(line).with_context(|| format!("line {} is no slice", at + 1))
+        })
+        .collect()
+}
+
+pub(super) fn read(folder: &Path) -> anyhow::Result<Vec<Slice>> {
+    let path = folder.join("raw.jsonl");
+    match std::fs::read_to_string(&path) {
+        Ok(lines) => parse(&lines).with_context(|| path.display().to_string()),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(why) => Err(why).with_context(|| path.display().to_string()),
+    }
+}
+
+/// One write, so that a campaign that is stopped leaves whole lines.
+pub(super) fn append(folder: &Path, slice: &Slice) -> anyhow::Result<()> {
+    let path = folder.join("raw.jsonl");
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
+    file.write_all(format!("{}\n", slice.line()?).as_bytes())?;
+    Ok(())
+}
