@@ -25,7 +25,7 @@ const FOLDER: &str = "results/campaign";
 /// What to run, and how long.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
-    /// How long to go on, in minutes; a slice that has begun is ended
+    /// How long to go on, in minutes; a slice that has begun is ended. With 0 the sums alone are written
     #[arg(long = "for", value_name = "MINUTES", default_value_t = 20)]
     minutes: u64,
     /// How long a slice is, in seconds
@@ -42,6 +42,9 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     let folder = root.join(FOLDER);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let end = Instant::now() + Duration::from_secs(request.minutes.saturating_mul(60));
+    if request.minutes == 0 {
+        parts.clear();
+    }
     parts.retain(|part| match part.prepare(root) {
         Ok(()) => true,
         Err(why) => {

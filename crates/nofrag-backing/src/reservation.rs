@@ -37,6 +37,12 @@ const PAGE: u32 = 12;
 pub struct Reservation {
     base: *mut c_void,
     bytes: usize,
+    sets: Box<Sets>,
+}
+
+/// Pages that the reservation knows something of.
+#[derive(Debug)]
+struct Sets {
     writable: RangeAllocator,
     unguarded: RangeAllocator,
 }
@@ -78,13 +84,13 @@ impl Reservation {
         let base = unsafe { sys::mmap_anonymous(hint, bytes, allowed, flags) }?;
         let [writable, unguarded] = [(); 2].map(|()| RangeAllocator::new(Config::default()));
         // From here on `drop` unmaps it.
-        let mut made = Reservation { base, bytes, writable, unguarded };
+        let mut made = Reservation { base, bytes, sets: Box::new(Sets { writable, unguarded }) };
         let pages = made.pages();
-        for set in [&mut made.writable, &mut made.unguarded] {
+        for set in [&mut made.sets.writable, &mut made.sets.unguarded] {
             set.add_span(pages).map_err(|_| Errno::NOMEM)?;
         }
         if !is_writable(protection) {
-            close(&mut made.writable, pages)?;
+            close(&mut made.sets.writable, pages)?;
         }
         Ok(made)
     }
@@ -120,17 +126,17 @@ impl Reservation {
         let (start, bytes) = self.part(pages)?;
         let allowed = MprotectFlags::from_bits_truncate(u32::from(protection.0));
         // Closed before, opened after: a call that fails may have changed a part.
-        close(&mut self.writable, pages)?;
+        close(&mut self.sets.writable, pages)?;
         // SAFETY: the pages are ours (law 1, `part` has checked), and nobody uses them: no reference exists,
         // and what runs threads on them owns the reservation.
         unsafe { sys::mprotect(start, bytes, allowed) }?;
-        if is_writable(protection) { open(&mut self.writable, pages) } else { Ok(()) }
+        if is_writable(protection) { open(&mut self.sets.writable, pages) } else { Ok(()) }
     }
 
     /// Whether each of `pages` can be read and written: no protection and no guard of this reservation forbids it.
     #[must_use]
     pub fn is_open(&self, pages: Span) -> bool {
-        self.writable.is_free(pages) && self.unguarded.is_free(pages)
+        self.sets.writable.is_free(pages) && self.sets.unguarded.is_free(pages)
     }
 
     /// Makes every access to `pages` fail without splitting the area. Their content is lost.
@@ -139,11 +145,11 @@ impl Reservation {
     /// `InvalidInput` for pages outside, and from kernels before 6.13; else what `madvise` says.
     pub fn guard(&mut self, pages: Span) -> io::Result<()> {
         self.part(pages)?;
-        close(&mut self.unguarded, pages)?;
+        close(&mut self.sets.unguarded, pages)?;
         let installed = self.advise(pages, GUARD_INSTALL);
         if installed.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::InvalidInput) {
             // A kernel that does not know the advice has changed nothing.
-            open(&mut self.unguarded, pages)?;
+            open(&mut self.sets.unguarded, pages)?;
         }
         installed
     }
@@ -154,7 +160,7 @@ impl Reservation {
     /// As [`guard`](Self::guard).
     pub fn unguard(&mut self, pages: Span) -> io::Result<()> {
         self.advise(pages, GUARD_REMOVE)?;
-        open(&mut self.unguarded, pages)
+        open(&mut self.sets.unguarded, pages)
     }
 
     fn advise(&self, pages: Span, advice: i32) -> io::Result<()> {
