@@ -12,7 +12,10 @@ use nofrag_fuzz::{arena, blocks, mmap, pages, ranges, refused, starved, steps, v
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-const BODIES: [(&str, fn(&[u8])); 8] = [
+/// A structure, and what runs an input for it.
+type Body = (&'static str, fn(&[u8]));
+
+const BODIES: [Body; 8] = [
     ("ranges", ranges::run),
     ("areas", vmap::run),
     ("blocks", blocks::run),

@@ -76,7 +76,7 @@ fn arena<B: HostMemory + 'static>(backing: B) -> Outcome {
         purge: Purge::Manual,
         ..Config::over(backing)
     };
-    let arena = Arena::reserve(8 * 64 << 12, config)?;
+    let arena = Arena::reserve((8 * 64) << 12, config)?;
     let mut worked = Ok(());
     for owner in [OwnerId(0), OwnerId(1)] {
         match arena.lease(owner, 70, 1) {

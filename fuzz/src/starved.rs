@@ -153,9 +153,8 @@ fn ranges(choice: u8, mut heap: Heap, data: &[u8]) {
                 own.extend(heap.attempt(&mut allocator, holes, |it| it.alloc(&request)));
             }
             (2, Some(named), _) => {
-                if heap.attempt(&mut allocator, holes, |it| it.alloc_at(named)).is_ok() {
-                    own.push(named);
-                }
+                let taken = heap.attempt(&mut allocator, holes, |it| it.alloc_at(named));
+                own.extend(taken.map(|()| named));
             }
             (3 | 4, _, Some(at)) => {
                 let span = own.swap_remove(at);

@@ -84,8 +84,10 @@ impl<E: EventSink> Audit<'_, E> {
         let frames = &self.pages.frames;
         let other = buddy(at, order);
         if order < Order::MAX && self.zone.is_free_at(frames, other, order) {
-            let types = [at, other].map(|frame| frames.block(frame).migratetype);
-            let mix = types[0] == types[1] || types.iter().all(|kind| kind.is_mobility());
+            // Under loose lists a page may have come back as what its pageblock was before, and joined as that.
+            let types =
+                [at, other].map(|frame| [frames.block(frame).migratetype, frames.listed(frame)]);
+            let mix = types[0] == types[1] || types.iter().flatten().all(|it| it.is_mobility());
             Violation::unless(MERGED, self.pfn(at), !mix)?;
         }
         if self.pages.policy.fallback != FallbackRules::Loose {

@@ -225,6 +225,23 @@ mod tests {
         pages.check().expect("the laws hold");
     }
 
+    /// `pages 2293159661281113` of the campaign. Under loose lists a page on a per-CPU list keeps the type that its
+    /// pageblock had when it was freed: it completes a pageblock that has changed hands meanwhile, and joins no ordinary
+    /// buddy, nor did it in kernels.
+    #[test]
+    fn what_a_page_remembers_keeps_buddies_apart() {
+        let mut pages = full_zone(256, FragmentationPolicy::LINUX_6_1);
+        pages.set_block_type(Pfn(0), HighAtomic).expect("it is whole");
+        free_pages(&mut pages, 1..1024);
+        pages.free(cpu(), Pfn(0)).expect("it is in use");
+        let request = PageRequest::new(Order::ZERO, Movable);
+        assert!(pages.release_high_atomic(cpu(), &request, Least::None));
+        assert_eq!(pages.block_type(Pfn(0)), Some(Movable));
+        pages.drain_all();
+        assert_eq!(free_blocks(&pages), "0H9 512M9");
+        pages.check().expect("the laws hold");
+    }
+
     #[test]
     fn what_is_free_goes_with_its_pageblock_and_comes_back() {
         let mut pages = full_zone(4, STRICT);
