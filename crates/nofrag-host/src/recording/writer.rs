@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -141,7 +141,8 @@ impl RecordingWriter {
         options: WriterOptions,
     ) -> Result<RecordingWriter, RecordingError> {
         let mut open = OpenOptions::new();
-        open.write(true);
+        // What a recording tells is for its owner to pass on.
+        open.write(true).mode(0o600);
         match options.existing {
             Existing::Keep => open.create_new(true),
             Existing::Replace => open.create(true).truncate(true),

@@ -271,6 +271,17 @@ fn a_file_that_exists_is_not_written_over_unless_told() {
     assert!(Recording::open(&path).is_ok());
 }
 
+/// `trace convert` made files for everybody of recordings that only their owner could read.
+#[test]
+fn a_new_recording_is_its_owner_s_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new.nofrag");
+    let meta = TraceMeta::default();
+    RecordingWriter::create(&path, &meta, WriterOptions::default()).unwrap();
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 #[test]
 fn a_full_disk_leaves_a_recording_that_opens() {
     // Every write to this device fails for want of room.

@@ -226,8 +226,8 @@ mod tests {
     }
 
     /// `pages 2293159661281113` of the campaign. Under loose lists a page on a per-CPU list keeps the type that its
-    /// pageblock had when it was freed: it completes a pageblock that has changed hands meanwhile, and joins no ordinary
-    /// buddy, nor did it in kernels.
+    /// pageblock had when it was freed: it completes a pageblock that has changed hands meanwhile, and joins no
+    /// ordinary buddy, nor did it in kernels.
     #[test]
     fn what_a_page_remembers_keeps_buddies_apart() {
         let mut pages = full_zone(256, FragmentationPolicy::LINUX_6_1);
