@@ -38,6 +38,7 @@ impl Caller {
     /// If anything of this is not so afterwards, or threads are there already, which would keep their rights.
     pub(crate) fn become_for_good(self) -> io::Result<()> {
         let Caller { user, group } = self;
+        nofrag_host::source::end_reader();
         let threads = fs::read_dir("/proc/self/task")?.count();
         if threads != 1 {
             return Err(io::Error::other(format!("{threads} threads have root's rights")));

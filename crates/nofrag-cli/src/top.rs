@@ -202,6 +202,8 @@ impl Top {
             std::thread::sleep(TICK.min(self.every.saturating_sub(began.elapsed())));
         }
         if args.watching.is_live() {
+            // Two looks were asked for: the pace is for who goes on looking.
+            self.watch.ask_for(Source::Memory);
             self.look()?;
         }
         if args.json {

@@ -28,6 +28,7 @@ pub mod process;
 mod reading;
 
 pub(crate) use reading::Entry;
+pub use reading::end_reader;
 
 /// Whose files are read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -312,9 +312,25 @@ impl Read for Stream {
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// A thread that does what may wait.
+struct Worker {
+    jobs: mpsc::Sender<Job>,
+    thread: thread::JoinHandle<()>,
+}
+
 thread_local! {
     /// Where this thread leaves what may wait.
-    static WORKER: RefCell<Option<mpsc::Sender<Job>>> = const { RefCell::new(None) };
+    static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
+}
+
+/// Ends the thread that reads files of a host for this one, if there is one; the next file makes another. For whoever
+/// is about to give up rights: they are a matter of each thread. One that waits for a file that hangs stays.
+pub fn end_reader() {
+    if let Some(Worker { jobs, thread }) = WORKER.take() {
+        drop(jobs);
+        // It has nothing to do, so it ends at once; that it panicked was said where it happened.
+        let _ = thread.join();
+    }
 }
 
 /// The files that were given up and have not answered since.
@@ -380,22 +396,19 @@ fn hung() -> std::sync::MutexGuard<'static, BTreeMap<PathBuf, Group>> {
 /// Gives a job to this thread's worker, which is made where there is none.
 fn hand_over(job: Job) -> io::Result<()> {
     WORKER.with_borrow_mut(|worker| {
-        let job = match worker.take() {
-            Some(jobs) => match jobs.send(job) {
-                Ok(()) => {
-                    *worker = Some(jobs);
-                    return Ok(());
-                }
+        let job = match worker {
+            None => job,
+            Some(worker) => match worker.jobs.send(job) {
+                Ok(()) => return Ok(()),
                 // It has panicked.
                 Err(mpsc::SendError(job)) => job,
             },
-            None => job,
         };
         let (jobs, more) = mpsc::channel::<Job>();
-        thread::Builder::new().name("nofrag-files".to_owned()).spawn(move || {
+        let thread = thread::Builder::new().name("nofrag-files".to_owned()).spawn(move || {
             more.into_iter().for_each(|job| job());
         })?;
-        *worker = jobs.send(job).is_ok().then_some(jobs);
+        *worker = jobs.send(job).is_ok().then_some(Worker { jobs, thread });
         Ok(())
     })
 }
