@@ -217,10 +217,9 @@ fn chunks_of_too_many_events_side_by_side_are_refused() {
         read_bytes(&bytes).map(|_| ())
     };
     with_chunks(2, 1 << 20).unwrap();
-    for (cpus, count) in [(65, 1 << 20), (8193, 1)] {
+    for (cpus, count, said) in [(65, 1 << 20, "68157440 events"), (8193, 1, "8193 CPUs")] {
         let error = with_chunks(cpus, count).unwrap_err();
-        assert!(matches!(error, TraceError::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("{cpus} CPUs")), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
     }
 }
 
