@@ -19,8 +19,8 @@ use nofrag::ranges::{
 };
 use nofrag::units::{PageCount, Vpn};
 use nofrag::vmap::{
-    Area, AreaError, AreaRequest, AreaState, Budget, GroupError, MapRamError, RamArea, VmapConfig,
-    VmapPolicy, VmapSpace, Wait,
+    Area, AreaError, AreaKind, AreaRequest, AreaState, Budget, GroupError, MapRamError, RamArea,
+    VmapConfig, VmapPolicy, VmapSpace, Wait,
 };
 
 use crate::memory::refusing_at_random;
@@ -221,8 +221,11 @@ fn areas(choice: u8, mut heap: Heap, data: &[u8]) {
     };
     let busy = |space: &VmapSpace<()>| {
         let records = space.areas().expect("there is memory enough");
-        let busy = records.into_iter().filter(|record| record.state == AreaState::Busy);
-        let busy: Vec<Area> = busy.map(|record| record.area).collect();
+        // A request that found no memory may have given back blocks in which nobody has a mapping.
+        let held = records
+            .into_iter()
+            .filter(|record| record.state == AreaState::Busy && record.kind != AreaKind::Block);
+        let busy: Vec<Area> = held.map(|record| record.area).collect();
         (busy, space.block_stats().live_pages)
     };
     let (mut own, mut small) = (Vec::<Area>::new(), Vec::<(CpuId, RamArea)>::new());
