@@ -103,7 +103,7 @@ fn accept(listener: &TcpListener, questions: &Sender<Asked>) {
             let seat = Arc::clone(&seat);
             move || {
                 // A client that goes away, or is too slow, is no error.
-                let _ = converse(&seat, &questions);
+                let _ = converse(&seat, &questions, ANSWER_WITHIN);
                 own.leave(&seat);
             }
         });
@@ -114,8 +114,8 @@ fn accept(listener: &TcpListener, questions: &Sender<Asked>) {
     }
 }
 
-/// One question and its answer.
-fn converse(seat: &Arc<Seat>, questions: &Sender<Asked>) -> io::Result<()> {
+/// One question and its answer, or that there is none `within` a time.
+fn converse(seat: &Arc<Seat>, questions: &Sender<Asked>, within: Duration) -> io::Result<()> {
     let stream = &seat.stream;
     let Some(question) = read_question(&mut Timed::new(stream, PATIENCE))? else {
         let mut stream = Timed::new(stream, PATIENCE);
@@ -125,9 +125,9 @@ fn converse(seat: &Arc<Seat>, questions: &Sender<Asked>) -> io::Result<()> {
     let method = question.method.clone();
     let (reply, answer) = mpsc::channel();
     let sent = questions.send(Asked { question, seat: Arc::clone(seat), reply });
-    let answer = match sent.map(|()| answer.recv_timeout(ANSWER_WITHIN)) {
+    let answer = match sent.map(|()| answer.recv_timeout(within)) {
         Ok(Ok(answer)) => answer,
-        Ok(Err(RecvTimeoutError::Timeout)) => plain("503 Service Unavailable"),
+        Ok(Err(RecvTimeoutError::Timeout)) => slow(within),
         // The command has come to its end, or the seat is lost.
         Ok(Err(RecvTimeoutError::Disconnected)) | Err(_) => return Ok(()),
     };
@@ -223,6 +223,12 @@ fn misdirected(host: &str) -> Answer {
     Answer { status, content_type: PLAIN, body }
 }
 
+fn slow(within: Duration) -> Answer {
+    let status = "503 Service Unavailable";
+    let body = format!("{status}; the host could not be read within {within:?}: ask again later\n");
+    Answer { status, content_type: PLAIN, body }
+}
+
 fn plain(status: &'static str) -> Answer {
     let body = format!("{status}; GET /metrics has the metrics\n");
     Answer { status, content_type: PLAIN, body }
@@ -284,5 +290,25 @@ mod tests {
         }
         drop((server, listener));
         trickle.join().unwrap();
+    }
+
+    /// Whoever asks while the host cannot be read is told so, and the next question is not kept waiting.
+    #[test]
+    fn a_host_too_slow_to_be_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let (server, asks) = listener.accept().unwrap();
+        let seat = Seats::new(1).take(server, asks.ip());
+        let (sender, questions) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            let mut said = String::new();
+            client.read_to_string(&mut said).map(|_| said)
+        });
+        converse(&seat, &sender, Duration::from_millis(20)).unwrap();
+        let said = reader.join().unwrap().unwrap();
+        assert!(said.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{said}");
+        assert!(said.ends_with("within 20ms: ask again later\n"), "{said}");
+        assert_eq!(questions.recv().unwrap().question.path, "/metrics");
     }
 }
