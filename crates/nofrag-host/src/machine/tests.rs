@@ -395,7 +395,7 @@ fn captured(name: &str) -> Root {
 /// A snapshot of the recorded guest.
 fn recorded(which: fn(&crate::trace::TraceMeta) -> Option<&crate::trace::TakenSnapshot>) -> Files {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../data/recordings/linux-6.1-guest-768m.nofrag");
+        .join("../nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag");
     let trace = crate::trace::open(&file).expect("the recording is in the repository");
     which(&trace.meta).expect("it has both snapshots").files.clone()
 }
