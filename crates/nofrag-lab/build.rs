@@ -10,6 +10,11 @@ fn main() {
     println!("cargo::rustc-env=NOFRAG_RUSTC={compiler}");
     println!("cargo::rustc-env=NOFRAG_REVISION={}", revision());
     println!("cargo::rustc-env=NOFRAG_PROFILE={}", profile());
+    // Tests that read data and results of the repository are left out where only the package is.
+    println!("cargo::rustc-check-cfg=cfg(packed)");
+    if is_packed() {
+        println!("cargo::rustc-cfg=packed");
+    }
 
     for source in ["../nofrag/src", "../nofrag-lab/src", "../nofrag-cli/src"] {
         if Path::new(source).exists() {
@@ -29,11 +34,9 @@ fn profile() -> String {
 /// The commit that was built, with a mark when the sources differ from it. A package names its commit itself: a
 /// repository around it is another one.
 fn revision() -> String {
-    if let Ok(packed) = std::fs::read_to_string(".cargo_vcs_info.json") {
+    if is_packed() {
+        let packed = std::fs::read_to_string(".cargo_vcs_info.json").unwrap_or_default();
         return packed_revision(&packed).unwrap_or_else(|| "unknown revision".to_owned());
-    }
-    if Path::new("Cargo.toml.orig").exists() {
-        return "unknown revision".to_owned();
     }
     if let Some(log) = output("git", &["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={log}");
@@ -45,6 +48,11 @@ fn revision() -> String {
         Some(changes) if !changes.is_empty() => format!("{commit} with uncommitted changes"),
         _ => commit,
     }
+}
+
+/// Whether this is a package, and not the repository: `cargo package` puts this file there.
+fn is_packed() -> bool {
+    Path::new("Cargo.toml.orig").exists()
 }
 
 /// What stands behind `"sha1": "`.
