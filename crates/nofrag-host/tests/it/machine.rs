@@ -19,7 +19,9 @@ fn captured(name: &str) -> Root {
 }
 
 /// A snapshot of the recorded guest.
-fn recorded(which: fn(&nofrag_host::trace::TraceMeta) -> Option<&nofrag_host::trace::TakenSnapshot>) -> Files {
+fn recorded(
+    which: fn(&nofrag_host::trace::TraceMeta) -> Option<&nofrag_host::trace::TakenSnapshot>,
+) -> Files {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag");
     let trace = nofrag_host::trace::open(&file).expect("the recording is in the repository");
