@@ -8,7 +8,10 @@ fn main() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = first_line(Command::new(rustc).arg("--version"));
     println!("cargo::rustc-env=COMPARE_RUSTC={version}");
-    let profile = std::env::var("PROFILE").unwrap_or_default();
+    // Cargo tells a profile's own name only in the folder that it builds in.
+    let out = std::env::var("OUT_DIR").unwrap_or_default();
+    let before_build = out.rsplit_once("/build/").and_then(|(folder, _)| folder.rsplit('/').next());
+    let profile = before_build.unwrap_or("unknown");
     println!("cargo::rustc-env=COMPARE_PROFILE={profile}");
 }
 

@@ -328,7 +328,7 @@ impl<S: Subject> Driver<'_, S> {
                 };
                 assert!(fits.is_empty() || may_miss, "{request:?} missed {:?}", fits[0].lowest);
             }
-            Err(AllocError::OutOfMetadata) => panic!("{request:?}: there is memory enough"),
+            Err(why) => panic!("{request:?}: {why}"),
         }
     }
 

@@ -316,9 +316,7 @@ impl<'a> Driver<'a> {
                 }
             }
             Err(AreaError::WouldBlock) => assert_eq!(request.wait, Wait::Never, "{request:?}"),
-            Err(why @ (AreaError::UnknownCpu | AreaError::CpuHeld | AreaError::OutOfMetadata)) => {
-                panic!("{request:?}: {why:?}")
-            }
+            Err(why) => panic!("{request:?}: {why:?}"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Makes the Debian package: the command with its manual and what shells complete.
 //!
-//! The pages and scripts come from the very binary that is packed, so the release build is made first and asked for
-//! them. What goes where stands in `[package.metadata.deb]` of crates/nofrag-cli/Cargo.toml.
+//! The pages and scripts come from the very binary that is packed, so it is built first and asked for them. What goes
+//! where stands in `[package.metadata.deb]` of crates/nofrag-cli/Cargo.toml.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,24 +11,41 @@ use anyhow::{Context, bail, ensure};
 
 use crate::ci::succeeds;
 
+/// How what is handed out is built.
+pub(crate) const PROFILE: [&str; 2] = ["--profile", "measured"];
+/// Where it is then, below the folder of a target.
+pub(crate) const BUILT: &str = "measured";
+
 /// Where the scripts go, below the folder of what is made here; the names are those that the shells look for.
 const SCRIPTS: [(&str, &str); 3] =
     [("bash", "nofrag.bash"), ("zsh", "_nofrag"), ("fish", "nofrag.fish")];
 
-/// Builds, writes what goes beside the binary, and packs it.
+/// Builds for this machine, and packs.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    needs_cargo_deb()?;
+    let build = ["build", "--locked", "-p", "nofrag-cli"];
+    ensure!(cargo(root, &[&build[..], &PROFILE].concat())?, "the command cannot be built");
+    let built = target(root)?.join(BUILT);
+    beside(&built.join("nofrag"), &built.join("deb"))?;
+    pack(root, &[])
+}
+
+/// Refuses to begin what could not be ended.
+pub(crate) fn needs_cargo_deb() -> anyhow::Result<()> {
     if !succeeds(Command::new("cargo").args(["deb", "--version"])) {
         bail!("cargo-deb is not installed (`cargo install cargo-deb --locked`)");
     }
-    let build = ["build", "--release", "--locked", "-p", "nofrag-cli"];
-    ensure!(cargo(root, &build)?, "the command cannot be built");
-    let release = target(root)?.join("release");
-    beside(&release.join("nofrag"), &release.join("deb"))?;
-    cargo(root, &["deb", "--no-build", "--locked", "-p", "nofrag-cli"])
+    Ok(())
+}
+
+/// Packs what is built already.
+pub(crate) fn pack(root: &Path, more: &[&str]) -> anyhow::Result<bool> {
+    let pack = ["deb", "--no-build", "--locked", "-p", "nofrag-cli"];
+    cargo(root, &[&pack[..], &PROFILE, more].concat())
 }
 
 /// Writes the manual and the scripts of `binary` to `folder`, which is made anew.
-fn beside(binary: &Path, folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn beside(binary: &Path, folder: &Path) -> anyhow::Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)
             .with_context(|| format!("cannot remove {}", folder.display()))?;
@@ -44,20 +61,20 @@ fn beside(binary: &Path, folder: &Path) -> anyhow::Result<()> {
 }
 
 /// What a command prints.
-fn said(command: &mut Command) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn said(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(output.stdout)
 }
 
 /// Whether cargo does it.
-fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
+pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
     let status = Command::new("cargo").args(arguments).current_dir(root).status();
     Ok(status.context("cannot run cargo")?.success())
 }
 
 /// The folder that cargo builds in.
-fn target(root: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn target(root: &Path) -> anyhow::Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().no_deps().current_dir(root).exec()?;
     Ok(metadata.target_directory.into())
 }

@@ -1,10 +1,10 @@
 //! Figures in prose, and the files that they come from.
 //!
-//! A *figure* is a Markdown link into a file of values: `[3.35x](data/figures/a.toml#/sum/i5)`. The part after `#` is a
-//! path into the file, as a JSON pointer; in a list, and among the lines of JSON lines, a part `id=churn&of.n=2`
-//! chooses the first entry whose `id` is `churn` and whose `of` has an `n` of 2. The value is a number, a text, or a
-//! table with a `value` and perhaps a `unit`. The reader can follow the link; `tidy` compares; `figures` rewrites the
-//! link's text, and keeps the number of decimals that the writer chose.
+//! A *figure* is a Markdown link into a file of values: `[3.35x](results/DATE-MACHINE/a.toml#/sum/i5)`. The part after
+//! `#` is a path into the file, as a JSON pointer; in a list, and among the lines of JSON lines, a part
+//! `id=churn&of.n=2` chooses the first entry whose `id` is `churn` and whose `of` has an `n` of 2. The value is a
+//! number, a text, or a table with a `value` and perhaps a `unit`. The reader can follow the link; `tidy` compares;
+//! `figures` rewrites the link's text, and keeps the number of decimals that the writer chose.
 //!
 //! An *excerpt* is a fenced block whose info string names a file: "text results/2026-11-20-vm/areas.txt#L1-L20". It
 //! equals those lines, or the whole file if no lines are given.
@@ -18,6 +18,9 @@ use crate::tree::{TextFile, Tree};
 
 /// Rounding for the reader may move a figure by this share of it.
 const MOST_ROUNDING: f64 = 0.05;
+
+/// What authors published: a folder of the crate that compares with it.
+const PUBLISHED: &str = "crates/nofrag-lab/data/figures/";
 
 /// A link in a Markdown line.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,7 +84,7 @@ pub(crate) fn source<'a>(from: &str, target: &'a str) -> Option<Source<'a>> {
 /// The value that a link shows, if the link is a figure.
 pub(crate) fn figure_source<'a>(from: &str, link: &Link<'a>) -> Option<(String, &'a str)> {
     let source = source(from, link.target)?;
-    let of_values = source.file.starts_with("results/") || source.file.starts_with("data/figures/");
+    let of_values = source.file.starts_with("results/") || source.file.starts_with(PUBLISHED);
     let pointer = source.part.filter(|part| part.starts_with('/'))?;
     of_values.then_some((source.file, pointer))
 }

@@ -1,20 +1,23 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`,
-//! `guests`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`, `dist`,
+//! `packages`, `guests`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
 //! among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of random tries. `deb` makes the Debian
-//! package. `guests` measures kernels of Debian under the document's workload. `ci` runs what must hold before a change
-//! lands and prints what each check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
+//! package, `dist` all that a release hands out; `packages` uses the crates as from a registry. `guests` measures
+//! kernels of Debian under the document's workload. `ci` runs what must hold before a change lands and prints what each
+//! check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
 
 mod campaign;
 mod ci;
 mod deb;
 mod deep;
+mod dist;
 mod figures;
 mod finding;
 mod fuzz;
 mod guests;
+mod packages;
 mod rules;
 mod tree;
 mod wrap;
@@ -65,6 +68,10 @@ enum Task {
     Campaign(campaign::Request),
     /// Make the Debian package of the command, with its manual and completions; needs cargo-deb
     Deb,
+    /// Make what a release hands out, in target/dist: static programs for two architectures, Debian packages, sums
+    Dist,
+    /// Pack the crates, test and install them as from a registry, and run README's commands with what was installed
+    Packages(packages::Request),
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
     Guests(guests::Request),
 }
@@ -84,6 +91,8 @@ fn main() -> ExitCode {
         Task::Deep { finder, filters } => deep::run(&root, finder, &filters),
         Task::Campaign(request) => campaign::run(&root, &request),
         Task::Deb => deb::run(&root),
+        Task::Dist => dist::run(&root),
+        Task::Packages(request) => packages::run(&root, &request),
         Task::Guests(request) => guests::run(&root, &request),
     };
     match outcome {

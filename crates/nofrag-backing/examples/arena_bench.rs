@@ -1,7 +1,7 @@
 //! What an arena costs beside `mmap` and `munmap`: all ways in turn, several times, ratios of medians.
 //!
 //! ```sh
-//! cargo run --profile quick -p nofrag-backing --example arena_bench -- [WHAT]... [RUNS]
+//! cargo run --release -p nofrag-backing --example arena_bench -- [WHAT]... [RUNS]
 //! ```
 //!
 //! WHAT is `churn`, `steady`, `waves`, `latency`, `areas` or `fast`. The last does nothing but parked allocations and

@@ -2,7 +2,7 @@
 //! turn: what a pair costs, and how often a lock was waited for. And what each leaves of large blocks.
 //!
 //! ```text
-//! cargo run --profile quick -p nofrag-backing --example frame_pairs -- [ROUNDS] [PAIRS]
+//! cargo run --release -p nofrag-backing --example frame_pairs -- [ROUNDS] [PAIRS]
 //! ```
 //!
 //! Programs: `own` replaces blocks of orders 0 to 3 and 9, of all types, that the thread has itself; `shared` replaces

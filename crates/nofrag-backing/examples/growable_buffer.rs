@@ -1,8 +1,8 @@
 //! A buffer that grows to gigabytes and is never copied, beside a `Vec` that grows the same way.
 //!
 //! ```sh
-//! cargo run --profile quick -p nofrag-backing --example growable_buffer
-//! cargo run --profile quick -p nofrag-backing --example growable_buffer -- --mib 4096 --json
+//! cargo run --release -p nofrag-backing --example growable_buffer
+//! cargo run --release -p nofrag-backing --example growable_buffer -- --mib 4096 --json
 //! ```
 //!
 //! Both receive the same pieces. Each time a `Vec` is full it asks for twice as much; what that copies is counted from

@@ -1,7 +1,7 @@
 //! Fills memory, gives random pages back until 80 % are in use, and moves those together while a thread uses them.
 //!
 //! ```text
-//! cargo run --profile quick -p nofrag-backing --example live_compaction [MIB]
+//! cargo run --release -p nofrag-backing --example live_compaction [MIB]
 //! ```
 
 use std::error::Error;

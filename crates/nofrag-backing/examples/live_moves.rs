@@ -1,7 +1,7 @@
 //! Moves runs of memory while other threads write to them, with every way of keeping the writers away and without any.
 //!
 //! ```text
-//! cargo run --profile quick -p nofrag-backing --example live_moves [MOVES]
+//! cargo run --release -p nofrag-backing --example live_moves [MOVES]
 //! ```
 //!
 //! First every way in turns, with runs of 1, 16, 64 and 512 pages; then `MOVES` (a million) with runs of 64 pages, by

@@ -1,7 +1,7 @@
 //! Messages from thread to thread through a ring without a seam, beside a ring that copies around its end.
 //!
 //! ```sh
-//! cargo run --profile quick -p nofrag-backing --example magic_ring
+//! cargo run --release -p nofrag-backing --example magic_ring
 //! ```
 //!
 //! The same messages go through both rings, in turns. In the ring without a seam a message is written where it stays

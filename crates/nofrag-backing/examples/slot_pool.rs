@@ -1,8 +1,8 @@
 //! Twenty thousand sandboxes, each with a guarded memory of its own, in one area of the process.
 //!
 //! ```sh
-//! cargo run --profile quick -p nofrag-backing --example slot_pool
-//! cargo run --profile quick -p nofrag-backing --example slot_pool -- --slots 30000 --json
+//! cargo run --release -p nofrag-backing --example slot_pool
+//! cargo run --release -p nofrag-backing --example slot_pool -- --slots 30000 --json
 //! ```
 //!
 //! A pool and, beside it, one mapping with a guard for each sandbox: two areas each, of which Linux allows a process

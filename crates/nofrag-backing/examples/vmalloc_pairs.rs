@@ -2,7 +2,7 @@
 //! turn. What a pair costs, how many calls it makes, and how many mappings of the kernel areas take.
 //!
 //! ```text
-//! cargo run --profile quick -p nofrag-backing --example vmalloc_pairs -- [ROUNDS] [PAIRS]
+//! cargo run --release -p nofrag-backing --example vmalloc_pairs -- [ROUNDS] [PAIRS]
 //! ```
 //!
 //! 64 areas of 1 to 64 pages are live, and one chosen at random is replaced; of each either no page, the first or all

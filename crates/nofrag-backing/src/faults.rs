@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 /// A system call on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Call {
     /// `mmap`, of any kind.
     Mmap,

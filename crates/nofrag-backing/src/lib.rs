@@ -42,3 +42,8 @@ pub mod shapes;
 mod sys;
 pub mod threads;
 mod zeroed;
+
+/// What the crate's page shows holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -137,6 +137,7 @@ pub struct Difference {
 
 /// Why there is no probe, or no longer one.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ProbeError {
     /// This system does not allow one.
     #[error("{what} is refused here: {why}")]

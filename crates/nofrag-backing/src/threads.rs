@@ -39,6 +39,7 @@ pub enum Stacks {
 
 /// Why not all threads could be started; those that were have ended again.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum CrowdError {
     /// The system refused one more thread.
     #[error("thread {number} cannot be started: {why}")]

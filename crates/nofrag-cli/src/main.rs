@@ -66,6 +66,18 @@ Exit status:
      something got worse
   2  bad use, or something could not be read or written";
 
+/// What somebody sees who types the name alone.
+const TRY: &str = "\
+Why memory is free and still cannot be used. Try:
+
+  nofrag host                what is fragmented on this host, and what would still succeed
+  dmesg | nofrag explain -   why a request for memory failed, and what to do
+  nofrag top                 watch it live; q ends it
+  nofrag replay              a real kernel's requests, under the rules of other kernels
+
+nofrag --help lists all commands.
+";
+
 /// The Linux kernel's fragmentation-avoiding allocators outside the kernel.
 #[derive(Parser)]
 #[command(name = "nofrag", version, max_term_width = 100, after_help = EXIT_STATUS_HELP)]
@@ -111,6 +123,10 @@ fn main() -> ExitCode {
     // No command of anybody's: `record` starts it, and it is neither listed nor completed.
     if std::env::args_os().nth(1).is_some_and(|word| word == record::KEEPER) {
         return ended(record::keep());
+    }
+    if std::env::args_os().len() < 2 {
+        output::tell(TRY);
+        return ExitCode::from(EXIT_BAD_USE);
     }
     let cli = Cli::parse();
     cli.budget.into_iter().for_each(|gib| Budget::allow(gib << 30));

@@ -23,7 +23,7 @@ pub struct Origin {
     pub kernel: String,
     /// The compiler that made the binary.
     pub rustc: String,
-    /// Cargo's profile.
+    /// The profile it was built with.
     pub profile: String,
     /// The revision of the working tree, where git can tell.
     pub revision: String,

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 /// Why a small file could not be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum FieldError {
     /// It is empty, or the field is not in it.
     #[error("the value is missing")]

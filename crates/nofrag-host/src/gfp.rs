@@ -12,6 +12,7 @@ use crate::trace::FlagTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each is `__GFP_` and its name")]
+#[non_exhaustive]
 pub enum GfpFlag {
     Dma,
     HighMem,

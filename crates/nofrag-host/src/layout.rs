@@ -9,9 +9,7 @@
 //!   here; a request that misses empties the pools, so they are indeed room, but not before a purge.
 //! * Linux searches with `size + align - 1` above a page of alignment, so it can miss a place that the engine finds.
 
-use nofrag::ranges::{
-    AddSpanError, AlignClasses, Config, FreeError, RangeAllocator, Request, Span, TakeError,
-};
+use nofrag::ranges::{AlignClasses, Config, FreeError, RangeAllocator, Request, Span, TakeError};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -28,6 +26,7 @@ pub struct Layout {
 
 /// Why a region could not be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum LayoutError {
     /// No memory for the engine's records.
     #[error("no memory for the records of the layout")]
@@ -89,9 +88,8 @@ impl Layout {
         let config = Config { align_classes: align_classes(page_bytes), ..Config::default() };
         let mut engine = RangeAllocator::new(config);
         let space = in_pages(region.span, page_bytes).ok_or(LayoutError::BadPage)?;
-        engine.add_span(space).map_err(|error| match error {
-            AddSpanError::OutOfMetadata | AddSpanError::Overlaps => LayoutError::OutOfMemory,
-        })?;
+        // A new engine has no span that this one could overlap.
+        engine.add_span(space).map_err(|_| LayoutError::OutOfMemory)?;
         let mut layout = Layout { engine, page_bytes, lazy: Vec::new(), overlaps: 0 };
         for area in &region.areas {
             let Some(span) = in_pages(area.span, page_bytes) else { continue };
@@ -99,7 +97,7 @@ impl Layout {
                 Ok(()) if area.state == State::Lazy => layout.lazy.push(span),
                 Ok(()) => {}
                 Err(TakeError::Taken | TakeError::Foreign) => layout.overlaps += 1,
-                Err(TakeError::OutOfMetadata) => return Err(LayoutError::OutOfMemory),
+                Err(_) => return Err(LayoutError::OutOfMemory),
             }
         }
         Ok(layout)
@@ -119,10 +117,10 @@ impl Layout {
         while let Some(&span) = self.lazy.last() {
             match self.engine.free(span) {
                 Ok(()) => {}
-                Err(FreeError::OutOfMetadata) => return Err(LayoutError::OutOfMemory),
                 Err(FreeError::Foreign | FreeError::NotAllocated) => {
                     unreachable!("a lazy area was taken by `load` and is freed once")
                 }
+                Err(_) => return Err(LayoutError::OutOfMemory),
             }
             self.lazy.pop();
         }

@@ -43,3 +43,8 @@ pub mod unhash;
 pub mod vmalloc;
 pub mod vmallocinfo;
 pub mod watch;
+
+/// What the crate's page shows holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

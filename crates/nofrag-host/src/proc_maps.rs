@@ -137,6 +137,7 @@ impl VmFlags {
 /// What kind of memory an area is, decided from its name, file and access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Kind {
     /// Private memory without a file.
     Anonymous,

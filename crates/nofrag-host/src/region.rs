@@ -31,6 +31,7 @@ pub struct Facts<'a> {
 /// Which space a region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Name {
     /// The vmalloc range.
     Vmalloc,

@@ -90,6 +90,7 @@ pub struct Missing {
 
 /// Why the list of areas could not be read.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The reader may not.
     #[error(

@@ -41,6 +41,7 @@ pub struct Unhashed {
 
 /// Why the setting was not changed or not put back.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum UnhashError {
     /// It could not be read or set. Nothing changed.
     #[error(

@@ -75,6 +75,7 @@ pub struct Printed {
 
 /// A word that says what kind of area a line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mark {
     /// Device memory.
     Ioremap,
@@ -152,6 +153,7 @@ impl Marks {
 /// What an area is for, decided from its marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Kind {
     /// `vmalloc`.
     Vmalloc,

@@ -178,7 +178,7 @@ impl Figure {
 /// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn rezki_2019() -> Document {
-    const TEXT: &str = include_str!("../../../data/figures/rezki-2019.toml");
+    const TEXT: &str = include_str!("../data/figures/rezki-2019.toml");
     toml::from_str(TEXT).expect("a test reads the same text")
 }
 
@@ -188,7 +188,7 @@ pub fn rezki_2019() -> Document {
 /// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn rezki_2023() -> Document {
-    const TEXT: &str = include_str!("../../../data/figures/rezki-2023.toml");
+    const TEXT: &str = include_str!("../data/figures/rezki-2023.toml");
     toml::from_str(TEXT).expect("a test reads the same text")
 }
 

@@ -57,3 +57,8 @@ pub use scenario::{Mode, Options, Progress, RunError, Scenario, scenarios};
 pub use vm_map_ram::VmMapRam2015;
 pub use vmap_areas::VmapAreas2019;
 pub use vmap_blocks::VmapBlocks2023;
+
+/// What the crate's page shows holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -20,7 +20,7 @@ pub struct Origin {
     pub kernel: String,
     /// The compiler that made the binary.
     pub rustc: String,
-    /// Cargo's profile: times of anything but `release` mean little.
+    /// The profile it was built with: times of anything but `measured` are too long.
     pub profile: String,
     /// The revision that was built.
     pub revision: String,

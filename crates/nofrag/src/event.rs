@@ -9,6 +9,7 @@ use crate::units::{PageCount, Vpn};
 
 /// One thing that an engine did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// `alloc_vmap_area`: an area was allocated.
     AreaAllocated {
@@ -52,6 +53,7 @@ pub enum Event {
 
 /// What a profiler of functions would time, by Linux's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Function {
     /// `alloc_vmap_area` on behalf of a new block.
     AllocBlockArea,

@@ -25,3 +25,8 @@ mod sync;
 pub mod units;
 #[cfg(any(feature = "std", feature = "spin", loom))]
 pub mod vmap;
+
+/// What the crate's page shows holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -84,8 +84,8 @@ pub(super) enum Need {
     Component(String),
     /// A C compiler that links 32-bit programs.
     Link32,
-    /// The nightly toolchain.
-    Nightly,
+    /// A toolchain of rustup's, `nightly` or a version.
+    Toolchain(String),
     /// The nightly toolchain and cargo-fuzz.
     Fuzzer,
 }
@@ -97,9 +97,9 @@ impl TryFrom<String> for Need {
         Ok(match text.split_once(' ') {
             Some(("program", name)) => Need::Program(name.to_owned()),
             Some(("target", name)) => Need::Target(name.to_owned()),
+            Some(("toolchain", name)) => Need::Toolchain(name.to_owned()),
             Some(("component", name)) => Need::Component(name.to_owned()),
             None if text == "link32" => Need::Link32,
-            None if text == "nightly" => Need::Nightly,
             None if text == "fuzzer" => Need::Fuzzer,
             _ => return Err(format!("{text:?} is nothing that a check can need")),
         })
@@ -117,8 +117,8 @@ impl Need {
                 .then(|| format!("`rustup +nightly component add {name}` was not done")),
             Need::Link32 => (!links_32_bit())
                 .then(|| "the C compiler links no 32-bit programs (gcc-multilib)".to_owned()),
-            Need::Nightly => (!succeeds(Command::new("cargo").args(["+nightly", "--version"])))
-                .then(|| "there is no nightly toolchain".to_owned()),
+            Need::Toolchain(name) => (!has_toolchain(name))
+                .then(|| format!("`rustup toolchain install {name}` was not done")),
             Need::Fuzzer => fuzz::missing(),
         }
     }
@@ -126,6 +126,12 @@ impl Need {
 
 pub(super) fn has_program(name: &str) -> bool {
     succeeds(Command::new(name).arg("--version"))
+}
+
+fn has_toolchain(name: &str) -> bool {
+    let mut cargo = Command::new("cargo");
+    // Whoever asks does not want it installed.
+    succeeds(cargo.args([&format!("+{name}"), "--version"]).env("RUSTUP_AUTO_INSTALL", "0"))
 }
 
 fn has_component(name: &str) -> bool {
@@ -192,6 +198,7 @@ mod tests {
         assert!(missing("program sh").is_none() || missing("program cargo").is_none());
         assert!(missing("target no-such-target").is_some());
         assert!(missing("component no-such-component").is_some());
+        assert!(missing("toolchain 1.0.0-none").is_some());
         assert!(Need::try_from("a pony".to_owned()).is_err());
     }
 }

@@ -13,7 +13,7 @@ const UNDATED: &str = "campaign";
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let dated = Regex::new(r"^\d{4}-\d{2}-\d{2}-[a-z0-9][a-z0-9-]*$").expect("a valid pattern");
     let mut findings = Vec::new();
-    for parent in ["results", "data"] {
+    for parent in ["results", "data", "crates/nofrag-lab/data"] {
         for name in tree.folders_in(parent) {
             let readme = format!("{parent}/{name}/README.md");
             if tree.text(&readme).is_none_or(|text| text.trim().is_empty()) {
@@ -54,7 +54,7 @@ mod tests {
         check_count(&[raw, ("results/2026-11-20-vm/README.md", "Made by a test.\n")], 0);
         check_count(&[raw], 1);
         check_count(&[raw, ("results/2026-11-20-vm/README.md", " \n")], 1);
-        check_count(&[("data/figures/a.toml", "")], 1);
+        check_count(&[("crates/nofrag-lab/data/figures/a.toml", "")], 1);
         check_count(&[("results/vm/README.md", "Made by a test.\n")], 1);
     }
 }

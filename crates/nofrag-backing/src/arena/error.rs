@@ -7,6 +7,7 @@ use crate::backend::BackendError;
 
 /// Why there is no arena.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReserveError {
     /// A size of the configuration cannot be.
     #[error("{what} is {found}; it must be {must}")]
@@ -41,6 +42,7 @@ pub enum ReserveError {
 
 /// Why nothing was allocated. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ArenaError {
     /// A run of no pages.
     #[error("a run has at least one page")]
@@ -128,6 +130,7 @@ impl fmt::Display for Shortage {
 
 /// Why a run was not freed. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FreeError {
     /// No page of this arena begins there.
     #[error("no page of this arena begins at that address")]
@@ -159,6 +162,7 @@ pub enum FreeError {
 
 /// Why a run kept its length. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ResizeError {
     /// It is no run in use, or one that cannot be changed.
     #[error(transparent)]
@@ -190,6 +194,7 @@ pub struct Busy;
 
 /// Why nobody was made the holder of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HoldError {
     /// Somebody else holds it.
     #[error(transparent)]

@@ -76,6 +76,7 @@ impl Work {
 
 /// Something could not be measured.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MeasureError {
     /// There is no arena.
     #[error(transparent)]

@@ -242,6 +242,7 @@ impl<P> Op<P> {
 
 /// Why an operation was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BackendError {
     /// The backend cannot do it at all: a capability is missing.
     #[error("this backend cannot do that")]

@@ -96,6 +96,7 @@ pub enum Sharing {
 
 /// Why there are no such frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FramesError {
     /// No bytes were asked for.
     #[error("no frames were asked for; ask for at least a byte")]
@@ -202,6 +203,7 @@ impl FrameRequest {
 
 /// Why no block was handed out. Nothing changed, except what was given back or moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FrameError {
     /// No block is large enough, and could not be made. Less may be had, up to `largest`, or smaller blocks.
     #[error("no block of order {order}: {free} frames are free, the largest block has order {}",
@@ -226,6 +228,7 @@ pub enum FrameError {
 
 /// Why a use was not noted. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UseError {
     /// No block in use begins at the frame.
     #[error(transparent)]

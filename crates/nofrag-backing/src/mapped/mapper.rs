@@ -24,6 +24,7 @@ use crate::frames::{FrameBlock, Frames, Use, UseError};
 
 /// Why frames were not mapped. Nothing is left of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MapFramesError {
     /// One more area would pass the budget of mappings, though what was freed has been flushed. Larger blocks, whose
     /// frames lie in a row, need fewer.

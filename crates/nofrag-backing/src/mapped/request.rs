@@ -30,6 +30,7 @@ impl MappedConfig {
 
 /// Why there is no such space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MappedError {
     /// No bytes were asked for.
     #[error("no addresses were asked for; ask for at least a byte")]
@@ -163,6 +164,7 @@ impl ShownFrames {
 
 /// Why there is no memory. Nothing is left of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum VmallocError {
     /// No addresses.
     #[error("no addresses: {0}")]

@@ -45,6 +45,7 @@ pub struct Handle {
 
 /// Why there is no block for a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandleError {
     /// This process is a child of the one that made the handles, which goes on moving and reusing the blocks.
     #[error("this process was forked from the one that made the handles: make others here")]

@@ -32,6 +32,7 @@ const POISONED: &str = "no thread panicked while it held this lock";
 
 /// Why there is no file or no area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LiveError {
     /// No pages, or pages that the file does not have.
     #[error("pages {first} and {count} more are not in a file of {pages}")]

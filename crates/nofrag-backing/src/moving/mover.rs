@@ -57,6 +57,7 @@ pub enum Step {
 
 /// Why a run was not moved. It shows what it showed before, and nobody waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MoveError {
     /// The run is empty or not in the area, or the pages are not in the file.
     #[error("the run is not in the area, or the pages are not in the file")]

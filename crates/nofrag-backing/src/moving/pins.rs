@@ -62,6 +62,7 @@ impl Patience {
 
 /// There is no pin to be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PinError {
     /// It is being moved right now.
     #[error("it is being moved: try again")]

@@ -149,6 +149,7 @@ pub enum Scope {
 
 /// Why there is no userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// This process may not have one.
     #[error(

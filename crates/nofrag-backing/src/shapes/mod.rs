@@ -19,6 +19,7 @@ pub use slots::{Guards, PoolCounts, PoolSizes, Slot, SlotPool};
 
 /// Why there is no such memory. Nothing was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ShapeError {
     /// Nothing at all was asked for, or more than addresses can name.
     #[error("sizes must be at least one byte, and fit into the address space together")]

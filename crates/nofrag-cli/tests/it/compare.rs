@@ -8,7 +8,7 @@ use crate::support::{check, nofrag};
 
 fn shipped() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.join("data/recordings/linux-6.1-guest-768m.nofrag").display().to_string()
+    root.join("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag").display().to_string()
 }
 
 /// A folder with one file, the free blocks of a zone.

@@ -43,6 +43,22 @@ fn the_page_and_the_help_texts_list_the_same_statuses() {
     }
 }
 
+/// Whoever types the name alone is told what to try: commands that exist.
+#[test]
+fn the_name_alone_says_what_to_try() {
+    let alone = nofrag(&[]);
+    let said = String::from_utf8(alone.stderr).unwrap();
+    assert_eq!((alone.status.code(), alone.stdout.len()), (Some(2), 0));
+    let tried: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    assert_eq!(tried.len(), 4, "{said}");
+    let commands = commands();
+    for line in tried {
+        let (_, command) = line.split_once("nofrag ").unwrap();
+        let name = format!("nofrag {}", command.split_whitespace().next().unwrap());
+        assert!(commands.iter().any(|(known, _)| *known == name), "there is no {name}");
+    }
+}
+
 /// A folder with what the cases below need.
 fn prepare(folder: &Path) {
     let snapshot = |name: &str, blocks: &str| {

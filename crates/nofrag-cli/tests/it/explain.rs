@@ -70,7 +70,7 @@ fn nothing_to_explain_is_an_error_that_says_what_is() {
 
 #[test]
 fn a_snapshot_in_a_recording() {
-    let file = root().join("data/recordings/linux-6.1-guest-768m.nofrag@end");
+    let file = root().join("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end");
     let output = nofrag(&["explain", file.to_str().unwrap()]);
     check(&output, 0, &["would order 9 (2 MiB)", "after compaction", "yes, by"]);
 }

@@ -23,7 +23,8 @@ fn repository() -> PathBuf {
 
 /// The guest of the recording in this repository, as it was at the start of that, as a captured host.
 pub(crate) fn guest() -> tempfile::TempDir {
-    let recording = repository().join("data/recordings/linux-6.1-guest-768m.nofrag");
+    let recording =
+        repository().join("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag");
     let trace = nofrag_host::trace::open(&recording).unwrap();
     let host = tempfile::tempdir().unwrap();
     let proc = host.path().join("proc");

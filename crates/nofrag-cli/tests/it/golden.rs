@@ -52,17 +52,23 @@ fn explain_reports() {
 
 #[test]
 fn explain_a_snapshot() {
-    assert_snapshot!(shown("explain data/recordings/linux-6.1-guest-768m.nofrag@end"));
+    assert_snapshot!(shown(
+        "explain crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end"
+    ));
 }
 
 #[test]
 fn host_of_a_recording() {
-    assert_snapshot!(shown("host --root data/recordings/linux-6.1-guest-768m.nofrag@end"));
+    assert_snapshot!(shown(
+        "host --root crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end"
+    ));
 }
 
 #[test]
 fn host_pages_of_a_recording() {
-    assert_snapshot!(shown("host pages --root data/recordings/linux-6.1-guest-768m.nofrag@end"));
+    assert_snapshot!(shown(
+        "host pages --root crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end"
+    ));
 }
 
 #[test]
@@ -72,13 +78,16 @@ fn host_vmalloc_of_a_captured_host() {
 
 #[test]
 fn trace_info_of_a_recording() {
-    assert_snapshot!(shown("trace info data/recordings/linux-6.1-guest-768m.nofrag"));
+    assert_snapshot!(shown(
+        "trace info crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag"
+    ));
 }
 
 #[test]
 fn compare_two_snapshots() {
-    let [start, end] = ["start", "end"]
-        .map(|moment| format!("data/recordings/linux-6.1-guest-768m.nofrag@{moment}"));
+    let [start, end] = ["start", "end"].map(|moment| {
+        format!("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@{moment}")
+    });
     assert_snapshot!(shown(&format!("compare {start} {end}")));
 }
 

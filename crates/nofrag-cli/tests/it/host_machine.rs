@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::{check, nofrag};
 
 const WHOLE: &str = "data/hosts/whole-6.18-x86_64";
-const RECORDED: &str = "data/recordings/linux-6.1-guest-768m.nofrag@end";
+const RECORDED: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag@end";
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -232,7 +232,7 @@ fn at(path: &str) -> String {
     repository().join(path).display().to_string()
 }
 
-const RECORDING: &str = "data/recordings/linux-6.1-guest-768m.nofrag";
+const RECORDING: &str = "crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag";
 
 #[test]
 fn the_listed_schemas_are_those_of_the_commands() {

@@ -168,7 +168,7 @@ fn cost_of(space: &Space, unmaps: u64) -> Cost {
     let counters = space.counters();
     let exchanges = match space.policy().blocks.index {
         BlockIndex::Direct => unmaps,
-        BlockIndex::Global | BlockIndex::PerCpu => 0,
+        _ => 0,
     };
     Cost { locks: counters.locks.total(), atomics: counters.atomic_updates + exchanges }
 }

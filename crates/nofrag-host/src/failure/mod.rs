@@ -15,8 +15,6 @@
 mod log;
 mod memory;
 mod mode;
-#[cfg(test)]
-mod tests;
 
 use std::ops::Range;
 
@@ -37,6 +35,7 @@ pub struct AskedPages {
 /// What a report is about.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Event {
     /// A request for pages failed.
     PageFailure(AskedPages),

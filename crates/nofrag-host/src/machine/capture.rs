@@ -78,6 +78,7 @@ pub struct Taken {
 
 /// Why nothing was captured.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum CaptureError {
     /// There is something in the folder.
     #[error("{0}: it is not empty: name a new folder, so that two hosts are not mixed")]

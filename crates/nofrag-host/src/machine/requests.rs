@@ -138,6 +138,7 @@ impl Outcome {
 /// Why a request is not served at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Cause {
     /// Enough is free, but no block is large enough.
     Fragmented,

@@ -23,6 +23,7 @@ use crate::vmalloc::as_hex;
 
 /// What keeps two neighbours apart, as far as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Blocker {
     /// By the rules of merging.
     Rule(MergeBlocker),
@@ -45,6 +46,7 @@ impl Blocker {
             Blocker::Rule(MergeBlocker::Name) => "name",
             Blocker::Rule(MergeBlocker::Chain) => "reverse-map",
             Blocker::Rule(MergeBlocker::CloseHook) => "close-hook",
+            Blocker::Rule(_) => "another-rule",
             Blocker::NotShown => "not-shown",
         }
     }

@@ -104,6 +104,7 @@ fn help_for(group: &BlockerGroup) -> &'static str {
         }
         Blocker::Rule(MergeBlocker::MemoryPolicy) => "set memory policies for whole arenas",
         Blocker::Rule(MergeBlocker::Userfault) => "register whole arenas with userfaultfd",
+        Blocker::Rule(_) => "give neighbours the same attributes",
     }
 }
 

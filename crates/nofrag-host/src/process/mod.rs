@@ -188,6 +188,7 @@ impl Space {
 
 /// Why no report could be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum SurveyError {
     /// Nothing in the file is an area of a process.
     #[error("the file lists no area{}", first(.malformed))]

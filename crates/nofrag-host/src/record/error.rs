@@ -9,6 +9,7 @@ use crate::recording::RecordingError;
 
 /// Why nothing was recorded. The host is as it was, unless the error says otherwise.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum RecordError {
     /// There is no tracefs.
     #[error(

@@ -30,6 +30,7 @@ use crate::trace::{Event, Trace, TraceError};
 
 /// Why a trace could not be converted.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ConvertError {
     /// It could not be read.
     #[error(transparent)]

@@ -50,6 +50,7 @@ pub struct WriterOptions {
 
 /// Why a recording cannot be written.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum RecordingError {
     /// There is a file of that name.
     #[error("{0} exists already: name another file, or ask for it to be replaced")]

@@ -110,6 +110,7 @@ pub struct Sources {
 
 /// Why the areas of a process could not be read.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ProcessError {
     /// The reader may not.
     #[error(

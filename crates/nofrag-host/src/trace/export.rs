@@ -20,6 +20,7 @@ pub use table::parquet;
 
 /// Why a trace was not exported.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ExportError {
     /// It could not be read.
     #[error(transparent)]

@@ -36,6 +36,7 @@ pub struct FormatField {
 
 /// Why a text is no `format` file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum FormatError {
     /// A line that every such file has is not there.
     #[error("the line `{0}` is missing: this is no tracefs format file")]
@@ -153,6 +154,7 @@ enum Known {
 
 /// Why a record gives no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum RecordError {
     /// No format has its number.
     #[error("no format file has the number {0} of the record")]

@@ -7,6 +7,7 @@ pub const MAX_FIELDS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each is a tracepoint; the table below names it")]
+#[non_exhaustive]
 pub enum EventKind {
     PageAlloc,
     PageFree,
@@ -47,6 +48,7 @@ pub enum EventKind {
 
 /// What the values of a field look like, for those who store or show them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FieldClass {
     /// Frame numbers: near to the one before.
     Pfn,

@@ -37,6 +37,7 @@ pub(crate) fn dropped(stats: &str) -> u64 {
 
 /// Why a page could not be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PageError {
     /// It is too short for its header, or says that it has more bytes than it has.
     #[error("the page says that it has {said} bytes of records, and has {has}")]

@@ -68,6 +68,7 @@ pub struct Trace {
 
 /// Why a trace cannot be read.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum TraceError {
     /// A file could not be read.
     #[error("{path}: {cause}")]

@@ -1,8 +1,10 @@
 //! Integration tests of the host reader.
 
+mod failure;
 mod findings;
 mod live;
 mod live_trace;
+mod machine;
 mod parser;
 mod perf_script;
 mod proc_maps;

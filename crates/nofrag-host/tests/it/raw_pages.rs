@@ -464,7 +464,7 @@ fn kinds_have_names() {
     assert_eq!(EventKind::from_name("lost"), None);
 }
 
-/// `cargo test --profile quick -p nofrag-host --test it raw_pages_speed -- --ignored --nocapture`
+/// `cargo test --release -p nofrag-host --test it raw_pages_speed -- --ignored --nocapture`
 #[test]
 #[ignore = "measures"]
 fn raw_pages_speed() {

@@ -33,7 +33,8 @@ fn drain(source: &mut dyn EventSource) -> Vec<Event> {
 
 /// The recording that comes with nofrag.
 fn shipped() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recordings/linux-6.1-guest-768m.nofrag")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag")
 }
 
 /// The events of a recording in memory, with what is known of their loss.

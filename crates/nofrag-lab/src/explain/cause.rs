@@ -158,6 +158,7 @@ fn why(scene: &Scene, zone: &SceneZone, asked: &SceneRequest) -> String {
             "{} are free, and nothing was against it when this was written",
             size(zone.state.free.pages)
         ),
+        other => format!("refused by a rule that has no words here: {other:?}"),
     }
 }
 

@@ -13,7 +13,7 @@ mod policies;
 mod recording;
 mod reports;
 mod scene;
-#[cfg(test)]
+#[cfg(all(test, not(packed)))]
 mod tests;
 
 use std::fs::File;

@@ -82,7 +82,7 @@ fn against_mixing(policy: &FragmentationPolicy) -> Said {
             "boosted watermarks make room after types were mixed",
             "reclaim by kswapd up to the boost after each event",
         ),
-        Spread::Off | Spread::Lost => (Fails, "mixes types without any measure against it", "none"),
+        _ => (Fails, "mixes types without any measure against it", "none"),
     }
 }
 

@@ -44,7 +44,8 @@ fn case(report: &Report) -> Case {
         Event::VmallocFailure { bytes, what, mode } => {
             vmalloc(report, &scene, *bytes, what, mode.as_ref())
         }
-        Event::State => state(&scene),
+        // `Event::State`, and what a later version may read besides.
+        _ => state(&scene),
     };
     case.lines = vec![report.line];
     case

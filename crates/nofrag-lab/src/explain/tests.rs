@@ -139,7 +139,7 @@ fn names_with_a_moment() {
 
 #[test]
 fn the_shipped_recording_and_its_end() {
-    let path = root().join("data/recordings/linux-6.1-guest-768m.nofrag");
+    let path = root().join("crates/nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag");
     let explanation =
         explain(&Subject::Path(path.clone()), Replays::Skip, &|_| ()).expect("it can be read");
     assert_eq!(explanation.kind, SourceKind::Recording);

@@ -124,7 +124,7 @@ impl Backing {
 /// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn backing() -> Backing {
-    const TEXT: &str = include_str!("../../../../data/figures/backing.toml");
+    const TEXT: &str = include_str!("../../data/figures/backing.toml");
     toml::from_str(TEXT).expect("a test reads the same text")
 }
 

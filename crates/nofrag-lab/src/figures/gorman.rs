@@ -409,7 +409,7 @@ impl Gorman2018 {
 /// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn gorman_2018() -> Gorman2018 {
-    const TEXT: &str = include_str!("../../../../data/figures/gorman-2018.toml");
+    const TEXT: &str = include_str!("../../data/figures/gorman-2018.toml");
     toml::from_str(TEXT).expect("a test reads the same text")
 }
 

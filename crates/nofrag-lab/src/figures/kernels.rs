@@ -65,7 +65,7 @@ pub struct KernelRun {
 /// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn kernels_2018() -> Kernels2018 {
-    const TEXT: &str = include_str!("../../../../data/figures/kernels-2018.toml");
+    const TEXT: &str = include_str!("../../data/figures/kernels-2018.toml");
     toml::from_str(TEXT).expect("a test reads the same text")
 }
 

@@ -150,7 +150,7 @@ impl Pen2015 {
 /// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn pen_2015() -> Pen2015 {
-    const TEXT: &str = include_str!("../../../../data/figures/pen-2015.toml");
+    const TEXT: &str = include_str!("../../data/figures/pen-2015.toml");
     toml::from_str(TEXT).expect("a test reads the same text")
 }
 

@@ -273,7 +273,7 @@ pub struct Unmergeable {
 /// Never in a build that passes its tests: the file is part of the binary.
 #[must_use]
 pub fn wander_2005() -> Wander2005 {
-    const TEXT: &str = include_str!("../../../../data/figures/wander-2005.toml");
+    const TEXT: &str = include_str!("../../data/figures/wander-2005.toml");
     toml::from_str(TEXT).expect("a test reads the same text")
 }
 

@@ -156,7 +156,7 @@ fn everything(followed: &Followed, but: &[&str], oracles: &mut Vec<Oracle>) {
     );
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(packed)))]
 mod tests {
     use super::*;
 

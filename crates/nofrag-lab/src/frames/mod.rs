@@ -236,5 +236,5 @@ fn measurement(followed: &Followed, start: Instant) -> Measurement {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(packed)))]
 mod tests;

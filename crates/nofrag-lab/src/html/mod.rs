@@ -33,7 +33,7 @@ mod strips;
 mod table;
 mod vmalloc;
 
-#[cfg(test)]
+#[cfg(all(test, not(packed)))]
 mod tests;
 
 use std::fmt;

@@ -319,5 +319,5 @@ fn missing(cells: &[Beside], kernels: &[&str]) -> Vec<String> {
     kernels.iter().flat_map(of_kernel).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(packed)))]
 mod tests;

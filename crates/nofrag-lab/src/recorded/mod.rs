@@ -24,7 +24,7 @@ use crate::stats::Spread;
 pub struct RecordedGuest;
 
 const DOCUMENT: &str =
-    "a recording of Linux 6.1.0-53-cloud-amd64, 768 MiB, 2 CPUs (data/recordings)";
+    "a recording of Linux 6.1.0-53-cloud-amd64, 768 MiB, 2 CPUs (comes with nofrag)";
 
 /// A size of memory.
 struct Size {

@@ -104,7 +104,7 @@ impl Input {
 }
 
 /// The shipped recording.
-const SHIPPED: &[u8] = include_bytes!("../../../../data/recordings/linux-6.1-guest-768m.nofrag");
+const SHIPPED: &[u8] = include_bytes!("../../data/recordings/linux-6.1-guest-768m.nofrag");
 const SHIPPED_NAME: &str = "linux-6.1-guest-768m";
 
 /// What is replayed, and under what.

@@ -94,6 +94,7 @@ impl EventSink for Profiler {
                 let timer = match function {
                     Function::AllocBlockArea => &self.areas,
                     Function::FreeBlock => &self.blocks,
+                    _ => return,
                 };
                 let mut calls = timer.get();
                 calls.record(begin.elapsed());

@@ -97,7 +97,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
 fn patiences(design: &Preset) -> &'static [Wait] {
     match design.policy.blocks.index {
         BlockIndex::Direct => &[Wait::MayReclaim, Wait::Never],
-        BlockIndex::Global | BlockIndex::PerCpu => &[Wait::MayReclaim],
+        _ => &[Wait::MayReclaim],
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) fn run(
 fn ways(policy: &VmapPolicy) -> &'static [Way] {
     match policy.blocks.index {
         BlockIndex::Direct => &[Way::Calls, Way::Handle],
-        BlockIndex::Global | BlockIndex::PerCpu => &[Way::Calls],
+        _ => &[Way::Calls],
     }
 }
 
@@ -274,13 +274,13 @@ fn judge_patches(program: Program, design: &Preset, row: &Measurement, report: &
     let value = |count: &str| row.count(count).unwrap_or(f64::NAN);
     let none = Relation::Equals(0.0);
     let second = match first_slots {
-        FirstSlots::AtCreation => none,
         // Each new block is looked at again; behind the tail, all others are before it.
         FirstSlots::SecondSearch => Relation::AtLeast(value(names::CREATED) / value(names::CALLS)),
+        _ => none,
     };
     let words = match dirty {
-        DirtyTracking::Range => none,
         DirtyTracking::Bitmap => Relation::AtLeast(1.0),
+        _ => none,
     };
     let claims = [("second", names::SECOND_STEPS, second), ("bitmap", names::DIRTY_WORDS, words)];
     for (id, count, relation) in claims {

@@ -165,7 +165,7 @@ fn objects(note: &mut impl FnMut(&str, f64), stats: &VmapStats, design: &Preset)
 pub(super) fn search_of(design: &Preset) -> Search {
     match design.policy.index {
         Index::CachedScan => Search::Scans,
-        Index::AugmentedTree(_) | Index::WideBlocks => Search::Descends,
+        _ => Search::Descends,
     }
 }
 

@@ -348,17 +348,18 @@ impl Places {
         let block = area.start.get() / u64::from(policy.blocks.geometry.slots());
         let first_page = block * u64::from(policy.blocks.geometry.slots());
         let (busy, owner, owners) = match policy.layout {
-            Layout::OneLock | Layout::SplitLocks => (0, 0, 1),
             Layout::Nodes => {
                 let nodes = cpus.min(128);
                 (first_page / NODE_GRAIN_PAGES % nodes, cpu % nodes, nodes)
             }
             // A hash over sixteen shards for each CPU: blocks hardly meet.
             Layout::Shards => (block % (16 * cpus), cpu, 16 * cpus),
+            // One lock, or one for each list.
+            _ => (0, 0, 1),
         };
         let bucket = match policy.blocks.index {
-            BlockIndex::Global | BlockIndex::Direct => 0,
             BlockIndex::PerCpu => block % cpus,
+            _ => 0,
         };
         Places { cpu, block, busy, bucket, owner, owners }
     }

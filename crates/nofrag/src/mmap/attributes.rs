@@ -130,6 +130,7 @@ pub struct Attributes {
 
 /// Why two adjacent areas stay two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum MergeBlocker {
     /// One of them never merges: device memory, `DONTEXPAND`, page frames.
     Special,

@@ -39,6 +39,7 @@ pub enum WindowChoice {
 
 /// Why nothing was mapped; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MapError {
     /// Zero pages were asked for.
     ZeroSize,
@@ -64,6 +65,7 @@ pub enum MapError {
 
 /// Why nothing was mapped at a given place; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FixedError {
     /// Zero pages were named.
     ZeroSize,
@@ -85,6 +87,7 @@ pub enum FixedError {
 
 /// Why nothing was unmapped; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UnmapError {
     /// Zero pages were named.
     ZeroSize,
@@ -102,6 +105,7 @@ pub enum UnmapError {
 
 /// Why attributes were not changed; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProtectError {
     /// Zero pages were named.
     ZeroSize,
@@ -123,6 +127,7 @@ pub enum ProtectError {
 
 /// Why a stack did not grow; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GrowError {
     /// No area that grows down lies above the page.
     NoStack,
@@ -150,6 +155,7 @@ pub enum RemapTarget {
 
 /// Why an area did not move; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MoveError {
     /// The old range is not wholly mapped, as one area; or a reserved new place is not what it was any more.
     NotOneArea,

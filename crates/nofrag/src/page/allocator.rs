@@ -68,6 +68,7 @@ impl PageConfig {
 
 /// Why there is no such allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PageConfigError {
     /// The memory map contradicts itself.
     Map(MapError),
@@ -96,6 +97,7 @@ impl core::error::Error for PageConfigError {}
 
 /// Why a block cannot be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FreeError {
     /// No memory of the map.
     Unknown(Pfn),

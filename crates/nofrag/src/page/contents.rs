@@ -34,6 +34,7 @@ pub struct Contents<'a> {
 
 /// Why memory cannot hold that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ContentsError {
     /// There is no such machine.
     Config(PageConfigError),

@@ -8,6 +8,7 @@ use crate::units::{Nanos, Order, PageCount, Pfn};
 
 /// One thing that the page allocator did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PageEvent {
     /// `mm_page_alloc`: a block was handed out.
     Allocated {
@@ -139,6 +140,7 @@ pub struct CompactionRun {
 
 /// How a run of compaction ended; if without a block, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum RunEnd {
     /// There is what it was for.
     Success,
@@ -154,6 +156,7 @@ pub enum RunEnd {
 
 /// Why no run was made over a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum NoRun {
     /// It failed lately.
     Deferred,
@@ -165,6 +168,7 @@ pub enum NoRun {
 
 /// Who wipes marks on pageblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Wiper {
     /// kswapd as it goes to sleep.
     Kswapd,

@@ -14,6 +14,7 @@ use crate::units::{Nanos, Order, Pfn};
 
 /// Why a particular block cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AllocAtError {
     /// No memory of the map begins there.
     Unknown(Pfn),

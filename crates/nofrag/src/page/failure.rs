@@ -29,6 +29,7 @@ pub struct FailureReport {
 
 /// What was the matter with a request that was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FailureReason {
     /// No zone may serve it, or it names a type that only pageblocks have.
     NoZone,
@@ -59,6 +60,7 @@ pub struct ZoneReport {
 
 /// Why a zone did not serve a request, as it was when the request ended. The first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refusal {
     /// It lies above the highest zone that the request can use, or on a node that it must not use.
     NotAllowed,

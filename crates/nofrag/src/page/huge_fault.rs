@@ -23,6 +23,7 @@ use crate::units::Order;
 
 /// The setting `transparent_hugepage/defrag`: who may reclaim for a huge page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HugeDefrag {
     /// Callers.
     Always,
@@ -39,6 +40,7 @@ pub enum HugeDefrag {
 
 /// What the program has advised for the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Advice {
     /// Nothing.
     Unadvised,

@@ -133,6 +133,7 @@ pub struct CompactionImage {
 
 /// Why a picture is of no possible allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ImageError {
     /// There is no such machine.
     Config(PageConfigError),

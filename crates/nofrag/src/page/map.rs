@@ -203,6 +203,7 @@ pub struct MemoryMap {
 
 /// Why there is no such memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MapError {
     /// More than [`MAX_NODES`] nodes, or none.
     NodeCount(usize),

@@ -37,6 +37,7 @@ pub struct FragmentationPolicy {
 
 /// Rule sets of fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FallbackRules {
     /// 4.20 to 6.9: the largest block of another type; one buddy or all free ones of its block change lists, whatever
     /// the block's type says.
@@ -58,6 +59,7 @@ pub enum Relist {
 
 /// When a request carries `ALLOC_NOFRAGMENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Spread {
     /// Never (4.20).
     Off,
@@ -71,6 +73,7 @@ pub enum Spread {
 
 /// How deep code learns whether kswapd may be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum KswapdFlag {
     /// It does not (before patch 3).
     Absent,
@@ -96,6 +99,7 @@ pub struct Stall {
 
 /// What per-CPU lists hold, and how much they exchange with their zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PerCpuRules {
     /// Single pages, with a constant batch and bound (to 5.13).
     Single,
@@ -108,6 +112,7 @@ pub enum PerCpuRules {
 /// Which LRU reclaim walks. What the lists hold is the owner's business, who takes pages in the order that this names;
 /// here it says when a caller stops reclaiming for a large block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Lru {
     /// Active and inactive lists: pass after pass, until compaction can begin on the node.
     TwoLists,
@@ -122,6 +127,7 @@ pub enum Lru {
 /// When a request above [`Order::COSTLY`] with `__GFP_NORETRY` ends after its first compaction. If it goes on it gets
 /// one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum NoRetry {
     /// If that compaction was put off (4.20).
     Deferred,
@@ -135,6 +141,7 @@ pub enum NoRetry {
 
 /// Which requests a huge-page fault makes of its node and of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HugeTries {
     /// One, of all nodes: where the memory policy interleaves, and of advised memory in 4.20-rc3, the tree that the
     /// document measured.
@@ -166,6 +173,7 @@ pub struct CompactionPolicy {
 
 /// Whether a caller that keeps a block of another type as it becomes free counts as a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CaptureTrace {
     /// It goes unnoticed (up to 6.12).
     Silent,
@@ -175,6 +183,7 @@ pub enum CaptureTrace {
 
 /// What compaction takes out of a pageblock, and how it finds its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MoveRules {
     /// Single pages, one after the other: the place of one that could not be moved goes to the next (seen in 6.1).
     PageByPage,
@@ -184,6 +193,7 @@ pub enum MoveRules {
 
 /// Which pageblocks compaction empties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SourceRules {
     /// For a caller that does not wait those of its own type (movable ones with CMA), for others all.
     Until6_12,
@@ -197,6 +207,7 @@ pub enum SourceRules {
 
 /// How much must be free beyond the watermark for compaction to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Gap {
     /// Twice the request (up to 6.12).
     TwiceRequest,
@@ -206,6 +217,7 @@ pub enum Gap {
 
 /// The formulas of proactive compaction's marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProactiveMarks {
     /// `low = max(100 - p, 5)`, `high = min(low + 10, 100)`.
     Until6_12,
@@ -215,6 +227,7 @@ pub enum ProactiveMarks {
 
 /// Which of several free blocks of a type is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Choice {
     /// The smallest order that fits, the one freed last (Linux).
     Recent,

@@ -22,6 +22,7 @@ use crate::units::Nanos;
 
 /// What judges a preset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Basis {
     /// The texts of the series of 2018: what they say of the kernel before and after each patch.
     Document,

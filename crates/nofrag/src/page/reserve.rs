@@ -28,6 +28,7 @@ pub(super) enum Least {
 
 /// Why a pageblock keeps its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BlockTypeError {
     /// No memory of the map.
     Unknown(Pfn),

@@ -8,6 +8,7 @@ pub struct OutOfMetadata;
 
 /// Why nothing was allocated. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AllocError {
     /// The request is for zero numbers.
     ZeroSize,
@@ -26,6 +27,7 @@ pub enum AllocError {
 
 /// Why a given range was not taken. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TakeError {
     /// A part of the range lies outside the space.
     Foreign,
@@ -37,6 +39,7 @@ pub enum TakeError {
 
 /// Why a range was not freed. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FreeError {
     /// A part of the range lies outside the space.
     Foreign,
@@ -48,6 +51,7 @@ pub enum FreeError {
 
 /// Why a span was not added to the space. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddSpanError {
     /// A part of the span is in the space already.
     Overlaps,
@@ -57,6 +61,7 @@ pub enum AddSpanError {
 
 /// Why a range was not moved. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RelocateError {
     /// The old range is not wholly allocated.
     NotAllocated,

@@ -118,6 +118,7 @@ pub enum AlignRule {
 
 /// The structure that finds free ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Index {
     /// Linux up to 5.1: busy areas in a tree, next fit from the last allocation, O(n). Its rule stands for
     /// `Fit::Lowest`; other fits are refused.

@@ -11,6 +11,7 @@ pub struct Span {
 
 /// Why two numbers make no [`Span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SpanError {
     /// The range would hold no number.
     Empty,

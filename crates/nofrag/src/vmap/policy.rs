@@ -30,6 +30,7 @@ pub struct VmapPolicy {
 
 /// How the bookkeeping of areas is divided, and with it the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Layout {
     /// Busy areas and free ranges under one lock (Linux up to 5.4).
     OneLock,
@@ -43,6 +44,7 @@ pub enum Layout {
 
 /// Where freed areas wait for their flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LazyStore {
     /// In the busy index too, and on an unsorted list (up to 5.3).
     InBusyIndex,
@@ -54,6 +56,7 @@ pub enum LazyStore {
 
 /// Which flushed areas are kept at hand instead of being merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Pools {
     /// None.
     Off,
@@ -66,6 +69,7 @@ pub enum Pools {
 
 /// How many areas of a pool a partial decay merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Decay {
     /// A quarter, rounded down; so pools of up to three stay.
     Quarter,
@@ -75,6 +79,7 @@ pub enum Decay {
 
 /// Where the area of an interior address is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Lookup {
     /// In the address's own node only: an area that starts in another one is missed. Kept for tests.
     HomeNode,
@@ -84,6 +89,7 @@ pub enum Lookup {
 
 /// How many freed pages may wait for their flush before a drain begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LazyLimit {
     /// Linux's rule: 32 MiB times the number of binary digits of the CPU count, in pages of this size.
     PerCpuLog2(PageSize),
@@ -107,6 +113,7 @@ impl LazyLimit {
 
 /// Who purges when the limit is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Drain {
     /// The caller that freed, unless a purge runs already.
     ByFreer,
@@ -116,6 +123,7 @@ pub enum Drain {
 
 /// Whether a step of the purge stops at its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DrainYield {
     /// Always: frees can outrun the purge (Linux 4.10 to 5.1).
     Always,

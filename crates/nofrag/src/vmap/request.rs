@@ -175,6 +175,7 @@ pub enum AreaState {
 
 /// Why no area was allocated. Nothing changed, except what reclaim gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AreaError {
     /// The request is for zero pages.
     ZeroSize,
@@ -199,6 +200,7 @@ pub enum AreaError {
 
 /// Why an area was not freed. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FreeAreaError {
     /// The page lies outside the space.
     Foreign,
@@ -219,6 +221,7 @@ pub enum FreeAreaError {
 
 /// Why nothing was mapped. Nothing changed, except what reclaim gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MapRamError<X> {
     /// The request is for zero pages.
     ZeroSize,
@@ -241,6 +244,7 @@ pub enum MapRamError<X> {
 
 /// Why nothing was unmapped. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UnmapRamError {
     /// A page lies outside the space.
     Foreign,
@@ -264,6 +268,7 @@ pub enum UnmapRamError {
 
 /// Why a captured area was not loaded. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LoadError {
     /// A part of it lies outside the space.
     Foreign,
@@ -277,6 +282,7 @@ pub enum LoadError {
 
 /// Why no group of areas was allocated. Nothing changed, except what reclaim gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GroupError {
     /// There are no pieces, or the lists of offsets and sizes differ in length.
     Mismatched,
@@ -296,6 +302,7 @@ pub enum GroupError {
 
 /// Why a space was not set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// There are no CPUs.
     NoCpus,
@@ -320,6 +327,7 @@ pub enum Busy {
 
 /// Why a CPU's blocks were not handed over; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HandOverError {
     /// A handle for one of the CPUs is out.
     Held,

@@ -87,7 +87,7 @@ fn random_mixes_have_the_areas_of_best_fit_and_the_hole_of_first_fit() {
 
 /// The same for twenty seeds, on average: one run is one throw of the dice. Prints a row for each run.
 ///
-/// `cargo test --profile quick -p nofrag --test it twenty_seeds -- --ignored --nocapture`
+/// `cargo test --release -p nofrag --test it twenty_seeds -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes"]
 fn random_mixes_with_twenty_seeds() {

@@ -242,7 +242,7 @@ fn step_free(shape: &Shape, random: &mut Random, model: &mut Model, real: &mut R
             let (covered, taken) = (model.covers(span), model.is_taken(span));
             assert!(covered && !taken, "{span:?}: covered {covered}, taken {taken}");
         }
-        Err(FreeError::OutOfMetadata) => panic!("no memory"),
+        Err(why) => panic!("{why}"),
     }
 }
 
@@ -256,7 +256,7 @@ fn step_other(shape: &Shape, random: &mut Random, model: &mut Model, real: &mut 
             }
             Err(TakeError::Taken) => assert!(model.covers(span) && !model.is_free(span)),
             Err(TakeError::Foreign) => assert!(!model.covers(span)),
-            Err(TakeError::OutOfMetadata) => panic!("no memory"),
+            Err(why) => panic!("{why}"),
         },
         2 => match real.remove_span(span) {
             Ok(()) => {
@@ -265,7 +265,7 @@ fn step_other(shape: &Shape, random: &mut Random, model: &mut Model, real: &mut 
             }
             Err(TakeError::Taken) => assert!(model.covers(span) && !model.is_free(span)),
             Err(TakeError::Foreign) => assert!(!model.covers(span)),
-            Err(TakeError::OutOfMetadata) => panic!("no memory"),
+            Err(why) => panic!("{why}"),
         },
         _ => {
             if real.add_span(span).is_ok() {

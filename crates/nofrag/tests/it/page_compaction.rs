@@ -300,7 +300,7 @@ fn kcompactd_works_ahead_in_small_steps() {
     assert!(indices.extfrag <= 80, "{indices:?}");
 }
 
-/// `cargo test --profile quick -p nofrag --test it compaction_speed -- --ignored --nocapture`
+/// `cargo test --release -p nofrag --test it compaction_speed -- --ignored --nocapture`
 #[test]
 #[ignore = "prints how fast compaction is on this machine"]
 fn compaction_speed() {

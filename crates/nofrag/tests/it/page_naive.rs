@@ -580,6 +580,7 @@ impl Naive {
                 FallbackRules::Strict => {
                     return self.fall_back_strictly(zone, order, start, pass, depth);
                 }
+                rules => panic!("the model does not know {rules:?}"),
             }
         }
     }
@@ -740,6 +741,7 @@ impl Naive {
                 let normal = preferred.kind == ZoneKind::Normal;
                 configured && normal && (nodes == 1 || self.zones.iter().any(below))
             }
+            rules => panic!("the model does not know {rules:?}"),
         }
     }
 

@@ -39,6 +39,7 @@ const REFUSALS: u64 = 1000;
 
 /// Something could not be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MeasureError {
     /// No memory to measure with.
     #[error(transparent)]

@@ -167,8 +167,8 @@ impl Counts {
     /// What reclaim for a large block leaves on the inactive list, and compaction needs beyond a mark.
     pub(super) fn gap(&self, order: Order) -> u64 {
         match self.compaction.gap {
-            Gap::TwiceRequest => 2 * order.pages(),
             Gap::Capped => (2 * order.pages()).min(32),
+            _ => 2 * order.pages(),
         }
     }
 

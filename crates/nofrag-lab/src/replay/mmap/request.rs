@@ -125,9 +125,9 @@ impl Search {
         };
         let fits = self.align_mask == 0 && self.length >= 2 * HUGE;
         match huge {
-            HugePages::Ignored => false,
             HugePages::AllSizes => fits,
             HugePages::Multiples => fits && self.length.is_multiple_of(HUGE),
+            _ => false,
         }
     }
 

@@ -31,6 +31,7 @@ use core::fmt;
 
 /// The rule by which a mapping without an address gets one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Placement {
     /// P0: the first hole from the start of the window that fits (Linux 2.4).
     FirstFit,
@@ -81,6 +82,7 @@ pub enum Placement {
 /// Which mappings Linux aligns to huge pages of its own accord: of those below, the ones of a 64-bit task (a space that
 /// ends above 4 GiB) that come without hint or alignment, in whatever window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HugePages {
     /// None (up to 6.6).
     Ignored,

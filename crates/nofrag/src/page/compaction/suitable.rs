@@ -25,6 +25,7 @@ pub(in crate::page) struct Wish {
 
 /// Whether compaction can help (`mm_compaction_suitable`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Suitability {
     /// There is such a block already (`success`).
     Satisfied,

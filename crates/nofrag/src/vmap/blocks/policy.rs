@@ -104,6 +104,7 @@ impl BlockGeometry {
 
 /// To which sizes requests are rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SizeClasses {
     /// Powers of two (Linux): a block is used up without a rest.
     PowerOfTwo,
@@ -136,6 +137,7 @@ impl SizeClasses {
 
 /// When slots of a block are handed out again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Reuse {
     /// When the whole block has been used and unmapped (Linux): one long-lived mapping pins a block.
     WholeBlock,
@@ -145,6 +147,7 @@ pub enum Reuse {
 
 /// How the block of an address is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BlockIndex {
     /// One table, changed under one lock (Linux up to 6.3).
     Global,
@@ -165,6 +168,7 @@ pub enum NewBlock {
 
 /// How the request that made a new block necessary gets its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FirstSlots {
     /// By searching the list again (before Pen 2015).
     SecondSearch,
@@ -174,6 +178,7 @@ pub enum FirstSlots {
 
 /// What is remembered of slots that await a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DirtyTracking {
     /// A bit for each slot (before Pen 2015).
     Bitmap,
@@ -183,6 +188,7 @@ pub enum DirtyTracking {
 
 /// Whether a block knows which of its slots are live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LiveMap {
     /// No: an unmapping holds the block's lock once.
     None,
@@ -192,6 +198,7 @@ pub enum LiveMap {
 
 /// Which idle blocks an alias flush leaves alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum KeepBlocks {
     /// None: it purges every block without a live slot (before 6.5).
     UsedUp,
@@ -201,6 +208,7 @@ pub enum KeepBlocks {
 
 /// How an alias flush finds the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AliasWalk {
     /// By the lists of blocks with free slots, so it misses the dirty slots of full ones (before 6.5). Kept for tests.
     FreeLists,
@@ -210,6 +218,7 @@ pub enum AliasWalk {
 
 /// Which list a purged block is taken off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PurgeQueue {
     /// That of the bucket in which it was found, which need not be the one it is on (6.4 to 6.9). Kept for tests.
     OfBucket,
@@ -219,6 +228,7 @@ pub enum PurgeQueue {
 
 /// How a bucket of the index is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HashIds {
     /// By the number of CPUs, taken as an id, which need not exist (CVE-2024-41032; 6.4 to 6.9.8). Kept for tests.
     CountModulo,

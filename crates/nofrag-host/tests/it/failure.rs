@@ -5,8 +5,7 @@ use std::path::Path;
 
 use nofrag::page::{Migratetype, PageRequest, Refusal, ZoneKind};
 use nofrag::units::Order;
-
-use super::*;
+use nofrag_host::failure::{Event, GroupLimit, Mode, Report, parse};
 
 /// A report in `data/reports`.
 fn report(name: &str) -> String {

@@ -1,0 +1,195 @@
+//! Packs the crates that are published, and uses them as somebody does who has only a registry.
+//!
+//! A folder stands in for the registry: all dependencies of `Cargo.lock` and our own packages, unpacked. Each package's
+//! tests run in it; `cargo install nofrag-cli` installs from it, with a `CARGO_HOME` and a root that were empty; and
+//! what README tells people to type is run with the installed program, in a folder outside of the
+//! repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use regex::Regex;
+use serde_json::json;
+
+use crate::deb::{cargo, said, target};
+
+/// What of README does not end by itself, or needs a value, and what is run for it.
+const INSTEAD: [(&str, &str); 3] = [
+    ("nofrag export", "nofrag export --once"),
+    ("nofrag host maps PID", "nofrag host maps self"),
+    ("nofrag top", "nofrag top --once"),
+];
+
+/// What is not run here, and why.
+const NOT_HERE: [(&str, &str); 2] = [
+    ("nofrag record", "it would trace the kernel of whoever runs the checks"),
+    ("nofrag run extfrag-2018", "`run all` runs it"),
+];
+
+/// What a kernel log is taken to say.
+const LOG: &str = "data/reports/order-4-kernel.txt";
+
+/// What is made of the packages.
+#[derive(clap::Args)]
+pub(crate) struct Request {
+    /// Only pack, install and run; leave the tests of the packages out
+    #[arg(long)]
+    no_tests: bool,
+}
+
+/// Packs, tests, installs, and runs.
+pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
+    let away = std::env::temp_dir().join(format!("nofrag-packages-{}", std::process::id()));
+    fs::create_dir_all(&away).with_context(|| away.display().to_string())?;
+    let passed = in_folder(root, &away, request);
+    fs::remove_dir_all(&away).with_context(|| away.display().to_string())?;
+    passed
+}
+
+fn in_folder(root: &Path, away: &Path, request: &Request) -> anyhow::Result<bool> {
+    let packed = pack(root)?;
+    let registry = away.join("registry");
+    let at = registry.to_str().context("the folder for temporary files has an odd name")?;
+    ensure!(cargo(root, &["vendor", "--locked", "--quiet", at])?, "no registry could be made");
+    let unpacked: Vec<PathBuf> =
+        packed.iter().map(|package| unpack(package, &registry)).collect::<anyhow::Result<_>>()?;
+    let home = away.join("home");
+    fs::create_dir_all(home.join(".cargo"))?;
+    let source = "[source.crates-io]\nreplace-with = \"folder\"\n[source.folder]\ndirectory = ";
+    fs::write(home.join(".cargo/config.toml"), format!("{source}{at:?}\n"))?;
+    let cargo = |folder: &Path, arguments: &[&str]| -> anyhow::Result<bool> {
+        let status = Command::new("cargo")
+            .args(arguments)
+            .current_dir(folder)
+            .env("CARGO_HOME", home.join(".cargo"))
+            .env("CARGO_TARGET_DIR", root.join("target/packages"))
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "false")
+            .status();
+        Ok(status.context("cannot run cargo")?.success())
+    };
+    let mut passed = true;
+    for folder in unpacked.iter().filter(|_| !request.no_tests) {
+        println!("-- the tests of {}", folder.display());
+        passed &= cargo(folder, &["test", "--offline", "--quiet"])?;
+    }
+    let at = home.to_str().context("the folder for temporary files has an odd name")?;
+    let install = ["install", "nofrag-cli", "--locked", "--offline", "--root", at];
+    ensure!(cargo(&home, &install)?, "the command cannot be installed");
+    Ok(commands_hold(root, &home)? && passed)
+}
+
+/// Packs what is published.
+fn pack(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().current_dir(root).exec()?;
+    let published = |it: &&cargo_metadata::Package| it.publish.is_none();
+    let packages: Vec<_> = metadata.packages.iter().filter(published).collect();
+    // What is packed is compiled when it is tested and installed.
+    let mut arguments = vec!["package", "--locked", "--no-verify", "--allow-dirty", "--quiet"];
+    arguments.extend(packages.iter().flat_map(|it| ["-p", it.name.as_str()]));
+    ensure!(cargo(root, &arguments)?, "the crates cannot be packed");
+    let folder = target(root)?.join("package");
+    packages
+        .iter()
+        .map(|it| {
+            let path = folder.join(format!("{}-{}.crate", it.name, it.version));
+            let bytes = fs::metadata(&path).with_context(|| path.display().to_string())?.len();
+            println!("{}: {} KiB", path.display(), bytes / 1024);
+            Ok(path)
+        })
+        .collect()
+}
+
+/// Puts a package into a folder that stands in for the registry; where it lies there.
+fn unpack(package: &Path, registry: &Path) -> anyhow::Result<PathBuf> {
+    said(Command::new("tar").arg("-xzf").arg(package).arg("-C").arg(registry))?;
+    let name = package.file_stem().context("a package has a name")?;
+    let folder = registry.join(name);
+    for text in ["LICENSE-MIT", "LICENSE-APACHE", "README.md"] {
+        let path = folder.join(text);
+        let is_file = fs::symlink_metadata(&path).is_ok_and(|it| it.is_file() && it.len() > 500);
+        ensure!(is_file, "{} is not there as a text", path.display());
+    }
+    let sum = String::from_utf8(said(Command::new("sha256sum").arg(package))?)?;
+    let sum = sum.split(' ').next().context("sha256sum says a sum")?;
+    let known = json!({ "files": {}, "package": sum }).to_string();
+    fs::write(folder.join(".cargo-checksum.json"), known)?;
+    Ok(folder)
+}
+
+/// Whether README's commands do with the installed program what they say.
+fn commands_hold(root: &Path, home: &Path) -> anyhow::Result<bool> {
+    let readme = fs::read_to_string(root.join("README.md"))?;
+    let commands = commands(&readme);
+    ensure!(commands.len() > 5, "README has no commands");
+    let mut passed = true;
+    for command in commands {
+        if let Some((_, why)) = NOT_HERE.iter().find(|(name, _)| *name == command) {
+            println!("-- {command}: not run, {why}");
+            continue;
+        }
+        let instead = INSTEAD.iter().find(|(name, _)| *name == command);
+        let typed = instead.map_or(command.as_str(), |(_, typed)| typed);
+        let status = typed_in(root, home, typed)?;
+        println!("-- {typed}: {status}");
+        // 1 is a finding about the host, or less than all was allowed.
+        passed &= matches!(status.code(), Some(0 | 1));
+    }
+    Ok(passed)
+}
+
+/// Runs a command line in the folder, which gets what files of the repository it names.
+fn typed_in(root: &Path, home: &Path, line: &str) -> anyhow::Result<std::process::ExitStatus> {
+    let words: Vec<&str> = line.split(' ').skip(1).collect();
+    for word in words.iter().chain([&LOG]).filter(|word| root.join(word).is_file()) {
+        let copy = home.join(word);
+        fs::create_dir_all(copy.parent().context("a file lies in a folder")?)?;
+        fs::copy(root.join(word), copy)?;
+    }
+    let input = match words.last() {
+        Some(&"-") => Stdio::from(fs::File::open(home.join(LOG))?),
+        _ => Stdio::null(),
+    };
+    let mut command = Command::new(home.join("bin/nofrag"));
+    command.args(words).current_dir(home).env_clear().env("HOME", home).stdin(input);
+    command.stdout(Stdio::null()).status().with_context(|| format!("cannot run {line}"))
+}
+
+/// The commands of a page, each once, as an installed program is called. Options and values in capitals stay.
+fn commands(page: &str) -> Vec<String> {
+    let pattern = r"(?m)(?:`|^|\| |sudo )(?:cargo run --release -- |nofrag )([a-z][^`#\n]*)";
+    let pattern = Regex::new(pattern).expect("a valid pattern");
+    let mut commands: Vec<String> = Vec::new();
+    for found in pattern.captures_iter(page) {
+        let command = format!("nofrag {}", found[1].trim_end());
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_stand_in_code_after_pipes_and_behind_sudo() {
+        let page = "`dmesg | nofrag explain -` and `sudo nofrag host`; nofrag has no unsafe code.\n\
+                    ```sh\ncargo run --release -- run all   # here\nnofrag top\n```\n`nofrag top`";
+        let expected = ["nofrag explain -", "nofrag host", "nofrag run all", "nofrag top"];
+        assert_eq!(commands(page), expected);
+    }
+
+    #[test]
+    fn what_is_not_run_as_it_stands_stands_in_the_readme() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let page = fs::read_to_string(own.join("../README.md")).unwrap();
+        let commands = commands(&page);
+        for (command, _) in INSTEAD.iter().chain(&NOT_HERE) {
+            assert!(commands.iter().any(|it| it == command), "{command} is gone: {commands:?}");
+        }
+    }
+}
