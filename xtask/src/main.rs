@@ -1,10 +1,11 @@
 //! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`, `dist`,
-//! `packages`, `guests`.
+//! `packages`, `readme`, `guests`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
 //! among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of random tries. `deb` makes the Debian
-//! package, `dist` all that a release hands out; `packages` uses the crates as from a registry. `guests` measures
+//! package, `dist` all that a release hands out; `packages` uses the crates as from a registry,
+//! `readme` runs what README tells people to type. `guests` measures
 //! kernels of Debian under the document's workload. `ci` runs what must hold before a change lands and prints what each
 //! check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
 
@@ -18,6 +19,7 @@ mod finding;
 mod fuzz;
 mod guests;
 mod packages;
+mod readme;
 mod rules;
 mod tree;
 mod wrap;
@@ -72,6 +74,12 @@ enum Task {
     Dist,
     /// Pack the crates, test and install them as from a registry, and run README's commands with what was installed
     Packages(packages::Request),
+    /// Run the commands of README with a program that is built, but for what takes minutes
+    Readme {
+        /// The program
+        #[arg(long, default_value = "target/debug/nofrag")]
+        program: PathBuf,
+    },
     /// Measure kernels of Debian under mmtests' thpfioscale, in guests that QEMU emulates; resumable
     Guests(guests::Request),
 }
@@ -93,6 +101,7 @@ fn main() -> ExitCode {
         Task::Deb => deb::run(&root),
         Task::Dist => dist::run(&root),
         Task::Packages(request) => packages::run(&root, &request),
+        Task::Readme { program } => readme::run(&root, &program),
         Task::Guests(request) => guests::run(&root, &request),
     };
     match outcome {

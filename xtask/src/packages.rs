@@ -7,29 +7,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
-use regex::Regex;
 use serde_json::json;
 
 use crate::deb::{cargo, said, target};
-
-/// What of README does not end by itself, or needs a value, and what is run for it.
-const INSTEAD: [(&str, &str); 3] = [
-    ("nofrag export", "nofrag export --once"),
-    ("nofrag host maps PID", "nofrag host maps self"),
-    ("nofrag top", "nofrag top --once"),
-];
-
-/// What is not run here, and why.
-const NOT_HERE: [(&str, &str); 2] = [
-    ("nofrag record", "it would trace the kernel of whoever runs the checks"),
-    ("nofrag run extfrag-2018", "`run all` runs it"),
-];
-
-/// What a kernel log is taken to say.
-const LOG: &str = "data/reports/order-4-kernel.txt";
+use crate::readme::{self, Extent};
 
 /// What is made of the packages.
 #[derive(clap::Args)]
@@ -78,7 +62,8 @@ fn in_folder(root: &Path, away: &Path, request: &Request) -> anyhow::Result<bool
     let at = home.to_str().context("the folder for temporary files has an odd name")?;
     let install = ["install", "nofrag-cli", "--locked", "--offline", "--root", at];
     ensure!(cargo(&home, &install)?, "the command cannot be installed");
-    Ok(commands_hold(root, &home)? && passed)
+    let program = home.join("bin/nofrag");
+    Ok(readme::hold(root, &program, &home, Extent::All)? && passed)
 }
 
 /// Packs what is published.
@@ -117,79 +102,4 @@ fn unpack(package: &Path, registry: &Path) -> anyhow::Result<PathBuf> {
     let known = json!({ "files": {}, "package": sum }).to_string();
     fs::write(folder.join(".cargo-checksum.json"), known)?;
     Ok(folder)
-}
-
-/// Whether README's commands do with the installed program what they say.
-fn commands_hold(root: &Path, home: &Path) -> anyhow::Result<bool> {
-    let readme = fs::read_to_string(root.join("README.md"))?;
-    let commands = commands(&readme);
-    ensure!(commands.len() > 5, "README has no commands");
-    let mut passed = true;
-    for command in commands {
-        if let Some((_, why)) = NOT_HERE.iter().find(|(name, _)| *name == command) {
-            println!("-- {command}: not run, {why}");
-            continue;
-        }
-        let instead = INSTEAD.iter().find(|(name, _)| *name == command);
-        let typed = instead.map_or(command.as_str(), |(_, typed)| typed);
-        let status = typed_in(root, home, typed)?;
-        println!("-- {typed}: {status}");
-        // 1 is a finding about the host, or less than all was allowed.
-        passed &= matches!(status.code(), Some(0 | 1));
-    }
-    Ok(passed)
-}
-
-/// Runs a command line in the folder, which gets what files of the repository it names.
-fn typed_in(root: &Path, home: &Path, line: &str) -> anyhow::Result<std::process::ExitStatus> {
-    let words: Vec<&str> = line.split(' ').skip(1).collect();
-    for word in words.iter().chain([&LOG]).filter(|word| root.join(word).is_file()) {
-        let copy = home.join(word);
-        fs::create_dir_all(copy.parent().context("a file lies in a folder")?)?;
-        fs::copy(root.join(word), copy)?;
-    }
-    let input = match words.last() {
-        Some(&"-") => Stdio::from(fs::File::open(home.join(LOG))?),
-        _ => Stdio::null(),
-    };
-    let mut command = Command::new(home.join("bin/nofrag"));
-    command.args(words).current_dir(home).env_clear().env("HOME", home).stdin(input);
-    command.stdout(Stdio::null()).status().with_context(|| format!("cannot run {line}"))
-}
-
-/// The commands of a page, each once, as an installed program is called. Options and values in capitals stay.
-fn commands(page: &str) -> Vec<String> {
-    let pattern = r"(?m)(?:`|^|\| |sudo )(?:cargo run --release -- |nofrag )([a-z][^`#\n]*)";
-    let pattern = Regex::new(pattern).expect("a valid pattern");
-    let mut commands: Vec<String> = Vec::new();
-    for found in pattern.captures_iter(page) {
-        let command = format!("nofrag {}", found[1].trim_end());
-        if !commands.contains(&command) {
-            commands.push(command);
-        }
-    }
-    commands
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_stand_in_code_after_pipes_and_behind_sudo() {
-        let page = "`dmesg | nofrag explain -` and `sudo nofrag host`; nofrag has no unsafe code.\n\
-                    ```sh\ncargo run --release -- run all   # here\nnofrag top\n```\n`nofrag top`";
-        let expected = ["nofrag explain -", "nofrag host", "nofrag run all", "nofrag top"];
-        assert_eq!(commands(page), expected);
-    }
-
-    #[test]
-    fn what_is_not_run_as_it_stands_stands_in_the_readme() {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let page = fs::read_to_string(own.join("../README.md")).unwrap();
-        let commands = commands(&page);
-        for (command, _) in INSTEAD.iter().chain(&NOT_HERE) {
-            assert!(commands.iter().any(|it| it == command), "{command} is gone: {commands:?}");
-        }
-    }
 }
