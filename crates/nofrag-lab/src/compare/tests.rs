@@ -17,6 +17,7 @@ fn run(policy: &str, percent: u32, serious: u64) -> PolicyRun {
     counts.serious[0] = serious;
     PolicyRun {
         policy: policy.to_owned(),
+        settings: Default::default(),
         memory_percent: percent,
         managed: 1 << 16,
         counts,
