@@ -69,3 +69,31 @@ fn unlike_sides_are_refused() {
         &["a tolerance is a percentage"],
     );
 }
+
+#[test]
+fn repeats_of_one_setting_are_no_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = |name: &str, whole: u32| {
+        snapshot(folder.path(), name, &format!("{} 0 0 0 0 0 0 0 0 {whole} 0", 512 * (10 - whole)))
+    };
+    let [a, b, c, d] =
+        [("a", 9), ("b", 7), ("c", 8), ("d", 6)].map(|(name, whole)| side(name, whole));
+    let output = nofrag(&["compare", &format!("{a},{b}"), "--", &format!("{c},{d}")]);
+    check(&output, 0, &["2 snapshots against 2", "no difference", "0 better and 0 worse"]);
+    let output = nofrag(&["compare", &format!("{a},{c}"), &format!("{b},{d}"), "--json"]);
+    let value = check_documented(&output);
+    assert_eq!((output.status.code(), &value["runs"]), (Some(1), &serde_json::json!([2, 2])));
+    let lists = format!("{a},,{b}");
+    check(&nofrag(&["compare", &lists, &c]), 2, &["a name before and behind each comma"]);
+}
+
+/// `two_runs_of_one_setting`: they were called 14 better and 4 worse.
+#[test]
+fn one_recording_beside_another_has_no_verdict_without_a_tolerance() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let other = root.join("data/recordings/trace-cmd/trace.dat").display().to_string();
+    let output = nofrag(&["compare", &shipped(), &other]);
+    check(&output, 0, &["one run each", "0 better and 0 worse", "give repeats"]);
+    let output = nofrag(&["compare", &shipped(), &other, "--tolerance", "0"]);
+    check(&output, 1, &["WORSE"]);
+}
