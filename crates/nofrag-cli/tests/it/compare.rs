@@ -87,13 +87,29 @@ fn repeats_of_one_setting_are_no_difference() {
     check(&nofrag(&["compare", &lists, &c]), 2, &["a name before and behind each comma"]);
 }
 
+/// A recording as text, of which so many requests are not served.
+fn recording(folder: &Path, name: &str, failed: usize) -> String {
+    let line = |number: usize| {
+        let place = if number < failed { "page=(null) pfn=0x0" } else { "page=0x1000 pfn=0x1000" };
+        format!(
+            " worker-1 [000] 10.{number:06}: mm_page_alloc: {place} order=3 migratetype=0 gfp_flags=GFP_KERNEL\n"
+        )
+    };
+    let path = folder.join(name);
+    fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
+    path.display().to_string()
+}
+
 /// `two_runs_of_one_setting`: they were called 14 better and 4 worse.
 #[test]
 fn one_recording_beside_another_has_no_verdict_without_a_tolerance() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let other = root.join("data/recordings/trace-cmd/trace.dat").display().to_string();
-    let output = nofrag(&["compare", &shipped(), &other]);
-    check(&output, 0, &["one run each", "0 better and 0 worse", "give repeats"]);
-    let output = nofrag(&["compare", &shipped(), &other, "--tolerance", "0"]);
-    check(&output, 1, &["WORSE"]);
+    let folder = tempfile::tempdir().unwrap();
+    let runs =
+        ["a", "b", "c"].map(|name| recording(folder.path(), name, name.as_bytes()[0] as usize % 7));
+    let [few, more, most] = runs;
+    let one = nofrag(&["compare", &few, &more]);
+    check(&one, 0, &["one run each", "0 better and 0 worse", "give repeats"]);
+    check(&nofrag(&["compare", &few, &more, "--tolerance", "0"]), 1, &["WORSE"]);
+    let repeated = nofrag(&["compare", &format!("{few},{more}"), &most]);
+    check(&repeated, 1, &["2 recordings against 1", "chance alone calls 1 figure in 1.50"]);
 }
