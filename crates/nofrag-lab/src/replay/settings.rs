@@ -211,7 +211,7 @@ mod tests {
         for (text, why) in [
             ("linux-6.1", "a question is a policy"),
             ("linux-6.1:", "a question is a policy"),
-            ("no-such:boost=0", "no-such"),
+            ("no-such:boost=0", "there is no such preset"),
             ("linux-6.1:boost", "\"boost\" sets nothing"),
             ("linux-6.1:swappiness=10", "no setting that a replay follows; those are boost, scale"),
             ("linux-6.1:watermark_scale_factor=0", "from 1 to 3000, not \"0\""),
