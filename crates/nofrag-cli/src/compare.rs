@@ -1,4 +1,4 @@
-//! `nofrag compare`: two replays, two recordings or two snapshots.
+//! `nofrag compare`: replays, recordings or snapshots, one or several on each side.
 
 use anyhow::Result;
 use nofrag_lab::compare::{Show, Subject, compare, sections};
@@ -15,12 +15,16 @@ Each side is one of
   a snapshot    a folder with buddyinfo, zoneinfo, kpageflags and so on, or FILE@start and FILE@end for
                 those of a recording
 
-and both sides are of one kind. A figure gets a verdict where less or more of it is better. Counts of
+or several of them, separated by commas: repeats of one setting. All are of one kind. With repeats a
+figure is better or worse only where the ranges of the two sides do not overlap; what two runs of one
+setting differ by is chance. One recording on each side tells nothing of that, so without --tolerance
+nothing is called better or worse then. A figure gets a verdict where less or more of it is better. Counts of
 different machines stand side by side without one: only shares, indices and orders say something there.
 
 Examples:
   nofrag compare before.json after.json                two replays of one recording
   nofrag compare monday.nofrag tuesday.nofrag          two recordings
+  nofrag compare off1,off2,off3 -- on1,on2,on3         two settings, each recorded three times
   nofrag compare FILE@start FILE@end                   what a workload did to memory
   nofrag compare FILE@start FILE@end --report c.html   the same with charts, for a browser
   nofrag compare old.json new.json --tolerance 5       for CI: exit status 1 if something got worse by
@@ -35,7 +39,7 @@ Exit status:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The first side: before
+    /// The first side: before; several runs of one setting are separated by commas
     #[arg(value_name = "OLD")]
     old: String,
 
@@ -44,8 +48,12 @@ pub(crate) struct Args {
     new: String,
 
     /// A change of at most so many percent of the old value counts as none
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = tolerance, allow_negative_numbers = true)]
-    tolerance: f64,
+    /// [default: 0, and no verdict on one recording beside another]
+    #[arg(
+        long, value_name = "PERCENT", value_parser = tolerance, allow_negative_numbers = true,
+        verbatim_doc_comment
+    )]
+    tolerance: Option<f64>,
 
     /// Show what is equal too
     #[arg(long)]
@@ -72,13 +80,13 @@ const SCHEMA: Schema = Schema { name: "nofrag.compare", version: 1 };
 /// Compares what `args` names.
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
-    let (old, new) = (Subject::open(&args.old)?, Subject::open(&args.new)?);
-    let replays = match (&wanted, old.replay(), new.replay()) {
+    let (old, new) = (Subject::open_all(&args.old)?, Subject::open_all(&args.new)?);
+    let replays = match (&wanted, old[0].replay(), new[0].replay()) {
         (Some(_), Some(old), Some(new)) => Some([old.clone(), new.clone()]),
         _ => None,
     };
     let bar = progress::events();
-    let found = compare(old, new, args.tolerance, &|events| bar.set_position(events));
+    let found = compare([old, new], args.tolerance, &|events| bar.set_position(events));
     bar.finish_and_clear();
     let found = found?;
     if args.json {

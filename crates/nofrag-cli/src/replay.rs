@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use nofrag::page::FragmentationPolicy;
 use nofrag_lab::html;
-use nofrag_lab::replay::{self, Input, ReplayOptions};
+use nofrag_lab::replay::{self, Input, Question, ReplayOptions};
 
 use crate::offer::Offer;
 use crate::output::{Schema, print_document, print_sections};
@@ -21,6 +21,8 @@ Examples:
   nofrag replay FILE                                   eight policies, the recorded size of memory
   nofrag replay FILE --policy linux-6.1,nofrag         two of them
   nofrag replay FILE --memory 75,100                   what a smaller machine would have done
+  nofrag replay FILE --set linux-6.1:boost=0/15000     a setting, off and on
+  nofrag replay FILE --set linux-6.1:scale=10/100/1000 what it does in its course, as a curve
   nofrag replay FILE --report replay.html              charts over time, for a browser
   nofrag replay FILE --json > replay.json              for machines, and for `nofrag compare`
 
@@ -43,6 +45,13 @@ pub(crate) struct Args {
         value_parser = Offer::policies(), hide_possible_values = true
     )]
     policies: Vec<String>,
+
+    /// A policy with settings in place of the recorded host's; several values of one, separated by `/`, are a run
+    /// each. May be given again. Without --policy the same policies run with the host's settings too.
+    /// Settings: boost (watermark_boost_factor), scale (watermark_scale_factor), min_free_kbytes, proactiveness
+    /// (compaction_proactiveness), extfrag_threshold
+    #[arg(long = "set", value_name = "POLICY:NAME=VALUE[/VALUE..],..", value_parser = Question::parse)]
+    questions: Vec<Question>,
 
     /// Sizes of memory in percent of the recorded host's, comma-separated
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent, default_value = "100")]
@@ -80,6 +89,9 @@ fn percent(text: &str) -> Result<u32, String> {
 impl Args {
     fn options(&self) -> Result<ReplayOptions> {
         let policies = match self.policies.as_slice() {
+            [] if !self.questions.is_empty() => {
+                self.questions.iter().map(|asked| asked.preset().name.to_owned()).collect()
+            }
             [] => replay::DEFAULT_POLICIES.map(str::to_owned).to_vec(),
             [all] if all == "all" => {
                 FragmentationPolicy::PRESETS.iter().map(|preset| preset.name.to_owned()).collect()
@@ -92,6 +104,7 @@ impl Args {
         Ok(ReplayOptions {
             trace: self.trace.clone().map_or(Input::Shipped, Input::File),
             policies,
+            questions: self.questions.clone(),
             memory: self.memory.clone(),
             seed: self.seed,
             samples: usize::from(self.samples),

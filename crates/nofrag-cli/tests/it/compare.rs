@@ -69,3 +69,46 @@ fn unlike_sides_are_refused() {
         &["a tolerance is a percentage"],
     );
 }
+
+#[test]
+fn repeats_of_one_setting_are_no_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = |name: &str, whole: u32| {
+        snapshot(folder.path(), name, &format!("{} 0 0 0 0 0 0 0 0 {whole} 0", 512 * (10 - whole)))
+    };
+    let [a, b, c, d] =
+        [("a", 9), ("b", 7), ("c", 8), ("d", 6)].map(|(name, whole)| side(name, whole));
+    let output = nofrag(&["compare", &format!("{a},{b}"), "--", &format!("{c},{d}")]);
+    check(&output, 0, &["2 snapshots against 2", "no difference", "0 better and 0 worse"]);
+    let output = nofrag(&["compare", &format!("{a},{c}"), &format!("{b},{d}"), "--json"]);
+    let value = check_documented(&output);
+    assert_eq!((output.status.code(), &value["runs"]), (Some(1), &serde_json::json!([2, 2])));
+    let lists = format!("{a},,{b}");
+    check(&nofrag(&["compare", &lists, &c]), 2, &["a name before and behind each comma"]);
+}
+
+/// A recording as text, of which so many requests are not served.
+fn recording(folder: &Path, name: &str, failed: usize) -> String {
+    let line = |number: usize| {
+        let place = if number < failed { "page=(null) pfn=0x0" } else { "page=0x1000 pfn=0x1000" };
+        format!(
+            " worker-1 [000] 10.{number:06}: mm_page_alloc: {place} order=3 migratetype=0 gfp_flags=GFP_KERNEL\n"
+        )
+    };
+    let path = folder.join(name);
+    fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
+    path.display().to_string()
+}
+
+/// `two_runs_of_one_setting`: they were called 14 better and 4 worse.
+#[test]
+fn one_recording_beside_another_has_no_verdict_without_a_tolerance() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = [("few", 1), ("more", 5), ("most", 30)];
+    let [few, more, most] = runs.map(|(name, failed)| recording(folder.path(), name, failed));
+    let one = nofrag(&["compare", &few, &more]);
+    check(&one, 0, &["one run each", "0 better and 0 worse", "give repeats"]);
+    check(&nofrag(&["compare", &few, &more, "--tolerance", "0"]), 1, &["WORSE"]);
+    let repeated = nofrag(&["compare", &format!("{few},{more}"), &most]);
+    check(&repeated, 1, &["2 recordings against 1", "chance alone calls 1 figure in 1.50"]);
+}

@@ -1,6 +1,7 @@
-//! Two replays, two recordings or two snapshots beside each other: what got better, what got worse, by how much.
+//! Replays, recordings or snapshots beside each other, one or several on each side: what got better, what got worse, by
+//! how much.
 //!
-//! Three rules keep a comparison honest.
+//! Four rules keep a comparison honest.
 //!
 //! 1. **Like with like.** A replay is not compared with a recording, and replays of different requests are refused:
 //!    what differs would be the workload.
@@ -8,8 +9,12 @@
 //! 3. **No percentages between counts of different machines.** What one machine of 768 MiB and one of 24 GiB counted
 //!    stands side by side; only shares, which are free of the size, get a change and a verdict.
 //!
-//! [`Subject`] is what stands on one side; `replays`, `recordings` and `snapshots` make rows of two of them; `present`
-//! turns the [`Comparison`] into what people read.
+//! 4. **No verdict inside the spread of repeats.** Where a side has several runs, a figure is better or worse only if
+//!    every run of one side is on the same side of every run of the other. One recording on each side says nothing of
+//!    the spread: without a tolerance there is no verdict on what it shows.
+//!
+//! [`Subject`] is one of those that stand on a side; `replays`, `recordings` and `snapshots` make rows of all of them;
+//! `present` turns the [`Comparison`] into what people read.
 
 mod present;
 mod recordings;
@@ -33,6 +38,8 @@ pub struct Comparison {
     pub old: String,
     /// The second side.
     pub new: String,
+    /// How many runs each side has.
+    pub runs: [usize; 2],
     /// Whether both sides come from one machine.
     pub machines: Machines,
     /// A change of at most so many percent of the old value counts as none.
@@ -67,10 +74,16 @@ pub struct Group {
 pub struct Row {
     /// What it is, with its unit.
     pub name: String,
-    /// The old value; `None` where that side does not have it.
+    /// The old value, the median where there are several; `None` where that side does not have it.
     pub old: Option<f64>,
     /// The new value.
     pub new: Option<f64>,
+    /// The least and the greatest of each side, where one has several runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranges: Option<[[f64; 2]; 2]>,
+    /// The value of each run, the old ones first.
+    #[serde(skip)]
+    values: Vec<Option<f64>>,
     /// What kind of number it is.
     pub scale: Scale,
     /// Which way is better.
@@ -115,6 +128,10 @@ pub enum Verdict {
     Worse,
     /// It changed, and neither way is better.
     Changed,
+    /// The ranges of the sides overlap: no difference is seen.
+    Overlaps,
+    /// It differs between one run and another; what repeats would differ by is not known.
+    Unrepeated,
     /// One side does not have it.
     OneSided,
     /// Counts of different machines are not set against each other.
@@ -164,42 +181,86 @@ pub enum CompareError {
     NothingInCommon(String),
 }
 
-/// Compares two sides. A change of at most `tolerance_percent` of the old value counts as none; `progress` hears how
-/// many events of recordings have been read.
+/// Compares two sides, each of one run or of several under one setting. A change of at most `tolerance_percent` of the
+/// old value counts as none; without a tolerance a figure of one recording and another gets no verdict. `progress` hears
+/// how many events of recordings have been read.
 ///
-/// Time and memory are those of reading both sides once; recordings are streamed.
+/// Time and memory are those of reading every run once; recordings are streamed.
 ///
 /// # Errors
 /// [`CompareError`].
+///
+/// # Panics
+/// Where a side has no run.
 pub fn compare(
-    old: Subject,
-    new: Subject,
-    tolerance_percent: f64,
+    sides: [Vec<Subject>; 2],
+    tolerance_percent: Option<f64>,
     progress: &dyn Fn(u64),
 ) -> Result<Comparison, CompareError> {
-    let names = (old.name().to_owned(), new.name().to_owned());
-    let kind = old.kind();
-    let (found, cautions) = match (old, new) {
-        (Subject::Replay(_, old), Subject::Replay(_, new)) => replays::compare(&old, &new)?,
-        (Subject::Recording(_, old), Subject::Recording(_, new)) => {
-            recordings::compare(old, new, progress)?
+    let runs = [sides[0].len(), sides[1].len()];
+    let [old, new] = [&sides[0], &sides[1]]
+        .map(|side| side.iter().map(Subject::name).collect::<Vec<_>>().join(", "));
+    let all: Vec<Subject> = sides.into_iter().flatten().collect();
+    let first = all.first().expect("a side has a run");
+    let kind = first.kind();
+    if let Some(other) = all.iter().find(|subject| subject.kind() != kind) {
+        let (old, new) = (first.name().to_owned(), other.name().to_owned());
+        return Err(CompareError::Unlike { old, old_kind: kind, new, new_kind: other.kind() });
+    }
+    let (mut replays, mut recordings, mut snapshots) = (Vec::new(), Vec::new(), Vec::new());
+    for subject in all {
+        match subject {
+            Subject::Replay(_, replay) => replays.push(*replay),
+            Subject::Recording(name, trace) => recordings.push((name, *trace)),
+            Subject::Snapshot(_, files) => snapshots.push(*files),
         }
-        (Subject::Snapshot(_, old), Subject::Snapshot(_, new)) => {
-            (snapshots::compare(&old, &new), Vec::new())
-        }
-        (old, new) => {
-            let (old_kind, new_kind) = (old.kind(), new.kind());
-            let (old, new) = names;
-            return Err(CompareError::Unlike { old, old_kind, new, new_kind });
-        }
+    }
+    let (found, mut cautions) = match kind {
+        Kind::Replay => replays::compare(&replays)?,
+        Kind::Recording => recordings::compare(recordings, progress)?,
+        Kind::Snapshot => (snapshots::compare(&snapshots.iter().collect::<Vec<_>>()), Vec::new()),
     };
     let Found { machines, mut groups } = found;
+    let is_one = kind == Kind::Recording && runs == [1, 1] && tolerance_percent.is_none();
     for row in groups.iter_mut().flat_map(|group| &mut group.rows) {
-        row.verdict = row.judge(machines, tolerance_percent);
+        row.settle(runs[0]);
+        row.verdict = match row.judge(machines, tolerance_percent.unwrap_or(0.0)) {
+            Verdict::Better | Verdict::Worse if is_one => Verdict::Unrepeated,
+            verdict => verdict,
+        };
     }
     groups.retain(|group| !group.rows.is_empty());
-    let (old, new) = names;
-    Ok(Comparison { kind, old, new, machines, tolerance_percent, groups, cautions })
+    cautions.extend(chance(kind, runs, is_one));
+    Ok(Comparison {
+        kind,
+        old,
+        new,
+        runs,
+        machines,
+        tolerance_percent: tolerance_percent.unwrap_or(0.0),
+        groups,
+        cautions,
+    })
+}
+
+/// How far so many runs tell a difference from chance.
+fn chance(kind: Kind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
+    if is_one {
+        return Some(
+            "there is one recording on each side: what two runs of one setting differ by is not known, so nothing is \
+             called better or worse; give repeats (compare A1,A2,A3 -- B1,B2,B3), or say what counts as no change \
+             (--tolerance)"
+                .to_owned(),
+        );
+    }
+    // Of so many orders in which the runs may come by size, two have one side wholly before the other.
+    let orders = (1..=new).fold(1.0, |orders, k| orders * (old + k) as f64 / k as f64);
+    (kind != Kind::Snapshot && old + new > 2).then(|| {
+        format!(
+            "{old} against {new} runs: where nothing differs, chance alone calls 1 figure in {} better or worse",
+            crate::render::number(orders / 2.0)
+        )
+    })
 }
 
 /// What two sides of one kind give.
@@ -223,11 +284,48 @@ impl Comparison {
     }
 }
 
+/// The middle of a side's runs, its least and its greatest.
+#[derive(Clone, Copy)]
+struct Spread {
+    median: f64,
+    range: [f64; 2],
+}
+
+impl Spread {
+    fn of(values: &[Option<f64>]) -> Option<Spread> {
+        let mut known: Vec<f64> = values.iter().copied().flatten().collect();
+        known.sort_by(f64::total_cmp);
+        let (least, most) = (*known.first()?, *known.last()?);
+        let middle = known.len() / 2;
+        let median = match known.len() % 2 {
+            0 => f64::midpoint(known[middle - 1], known[middle]),
+            _ => known[middle],
+        };
+        Some(Spread { median, range: [least, most] })
+    }
+}
+
 impl Row {
-    fn new(name: impl Into<String>, scale: Scale, better: Better, sides: [Option<f64>; 2]) -> Row {
-        let [old, new] = sides;
-        // Until the tolerance and the machines are known.
-        Row { name: name.into(), old, new, scale, better, verdict: Verdict::Equal }
+    /// A figure of every run, the old ones first.
+    fn new(
+        name: impl Into<String>,
+        scale: Scale,
+        better: Better,
+        values: impl IntoIterator<Item = Option<f64>>,
+    ) -> Row {
+        // Until the sides, the tolerance and the machines are known.
+        let (old, new, ranges, verdict) = (None, None, None, Verdict::Equal);
+        let values = values.into_iter().collect();
+        Row { name: name.into(), old, new, ranges, values, scale, better, verdict }
+    }
+
+    /// Divides the runs: so many are old.
+    fn settle(&mut self, old: usize) {
+        let (old, new) = self.values.split_at(old);
+        let several = old.len() > 1 || new.len() > 1;
+        let (old, new) = (Spread::of(old), Spread::of(new));
+        (self.old, self.new) = (old.map(|side| side.median), new.map(|side| side.median));
+        self.ranges = old.zip(new).filter(|_| several).map(|(old, new)| [old.range, new.range]);
     }
 
     fn judge(&self, machines: Machines, tolerance_percent: f64) -> Verdict {
@@ -235,8 +333,13 @@ impl Row {
         if machines == Machines::Different && self.scale == Scale::Count {
             return Verdict::NotComparable;
         }
-        if old == new {
+        let [[old_least, old_most], [new_least, new_most]] =
+            self.ranges.unwrap_or([[old; 2], [new; 2]]);
+        if old_least == old_most && [old; 2] == [new_least, new_most] {
             return Verdict::Equal;
+        }
+        if self.ranges.is_some() && old_least <= new_most && new_least <= old_most {
+            return Verdict::Overlaps;
         }
         if (new - old).abs() <= old.abs() * tolerance_percent / 100.0 {
             return Verdict::Within;
@@ -258,6 +361,22 @@ impl Row {
     }
 }
 
+/// What each of several runs gives.
+trait Each<T> {
+    fn each<'a, R>(&'a self, of: impl FnMut(&'a T) -> R) -> Vec<R>
+    where
+        T: 'a;
+}
+
+impl<T> Each<T> for [T] {
+    fn each<'a, R>(&'a self, of: impl FnMut(&'a T) -> R) -> Vec<R>
+    where
+        T: 'a,
+    {
+        self.iter().map(of).collect()
+    }
+}
+
 /// A share in percent; `None` of nothing.
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64 * 100.0)
@@ -270,8 +389,15 @@ mod tests;
 mod verdicts {
     use super::*;
 
+    fn row(scale: Scale, better: Better, old: &[f64], new: &[f64]) -> Row {
+        let values = old.iter().chain(new).map(|&value| Some(value));
+        let mut row = Row::new("a figure", scale, better, values);
+        row.settle(old.len());
+        row
+    }
+
     fn check(better: Better, old: f64, new: f64, tolerance: f64, expected: Verdict) {
-        let row = Row::new("a figure", Scale::Count, better, [Some(old), Some(new)]);
+        let row = row(Scale::Count, better, &[old], &[new]);
         assert_eq!(row.judge(Machines::Same, tolerance), expected, "{old} -> {new}");
     }
 
@@ -297,12 +423,30 @@ mod verdicts {
     }
 
     #[test]
+    fn what_lies_inside_the_spread_of_repeats_is_no_difference() {
+        let judge = |old: &[f64], new: &[f64]| {
+            row(Scale::Count, Better::Less, old, new).judge(Machines::Same, 0.0)
+        };
+        assert_eq!(judge(&[4.0, 9.0, 5.0], &[8.0, 12.0, 10.0]), Verdict::Overlaps);
+        assert_eq!(judge(&[4.0, 9.0], &[9.0, 12.0]), Verdict::Overlaps);
+        assert_eq!(judge(&[4.0, 8.0], &[9.0, 12.0]), Verdict::Worse);
+        assert_eq!(judge(&[9.0, 12.0], &[4.0, 8.0]), Verdict::Better);
+        // One run beside several: it lies among them, or it does not.
+        assert_eq!(judge(&[5.0], &[4.0, 9.0]), Verdict::Overlaps);
+        assert_eq!(judge(&[3.0], &[4.0, 9.0]), Verdict::Worse);
+        assert_eq!(judge(&[7.0, 7.0], &[7.0, 7.0]), Verdict::Equal);
+        let row = row(Scale::Count, Better::Less, &[4.0, 9.0, 5.0], &[8.0, 12.0]);
+        assert_eq!((row.old, row.new), (Some(5.0), Some(10.0)));
+        assert_eq!(row.ranges, Some([[4.0, 9.0], [8.0, 12.0]]));
+    }
+
+    #[test]
     fn counts_of_different_machines_have_neither_change_nor_verdict() {
-        let mut row = Row::new("pages", Scale::Count, Better::Less, [Some(1.0), Some(9.0)]);
+        let mut row = row(Scale::Count, Better::Less, &[1.0], &[9.0]);
         row.verdict = row.judge(Machines::Different, 0.0);
         assert_eq!(row.verdict, Verdict::NotComparable);
         assert_eq!(row.change_percent(), None);
-        let share = Row::new("share", Scale::Share, Better::Less, [Some(1.0), Some(9.0)]);
+        let share = self::row(Scale::Share, Better::Less, &[1.0], &[9.0]);
         assert_eq!(share.judge(Machines::Different, 0.0), Verdict::Worse);
         assert_eq!(share.change_percent(), Some(800.0));
     }

@@ -53,16 +53,28 @@ fn heading(comparison: &Comparison) -> Section {
                 .to_owned(),
         );
     }
-    let title = match comparison.kind {
-        super::Kind::Replay => "Two replays",
-        super::Kind::Recording => "Two recordings",
-        super::Kind::Snapshot => "Two snapshots",
+    let kind = match comparison.kind {
+        super::Kind::Replay => "replays",
+        super::Kind::Recording => "recordings",
+        super::Kind::Snapshot => "snapshots",
     };
-    Section::Lines { title: title.to_owned(), lines }
+    let title = match comparison.runs {
+        [1, 1] => format!("Two {kind}"),
+        [old, new] => format!("{old} {kind} against {new}"),
+    };
+    Section::Lines { title, lines }
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let value = |value: Option<f64>| value.map_or("-".to_owned(), plain);
+    let value = |value: Option<f64>, side: usize| {
+        let middle = value.map_or("-".to_owned(), plain);
+        match row.ranges.map(|ranges| ranges[side]) {
+            Some([least, most]) if least < most => {
+                format!("{middle} ({}..{})", plain(least), plain(most))
+            }
+            _ => middle,
+        }
+    };
     let change = match (row.change_percent(), row.old.zip(row.new)) {
         (_, Some((old, new))) if old == new => "0".to_owned(),
         // A share of a share says less than the difference.
@@ -82,13 +94,15 @@ fn cells(row: &Row) -> Vec<String> {
         Verdict::Better => "better",
         Verdict::Worse => "WORSE",
         Verdict::Changed => "changed",
+        Verdict::Overlaps => "no difference",
+        Verdict::Unrepeated => "one run each",
         Verdict::OneSided => "one side only",
         Verdict::NotComparable => "not comparable",
     };
     vec![
         row.name.clone(),
-        value(row.old),
-        value(row.new),
+        value(row.old, 0),
+        value(row.new, 1),
         change,
         better.to_owned(),
         verdict.to_owned(),
@@ -107,8 +121,13 @@ fn verdict(comparison: &Comparison, equal: usize) -> Section {
         0.0 => String::new(),
         percent => format!(" by more than {} % of the old value", plain(percent)),
     };
+    let unjudged = match (count(Verdict::Overlaps), count(Verdict::Unrepeated)) {
+        (0, 0) => String::new(),
+        (0, unrepeated) => format!("; {unrepeated} differ between one run and another"),
+        (overlaps, _) => format!("; {overlaps} without a difference beyond the runs' own"),
+    };
     let mut lines = vec![format!(
-        "{} better and {} worse{tolerance}; {} within the tolerance, {} changed without a better or worse, {} only on \
+        "{} better and {} worse{tolerance}{unjudged}; {} within the tolerance, {} changed without a better or worse, {} only on \
          one side, {} not comparable, {equal} equal and not shown",
         count(Verdict::Better),
         count(Verdict::Worse),

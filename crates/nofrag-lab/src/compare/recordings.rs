@@ -1,63 +1,72 @@
-//! Two recordings: rates, events by kind, order and type, and the snapshots at their ends.
+//! Recordings: rates, events by kind, order and type, and the snapshots at their ends.
 
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
-use nofrag_host::snapshot::Snapshot;
+use nofrag_host::snapshot::{Files, Snapshot};
 use nofrag_host::trace::{Event, EventKind, Loss, Trace, TraceMeta, View};
 
-use super::{Better, CompareError, Found, Group, Machines, Row, Scale, percent, snapshots};
+use super::{Better, CompareError, Each, Found, Group, Machines, Row, Scale, percent, snapshots};
 
 use Better::{Less, Neither};
 use Scale::{Count, Share};
 
 pub(super) fn compare(
-    old: Box<Trace>,
-    new: Box<Trace>,
+    traces: Vec<(String, Trace)>,
     progress: &dyn Fn(u64),
 ) -> Result<(Found, Vec<String>), CompareError> {
-    let machines = machines(&old.meta, &new.meta);
-    let (old_meta, old) = tally(*old, 0, progress)?;
-    let (new_meta, new) = tally(*new, old.events, progress)?;
+    let (mut sides, mut read) = (Vec::new(), 0);
+    for (name, trace) in traces {
+        let (meta, tally) = tally(trace, read, progress)?;
+        read += tally.events;
+        sides.push(Side { name, meta, tally });
+    }
+    let machines = machines(&sides);
+    let tallies = &sides.each(|side| &side.tally)[..];
     let mut groups = vec![
-        Group { title: "Recording".to_owned(), rows: whole(&old, &new) },
+        Group { title: "Recording".to_owned(), rows: whole(tallies) },
         Group {
             title: "Events per second of each recording's clock".to_owned(),
-            rows: rates(&old, &new),
+            rows: rates(tallies),
         },
-        Group { title: "Requests".to_owned(), rows: requests(&old, &new) },
-        Group {
-            title: "Trouble per million requests".to_owned(),
-            rows: trouble([&old, &new], [&old_meta, &new_meta]),
-        },
+        Group { title: "Requests".to_owned(), rows: requests(tallies) },
+        Group { title: "Trouble per million requests".to_owned(), rows: trouble(&sides) },
     ];
-    let mut cautions = cautions(&old_meta, &new_meta, [&old, &new]);
-    match (old_meta.end(), new_meta.end()) {
-        (Some(old), Some(new)) => {
-            let ends = snapshots::compare(&old.files, &new.files);
+    let mut cautions = cautions(&sides);
+    let ends: Option<Vec<&Files>> =
+        sides.iter().map(|side| Some(&side.meta.end()?.files)).collect();
+    match ends {
+        Some(ends) => {
+            let ends = snapshots::compare(&ends);
             groups.extend(
                 ends.groups
                     .into_iter()
                     .map(|group| Group { title: format!("At the end: {}", group.title), ..group }),
             );
         }
-        _ => cautions
-            .push("no snapshots at the ends are compared: not both sides have one".to_owned()),
+        None => cautions
+            .push("no snapshots at the ends are compared: not all sides have one".to_owned()),
     }
     Ok((Found { machines, groups }, cautions))
 }
 
+/// A recording that has been read.
+struct Side {
+    name: String,
+    meta: TraceMeta,
+    tally: Tally,
+}
+
 /// One machine has one kernel and one set of zones; without snapshots the kernel and the CPUs have to do.
-fn machines(old: &TraceMeta, new: &TraceMeta) -> Machines {
-    let snapshots = |meta: &TraceMeta| meta.end().or(meta.start()).map(|taken| taken.files.clone());
-    match (snapshots(old), snapshots(new)) {
-        (Some(old), Some(new)) => {
-            snapshots::machines(&Snapshot::parse(&old), &Snapshot::parse(&new))
-        }
-        _ if old.release.is_some() && (&old.release, &old.cpus) == (&new.release, &new.cpus) => {
-            Machines::Same
-        }
-        _ => Machines::Different,
+fn machines(sides: &[Side]) -> Machines {
+    let files = sides.iter().map(|side| Some(&side.meta.end().or(side.meta.start())?.files));
+    if let Some(files) = files.collect::<Option<Vec<_>>>() {
+        let parsed = files.each(|files| Snapshot::parse(files));
+        return snapshots::machines(&parsed.iter().collect::<Vec<_>>());
     }
+    let of = |side: &Side| (side.meta.release.clone(), side.meta.cpus.clone());
+    let is_one =
+        sides.windows(2).all(|pair| of(&pair[0]).0.is_some() && of(&pair[0]) == of(&pair[1]));
+    if is_one { Machines::Same } else { Machines::Different }
 }
 
 /// What was counted in one recording.
@@ -159,14 +168,13 @@ fn row(
     name: impl Into<String>,
     scale: Scale,
     better: Better,
-    sides: [&Tally; 2],
+    sides: &[&Tally],
     of: impl Fn(&Tally) -> Option<f64>,
 ) -> Row {
-    Row::new(name, scale, better, sides.map(of))
+    Row::new(name, scale, better, sides.iter().map(|tally| of(tally)))
 }
 
-fn whole(old: &Tally, new: &Tally) -> Vec<Row> {
-    let sides = [old, new];
+fn whole(sides: &[&Tally]) -> Vec<Row> {
     vec![
         row("seconds of the clock", Count, Neither, sides, |tally| Some(tally.seconds())),
         row("events", Count, Neither, sides, |tally| Some(tally.events as f64)),
@@ -183,8 +191,7 @@ fn whole(old: &Tally, new: &Tally) -> Vec<Row> {
 }
 
 /// How often a machine does something depends on how fast it is, so these are counts.
-fn rates(old: &Tally, new: &Tally) -> Vec<Row> {
-    let sides = [old, new];
+fn rates(sides: &[&Tally]) -> Vec<Row> {
     let kinds = (0..EventKind::COUNT).filter_map(EventKind::from_number);
     let seen = kinds.filter(|&kind| sides.iter().any(|tally| tally.of(kind) > 0));
     let rate = |count: u64, seconds: f64| (seconds > 0.0).then(|| count as f64 / seconds);
@@ -194,8 +201,7 @@ fn rates(old: &Tally, new: &Tally) -> Vec<Row> {
     rows.collect()
 }
 
-fn requests(old: &Tally, new: &Tally) -> Vec<Row> {
-    let sides = [old, new];
+fn requests(sides: &[&Tally]) -> Vec<Row> {
     let mut rows = Vec::new();
     for order in 0..Order::COUNT {
         if sides.iter().any(|tally| tally.by_order[order] > 0) {
@@ -222,7 +228,7 @@ fn traced(meta: &TraceMeta, tally: &Tally, kind: EventKind) -> bool {
 }
 
 /// Per million requests, so that the length of a recording does not matter. What a side did not trace is no zero.
-fn trouble(sides: [&Tally; 2], metas: [&TraceMeta; 2]) -> Vec<Row> {
+fn trouble(sides: &[Side]) -> Vec<Row> {
     let per_million =
         |part: u64, tally: &Tally| percent(part, tally.requests()).map(|share| share * 1e4);
     let extfrag = |tally: &Tally| tally.extfrag.iter().sum::<u64>();
@@ -242,33 +248,36 @@ fn trouble(sides: [&Tally; 2], metas: [&TraceMeta; 2]) -> Vec<Row> {
         ("wakes of kswapd", EventKind::KswapdWake, &|tally| tally.of(EventKind::KswapdWake)),
     ];
     let rows = figures.into_iter().map(|(name, kind, figure)| {
-        let value = |side: usize| {
-            let known = traced(metas[side], sides[side], kind);
-            known.then(|| per_million(figure(sides[side]), sides[side])).flatten()
+        let value = |Side { meta, tally, .. }: &Side| {
+            let known = traced(meta, tally, kind);
+            known.then(|| per_million(figure(tally), tally)).flatten()
         };
-        Row::new(name, Share, Less, [value(0), value(1)])
+        Row::new(name, Share, Less, sides.iter().map(value))
     });
     rows.collect()
 }
 
-fn cautions(old: &TraceMeta, new: &TraceMeta, tallies: [&Tally; 2]) -> Vec<String> {
+fn cautions(sides: &[Side]) -> Vec<String> {
     let mut cautions = Vec::new();
-    if old.release != new.release {
-        let name = |meta: &TraceMeta| meta.release.clone().unwrap_or("an unknown one".to_owned());
-        cautions.push(format!("the kernels differ: {} and {}", name(old), name(new)));
+    let mut releases = sides.each(|side| side.meta.release.as_deref().unwrap_or("an unknown one"));
+    releases.dedup();
+    if releases.len() > 1 {
+        releases.sort_unstable();
+        releases.dedup();
+        cautions.push(format!("the kernels differ: {}", releases.join(" and ")));
     }
-    let seen = |tally: &Tally| tally.by_kind.map(|count| count > 0);
-    if seen(tallies[0]) != seen(tallies[1]) {
+    let seen = |side: &Side| side.tally.by_kind.map(|count| count > 0);
+    if sides.iter().any(|side| seen(side) != seen(&sides[0])) {
         cautions.push(
             "a kind of event that one side does not have at all may not have been recorded there"
                 .to_owned(),
         );
     }
-    for (side, tally, meta) in [("old", tallies[0], old), ("new", tallies[1], new)] {
+    for Side { name, meta, tally } in sides {
         if tally.loss != Loss::default() {
-            cautions.push(format!("events of the {side} side are lost: its counts are too low"));
+            cautions.push(format!("events of {name} are lost: its counts are too low"));
         }
-        cautions.extend(meta.missing.iter().map(|what| format!("the {side} side: {what}")));
+        cautions.extend(meta.missing.iter().map(|what| format!("{name}: {what}")));
     }
     cautions
 }

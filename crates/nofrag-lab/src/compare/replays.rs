@@ -1,23 +1,23 @@
-//! Two replays: run by run, matched by policy and size of memory.
+//! Replays: run by run, matched by policy and size of memory.
 
 use nofrag::page::Migratetype;
+use nofrag::units::Order;
 
-use super::{Better, CompareError, Found, Group, Machines, Row, Scale, percent};
-use crate::replay::{ByOrder, ByType, Counts, PolicyRun, ReplayReport, Verdict};
+use super::{Better, CompareError, Each, Found, Group, Machines, Row, Scale, percent};
+use crate::replay::{ByOrder, ByType, Counts, FidelityFigure, PolicyRun, ReplayReport, Verdict};
 
 use Better::{Less, More, Neither};
 use Scale::{Count, Share};
 
-pub(super) fn compare(
-    old: &ReplayReport,
-    new: &ReplayReport,
-) -> Result<(Found, Vec<String>), CompareError> {
-    refuse_other_requests(old, new)?;
-    let pairs = pairs(old, new)?;
-    let mut groups: Vec<Group> = pairs.iter().map(|(old, new)| group(old, new)).collect();
-    groups.push(fidelity(old, new));
+pub(super) fn compare(sides: &[ReplayReport]) -> Result<(Found, Vec<String>), CompareError> {
+    for other in &sides[1..] {
+        refuse_other_requests(&sides[0], other)?;
+    }
+    let matched = matched(sides)?;
+    let mut groups: Vec<Group> = matched.iter().map(|runs| group(runs)).collect();
+    groups.push(fidelity(sides));
     let found = Found { machines: Machines::Same, groups };
-    Ok((found, cautions(old, new, &pairs)))
+    Ok((found, cautions(sides, &matched)))
 }
 
 /// Whoever replays other requests compares workloads, not policies.
@@ -35,21 +35,29 @@ fn refuse_other_requests(old: &ReplayReport, new: &ReplayReport) -> Result<(), C
     )))
 }
 
-type Pair<'a> = (&'a PolicyRun, &'a PolicyRun);
+/// One run of each side.
+type Matched<'a> = Vec<&'a PolicyRun>;
 
-/// The runs of both sides with one policy and size of memory. Where each side has one run only, these two.
-fn pairs<'a>(old: &'a ReplayReport, new: &'a ReplayReport) -> Result<Vec<Pair<'a>>, CompareError> {
-    let matched = old.runs.iter().filter_map(|run| Some((run, partner(run, &new.runs)?)));
-    let matched: Vec<Pair<'a>> = matched.collect();
-    match (matched.is_empty(), old.runs.as_slice(), new.runs.as_slice()) {
-        (false, ..) => Ok(matched),
-        (true, [old], [new]) => Ok(vec![(old, new)]),
-        _ => Err(CompareError::NothingInCommon(format!(
-            "no policy was replayed with the same size of memory on both sides: {} there, {} here",
-            names(&old.runs),
-            names(&new.runs)
-        ))),
+/// The runs that all sides have with one policy and size of memory. Where each side has one run only, these.
+fn matched(sides: &[ReplayReport]) -> Result<Vec<Matched<'_>>, CompareError> {
+    let of_all = |run: &PolicyRun| {
+        sides.iter().map(|side| partner(run, &side.runs)).collect::<Option<Matched<'_>>>()
+    };
+    let found: Vec<Matched<'_>> = sides[0].runs.iter().filter_map(of_all).collect();
+    let single = || {
+        let only = |side: &'_ ReplayReport| side.runs.len() == 1;
+        sides.iter().all(only).then(|| vec![sides.iter().map(|side| &side.runs[0]).collect()])
+    };
+    if !found.is_empty() {
+        return Ok(found);
     }
+    single().ok_or_else(|| {
+        let names = sides.each(|side| names(&side.runs));
+        CompareError::NothingInCommon(format!(
+            "no policy was replayed with the same size of memory on all sides: {}",
+            names.join("; ")
+        ))
+    })
 }
 
 fn partner<'a>(run: &PolicyRun, others: &'a [PolicyRun]) -> Option<&'a PolicyRun> {
@@ -68,77 +76,84 @@ fn names(runs: &[PolicyRun]) -> String {
     }
 }
 
-fn cautions(old: &ReplayReport, new: &ReplayReport, pairs: &[Pair<'_>]) -> Vec<String> {
+fn cautions(sides: &[ReplayReport], matched: &[Matched<'_>]) -> Vec<String> {
     let mut cautions = Vec::new();
-    if old.seed != new.seed {
+    let first = &sides[0];
+    if let Some(other) = sides.iter().find(|side| side.seed != first.seed) {
         cautions.push(format!(
             "the sides began at different seeds ({} and {}): part of each difference is chance",
-            old.seed, new.seed
+            first.seed, other.seed
         ));
     }
-    if old.trace != new.trace {
+    if let Some(other) = sides.iter().find(|side| side.trace != first.trace) {
         cautions.push(format!(
             "the recordings have different names ({} and {}); their requests agree in number and time, and are taken \
              for the same",
-            old.trace, new.trace
+            first.trace, other.trace
         ));
     }
-    for (side, runs) in [("old", &old.runs), ("new", &new.runs)] {
-        let paired = |run: &PolicyRun| pairs.iter().any(|(a, b)| *a == run || *b == run);
-        let alone: Vec<PolicyRun> = runs.iter().filter(|run| !paired(run)).cloned().collect();
+    for (number, side) in sides.iter().enumerate() {
+        let is_alone = |run: &&PolicyRun| !matched.iter().any(|runs| runs[number] == *run);
+        let alone: Vec<PolicyRun> = side.runs.iter().filter(is_alone).cloned().collect();
         if !alone.is_empty() {
-            cautions.push(format!("only the {side} side has {}", names(&alone)));
+            let which = match (sides.len(), number) {
+                (2, 0) => "the old side".to_owned(),
+                (2, _) => "the new side".to_owned(),
+                _ => format!("run {}", number + 1),
+            };
+            cautions.push(format!("only {which} has {}", names(&alone)));
         }
     }
-    cautions.extend(old.cautions.iter().chain(&new.cautions).cloned());
-    cautions.dedup();
+    for caution in sides.iter().flat_map(|side| &side.cautions) {
+        if !cautions.contains(caution) {
+            cautions.push(caution.clone());
+        }
+    }
     cautions
 }
 
-fn group(old: &PolicyRun, new: &PolicyRun) -> Group {
-    let title = match name(old) == name(new) {
-        true => name(old),
-        false => format!("{}, then {}", name(old), name(new)),
-    };
-    let mut rows = served(&old.counts, &new.counts);
-    rows.extend(mixing(&old.counts, &new.counts));
-    rows.extend(price(&old.counts, &new.counts));
-    rows.extend(end(old, new));
-    Group { title, rows }
+fn group(runs: &[&PolicyRun]) -> Group {
+    let mut titles = runs.each(|run| name(run));
+    titles.dedup();
+    let counts = &runs.each(|run| &run.counts)[..];
+    let mut rows = served(counts);
+    rows.extend(mixing(counts));
+    rows.extend(price(counts));
+    rows.extend(end(runs));
+    Group { title: titles.join(", then "), rows }
 }
 
 /// The share of requests that were served, over all orders and for each.
-fn served(old: &Counts, new: &Counts) -> Vec<Row> {
+fn served(sides: &[&Counts]) -> Vec<Row> {
     let sum =
         |by_order: &ByOrder| by_order.iter().fold(0_u64, |sum, &each| sum.saturating_add(each));
-    let sides = [old, new];
     let mut rows = vec![
-        Row::new("requests", Count, Neither, sides.map(|side| Some(sum(&side.requests) as f64))),
+        Row::new("requests", Count, Neither, sides.each(|side| Some(sum(&side.requests) as f64))),
         Row::new(
             "requests served, %",
             Share,
             More,
-            sides.map(|side| percent(sum(&side.served), sum(&side.requests))),
+            sides.each(|side| percent(sum(&side.served), sum(&side.requests))),
         ),
     ];
-    for order in 0..old.requests.len() {
-        let share = |side: &Counts| percent(side.served[order], side.requests[order]);
+    for order in 0..Order::COUNT {
+        let share = |side: &&Counts| percent(side.served[order], side.requests[order]);
         if sides.iter().any(|side| side.requests[order] > 0) {
             rows.push(Row::new(
                 format!("served at order {order}, %"),
                 Share,
                 More,
-                sides.map(share),
+                sides.each(share),
             ));
         }
     }
-    let slow = sides.map(|side| Some(sum(&side.slow) as f64));
+    let slow = sides.each(|side| Some(sum(&side.slow) as f64));
     rows.push(Row::new("requests past the fast path", Count, Less, slow));
     rows
 }
 
 /// What was placed among pages of other types.
-fn mixing(old: &Counts, new: &Counts) -> Vec<Row> {
+fn mixing(sides: &[&Counts]) -> Vec<Row> {
     let mut rows = Vec::new();
     type Kind = (&'static str, fn(&Counts) -> &ByType);
     let kinds: [Kind; 3] = [
@@ -147,16 +162,16 @@ fn mixing(old: &Counts, new: &Counts) -> Vec<Row> {
         ("blocks from pageblocks of other types", |counts| &counts.mistyped),
     ];
     for (what, by_type) in kinds {
-        let sides = [old, new].map(by_type);
-        let sum = |side: &ByType| {
+        let sides = sides.each(|side| by_type(side));
+        let sum = |side: &&ByType| {
             Some(side.iter().fold(0_u64, |sum, &each| sum.saturating_add(each)) as f64)
         };
-        rows.push(Row::new(what, Count, Less, sides.map(sum)));
+        rows.push(Row::new(what, Count, Less, sides.each(sum)));
         for migratetype in Migratetype::ALL {
-            let of_type = sides.map(|side| side[migratetype.index()]);
-            if of_type != [0, 0] {
+            let of_type = sides.each(|side| side[migratetype.index()]);
+            if of_type.iter().any(|count| *count > 0) {
                 let name = format!("{what}, {}", migratetype.name());
-                rows.push(Row::new(name, Count, Less, of_type.map(|count| Some(count as f64))));
+                rows.push(Row::new(name, Count, Less, of_type.each(|count| Some(*count as f64))));
             }
         }
     }
@@ -164,7 +179,7 @@ fn mixing(old: &Counts, new: &Counts) -> Vec<Row> {
 }
 
 /// What it cost.
-fn price(old: &Counts, new: &Counts) -> Vec<Row> {
+fn price(sides: &[&Counts]) -> Vec<Row> {
     type Figure = (&'static str, Better, fn(&Counts) -> u64);
     let figures: [Figure; 10] = [
         ("pageblocks that changed their type", Neither, |counts| counts.claims),
@@ -179,16 +194,15 @@ fn price(old: &Counts, new: &Counts) -> Vec<Row> {
         ("time stalled, ns of the recording", Less, |counts| counts.stalled_nanos),
     ];
     let row = |(name, better, figure): Figure| {
-        Row::new(name, Count, better, [old, new].map(|side| Some(figure(side) as f64)))
+        Row::new(name, Count, better, sides.each(|side| Some(figure(side) as f64)))
     };
     figures.into_iter().map(row).collect()
 }
 
 /// The state at the end, and over time.
-fn end(old: &PolicyRun, new: &PolicyRun) -> Vec<Row> {
-    let sides = [old, new];
-    let last = sides.map(|run| run.timeline.last());
-    let whole = |run: &PolicyRun| {
+fn end(sides: &[&PolicyRun]) -> Vec<Row> {
+    let last = sides.each(|run| run.timeline.last());
+    let whole = |run: &&PolicyRun| {
         let each = run.timeline.iter().map(|sample| sample.free_in_pageblocks as f64);
         let samples = run.timeline.len() as f64;
         (samples > 0.0).then(|| each.sum::<f64>() / samples)
@@ -199,48 +213,46 @@ fn end(old: &PolicyRun, new: &PolicyRun) -> Vec<Row> {
             Share,
             More,
             // No block at all is less than one of order 0.
-            last.map(|sample| sample.map(|sample| sample.largest.map_or(-1.0, f64::from))),
+            last.each(|sample| sample.map(|sample| sample.largest.map_or(-1.0, f64::from))),
         ),
         Row::new(
             "wholly free pageblocks at the end",
             Count,
             More,
-            last.map(|sample| sample.map(|sample| sample.pageblocks.free as f64)),
+            last.each(|sample| sample.map(|sample| sample.pageblocks.free as f64)),
         ),
         Row::new(
             "pageblocks that hold something unmovable at the end",
             Count,
             Less,
-            last.map(|sample| sample.map(|sample| sample.pageblocks.pinned as f64)),
+            last.each(|sample| sample.map(|sample| sample.pageblocks.pinned as f64)),
         ),
-        Row::new("free pages in whole pageblocks, mean over time", Count, More, sides.map(whole)),
+        Row::new("free pages in whole pageblocks, mean over time", Count, More, sides.each(whole)),
         Row::new(
             "requests that the kernel served and the policy did not",
             Count,
             Less,
-            sides.map(|run| Some(run.assumptions.not_served as f64)),
+            sides.each(|run| Some(run.assumptions.not_served as f64)),
         ),
     ]
 }
 
 /// How near each side's replay under the recorded kernel's rules comes to what that kernel did.
-fn fidelity(old: &ReplayReport, new: &ReplayReport) -> Group {
-    let mut rows = Vec::new();
-    let figures =
-        |report: &ReplayReport| report.fidelity.clone().map_or(Vec::new(), |found| found.figures);
-    let (old, new) = (figures(old), figures(new));
-    let off = |figure: &crate::replay::FidelityFigure| match figure.recorded {
+fn fidelity(sides: &[ReplayReport]) -> Group {
+    let of = |report: &ReplayReport| report.fidelity.clone().map_or(Vec::new(), |it| it.figures);
+    let figures = sides.each(of);
+    let off = |figure: &FidelityFigure| match figure.recorded {
         0.0 => (figure.replayed - figure.recorded).abs(),
         recorded => (figure.replayed - recorded).abs() / recorded.abs() * 100.0,
     };
-    for figure in &old {
-        let partner = new.iter().find(|other| other.name == figure.name);
-        let mut judged = [Some(figure), partner].into_iter().flatten();
-        let too_few = judged.any(|side| side.verdict == Verdict::TooFew);
+    let row = |figure: &FidelityFigure| {
+        let same = figures.each(|side| side.iter().find(|other| other.name == figure.name));
+        let too_few = same.iter().flatten().any(|it| it.verdict == Verdict::TooFew);
         let better = if too_few { Neither } else { Less };
         let unit = if figure.recorded == 0.0 { "off by" } else { "off by %" };
-        let sides = [Some(off(figure)), partner.map(off)];
-        rows.push(Row::new(format!("{}, {unit}", figure.name), Share, better, sides));
-    }
+        let name = format!("{}, {unit}", figure.name);
+        Row::new(name, Share, better, same.each(|figure| figure.map(off)))
+    };
+    let rows = figures[0].iter().map(row).collect();
     Group { title: "Fidelity: the replay beside the kernel that was recorded".to_owned(), rows }
 }

@@ -1,17 +1,17 @@
-//! Two snapshots: what is free in which blocks, the types of pageblocks, and what memory is used for.
+//! Snapshots: what is free in which blocks, the types of pageblocks, and what memory is used for.
 
 use std::collections::BTreeSet;
 
 use nofrag_host::snapshot::{Files, FrameUse, Snapshot, ZoneInfo, ZoneName};
 
-use super::{Better, Found, Group, Machines, Row, Scale, percent};
+use super::{Better, Each, Found, Group, Machines, Row, Scale, percent};
 
 use Better::{Less, More, Neither};
 use Scale::{Count, Share};
 
-pub(super) fn compare(old: &Files, new: &Files) -> Found {
-    let (old, new) = (Snapshot::parse(old), Snapshot::parse(new));
-    let sides = [&old, &new];
+pub(super) fn compare(files: &[&Files]) -> Found {
+    let parsed = files.each(|files| Snapshot::parse(files));
+    let sides = &parsed.iter().collect::<Vec<_>>()[..];
     let zones: BTreeSet<ZoneName> = sides.iter().flat_map(|side| zone_names(side)).collect();
     let mut groups = Vec::new();
     for zone in &zones {
@@ -24,19 +24,20 @@ pub(super) fn compare(old: &Files, new: &Files) -> Found {
         title: "counters since the machine started".to_owned(),
         rows: counters(sides),
     });
-    Found { machines: machines(&old, &new), groups }
+    Found { machines: machines(sides), groups }
 }
 
 /// One machine has one kernel and one set of zones.
-pub(super) fn machines(old: &Snapshot<'_>, new: &Snapshot<'_>) -> Machines {
+pub(super) fn machines(sides: &[&Snapshot<'_>]) -> Machines {
     let zones = |side: &Snapshot<'_>| -> Vec<_> {
         side.zones.iter().map(|zone| (zone.zone.clone(), zone.start_pfn, zone.present)).collect()
     };
-    let known = old.release.is_some() && !old.zones.is_empty();
-    match known && old.release == new.release && zones(old) == zones(new) {
-        true => Machines::Same,
-        false => Machines::Different,
-    }
+    let is_one = sides.windows(2).all(|pair| {
+        let [old, new] = [pair[0], pair[1]];
+        let known = old.release.is_some() && !old.zones.is_empty();
+        known && old.release == new.release && zones(old) == zones(new)
+    });
+    if is_one { Machines::Same } else { Machines::Different }
 }
 
 fn zone_names(side: &Snapshot<'_>) -> Vec<ZoneName> {
@@ -44,12 +45,12 @@ fn zone_names(side: &Snapshot<'_>) -> Vec<ZoneName> {
     populated.chain(side.buddy.iter().map(|blocks| blocks.zone.clone())).collect()
 }
 
-fn zone_rows(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
-    let info = sides.map(|side| side.zones.iter().find(|info| info.zone == *zone));
+fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
+    let info = sides.each(|side| side.zones.iter().find(|info| info.zone == *zone));
     let of_info = |figure: fn(&ZoneInfo) -> Option<u64>| {
-        info.map(|info| info.and_then(figure).map(|n| n as f64))
+        info.each(|info| info.and_then(figure).map(|n| n as f64))
     };
-    let buddy = sides.map(|side| side.blocks(zone));
+    let buddy = sides.each(|side| side.blocks(zone));
     let mut rows = vec![
         Row::new("managed pages", Count, Neither, of_info(|info| Some(info.managed))),
         Row::new("free pages", Count, Neither, of_info(|info| Some(info.free))),
@@ -57,19 +58,19 @@ fn zone_rows(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
             "free, % of the managed pages",
             Share,
             Neither,
-            info.map(|info| info.and_then(|info| percent(info.free, info.managed))),
+            info.each(|info| info.and_then(|info| percent(info.free, info.managed))),
         ),
         Row::new("pages of boost", Count, Less, of_info(|info| info.boost)),
         Row::new(
             "largest free order",
             Share,
             More,
-            buddy.map(|blocks| blocks.map(|blocks| blocks.largest().map_or(-1.0, f64::from))),
+            buddy.each(|blocks| blocks.map(|blocks| blocks.largest().map_or(-1.0, f64::from))),
         ),
     ];
     let orders = buddy.iter().flatten().map(|blocks| blocks.blocks.len()).max().unwrap_or(0);
     for order in 0..orders {
-        let blocks = buddy.map(|blocks| blocks?.blocks.get(order).map(|&count| count as f64));
+        let blocks = buddy.each(|blocks| (*blocks)?.blocks.get(order).map(|&count| count as f64));
         // Small blocks are neither good nor bad; blocks of a pageblock are what huge pages are made of.
         let whole = sides.iter().all(|side| order >= side.pageblock_order() as usize);
         let better = if whole { More } else { Neither };
@@ -82,33 +83,33 @@ fn zone_rows(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
 
 /// The indices of spec/trace.md §2 at the order of a pageblock, and at order 3, the largest that the kernel takes for
 /// cheap.
-fn indices(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     const CHEAP: u32 = 3;
     let mut rows = Vec::new();
     let pageblock = sides[0].pageblock_order();
     for order in [CHEAP, pageblock] {
-        let found = sides.map(|side| side.blocks(zone).map(|blocks| blocks.indices(order)));
+        let found = sides.each(|side| side.blocks(zone).map(|blocks| blocks.indices(order)));
         rows.push(Row::new(
             format!("unusable index at order {order}, 1/1000"),
             Share,
             Less,
-            found.map(|indices| indices.map(|indices| indices.unusable as f64)),
+            found.each(|indices| indices.map(|indices| indices.unusable as f64)),
         ));
-        let fragmentation = |indices: Option<nofrag::page::FragmentationIndices>| {
+        let fragmentation = |indices: &Option<nofrag::page::FragmentationIndices>| {
             indices.map(|indices| indices.fragmentation.map_or(-1000.0, |index| index as f64))
         };
         rows.push(Row::new(
             format!("fragmentation index at order {order}, 1/1000; -1000: a request would succeed"),
             Share,
             Neither,
-            found.map(fragmentation),
+            found.each(fragmentation),
         ));
     }
     rows
 }
 
 /// Pageblocks and free pages by type.
-fn types(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     let mut rows = Vec::new();
     let names: BTreeSet<&String> = sides
         .iter()
@@ -120,12 +121,12 @@ fn types(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
             let types = side.types.as_ref()?;
             types.names.iter().position(|known| known == name)
         };
-        let blocks = sides.map(|side| {
+        let blocks = sides.each(|side| {
             let row = side.types.as_ref()?.pageblocks.iter().find(|row| row.zone == *zone)?;
             row.pageblocks.get(number(side)?).map(|&count| count as f64)
         });
         rows.push(Row::new(format!("pageblocks of type {name}"), Count, Neither, blocks));
-        let mixed = sides.map(|side| {
+        let mixed = sides.each(|side| {
             let row = side.types.as_ref()?.mixed.iter().find(|row| row.zone == *zone)?;
             row.pageblocks.get(number(side)?).map(|&count| count as f64)
         });
@@ -135,7 +136,7 @@ fn types(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
             Less,
             mixed,
         ));
-        let free = sides.map(|side| {
+        let free = sides.each(|side| {
             let number = number(side)?;
             let mut of_type = side.types.as_ref()?.free.iter();
             let row = of_type.find(|row| row.zone == *zone && row.number == number)?;
@@ -146,17 +147,17 @@ fn types(zone: &ZoneName, sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
         });
         rows.push(Row::new(format!("free pages of type {name}"), Count, Neither, free));
     }
-    rows.retain(|row| row.old.unwrap_or(0.0) != 0.0 || row.new.unwrap_or(0.0) != 0.0);
+    rows.retain(|row| row.values.iter().flatten().any(|&value| value != 0.0));
     rows
 }
 
 /// Pages by what they are used for, where the map of frames is there.
-fn uses(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
-    let counts = sides.map(|side| side.pages.map(|pages| pages.count_uses(0..u64::MAX)));
+fn uses(sides: &[&Snapshot<'_>]) -> Vec<Row> {
+    let counts = sides.each(|side| side.pages.map(|pages| pages.count_uses(0..u64::MAX)));
     let mut rows = Vec::new();
     for usage in FrameUse::ALL.into_iter().filter(|usage| usage.is_managed()) {
         let name = format!("{usage:?}").to_lowercase();
-        let count = counts.map(|counts| counts.map(|counts| counts[usage.index()] as f64));
+        let count = counts.each(|counts| counts.map(|counts| counts[usage.index()] as f64));
         if count.iter().any(Option::is_some) {
             rows.push(Row::new(name, Count, Neither, count));
         }
@@ -165,16 +166,16 @@ fn uses(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
 }
 
 /// How many pageblocks are wholly free, hold only what could be moved, or hold something that cannot.
-fn pageblocks(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
-    let found = sides.map(states);
+fn pageblocks(sides: &[&Snapshot<'_>]) -> Vec<Row> {
+    let found = sides.each(|side| states(side));
     if found.iter().all(Option::is_none) {
         return Vec::new();
     }
     let count = |figure: fn(&States) -> u64| {
-        found.map(|states| states.map(|states| figure(&states) as f64))
+        found.each(|states| states.map(|states| figure(&states) as f64))
     };
     let share = |figure: fn(&States) -> u64| {
-        found.map(|states| states.and_then(|states| percent(figure(&states), states.all())))
+        found.each(|states| states.and_then(|states| percent(figure(&states), states.all())))
     };
     vec![
         Row::new("wholly free", Count, More, count(|states| states.free)),
@@ -232,7 +233,7 @@ fn states(side: &Snapshot<'_>) -> Option<States> {
 }
 
 /// The counters of reclaim, compaction and huge pages. They only grow, so neither way is better.
-fn counters(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
+fn counters(sides: &[&Snapshot<'_>]) -> Vec<Row> {
     const BEGINNINGS: [&str; 6] =
         ["allocstall", "compact_", "thp_fault", "pgmigrate_", "pgsteal_", "pgscan_direct"];
     let wanted = |name: &&str| BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
@@ -242,7 +243,7 @@ fn counters(sides: [&Snapshot<'_>; 2]) -> Vec<Row> {
         .filter(wanted)
         .collect();
     let rows = names.into_iter().map(|name| {
-        let values = sides.map(|side| side.vmstat.get(name).map(|count| count as f64));
+        let values = sides.each(|side| side.vmstat.get(name).map(|count| count as f64));
         Row::new(name, Count, Neither, values)
     });
     rows.collect()

@@ -1,4 +1,4 @@
-//! One side of a comparison.
+//! What stands on a side of a comparison.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -83,6 +83,22 @@ impl Subject {
             return read_replay(name, path);
         }
         Ok(Subject::Recording(name.to_owned(), Box::new(trace::open(path)?)))
+    }
+
+    /// Opens one, or several separated by commas.
+    ///
+    /// # Errors
+    /// [`CompareError`].
+    pub fn open_all(names: &str) -> Result<Vec<Subject>, CompareError> {
+        let is_one = Path::new(names).exists() || !names.contains(',');
+        if is_one {
+            return Ok(vec![Subject::open(names)?]);
+        }
+        if names.split(',').any(str::is_empty) {
+            let what = "a list of runs has a name before and behind each comma".to_owned();
+            return Err(CompareError::Subject { name: names.to_owned(), what });
+        }
+        names.split(',').map(Subject::open).collect()
     }
 
     /// The name it was given.

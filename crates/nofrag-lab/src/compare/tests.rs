@@ -17,6 +17,7 @@ fn run(policy: &str, percent: u32, serious: u64) -> PolicyRun {
     counts.serious[0] = serious;
     PolicyRun {
         policy: policy.to_owned(),
+        settings: Default::default(),
         memory_percent: percent,
         managed: 1 << 16,
         counts,
@@ -51,7 +52,7 @@ fn report(seed: u64, runs: Vec<PolicyRun>) -> ReplayReport {
 
 fn compared(old: ReplayReport, new: ReplayReport) -> Result<Comparison, CompareError> {
     let side = |name: &str, report| Subject::Replay(name.to_owned(), Box::new(report));
-    compare(side("old", old), side("new", new), 0.0, &|_| {})
+    compare([vec![side("old", old)], vec![side("new", new)]], None, &|_| {})
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn files(release: &str, blocks: &str) -> Files {
 
 fn snapshots(old: Files, new: Files) -> Comparison {
     let side = |name: &str, files| Subject::Snapshot(name.to_owned(), Box::new(files));
-    compare(side("old", old), side("new", new), 0.0, &|_| {}).unwrap()
+    compare([vec![side("old", old)], vec![side("new", new)]], None, &|_| {}).unwrap()
 }
 
 #[test]

@@ -241,6 +241,7 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64
     let options = ReplayOptions {
         trace: Input::File(path.to_owned()),
         policies: DEFAULT_POLICIES.map(str::to_owned).to_vec(),
+        questions: Vec::new(),
         memory: vec![100],
         seed: 1,
         samples: 64,

@@ -104,8 +104,7 @@ fn changes(comparison: &Comparison) -> Option<Item> {
 
 /// A row that changed, and how many times it is what it was.
 fn change(row: &Row) -> Option<(&Row, f64)> {
-    let judged =
-        matches!(row.verdict, Judged::Within | Judged::Better | Judged::Worse | Judged::Changed);
+    let judged = !matches!(row.verdict, Judged::Equal | Judged::OneSided | Judged::NotComparable);
     let (old, new) = (row.old?, row.new?);
     (judged && old > 0.0 && new > 0.0).then_some((row, new / old))
 }

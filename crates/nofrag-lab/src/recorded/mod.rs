@@ -155,6 +155,7 @@ fn replay_options(plan: &Plan) -> ReplayOptions {
     ReplayOptions {
         trace: Input::Shipped,
         policies: plan.designs.iter().map(|&design| design.to_owned()).collect(),
+        questions: Vec::new(),
         memory: plan.sizes.iter().map(|size| size.percent).collect(),
         seed: plan.seed,
         samples: SAMPLES,

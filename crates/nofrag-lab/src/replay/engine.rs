@@ -18,6 +18,7 @@ use super::ReplayError;
 use super::outcome::{Assumptions, Counts, PolicyRun};
 use super::owner::{Asks, Housekeeping, Owner};
 use super::request::{Request, Use};
+use super::settings::Settings;
 use super::spans::{FrameIndex, Spans};
 use super::start::{Held, Resized, Start};
 use super::step::{Step, What};
@@ -35,6 +36,8 @@ pub(super) struct Spec {
     /// The policy's name in reports.
     pub(super) name: String,
     pub(super) policy: FragmentationPolicy,
+    /// In place of the recorded host's.
+    pub(super) settings: Settings,
     pub(super) memory_percent: u32,
     pub(super) housekeeping: Housekeeping,
     pub(super) samples: usize,
@@ -319,6 +322,7 @@ impl Engine {
         let noted = self.world.owner.noted;
         PolicyRun {
             policy: self.spec.name.clone(),
+            settings: self.spec.settings.by_name(),
             memory_percent: self.spec.memory_percent,
             managed: self.world.pages.zones().map(|zone| zone.managed.get()).sum(),
             counts: self.counts(),

@@ -19,6 +19,7 @@ mod passes;
 mod present;
 mod request;
 mod scanner;
+mod settings;
 mod spans;
 mod start;
 mod step;
@@ -55,6 +56,7 @@ pub use outcome::{
 };
 
 pub use present::sections;
+pub use settings::{Question, Setting, Settings};
 pub use vmap::{KnownStart, VMAP_POLICIES, VmapOutcome, VmapRecorded, VmapRun};
 
 /// The policies that are compared when none is named: each stands for what changed then.
@@ -114,6 +116,8 @@ pub struct ReplayOptions {
     pub trace: Input,
     /// Names of policies ([`FragmentationPolicy::PRESETS`](nofrag::page::FragmentationPolicy::PRESETS)).
     pub policies: Vec<String>,
+    /// Policies with other settings than the recorded host's, behind those.
+    pub questions: Vec<Question>,
     /// Sizes of memory in percent of the recorded host's; 100 where none is named.
     pub memory: Vec<u32>,
     /// Where all chance begins.
@@ -159,7 +163,7 @@ pub fn replay(
     let judged = own_rules.filter(|_| start.is_some() && end.is_some());
     let judges = judged.into_iter().flat_map(|preset| judges(preset, options.samples));
     let engines = judges.chain(specs).map(|spec| {
-        let start = host.start(spec.policy, spec.memory_percent, ())?;
+        let start = host.start(spec.policy, &spec.settings, spec.memory_percent, ())?;
         Engine::new(host.map(), host.in_use(), start, spec)
     });
     let engines = engines.collect::<Result<Vec<_>, _>>()?;
@@ -201,25 +205,40 @@ pub fn replay(
     })
 }
 
-/// The runs that were asked for: policies in the order in which they were named, sizes within each.
+/// The runs that were asked for: policies in the order in which they were named, then questions; sizes within each.
 fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
-    let mut specs = Vec::new();
-    let sizes = if options.memory.is_empty() { &[100][..] } else { &options.memory };
+    let mut wanted: Vec<(PolicyPreset, Settings)> = Vec::new();
     for name in &options.policies {
         let preset = FragmentationPolicy::preset(name);
         let preset = preset.map_err(|unknown| ReplayError::Policy(format!("{name}: {unknown}")))?;
-        if specs.iter().any(|spec: &Spec| spec.name == preset.name) {
+        wanted.push((preset, Settings::default()));
+    }
+    for question in &options.questions {
+        let choices = question.choices().into_iter();
+        wanted.extend(choices.map(|settings| (question.preset(), settings)));
+    }
+    let sizes = if options.memory.is_empty() { &[100][..] } else { &options.memory };
+    let mut specs: Vec<Spec> = Vec::new();
+    for (preset, settings) in wanted {
+        let name = name_of(preset.name, &settings);
+        if specs.iter().any(|spec| spec.name == name) {
             continue; // two names for the same rules
         }
         specs.extend(sizes.iter().map(|&memory_percent| Spec {
-            name: preset.name.to_owned(),
+            name: name.clone(),
             policy: preset.policy,
+            settings: settings.clone(),
             memory_percent,
             housekeeping: Housekeeping::Own,
             samples: options.samples,
         }));
     }
     Ok(specs)
+}
+
+/// What a run is called: `linux-6.1`, `linux-6.1:boost=0`.
+fn name_of(policy: &str, settings: &Settings) -> String {
+    if settings.is_empty() { policy.to_owned() } else { format!("{policy}:{settings}") }
 }
 
 /// Which policies ran under another name than was asked for.
@@ -240,6 +259,7 @@ fn judges(preset: PolicyPreset, samples: usize) -> [Spec; JUDGES] {
     [WithoutTargets, AsRecorded, Own].map(|housekeeping| Spec {
         name: preset.name.to_owned(),
         policy: preset.policy,
+        settings: Settings::default(),
         memory_percent: 100,
         housekeeping,
         samples,
@@ -276,7 +296,8 @@ fn pairing_of(host: &Host, meta: &TraceMeta, engines: &[Engine]) -> Result<Pairi
     let mut pairing = match whole {
         Some(engine) => Pairing::new(host.map(), engine.pages(), meta),
         None => {
-            let start = host.start(FragmentationPolicy::LINUX_6_1, 100, ())?;
+            let start =
+                host.start(FragmentationPolicy::LINUX_6_1, &Settings::default(), 100, ())?;
             Pairing::new(host.map(), &start.pages, meta)
         }
     };

@@ -1,5 +1,7 @@
 //! What a replay found.
 
+use std::collections::BTreeMap;
+
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 use nofrag_host::trace::Unseen;
@@ -74,8 +76,11 @@ pub struct Recorded {
 /// One policy with one size of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyRun {
-    /// The policy's name.
+    /// The policy's name, with the settings that are not the recorded host's: `linux-6.1:boost=0`.
     pub policy: String,
+    /// Those settings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, u64>,
     /// Memory in percent of the recorded host's.
     pub memory_percent: u32,
     /// Pages that the allocator managed.

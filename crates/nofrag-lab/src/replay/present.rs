@@ -1,5 +1,7 @@
 //! Tables and pictures of a replay: what each policy would have done with the requests, and what that would have cost.
 
+use std::collections::BTreeMap;
+
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
@@ -17,6 +19,7 @@ pub fn sections(report: &ReplayReport) -> Vec<Section> {
     sections.extend(mixing(report));
     sections.extend(price(report));
     sections.extend(success(report));
+    sections.extend(curves(report));
     sections.extend(course(report));
     sections.extend(whole_blocks(report));
     sections.extend(report.fidelity.as_ref().and_then(fidelity));
@@ -228,6 +231,53 @@ fn success(report: &ReplayReport) -> Option<Section> {
         &header,
         rows,
     )
+}
+
+/// Fewer values of a setting are read in the tables.
+const CURVE: usize = 3;
+
+/// What a setting does, where it has several values and all else is the same.
+fn curves(report: &ReplayReport) -> Vec<Section> {
+    let mut curves: BTreeMap<_, BTreeMap<u64, &PolicyRun>> = BTreeMap::new();
+    for run in &report.runs {
+        for (setting, &value) in &run.settings {
+            let mut rest = run.settings.clone();
+            rest.remove(setting);
+            let preset = run.policy.split(':').next().unwrap_or_default();
+            let of = (preset, run.memory_percent, rest, setting.as_str());
+            curves.entry(of).or_default().insert(value, run);
+        }
+    }
+    let of_run = |run: &PolicyRun| {
+        let huge = usize::from(Order::PAGEBLOCK.get());
+        [
+            ("external fragmentation events", run.counts.extfrag.iter().sum::<u64>()),
+            ("requests of order 9 served", run.counts.served[huge]),
+        ]
+    };
+    let draw =
+        |((preset, _, _, setting), points): (&(&str, u32, _, &str), &BTreeMap<u64, &PolicyRun>)| {
+            let (Some((least, first)), Some((most, _))) =
+                (points.first_key_value(), points.last_key_value())
+            else {
+                return Vec::new();
+            };
+            if points.len() < CURVE {
+                return Vec::new();
+            }
+            let figures = of_run(first).into_iter().enumerate();
+            let chart = |(figure, (what, _)): (usize, (&str, u64))| {
+                let values = points.values().map(|run| of_run(run)[figure].1 as f64).collect();
+                Section::Chart {
+                    title: format!("{preset} by {setting}: {what}"),
+                    caption: format!("One point for each of its {} values.", points.len()),
+                    ends: [least, most].map(|value| format!("{setting} {value}")),
+                    layers: vec![((*preset).to_owned(), values)],
+                }
+            };
+            figures.map(chart).collect::<Vec<_>>()
+        };
+    curves.iter().flat_map(draw).collect()
 }
 
 /// The runs of a picture: three at most, since more cannot be told apart.

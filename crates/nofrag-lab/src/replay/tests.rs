@@ -14,6 +14,7 @@ use super::outcome::{Counts, Verdict};
 use super::owner::Housekeeping;
 use super::pairing::Pairing;
 use super::request::{Frees, Request};
+use super::settings::{Question, Settings};
 use super::start::{Resized, Start};
 use super::step::{By, What};
 use super::{Input, ReplayOptions, ReplayReport, replay};
@@ -97,7 +98,8 @@ fn allocator(policy: FragmentationPolicy) -> PageAllocator {
 fn engine(policy: FragmentationPolicy, housekeeping: Housekeeping) -> Engine {
     let start = Start { pages: allocator(policy), places: Vec::new(), resized: Resized::default() };
     let name = "test".to_owned();
-    let spec = Spec { name, policy, memory_percent: 100, housekeeping, samples: 8 };
+    let settings = Settings::default();
+    let spec = Spec { name, policy, settings, memory_percent: 100, housekeeping, samples: 8 };
     Engine::new(&map(), &[], start, spec).expect("a run")
 }
 
@@ -448,7 +450,8 @@ fn i1_boost_reclaims_more_and_both_are_reported() {
 
 fn options(trace: Input, policies: &[&str], threads: usize) -> ReplayOptions {
     let policies = policies.iter().map(|&name| name.to_owned()).collect();
-    ReplayOptions { trace, policies, memory: Vec::new(), seed: 1, samples: 16, threads }
+    let (questions, memory) = (Vec::new(), Vec::new());
+    ReplayOptions { trace, policies, questions, memory, seed: 1, samples: 16, threads }
 }
 
 /// A report without the times that its runs took.
@@ -567,4 +570,25 @@ fn what_the_bulk_interface_hands_out_is_served_as_requests() {
     assert_eq!((missing.recorded.requests[0], missing.unseen.bulk.recorded), (1, false));
     let said = missing.unseen.sentences.last().expect("it is said");
     assert!(said.contains("0.5 to 1.3 % of requests") && said.contains("record --bulk"), "{said}");
+}
+
+/// `boost_asked`: the recorded host's setting was laid over every policy's, so that the boost could not be asked about.
+#[test]
+fn a_setting_that_is_asked_for_stands_before_the_recorded_hosts() {
+    let asked = |text| vec![Question::parse(text).unwrap()];
+    let questions = asked("linux-6.1:boost=0/15000/60000,min_free_kbytes=2048");
+    let options = ReplayOptions { questions, ..options(Input::Shipped, &["linux-6.1"], 2) };
+    let report = replay(&options, &|_| ()).expect("the shipped recording is replayed");
+    let [recorded, off, on, far] = report.runs.as_slice() else { panic!("four runs") };
+    let names = report.runs.iter().map(|run| run.policy.as_str()).collect::<Vec<_>>();
+    assert_eq!(names[..2], ["linux-6.1", "linux-6.1:boost=0,min_free_kbytes=2048"]);
+    assert!(recorded.settings.is_empty() && far.settings["boost"] == 60_000);
+    assert_eq!(off.counts.boosts, 0);
+    assert!(on.counts.boosts > 0 && recorded.counts.boosts > 0);
+    let charts = super::sections(&report);
+    let curves = charts.iter().filter(|section| match section {
+        crate::render::Section::Chart { title, .. } => title.starts_with("linux-6.1 by boost: "),
+        _ => false,
+    });
+    assert_eq!(curves.count(), 2);
 }

@@ -23,6 +23,7 @@ use nofrag::units::{Order, Pfn};
 use nofrag_host::snapshot::{FrameUse, PageFlags, PageMap, Snapshot, ZoneName};
 
 use super::ReplayError;
+use super::settings::Settings;
 use crate::random::Random;
 use memory::{BLOCK, Memory, Zone};
 use reconcile::{Blocks, Reconciler, free_blocks};
@@ -203,16 +204,19 @@ impl Host {
         &self.quality
     }
 
-    /// An allocator that holds what was in use. `memory_percent` is the size of its memory.
+    /// An allocator that holds what was in use, with the host's settings but for those that `asked` names.
+    /// `memory_percent` is the size of its memory.
     pub(super) fn start<E: EventSink>(
         &self,
         policy: FragmentationPolicy,
+        asked: &Settings,
         memory_percent: u32,
         events: E,
     ) -> Result<Start<E>, ReplayError> {
-        let policy = self.settings.policy(policy);
-        let plan = resize::plan(self, memory_percent)?;
-        let config = self.settings.config(plan.map, policy, memory_percent);
+        let settings = self.settings.with(asked);
+        let policy = settings.policy(policy);
+        let plan = resize::plan(self, &settings, memory_percent)?;
+        let config = settings.config(plan.map, policy, memory_percent);
         let (mut fixed, mut movable) = (Vec::new(), Vec::new());
         for (held, place) in self.in_use.iter().zip(&plan.places) {
             let blocks = if held.usage.is_movable() { &mut movable } else { &mut fixed };
@@ -265,7 +269,7 @@ impl Host {
     /// Counts how far the start is from what the kernel said.
     fn judge(&mut self, snapshot: &Snapshot<'_>) -> Result<(), ReplayError> {
         let said = |zone: &Zone| snapshot.zones.iter().find(|each| each.zone == zone.name);
-        let start = self.start(FragmentationPolicy::LINUX_6_1, 100, ())?;
+        let start = self.start(FragmentationPolicy::LINUX_6_1, &Settings::default(), 100, ())?;
         let quality = &mut self.quality;
         quality.managed = self.memory.managed();
         quality.in_use = self.in_use.iter().map(|held| held.order.pages()).sum();

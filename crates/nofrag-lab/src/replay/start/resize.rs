@@ -16,6 +16,7 @@ use nofrag_host::snapshot::{FrameUse, ZoneName};
 
 use super::super::ReplayError;
 use super::memory::{BLOCK, Memory, Zone, runs};
+use super::settings::HostSettings;
 use super::{Held, Host, RESIZE, Resized};
 use crate::random::Random;
 
@@ -40,7 +41,11 @@ pub(super) struct Plan {
 }
 
 /// The host with so many percent of its memory.
-pub(super) fn plan(host: &Host, percent: u32) -> Result<Plan, ReplayError> {
+pub(super) fn plan(
+    host: &Host,
+    settings: &HostSettings,
+    percent: u32,
+) -> Result<Plan, ReplayError> {
     if percent == 0 || percent > MOST_PERCENT {
         return Err(ReplayError::Host(format!(
             "{percent} % of the host's memory cannot be replayed; name a size from 1 to {MOST_PERCENT} %"
@@ -61,7 +66,7 @@ pub(super) fn plan(host: &Host, percent: u32) -> Result<Plan, ReplayError> {
     };
     let types: Vec<_> = host.types.iter().copied().filter(exists).collect();
     let mut resized = Resized::default();
-    let dropped = drop_some(host, &map, &memory, percent, &mut resized)?;
+    let dropped = drop_some(host, settings, &map, &memory, percent, &mut resized)?;
     let places = place(host, &memory, &types, &dropped, &mut resized)?;
     Ok(Plan { map, places, types, resized })
 }
@@ -166,12 +171,13 @@ fn too_little(percent: u32, why: &str) -> ReplayError {
 /// Chooses what has to go so that the rest fits.
 fn drop_some(
     host: &Host,
+    settings: &HostSettings,
     map: &MemoryMap,
     memory: &Memory,
     percent: u32,
     resized: &mut Resized,
 ) -> Result<Vec<bool>, ReplayError> {
-    let config = host.settings.config(map.clone(), FragmentationPolicy::LINUX_6_1, percent);
+    let config = settings.config(map.clone(), FragmentationPolicy::LINUX_6_1, percent);
     let fresh = PageAllocator::new(&config)
         .map_err(|error| ReplayError::Host(format!("{percent} % of the host's memory: {error}")))?;
     let high: u64 = fresh.zones().map(|zone| zone.watermarks.high).sum();

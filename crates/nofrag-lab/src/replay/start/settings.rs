@@ -6,6 +6,7 @@ use nofrag::page::{
 use nofrag_host::snapshot::Snapshot;
 
 use super::super::ReplayError;
+use super::super::settings::{Setting, Settings};
 
 /// KiB of a page.
 const PAGE_KIB: u64 = 4;
@@ -66,6 +67,26 @@ impl HostSettings {
             }
         }
         Ok(MinFree::Pages(pages))
+    }
+
+    /// The same host with some of its settings changed.
+    pub(super) fn with(&self, asked: &Settings) -> HostSettings {
+        let small =
+            |setting| asked.get(setting).map(|value| u32::try_from(value).unwrap_or(u32::MAX));
+        let pages = asked.get(Setting::MinFree).map(|kib| MinFree::Pages(kib / PAGE_KIB));
+        HostSettings {
+            min_free: pages.unwrap_or(self.min_free),
+            rule: pages.unwrap_or(self.rule),
+            watermark_scale_factor: small(Setting::Scale).or(self.watermark_scale_factor),
+            lowmem_reserve_ratio: self.lowmem_reserve_ratio,
+            boost_factor: small(Setting::Boost).or(self.boost_factor),
+            proactiveness: small(Setting::Proactiveness)
+                .map(|percent| percent.min(100) as u8)
+                .or(self.proactiveness),
+            extfrag_threshold: small(Setting::ExtfragThreshold)
+                .map(|value| value.min(1000) as u16)
+                .or(self.extfrag_threshold),
+        }
     }
 
     /// A policy on this host.

@@ -41,7 +41,7 @@ fn recorded(moment: &str, change: impl FnOnce(&mut Snapshot<'_>)) -> Option<Host
 }
 
 fn load(host: &Host, policy: FragmentationPolicy, percent: u32) -> Start<()> {
-    let start = host.start(policy, percent, ()).expect("it fits");
+    let start = host.start(policy, &Settings::default(), percent, ()).expect("it fits");
     start.pages.check().expect("the laws hold");
     start
 }
@@ -161,9 +161,11 @@ fn less_memory_holds_what_cannot_be_given_up() {
     assert!(three_quarters.dropped > 0 && three_quarters.swapped == 0, "{three_quarters:?}");
     let half = check_size(&host, 50);
     assert!(half.dropped > three_quarters.dropped && half.displaced > 0, "{half:?}");
-    let error = host.start(LINUX_6_1, 5, ()).expect_err("it holds not even the kernel's own");
+    let error = host
+        .start(LINUX_6_1, &Settings::default(), 5, ())
+        .expect_err("it holds not even the kernel's own");
     assert!(error.to_string().contains("name a larger size"), "{error}");
-    assert!(host.start(LINUX_6_1, 0, ()).is_err());
+    assert!(host.start(LINUX_6_1, &Settings::default(), 0, ()).is_err());
 }
 
 #[test]
