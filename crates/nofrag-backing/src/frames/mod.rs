@@ -127,16 +127,16 @@ pub struct FrameBlock {
 }
 
 impl FrameBlock {
-    /// The frame behind its last one.
+    /// The frame behind its last one; the last number of all for one that passes it, which no frames have.
     #[must_use]
     pub const fn end(self) -> Pfn {
-        Pfn(self.pfn.0 + self.order.pages())
+        Pfn(self.pfn.0.saturating_add(self.order.pages()))
     }
 
-    /// Where it begins in the file.
+    /// Where it begins in the file; the last place of all for one that no file reaches.
     #[must_use]
     pub const fn offset(self) -> u64 {
-        self.pfn.0 << sys::PAGE
+        self.pfn.0.saturating_mul(1 << sys::PAGE)
     }
 
     /// Its bytes.
@@ -412,8 +412,9 @@ impl Frames {
         if whole.order() > order {
             let split = pool.pages.set_movable(known, false);
             if let Err(why) = split.and_then(|()| pool.pages.split(known, order)) {
-                // It is being moved right now.
-                self.words.set(pfn.0, whole);
+                // It is being moved right now. Who gave it back meanwhile has struck the word.
+                let undo = |word| (word == Word::fresh(order)).then_some(whole);
+                let _ = self.words.change(pfn.0, undo);
                 return Err(why);
             }
             let parts = (pfn.0..pfn.0 + whole.order().pages()).step_by(order.pages() as usize);

@@ -190,6 +190,25 @@ pub(super) struct PageMapper {
     counters: Mutex<MapCounters>,
 }
 
+/// Mappings that are booked for a while, and given back when it ends, also by a panic of who exchanges.
+struct Booked<'a> {
+    mapper: &'a PageMapper,
+    mappings: u64,
+}
+
+impl<'a> Booked<'a> {
+    fn new(mapper: &'a PageMapper, mappings: u64) -> Result<Booked<'a>, MapFramesError> {
+        mapper.book(&mut lock(&mapper.books), mappings)?;
+        Ok(Booked { mapper, mappings })
+    }
+}
+
+impl Drop for Booked<'_> {
+    fn drop(&mut self) {
+        lock(&self.mapper.books).mappings -= self.mappings;
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The books are changed in single calls, so that no panic leaves them half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -263,10 +282,6 @@ impl PageMapper {
         Ok(())
     }
 
-    fn unbook(&self, mappings: u64) {
-        lock(&self.books).mappings -= mappings;
-    }
-
     /// Lets an area show blocks.
     pub(super) fn map(
         &self,
@@ -321,9 +336,7 @@ impl PageMapper {
         exchange: impl FnOnce(&Relocation<'_>) -> bool,
     ) -> bool {
         let Some(shown) = self.shown(start) else { return false };
-        if !self.frames.is_set_aside(pair.to, pair.order) {
-            return false;
-        }
+        let Some(_carry) = self.frames.carry(pair) else { return false };
         let mut content = shown.content();
         let mut at = start.0;
         let place = content.blocks.iter().position(|block| {
@@ -337,9 +350,7 @@ impl PageMapper {
         let Some(claim) = self.frames.claim_move(pair.from, Use::Mapped { vpn: Vpn(at) }) else {
             return false;
         };
-        if self.book(&mut lock(&self.books), 2).is_err() {
-            return false;
-        }
+        let Ok(mut booked) = Booked::new(self, 2) else { return false };
         let to = FrameBlock { pfn: pair.to, order: pair.order };
         let relocation = Relocation {
             at: self.reserved.address(Vpn(at)).expect("it is inside").cast(),
@@ -351,13 +362,13 @@ impl PageMapper {
         };
         let done = exchange(&relocation);
         if done {
-            let moved = self.frames.moved(pair.from, pair.to);
+            let moved = claim.moved(pair.to);
             moved.expect("one is claimed for this move, the other set aside for it");
             content.blocks[place] = to;
         }
         drop(claim);
         let mappings = runs(start.0, &content.blocks).count() as u64 + 1;
-        self.unbook(content.mappings + 2 - mappings);
+        booked.mappings = content.mappings + 2 - mappings;
         content.mappings = mappings;
         done
     }

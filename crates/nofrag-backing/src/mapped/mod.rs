@@ -411,7 +411,8 @@ impl Mapped {
 
     /// Exchanges a block of an area for one that was set aside for it: for [`Residents`](crate::frames::Residents).
     /// `exchange` keeps writers away, copies, maps the new block over the old one in one step, and lets writers go on;
-    /// or it leaves everything as it was, and says `false`. Meanwhile the area does not end. Whether it was done.
+    /// or it leaves everything as it was, and says `false`. Meanwhile the area does not end, and the new block is
+    /// nobody else's; so `exchange` asks for nothing that may move frames. Whether it was done.
     pub fn relocate(&self, pair: Move, exchange: impl FnOnce(&Relocation<'_>) -> bool) -> bool {
         let Some(Use::Mapped { vpn }) = self.frames().use_of(pair.from) else { return false };
         let Some(area) = self.space.find(vpn) else { return false };
