@@ -5,10 +5,11 @@
 //! system call and no budget of mappings.
 //!
 //! A handle that was given back stays refused for good: a slot has a generation besides its block, of 64 bits, which
-//! no slot ever gets through.
+//! no slot ever gets through. It begins at random, so that handles of another table are refused too.
 //!
 //! Cost: pinning is two atomic operations and two loads; a move is one atomic operation and the copy.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -197,9 +198,10 @@ impl Handles {
         let process = Forks::now()?;
         // Each takes a frame at least.
         let capacity = u64::from(capacity).min(frames.len().get()) as u32;
+        let first = RandomState::new().build_hasher().finish();
         let slot = |_| Slot {
             pins: Pins::new(),
-            generation: AtomicU64::new(0),
+            generation: AtomicU64::new(first),
             place: AtomicU64::new(NOWHERE),
         };
         let count = capacity as usize;
@@ -320,7 +322,7 @@ impl Handles {
             }
         };
         let block = self.current(slot, handle).ok_or(HandleError::Stale)?;
-        slot.generation.store(handle.generation + 1, Ordering::Relaxed);
+        slot.generation.store(handle.generation.wrapping_add(1), Ordering::Relaxed);
         slot.place.store(NOWHERE, Ordering::Release);
         drop(moving);
         let freed = self.frames.free(owner, block.pfn);
