@@ -1,6 +1,5 @@
 //! The rules. Each is a function from a [`Tree`] to findings, with a test that shows it can fail.
 
-mod allocations;
 mod decisions;
 mod dependencies;
 mod folders;
@@ -21,7 +20,6 @@ use crate::tree::Tree;
 
 /// The rules that need nothing but the files.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
-    allocations::check,
     crate::campaign::check,
     decisions::check,
     folders::check,

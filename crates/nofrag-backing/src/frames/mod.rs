@@ -219,6 +219,9 @@ pub enum FrameError {
         "blocks of type {0} cannot be asked for; ask for unmovable, movable or reclaimable ones"
     )]
     Type(Migratetype),
+    /// No memory for the list of the blocks of one area.
+    #[error("no memory for a list of frames; ask for fewer")]
+    OutOfMetadata,
     /// A child of a fork knows nothing of what its parent hands out.
     #[error("this process was forked from the one that made the frames: make others here")]
     Forked,

@@ -28,6 +28,7 @@ mod request;
 mod reserved;
 
 use std::cmp::Reverse;
+use std::iter::repeat_n;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -237,6 +238,7 @@ impl Mapped {
         for order in orders {
             while *left >= order.pages() {
                 let request = FrameRequest { order, ..wanted };
+                blocks.try_reserve(1).map_err(|_| FrameError::OutOfMetadata)?;
                 match self.frames().alloc(owner, request) {
                     Ok(block) => blocks.push(block),
                     Err(FrameError::Exhausted { .. }) => break,
@@ -261,7 +263,8 @@ impl Mapped {
         if left > self.frames().len().0 {
             return Err(self.frames().exhausted(Order::ZERO));
         }
-        blocks.resize(start + left as usize, none);
+        blocks.try_reserve_exact(left as usize).map_err(|_| FrameError::OutOfMetadata)?;
+        blocks.extend(repeat_n(none, left as usize));
         let got = self.frames().alloc_bulk(owner, wanted, &mut blocks[start..]);
         let got = got.inspect_err(|_| blocks.truncate(start))?;
         blocks.truncate(start + got);
