@@ -2,6 +2,7 @@
 
 mod decisions;
 mod dependencies;
+mod extremes;
 mod folders;
 mod functions;
 mod links;
@@ -22,6 +23,7 @@ use crate::tree::Tree;
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     crate::campaign::check,
     decisions::check,
+    extremes::check,
     folders::check,
     functions::check,
     links::check,
