@@ -21,6 +21,7 @@
 //!
 //! Linux only; the probe needs x86-64 besides.
 #![deny(unsafe_op_in_unsafe_fn)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg(target_os = "linux")]
 
 pub mod arena;
@@ -41,6 +42,7 @@ pub mod reservation;
 pub mod shapes;
 mod sys;
 pub mod threads;
+mod worker;
 mod zeroed;
 
 /// What the crate's page shows holds.

@@ -288,8 +288,7 @@ impl Probe {
         if steps.is_empty() || steps.len() > MOST_STEPS || !self.sent.is_empty() {
             return Err(ProbeError::NoRoom);
         }
-        // Bounded: at most `MOST_STEPS`, as was checked.
-        let mut bytes = Vec::with_capacity(steps.len() * RECORD_WORDS * 8);
+        let mut bytes = Vec::new();
         for step in steps {
             self.refuse_own(&step.operation)?;
             let record = self.record(step);
@@ -308,7 +307,7 @@ impl Probe {
     /// [`ProbeError::Lost`].
     pub fn receive(&mut self) -> Result<Option<Difference>, ProbeError> {
         let sent = std::mem::take(&mut self.sent);
-        let mut bytes = vec![0; 8 * MOST_STEPS];
+        let mut bytes = [0; 8 * MOST_STEPS];
         // A stop and a continuation interrupt what has a time limit, without any handler.
         let read = retry_on_intr(|| recv(&self.socket, &mut bytes[..], RecvFlags::empty()));
         let (read, _) = read.map_err(lost)?;

@@ -20,6 +20,7 @@
 //! * [`watch`] looks at a host again and again, each source at a pace that its cost allows; [`metrics`] says what was
 //!   seen in the terms of Prometheus.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod addresses;
 pub mod budget;
@@ -28,6 +29,7 @@ pub mod fields;
 pub mod finding;
 pub mod gfp;
 pub mod layout;
+mod lists;
 pub mod machine;
 pub mod metrics;
 pub mod picture;

@@ -10,13 +10,14 @@
 //! needs locks, so the feature `std` or, without it, `spin`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
-#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 extern crate alloc;
 
 pub mod check;
 pub mod cpu;
 pub mod event;
+mod lists;
 pub mod mmap;
 pub mod page;
 pub mod ranges;

@@ -1,8 +1,8 @@
 //! The rules. Each is a function from a [`Tree`] to findings, with a test that shows it can fail.
 
-mod allocations;
 mod decisions;
 mod dependencies;
+mod extremes;
 mod folders;
 mod functions;
 mod links;
@@ -21,9 +21,9 @@ use crate::tree::Tree;
 
 /// The rules that need nothing but the files.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
-    allocations::check,
     crate::campaign::check,
     decisions::check,
+    extremes::check,
     folders::check,
     functions::check,
     links::check,

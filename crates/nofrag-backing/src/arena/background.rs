@@ -2,17 +2,18 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Arena, Budget};
 use crate::backend::Backend;
+use crate::worker::Worker;
 
-/// Calls [`Arena::step`] now and then from a thread of its own, until it is dropped.
+/// Calls [`Arena::step`] now and then from a thread of its own, until it is dropped; if the thread itself drops it, as
+/// what is called before memory goes back may do, until soon after. A child of a fork has no such thread.
 #[derive(Debug)]
 pub struct Purger {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker,
 }
 
 impl Purger {
@@ -26,30 +27,29 @@ impl Purger {
     {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let told = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("arena-purger".into()).spawn(move || {
+        let worker = Worker::spawn("arena-purger", move || {
             let began = Instant::now();
             let (stop, bell) = &*told;
-            let mut stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*stopped {
-                let waited = bell.wait_timeout(stopped, every);
-                stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
-                if !*stopped {
-                    arena.step(began.elapsed(), budget);
+            loop {
+                let stopped = stop.lock().unwrap_or_else(PoisonError::into_inner);
+                let waited = bell.wait_timeout_while(stopped, every, |stopped| !*stopped);
+                if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                    break;
                 }
+                arena.step(began.elapsed(), budget);
             }
         })?;
-        Ok(Purger { stop, thread: Some(thread) })
+        Ok(Purger { stop, worker })
     }
 }
 
 impl Drop for Purger {
     fn drop(&mut self) {
         let (stop, bell) = &*self.stop;
-        *stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        bell.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // A step that panicked has said so already.
-            let _ = thread.join();
-        }
+        // A step that panicked has said so already.
+        let _ = self.worker.end(|| {
+            *stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            bell.notify_one();
+        });
     }
 }

@@ -5,12 +5,16 @@
 //! pages that were set aside are not given back in place: there a block is made of chunks, one piece of memory and one
 //! mapping each, and purging it takes them away.
 
+use std::iter::repeat_n;
+
 use nofrag::ranges::Span;
+use rustix::io::Errno;
 
 use super::atomic::{AtomicU64, Ordering};
 use super::books::{Block, Taken};
 use super::ground::Ground;
 use crate::backend::{Backend, BackendError, Caps, Geometry, Op, OpResult, Va};
+use crate::zeroed::{NoMemory, collected};
 
 /// A piece of a block with memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +123,19 @@ impl<B: Backend> Backing<B> {
         self.calls.fetch_add(ops.len() as u64, Ordering::Relaxed);
     }
 
+    /// What became of each of at most so many operations; none was done without memory for the lists.
+    fn submit_all(
+        &self,
+        most: usize,
+        ops: impl Iterator<Item = Op<B::Phys>>,
+    ) -> Result<Vec<OpResult>, BackendError> {
+        let no_memory = |NoMemory| BackendError::System(Errno::NOMEM);
+        let ops = collected(most, ops).map_err(no_memory)?;
+        let mut done = collected(ops.len(), repeat_n(Ok(()), ops.len())).map_err(no_memory)?;
+        self.submit(&ops, &mut done);
+        Ok(done)
+    }
+
     /// Memory for `blocks`, ready to be used. On failure there is none, unless it could not be taken back either.
     pub(super) fn provide(
         &self,
@@ -198,10 +215,11 @@ impl<B: Backend> Backing<B> {
         }
         taken.sort_unstable_by_key(|taken| taken.number);
         let spans = joined(&taken);
-        let ops: Vec<Op<B::Phys>> = spans.iter().map(|&span| purge_of(ground, span)).collect();
-        // Bounded: one for each operation, which are there.
-        let mut done = vec![Ok(()); ops.len()];
-        self.submit(&ops, &mut done);
+        let ops = spans.iter().map(|&span| purge_of(ground, span));
+        let done = match self.submit_all(spans.len(), ops) {
+            Ok(done) => done,
+            Err(why) => return taken.into_iter().for_each(|block| each(block, Err(why))),
+        };
         for block in taken {
             // They ascend; a block that was never touched is in none of them.
             let number = u64::from(block.number);
@@ -215,19 +233,17 @@ impl<B: Backend> Backing<B> {
     fn dissolve(&self, ground: &Ground, bytes: u64, taken: &mut Taken<B>) -> OpResult {
         let base = ground.va_of(ground.pages_of(taken.number, 1).start() as u32);
         let chunks = &mut taken.block.chunks;
-        let mapped: Vec<usize> =
-            (0..chunks.len()).filter(|&at| chunks[at].state != ChunkState::Created).collect();
-        let unmap =
-            |&at: &usize| Op::Unmap { va: base.plus(u64::from(chunks[at].place) * bytes), bytes };
-        let ops: Vec<Op<B::Phys>> = mapped.iter().map(unmap).collect();
-        // Bounded: one for each operation, which are there.
-        let mut done = vec![Ok(()); ops.len()];
-        self.submit(&ops, &mut done);
+        let is_mapped = |chunk: &&mut Chunk<B::Phys>| chunk.state != ChunkState::Created;
+        let unmap = |chunk: &Chunk<B::Phys>| {
+            let va = base.plus(u64::from(chunk.place) * bytes);
+            (chunk.state != ChunkState::Created).then_some(Op::Unmap { va, bytes })
+        };
+        let done = self.submit_all(chunks.len(), chunks.iter().filter_map(unmap))?;
         let mut answer = Ok(());
-        for (&at, result) in mapped.iter().zip(done) {
+        for (chunk, result) in chunks.iter_mut().filter(is_mapped).zip(done) {
             match result {
                 Ok(()) => {
-                    chunks[at].state = ChunkState::Created;
+                    chunk.state = ChunkState::Created;
                     self.uncount_mapping();
                 }
                 Err(_) => answer = answer.and(result),

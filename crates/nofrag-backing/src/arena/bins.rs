@@ -4,6 +4,10 @@
 //! together hold a bounded number of pages. A stack notes how low it has been since it was last aged: so many of its
 //! runs have not been needed meanwhile, and go back to the free ranges, the oldest first.
 
+use std::iter::repeat_n;
+
+use crate::zeroed::collected;
+
 /// Runs of more pages are not parked by size.
 pub(super) const LARGEST: u32 = 64;
 
@@ -38,8 +42,8 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Bins that hold so many pages at most, all of them together.
-    pub(super) fn new(most: u64) -> Bins {
+    /// Bins that hold so many pages at most, all of them together; without memory for that none at all.
+    pub(super) fn new(most: u64) -> Option<Bins> {
         let share = most / u64::from(LARGEST);
         let mut start = 0;
         let bins = std::array::from_fn(|at| {
@@ -49,9 +53,8 @@ impl Bins {
             start += u32::from(room);
             bin
         });
-        // Bounded: at most `DEEPEST` for each of `LARGEST` sizes.
-        let places = vec![0; start as usize].into();
-        Bins { bins, places, pages: 0, most }
+        let places = collected(start as usize, repeat_n(0, start as usize)).ok()?.into();
+        Some(Bins { bins, places, pages: 0, most })
     }
 
     /// The run of exactly so many pages that was parked last, if its first page is a multiple of `align`.
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_last_run_comes_first_and_only_if_it_is_aligned() {
-        let mut bins = Bins::new(64 * 64);
+        let mut bins = Bins::new(64 * 64).unwrap();
         bins.push(8, 2).unwrap();
         bins.push(13, 2).unwrap();
         assert_eq!(bins.pop(1, 1), None);
@@ -214,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_was_not_needed_leaves_oldest_first() {
-        let mut bins = Bins::new(64 * 64);
+        let mut bins = Bins::new(64 * 64).unwrap();
         (0..8).for_each(|page| bins.push(page, 1).unwrap());
         assert_eq!(drain(&mut bins, Which::Unneeded), [], "they came after the last ageing");
         (0..3).for_each(|_| assert!(bins.pop(1, 1).is_some()));
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn bins_are_bounded_each_and_together() {
-        let mut bins = Bins::new(64);
+        let mut bins = Bins::new(64).unwrap();
         (0..8).for_each(|page| bins.push(page, 1).unwrap());
         bins.push(8, 1).unwrap_err();
         bins.push(20, 9).unwrap_err();
@@ -247,7 +250,7 @@ mod tests {
 
     #[test]
     fn all_bins_together_are_bounded() {
-        let mut bins = Bins::new(1024);
+        let mut bins = Bins::new(1024).unwrap();
         // Two of each would be four times as much.
         let sizes = (1..=LARGEST).rev().flat_map(|size| [size, size]);
         let parked: u64 = sizes.filter(|&size| bins.push(size, size).is_ok()).map(u64::from).sum();
@@ -259,7 +262,7 @@ mod tests {
     /// A size that is no longer asked for makes room for one that is.
     #[test]
     fn the_fullest_size_gives_way() {
-        let mut bins = Bins::new(1024);
+        let mut bins = Bins::new(1024).unwrap();
         (0..32).for_each(|at| drop(bins.push(at * 64, 33 + at)));
         assert_eq!(bins.pages(), 1012, "of each size from 33 on, as long as there is room");
         assert!(bins.is_crowded_out(40) && !bins.is_crowded_out(3) && !bins.is_crowded_out(65));
@@ -268,13 +271,13 @@ mod tests {
         assert_eq!((few.iter().count(), bins.pages() + u64::from(pages)), (1, before));
         assert!(pages == 55 && !bins.is_crowded_out(40), "{pages}");
         bins.push(5000, 40).unwrap();
-        assert!(Bins::new(64).relieve().is_none());
+        assert!(Bins::new(64).unwrap().relieve().is_none());
     }
 
     /// What the owner does between two pieces neither keeps a drain from ending nor is lost.
     #[test]
     fn a_drain_goes_on_after_others_had_a_turn() {
-        let mut bins = Bins::new(64 * 64);
+        let mut bins = Bins::new(64 * 64).unwrap();
         (0..10).for_each(|page| bins.push(page, 1).unwrap());
         let mut draining = Draining::new(Which::All);
         let (pages, few) = bins.drain(&mut draining).unwrap();

@@ -83,12 +83,12 @@ pub(super) struct Books<B: Backend> {
 }
 
 impl<B: Backend> Books<B> {
-    /// An owner without blocks, that parks so many pages at most.
-    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Books<B> {
+    /// An owner without blocks, that parks so many pages at most; `None` without memory for that.
+    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<Books<B>> {
         let align_classes = AlignClasses::new(&[9]).expect("one exponent below 31");
-        Books {
+        Some(Books {
             owner,
-            bins: Bins::new(parked_pages),
+            bins: Bins::new(parked_pages)?,
             ranges: RangeAllocator::new(Config { align_classes, ..Config::default() }),
             blocks: BTreeMap::new(),
             idle: VecDeque::new(),
@@ -98,7 +98,7 @@ impl<B: Backend> Books<B> {
             allocs: 0,
             frees: 0,
             stale_frees: 0,
-        }
+        })
     }
 
     /// Pages in use.

@@ -11,6 +11,7 @@ use super::run::{GENERATION_BITS, Generation};
 use super::table::{Table, Use};
 use super::{OwnerId, Run};
 use crate::backend::Va;
+use crate::zeroed::collected;
 
 /// Pages are numbered from the first one of the arena, and so are blocks.
 #[derive(Debug)]
@@ -34,9 +35,7 @@ impl Ground {
     pub(super) fn new(base: Va, page_shift: u32, block_shift: u32, blocks: u32) -> Option<Ground> {
         let pages = blocks << block_shift;
         let table = Table::new(pages)?;
-        let mut owners = Vec::new();
-        owners.try_reserve_exact(blocks as usize).ok()?;
-        owners.resize_with(blocks as usize, || AtomicU32::new(0));
+        let owners = collected(blocks as usize, (0..blocks).map(|_| AtomicU32::new(0))).ok()?;
         let mark = RandomState::new().build_hasher().finish();
         let mark = Generation::of(mark >> (u64::BITS - GENERATION_BITS));
         let owners = owners.into();

@@ -1,5 +1,7 @@
 //! What is always true of an arena, verified.
 
+use std::iter::repeat_n;
+
 use nofrag::check::{Check, Violation};
 use nofrag::ranges::Span;
 
@@ -7,6 +9,7 @@ use super::books::Books;
 use super::table::Use;
 use super::{Arena, OwnerId};
 use crate::backend::Backend;
+use crate::zeroed::collected;
 
 const ONE_PLACE: &str = "a block is in the pool, or on the books or in the mail of one owner";
 const NAMED: &str = "the record of a block names the owner on whose books it is";
@@ -25,8 +28,9 @@ impl<B: Backend> Check for Arena<B> {
         if !self.parent.is_same() {
             return Ok(());
         }
-        // Bounded: one for each block, whose records are longer.
-        let mut places = vec![0_u64; self.ground.blocks as usize];
+        let blocks = self.ground.blocks as usize;
+        // Without memory to count with, nothing is said.
+        let Ok(mut places) = collected(blocks, repeat_n(0_u64, blocks)) else { return Ok(()) };
         for (id, slot) in (0..).map(OwnerId).zip(&self.owners) {
             let books = slot.books.0.lock();
             for &number in books.blocks.keys() {

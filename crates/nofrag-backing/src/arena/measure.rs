@@ -99,6 +99,20 @@ pub enum MeasureError {
     /// Nothing to measure.
     #[error("{0} must not be zero")]
     Zero(&'static str),
+    /// More than can be noted.
+    #[error("there is no memory for a number for each of {runs} runs")]
+    Runs {
+        /// So many.
+        runs: u64,
+    },
+    /// More threads than are started.
+    #[error("{threads} threads were asked for; at most {most} are started")]
+    Threads {
+        /// So many.
+        threads: u32,
+        /// At most so many.
+        most: u32,
+    },
 }
 
 /// What it took.
@@ -111,6 +125,9 @@ pub struct Measured {
     /// Pages that were purged, per run.
     pub purged: f64,
 }
+
+/// More threads tell nothing, and the system may refuse to start them.
+const MOST_THREADS: u32 = 256;
 
 /// Draws numbers: SplitMix64, whose constants are its own.
 struct Random(u64);
@@ -139,7 +156,7 @@ impl Source for System {
 
     #[inline]
     fn get(&mut self, pages: u64) -> Result<(Self::Piece, *mut u8), MeasureError> {
-        let bytes = pages as usize * PAGE;
+        let bytes = (pages as usize).checked_mul(PAGE).ok_or(BackendError::Misfit)?;
         let allowed = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
         let at = unsafe { sys::mmap_anonymous(ptr::null_mut(), bytes, allowed, MapFlags::PRIVATE) };
@@ -208,6 +225,14 @@ fn thread_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
+fn check(work: Work) -> Result<(), MeasureError> {
+    let Work { runs, live, most_pages, .. } = work;
+    match live == 0 || runs == 0 || most_pages == 0 {
+        true => Err(MeasureError::Zero("the number of runs, live ones and pages")),
+        false => Ok(()),
+    }
+}
+
 fn arena_of(owners: u32) -> Result<Arena, MeasureError> {
     let owners = Owners::Count(owners);
     Ok(Arena::reserve(RESERVED, Config { owners, purge: Purge::Manual, ..Config::default() })?)
@@ -230,10 +255,8 @@ pub fn churn(way: Way, work: Work) -> Result<Measured, MeasureError> {
 }
 
 fn churn_in<S: Source>(source: &mut S, work: Work) -> Result<Measured, MeasureError> {
+    check(work)?;
     let Work { runs, live, most_pages, touch, seed } = work;
-    if live == 0 || runs == 0 || most_pages == 0 {
-        return Err(MeasureError::Zero("the number of runs, live ones and pages"));
-    }
     let mut random = Random(seed);
     let mut pieces = Vec::new();
     for _ in 0..live {
@@ -305,9 +328,13 @@ fn in_threads(
     work: Work,
     pattern: Pattern,
 ) -> Result<Measured, MeasureError> {
-    let Work { runs, live, most_pages, .. } = work;
-    if threads == 0 || runs == 0 || live == 0 || most_pages == 0 {
-        return Err(MeasureError::Zero("the number of threads, runs, live ones and pages"));
+    check(work)?;
+    let runs = work.runs;
+    if threads == 0 {
+        return Err(MeasureError::Zero("the number of threads"));
+    }
+    if threads > MOST_THREADS {
+        return Err(MeasureError::Threads { threads, most: MOST_THREADS });
     }
     let after = Duration::from_millis(1);
     let config = Config { owners: Owners::Count(threads), ..Config::default() };
@@ -322,7 +349,7 @@ fn in_threads(
         let joined = running.into_iter().map(|thread| thread.join());
         joined.map(|result| result.expect("a measuring thread does not panic")).collect()
     });
-    let all = (runs * u64::from(threads)) as f64;
+    let all = runs as f64 * f64::from(threads);
     let mut measured =
         Measured { purged: arena.stats().purged as f64 / all, ..Measured::default() };
     for result in results {
@@ -442,12 +469,17 @@ pub struct Latency {
 /// # Errors
 /// See [`MeasureError`].
 pub fn latency(beside: Beside, work: Work) -> Result<Latency, MeasureError> {
+    check(work)?;
     let arena = arena_of(2)?;
     let stop = AtomicBool::new(false);
     let (timed, other) = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                let wave = Work { runs: work.live as u64 + 1, touch: Touch::First, ..work };
+                let wave = Work {
+                    runs: (work.live as u64).saturating_add(1),
+                    touch: Touch::First,
+                    ..work
+                };
                 pattern_loop(&mut Shared(&arena, OwnerId(1)), wave, Pattern::Waves, |source| {
                     if beside == Beside::PurgedWaves {
                         source.0.purge(Budget::ALL);
@@ -466,13 +498,10 @@ pub fn latency(beside: Beside, work: Work) -> Result<Latency, MeasureError> {
 
 fn time_allocations(arena: &Arena, work: Work) -> Result<Latency, MeasureError> {
     let Work { runs, live, most_pages, touch, seed } = work;
-    if live == 0 || runs == 0 || most_pages == 0 {
-        return Err(MeasureError::Zero("the number of runs, live ones and pages"));
-    }
     let (mut random, owner) = (Random(seed), OwnerId(0));
-    let mut pieces = Vec::new();
-    // Bounded: one number for each allocation that is about to be made.
-    let mut times = Vec::with_capacity(runs as usize);
+    let (mut pieces, mut times) = (Vec::new(), Vec::new());
+    let room = usize::try_from(runs).ok().and_then(|runs| times.try_reserve_exact(runs).ok());
+    room.ok_or(MeasureError::Runs { runs })?;
     for _ in 0..runs {
         if pieces.len() == live {
             let at = random.below(live as u64) as usize;
@@ -508,7 +537,11 @@ pub struct Areas {
 /// # Errors
 /// See [`MeasureError`].
 pub fn areas(runs: u64, most_pages: u64, seed: u64) -> Result<Areas, MeasureError> {
-    let bytes = (2 * runs * most_pages).max(1 << 12) << sys::PAGE;
+    if runs == 0 || most_pages == 0 {
+        return Err(MeasureError::Zero("the number of runs and pages"));
+    }
+    let pages = runs.saturating_mul(2).saturating_mul(most_pages);
+    let bytes = pages.max(1 << 12).saturating_mul(PAGE as u64);
     let config = Config { owners: Owners::Count(2), purge: Purge::Manual, ..Config::default() };
     let arena = Arena::reserve(bytes, config)?;
     let mut random = Random(seed);

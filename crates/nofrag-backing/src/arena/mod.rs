@@ -216,10 +216,17 @@ impl<B: Backend> Arena<B> {
         self.owners.get(owner.0 as usize).ok_or(ArenaError::UnknownOwner { owner, owners })
     }
 
+    /// The largest alignment of a run, in pages.
+    #[inline(always)]
+    fn most_align(&self) -> u64 {
+        self.align >> self.ground.page_shift
+    }
+
     /// A parked run of exactly that size. Not in a child.
     #[inline(always)]
     fn at_hand(&self, books: &mut Books<B>, pages: u64, align: u64, used: Use) -> Option<Run> {
-        if !align.is_power_of_two() {
+        // Pages are numbered from the first one, which is a multiple of so many and no more.
+        if !align.is_power_of_two() || align > self.most_align() {
             return None;
         }
         let page = books.bins.pop(pages, align)?;

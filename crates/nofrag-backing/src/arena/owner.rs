@@ -38,14 +38,15 @@ struct Mail<B: Backend> {
 }
 
 impl<B: Backend> Owner<B> {
-    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Owner<B> {
-        Owner {
+    /// `None` without memory for what it parks.
+    pub(super) fn new(owner: OwnerId, parked_pages: u64) -> Option<Owner<B>> {
+        Some(Owner {
             id: owner,
-            books: Padded(OwnerLock::new(Books::new(owner, parked_pages))),
+            books: Padded(OwnerLock::new(Books::new(owner, parked_pages)?)),
             remote: Padded(RemoteList::new()),
             mail: Mutex::new(Mail { blocks: Vec::new(), frees: Vec::new() }),
             has_mail: AtomicU32::new(0),
-        }
+        })
     }
 
     fn post(&self, write: impl FnOnce(&mut Mail<B>)) {
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn a_stale_free_keeps_no_other_out() {
         let ground = Ground::new(Va(1 << 30), 12, 6, 2).unwrap();
-        let owner = Owner::<Anonymous>::new(OwnerId(0), 0);
+        let owner = Owner::<Anonymous>::new(OwnerId(0), 0).unwrap();
         ground.table.begun(3, 7);
         ground.begin(3, 2, Use::Live);
         let [stale, current] = [7, 8].map(|generation| Claim { generation, leased: false });

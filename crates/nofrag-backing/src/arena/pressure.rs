@@ -98,7 +98,7 @@ impl<B: Backend> Arena<B> {
         if !align.is_power_of_two() {
             return Err(ArenaError::AlignNotPowerOfTwo { align });
         }
-        let most = self.align >> self.ground.page_shift;
+        let most = self.most_align();
         if align > most {
             return Err(ArenaError::AlignTooLarge { align, most });
         }

@@ -73,17 +73,17 @@ impl<B: Backend> Arena<B> {
                 (config.page.ilog2(), (config.block / config.page).ilog2());
             let ground = Ground::new(base, page_shift, block_shift, blocks);
             let parts = ground.zip(Pool::new(blocks)).ok_or(ReserveError::OutOfMetadata)?;
-            Ok((parent, parts))
+            let share = u64::from(parts.0.pages()) / (8 * u64::from(count));
+            let owners = owners(count, share.min(config.parked_pages));
+            Ok((parent, parts, owners.ok_or(ReserveError::OutOfMetadata)?))
         });
-        let (parent, (ground, pool)) = match prepared {
+        let (parent, (ground, pool), owners) = match prepared {
             Ok(prepared) => prepared,
             Err(why) => return Err((backing, why)),
         };
-        let share = u64::from(ground.pages()) / (8 * u64::from(count));
-        let parked = share.min(config.parked_pages);
         Ok(Arena {
             ground,
-            owners: (0..count).map(|owner| Owner::new(OwnerId(owner), parked)).collect(),
+            owners,
             pool,
             backing: ManuallyDrop::new(backing),
             parent,
@@ -97,6 +97,16 @@ impl<B: Backend> Arena<B> {
             cursor: AtomicU64::new(0),
         })
     }
+}
+
+/// So many owners, each of which parks so many pages at most; `None` without memory for them.
+fn owners<B: Backend>(count: u32, parked: u64) -> Option<Box<[Owner<B>]>> {
+    let mut owners = Vec::new();
+    owners.try_reserve_exact(count as usize).ok()?;
+    for owner in 0..count {
+        owners.push(Owner::new(OwnerId(owner), parked)?);
+    }
+    Some(owners.into())
 }
 
 /// Refuses addresses that a run has no room for. No system hands them out unasked.

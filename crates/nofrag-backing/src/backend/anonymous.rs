@@ -11,9 +11,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::iter::repeat_n;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nofrag::check::{Check, Violation};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::books::{Books, Change, Shown};
@@ -24,6 +26,7 @@ use super::{
     submission,
 };
 use crate::sys;
+use crate::zeroed::collected;
 
 /// Private memory of this process. See [`Anonymous::huge`] for memory in huge pages.
 ///
@@ -203,9 +206,13 @@ impl Anonymous {
     /// Gives the contents of ranges back that the caller has found mapped in the books that it holds; each has its
     /// place among the results.
     fn drop_contents(&self, wanted: &[(usize, (Va, u64))], done: &mut [OpResult]) {
-        let ranges: Vec<(Va, u64)> = wanted.iter().map(|&(_, range)| range).collect();
-        // Bounded: one for each range, which are there.
-        let mut dropped = vec![Ok(()); ranges.len()];
+        let count = wanted.len();
+        let ranges = collected(count, wanted.iter().map(|&(_, range)| range));
+        let dropped = collected(count, repeat_n(Ok(()), count));
+        let (Ok(ranges), Ok(mut dropped)) = (ranges, dropped) else {
+            let refused = Err(BackendError::System(Errno::NOMEM));
+            return wanted.iter().for_each(|&(place, _)| done[place] = refused);
+        };
         // SAFETY: each lies in one of our reservations, as the books say that both callers hold; who purges or unmaps
         // it says that its contents are no longer wanted.
         unsafe { self.discard.all(&ranges, &mut dropped) };

@@ -142,8 +142,8 @@ fn report(counts: Result<(u64, u64), Errno>, to: &OwnedFd) -> i32 {
 pub fn adjacent_maps(count: u64) -> Result<usize, BackendError> {
     let backend = Memfd::new(Budget::Half)?;
     // A page on each side is not mapped, so that nothing of others is joined.
-    let va = backend.reserve((count + 2) * PAGE, PAGE, None)?.plus(PAGE);
-    let phys = backend.create(count * PAGE)?;
+    let va = backend.reserve(times(count.saturating_add(2), PAGE)?, PAGE, None)?.plus(PAGE);
+    let phys = backend.create(times(count, PAGE)?)?;
     for page in 0..count {
         let offset = page * PAGE;
         one(&backend, Op::Map { va: va.plus(offset), phys, offset, bytes: PAGE })?;
@@ -160,7 +160,7 @@ pub fn adjacent_maps(count: u64) -> Result<usize, BackendError> {
 /// What the backend says before the first is collapsed.
 pub fn collapses(count: u64) -> Result<Vec<Result<u64, BackendError>>, BackendError> {
     let backend = Memfd::huge(Budget::Half)?;
-    let va = mapped(&backend, count * HUGE)?;
+    let va = mapped(&backend, times(count, HUGE)?)?;
     fill(&backend, va, count * HUGE);
     let collapse = |page| {
         let begin = Instant::now();
@@ -198,8 +198,8 @@ pub fn scattered_purges(
     peer: Peer,
 ) -> Result<ScatteredPurges, BackendError> {
     let backend = Anonymous::new();
-    let step = (pages + 1) * PAGE;
-    let va = mapped(&backend, RUNS * step)?;
+    let step = times(pages.saturating_add(1), PAGE)?;
+    let va = mapped(&backend, times(RUNS, step)?)?;
     let at = |run| va.plus(run * step);
     let ops: Vec<_> = (0..RUNS).map(|run| Op::Purge { va: at(run), bytes: pages * PAGE }).collect();
     beside(peer, || {
@@ -208,8 +208,7 @@ pub fn scattered_purges(
             for in_vectors in [false, true] {
                 (0..RUNS).for_each(|run| fill(&backend, at(run), pages * PAGE));
                 let batch = if in_vectors { ops.len() } else { 1 };
-                // Bounded: one for each operation, which are there.
-                let mut done = vec![Ok(()); ops.len()];
+                let mut done = [Ok(()); RUNS as usize];
                 let begin = Instant::now();
                 for (ops, done) in ops.chunks(batch).zip(done.chunks_mut(batch)) {
                     backend.submit(ops, done);
@@ -284,6 +283,11 @@ pub fn punches(rounds: u32) -> Result<Punches, BackendError> {
         samples.whole.push(nanoseconds(begin));
     }
     Ok(samples)
+}
+
+/// So many bytes: what is touched is counted by the same number, so one that passes the end is refused.
+fn times(count: u64, each: u64) -> Result<u64, BackendError> {
+    count.checked_mul(each).ok_or(BackendError::Misfit)
 }
 
 /// A mapping of new memory, of so many bytes.

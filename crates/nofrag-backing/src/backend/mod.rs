@@ -44,10 +44,10 @@ pub use simulated::{Counts, SimCall, Simulated, Touched};
 pub struct Va(pub u64);
 
 impl Va {
-    /// So many bytes further.
+    /// So many bytes further; behind the last address comes zero, as with a pointer.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Va {
-        Va(self.0 + bytes)
+        Va(self.0.wrapping_add(bytes))
     }
 }
 

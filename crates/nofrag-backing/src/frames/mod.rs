@@ -128,16 +128,16 @@ pub struct FrameBlock {
 }
 
 impl FrameBlock {
-    /// The frame behind its last one.
+    /// The frame behind its last one; the last number of all for one that passes it, which no frames have.
     #[must_use]
     pub const fn end(self) -> Pfn {
-        Pfn(self.pfn.0 + self.order.pages())
+        Pfn(self.pfn.0.saturating_add(self.order.pages()))
     }
 
-    /// Where it begins in the file.
+    /// Where it begins in the file; the last place of all for one that no file reaches.
     #[must_use]
     pub const fn offset(self) -> u64 {
-        self.pfn.0 << sys::PAGE
+        self.pfn.0.saturating_mul(1 << sys::PAGE)
     }
 
     /// Its bytes.
@@ -221,6 +221,9 @@ pub enum FrameError {
         "blocks of type {0} cannot be asked for; ask for unmovable, movable or reclaimable ones"
     )]
     Type(Migratetype),
+    /// No memory for the list of the blocks of one area.
+    #[error("no memory for a list of frames; ask for fewer")]
+    OutOfMetadata,
     /// A child of a fork knows nothing of what its parent hands out.
     #[error("this process was forked from the one that made the frames: make others here")]
     Forked,
@@ -415,8 +418,9 @@ impl Frames {
         if whole.order() > order {
             let split = pool.pages.set_movable(known, false);
             if let Err(why) = split.and_then(|()| pool.pages.split(known, order)) {
-                // It is being moved right now.
-                self.words.set(pfn.0, whole);
+                // It is being moved right now. Who gave it back meanwhile has struck the word.
+                let undo = |word| (word == Word::fresh(order)).then_some(whole);
+                let _ = self.words.change(pfn.0, undo);
                 return Err(why);
             }
             let parts = (pfn.0..pfn.0 + whole.order().pages()).step_by(order.pages() as usize);

@@ -8,6 +8,7 @@ use nofrag::units::{Order, PageCount, Pfn};
 use rustix::io::Errno;
 
 use super::Frames;
+use crate::zeroed::collected;
 
 /// A bit for each frame that was handed out since it was last known to be zero.
 #[derive(Debug)]
@@ -16,11 +17,9 @@ pub(super) struct Dirty(Box<[AtomicU64]>);
 impl Dirty {
     /// No frame is dirty; `None` without memory for the bits.
     pub(super) fn new(frames: usize) -> Option<Dirty> {
-        let mut words = Vec::new();
-        let count = frames.div_ceil(64);
-        words.try_reserve_exact(count).ok()?;
-        words.resize_with(count, AtomicU64::default);
-        Some(Dirty(words.into_boxed_slice()))
+        let words = frames.div_ceil(64);
+        let words = collected(words, (0..words).map(|_| AtomicU64::new(0)));
+        words.ok().map(|words| Dirty(words.into()))
     }
 
     /// The words of a block, each with the bits that are the block's.
@@ -100,8 +99,7 @@ impl Frames {
             let _transit = self.transit.lock().unwrap_or_else(PoisonError::into_inner);
             let left = budget.0 - purged.pages.0 - purged.refused.0;
             let most = left.div_ceil(Order::PAGEBLOCK.pages()).min(BATCH as u64) as usize;
-            // Bounded: at most `BATCH`.
-            let mut taken = Vec::with_capacity(most);
+            let mut taken = Vec::new();
             while taken.len() < most && next < self.homes.len() {
                 taken.extend(self.take_purgeable(next));
                 next += 1;

@@ -14,13 +14,13 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard, Weak};
 use nofrag::cpu::CpuId;
 use nofrag::page::{
     Compaction, CompactionStep, FrameState, FreeError, Kcompactd, KcompactdStep, Kswapd, Landed,
-    Migratetype, MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget, PageProgress,
+    Migratetype, Move, MoveResults, Moves, Next, Outcome, PageAllocator, PageBudget, PageProgress,
     PageRequest, Reclaim, ReclaimRequest, Reclaimed, RequestFlags,
 };
 use nofrag::units::{Nanos, Order, Pfn};
 
 use super::shard::Pool;
-use super::word::{Word, Words};
+use super::word::Word;
 use super::{Effort, Fill, FrameBlock, FrameError, FrameRequest, Frames, Use};
 
 /// Those who use frames, and can give back or move what they hold. Called from any thread that allocates or compacts,
@@ -62,15 +62,29 @@ pub(crate) enum Step<D> {
 /// A block that is being moved by who maps it.
 #[derive(Debug)]
 pub(crate) struct MoveClaim<'a> {
-    words: &'a Words,
+    frames: &'a Frames,
     pfn: Pfn,
+}
+
+impl MoveClaim<'_> {
+    /// As [`Frames::moved`], which others cannot call for it.
+    pub(crate) fn moved(&self, to: Pfn) -> Result<(), FreeError> {
+        self.frames.rename(self.pfn, to, Word::can_move)
+    }
 }
 
 impl Drop for MoveClaim<'_> {
     fn drop(&mut self) {
         // After the move another block may have begun at the frame: that one is not claimed, or by another.
-        let _ = self.words.change(self.pfn.0, |word| word.is_claimed().then(|| word.unclaimed()));
+        let unclaimed = |word: Word| word.is_claimed().then(|| word.unclaimed());
+        let _ = self.frames.words.change(self.pfn.0, unclaimed);
     }
+}
+
+/// As long as it lives, the move goes on for which it was given.
+#[derive(Debug)]
+pub(crate) struct Carry<'a> {
+    _open: RwLockReadGuard<'a, ()>,
 }
 
 /// An owner of pages who gives none back.
@@ -333,6 +347,7 @@ impl Frames {
                         let asked = AssertUnwindSafe(|| self.ask_to_move(&*residents, &moves));
                         panic = catch_unwind(asked).err();
                     }
+                    self.shards[pool].close(&moves);
                     let results = self.what_moved(&moves);
                     asked = Some(moves);
                     Outcome::Migrated(results)
@@ -366,8 +381,12 @@ impl Frames {
     ///
     /// # Errors
     /// [`FreeError`] when no block in use begins at `from`, it is mapped in more places than its use says, or the
-    /// residents were not asked to move it to `to`, or have done so already; nothing has changed then.
+    /// residents were not asked to move it to `to`, have done so already, or answered; nothing has changed then.
     pub fn moved(&self, from: Pfn, to: Pfn) -> Result<(), FreeError> {
+        self.rename(from, to, |word| word.can_move() && !word.is_claimed())
+    }
+
+    fn rename(&self, from: Pfn, to: Pfn, may: impl Fn(Word) -> bool) -> Result<(), FreeError> {
         let Some(order) = self.words.get(from.0).order_in_use() else {
             return Err(self.why_not_in_use(from));
         };
@@ -379,7 +398,7 @@ impl Frames {
             if !free || !aside || !pool.is_asked(from, to) {
                 return Err(FreeError::Unknown(to));
             }
-            let struck = self.words.change(from.0, |word| word.can_move().then_some(Word::NONE));
+            let struck = self.words.change(from.0, |word| may(word).then_some(Word::NONE));
             struck.inspect(|word| self.words.set(to.0, word.unclaimed()))
         };
         struck.map(drop).map_err(|_| self.why_not_in_use(from))
@@ -392,14 +411,22 @@ impl Frames {
             let sole = word.used_for() == Some(used_for) && word.holds() == 1;
             (sole && !word.is_claimed()).then(|| word.claimed())
         });
-        claimed.ok().map(|_| MoveClaim { words: &self.words, pfn })
+        claimed.ok().map(|_| MoveClaim { frames: self, pfn })
     }
 
-    /// Whether a block was set aside for a move that is not done yet.
-    pub(crate) fn is_set_aside(&self, to: Pfn, order: Order) -> bool {
-        let Ok(home) = self.home(to) else { return false };
-        let state = self.shards[home].lock().pages.frame(to);
-        state == Some((FrameState::Moving, to, order)) && self.words.get(to.0).is_none()
+    /// Lets a block be carried to what was set aside for it, if residents are being asked for that: until the result is
+    /// dropped, the target is nobody else's. Nothing is asked of the frames meanwhile that may move something. Not in a
+    /// child of a fork, whose parent hands the target out.
+    pub(crate) fn carry(&self, pair: Move) -> Option<Carry<'_>> {
+        if !self.forks.is_same() {
+            return None;
+        }
+        let shard = &self.shards[self.home(pair.to).ok()?];
+        let carry = shard.carrying();
+        let pool = shard.lock();
+        let aside = pool.pages.frame(pair.to) == Some((FrameState::Moving, pair.to, pair.order));
+        let asked = pool.is_asked(pair.from, pair.to);
+        (aside && asked && self.words.get(pair.to.0).is_none()).then_some(Carry { _open: carry })
     }
 
     /// Moves what can be moved together, in all pools, so that large blocks become free; what came of it, in pages.
@@ -478,12 +505,6 @@ impl Frames {
         act(&mut self.shards[pool].lock().pages)
     }
 
-    /// Whether residents are being asked right now to move the block at `from` to `to`.
-    pub(crate) fn asked_for(&self, from: Pfn, to: Pfn) -> bool {
-        let home = self.home(to);
-        home.is_ok_and(|home| self.shards[home].lock().is_asked(from, to))
-    }
-
     /// How many pools there are: one, or one for each owner.
     #[must_use]
     pub fn pools(&self) -> usize {
@@ -499,5 +520,72 @@ impl Frames {
             });
         }
         self.dirty.mark(block.pfn, block.order);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use nofrag::check::Check;
+
+    use super::*;
+    use crate::frames::FramesConfig;
+
+    /// Tells of the first move that it is asked for, and moves nothing.
+    #[derive(Debug)]
+    struct Idle {
+        tell: Mutex<Option<Sender<Move>>>,
+        answer: Mutex<Receiver<()>>,
+    }
+
+    impl Residents for Idle {
+        fn move_frames(&self, moves: &Moves) -> MoveResults {
+            if let Some(tell) = self.tell.lock().unwrap().take() {
+                tell.send(moves.pairs()[0]).unwrap();
+                self.answer.lock().unwrap().recv().unwrap();
+            }
+            MoveResults::default()
+        }
+    }
+
+    /// Anybody may carry out a move that residents are asked for, as through `Residents::move_frames` of others. When
+    /// the answer was in, its target was free, and somebody else's, while that one was still copying to it.
+    #[test]
+    fn a_move_does_not_end_under_who_carries_it_out() {
+        let frames = Arc::new(Frames::new(&FramesConfig::new(8 << 20)).unwrap());
+        let here = frames.owners().by_rank(0).unwrap();
+        let request = FrameRequest::new(Order::ZERO, Migratetype::Movable);
+        let all: Vec<_> = std::iter::from_fn(|| frames.alloc(here, request).ok()).collect();
+        for (block, id) in all.into_iter().zip(0..) {
+            match id % 4 {
+                0 => frames.set_use(block.pfn, Use::Handle { id }).unwrap(),
+                _ => frames.free(here, block.pfn).unwrap(),
+            }
+        }
+        frames.drain();
+        let ((tell, told), (answer, answered)) = (channel(), channel());
+        let (tell, answered) = (Mutex::new(Some(tell)), Mutex::new(answered));
+        let idle = Arc::new(Idle { tell, answer: answered });
+        frames.register(Arc::downgrade(&idle) as Weak<dyn Residents>);
+        thread::scope(|scope| {
+            let compacting = scope.spawn(|| frames.compact());
+            let pair = told.recv().unwrap();
+            let carry = frames.carry(pair).expect("it is asked for");
+            let other = Move { from: Pfn(pair.from.0 ^ 1), ..pair };
+            assert!(frames.carry(other).is_none(), "the target is not for that one");
+            answer.send(()).unwrap();
+            thread::sleep(Duration::from_millis(50));
+            assert!(!compacting.is_finished());
+            let target = frames.with_pool(0, |pages| pages.frame(pair.to));
+            assert_eq!(target, Some((FrameState::Moving, pair.to, pair.order)));
+            drop(carry);
+            assert_eq!(compacting.join().unwrap().moved, 0);
+            assert!(frames.carry(pair).is_none() && frames.moved(pair.from, pair.to).is_err());
+        });
+        frames.check().unwrap();
     }
 }

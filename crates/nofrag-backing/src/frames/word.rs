@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nofrag::units::{Order, Vpn};
 
+use crate::zeroed::collected;
+
 /// What a block in use serves, and so who must be told when it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
@@ -132,10 +134,8 @@ pub(super) struct Words(Box<[AtomicU64]>);
 impl Words {
     /// All of them [`Word::NONE`]; `None` without memory for them.
     pub(super) fn new(frames: usize) -> Option<Words> {
-        let mut words = Vec::new();
-        words.try_reserve_exact(frames).ok()?;
-        words.resize_with(frames, AtomicU64::default);
-        Some(Words(words.into_boxed_slice()))
+        let words = collected(frames, (0..frames).map(|_| AtomicU64::new(Word::NONE.0)));
+        words.ok().map(|words| Words(words.into()))
     }
 
     pub(super) fn get(&self, frame: u64) -> Word {

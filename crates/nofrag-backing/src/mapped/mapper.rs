@@ -21,6 +21,7 @@ use rustix::io::Errno;
 
 use super::reserved::{Hidden, Reserved};
 use crate::frames::{FrameBlock, Frames, Use, UseError};
+use crate::zeroed::{NoMemory, collected};
 
 /// Why frames were not mapped. Nothing is left of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +49,12 @@ pub enum MapFramesError {
     /// A block is not in use, or in too many places.
     #[error(transparent)]
     Block(#[from] UseError),
+    /// No memory for the list of them.
+    #[error("no memory for a list of {frames} frames")]
+    OutOfMetadata {
+        /// So many.
+        frames: u64,
+    },
     /// What the system said.
     #[error("the system refused: {0}")]
     System(#[from] Errno),
@@ -191,6 +198,25 @@ pub(super) struct PageMapper {
     counters: Mutex<MapCounters>,
 }
 
+/// Mappings that are booked for a while, and given back when it ends, also by a panic of who exchanges.
+struct Booked<'a> {
+    mapper: &'a PageMapper,
+    mappings: u64,
+}
+
+impl<'a> Booked<'a> {
+    fn new(mapper: &'a PageMapper, mappings: u64) -> Result<Booked<'a>, MapFramesError> {
+        mapper.book(&mut lock(&mapper.books), mappings)?;
+        Ok(Booked { mapper, mappings })
+    }
+}
+
+impl Drop for Booked<'_> {
+    fn drop(&mut self) {
+        lock(&self.mapper.books).mappings -= self.mappings;
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The books are changed in single calls, so that no panic leaves them half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -264,10 +290,6 @@ impl PageMapper {
         Ok(())
     }
 
-    fn unbook(&self, mappings: u64) {
-        lock(&self.books).mappings -= mappings;
-    }
-
     /// Lets an area show blocks.
     pub(super) fn map(
         &self,
@@ -280,19 +302,18 @@ impl PageMapper {
         if frames != pages {
             return Err(MapFramesError::WrongSize { pages, frames });
         }
+        let listed = collected(blocks.len(), blocks.iter().copied());
+        let listed = listed.map_err(|NoMemory| MapFramesError::OutOfMetadata { frames })?;
         self.make_up(start, start + pages)?;
         // From here on the blocks are what they say, and stay so.
         self.hold(blocks)?;
         let mappings = runs(start, blocks).count() as u64 + 1;
         self.begin(start..start + pages, mappings).inspect_err(|_| self.release(blocks))?;
-        let shown = self.show(start, pages, blocks);
+        let shown = self.show(start, pages, listed);
         let mut books = lock(&self.books);
         books.begun.remove(&start);
-        if let Err(why) = shown {
-            books.mappings -= mappings;
-            return Err(why);
-        }
-        let content = Mutex::new(Content { blocks: blocks.to_vec(), mappings });
+        let blocks = shown.inspect_err(|_| books.mappings -= mappings)?;
+        let content = Mutex::new(Content { blocks, mappings });
         books.shown.insert(start, Arc::new(Shown { content, owner, pages }));
         drop(books);
         let mut counters = lock(&self.counters);
@@ -322,9 +343,7 @@ impl PageMapper {
         exchange: impl FnOnce(&Relocation<'_>) -> bool,
     ) -> bool {
         let Some(shown) = self.shown(start) else { return false };
-        if !self.frames.is_set_aside(pair.to, pair.order) {
-            return false;
-        }
+        let Some(_carry) = self.frames.carry(pair) else { return false };
         let mut content = shown.content();
         let mut at = start.0;
         let place = content.blocks.iter().position(|block| {
@@ -338,9 +357,7 @@ impl PageMapper {
         let Some(claim) = self.frames.claim_move(pair.from, Use::Mapped { vpn: Vpn(at) }) else {
             return false;
         };
-        if self.book(&mut lock(&self.books), 2).is_err() {
-            return false;
-        }
+        let Ok(mut booked) = Booked::new(self, 2) else { return false };
         let to = FrameBlock { pfn: pair.to, order: pair.order };
         let relocation = Relocation {
             at: self.reserved.address(Vpn(at)).expect("it is inside").cast(),
@@ -352,13 +369,13 @@ impl PageMapper {
         };
         let done = exchange(&relocation);
         if done {
-            let moved = self.frames.moved(pair.from, pair.to);
+            let moved = claim.moved(pair.to);
             moved.expect("one is claimed for this move, the other set aside for it");
             content.blocks[place] = to;
         }
         drop(claim);
         let mappings = runs(start.0, &content.blocks).count() as u64 + 1;
-        self.unbook(content.mappings + 2 - mappings);
+        booked.mappings = content.mappings + 2 - mappings;
         content.mappings = mappings;
         done
     }
@@ -388,35 +405,40 @@ impl PageMapper {
         }
     }
 
-    /// Maps the runs of held blocks. After a failure nothing is shown, and nothing held.
-    fn show(&self, start: u64, pages: u64, blocks: &[FrameBlock]) -> Result<(), MapFramesError> {
-        for (first, offset, count) in runs(start, blocks) {
+    /// Maps the runs of held blocks, which are returned. After a failure nothing is shown, and nothing held.
+    fn show(
+        &self,
+        start: u64,
+        pages: u64,
+        blocks: Vec<FrameBlock>,
+    ) -> Result<Vec<FrameBlock>, MapFramesError> {
+        let refused = runs(start, &blocks).find_map(|(first, offset, count)| {
             let to = first..first + count;
             // SAFETY: the space has just handed the area out: nobody uses it yet.
-            let Err(error) = (unsafe { self.reserved.show(to, self.frames.file(), offset) }) else {
-                continue;
-            };
-            // SAFETY: as above.
-            match unsafe { self.reserved.hide(start..first + count) } {
-                Ok(Hidden::Gone) => self.release(blocks),
-                Ok(Hidden::OutOfReach) => {
-                    self.keep(start, start + pages, blocks, Vec::new());
-                    self.release(blocks);
-                }
-                Err(_) => self.keep(start, start + pages, blocks, blocks.to_vec()),
+            let shown = unsafe { self.reserved.show(to, self.frames.file(), offset) };
+            shown.err().map(|error| (first + count, error))
+        });
+        let Some((tried, error)) = refused else { return Ok(blocks) };
+        let mappings = runs(start, &blocks).count() as u64 + 1;
+        let end = start + pages;
+        // SAFETY: as above.
+        match unsafe { self.reserved.hide(start..tried) } {
+            Ok(Hidden::Gone) => self.release(&blocks),
+            Ok(Hidden::OutOfReach) => {
+                self.keep(start, Stale { end, blocks: Vec::new(), mappings });
+                self.release(&blocks);
             }
-            return Err(error.into());
+            Err(_) => self.keep(start, Stale { end, blocks, mappings }),
         }
-        Ok(())
+        Err(error.into())
     }
 
     /// Takes note of what should be gone and is not, with those blocks that can be reached there.
-    fn keep(&self, start: u64, end: u64, shown: &[FrameBlock], blocks: Vec<FrameBlock>) {
+    fn keep(&self, start: u64, stale: Stale) {
         let mut books = lock(&self.books);
         // Counted on its own: whoever failed gives back what it had booked.
-        let mappings = runs(start, shown).count() as u64 + 1;
-        books.mappings += mappings;
-        books.owed.insert(start, Stale { end, blocks, mappings });
+        books.mappings += stale.mappings;
+        books.owed.insert(start, stale);
     }
 
     /// Makes up for flushes that were refused, where they concern the pages that are to be mapped.

@@ -28,6 +28,7 @@ mod request;
 mod reserved;
 
 use std::cmp::Reverse;
+use std::iter::repeat_n;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -237,6 +238,7 @@ impl Mapped {
         for order in orders {
             while *left >= order.pages() {
                 let request = FrameRequest { order, ..wanted };
+                blocks.try_reserve(1).map_err(|_| FrameError::OutOfMetadata)?;
                 match self.frames().alloc(owner, request) {
                     Ok(block) => blocks.push(block),
                     Err(FrameError::Exhausted { .. }) => break,
@@ -261,7 +263,8 @@ impl Mapped {
         if left > self.frames().len().0 {
             return Err(self.frames().exhausted(Order::ZERO));
         }
-        blocks.resize(start + left as usize, none);
+        blocks.try_reserve_exact(left as usize).map_err(|_| FrameError::OutOfMetadata)?;
+        blocks.extend(repeat_n(none, left as usize));
         let got = self.frames().alloc_bulk(owner, wanted, &mut blocks[start..]);
         let got = got.inspect_err(|_| blocks.truncate(start))?;
         blocks.truncate(start + got);
@@ -411,7 +414,8 @@ impl Mapped {
 
     /// Exchanges a block of an area for one that was set aside for it: for [`Residents`](crate::frames::Residents).
     /// `exchange` keeps writers away, copies, maps the new block over the old one in one step, and lets writers go on;
-    /// or it leaves everything as it was, and says `false`. Meanwhile the area does not end. Whether it was done.
+    /// or it leaves everything as it was, and says `false`. Meanwhile the area does not end, and the new block is
+    /// nobody else's; so `exchange` asks for nothing that may move frames. Whether it was done.
     pub fn relocate(&self, pair: Move, exchange: impl FnOnce(&Relocation<'_>) -> bool) -> bool {
         let Some(Use::Mapped { vpn }) = self.frames().use_of(pair.from) else { return false };
         let Some(area) = self.space.find(vpn) else { return false };

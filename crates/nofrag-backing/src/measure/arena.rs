@@ -1,6 +1,7 @@
 //! The arena under the same requests as the [strategies](super::strategies).
 
 use std::io;
+use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,8 +42,7 @@ impl ArenaBench {
         let bench = |owner| ArenaBench {
             arena: Arc::clone(&arena),
             owner: OwnerId(owner),
-            // Bounded: at most 65,535.
-            slots: vec![None; usize::from(slots)],
+            slots: repeat_n(None, usize::from(slots)).collect(),
             steps: matches!(purge, Purge::Decay { .. }),
             began: Instant::now(),
         };

@@ -20,6 +20,8 @@ use nofrag::mmap::Protection;
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::strategies::here;
+use crate::forks::Forks;
 use crate::reservation::Reservation;
 use crate::sys;
 
@@ -30,7 +32,7 @@ const PAGE: usize = 1 << sys::PAGE;
 const UNIT: usize = UNIT_PAGES * PAGE;
 const WORDS: usize = PAGE / size_of::<u64>();
 
-/// The frames, and a window of one unit.
+/// The frames, and a window of one unit. A child of a fork shares the frames: there every call is an error or a panic.
 ///
 /// 1. `all` is as long as the file and maps it from its first byte on, readable and writable, while this lives.
 /// 2. `window` has a whole unit from `first` on; pages of it for which `shown` has a frame are mapped, readable and
@@ -42,8 +44,9 @@ pub struct MachineMemory {
     file: OwnedFd,
     frames: u64,
     first: usize,
-    shown: Vec<Option<u64>>,
+    shown: Box<[Option<u64>; UNIT_PAGES]>,
     huge_units: u64,
+    forks: Forks,
 }
 
 impl MachineMemory {
@@ -59,6 +62,7 @@ impl MachineMemory {
             let why = format!("{frames} frames are no multiple of {UNIT_PAGES}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
+        let forks = Forks::now()?;
         let file = sys::memfd_create(c"nofrag-frames", MemfdFlags::CLOEXEC)?;
         sys::ftruncate(file.as_fd(), bytes as u64)?;
         sys::fallocate(file.as_fd(), FallocateFlags::empty(), 0, bytes as u64)?;
@@ -67,8 +71,9 @@ impl MachineMemory {
         let window = Reservation::new(2 * UNIT, Protection(0))?;
         let start = window.base().addr();
         let first = start.next_multiple_of(UNIT) - start;
-        let shown = vec![None; UNIT_PAGES];
-        let mut made = MachineMemory { all, window, file, frames, first, shown, huge_units: 0 };
+        let shown = Box::new([None; UNIT_PAGES]);
+        let huge_units = 0;
+        let mut made = MachineMemory { all, window, file, frames, first, shown, huge_units, forks };
         made.huge_units = made.collapse();
         Ok(made)
     }
@@ -99,8 +104,9 @@ impl MachineMemory {
     /// Where a frame is in `all`.
     ///
     /// # Panics
-    /// If there is no such frame.
+    /// If there is no such frame, or in a child of a fork.
     fn at(&self, frame: u64) -> *mut u64 {
+        assert!(self.forks.is_same(), "a child of a fork does not have its parent's frames");
         assert!(frame < self.frames, "frame {frame} of {}", self.frames);
         self.all.base().wrapping_byte_add(frame as usize * PAGE).cast()
     }
@@ -108,7 +114,7 @@ impl MachineMemory {
     /// Writes all of a frame: words that follow from `stamp`.
     ///
     /// # Panics
-    /// If there is no such frame; so do the others.
+    /// If there is no such frame, and in a child of a fork; so do the others.
     pub fn fill(&mut self, frame: u64, stamp: u64) {
         let at = self.at(frame);
         for word in 0..WORDS {
@@ -158,6 +164,7 @@ impl MachineMemory {
     /// `InvalidInput` for pages outside of the window or frames that there are not; else what `mmap` says, and then
     /// the window does not show these pages any more.
     pub fn fault(&mut self, at: usize, frame: u64, pages: usize) -> io::Result<()> {
+        here(self.forks)?;
         let fits = at.checked_add(pages).is_some_and(|end| end <= UNIT_PAGES);
         let exist = frame.checked_add(pages as u64).is_some_and(|end| end <= self.frames);
         if !fits || !exist || pages == 0 {
@@ -179,7 +186,11 @@ impl MachineMemory {
 
     /// What a process does with the window's unit: writes all of it, as [`fill`](MachineMemory::fill) writes a frame;
     /// each page with the stamp that `stamp_of` says for its number. Pages that show nothing are passed by.
+    ///
+    /// # Panics
+    /// In a child of a fork.
     pub fn write_unit(&mut self, stamp_of: impl Fn(usize) -> u64) {
+        assert!(self.forks.is_same(), "a child of a fork does not have its parent's frames");
         for (page, frame) in self.shown.iter().enumerate() {
             if frame.is_none() {
                 continue;
@@ -199,6 +210,7 @@ impl MachineMemory {
     /// # Errors
     /// What `mmap` says.
     pub fn clear_window(&mut self) -> io::Result<()> {
+        here(self.forks)?;
         let start = self.window.base().wrapping_byte_add(self.first);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // From here on nothing is touched, also if the call fails half way.

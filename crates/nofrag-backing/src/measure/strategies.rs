@@ -9,6 +9,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::iter::repeat_n;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::backend::{Anonymous, Backend, BackendError, Op, OpResult, Va};
 use crate::faults::{self, Calls};
+use crate::forks::Forks;
 use crate::reservation::Reservation;
 use crate::sys;
 
@@ -143,6 +145,7 @@ pub struct Bench {
     empty: Vec<usize>,
     /// What waits to be purged together.
     waiting: Vec<Run>,
+    forks: Forks,
 }
 
 /// Where a bench's addresses come from.
@@ -168,6 +171,7 @@ impl Bench {
             let why = format!("a bench has 1 to {most} slots, not {slots}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
+        let forks = Forks::now()?;
         let bytes = BLOCKS * BLOCK_PAGES * PAGE;
         let memory = match strategy {
             Strategy::MapEach => Memory::Kernel,
@@ -194,12 +198,12 @@ impl Bench {
             strategy,
             memory,
             file,
-            // Bounded: at most 65,535.
-            slots: vec![None; usize::from(slots)],
-            blocks: vec![Block::default(); BLOCKS],
+            slots: repeat_n(None, usize::from(slots)).collect(),
+            blocks: repeat_n(Block::default(), BLOCKS).collect(),
             current: 0,
             empty: (1..BLOCKS).rev().collect(),
-            waiting: Vec::with_capacity(SCATTERED),
+            waiting: Vec::new(),
+            forks,
         })
     }
 
@@ -207,8 +211,10 @@ impl Bench {
     ///
     /// # Errors
     /// `InvalidInput` for a slot that there is not, or a size that is not allowed, before anything is done; `NOMEM`
-    /// when live runs keep every block; else what the system calls say.
+    /// when live runs keep every block; else what the system calls say. In a child of a fork, which may share the
+    /// memory, it serves nobody.
     pub fn serve(&mut self, requests: &[Request], touched: Touched) -> io::Result<Took> {
+        here(self.forks)?;
         check(requests, self.slots.len())?;
         let calls = faults::made();
         let (processor, wall) = (thread_time(), Instant::now());
@@ -336,8 +342,7 @@ impl Bench {
         let purge =
             |run: &Run| Op::Purge { va: Va(run.at as u64), bytes: (run.pages * PAGE) as u64 };
         let ops: Vec<_> = self.waiting.iter().map(purge).collect();
-        // Bounded: one for each operation, which are there.
-        let mut done: Vec<OpResult> = vec![Ok(()); ops.len()];
+        let mut done: Vec<OpResult> = repeat_n(Ok(()), ops.len()).collect();
         backend.submit(&ops, &mut done);
         done.into_iter().collect::<OpResult>().map_err(explain)?;
         for run in std::mem::take(&mut self.waiting) {
@@ -409,6 +414,12 @@ fn over(at: usize, bytes: usize, allowed: ProtFlags) -> io::Result<()> {
 fn drop_pages(at: usize, bytes: usize) -> io::Result<()> {
     // SAFETY: as for `over`; nobody wants the contents any more.
     Ok(unsafe { sys::madvise(pointer(at), bytes, libc::MADV_DONTNEED) }?)
+}
+
+/// Refuses a child of the process that has the memory.
+pub(super) fn here(forks: Forks) -> io::Result<()> {
+    let forked = "this process was forked from the one that has the memory";
+    if forks.is_same() { Ok(()) } else { Err(io::Error::other(forked)) }
 }
 
 /// Refuses requests for slots beyond `slots`, or of no such size.

@@ -5,14 +5,13 @@
 //! neither; so whoever allocates waits for a step at most.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nofrag::page::{Kcompactd, Kswapd, NodeId, PageBudget, PageProgress};
 use nofrag::units::Nanos;
 
-use crate::forks::Forks;
 use crate::frames::Frames;
+use crate::worker::Worker;
 
 const POISONED: &str = "no thread panicked while it held this lock";
 
@@ -68,8 +67,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Background {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-    process: Forks,
+    worker: Worker,
 }
 
 impl Background {
@@ -78,12 +76,10 @@ impl Background {
     /// # Errors
     /// The system has no thread.
     pub fn start(frames: Arc<Frames>, pace: Pace) -> std::io::Result<Background> {
-        let process = Forks::now()?;
         let shared = Arc::new(Shared::default());
         let work = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("nofrag-kcompactd".to_owned());
-        let thread = thread.spawn(move || run(&frames, &work, pace))?;
-        Ok(Background { shared, thread: Some(thread), process })
+        let worker = Worker::spawn("nofrag-kcompactd", move || run(&frames, &work, pace))?;
+        Ok(Background { shared, worker })
     }
 
     /// The same for the frames of handles.
@@ -96,7 +92,7 @@ impl Background {
 
     /// Has it look at once whether there is work.
     pub fn nudge(&self) {
-        if !self.process.is_same() {
+        if !self.worker.is_here() {
             return;
         }
         self.shared.lock().nudged = true;
@@ -106,7 +102,7 @@ impl Background {
     /// What it has done so far; in a child of a fork, nothing.
     #[must_use]
     pub fn worked(&self) -> Worked {
-        if !self.process.is_same() {
+        if !self.worker.is_here() {
             return Worked::default();
         }
         self.shared.lock().worked
@@ -122,19 +118,12 @@ impl Background {
     }
 
     /// Waits for the thread, unless it is this one, and says whether it has panicked, as a resident may.
-    fn end(&mut self) -> thread::Result<()> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        if !self.process.is_same() {
-            // The handle names a thread of the parent, and the lock may have been held when the copy was made.
-            std::mem::forget(thread);
-            return Ok(());
-        }
-        self.shared.lock().stopped = true;
-        self.shared.changed.notify_all();
-        if thread.thread().id() == thread::current().id() {
-            return Ok(());
-        }
-        thread.join()
+    fn end(&mut self) -> std::thread::Result<()> {
+        let shared = &self.shared;
+        self.worker.end(|| {
+            shared.lock().stopped = true;
+            shared.changed.notify_all();
+        })
     }
 }
 

@@ -5,10 +5,11 @@
 //! system call and no budget of mappings.
 //!
 //! A handle that was given back stays refused for good: a slot has a generation besides its block, of 64 bits, which
-//! no slot ever gets through.
+//! no slot ever gets through. It begins at random, so that handles of another table are refused too.
 //!
 //! Cost: pinning is two atomic operations and two loads; a move is one atomic operation and the copy.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,9 +199,10 @@ impl Handles {
         let process = Forks::now()?;
         // Each takes a frame at least.
         let capacity = u64::from(capacity).min(frames.len().get()) as u32;
+        let first = RandomState::new().build_hasher().finish();
         let slot = |_| Slot {
             pins: Pins::new(),
-            generation: AtomicU64::new(0),
+            generation: AtomicU64::new(first),
             place: AtomicU64::new(NOWHERE),
         };
         let count = capacity as usize;
@@ -321,7 +323,7 @@ impl Handles {
             }
         };
         let block = self.current(slot, handle).ok_or(HandleError::Stale)?;
-        slot.generation.store(handle.generation + 1, Ordering::Relaxed);
+        slot.generation.store(handle.generation.wrapping_add(1), Ordering::Relaxed);
         slot.place.store(NOWHERE, Ordering::Release);
         drop(moving);
         let freed = self.frames.free(owner, block.pfn);
@@ -358,39 +360,30 @@ impl Handles {
         self.frames.compact()
     }
 
-    /// Whether the frames have asked for this move.
-    fn copy_over(&self, from: FrameBlock, to: Pfn) -> bool {
-        let (Some(source), Some(target)) = (self.frames.address(from.pfn), self.frames.address(to))
-        else {
-            return false;
-        };
-        if !self.frames.asked_for(from.pfn, to) {
-            return false;
-        }
-        // SAFETY: the source is a block in use of ours, of which nobody has a pin and nobody gets one; the target was
-        // set aside by the frames for this very move, so it is of the same size and nobody else's.
-        unsafe { ptr::copy_nonoverlapping(source, target, from.bytes()) };
-        true
-    }
-
-    /// Moves one block, if it is a handle's.
+    /// Moves one block, if it is a handle's and the frames ask for that.
     pub(super) fn migrate_pair(&self, pair: Move) -> bool {
-        self.migrate(pair.from, pair.to, pair.order)
-    }
-
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> bool {
         if !self.process.is_same() {
             return false;
         }
+        let Move { from, to, order } = pair;
         // Who gave the block back meanwhile has struck its use.
         let Some(Use::Handle { id }) = self.frames.use_of(from) else { return false };
         let Some(slot) = self.slots.get(id as usize) else { return false };
         let Ok(_moving) = slot.pins.begin_move(PATIENCE) else { return false };
-        let from = FrameBlock { pfn: from, order };
-        if slot.block() != Some(from) || !self.copy_over(from, to) {
+        let Some(_carry) = self.frames.carry(pair) else { return false };
+        let block = FrameBlock { pfn: from, order };
+        let (Some(source), Some(target)) = (self.frames.address(from), self.frames.address(to))
+        else {
+            return false;
+        };
+        if slot.block() != Some(block) {
             return false;
         }
-        let moved = self.frames.moved(from.pfn, to).is_ok();
+        // SAFETY: the source is a block in use of ours, of which nobody has a pin and nobody gets one; the target was
+        // set aside by the frames for this very move, so it is of the same size, and nobody else's as long as `_carry`
+        // lives, though anybody may call this.
+        unsafe { ptr::copy_nonoverlapping(source, target, block.bytes()) };
+        let moved = self.frames.moved(from, to).is_ok();
         if moved {
             slot.put(FrameBlock { pfn: to, order });
         }
@@ -400,7 +393,7 @@ impl Handles {
 
 impl Migrate for &Handles {
     fn migrate(&mut self, from: Pfn, to: Pfn, order: Order) -> bool {
-        Handles::migrate(self, from, to, order)
+        self.migrate_pair(Move { from, to, order })
     }
 }
 

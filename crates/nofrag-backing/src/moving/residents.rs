@@ -67,7 +67,7 @@ impl MappedMover {
         let swap = Swap { at: at.cast(), bytes, file, offset };
         let copy = || {
             // SAFETY: both lie in the window; the source is what the area shows, which nobody can write now, and the
-            // target was set aside for it, so that it is of its size and nobody else's.
+            // target was set aside for it, so that it is of its size, and nobody else's until `relocate` has ended.
             unsafe { to.copy_from_nonoverlapping(from, bytes) };
         };
         let mut protector = self.protector.lock().expect(POISONED);

@@ -9,6 +9,7 @@
 //! overwritten with zeros by hand. So contents never reach the next user, whatever fails.
 
 use std::ffi::c_void;
+use std::iter::repeat_n;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
@@ -228,9 +229,13 @@ impl SlotPool {
         // Guards are purged along with memories, which they survive, so that slots in a row are one range.
         let bytes = (self.sizes.memory + self.sizes.guard) as u64;
         let purge = |&slot: &u32| Op::Purge { va: Va(self.address(slot).addr() as u64), bytes };
-        let purges: Vec<_> = dirty.iter().map(purge).collect();
-        // Bounded: one for each slot on the list, which is there.
-        let mut done = vec![Ok(()); purges.len()];
+        let count = dirty.len();
+        let purges = collected(count, dirty.iter().map(purge));
+        let done = collected(count, repeat_n(Ok(()), count));
+        let (Ok(purges), Ok(mut done)) = (purges, done) else {
+            self.lists().dirty.append(&mut dirty);
+            return 0;
+        };
         self.backend.submit(&purges, &mut done);
         let mut purged = 0;
         let mut lists = self.lists();

@@ -3,18 +3,26 @@
 use nofrag::cpu::CpuSet;
 use nofrag::mmap::Protection;
 use nofrag::page::Migratetype;
-use nofrag::units::Order;
-use nofrag_backing::arena::{Arena, Config, OwnerId, Owners, ReserveError};
+use nofrag::units::{Order, PageCount, Pfn, Vpn};
+use nofrag_backing::arena::measure::{self as arena_measure, Beside, Touch, Way, Work};
+use nofrag_backing::arena::{Arena, Config, OwnerId, Owners, Purge, ReserveError, Run};
+use nofrag_backing::backend::measure::{Peer, adjacent_maps, collapses, punches, scattered_purges};
 use nofrag_backing::backend::{
-    Anonymous, Backend, BackendError, Budget, Geometry, Memfd, Simulated, Va,
+    Anonymous, Backend, BackendError, Budget, Geometry, Memfd, SimCall, Simulated, Va,
 };
-use nofrag_backing::frames::{FrameRequest, Frames, FramesConfig, Sharing};
+use nofrag_backing::frames::{FrameBlock, FrameRequest, Frames, FramesConfig, Sharing, Use};
 use nofrag_backing::huge_units::{HugeAdvice, HugeUnits};
 use nofrag_backing::mapped::{Mapped, MappedConfig, VmallocRequest};
-use nofrag_backing::moving::{Handles, LiveFile, Mappings};
+use nofrag_backing::measure::arena::ArenaBench;
+use nofrag_backing::measure::machine::{MachineMemory, UNIT_PAGES};
+use nofrag_backing::measure::strategies::{Bench, Strategy};
+use nofrag_backing::moving::measure::{ChurnPlan, Times, churn, filling};
+use nofrag_backing::moving::userfaultfd::{Features, Userfaultfd, Watch};
+use nofrag_backing::moving::{Access, Handles, LiveFile, Mappings, Method, Mover, Reach};
 use nofrag_backing::reservation::Reservation;
 use nofrag_backing::shapes::{GrowableBuffer, PoolSizes, SlotPool, ring};
 use nofrag_backing::threads::{Crowd, Stacks};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
@@ -205,4 +213,181 @@ fn crowds() {
         assert!(Crowd::start(1, Stacks::System { bytes: end, guard: 0 }).is_err(), "{end:#x}");
         let _ = Crowd::start(1, Stacks::System { bytes: 1 << 16, guard: end });
     }
+}
+
+/// What is touched was counted by products that passed the end, so that more was touched than was mapped.
+#[test]
+fn what_is_measured() {
+    // The second and third come to 256 KiB, when 64 runs of them are counted in 64 bits.
+    for pages in [1 << 46, 1 << 52, (1 << 46) + 1, u64::MAX - 1, u64::MAX] {
+        assert!(scattered_purges(pages, 1, Peer::Idle).is_err(), "{pages:#x}");
+        assert!(adjacent_maps(pages).is_err() && collapses(pages).is_err(), "{pages:#x}");
+    }
+    assert!(adjacent_maps(0).is_err() && collapses(0).is_err());
+    let work = Work::spec(1, Touch::First);
+    for most_pages in [1 << 52, (1 << 52) + 1, u64::MAX - 1, u64::MAX] {
+        for way in [Way::System, Way::Shared, Way::Held] {
+            for seed in [0, 1, u64::MAX] {
+                assert!(arena_measure::churn(way, Work { most_pages, seed, ..work }).is_err());
+            }
+        }
+        assert!(arena_measure::areas(most_pages, 1, 1).is_err());
+        assert!(arena_measure::areas(1, most_pages, 1).is_err());
+    }
+    for nothing in
+        [Work { runs: 0, ..work }, Work { live: 0, ..work }, Work { most_pages: 0, ..work }]
+    {
+        assert!(arena_measure::churn(Way::Shared, nothing).is_err());
+        assert!(arena_measure::latency(Beside::Waves, nothing).is_err());
+        assert!(arena_measure::steady(Way::Shared, 1, nothing).is_err());
+    }
+    assert!(arena_measure::areas(0, 1, 1).is_err() && arena_measure::areas(1, 0, 1).is_err());
+    for runs in [u64::MAX - 1, u64::MAX] {
+        assert!(arena_measure::latency(Beside::Waves, Work { runs, ..work }).is_err());
+    }
+    for threads in [0, u32::MAX - 1, u32::MAX] {
+        assert!(arena_measure::waves(Way::Shared, threads, work).is_err());
+    }
+}
+
+#[test]
+fn numbers_of_frames_and_addresses() {
+    let frames = Arc::new(Frames::new(&FramesConfig::new(1)).unwrap());
+    let owner = frames.owners().by_rank(0).unwrap();
+    let space = Mapped::new(Arc::clone(&frames), &MappedConfig::new(1)).unwrap();
+    for end in [1 << 51, 1 << 52, 1 << 63, u64::MAX - 1, u64::MAX] {
+        let (pfn, order) = (Pfn(end), Order::MAX);
+        let block = FrameBlock { pfn, order };
+        assert!(block.end() >= pfn && block.offset() >= end);
+        assert!(frames.address(pfn).is_none() && frames.block(pfn).is_none());
+        assert!(frames.use_of(pfn).is_none() && frames.set_use(pfn, Use::Pinned).is_err());
+        assert!(frames.free(owner, pfn).is_err() && frames.hold(pfn).is_err());
+        assert!(frames.release(owner, pfn).is_err() && frames.split(pfn, Order::ZERO).is_err());
+        assert!(frames.moved(pfn, Pfn(0)).is_err() && frames.moved(Pfn(0), pfn).is_err());
+        assert!(space.map_ram(owner, &[block]).is_err());
+        assert!(space.map_ram(owner, &[block, FrameBlock { pfn: block.end(), order }]).is_err());
+        assert!(space.address(Vpn(end)).is_none() && space.blocks(Vpn(end)).is_empty());
+        assert_eq!(frames.purge(PageCount(end)).pages, PageCount(0));
+        assert_eq!(Va(end).plus(0), Va(end));
+        let _ = Va(end).plus(u64::MAX);
+    }
+}
+
+#[test]
+fn runs_and_leases_of_any_size() {
+    let config = Config { owners: Owners::Count(1), ..Config::default() };
+    let arena = Arena::reserve(1, config).unwrap();
+    let ends = [0, 1, 1 << 63, u64::MAX - 1, u64::MAX];
+    for (pages, align) in ends.into_iter().flat_map(|pages| ends.map(|align| (pages, align))) {
+        let fits = (pages, align) == (1, 1);
+        assert_eq!(arena.lease(OwnerId(0), pages, align).is_ok(), fits);
+        assert_eq!(arena.owner(OwnerId(0)).unwrap().lease(pages, align).is_ok(), fits);
+        assert!(arena.owner(OwnerId(0)).unwrap().alloc_parked(pages, align).is_none() || fits);
+        if let Ok(run) = arena.alloc_here(pages, align) {
+            assert!(fits && arena.resize(run, u64::MAX).is_err());
+            arena.free(run).unwrap();
+        }
+    }
+    for (va, generation) in ends.into_iter().flat_map(|va| ends.map(|other| (Va(va), other))) {
+        for pages in [0, 1, u32::MAX - 1, u32::MAX] {
+            let Some(run) = Run::from_parts(va, pages, generation) else { continue };
+            assert!(arena.free(run).is_err() && arena.resize(run, 1).is_err());
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_simulated() {
+    let usual = Anonymous::new().geometry().clone();
+    let backend = Simulated::new(usual).unwrap();
+    let private = Anonymous::huge();
+    let shared = Memfd::huge(Budget::Half).unwrap();
+    for (va, bytes) in TOO_LARGE.into_iter().flat_map(|va| [0, 1, u64::MAX].map(|b| (Va(va), b))) {
+        let _ = backend.touch(va, bytes);
+        let _ = backend.holds(va);
+        assert!(private.collapse(va, bytes).is_err() && shared.collapse(va, bytes).is_err());
+    }
+    for (after, times) in [(0, 0), (u32::MAX, 1), (0, u32::MAX), (u32::MAX, u32::MAX)] {
+        backend.refuse(SimCall::Reserve, after, times, BackendError::Unsupported);
+        let _ = backend.reserve(1 << 21, 1, None);
+    }
+    assert!(punches(0).is_ok());
+}
+
+#[test]
+fn memory_of_a_machine() {
+    for slots in [0, 1, u16::MAX - 1, u16::MAX] {
+        assert_eq!(Bench::new(Strategy::Parked, slots).is_ok(), slots == 1);
+        assert!(ArenaBench::over_one(0, slots, Purge::Manual).is_err());
+        assert!(ArenaBench::over_one(u32::MAX, slots, Purge::Manual).is_err());
+    }
+    for frames in TOO_LARGE.into_iter().chain([0, 1]) {
+        assert!(MachineMemory::new(frames).is_err());
+    }
+    let mut memory = MachineMemory::new(UNIT_PAGES as u64).unwrap();
+    for end in [usize::MAX - 1, usize::MAX] {
+        assert!(memory.fault(end, 0, 1).is_err() && memory.fault(0, 0, end).is_err());
+        assert!(memory.fault(0, end as u64, 1).is_err());
+    }
+    for end in TOO_LARGE {
+        // Its documentation says that these panic.
+        for wrong in [
+            catch_unwind(AssertUnwindSafe(|| memory.fill(end, 0))),
+            catch_unwind(AssertUnwindSafe(|| _ = memory.holds(end, 0))),
+            catch_unwind(AssertUnwindSafe(|| drop(memory.relocate(0, end)))),
+        ] {
+            assert!(wrong.is_err());
+        }
+    }
+}
+
+#[test]
+fn pages_that_move() {
+    let file = LiveFile::new(4).unwrap();
+    let area = file.map(0, 2, Access::Pinned, Reach::Processors).unwrap();
+    let mut mover = Mover::new();
+    for end in [1 << 32, 1 << 52, u64::MAX - 1, u64::MAX] {
+        assert_eq!((file.shown(end), area.shows(end)), (0, None));
+        assert!(file.map(end, 1, Access::Pinned, Reach::Processors).is_err());
+        assert!(file.map(0, end, Access::Pinned, Reach::Processors).is_err());
+        assert!(file.map(end, end, Access::Pinned, Reach::Processors).is_err());
+        assert!(file.discard(0..end).is_err() && file.discard(end..u64::MAX).is_err());
+        assert!(mover.move_run(&area, 0..end, 2, Method::default()).is_err());
+        assert!(mover.move_run(&area, end..u64::MAX, 2, Method::default()).is_err());
+        assert!(mover.move_run(&area, 0..1, end, Method::default()).is_err());
+        assert!(filling(end, 1).is_err());
+    }
+    for bytes in TOO_LARGE.into_iter().chain([0]) {
+        assert!(churn(&ChurnPlan::new(bytes)).is_err());
+    }
+    assert_eq!(Times::of(&mut []), Times::default());
+    assert_eq!(Times::of(&mut [u32::MAX, 0]).max_ns, u64::from(u32::MAX));
+    let Ok(descriptor) = Userfaultfd::open(Features::none()) else { return };
+    for (at, bytes) in TOO_LARGE.into_iter().flat_map(|at| [0, 1, u64::MAX].map(|b| (Va(at), b))) {
+        assert!(descriptor.register(at, bytes, Watch::MISSING).is_err());
+        assert!(descriptor.unregister(at, bytes).is_err());
+        assert!(descriptor.write_protect(at, bytes).is_err());
+        assert!(descriptor.write_unprotect(at, bytes).is_err());
+        assert!(descriptor.map_resident(at, bytes).is_err());
+        let _ = descriptor.wake(at, bytes);
+    }
+}
+
+#[test]
+fn parts_of_buffers() {
+    let mut buffer = GrowableBuffer::with_capacity(1).unwrap();
+    let (mut producer, mut consumer) = ring(1).unwrap();
+    for bytes in TOO_LARGE_USIZE {
+        buffer.truncate(bytes);
+        assert!(producer.room(bytes).is_none());
+        producer.room(1).unwrap().publish(bytes);
+        assert_eq!(consumer.readable().len(), 1);
+        consumer.release(bytes);
+    }
+    buffer.truncate(0);
+    let (full, most) = (vec![1; buffer.capacity()], vec![1; producer.capacity()]);
+    assert!(buffer.extend_from_slice(&[]).is_ok() && buffer.extend_from_slice(&full).is_ok());
+    assert!(buffer.extend_from_slice(&[1]).is_err() && buffer.len() == full.len());
+    assert!(producer.push(&[]) && producer.push(&most) && !producer.push(&[1]));
+    assert_eq!(consumer.readable(), most);
 }

@@ -48,8 +48,8 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
     let end = walks.iter().map(|walk| walk.range().end).max();
     let most = end.map_or(MOST_FRAMES, |end| end.saturating_add(SLACK));
     let mut report = FrameReport::default();
-    let mut piece = Vec::with_capacity(PIECE);
-    let mut uses = Vec::with_capacity(PIECE / WORD);
+    let mut piece = Vec::new();
+    let mut uses = Vec::new();
     let mut before = None;
     loop {
         piece.clear();

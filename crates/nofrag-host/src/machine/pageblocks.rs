@@ -16,6 +16,7 @@ use nofrag::units::Order;
 use serde::Serialize;
 
 use super::zones::pages;
+use crate::lists::grow;
 use crate::snapshot::{FrameUse, PageMap, Snapshot, ZoneInfo, ZoneName};
 
 /// The pageblocks of a zone.
@@ -152,7 +153,7 @@ pub(super) struct ZoneWalk<'a> {
 }
 
 impl<'a> ZoneWalk<'a> {
-    /// A walk over the zone; `None` where it is not known where it lies.
+    /// A walk over the zone; `None` where it is not known where it lies, or there is no memory for a tally of it.
     pub(super) fn new(snapshot: &'a Snapshot<'_>, zone: &ZoneInfo) -> Option<ZoneWalk<'a>> {
         let order = snapshot.pageblock_order();
         let block = 1_u64.checked_shl(order)?;
@@ -160,9 +161,10 @@ impl<'a> ZoneWalk<'a> {
         let span = range.end.div_ceil(block).saturating_sub(range.start / block).max(1);
         let cells = span.min(MOST_CELLS);
         let mut tally = Tally::new(block, zone.on_per_cpu_lists());
-        // Bounded: at most `MOST_CELLS`.
-        tally.map = vec![MapCell::default(); cells as usize];
+        grow(&mut tally.map, cells as usize, MapCell::default()).ok()?;
         let orders = snapshot.blocks(&zone.zone).map_or(Order::COUNT, |zone| zone.blocks.len());
+        let mut free_blocks = Vec::new();
+        grow(&mut free_blocks, orders, 0).ok()?;
         Some(ZoneWalk {
             zone: zone.zone.clone(),
             order,
@@ -175,8 +177,7 @@ impl<'a> ZoneWalk<'a> {
             uses: [0; FrameUse::COUNT],
             tally,
             run: None,
-            // Bounded: as many orders as a line of /proc/buddyinfo had.
-            free_blocks: vec![0; orders],
+            free_blocks,
         })
     }
 

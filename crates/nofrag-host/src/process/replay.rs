@@ -164,8 +164,7 @@ fn replayed(
     for area in fixed.iter().filter(|area| is_inside(area)) {
         load(&mut space, area, OBSTACLE)?;
     }
-    // Bounded: one for each piece, which are there.
-    let mut placed: Vec<(&Piece, Span)> = Vec::with_capacity(pieces.len());
+    let mut placed: Vec<(&Piece, Span)> = Vec::new();
     let mut failures = 0;
     let mut place = |piece| match place(&mut space, piece) {
         Some(span) => placed.push((piece, span)),

@@ -132,7 +132,7 @@ impl Channel {
         if received < 4 || length > longest {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // Bounded: by the lines above, to `longest`.
+        #[expect(clippy::disallowed_methods, reason = "at most `longest`")]
         let mut body = vec![0; length as usize];
         (&self.0).read_exact(&mut body)?;
         Ok(Some((serde_json::from_slice(&body)?, file)))

@@ -123,12 +123,16 @@ impl<'a> Reader<'a> {
         let (from, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // Refused above /proc/sys/fs/pipe-max-size without privilege; a small pipe costs more calls.
         let _ = fcntl_setpipe_size(&into, PIPE);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "`PIPE` and a page, which is at most `LARGEST_SUB_BUFFER`"
+        )]
+        let pages = vec![0; PIPE.next_multiple_of(of.page_bytes)];
         Ok(Reader {
             decode: of.decode,
             raw,
             pipe: (into, from.into()),
-            // Bounded: `PIPE` and a page, which is at most `LARGEST_SUB_BUFFER`.
-            pages: vec![0; PIPE.next_multiple_of(of.page_bytes)],
+            pages,
             page_bytes: of.page_bytes,
             events: Vec::new(),
             extfrag: ExtFragCounts::default(),

@@ -66,12 +66,13 @@ impl Tally {
         let enabled = selection.enable(&instance)?;
         missing.extend(enabled.missing);
         let page_bytes = header_page(instance.path(), &tracefs).as_deref().and_then(page_size);
+        #[expect(clippy::disallowed_methods, reason = "at most `LARGEST_SUB_BUFFER`")]
+        let page = vec![0; page_bytes.unwrap_or(SUB_BUFFER)];
         let names = enabled.formats.iter().map(|(_, format)| &format.name);
         let mut tally = Tally {
             cpus: BTreeMap::new(),
             decoder: Decoder::new(enabled.formats.iter().map(|(_, format)| format)),
-            // Bounded: at most `LARGEST_SUB_BUFFER`.
-            page: vec![0; page_bytes.unwrap_or(SUB_BUFFER)],
+            page,
             kinds: names.filter_map(|name| EventKind::from_name(name)).collect(),
             counts: [0; EventKind::COUNT],
             extfrag: ExtFragCounts::default(),

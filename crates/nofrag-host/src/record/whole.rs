@@ -1,5 +1,6 @@
 //! Whole files of the kernel.
 
+use crate::lists::grow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -36,8 +37,8 @@ pub(super) fn read_into(
         }
         if bytes.len() < filled + CHUNK {
             let more = bytes.len().max(CHUNK);
-            bytes.try_reserve(more).map_err(io::Error::other)?;
-            bytes.resize(bytes.len() + more, 0);
+            let count = bytes.len() + more;
+            grow(&mut bytes, count, 0).map_err(io::Error::other)?;
         }
         match file.read(&mut bytes[filled..filled + CHUNK]) {
             Ok(0) => break,
@@ -53,9 +54,7 @@ pub(super) fn read_into(
 /// Memory for so many bytes of a file that has pages already: reading into it asks the kernel for none.
 pub(super) fn prepared(bytes: usize) -> Vec<u8> {
     let mut memory = Vec::new();
-    if memory.try_reserve_exact(bytes + CHUNK).is_ok() {
-        // Zeros would come without pages.
-        memory.resize(bytes + CHUNK, 1);
-    }
+    // Zeros would come without pages. Without memory for all of it, it is read as what is not prepared.
+    let _ = grow(&mut memory, bytes.saturating_add(CHUNK), 1);
     memory
 }

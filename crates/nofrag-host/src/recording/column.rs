@@ -17,6 +17,7 @@
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::layout::{u32_at, u64_at};
+use crate::lists::grow;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 8;
@@ -178,6 +179,10 @@ impl Packer {
                 body.extend_from_slice(&(FILLED << 30 | u32::from(first)).to_le_bytes());
                 continue;
             }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a plane is as long as a chunk has events, which are there"
+            )]
             self.packed.resize(zstd::zstd_safe::compress_bound(self.plane.len()), 0);
             let length = self.zstd.compress_to_buffer(&self.plane, &mut self.packed)?;
             let (how, bytes) = if length < self.plane.len() {
@@ -224,9 +229,7 @@ fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Damaged> {
 /// Puts so many equal values into what is empty. Without memory for them the column is as good as damaged: its events
 /// are lost, and counted.
 pub(super) fn fill<T: Clone>(values: &mut Vec<T>, count: usize, value: T) -> Result<(), Damaged> {
-    values.try_reserve_exact(count).map_err(|_| Damaged)?;
-    values.resize(count, value);
-    Ok(())
+    grow(values, count, value).map_err(|_| Damaged)
 }
 
 /// Unpacks columns.

@@ -63,6 +63,7 @@ pub fn convert(
         for event in &batch {
             let cpu = usize::from(event.cpu);
             if streams.len() <= cpu {
+                #[expect(clippy::disallowed_methods, reason = "at most 65,536 numbers of CPUs")]
                 streams.resize_with(cpu + 1, || None);
             }
             match &mut streams[cpu] {

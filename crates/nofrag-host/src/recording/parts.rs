@@ -178,8 +178,7 @@ pub(super) struct Entry {
 const ENTRY: usize = 8 + HEAD_CONTENT;
 
 pub(super) fn pack_index(entries: &[Entry]) -> Vec<u8> {
-    // Bounded: as long as the entries, which are there.
-    let mut body = Vec::with_capacity(ENTRY * entries.len());
+    let mut body = Vec::new();
     for entry in entries {
         body.extend_from_slice(&entry.offset.to_le_bytes());
         body.extend_from_slice(&entry.head.content());

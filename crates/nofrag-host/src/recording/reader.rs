@@ -21,6 +21,7 @@ use super::parts::{
 };
 use crate::budget::{Budget, Needs};
 use crate::finding::bytes_text;
+use crate::lists::grow;
 use crate::trace::{
     BATCH, Event, EventKind, EventSource, Loss, MAX_FIELDS, Merged, Moment, TraceError, TraceMeta,
 };
@@ -51,13 +52,14 @@ impl Store {
         let to = from.checked_add(count).filter(|&to| to <= self.length()).ok_or_else(beyond)?;
         into.clear();
         let room = usize::try_from(count).map_err(io::Error::other)?;
-        into.try_reserve_exact(room).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let no_memory = |_| io::Error::from(io::ErrorKind::OutOfMemory);
         match self {
             Store::File(file, _) => {
-                into.resize(room, 0);
+                grow(into, room, 0).map_err(no_memory)?;
                 file.read_exact_at(into, from)
             }
             Store::Bytes(bytes) => {
+                into.try_reserve_exact(room).map_err(no_memory)?;
                 into.extend_from_slice(&bytes[from as usize..to as usize]);
                 Ok(())
             }

@@ -105,7 +105,7 @@ impl Folder {
                 }
                 false => Box::new(file),
             };
-            // Bounded: `READ_PAGES` of `LARGEST_SUB_BUFFER`.
+            #[expect(clippy::disallowed_methods, reason = "`READ_PAGES` of `LARGEST_SUB_BUFFER`")]
             let input = BufReader::with_capacity(READ_PAGES * self.page_size, input);
             let decoder = Arc::clone(&self.decoder);
             Ok(RawPages::new(input, path.clone(), *cpu, decoder, self.page_size))

@@ -181,6 +181,7 @@ impl Decoder {
         for format in formats {
             let id = usize::from(format.id);
             if decoder.known.len() <= id {
+                #[expect(clippy::disallowed_methods, reason = "at most 65,536 numbers of events")]
                 decoder.known.resize(id + 1, Known::No);
             }
             decoder.known[id] = match EventKind::from_name(&format.name) {

@@ -237,6 +237,7 @@ fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> 
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     const HEAD: usize = 64 * 1024;
     let file = File::open(path).map_err(TraceError::file(path))?;
+    #[expect(clippy::disallowed_methods, reason = "64 KiB")]
     let mut file = BufReader::with_capacity(HEAD, file);
     let is_packed = file.fill_buf().map_err(TraceError::file(path))?.starts_with(&ZSTD);
     let plain: Box<dyn Read + Send> = if is_packed {
@@ -245,6 +246,7 @@ fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> 
     } else {
         Box::new(file)
     };
+    #[expect(clippy::disallowed_methods, reason = "64 KiB")]
     let mut input = BufReader::with_capacity(HEAD, plain);
     let head = input.fill_buf().map_err(TraceError::file(path))?;
     if perf_script::begins(head) {

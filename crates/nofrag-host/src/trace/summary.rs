@@ -219,6 +219,7 @@ impl Rate {
         }
         let slot = (since / self.slot_nanos) as usize;
         if self.events.len() <= slot {
+            #[expect(clippy::disallowed_methods, reason = "at most `SLOTS`")]
             self.events.resize(slot + 1, 0);
         }
         self.events[slot] += 1;

@@ -188,6 +188,7 @@ fn obtainable(snapshot: &Snapshot<'_>) -> Vec<u64> {
     let mut sums: Vec<u64> = Vec::new();
     for zone in &snapshot.buddy {
         let blocks = snapshot.obtainable(&zone.zone);
+        #[expect(clippy::disallowed_methods, reason = "at most `MOST_ORDERS`")]
         sums.resize(sums.len().max(blocks.len()), 0);
         sums.iter_mut().zip(blocks).for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }

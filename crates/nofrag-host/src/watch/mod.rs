@@ -23,6 +23,7 @@ pub(crate) use history::total;
 pub use history::{Forecast, History, Rate};
 pub use pace::Pace;
 
+use crate::lists::grow;
 use crate::process::ranking::{self, Ranking};
 use crate::snapshot::{Files, Snapshot};
 use crate::source::{self, Missing, Root};
@@ -233,12 +234,15 @@ impl Watch {
     ) -> Result<(), Missing> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let read = self.root.with(path, move |file| {
-            let bytes = read_into(file, &mut buffer)?;
+            let filled = read_into(file, &mut buffer)?;
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(filled).map_err(io::Error::other)?;
+            bytes.extend_from_slice(&buffer[..filled]);
             Ok((bytes, buffer))
         });
         match read {
             Ok((bytes, buffer)) => {
-                self.look.files.insert(name, buffer[..bytes].to_vec());
+                self.look.files.insert(name, bytes);
                 self.buffer = buffer;
                 Ok(())
             }
@@ -304,8 +308,7 @@ fn read_into(mut file: impl Read, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let mut filled = 0;
     loop {
         if buffer.len() == filled {
-            buffer.try_reserve(ROOM).map_err(io::Error::other)?;
-            buffer.resize(filled + ROOM, 0);
+            grow(buffer, filled.saturating_add(filled.max(ROOM)), 0).map_err(io::Error::other)?;
         }
         match file.read(&mut buffer[filled..]) {
             Ok(0) => return Ok(filled),

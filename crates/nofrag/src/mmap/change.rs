@@ -302,7 +302,7 @@ impl Plan {
     ) -> Result<(), OutOfMetadata> {
         let Piece { span: area, attributes: before } = piece;
         let (part, after) = changed.unwrap_or((area, before));
-        self.concerned.try_reserve(1).map_err(|_| OutOfMetadata)?;
+        self.concerned.try_reserve(1)?;
         self.concerned.push(Concerned { area, part, before, after });
         Ok(())
     }

@@ -8,6 +8,7 @@
 
 use super::attributes::{AnonChain, Attributes, Backing};
 use crate::check::Violation;
+use crate::lists::grow;
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
@@ -85,14 +86,13 @@ impl Table {
         if u32::try_from(self.entries.len() + more).is_err() {
             return Err(OutOfMetadata);
         }
-        self.entries.try_reserve(more).map_err(|_| OutOfMetadata)?;
+        self.entries.try_reserve(more)?;
         let mut slots = self.slots.len().max(8);
         while !fits(found + count, slots) {
             slots = slots.checked_mul(2).ok_or(OutOfMetadata)?;
         }
         if slots > self.slots.len() {
-            self.slots.try_reserve_exact(slots - self.slots.len()).map_err(|_| OutOfMetadata)?;
-            self.slots.resize(slots, Slot::default());
+            grow(&mut self.slots, slots, Slot::default())?;
             self.rehash();
         }
         Ok(())

@@ -22,6 +22,7 @@ use super::watermark;
 use super::zone::{Watermarks, Zone, ZoneId};
 use super::zonelist::zonelists;
 use crate::event::EventSink;
+use crate::lists::filled;
 use crate::units::{Order, PageCount};
 
 /// What the marks of all zones are made from.
@@ -318,9 +319,7 @@ pub(super) fn largest_order(frame: FrameIndex, end: FrameIndex) -> Order {
 
 /// The node of each CPU, by rank.
 fn cpu_nodes(map: &MemoryMap) -> Result<Vec<NodeId>, TryReserveError> {
-    let mut nodes = Vec::new();
-    nodes.try_reserve_exact(map.cpus().len())?;
-    nodes.resize(map.cpus().len(), NodeId(0));
+    let mut nodes = filled(map.cpus().len(), NodeId(0))?;
     for (number, node) in map.nodes().iter().enumerate() {
         for &cpu in &node.cpus {
             let cpu = map.cpus().get(cpu).expect("the set is the nodes'");

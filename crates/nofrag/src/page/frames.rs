@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use super::map::{MemoryMap, PfnRange};
 use super::migratetype::Migratetype;
+use crate::lists::grow;
 use crate::units::{Order, Pfn};
 
 /// A frame's number among those that the allocator knows; spans lie behind each other without gaps.
@@ -133,10 +134,10 @@ impl Frames {
         let count = count as usize;
         let block =
             Block { migratetype: Migratetype::Movable, zone: 0, skip: false, free: 0, movable: 0 };
-        fill(&mut frames.tags, count, Tag::ABSENT)?;
-        fill(&mut frames.listed, count, 0)?;
-        fill(&mut frames.links, count, [NONE; 2])?;
-        fill(&mut frames.blocks, count >> Order::PAGEBLOCK.get(), block)?;
+        grow(&mut frames.tags, count, Tag::ABSENT)?;
+        grow(&mut frames.listed, count, 0)?;
+        grow(&mut frames.links, count, [NONE; 2])?;
+        grow(&mut frames.blocks, count >> Order::PAGEBLOCK.get(), block)?;
         Ok(frames)
     }
 
@@ -256,12 +257,6 @@ impl Frames {
 /// largest block, so the rule holds for indexes as it does for frame numbers.
 pub(super) const fn buddy(frame: FrameIndex, order: Order) -> FrameIndex {
     frame ^ 1 << order.get()
-}
-
-fn fill<T: Clone>(list: &mut Vec<T>, count: usize, value: T) -> Result<(), TryReserveError> {
-    list.try_reserve_exact(count)?;
-    list.resize(count, value);
-    Ok(())
 }
 
 /// Where there is memory, rounded outwards to the largest order, in ascending order and joined where that meets. Holes

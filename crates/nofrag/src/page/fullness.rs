@@ -17,6 +17,7 @@ use core::ops::Range;
 
 use super::frames::{FrameIndex, Frames, Kind, Tag};
 use super::migratetype::Migratetype;
+use crate::lists::filled;
 use crate::units::Order;
 
 /// Orders below a pageblock.
@@ -98,12 +99,8 @@ impl Fullness {
         let blocks = end.div_ceil(Order::PAGEBLOCK.pages() as u32).saturating_sub(first) as usize;
         let mut fullness =
             Fullness { frames: start..end, first: first as usize, ..Fullness::default() };
-        let entries = blocks * Migratetype::COUNT;
-        fullness.entries.try_reserve_exact(entries)?;
-        fullness.entries.resize(entries, Entry::EMPTY);
-        let rings = Migratetype::COUNT * ORDERS * STEPS;
-        fullness.rings.try_reserve_exact(rings)?;
-        fullness.rings.resize(rings, NONE);
+        fullness.entries = filled(blocks * Migratetype::COUNT, Entry::EMPTY)?;
+        fullness.rings = filled(Migratetype::COUNT * ORDERS * STEPS, NONE)?;
         Ok(fullness)
     }
 

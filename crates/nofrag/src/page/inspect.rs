@@ -8,6 +8,7 @@ use super::map::PfnRange;
 use super::migratetype::Migratetype;
 use super::zone::{Zone, ZoneId};
 use crate::event::EventSink;
+use crate::lists::filled;
 use crate::units::{Order, PageCount, Pfn};
 
 /// What is known of a pageblock, or of the part of one that lies in a zone.
@@ -159,10 +160,7 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// Pages on per-CPU lists by pageblock.
     fn on_per_cpu_lists(&self) -> Option<Vec<Option<u16>>> {
-        let mut pages = Vec::new();
-        let blocks = self.frames.len() >> Order::PAGEBLOCK.get();
-        pages.try_reserve_exact(blocks).ok()?;
-        pages.resize(blocks, Some(0));
+        let mut pages = filled(self.frames.len() >> Order::PAGEBLOCK.get(), Some(0)).ok()?;
         for lists in self.zones.iter().flat_map(|zone| &zone.per_cpu) {
             lists.each(&self.frames, |frame, order| {
                 let count = &mut pages[(frame >> Order::PAGEBLOCK.get()) as usize];

@@ -117,9 +117,9 @@ impl Moves {
 pub struct MoveResults(pub u32);
 
 impl MoveResults {
-    /// Whether pair `index` was moved.
+    /// Whether pair `index` was moved; none beyond [`Moves::MAX`] was.
     #[must_use]
     pub const fn moved(self, index: usize) -> bool {
-        self.0 >> index & 1 == 1
+        index < Moves::MAX && self.0 >> index & 1 == 1
     }
 }

@@ -35,6 +35,7 @@ use super::walk::{AllocFlags, Mark};
 use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
 use crate::event::{Event, EventSink};
+use crate::lists::filled;
 use crate::units::{Order, PageCount};
 
 /// Lists of one CPU in one zone: a type each for single pages; from 5.14 on also for orders 1 to 3, and two for huge
@@ -263,10 +264,7 @@ impl PerCpuPages {
 
     /// Empty lists for each of so many CPUs.
     pub(super) fn of(cpus: usize) -> Result<Vec<PerCpuPages>, TryReserveError> {
-        let mut all = Vec::new();
-        all.try_reserve_exact(cpus)?;
-        all.resize(cpus, PerCpuPages::EMPTY);
-        Ok(all)
+        filled(cpus, PerCpuPages::EMPTY)
     }
 
     /// Pages on all lists.

@@ -1,5 +1,6 @@
 //! One error type per operation; each variant is an answer that the caller can act on.
 
+use alloc::collections::TryReserveError;
 use core::fmt;
 
 /// No memory for the allocator's own records. Nothing changed.
@@ -144,6 +145,12 @@ impl core::error::Error for TakeError {}
 impl core::error::Error for FreeError {}
 impl core::error::Error for AddSpanError {}
 impl core::error::Error for RelocateError {}
+
+impl From<TryReserveError> for OutOfMetadata {
+    fn from(_: TryReserveError) -> Self {
+        OutOfMetadata
+    }
+}
 
 impl From<OutOfMetadata> for AllocError {
     fn from(_: OutOfMetadata) -> Self {

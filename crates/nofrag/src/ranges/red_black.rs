@@ -169,7 +169,7 @@ impl<S: Summary> RedBlackTree<S> {
     pub(crate) fn reserve(&mut self, total: usize) -> Result<(), OutOfMetadata> {
         let slots = total.checked_add(1).filter(|&slots| slots <= u32::MAX as usize);
         let more = slots.ok_or(OutOfMetadata)?.saturating_sub(self.nodes.len());
-        self.nodes.try_reserve(more).map_err(|_| OutOfMetadata)?;
+        self.nodes.try_reserve(more)?;
         if self.nodes.is_empty() {
             // As a neighbour, slot 0 ends below every span and starts above it.
             self.nodes.push(Node {

@@ -106,18 +106,20 @@ impl Span {
         Span::known(self.start.min(other.start), self.end.max(other.end))
     }
 
-    /// The lowest `start` at which `size` numbers, aligned to the power of two `align`, fit into the span.
+    /// The lowest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless that is a power
+    /// of two.
     #[inline]
     #[must_use]
     pub fn lowest_fit(self, size: u64, align: u64) -> Option<u64> {
-        self.lowest_congruent(size, align, 0)
+        if align.is_power_of_two() { self.lowest_congruent(size, align, 0) } else { None }
     }
 
-    /// The highest `start` at which `size` numbers, aligned to the power of two `align`, fit into the span.
+    /// The highest `start` at which `size` numbers, aligned to `align`, fit into the span; none unless that is a power
+    /// of two.
     #[inline]
     #[must_use]
     pub fn highest_fit(self, size: u64, align: u64) -> Option<u64> {
-        self.highest_congruent(size, align, 0)
+        if align.is_power_of_two() { self.highest_congruent(size, align, 0) } else { None }
     }
 
     /// As [`lowest_fit`](Self::lowest_fit), for a start that leaves the remainder of `offset` when divided by `align`.

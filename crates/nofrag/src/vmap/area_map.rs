@@ -2,6 +2,7 @@
 
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
+use crate::lists::grow;
 use crate::ranges::OutOfMetadata;
 use crate::ranges::Span;
 use crate::ranges::red_black::{Link, NodeId, RedBlackTree};
@@ -111,7 +112,7 @@ impl AreaMap {
         if slot < self.details.len() {
             self.details[slot] = detail;
         } else {
-            self.details.resize(slot + 1, detail);
+            grow(&mut self.details, slot + 1, detail).expect("there is room for a record");
         }
         id
     }

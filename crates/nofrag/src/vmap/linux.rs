@@ -24,6 +24,7 @@ use super::{
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
+use crate::lists::made;
 use crate::ranges::red_black::NodeId;
 use crate::ranges::{Config, OutOfMetadata, Span, TakeError};
 use crate::sync::{Mutex, Rank};
@@ -112,12 +113,12 @@ impl Linux {
             _ => 1,
         };
         let mut nodes = Vec::new();
-        nodes.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
+        nodes.try_reserve_exact(count)?;
         for _ in 0..count {
             nodes.push(Node::new(policy.pools)?);
         }
         let mut purge = Purge::default();
-        purge.detached.try_reserve(64).map_err(|_| OutOfMetadata)?;
+        purge.detached.try_reserve(64)?;
         Ok(Linux {
             policy,
             cpus: config.cpus.clone(),
@@ -241,7 +242,7 @@ impl Linux {
         let mut lazy = owner.lazy.lock();
         match self.policy.lazy {
             LazyStore::InBusyIndex => {
-                lazy.list.try_reserve(1).map_err(|_| OutOfMetadata)?;
+                lazy.list.try_reserve(1)?;
                 lazy.list.push(record.node.expect("a lazy area is in the busy index"));
                 Ok(())
             }
@@ -627,7 +628,7 @@ impl Linux {
         for node in &self.nodes {
             let pools = node.pools.lock();
             for (pages, pool) in (1..).zip(&pools.by_size) {
-                out.try_reserve(pool.len()).map_err(|_| OutOfMetadata)?;
+                out.try_reserve(pool.len())?;
                 out.extend(pool.iter().map(|pooled| AreaRecord {
                     area: pooled.area(pages, &self.cpus),
                     state: AreaState::Pooled,
@@ -718,11 +719,10 @@ impl Node {
     fn new(pools: Pools) -> Result<Node, OutOfMetadata> {
         let mut by_size = Vec::new();
         if pools != Pools::Off {
-            by_size.try_reserve_exact(POOL_MAX_PAGES as usize).map_err(|_| OutOfMetadata)?;
-            by_size.resize_with(POOL_MAX_PAGES as usize, VecDeque::new);
+            by_size = made(POOL_MAX_PAGES as usize, VecDeque::new)?;
         }
         let mut lazy = Lazy::default();
-        lazy.list.try_reserve(1).map_err(|_| OutOfMetadata)?;
+        lazy.list.try_reserve(1)?;
         lazy.map.reserve(1)?;
         let pools = NodePools { by_size, counters: PoolCounters::default() };
         Ok(Node {

@@ -18,6 +18,7 @@ use super::{
 use crate::check::{Check, Violation};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
+use crate::lists::made;
 use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::{AtomicBool, Mutex, Ordering, Rank};
 use crate::units::{PageCount, Vpn};
@@ -152,9 +153,8 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         let slots = u64::from(geometry.slots());
         let block_fits = config.span.lowest_fit(slots, slots).is_some();
         let max_small = if block_fits { u64::from(geometry.max_pages()) } else { 0 };
-        let mut held = Vec::new();
-        held.try_reserve_exact(config.cpus.len()).map_err(|_| ConfigError::OutOfMetadata)?;
-        held.resize_with(config.cpus.len(), || AtomicBool::new(false));
+        let held = made(config.cpus.len(), || AtomicBool::new(false));
+        let held = held.map_err(|_| ConfigError::OutOfMetadata)?;
         Ok(VmapSpace {
             span: config.span,
             lazy: LazyCount::new(lazy_limit),
@@ -344,7 +344,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// [`OutOfMetadata`]; nothing changed.
     pub fn register_notifier(&self, notifier: &'static dyn Notifier) -> Result<(), OutOfMetadata> {
         let mut chain = self.notifiers.lock();
-        chain.0.try_reserve(1).map_err(|_| OutOfMetadata)?;
+        chain.0.try_reserve(1)?;
         chain.0.push(notifier);
         Ok(())
     }

@@ -1,17 +1,19 @@
 //! Every public constructor at the ends of its numbers: an answer or an error, never a panic, an overflow or an abort.
 
+use nofrag::check::{Check, Violation};
 use nofrag::cpu::CpuSet;
 use nofrag::mmap::{
-    AddressSpace, Attributes, Direction, Layout, MapFlags, Placement, Protection, SpaceConfig,
-    StackRule,
+    AddressSpace, Attributes, Direction, Layout, MapFlags, Placement, Protection, RemapTarget,
+    SpaceConfig, StackRule,
 };
 use nofrag::page::{
-    FragmentationIndices, FragmentationPolicy, MemoryMap, NodeMap, PageAllocator, PageConfig,
-    ZoneKind, ZoneMap,
+    FragmentationIndices, FragmentationPolicy, Kcompactd, Kswapd, MemoryMap, Migrate, Migratetype,
+    MoveResults, Next, NodeId, NodeMap, Outcome, PageAllocator, PageBudget, PageConfig,
+    PageRequest, PfnRange, Reclaim, ReclaimRequest, Reclaimed, RequestFlags, ZoneKind, ZoneMap,
 };
 use nofrag::ranges::{AlignClasses, AlignRule, Config, Fit, Index, RangeAllocator, Request, Span};
-use nofrag::units::{Order, PageCount, PageSize, Pfn, Vpn};
-use nofrag::vmap::{AreaRequest, BlockGeometry, VmapConfig, VmapPolicy, VmapSpace};
+use nofrag::units::{Nanos, Order, PageCount, PageSize, Pfn, Vpn};
+use nofrag::vmap::{AreaRequest, BlockGeometry, SizeClasses, VmapConfig, VmapPolicy, VmapSpace};
 
 const ENDS: [u64; 6] = [0, 1, 2, 1 << 63, u64::MAX - 1, u64::MAX];
 
@@ -177,5 +179,187 @@ fn spaces_of_areas_of_any_size() {
                 space.unmap_ram(cpu, area).unwrap();
             }
         }
+    }
+}
+
+#[test]
+fn numbers_that_say_where() {
+    for (one, other) in pairs() {
+        assert_eq!(Violation::unless_equal("equal", one, one, other).is_ok(), one == other);
+        assert_eq!(Violation::unless("it holds", one, one == other).is_ok(), one == other);
+        let range = PfnRange::between(Pfn(one), Pfn(other));
+        assert_eq!(range.has(Pfn(one)), one < other);
+        assert!(!range.has(Pfn(other)) && range.end().0 >= one);
+    }
+    for index in [0, 1, 31, 32, 63, 64, usize::MAX - 1, usize::MAX] {
+        assert_eq!(MoveResults(u32::MAX).moved(index), index < 32);
+        assert_eq!(Migratetype::from_index(index).is_some(), index < Migratetype::COUNT);
+    }
+    use SizeClasses::{Eighths, Exact, PowerOfTwo, Quarters};
+    for classes in [Exact, PowerOfTwo, Quarters, Eighths] {
+        for pages in [0, 1, 2, 1 << 31, (1 << 31) + 1, u32::MAX - 1, u32::MAX] {
+            assert!(classes.round(pages) >= pages, "{classes:?} {pages:#x}");
+        }
+    }
+}
+
+#[test]
+fn holes_at_any_place() {
+    for index in [Index::CachedScan, Index::AugmentedTree(AlignRule::Padded), Index::WideBlocks] {
+        for space in spans() {
+            let mut allocator = RangeAllocator::new(Config { index, ..Config::default() });
+            allocator.add_span(space).unwrap();
+            for at in ENDS {
+                assert_eq!(allocator.hole_from(at).is_some(), at < space.end());
+                assert_eq!(allocator.hole_below(at).is_some(), at > space.start());
+                assert!(allocator.unusable_index(at) <= 1000);
+            }
+        }
+    }
+    for (span, (size, align)) in spans().flat_map(|span| pairs().map(move |pair| (span, pair))) {
+        for start in [span.lowest_fit(size, align), span.highest_fit(size, align)] {
+            let fits = |start: u64| start.checked_add(size).is_some_and(|end| end <= span.end());
+            assert!(start.is_none_or(|start| start >= span.start() && fits(start)));
+            assert!(start.is_none() || align.is_power_of_two());
+        }
+    }
+}
+
+#[test]
+fn maps_of_machines_of_any_size() {
+    let counts = [0, 1, 2, 1 << 20, (1 << 20) + 1, u32::MAX - 1, u32::MAX];
+    for pages in ENDS.map(PageCount) {
+        for (one, other) in counts.iter().flat_map(|one| counts.map(|other| (*one, other))) {
+            let maps = [
+                MemoryMap::pc(pages, one),
+                MemoryMap::uma(pages, one, other),
+                MemoryMap::numa(2, pages, one, other),
+                MemoryMap::numa(usize::MAX, pages, one, other),
+            ];
+            for map in maps.into_iter().flatten() {
+                let _ = PageAllocator::new(&PageConfig::new(map, FragmentationPolicy::NOFRAG));
+            }
+        }
+    }
+}
+
+/// Owns no pages.
+struct Nobody;
+
+impl Reclaim for Nobody {
+    fn reclaim(&mut self, _: &mut PageAllocator, _: ReclaimRequest) -> Reclaimed {
+        Reclaimed::default()
+    }
+}
+
+impl Migrate for Nobody {
+    fn migrate(&mut self, _: Pfn, _: Pfn, _: Order) -> bool {
+        false
+    }
+}
+
+#[test]
+fn frames_of_any_number() {
+    let map = MemoryMap::uma(PageCount(4096), 0, 1).unwrap();
+    let cpu = map.cpus().by_rank(0).unwrap();
+    let mut pages =
+        PageAllocator::new(&PageConfig::new(map, FragmentationPolicy::LINUX_6_12)).unwrap();
+    let orders = || [Order::ZERO, Order::PAGEBLOCK, Order::MAX].into_iter();
+    for (one, other) in pairs().filter(|(one, _)| *one >= 1 << 63) {
+        let (pfn, to) = (Pfn(one), Pfn(other));
+        let kind = Migratetype::Movable;
+        assert!(pages.frame(pfn).is_none() && pages.zone_of_frame(pfn).is_none());
+        assert!(pages.block_type(pfn).is_none() && pages.is_marked(pfn).is_none());
+        assert!(pages.cached_as(pfn).is_none());
+        assert!(pages.set_movable(pfn, true).is_err() && pages.set_block_type(pfn, kind).is_err());
+        assert!(pages.exchange(pfn, to).is_err() && pages.exchange(to, pfn).is_err());
+        assert!(pages.free_as(cpu, pfn, kind).is_err() && pages.free(cpu, pfn).is_err());
+        for order in orders() {
+            assert!(pages.alloc_at(pfn, order).is_err() && pages.take_exactly(pfn, order).is_err());
+            assert!(pages.isolate(pfn, order).is_err() && pages.join(pfn, order).is_err());
+            assert!(pages.split(pfn, order).is_err());
+        }
+        assert!(pages.free_bulk(cpu, &[pfn, to]).is_err() && pages.free_bulk(cpu, &[]).is_ok());
+        pages.set_skip(pfn, true);
+        pages.turn_list(pfn, true);
+    }
+    let request = PageRequest::new(Order::MAX, Migratetype::Movable).flags(RequestFlags::RECLAIM);
+    for now in ENDS.map(Nanos) {
+        let mut frames = [Pfn(0); 1];
+        while pages.alloc_bulk(now, cpu, request, &mut frames) > 0 {}
+        assert!(pages.serve(now, cpu, request, &mut Nobody).is_err());
+        if let Err(mut attempt) = pages.alloc(now, cpu, request) {
+            let next = attempt.advance(&mut pages, now, Outcome::Begin);
+            assert!(!matches!(next, Next::Done(_)));
+        }
+        let (mut kswapd, mut kcompactd) = (Kswapd::new(NodeId(0)), Kcompactd::new(NodeId(0)));
+        for budget in [0, 1, u64::MAX - 1, u64::MAX].map(|pages| PageBudget { pages }) {
+            let _ = kswapd.step(now, &mut pages, &mut Nobody, budget);
+            let _ = kcompactd.step(now, &mut pages, &mut Nobody, budget);
+        }
+        let _ = kcompactd.advance(now, &mut pages, &mut PageBudget { pages: 0 });
+    }
+    for end in [0, 1, u32::MAX - 1, u32::MAX] {
+        let _ = pages.set_watermark_scale_factor(end);
+        let _ = pages.set_boost_factor(end);
+        pages.set_lowmem_reserve_ratio([end; ZoneKind::COUNT]);
+        assert!(pages.serve(Nanos(0), cpu, request, &mut Nobody).is_err());
+    }
+    pages.check().unwrap();
+}
+
+#[test]
+fn areas_at_any_page() {
+    let layout = Layout::window(Span::new(1, 1 << 40).unwrap(), Direction::Down);
+    let config = SpaceConfig::new(layout, Placement::preset("nofrag").unwrap().placement);
+    let attributes = Attributes::anonymous(Protection::READ_WRITE);
+    let places = || ENDS.into_iter().chain([1 << 20]).map(Vpn);
+    let counts = || ENDS.into_iter().chain([4]).map(PageCount);
+    for (at, pages) in places().flat_map(|at| counts().map(move |pages| (at, pages))) {
+        let mut space = AddressSpace::new(config);
+        space.map_fixed(Vpn(1 << 20), PageCount(4), attributes).unwrap();
+        let _ = (space.lookup(at), space.find(at), space.blocker_above(at), space.grow_stack(at));
+        let _ = space.touch(at, pages);
+        let _ = space.protect(at, pages, Protection::NONE);
+        let _ = space.change(at, pages, |_| {});
+        for target in [RemapTarget::InPlace, RemapTarget::MayMove, RemapTarget::To(at)] {
+            let _ = space.remap(Vpn(1 << 20), PageCount(4), pages, target);
+            let _ = space.remap(at, pages, PageCount(4), target);
+        }
+        let _ = space.map_fixed_noreplace(at, pages, attributes);
+        let _ = space.load(at, pages, attributes);
+        let _ = space.map_fixed(at, pages, attributes);
+        space.check().unwrap();
+        for flags in [MapFlags::default(), MapFlags { align: pages.0, ..MapFlags::default() }] {
+            drop(space.begin_move(at, pages, flags));
+        }
+        for to in places() {
+            drop(space.begin_move_to(at, pages, to));
+        }
+        let _ = space.unmap(at, pages);
+    }
+}
+
+#[test]
+fn areas_that_are_shared_at_any_page() {
+    let policy = VmapPolicy::preset("nofrag").unwrap().policy;
+    let span = Span::new(1, 1 << 40).unwrap();
+    let config = VmapConfig { span, cpus: CpuSet::first(1).unwrap(), policy };
+    let space = VmapSpace::new(config, (), ()).unwrap();
+    let cpu = space.cpus().by_rank(0).unwrap();
+    for (one, other) in pairs() {
+        assert!(space.find(Vpn(one)).is_none() && space.free_deferred(cpu, Vpn(one)).is_err());
+        if let Ok(area) = space.try_map_ram(cpu, one, &()) {
+            space.unmap_ram(cpu, area).unwrap();
+        }
+        for offsets in [[one, other], [0, one]] {
+            assert!(space.free_group(cpu, Vpn(one), &offsets).is_err());
+            for align in ENDS {
+                if let Ok(base) = space.alloc_group(cpu, &offsets, &[one, other], align) {
+                    space.free_group(cpu, base, &offsets).unwrap();
+                }
+            }
+        }
+        space.purge_all();
     }
 }

@@ -160,7 +160,7 @@ fn fill_and_churn(
         drop_one(&mut live, chance)?;
     }
     // Half of it at once and then taken again, so that what is replaced does not go where it came from.
-    for _ in 0..plan.churn * 2 {
+    for _ in 0..plan.churn.saturating_mul(2) {
         let few = live.len() / 2;
         (0..few).try_for_each(|_| drop_one(&mut live, chance))?;
         while live.len() < all && take(&mut live)? {}

@@ -203,3 +203,27 @@ fn a_signal_during_a_call_does_no_harm() {
     assert_eq!(arena.stats().live, 0);
     check_laws(&arena);
 }
+
+/// What is called before memory goes back may own who purges: the thread waited for itself then.
+#[test]
+fn a_purger_may_be_dropped_by_its_own_thread() {
+    let after = Duration::ZERO;
+    let config = Config { purge: Purge::Decay { after }, ..small(Anonymous::new(), 1) };
+    let mut arena = Arena::reserve(4 * BLOCK, config).unwrap();
+    let purger = Arc::new(std::sync::Mutex::new(None::<Purger>));
+    let (own, (tell, told)) = (Arc::clone(&purger), mpsc::sync_channel(8));
+    arena.on_purge(move |_, _| {
+        drop(own.lock().unwrap().take());
+        let _ = tell.try_send(());
+    });
+    let run = arena.alloc(A, 1, 1).unwrap();
+    // SAFETY: the run is one page long, and this test's.
+    unsafe { arena.pointer(run).write_volatile(1) };
+    arena.free(run).unwrap();
+    let arena = Arc::new(arena);
+    let mut held = purger.lock().unwrap();
+    *held = Some(Purger::spawn(arena, Duration::from_millis(1), Budget::ALL).unwrap());
+    drop(held);
+    told.recv_timeout(Duration::from_secs(60)).expect("it is called, and returns");
+    assert!(purger.lock().unwrap().is_none());
+}

@@ -120,6 +120,36 @@ fn a_move_that_nobody_asked_for_is_refused() {
     check_areas(&mapped, &areas);
 }
 
+/// Carries out other moves than those that it is asked for, and panics in the last one.
+#[derive(Debug)]
+struct Confused(Arc<Mapped>);
+
+impl Residents for Confused {
+    fn move_frames(&self, moves: &Moves) -> MoveResults {
+        for two in moves.pairs().windows(2) {
+            let pair = Move { to: two[1].to, ..two[0] };
+            assert!(!self.0.relocate(pair, |_| true), "it was set aside for another");
+        }
+        self.0.relocate(moves.pairs()[0], |_| panic!("half way"));
+        MoveResults::default()
+    }
+}
+
+/// The target of another block's move was taken for one's own, and the panic that followed left books that were wrong;
+/// so did a panic of who exchanges: two mappings stayed booked.
+#[test]
+fn a_confused_resident_confuses_nobody_else() {
+    let (mapped, _quiet, areas) = in_pieces(8);
+    let confused = Arc::new(Confused(Arc::clone(&mapped)));
+    mapped.frames().register(Arc::downgrade(&confused) as Weak<dyn Residents>);
+    let before = mapped.mappings();
+    let compact = || mapped.frames().compact();
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(compact)).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"half way"));
+    assert_eq!(mapped.mappings(), before);
+    check_areas(&mapped, &areas);
+}
+
 /// gfxreconstruct PR 1161: between `munmap` and `mmap` another thread faults, or maps. Readers of areas that are moved,
 /// of areas beside those that come and go, never do.
 #[test]

@@ -296,3 +296,14 @@ fn oracle_6_blocks_become_huge_pages_whatever_the_settings_are() {
     let small = handles.alloc(owner, Order::ZERO).unwrap();
     assert_eq!(handles.collapse(small), Err(HandleError::Small(Order::ZERO)));
 }
+
+/// It named the block in the slot of the same number, and freed it.
+#[test]
+fn a_handle_of_another_table_is_refused() {
+    let [one, other] = [(); 2].map(|()| Handles::new(&FramesConfig::new(2 << 20), 4).unwrap());
+    let owner = one.owners().by_rank(0).unwrap();
+    let [ours, theirs] = [&one, &other].map(|table| table.alloc(owner, Order::ZERO).unwrap());
+    assert_eq!(other.pin(ours).err(), Some(HandleError::Stale));
+    assert_eq!(other.free(owner, ours), Err(HandleError::Stale));
+    assert_eq!((one.free(owner, ours), other.free(owner, theirs)), (Ok(()), Ok(())));
+}

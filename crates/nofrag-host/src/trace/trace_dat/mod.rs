@@ -159,7 +159,7 @@ impl TraceDat {
                 Box::new(Chunks::new(span, end, largest).map_err(TraceError::file(path))?)
             }
         };
-        // Bounded: `READ_BYTES` or `LARGEST_PAGE`.
+        #[expect(clippy::disallowed_methods, reason = "`READ_BYTES` or `LARGEST_PAGE`")]
         let bytes = BufReader::with_capacity(READ_BYTES.max(buffer.page_bytes), bytes);
         let decoder = Arc::clone(&self.decoder);
         Ok(RawPages::new(bytes, path.to_owned(), data.cpu, decoder, buffer.page_bytes))

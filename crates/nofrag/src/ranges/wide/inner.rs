@@ -212,9 +212,9 @@ impl Inners {
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         while self.vacant_count < count {
             let more = (self.blocks.len() / 8).max(count - self.vacant_count);
-            self.blocks.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
-            self.aligned.try_reserve_exact(more * self.classes).map_err(|_| OutOfMetadata)?;
-            self.brackets.try_reserve_exact(more * self.bracketed).map_err(|_| OutOfMetadata)?;
+            self.blocks.try_reserve_exact(more)?;
+            self.aligned.try_reserve_exact(more * self.classes)?;
+            self.brackets.try_reserve_exact(more * self.bracketed)?;
             for _ in 0..more {
                 let block = self.blocks.len() as u32;
                 self.blocks.push(Inner { parent: self.vacant, ..Inner::new() });

@@ -332,8 +332,8 @@ impl<N: Note> Leaves<N> {
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMetadata> {
         while self.vacant_count < count {
             let more = (self.heads.len() / N::GROWTH).max(count).max(2);
-            self.rows.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
-            self.heads.try_reserve_exact(more).map_err(|_| OutOfMetadata)?;
+            self.rows.try_reserve_exact(more)?;
+            self.heads.try_reserve_exact(more)?;
             for _ in 0..more {
                 let leaf = self.heads.len() as u32;
                 self.rows.push(Rows::vacant());

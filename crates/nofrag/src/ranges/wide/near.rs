@@ -6,6 +6,7 @@
 //! harmless.
 
 use super::leaf::NIL;
+use crate::lists::grow;
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
@@ -67,11 +68,11 @@ impl Near {
     /// memory it stays as it is, for guesses are a convenience.
     pub(super) fn resize(&mut self, leaves: usize, first: u64, last: u64) {
         let size = Near::size_for(leaves);
-        if self.reserve(leaves).is_err() {
+        if grow(&mut self.leaves, size, NIL).is_err() {
             return;
         }
-        self.leaves.clear();
-        self.leaves.resize(size, NIL);
+        self.leaves.truncate(size);
+        self.leaves.fill(NIL);
         self.first = first;
         self.shift = (u64::BITS - (last - first).leading_zeros()).saturating_sub(size.ilog2());
     }

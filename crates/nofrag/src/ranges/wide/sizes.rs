@@ -18,6 +18,7 @@ use super::entry::Note;
 use super::leaf::Leaves;
 use super::row::{LANE_MAX, Row, lanes_below};
 use crate::check::Violation;
+use crate::lists::grow;
 use crate::ranges::{Counters, OutOfMetadata};
 use alloc::vec::Vec;
 
@@ -146,14 +147,14 @@ impl SizeBins {
         for level in &mut self.levels {
             words = words.div_ceil(WORD);
             let missing = words.saturating_sub(level.words());
-            level.bits.try_reserve(missing * BINS).map_err(|_| OutOfMetadata)?;
-            level.longest.try_reserve(missing * COARSE).map_err(|_| OutOfMetadata)?;
+            level.bits.try_reserve(missing * BINS)?;
+            level.longest.try_reserve(missing * COARSE)?;
         }
         let mut words = leaves;
         for level in &mut self.levels {
             words = words.div_ceil(WORD).max(level.words());
-            level.bits.resize(words * BINS, 0);
-            level.longest.resize(words * COARSE, Longest::NONE);
+            grow(&mut level.bits, words * BINS, 0)?;
+            grow(&mut level.longest, words * COARSE, Longest::NONE)?;
         }
         Ok(())
     }

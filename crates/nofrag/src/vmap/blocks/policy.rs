@@ -117,7 +117,7 @@ pub enum SizeClasses {
 }
 
 impl SizeClasses {
-    /// `pages` rounded up; zero stays zero.
+    /// `pages` rounded up; zero stays zero, and what passes the last number becomes that.
     #[inline]
     #[must_use]
     pub const fn round(self, pages: u32) -> u32 {
@@ -125,13 +125,21 @@ impl SizeClasses {
             return 0;
         }
         let digits = match self {
-            SizeClasses::PowerOfTwo => return pages.next_power_of_two(),
+            SizeClasses::PowerOfTwo => {
+                return match pages.checked_next_power_of_two() {
+                    Some(rounded) => rounded,
+                    None => u32::MAX,
+                };
+            }
             SizeClasses::Quarters => 2,
             SizeClasses::Eighths => 3,
             SizeClasses::Exact => return pages,
         };
-        let step = 1 << pages.ilog2().saturating_sub(digits);
-        (pages + step - 1) & !(step - 1)
+        let step = 1_u32 << pages.ilog2().saturating_sub(digits);
+        match pages.checked_add(step - 1) {
+            Some(sum) => sum & !(step - 1),
+            None => u32::MAX,
+        }
     }
 }
 

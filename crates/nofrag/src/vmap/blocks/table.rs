@@ -8,6 +8,7 @@
 //! Two levels, each written once: the table of leaves is as long as the square root of the number of possible blocks or
 //! a few times that, and a leaf is made when the first block in it is.
 
+use crate::lists::made;
 use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::Published;
 use alloc::vec::Vec;
@@ -136,10 +137,7 @@ impl<T> Table<T> {
 
 /// So many places without a value.
 fn vacant<T>(places: usize) -> Result<Vec<Published<T>>, OutOfMetadata> {
-    let mut list = Vec::new();
-    list.try_reserve_exact(places).map_err(|_| OutOfMetadata)?;
-    list.resize_with(places, Published::empty);
-    Ok(list)
+    Ok(made(places, Published::empty)?)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 
 use super::table::Table;
 use super::word::{AreaWord, Slots};
+use crate::lists::made;
 use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Guard as LockGuard, Mutex, Ordering, Padded, Rank};
 use alloc::vec::Vec;
@@ -95,9 +96,7 @@ impl Books {
     pub(super) fn new(cpus: usize) -> Result<Books, OutOfMetadata> {
         // Sixteen shards per CPU make it unlikely that two CPUs meet; under loom every lock costs states.
         let count = if cfg!(loom) { 2 } else { (16 * cpus).next_power_of_two().clamp(16, 1024) };
-        let mut shards = Vec::new();
-        shards.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
-        shards.resize_with(count, || Padded(Mutex::new(Rank::Busy, ShardBooks::default())));
+        let shards = made(count, || Padded(Mutex::new(Rank::Busy, ShardBooks::default())))?;
         Ok(Books {
             shards,
             shift: 64 - count.trailing_zeros(),
@@ -201,9 +200,9 @@ impl Books {
     #[cold]
     fn take_slots(&self, shard: &mut ShardBooks) -> Result<(), OutOfMetadata> {
         let owned = shard.slots_owned + SLOTS_AT_A_TIME as usize;
-        shard.unused.try_reserve(owned).map_err(|_| OutOfMetadata)?;
+        shard.unused.try_reserve(owned)?;
         let missing = owned - shard.lazy.len();
-        shard.lazy.try_reserve(missing).map_err(|_| OutOfMetadata)?;
+        shard.lazy.try_reserve(missing)?;
         let first = self.slots_taken.fetch_add(u64::from(SLOTS_AT_A_TIME), Ordering::Relaxed);
         let first = u32::try_from(first).map_err(|_| OutOfMetadata)?;
         self.slots.provide(first)?;

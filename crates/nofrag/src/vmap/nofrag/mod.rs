@@ -134,7 +134,7 @@ impl Nofrag {
         let index = Config { index: config.policy.index, align_classes, size_index: false };
         let count = config.cpus.len();
         let mut per_cpu = Vec::new();
-        per_cpu.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
+        per_cpu.try_reserve_exact(count)?;
         for _ in 0..count {
             per_cpu.push(Padded(Cpu {
                 pools: Mutex::new(Rank::Cpu, Some(CpuPools::new()?)),
@@ -143,7 +143,7 @@ impl Nofrag {
             }));
         }
         let mut flushed = Vec::new();
-        flushed.try_reserve_exact(DETACH_MAX).map_err(|_| OutOfMetadata)?;
+        flushed.try_reserve_exact(DETACH_MAX)?;
         let purge = Purge {
             flushed,
             awaited: Epoch::default(),
@@ -762,7 +762,7 @@ impl Nofrag {
         lazy.sort_unstable();
         for position in 0..self.books.shard_count() {
             let shard = self.books.lock_at(position);
-            out.try_reserve(shard.area_count()).map_err(|_| OutOfMetadata)?;
+            out.try_reserve(shard.area_count())?;
             out.extend(self.books.areas_in(&shard).map(|(offset, word)| {
                 let state = match (word.is_busy(), lazy.binary_search(&offset)) {
                     (true, _) => AreaState::Busy,

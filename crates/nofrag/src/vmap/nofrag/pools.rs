@@ -4,6 +4,7 @@
 //! needed. A decay takes a quarter of them, rounded down; from a stack that nobody touched it takes half, rounded up,
 //! so a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
 
+use crate::lists::made;
 use crate::ranges::OutOfMetadata;
 use crate::vmap::counters::PoolCounters;
 use alloc::vec::Vec;
@@ -59,9 +60,7 @@ pub(in crate::vmap) struct CpuPools {
 
 impl CpuPools {
     pub(super) fn new() -> Result<CpuPools, OutOfMetadata> {
-        let mut stacks = Vec::new();
-        stacks.try_reserve_exact(POOL_MAX_PAGES as usize).map_err(|_| OutOfMetadata)?;
-        stacks.resize_with(POOL_MAX_PAGES as usize, Stack::default);
+        let stacks = made(POOL_MAX_PAGES as usize, Stack::default)?;
         let counters = PoolCounters::default();
         Ok(CpuPools { stacks, pages: 0, epoch: 0, decaying: None, counters, slow_allocs: 0 })
     }

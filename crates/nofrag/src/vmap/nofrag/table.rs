@@ -3,6 +3,7 @@
 //! Linear probing at a load of at most three quarters. Removal shifts the followers back, so there are no tombstones
 //! and a lookup never walks over the past.
 
+use crate::lists::filled;
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
@@ -69,9 +70,7 @@ impl Table {
     #[cold]
     fn grow(&mut self, more: usize) -> Result<(), OutOfMetadata> {
         let wanted = ((self.len + more) * 4 / 3 + 1).next_power_of_two().max(FEWEST_PLACES);
-        let mut places = Vec::new();
-        places.try_reserve_exact(wanted).map_err(|_| OutOfMetadata)?;
-        places.resize(wanted, Place { key: VACANT, value: 0 });
+        let places = filled(wanted, Place { key: VACANT, value: 0 })?;
         let old = core::mem::replace(&mut self.places, places);
         self.shift = 64 - wanted.trailing_zeros();
         for place in old.into_iter().filter(|place| place.key != VACANT) {

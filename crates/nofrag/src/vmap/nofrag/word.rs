@@ -1,5 +1,6 @@
 //! What is known of an area in one word, which one store publishes, and the table of such words.
 
+use crate::lists::made;
 use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Published};
 use crate::vmap::{AreaKind, Guard};
@@ -137,10 +138,7 @@ impl Slots {
         let published = self.chunks.get(chunk).ok_or(OutOfMetadata)?;
         if published.get().is_none() {
             let count = (FIRST_CHUNK << chunk) as usize;
-            let mut words = Vec::new();
-            words.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
-            words.resize_with(count, || AtomicU64::new(AreaWord::VACANT.0));
-            published.publish(words);
+            published.publish(made(count, || AtomicU64::new(AreaWord::VACANT.0))?);
         }
         Ok(())
     }

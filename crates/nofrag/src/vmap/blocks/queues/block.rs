@@ -1,6 +1,7 @@
 //! One block: what its lock covers, and what is read without it.
 
 use super::queue::Link;
+use crate::lists::filled;
 use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Mutex, Ordering, Rank};
 use crate::units::{PageCount, Vpn};
@@ -65,10 +66,7 @@ enum Stale {
 const NOT_STALE: Stale = Stale::Range { start: u32::MAX, end: 0 };
 
 fn zeros<T: Clone + Default>(count: u32) -> Result<Vec<T>, OutOfMetadata> {
-    let mut list = Vec::new();
-    list.try_reserve_exact(count as usize).map_err(|_| OutOfMetadata)?;
-    list.resize(count as usize, T::default());
-    Ok(list)
+    Ok(filled(count as usize, T::default())?)
 }
 
 impl Block {

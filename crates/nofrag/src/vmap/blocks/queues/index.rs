@@ -9,6 +9,7 @@ use super::BlockTable;
 use super::block::Block;
 use super::queue::record;
 use crate::cpu::{CpuId, CpuSet};
+use crate::lists::made;
 use crate::ranges::OutOfMetadata;
 use crate::sync::{LockCounters, Mutex, Ordering, Padded, Rank};
 use crate::vmap::{BlockIndex, BlockPolicy, HashIds};
@@ -43,9 +44,7 @@ impl Bucket {
 impl Index {
     pub(super) fn new(policy: &BlockPolicy, cpus: &CpuSet) -> Result<Index, OutOfMetadata> {
         let count = if policy.index == BlockIndex::Global { 1 } else { cpus.len() };
-        let mut buckets = Vec::new();
-        buckets.try_reserve_exact(count).map_err(|_| OutOfMetadata)?;
-        buckets.resize_with(count, || Padded(Mutex::new(Rank::BlockIndex, Bucket::default())));
+        let buckets = made(count, || Padded(Mutex::new(Rank::BlockIndex, Bucket::default())))?;
         Ok(Index { kind: policy.index, hash: policy.hash, cpus: cpus.clone(), buckets })
     }
 
@@ -67,7 +66,7 @@ impl Index {
     pub(super) fn insert(&self, number: u64, block: &Block) -> Result<(), OutOfMetadata> {
         let Some(bucket) = self.bucket_of(number) else { return Ok(()) };
         let mut bucket = self.buckets[bucket].lock();
-        bucket.numbers.try_reserve(1).map_err(|_| OutOfMetadata)?;
+        bucket.numbers.try_reserve(1)?;
         block.place.store(bucket.numbers.len() as u64, Ordering::Relaxed);
         bucket.numbers.push(number);
         bucket.inserts += 1;

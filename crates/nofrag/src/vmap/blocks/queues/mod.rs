@@ -32,6 +32,7 @@ use self::queue::Queue;
 use super::AreaSource;
 use super::table::Table;
 use crate::cpu::{CpuId, CpuSet};
+use crate::lists::made;
 use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::{Guard, Mutex, Padded, Rank};
 use crate::vmap::engine::Miss;
@@ -116,9 +117,7 @@ impl Queues {
     pub(super) fn new(config: &VmapConfig) -> Result<Queues, OutOfMetadata> {
         let policy = config.policy.blocks;
         let slots = policy.geometry.slots();
-        let mut queues = Vec::new();
-        queues.try_reserve_exact(config.cpus.len()).map_err(|_| OutOfMetadata)?;
-        queues.resize_with(config.cpus.len(), || Padded(Queue::new()));
+        let queues = made(config.cpus.len(), || Padded(Queue::new()))?;
         Ok(Queues {
             policy,
             cpus: config.cpus.clone(),

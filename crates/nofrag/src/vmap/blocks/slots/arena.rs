@@ -11,6 +11,7 @@
 
 use super::bits::{self, LONGEST};
 use super::recycler::Side;
+use crate::lists::{filled, grow};
 use crate::ranges::OutOfMetadata;
 use crate::vmap::Reuse;
 use crate::vmap::blocks::table::Position;
@@ -110,12 +111,7 @@ pub(super) struct Parcel {
 
 impl Parcel {
     pub(super) fn new(slots: u32) -> Result<Parcel, OutOfMetadata> {
-        let words = || {
-            let mut mask = Vec::new();
-            mask.try_reserve_exact(slots.div_ceil(64) as usize).map_err(|_| OutOfMetadata)?;
-            mask.resize(slots.div_ceil(64) as usize, 0);
-            Ok(mask)
-        };
+        let words = || filled(slots.div_ceil(64) as usize, 0);
         Ok(Parcel { mask: words()?, free: 0, back: 0, ready_mask: words()?, ready: 0 })
     }
 }
@@ -389,8 +385,8 @@ impl Arena {
         self.vacant.try_reserve(local + 1).map_err(none)?;
         let room = local + 1 - self.empty.len();
         self.empty.try_reserve(room).map_err(none)?;
+        grow(&mut self.free, (local + 1) * self.words, 0)?;
         self.blocks.push(Own::NOTHING);
-        self.free.resize((local + 1) * self.words, 0);
         Ok(local as u32)
     }
 
@@ -464,9 +460,7 @@ impl Arena {
 
     /// The law of the bins: the first page of a block that is wrongly listed.
     pub(super) fn misplaced(&self) -> Option<u64> {
-        let mut listed = Vec::new();
-        listed.try_reserve_exact(self.blocks.len()).ok()?;
-        listed.resize(self.blocks.len(), FULL);
+        let mut listed = filled(self.blocks.len(), FULL).ok()?;
         for (bin, &first) in (1..).zip(&self.bins[1..]) {
             let mut local = first;
             while local != NONE {

@@ -33,6 +33,7 @@ use super::table::Table;
 use super::{Aliases, AreaSource};
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
+use crate::lists::{filled, made};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::{AtomicBool, AtomicU64, Guard, Mutex, Ordering, Padded, Rank, relax};
 use crate::units::{PageCount, Vpn};
@@ -118,10 +119,8 @@ impl SlotBlocks {
     pub(super) fn new(config: &VmapConfig) -> Result<SlotBlocks, OutOfMetadata> {
         let policy = config.policy.blocks;
         let slots = policy.geometry.slots();
-        let mut per_cpu = Vec::new();
-        per_cpu.try_reserve_exact(config.cpus.len()).map_err(|_| OutOfMetadata)?;
         let words = slots.div_ceil(WORD) as usize;
-        per_cpu.resize_with(config.cpus.len(), || PerCpu {
+        let per_cpu = made(config.cpus.len(), || PerCpu {
             stack: Padded(AtomicU64::new(END)),
             noting: AtomicU64::new(0),
             noted: AtomicU64::new(0),
@@ -129,7 +128,7 @@ impl SlotBlocks {
             arena: Padded(Mutex::new(Rank::Arena, Some(Arena::new(slots, policy.reuse)))),
             recycler: Padded(Mutex::new(Rank::Recycler, Recycler::new(words, config.span))),
             give_back: AtomicBool::new(false),
-        });
+        })?;
         Ok(SlotBlocks {
             policy,
             slots,
@@ -678,7 +677,7 @@ impl SlotBlocks {
         arena.close();
         let mut parcel = Parcel::new(self.slots)?;
         let mut moves = Vec::new();
-        moves.try_reserve_exact(arena.block_count() as usize).map_err(|_| OutOfMetadata)?;
+        moves.try_reserve_exact(arena.block_count() as usize)?;
         for (local, id) in arena.blocks() {
             match self.provide(to) {
                 Ok(place) => moves.push((local, place, id)),
@@ -916,7 +915,7 @@ impl SlotBlocks {
 
     pub(super) fn collect(&self, out: &mut Vec<BlockRecord>) -> Result<(), OutOfMetadata> {
         for (number, record) in self.existing() {
-            out.try_reserve(1).map_err(|_| OutOfMetadata)?;
+            out.try_reserve(1)?;
             out.push(self.describe(number, record));
         }
         Ok(())
@@ -941,11 +940,9 @@ impl SlotBlocks {
     /// That each slot is free, mapped or on one side, and nothing twice.
     fn check_slots(&self, me: usize, arena: &Arena, recycler: &Recycler) -> Result<(), Violation> {
         let words = self.slots.div_ceil(WORD) as usize;
-        let mut seen = Vec::new();
-        let mut more = Vec::new();
-        if seen.try_reserve(words).is_err() || more.try_reserve(words).is_err() {
+        let (Ok(mut seen), Ok(mut more)) = (filled(words, 0_u64), filled(words, 0_u64)) else {
             return Ok(());
-        }
+        };
         let blocks = arena.blocks();
         for (local, id) in blocks {
             let number = id.start >> self.shift;
@@ -954,10 +951,8 @@ impl SlotBlocks {
             let owner = record.owner.load(Ordering::Relaxed);
             let place = record.local.load(Ordering::Relaxed);
             Violation::unless(law, number, owner == me as u32 && place == local)?;
-            seen.clear();
-            seen.resize(words, 0_u64);
-            more.clear();
-            more.resize(words, 0_u64);
+            seen.fill(0);
+            more.fill(0);
             arena.free_slots(local, &mut seen);
             let mut count = bits::count(&seen) + arena.back(local);
             for side in [&recycler.dirty, &recycler.flying, &recycler.ready] {

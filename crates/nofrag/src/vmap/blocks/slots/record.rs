@@ -19,6 +19,7 @@
 //! mappings; few enough that a block with one dirty slot is not read as a whole.
 
 use super::EMPTY;
+use crate::lists::made;
 use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence, full_barrier};
 use crate::vmap::SizeClasses;
@@ -171,16 +172,10 @@ pub(super) enum Noted {
 
 impl Record {
     pub(super) fn new(slots: u32) -> Result<Record, OutOfMetadata> {
-        let mut bytes = Vec::new();
-        let mut flags = Vec::new();
-        bytes.try_reserve_exact(slots as usize).map_err(|_| OutOfMetadata)?;
-        bytes.resize_with(slots as usize, || AtomicU8::new(Slot::FREE.0));
         let groups = slots.div_ceil(GROUP) as usize;
-        flags.try_reserve_exact(groups).map_err(|_| OutOfMetadata)?;
-        flags.resize_with(groups, || AtomicBool::new(false));
         Ok(Record {
-            slots: bytes,
-            flags,
+            slots: made(slots as usize, || AtomicU8::new(Slot::FREE.0))?,
+            flags: made(groups, || AtomicBool::new(false))?,
             queued: AtomicBool::new(false),
             next: AtomicU64::new(0),
             owner: AtomicU32::new(EMPTY),

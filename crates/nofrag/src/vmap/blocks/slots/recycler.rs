@@ -8,6 +8,7 @@
 
 use super::bits;
 use super::record::{Collected, GROUP_WORDS, WORD};
+use crate::lists::grow;
 use crate::ranges::{OutOfMetadata, Span};
 use crate::vmap::flush::{FLUSH_RANGES, FlushPlan};
 use crate::vmap::{Epoch, Mapper};
@@ -39,12 +40,11 @@ impl Side {
             return Ok(());
         }
         let more = count - self.counts.len();
-        self.masks.try_reserve(more * self.words).map_err(|_| OutOfMetadata)?;
-        self.counts.try_reserve(more).map_err(|_| OutOfMetadata)?;
-        self.list.try_reserve(count - self.list.len()).map_err(|_| OutOfMetadata)?;
-        self.masks.resize(count * self.words, 0);
-        self.counts.resize(count, 0);
-        Ok(())
+        self.masks.try_reserve(more * self.words)?;
+        self.counts.try_reserve(more)?;
+        self.list.try_reserve(count - self.list.len())?;
+        grow(&mut self.masks, count * self.words, 0)?;
+        Ok(grow(&mut self.counts, count, 0)?)
     }
 
     #[inline]

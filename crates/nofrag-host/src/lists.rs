@@ -1,0 +1,16 @@
+//! Lists of a stated length, whose want of memory is an error.
+
+use std::collections::TryReserveError;
+
+/// Makes a list `count` values long, unless it is longer.
+pub(crate) fn grow<T: Clone>(
+    list: &mut Vec<T>,
+    count: usize,
+    value: T,
+) -> Result<(), TryReserveError> {
+    let missing = count.saturating_sub(list.len());
+    list.try_reserve_exact(missing)?;
+    #[expect(clippy::disallowed_methods, reason = "there is room for all of them")]
+    list.resize(list.len() + missing, value);
+    Ok(())
+}
