@@ -23,6 +23,7 @@ use crate::tree::Tree;
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     allocations::check,
     crate::campaign::check,
+    crate::results::check,
     decisions::check,
     folders::check,
     functions::check,

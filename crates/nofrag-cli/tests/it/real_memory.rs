@@ -69,7 +69,8 @@ fn all_leaves_out_what_has_no_real_memory() {
     let parts =
         ["Fault latency on real memory: s-madv, calibrated, 1 GiB", "huge/base", "verified"];
     check(&output, 0, &parts);
-    let folder = fs::read_dir(root.path()).unwrap().next().unwrap().unwrap().path();
+    let folder =
+        fs::read_dir(root.path().join("extfrag-2018")).unwrap().next().unwrap().unwrap().path();
     let raw = fs::read_to_string(folder.join("raw.jsonl")).unwrap();
     assert!(raw.contains("real/contents") && raw.contains("huge p99.9 us"), "{raw}");
 }
