@@ -12,7 +12,7 @@ fn small(mask: &str, more: &[&str]) -> Output {
 }
 
 #[test]
-fn tables_show_each_way_beside_the_specification() {
+fn tables_show_each_way_beside_what_was_first_measured() {
     let output = small("touch-first,touch-first-2,touch-all", &["--check"]);
     let parts = [
         "What each way to hand out runs costs",
