@@ -10,6 +10,7 @@ mod machine_paths;
 mod modules;
 mod prose_figures;
 mod text;
+mod unpublished;
 mod unsafety;
 
 use std::path::Path;
@@ -32,6 +33,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     modules::check,
     prose_figures::check,
     text::check,
+    unpublished::check,
     unsafety::check,
 ];
 
