@@ -1,7 +1,7 @@
 //! What calls are expected to cost, so that a backend without memory can say what one with memory would take.
 
-/// Nanoseconds of each part of the work. Measured on the machine of `data/figures/backing.toml` (2 processors, virtualised);
-/// ratios carry over, absolute values do not.
+/// Nanoseconds of each part of the work. Measured on the machine of `data/figures/backing.toml` (2 processors,
+/// virtualised); ratios carry over, absolute values do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
     /// To reserve or release addresses.
