@@ -10,8 +10,8 @@ const RULE: &str = "unpublished";
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     // Written so that the patterns do not match themselves.
     let pattern = Regex::new(
-        r"(?ix) \bspec[/]\w+ | \x{a7} | \bspec\.?[ ](?:\d|[a-z]-?\d) | \boracle[ ]\d | \btrap[ ]t\d
-            | \(B-\d | \bO-\d+[:,)] | \bissue[ ](?:item|that[ ]ordered) | \bscenario's[ ]specification",
+        r"(?ix) \bspec[/]\w+ | \x{a7} | \bspec\.?\x20(?:\d|[a-z]-?\d) | \boracle\x20\d | \btrap\x20t\d
+            | \(B-\d | \bO-\d+[:,)] | \bissue\x20(?:item|that\x20ordered) | \bscenario's\x20specification",
     )
     .expect("a valid pattern");
     let mut findings = Vec::new();

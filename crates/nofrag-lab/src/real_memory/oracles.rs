@@ -54,7 +54,7 @@ fn neighbours(report: &mut Report) -> Result<(), BackendError> {
         "areas of {NEIGHBOURS} mappings of one page at adjacent addresses with consecutive offsets"
     );
     let one = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("oracle-2", Kind::Exact, claim, areas as f64, one));
+    report.oracles.push(Oracle::judge("neighbours", Kind::Exact, claim, areas as f64, one));
     Ok(())
 }
 
@@ -66,7 +66,7 @@ fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
     let claim =
         format!("of {COLLAPSED} blocks of a memfd those that MADV_COLLAPSE made huge pages");
     let all = Relation::Equals(COLLAPSED as f64);
-    report.oracles.push(Oracle::judge("oracle-6", Kind::Environment, claim, made as f64, all));
+    report.oracles.push(Oracle::judge("huge-pages", Kind::Environment, claim, made as f64, all));
     Ok(())
 }
 
@@ -77,7 +77,7 @@ fn scattered(report: &mut Report) -> Result<(), BackendError> {
                 ";
     // 35 on one machine, 2.3 to 3.0 on another of as many processors: the price of an interrupt decides.
     let more = Relation::AtLeast(1.0);
-    report.oracles.push(Oracle::judge("oracle-9", Kind::Environment, claim, gain, more));
+    report.oracles.push(Oracle::judge("scattered", Kind::Environment, claim, gain, more));
     Ok(())
 }
 
@@ -87,7 +87,7 @@ fn punched(report: &mut Report) -> Result<(), BackendError> {
     let claim = "punching a whole huge page over punching 16 pages out of it";
     // An eighth on one machine, 0.60 to 0.75 on another.
     let less = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("oracle-11", Kind::Environment, claim, share, less));
+    report.oracles.push(Oracle::judge("punched", Kind::Environment, claim, share, less));
     Ok(())
 }
 
@@ -100,12 +100,12 @@ fn private_page(report: &mut Report) -> Result<(), MeasureError> {
     let page = shared_page()?;
     let claims = [
         (
-            "oracle-4/child",
+            "private-page/child",
             "a child shares",
             page.with_child,
             f64::from(Errno::BUSY.raw_os_error()),
         ),
-        ("oracle-4/pipe", "a pipe refers to", page.with_pipe, 0.0),
+        ("private-page/pipe", "a pipe refers to", page.with_pipe, 0.0),
     ];
     for (id, who, outcome, expected) in claims {
         let claim =
@@ -120,19 +120,19 @@ fn references(report: &mut Report) -> Result<(), MeasureError> {
     let found = references_after_a_move(Method::WriteProtect(Fill::OnFault))?;
     let claims = [
         (
-            "oracle-5/area",
+            "references/area",
             "the area that moved reads what was written before",
             found.area,
             found.old,
         ),
         (
-            "oracle-5/pipe",
+            "references/pipe",
             "a pipe that refers to the page reads what was written later",
             found.pipe,
             found.new,
         ),
         (
-            "oracle-5/other",
+            "references/other",
             "another mapping of the page reads what was written later",
             found.other_area,
             found.new,
@@ -151,6 +151,6 @@ fn page_tables(report: &mut Report) -> Result<(), MeasureError> {
     let ratio = found.by_request.median_ns as f64 / found.by_populate.median_ns.max(1) as f64;
     let claim = "UFFDIO_CONTINUE of 64 pages over MADV_POPULATE_WRITE of them";
     let most = Relation::AtMost(0.5);
-    report.oracles.push(Oracle::judge("oracle-10", Kind::Ratio, claim, ratio, most));
+    report.oracles.push(Oracle::judge("page-tables", Kind::Ratio, claim, ratio, most));
     Ok(())
 }
