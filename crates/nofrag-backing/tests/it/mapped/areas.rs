@@ -73,7 +73,7 @@ fn frames_in_a_row_are_mapped_in_one_call() {
     }
 }
 
-/// Spec, `munmap_block_no_batch`: a block of many mappings must not be taken away in many calls, nor by `munmap`.
+/// A block of many mappings must not be taken away in many calls, nor by `munmap`.
 #[test]
 fn munmap_block_no_batch() {
     let mapped = space(8, 64);
