@@ -6,8 +6,8 @@
 //! number, a text, or a table with a `value` and perhaps a `unit`. The reader can follow the link; `tidy` compares;
 //! `figures` rewrites the link's text, and keeps the number of decimals that the writer chose.
 //!
-//! An *excerpt* is a fenced block whose info string names a file: "text results/2026-11-20-vm/areas.txt#L1-L20". It
-//! equals those lines, or the whole file if no lines are given.
+//! An *excerpt* is a fenced block whose info string names a file: "text
+//! results/churn/2026-11-20-full/areas.txt#L1-L20". It equals those lines, or the whole file if no lines are given.
 
 use std::ops::Range;
 
@@ -329,9 +329,9 @@ ns = 97
 
     fn tree(prose: &str) -> Tree {
         Tree::of(&[
-            ("results/2026-11-20-vm/a.toml", VALUES),
-            ("results/2026-11-20-vm/a.jsonl", LINES),
-            ("results/2026-11-20-vm/a.txt", "one\ntwo  \nthree\n"),
+            ("results/churn/2026-11-20-full/a.toml", VALUES),
+            ("results/churn/2026-11-20-full/a.jsonl", LINES),
+            ("results/churn/2026-11-20-full/a.txt", "one\ntwo  \nthree\n"),
             ("docs/a.md", prose),
         ])
     }
@@ -344,7 +344,7 @@ ns = 97
 
     #[test]
     fn figures_follow_their_files() {
-        let toml = "../results/2026-11-20-vm/a.toml#";
+        let toml = "../results/churn/2026-11-20-full/a.toml#";
         check_refresh(
             &format!("[1.00x]({toml}/tests/fix_size) and [16,000 ns]({toml}/plain)\n"),
             &format!("[3.35x]({toml}/tests/fix_size) and [16,583 ns]({toml}/plain)\n"),
@@ -358,7 +358,7 @@ ns = 97
             &format!("[9.9 ns]({toml}/tests/fix_size)\n"),
             &format!("[3.4x]({toml}/tests/fix_size)\n"),
         );
-        let lines = "../results/2026-11-20-vm/a.jsonl#";
+        let lines = "../results/churn/2026-11-20-full/a.jsonl#";
         check_refresh(&format!("[7]({lines}/1/ns)\n"), &format!("[6]({lines}/1/ns)\n"));
         let chosen = format!("{lines}/kind=a&of.n=2/ns");
         check_refresh(&format!("[7]({chosen})\n"), &format!("[6]({chosen})\n"));
@@ -375,7 +375,7 @@ ns = 97
 
     #[test]
     fn excerpts_follow_their_files() {
-        let open = "```text ../results/2026-11-20-vm/a.txt";
+        let open = "```text ../results/churn/2026-11-20-full/a.txt";
         check_refresh(
             &format!("{open}#L2-L3\nold\n```\nend\n"),
             &format!("{open}#L2-L3\ntwo\nthree\n```\nend\n"),

@@ -20,6 +20,7 @@ mod fuzz;
 mod guests;
 mod packages;
 mod readme;
+mod results;
 mod rules;
 mod tree;
 mod wrap;
@@ -90,7 +91,10 @@ fn main() -> ExitCode {
         Task::Tidy => tidy(&root),
         Task::Ci => ci::run(&root),
         Task::Nightly(night) => ci::nightly(&root, &night),
-        Task::Figures => rewrite(&root, figures::refresh),
+        Task::Figures => rewrite(&root, |tree, file| match file.path.as_str() {
+            results::INDEX => results::refresh(tree, &file.text),
+            _ => figures::refresh(tree, file),
+        }),
         Task::Wrap => rewrite(&root, |_, file| wrap::wrap(&file.path, &file.text)),
         Task::Fuzz { seconds, quick_build } => {
             let profile = if quick_build { fuzz::Profile::Dev } else { fuzz::Profile::Release };
@@ -125,11 +129,13 @@ fn tidy(root: &Path) -> anyhow::Result<bool> {
     Ok(findings.is_empty())
 }
 
-/// Rewrites each Markdown and Rust file, except the results, as `change` wants it.
+/// Rewrites each Markdown and Rust file, except the results themselves, as `change` wants it.
 fn rewrite(root: &Path, change: impl Fn(&Tree, &TextFile) -> String) -> anyhow::Result<bool> {
     let tree = Tree::read(root)?;
-    let of_people =
-        |file: &&TextFile| file.is_prose_or_code() && !file.path.starts_with("results/");
+    let of_people = |file: &&TextFile| {
+        let is_result = file.path.starts_with("results/") && file.path != results::INDEX;
+        file.is_prose_or_code() && !is_result
+    };
     for file in tree.files().iter().filter(of_people) {
         let text = change(&tree, file);
         if text != file.text {

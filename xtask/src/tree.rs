@@ -111,6 +111,13 @@ impl Tree {
             || self.paths.range(folder.clone()..).next().is_some_and(|p| p.starts_with(&folder))
     }
 
+    /// The names of the files directly inside `folder`.
+    pub(crate) fn files_in(&self, folder: &str) -> impl Iterator<Item = &str> {
+        let prefix = format!("{folder}/");
+        let below = self.paths.iter().filter_map(move |path| path.strip_prefix(&prefix));
+        below.filter(|rest| !rest.contains('/'))
+    }
+
     /// The names of the folders directly inside `folder`.
     pub(crate) fn folders_in(&self, folder: &str) -> BTreeSet<&str> {
         let prefix = format!("{folder}/");

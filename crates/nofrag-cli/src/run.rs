@@ -95,7 +95,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Save the result to a new folder below DIR
+    /// Save each scenario's result to a new folder, DIR/SCENARIO/DATE-WHAT
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
@@ -104,6 +104,16 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// What a saved result is called, besides its scenario and day.
+    fn what(&self) -> String {
+        let mode = (self.mode != Mode::Compare).then(|| self.mode.name());
+        let real = self.real.then_some("real");
+        let full = self.full.then_some("full");
+        let part = self.mask.is_some().then_some("part");
+        let words: Vec<&str> = [mode, real, full, part].into_iter().flatten().collect();
+        if words.is_empty() { "default".to_owned() } else { words.join("-") }
+    }
+
     fn options(&self) -> Options {
         Options {
             mode: self.mode,
@@ -208,9 +218,11 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         print_document(SCHEMA, &Document { origin: &origin, reports })?;
     }
     if let Some(root) = &args.save {
-        let folder = record::save(root, &origin, &results)
-            .with_context(|| format!("cannot save the result below {}", root.display()))?;
-        eprintln!("saved to {}", folder.display());
+        for result in &results {
+            let folder = record::save(root, &origin, &args.what(), result)
+                .with_context(|| format!("cannot save the result below {}", root.display()))?;
+            eprintln!("saved to {}", folder.display());
+        }
     }
     if let Some(wanted) = wanted {
         wanted.write(&page(&results, &origin))?;

@@ -3,7 +3,7 @@
 //! published crates, in one run.
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_compare::contest::{Contestant, Effort};
 use nofrag_compare::origin::Origin;
@@ -39,7 +39,7 @@ struct Options {
     /// Print one JSON object in place of tables.
     #[arg(long)]
     json: bool,
-    /// Save README.md, raw.jsonl and summary.txt in a folder of DIR named after date and machine.
+    /// Save README.md, raw.jsonl and summary.txt in a new folder, DIR/compare/DATE-TABLES.
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
     /// The seed of all operations.
@@ -73,10 +73,26 @@ fn run(options: &Options) -> Result<()> {
         println!("{}", report.summary());
     }
     if let Some(root) = &options.save {
-        let folder = report.save(root).with_context(|| format!("cannot save in {root:?}"))?;
+        let folder = report
+            .save(root, &tables(options))
+            .with_context(|| format!("cannot save in {root:?}"))?;
         eprintln!("saved in {}", folder.display());
     }
     Ok(())
+}
+
+/// What a saved result is called: the tables that were made.
+fn tables(options: &Options) -> String {
+    let mut words: Vec<String> = options
+        .only
+        .iter()
+        .filter_map(|group| Some(group.to_possible_value()?.get_name().to_owned()))
+        .collect();
+    if words.is_empty() {
+        words.push("all".to_owned());
+    }
+    words.extend(options.quick.then(|| "quick".to_owned()));
+    words.join("-")
 }
 
 /// Those who take part: everyone asked for, and the reference.

@@ -64,18 +64,10 @@ impl Origin {
         self.load.1 = load();
     }
 
-    /// `<date>-<machine>-compare`: the name of the folder of a saved result.
+    /// The day on which the run began.
     #[must_use]
-    pub fn folder_name(&self) -> String {
-        let date = self.started.split('T').next().unwrap_or(&self.started);
-        let words: Vec<String> = self
-            .processor
-            .to_lowercase()
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect();
-        format!("{date}-{}-{}cpu-compare", words.join("-"), self.cpus)
+    pub fn date(&self) -> &str {
+        self.started.split('T').next().unwrap_or(&self.started)
     }
 
     /// Name and value of each fact, for people.

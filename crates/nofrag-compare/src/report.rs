@@ -154,12 +154,13 @@ impl Report {
         }
     }
 
-    /// Writes `README.md`, `raw.jsonl` and `summary.txt` into a folder of `root` named after date and machine.
+    /// Writes `README.md`, `raw.jsonl` and `summary.txt` into a folder of `root/compare` named after date and tables.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn save(&self, root: &Path) -> io::Result<PathBuf> {
-        let folder = new_folder(root, &self.origin.folder_name())?;
+    pub fn save(&self, root: &Path, tables: &str) -> io::Result<PathBuf> {
+        let name = format!("{}-{tables}", self.origin.date());
+        let folder = new_folder(&root.join("compare"), &name)?;
         fs::write(folder.join("README.md"), self.readme())?;
         fs::write(folder.join("summary.txt"), self.summary())?;
         let mut lines = vec![Line::Origin(&self.origin)];

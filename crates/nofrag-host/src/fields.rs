@@ -137,7 +137,7 @@ pub fn soft_limit(text: &str, name: &str) -> Result<Limit, FieldError> {
     }
 }
 
-/// The first two numbers of a kernel release such as `6.18.44-generic`.
+/// The first two numbers of a kernel release such as `6.18.5-generic`.
 ///
 /// # Errors
 /// See [`FieldError`].
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn releases() {
-        assert_eq!(release_version("6.18.44-generic\n"), Ok((6, 18)));
+        assert_eq!(release_version("6.18.5-generic\n"), Ok((6, 18)));
         assert_eq!(release_version("7.3-rc7"), Ok((7, 3)));
         assert_eq!(release_version("linux"), Err(FieldError::NotANumber));
         assert_eq!(release_version("6"), Err(FieldError::Missing));
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max file locks"), Err(FieldError::Missing));
     }
 
-    /// Oracle 12: the table of limits.
+    /// The table of limits.
     #[test]
     fn lazy_limits() {
         let mib = |cpus| lazy_limit_bytes(cpus) >> 20;

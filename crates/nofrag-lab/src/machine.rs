@@ -44,19 +44,10 @@ impl Origin {
         }
     }
 
-    /// `<date>-<machine>`: the name of the folder of a saved result.
+    /// The day on which the run began.
     #[must_use]
-    pub fn folder_name(&self) -> String {
-        let date = self.started.split('T').next().unwrap_or(&self.started);
-        let mut name = format!("{date}-");
-        for c in self.processor.to_lowercase().chars() {
-            match c {
-                'a'..='z' | '0'..='9' => name.push(c),
-                _ if !name.ends_with('-') => name.push('-'),
-                _ => {}
-            }
-        }
-        format!("{}-{}cpu", name.trim_end_matches('-'), self.cpus)
+    pub fn date(&self) -> &str {
+        self.started.split('T').next().unwrap_or(&self.started)
     }
 }
 
@@ -139,15 +130,6 @@ pub fn pin_to(nth: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_folder_is_named_after_date_and_machine() {
-        let mut origin = Origin::here("test".to_owned());
-        origin.started = "2026-01-02T03:04:05Z".to_owned();
-        origin.processor = "AMD EPYC (x)".to_owned();
-        origin.cpus = 2;
-        assert_eq!(origin.folder_name(), "2026-01-02-amd-epyc-x-2cpu");
-    }
 
     #[test]
     fn processor_time_grows() {

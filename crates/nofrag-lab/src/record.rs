@@ -1,4 +1,4 @@
-//! Saved results: `<date>-<machine>/{README.md, raw.jsonl, summary.txt}`.
+//! Saved results: `<scenario>/<date>-<what>/{README.md, raw.jsonl, summary.txt}`.
 //!
 //! `raw.jsonl` holds what was measured, one JSON object per line: the origin first, then for each report its settings,
 //! every measurement with all its samples, every comparison, every oracle and the notes. `summary.txt` is what the
@@ -37,21 +37,19 @@ enum Line<'a> {
     Kernels { scenario: &'a str, kernels: &'a crate::kernels::KernelsReport },
 }
 
-/// Writes a new folder below `root` and returns its path; a folder that exists is left alone and the new one is
-/// numbered.
+/// Writes a new folder below `root` for a result, named after its scenario, its day and `what` was run, and returns its
+/// path; a folder that exists is left alone and the new one is numbered.
 ///
 /// # Errors
 /// What the file system says.
-pub fn save(root: &Path, origin: &Origin, results: &[Saved]) -> io::Result<PathBuf> {
-    let folder = new_folder(root, &origin.folder_name())?;
-    fs::write(folder.join("README.md"), readme(origin, results))?;
+pub fn save(root: &Path, origin: &Origin, what: &str, result: &Saved) -> io::Result<PathBuf> {
+    let Saved { report, summary } = result;
+    let folder = new_folder(&root.join(&report.scenario), &format!("{}-{what}", origin.date()))?;
+    fs::write(folder.join("README.md"), readme(origin, report))?;
     let mut raw = io::BufWriter::new(fs::File::create(folder.join("raw.jsonl"))?);
     write_line(&mut raw, &Line::Origin { origin })?;
-    for result in results {
-        write_report(&mut raw, &result.report)?;
-    }
+    write_report(&mut raw, report)?;
     raw.flush()?;
-    let summary: String = results.iter().map(|result| result.summary.as_str()).collect();
     fs::write(folder.join("summary.txt"), summary)?;
     Ok(folder)
 }
@@ -102,7 +100,7 @@ fn write_line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-fn readme(origin: &Origin, results: &[Saved]) -> String {
+fn readme(origin: &Origin, report: &Report) -> String {
     let mut text = String::from("# Results of `nofrag run`\n\n");
     let facts = [
         ("command", format!("`{}`", origin.command)),
@@ -119,30 +117,28 @@ fn readme(origin: &Origin, results: &[Saved]) -> String {
     text.push_str(
         "\n`summary.txt` is what the terminal showed, `raw.jsonl` every sample behind it.\n",
     );
-    for result in results {
-        let Report { scenario, document, settings, oracles, elapsed_s, .. } = &result.report;
-        let broken = result.report.broken().count();
-        let driven = if settings.conditions.is_empty() {
-            format!("{} repetitions of {} loops", settings.repeats, settings.loops)
-        } else {
-            settings.conditions.join("; ")
-        };
-        text.push_str(&format!(
-            "\n## {scenario}\n\n{document}. Mode {}, seed {}, {driven}, {} threads; \
-             designs {}; {:.0} s.\n\
-             {} claims were judged, {broken} exact ones broken.\n",
-            settings.mode,
-            settings.seed,
-            settings.threads,
-            settings.designs.join(", "),
-            elapsed_s,
-            oracles.len(),
-        ));
-        for note in &result.report.notes {
-            text.push_str(&format!("\n- {note}"));
-        }
-        text.push('\n');
+    let Report { scenario, document, settings, oracles, elapsed_s, .. } = report;
+    let broken = report.broken().count();
+    let driven = if settings.conditions.is_empty() {
+        format!("{} repetitions of {} loops", settings.repeats, settings.loops)
+    } else {
+        settings.conditions.join("; ")
+    };
+    text.push_str(&format!(
+        "\n## {scenario}\n\n{document}. Mode {}, seed {}, {driven}, {} threads; \
+         designs {}; {:.0} s.\n\
+         {} claims were judged, {broken} exact ones broken.\n",
+        settings.mode,
+        settings.seed,
+        settings.threads,
+        settings.designs.join(", "),
+        elapsed_s,
+        oracles.len(),
+    ));
+    for note in &report.notes {
+        text.push_str(&format!("\n- {note}"));
     }
+    text.push('\n');
     text
 }
 
@@ -154,16 +150,19 @@ mod tests {
     #[test]
     fn a_folder_holds_every_sample_and_is_never_overwritten() {
         let root = std::env::temp_dir().join(format!("nofrag-record-{}", std::process::id()));
-        let origin = Origin::here("nofrag run sample".to_owned());
-        let saved = [Saved { report: report(), summary: "seen\n".to_owned() }];
-        let first = save(&root, &origin, &saved).unwrap();
-        let second = save(&root, &origin, &saved).unwrap();
+        let mut origin = Origin::here("nofrag run sample".to_owned());
+        origin.started = "2026-01-02T03:04:05Z".to_owned();
+        let saved = Saved { report: report(), summary: "seen\n".to_owned() };
+        let first = save(&root, &origin, "full", &saved).unwrap();
+        let second = save(&root, &origin, "full", &saved).unwrap();
         let raw = fs::read_to_string(first.join("raw.jsonl")).unwrap();
         let readme = fs::read_to_string(second.join("README.md")).unwrap();
         let summary = fs::read_to_string(first.join("summary.txt")).unwrap();
         fs::remove_dir_all(&root).unwrap();
 
-        assert_ne!(first, second);
+        let folder = root.join(&saved.report.scenario);
+        assert_eq!(first, folder.join("2026-01-02-full"));
+        assert_eq!(second, folder.join("2026-01-02-full-2"));
         assert_eq!(summary, "seen\n");
         assert!(readme.contains("nofrag run sample") && readme.contains("seed 1"), "{readme}");
         let lines: Vec<serde_json::Value> =

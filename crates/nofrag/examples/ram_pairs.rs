@@ -11,7 +11,7 @@
 //! done
 //! ```
 //!
-//! `results/2026-11-21-vm-block-instructions/measure.sh` does so for every workload and four presets.
+//! `results/ram-pairs/2026-11-21-instructions/measure.sh` does so for every workload and four presets.
 
 #![allow(clippy::disallowed_types)] // an example has the standard library
 

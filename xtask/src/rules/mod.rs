@@ -10,6 +10,7 @@ mod machine_paths;
 mod modules;
 mod prose_figures;
 mod text;
+mod unpublished;
 mod unsafety;
 
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::tree::Tree;
 /// The rules that need nothing but the files.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     crate::campaign::check,
+    crate::results::check,
     decisions::check,
     extremes::check,
     folders::check,
@@ -31,6 +33,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     modules::check,
     prose_figures::check,
     text::check,
+    unpublished::check,
     unsafety::check,
 ];
 

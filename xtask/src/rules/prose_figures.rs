@@ -12,7 +12,8 @@ use crate::tree::{RustFile, TextFile, Tree, numbered};
 const RULE: &str = "figures";
 
 const REFRESH: &str = "run `cargo xtask figures`, then read the sentence again";
-const MARK: &str = "link it to its value under results/ or in the lab's figures (docs/method.md), or take it out";
+const MARK: &str =
+    "link it to its value under results/ or in the lab's figures (docs/method.md), or take it out";
 
 /// A number with a unit of speed, or one that compares speeds.
 const SPEED: &str = r"(?ix)
@@ -187,8 +188,8 @@ fn is_demand(line: &str, at: usize) -> bool {
 mod tests {
     use super::*;
 
-    const TOML: (&str, &str) = ("results/2026-11-20-vm/a.toml", "sum = 3.352\n");
-    const TEXT: (&str, &str) = ("results/2026-11-20-vm/a.txt", "97 ns\n98 ns\n");
+    const TOML: (&str, &str) = ("results/churn/2026-11-20-full/a.toml", "sum = 3.352\n");
+    const TEXT: (&str, &str) = ("results/churn/2026-11-20-full/a.txt", "97 ns\n98 ns\n");
 
     fn check_count(path: &str, text: &str, expected: usize) {
         let findings = check(&Tree::of(&[TOML, TEXT, (path, text)]));
@@ -197,15 +198,15 @@ mod tests {
 
     #[test]
     fn marked_figures_equal_their_files() {
-        check_count("README.md", "[3.35x](results/2026-11-20-vm/a.toml#/sum) here\n", 0);
-        check_count("README.md", "[3.36x](results/2026-11-20-vm/a.toml#/sum) here\n", 1);
-        check_count("README.md", "[3.35x](results/2026-11-20-vm/a.toml#/total) here\n", 1);
-        check_count("README.md", "[3.35x](results/2026-11-20-vm/b.toml#/sum) here\n", 1);
+        check_count("README.md", "[3.35x](results/churn/2026-11-20-full/a.toml#/sum) here\n", 0);
+        check_count("README.md", "[3.36x](results/churn/2026-11-20-full/a.toml#/sum) here\n", 1);
+        check_count("README.md", "[3.35x](results/churn/2026-11-20-full/a.toml#/total) here\n", 1);
+        check_count("README.md", "[3.35x](results/churn/2026-11-20-full/b.toml#/sum) here\n", 1);
     }
 
     #[test]
     fn excerpts_equal_their_files() {
-        let open = "```text results/2026-11-20-vm/a.txt";
+        let open = "```text results/churn/2026-11-20-full/a.txt";
         check_count("README.md", &format!("{open}#L2\n98 ns\n```\n"), 0);
         check_count("README.md", &format!("{open}#L2\n97 ns\n```\n"), 1);
         check_count("README.md", &format!("{open}#L2-L3\n98 ns\n```\n"), 1);
@@ -229,7 +230,7 @@ mod tests {
             check_count("docs/a.md", plain, 0);
         }
         check_count("docs/a.md", "it takes at most 50 us", 1);
-        check_count("results/2026-11-20-vm/README.md", "it took 97 ns", 0);
+        check_count("results/churn/2026-11-20-full/README.md", "it took 97 ns", 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What an arena costs beside the system's own mapping and unmapping, measured in one run.
 //!
-//! [`churn`] is the specification's loop: so many runs are live, each round one of them is freed and another of a
+//! [`churn`] is a loop: so many runs are live, each round one of them is freed and another of a
 //! random size is allocated and touched. [`steady`] is the same while the number of live runs swings and decay purges
 //! what is not needed for a millisecond. [`waves`] is the hardest case for a purge: all runs are allocated, touched and
 //! freed, and everything that is idle then is purged before the next wave, so no page is ever reused as it was.
@@ -67,7 +67,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The specification's: 64 live runs of 1 to 64 pages.
+    /// 64 live runs of 1 to 64 pages.
     #[must_use]
     pub const fn spec(runs: u64, touch: Touch) -> Work {
         Work { runs, live: 64, most_pages: 64, touch, seed: 1 }

@@ -1,6 +1,6 @@
 //! What happens when no parked run fits: collect, cut, take clean blocks, and when there are none, purge.
 //!
-//! The order is the specification's core rule 3: own memory first (what others have freed, free ranges, clean blocks,
+//! The order: own memory first (what others have freed, free ranges, clean blocks,
 //! parked runs of other sizes), then idle blocks, the owner's own before those of others; then the request fails, and
 //! the answer says who holds what. Nobody is waited for: owners that somebody holds are left out.
 

@@ -1,7 +1,7 @@
 //! What calls are expected to cost, so that a backend without memory can say what one with memory would take.
 
-/// Nanoseconds of each part of the work. Measured on the machine of the specification (2 processors, virtualised);
-/// ratios carry over, absolute values do not.
+/// Nanoseconds of each part of the work. Measured on the machine of `crates/nofrag-lab/data/figures/backing.toml` (2
+/// processors, virtualised); ratios carry over, absolute values do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
     /// To reserve or release addresses.
@@ -31,7 +31,7 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// The specification's machine with one busy processor (backing, 1.1 and 1.2): the rows of one page, and what
+    /// That machine with one busy processor: the rows of one page, and what
     /// sixty-four touched pages add for each.
     pub const ALONE: CostModel = CostModel {
         // A mapping of any length costs the same, and so does one over another.

@@ -1,4 +1,4 @@
-//! What the kernel does to those who map: the specification's oracles of live memory, as samples for who judges them.
+//! What the kernel does to those who map, as samples for who judges them.
 //!
 //! Counts are exact; times are of this machine at this moment, and only their ratios within one run mean anything.
 //! What is compared is measured in turns.

@@ -32,7 +32,6 @@
 //! * Each run that is moved on its own becomes a mapping of its own. The kernel allows some 65,000; a mover stops at
 //!   half of that ([`MoveError::MappingBudget`]).
 //!
-//! Source: spec/backing.md §3.
 
 mod background;
 mod budget;

@@ -10,7 +10,6 @@
 //!
 //! Cost: two atomic operations for pin and unpin; one for a mover that finds nobody.
 //!
-//! Source: spec/backing.md §3.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};

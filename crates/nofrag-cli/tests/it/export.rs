@@ -93,7 +93,6 @@ fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
     assert!(text.contains("nofrag_zone_free"), "the other files are there: {text}");
 }
 
-/// Oracle 14.
 #[test]
 fn o_14_no_sample_has_a_time_and_openmetrics_ends_with_eof() {
     let host = guest();
@@ -469,7 +468,7 @@ fn a_textfile_is_written_again_until_a_signal_comes() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
 }
 
-/// Oracle 13: without rights it works, and says what is missing.
+/// Without rights it works, and says what is missing.
 #[test]
 fn o_13_without_rights() {
     let folder = tempfile::tempdir().unwrap();

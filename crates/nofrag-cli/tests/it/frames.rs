@@ -41,8 +41,7 @@ fn the_page_and_the_folder_hold_the_stretches() {
     let to = ["--report", page.to_str().unwrap(), "--save", root.path().to_str().unwrap()];
     check(&nofrag(&[&MASK[..], &to].concat()), 0, &[]);
     assert!(fs::read_to_string(&page).unwrap().contains("request by request"));
-    let folders = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
-    let folder = folders.into_iter().find(|path| path.is_dir()).unwrap();
+    let folder = fs::read_dir(root.path().join("frames")).unwrap().next().unwrap().unwrap().path();
     let raw = fs::read_to_string(folder.join("raw.jsonl")).unwrap();
     let is_stretch = |line: &&str| line.starts_with("{\"kind\":\"frames\"");
     assert_eq!(raw.lines().filter(is_stretch).count(), 1, "{raw}");

@@ -288,7 +288,7 @@ fn a_capture_that_fails_leaves_nothing() {
     assert!(!target.exists());
 }
 
-/// Oracle 13: without rights it ends well and names each source that it may not read.
+/// Without rights it ends well and names each source that it may not read.
 #[test]
 fn o_13_without_rights_it_names_what_is_missing() {
     const NOBODY: u32 = 65_534;

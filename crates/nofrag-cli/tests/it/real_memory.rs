@@ -12,7 +12,7 @@ fn small(mask: &str, more: &[&str]) -> Output {
 }
 
 #[test]
-fn tables_show_each_way_beside_the_specification() {
+fn tables_show_each_way_beside_what_was_first_measured() {
     let output = small("touch-first,touch-first-2,touch-all", &["--check"]);
     let parts = [
         "What each way to hand out runs costs",
@@ -69,7 +69,8 @@ fn all_leaves_out_what_has_no_real_memory() {
     let parts =
         ["Fault latency on real memory: s-madv, calibrated, 1 GiB", "huge/base", "verified"];
     check(&output, 0, &parts);
-    let folder = fs::read_dir(root.path()).unwrap().next().unwrap().unwrap().path();
+    let folder =
+        fs::read_dir(root.path().join("extfrag-2018")).unwrap().next().unwrap().unwrap().path();
     let raw = fs::read_to_string(folder.join("raw.jsonl")).unwrap();
     assert!(raw.contains("real/contents") && raw.contains("huge p99.9 us"), "{raw}");
 }

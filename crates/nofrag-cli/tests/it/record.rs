@@ -56,7 +56,7 @@ impl Host {
         LEFT_ALONE.iter().map(read).collect()
     }
 
-    /// Oracle 12: no instance of this process is left, and everything else is as it was.
+    /// No instance of this process is left, and everything else is as it was.
     fn check_as_found(&self, pid: u32) {
         assert_eq!(instance_of(pid), None);
         assert_eq!(Host::settings(), self.before);
@@ -267,7 +267,7 @@ fn check_counts_what_is_stored(output: &Output, file: &Path) {
     assert!(said["ended"]["failed"].is_string(), "{said}");
 }
 
-/// Oracle 12: after SIGKILL the kernel stops tracing by itself, and the next start removes the instance.
+/// After SIGKILL the kernel stops tracing by itself, and the next start removes the instance.
 #[test]
 fn t12_kill_9_is_cleaned_up_by_the_next_start() {
     let Some(host) = Host::new() else { return };

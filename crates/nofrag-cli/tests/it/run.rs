@@ -101,7 +101,7 @@ fn save_writes_what_was_shown_and_what_is_behind_it() {
     let root = tempfile::tempdir().unwrap();
     let output = small(&["--design", "linux-5.2", "--save", root.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0));
-    let folder = fs::read_dir(root.path()).unwrap().next().unwrap().unwrap().path();
+    let folder = fs::read_dir(root.path().join(SCENARIO)).unwrap().next().unwrap().unwrap().path();
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     assert_eq!(read("summary.txt").as_bytes(), output.stdout);
     assert!(read("README.md").contains("nofrag run vmap-areas-2019"));

@@ -429,7 +429,7 @@ fn a_minute_of_top() {
     }
 }
 
-/// Oracle 12: however it ends, no instance of the ring buffer is left.
+/// However it ends, no instance of the ring buffer is left.
 #[test]
 fn o_12_events_are_counted_and_tracing_is_gone_afterwards() {
     let folders = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];

@@ -175,7 +175,7 @@ impl Look<'_> {
         })
     }
 
-    /// T3 of spec/trace.md: the only live view of watermark boosting.
+    /// The only live view of watermark boosting.
     fn boosted(&self) -> Option<Finding> {
         let boost = |zone: &Zone| zone.marks.and_then(|marks| marks.boost).unwrap_or(0);
         let zones: Vec<&Zone> = self.machine.zones.iter().filter(|zone| boost(zone) > 0).collect();
@@ -347,7 +347,6 @@ impl Look<'_> {
         })
     }
 
-    /// T2 of spec/trace.md.
     fn lower_bounds(&self) -> Option<Finding> {
         let is_bound = |count: &BlockCount| count.exact().is_none();
         let zone = self
@@ -384,7 +383,6 @@ fn help_for(answer: &Answer, has_proactive: bool) -> String {
     text.to_owned()
 }
 
-/// T1 of spec/trace.md.
 pub(super) fn lists_are_not_all(gap: Option<FreeGap>, page_bytes: u64) -> Option<Finding> {
     let gap = gap.filter(|gap| gap.matters())?;
     let size = |pages: u64| bytes_text(pages.saturating_mul(page_bytes));

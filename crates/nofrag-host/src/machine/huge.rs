@@ -222,8 +222,8 @@ impl Bounds {
     }
 }
 
-/// At most so many free pages are of these types. A list that the kernel did not count to its end (trap T2 of
-/// spec/trace.md) has at most what buddyinfo lists of the order and no other type has.
+/// At most so many free pages are of these types. A list that the kernel did not count to its end
+/// has at most what buddyinfo lists of the order and no other type has.
 fn most_pages(zone: &Zone, is_meant: impl Fn(&str) -> bool) -> u64 {
     let mut sum = 0_u64;
     for row in &zone.orders {

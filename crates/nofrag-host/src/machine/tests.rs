@@ -267,7 +267,7 @@ fn files_of_two_moments_leave_no_reason_empty() {
     assert_eq!(answer.why, "order 9 movable: would need compaction: no block of 2 MiB is free");
 }
 
-/// Trap T2: of a list that the kernel did not count to its end buddyinfo knows the length.
+/// Of a list that the kernel did not count to its end buddyinfo knows the length.
 #[test]
 fn t2_a_bound_is_above_what_was_not_counted() {
     let drawn = Drawn::new(&[512_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -212,7 +212,7 @@ fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
     vec![largest]
 }
 
-/// Trap T1: the lists need not hold what `MemFree` says.
+/// The lists need not hold what `MemFree` says.
 fn free_memory(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let bytes = Some(Unit::Bytes);
     let said = gauge(

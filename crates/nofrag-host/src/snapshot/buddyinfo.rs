@@ -38,7 +38,7 @@ impl ZoneBlocks {
         each.fold(0, |sum: u64, (&blocks, order)| sum.saturating_add(pages_in(blocks, order)))
     }
 
-    /// Blocks of `order` that the free blocks could be cut into (S_o of spec/trace.md §2); saturates.
+    /// Blocks of `order` that the free blocks could be cut into; saturates.
     #[must_use]
     pub fn blocks_of(&self, order: u32) -> u64 {
         let larger = self.blocks.iter().zip(0..).skip(order as usize);
@@ -154,7 +154,6 @@ mod tests {
         assert_eq!(malformed.len(), 1);
     }
 
-    /// Oracle 1.
     #[test]
     fn o_1_indices_of_singles() {
         let mut blocks = vec![0; 11];

@@ -65,7 +65,7 @@ pub struct Snapshot<'a> {
     pub missing: Vec<Missing>,
 }
 
-/// How far the blocks of buddyinfo are from `MemFree` (trap T1 of spec/trace.md).
+/// How far the blocks of buddyinfo are from `MemFree`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FreeGap {
     /// Pages in the blocks of all zones.

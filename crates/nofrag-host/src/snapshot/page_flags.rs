@@ -4,7 +4,7 @@
 //! to user space (admin-guide/mm/pagemap), and how often the frame is mapped. [`PageMap`] reads them in place; a host
 //! of 24 GiB has 50 MB of them.
 //!
-//! Every page of a free block carries `BUDDY`, but order and type are not given (trap T6 of spec/trace.md). The orders
+//! Every page of a free block carries `BUDDY`, but order and type are not given. The orders
 //! follow from the first law of the buddies, that a page is free at one order only, the largest possible:
 //! [`PageMap::free_blocks`]. The files are not read at one moment, so single blocks may be off. Pages on per-CPU lists
 //! are not marked free.

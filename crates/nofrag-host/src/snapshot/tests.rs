@@ -1,18 +1,14 @@
 //! The parsers on real files: those of the recorded guest and those of this host.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::*;
 
-/// The snapshots of the shared recording, or a printed reason why they are not there.
+/// The snapshots of the raw recording, or a printed reason why they are not there.
 fn recorded() -> Option<[Files; 2]> {
-    // The folder lies beside the repository, or beside the folder of its working trees.
-    let places = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let name = "shared/data/linux-6.1-guest-768m";
-    let mut places = places.map(|place| place.join(name));
-    let Some(folder) = places.find(|folder| folder.is_dir()) else {
-        println!("skipped: there is no {name} beside the repository");
+    let Some(folder) = std::env::var_os("NOFRAG_RAW_RECORDING").map(PathBuf::from) else {
+        println!("skipped: NOFRAG_RAW_RECORDING names no folder of a raw recording");
         return None;
     };
     let read = |name| Files::read_folder(&folder.join(name)).expect("its files can be read");
@@ -36,7 +32,7 @@ fn live() -> Files {
     files
 }
 
-/// Oracle 2: the indices from buddyinfo are those of debugfs, to so many thousandths. How many were compared.
+/// The indices from buddyinfo are those of debugfs, to so many thousandths. How many were compared.
 fn check_indices(snapshot: &Snapshot<'_>, off: impl Fn(&ZoneName) -> u64) -> usize {
     let mut compared = 0;
     for (kernel, which) in [(&snapshot.extfrag, "extfrag"), (&snapshot.unusable, "unusable")] {
@@ -197,7 +193,7 @@ fn check_indices_if_still(snapshot: &Snapshot<'_>) {
     }
 }
 
-/// Oracle 3: S_9 x 512 is `nr_free_pages_blocks`, but for what happens between the two reads.
+/// S_9 x 512 is `nr_free_pages_blocks`, but for what happens between the two reads.
 #[test]
 fn o_3_free_pages_in_pageblocks() {
     for attempt in 0.. {

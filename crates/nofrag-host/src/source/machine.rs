@@ -2,9 +2,9 @@
 //!
 //! What belongs together is read together: buddyinfo and the indices of debugfs stand between two reads of buddyinfo
 //! that must be equal, or they are read again. All small files take some ten milliseconds, most of it pagetypeinfo, for
-//! which the kernel walks every free list; so a look reads it once and nothing here reads it in a loop (trap T2 of
-//! spec/trace.md). The state of every frame is eight bytes each, and a second for some 25 GiB of memory, so it is read
-//! on request, and summed up while it is read.
+//! which the kernel walks every free list; so a look reads it once and nothing here reads it in a loop. The state of
+//! every frame is eight bytes each, and a second for some 25 GiB of memory, so it is read on request, and summed up
+//! while it is read.
 //!
 //! In a captured folder a file may be packed, with `.zst` behind its name.
 

@@ -1,6 +1,6 @@
 //! What the kernel's bulk interface hands out, from the records of probes that `record --bulk` makes.
 //!
-//! From Linux 5.13 on the bulk interface takes pages from a CPU's lists without any trace event (`spec/pages.md §15`).
+//! From Linux 5.13 on the bulk interface takes pages from a CPU's lists without any trace event.
 //! Its callers give it an array; it fills the empty entries from the front and returns how far it came, entries that
 //! were filled before included. So a record of the array as the call found it ([`ENTER`]) and one as the call left it
 //! ([`PAGES`]) tell which pages are new. Where the return of a call cannot be paired with its array, a record of what

@@ -1,7 +1,7 @@
 //! The text of `perf script`.
 //!
 //! ```text
-//! # os release : 6.18.44
+//! # os release : 6.18.5
 //!            rustc 26315/26319 [000] 38671.649602: 1 kmem:mm_page_alloc: page=0x1f32e1 pfn=0x1f32e1 order=0 ..
 //!        perf-exec 26496 [001] 38673.651669: PERF_RECORD_LOST lost 279
 //!     ffffffff8161f42b __alloc_frozen_pages_noprof+0x26b ([kernel.kallsyms])
@@ -213,8 +213,8 @@ mod tests {
         assert!(!begins(b"a-3 [001] d..1. 1.5: mm_page_free: pfn=1 order=0\n"));
         assert!(!begins(b"some text: of another kind\n"));
         let meta =
-            meta(b"# os release : 6.18.44\n# nrcpus online : 2\n# cmdline : perf record -a \n");
-        assert_eq!((meta.release.as_deref(), meta.cpus.len()), (Some("6.18.44"), 2));
+            meta(b"# os release : 6.18.5\n# nrcpus online : 2\n# cmdline : perf record -a \n");
+        assert_eq!((meta.release.as_deref(), meta.cpus.len()), (Some("6.18.5"), 2));
         assert_eq!(meta.command.as_deref(), Some("perf record -a"));
         assert_eq!(meta.missing.len(), 2);
     }

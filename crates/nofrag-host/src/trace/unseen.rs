@@ -1,6 +1,6 @@
 //! What a recording by tracepoints cannot contain, as far as the recording itself shows it.
 //!
-//! From Linux 5.13 on the bulk interface hands out pages with no event, 0.5 to 1.3 % of requests (`spec/pages.md §15`).
+//! From Linux 5.13 on the bulk interface hands out pages with no event, 0.5 to 1.3 % of requests.
 //! Their frees do have one. So a *free of an unknown page* is, by definition, a free of a block all of whose pages were
 //! free by the recording: freed before and not allocated since, or without an event before and free in the snapshot at
 //! the start. Of such frees, those that a process made during its own run of compaction are counted apart: they are

@@ -6,8 +6,7 @@
 //! that its own CPU time, as measured at the last reading, stays below its share of a core. So a host with a hundred
 //! times the areas is looked at a hundred times less often, and nobody has to know in advance.
 //!
-//! `pagetypeinfo` is read only where it is asked for: it walks every free list while it holds the zone's lock (trap T2
-//! of spec/trace.md).
+//! `pagetypeinfo` is read only where it is asked for: it walks every free list while it holds the zone's lock.
 
 mod history;
 mod pace;

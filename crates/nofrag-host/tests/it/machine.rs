@@ -57,7 +57,7 @@ fn the_outlook_of_the_recorded_guest_by_each_basis() {
     assert!(types.after_compaction <= counts.after_compaction, "{types:?} {counts:?}");
 }
 
-/// Oracle 2 on the recorded guest: debugfs was read a little later, and single pages of one zone had moved.
+/// The indices on the recorded guest: debugfs was read a little later, and single pages of one zone had moved.
 #[test]
 fn o_2_indices_of_the_recorded_guest() {
     for which in [nofrag_host::trace::TraceMeta::start, nofrag_host::trace::TraceMeta::end] {
@@ -67,7 +67,7 @@ fn o_2_indices_of_the_recorded_guest() {
     }
 }
 
-/// Oracle 2 on this host: the lists are read until they stand still, so the indices are those of debugfs.
+/// The indices on this host: the lists are read until they stand still, so the indices are those of debugfs.
 #[test]
 fn o_2_indices_of_this_host() {
     const TRIES: usize = 20;
@@ -83,7 +83,7 @@ fn o_2_indices_of_this_host() {
     }
 }
 
-/// Oracle 3 on this host.
+/// Whole free pageblocks on this host.
 #[test]
 fn o_3_free_pages_in_pageblocks() {
     for attempt in 0.. {
@@ -104,7 +104,7 @@ fn o_3_free_pages_in_pageblocks() {
     }
 }
 
-/// Oracle 13: each file that is not there is named, and the others are shown all the same.
+/// Each file that is not there is named, and the others are shown all the same.
 #[test]
 fn o_13_each_missing_file_is_named() {
     let root = captured("whole-6.18-x86_64");

@@ -1,8 +1,8 @@
-//! Raw pages of the ring buffer: by hand, at random, and the shared recording.
+//! Raw pages of the ring buffer: by hand, at random, and a raw recording.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,15 +12,14 @@ use nofrag_host::trace::{
 };
 use proptest::prelude::*;
 
-/// The shared recording of a 6.1 guest, in a folder `shared` beside the repository or above it.
-pub(crate) fn shared_recording() -> Option<PathBuf> {
-    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let found = above.map(|folder| folder.join("shared/data/linux-6.1-guest-768m"));
-    let found = found.into_iter().find(|folder| folder.is_dir());
-    if found.is_none() {
-        eprintln!("skipped: there is no shared/data/linux-6.1-guest-768m beside the repository");
+/// The raw recording of a 6.1 guest, of which `data/recordings` has the short form: in the folder that
+/// `NOFRAG_RAW_RECORDING` names.
+pub(crate) fn raw_recording() -> Option<PathBuf> {
+    let folder = std::env::var_os("NOFRAG_RAW_RECORDING").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("skipped: NOFRAG_RAW_RECORDING names no folder of a raw recording");
     }
-    found
+    folder
 }
 
 /// All events of a source.
@@ -96,7 +95,7 @@ fn records(page: &[u8]) -> Vec<Result<(u64, Vec<u8>), PageError>> {
     records.map(|record| record.map(|(at, body)| (at, body.to_vec()))).collect()
 }
 
-/// Oracle 4: each length class and each flag by hand.
+/// Each length class and each flag by hand.
 #[test]
 fn oracle_4_pages_by_hand() {
     let words = |len: u32| (1..=len).collect::<Vec<_>>();
@@ -352,10 +351,10 @@ fn sources_are_merged() {
     assert_eq!(merged.loss(), Loss { events: 4, gaps: 4, unreadable: 0 });
 }
 
-/// Every count in the README of the shared recording.
+/// Every count in the README of the raw recording.
 #[test]
-fn the_shared_recording() {
-    let Some(folder) = shared_recording() else { return };
+fn the_raw_recording() {
+    let Some(folder) = raw_recording() else { return };
     let mut trace = open(&folder).unwrap();
     let (events, loss) = all(&mut *trace.events);
     assert_eq!((events.len(), loss), (701_106, Loss::default()));
@@ -443,7 +442,7 @@ fn flags_are_named_as_the_kernel_does() {
         assert_eq!((&*table.render(flags), &*built_in.render(flags)), (name, name));
         assert_eq!((table.value(name), built_in.value(name)), (Some(flags), Some(flags)));
     }
-    let Some(folder) = shared_recording() else { return };
+    let Some(folder) = raw_recording() else { return };
     let text = fs::read_to_string(folder.join("format/mm_page_alloc")).unwrap();
     let table = FlagTable::from_print_fmt(&Format::parse(&text).unwrap().print).unwrap();
     assert_eq!(table.render(0xa20), "GFP_ATOMIC");
@@ -468,7 +467,7 @@ fn kinds_have_names() {
 #[test]
 #[ignore = "measures"]
 fn raw_pages_speed() {
-    let Some(folder) = shared_recording() else { return };
+    let Some(folder) = raw_recording() else { return };
     let formats = fs::read_dir(folder.join("format"))
         .unwrap()
         .map(|entry| Format::parse(&fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap());

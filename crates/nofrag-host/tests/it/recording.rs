@@ -14,16 +14,7 @@ use nofrag_host::trace::{
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-/// The shared recording as tracefs gave it; `None` with a printed reason where it is missing.
-fn shared() -> Option<PathBuf> {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/linux-6.1-guest-768m");
-    if path.is_dir() {
-        return Some(path);
-    }
-    println!("skipped: {} is missing", path.display());
-    None
-}
+use crate::raw_pages::raw_recording;
 
 fn drain(source: &mut dyn EventSource) -> Vec<Event> {
     let mut events = Vec::new();
@@ -473,7 +464,7 @@ fn pq_suffix() {
     }
 }
 
-/// The counts that the README of the shared recording names.
+/// The counts that the README of the raw recording names.
 fn check_counts(events: &[Event]) {
     let count = |kind| events.iter().filter(|event| event.kind == kind).count();
     for (kind, expected) in [
@@ -509,7 +500,7 @@ fn the_shipped_recording_has_its_counts_and_snapshots() {
 
 #[test]
 fn the_shipped_recording_is_the_shared_one() {
-    let Some(raw) = shared() else { return };
+    let Some(raw) = raw_recording() else { return };
     let mut raw = open(&raw).unwrap();
     let mut own = open(&shipped()).unwrap();
     assert_eq!(own.meta, raw.meta);
@@ -564,7 +555,7 @@ proptest! {
 #[test]
 #[ignore = "measures"]
 fn measure() {
-    let path = std::env::var("NOFRAG_RAW").map(PathBuf::from).ok().or_else(shared).unwrap();
+    let Some(path) = raw_recording() else { return };
     let start = std::time::Instant::now();
     let mut trace = open(&path).unwrap();
     let events = drain(&mut *trace.events);

@@ -7,7 +7,7 @@ use nofrag_host::addresses::Addresses;
 use nofrag_host::source::{self, Root, Sources};
 use nofrag_host::vmalloc::survey;
 
-/// Spec t4: a hole map from hashes -> refused with the reason, everything else shown.
+/// A hole map from hashes -> refused with the reason, everything else shown.
 #[test]
 fn t4_hashed_addresses() {
     let text = "0x00000000f80307aa-0x00000000b34c984c   20480 irq_init_percpu_irqstack+0xca/0x100 vmap\n\
@@ -32,7 +32,7 @@ fn t4_hashed_addresses() {
     assert_eq!(report.callers.len(), 2);
 }
 
-/// Spec t5: 87.4 MB used -> 20.4 used and 67.0 lazy, just under the limit of 2 CPUs.
+/// 87.4 MB used -> 20.4 used and 67.0 lazy, just under the limit of 2 CPUs.
 #[test]
 fn t5_unpurged() {
     let mut text = String::new();

@@ -182,8 +182,8 @@ pub enum CompareError {
 }
 
 /// Compares two sides, each of one run or of several under one setting. A change of at most `tolerance_percent` of the
-/// old value counts as none; without a tolerance a figure of one recording and another gets no verdict. `progress` hears
-/// how many events of recordings have been read.
+/// old value counts as none; without a tolerance a figure of one recording and another gets no verdict. `progress`
+/// hears how many events of recordings have been read.
 ///
 /// Time and memory are those of reading every run once; recordings are streamed.
 ///

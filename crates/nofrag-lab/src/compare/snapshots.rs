@@ -81,7 +81,7 @@ fn zone_rows(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     rows
 }
 
-/// The indices of spec/trace.md §2 at the order of a pageblock, and at order 3, the largest that the kernel takes for
+/// The fragmentation indices at the order of a pageblock, and at order 3, the largest that the kernel takes for
 /// cheap.
 fn indices(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
     const CHEAP: u32 = 3;

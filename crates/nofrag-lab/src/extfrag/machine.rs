@@ -31,7 +31,7 @@ pub(super) const fn units_per_thread(node_0_pages: u64, threads: u32) -> u64 {
 }
 
 /// The machine's reserve, which khugepaged sets: eleven pageblocks for each zone with pages, at most a twentieth of
-/// memory (spec/pages.md §14, item 3).
+/// memory.
 pub(super) fn huge_page_reserve(machine: Machine, pages: u64) -> u64 {
     let zones = match machine {
         Machine::OneNode => 2,

@@ -1,4 +1,4 @@
-//! What runs besides the page cache: the mixes of the count model (spec/pages.md §9.4), and two that the document
+//! What runs besides the page cache: the mixes of a model that only counts, and two that the document
 //! says would differ.
 //!
 //! They are stated for 4 GiB. Burst, transients and writeback grow with memory ([`Mix::scaled`]), the first two as the
@@ -7,7 +7,7 @@
 
 use crate::world::load::Mix;
 
-/// As Linux 6.1 has them (spec/pages.md §14, item 2).
+/// As Linux 6.1 has them (counted in guests).
 pub(super) const SLAB_ORDERS: [u8; 6] = [2, 0, 1, 2, 0, 0];
 
 const CALIBRATED: Mix = Mix {

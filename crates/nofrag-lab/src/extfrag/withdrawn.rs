@@ -122,9 +122,10 @@ pub(super) fn who_wipes(view: View<'_>) -> Option<Section> {
         view,
         "Who wiped marks while huge pages were asked for",
         "A row is one design: medians over seeds. Pageblocks marked before the first huge page was asked for, in \
-         percent; in kernel 6.1, 95 to 98 (spec/pages.md §14.4). From then on: times that marks were wiped by kswapd \
-         going to sleep, and by the try after the longest pause; wakes of kswapd; pages that it reclaimed, and that \
-         callers did; events below order 9. `nofrag run extfrag-kernels` has what kernels reclaimed in this phase.",
+         percent; in kernel 6.1, 95 to 98 (data/figures/kernels-2018.toml). From then on: times that marks were \
+         wiped by kswapd going to sleep, and by the try after the longest pause; wakes of kswapd; pages that it \
+         reclaimed, and that callers did; events below order 9. `nofrag run extfrag-kernels` has what kernels \
+         reclaimed in this phase.",
         &columns,
     )
 }

@@ -1,12 +1,12 @@
-//! The figures of the specification of real memory, and what the library must reach.
+//! What real memory was first measured to cost, and what the library must reach.
 
 use serde::Deserialize;
 
-/// What real memory costs, measured when its specification was written.
+/// What real memory costs, measured before the library was written.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backing {
-    /// The specification, and the machine.
+    /// What was measured, and the machine.
     pub document: String,
     /// Ways to hand out runs and to take them back.
     #[serde(rename = "strategy")]
@@ -76,7 +76,7 @@ pub struct BackingFigure {
     pub value: f64,
 }
 
-/// What the library must reach, beside what the specification found possible.
+/// What the library must reach, beside what was found possible.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -86,7 +86,7 @@ pub struct Target {
     pub what: String,
     /// Of both values.
     pub unit: String,
-    /// What the specification found.
+    /// What was found possible.
     pub spec: f64,
     /// What must be reached.
     pub target: f64,
@@ -118,7 +118,7 @@ impl Backing {
     }
 }
 
-/// The figures of the specification of real memory.
+/// What real memory was first measured to cost.
 ///
 /// # Panics
 /// Never in a build that passes its tests: the file is part of the binary.

@@ -96,7 +96,7 @@ mod tests {
         check_rules("6.7", HugePages::AllSizes, Standing::Assumed);
         check_rules("6.11.0-29-generic", HugePages::AllSizes, Standing::Assumed);
         check_rules("6.12.117", HugePages::Multiples, Standing::Assumed);
-        check_rules("6.18.44-fc-v595", HugePages::Multiples, Standing::Proved);
+        check_rules("6.18.5-cloud", HugePages::Multiples, Standing::Proved);
         check_rules("7.0-rc1", HugePages::Multiples, Standing::Assumed);
     }
 

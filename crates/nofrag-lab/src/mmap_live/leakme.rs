@@ -56,7 +56,7 @@ pub(super) fn run(twin: &mut Twin, turns: u64) -> Result<Left, Trouble> {
     Ok(Left { areas, most })
 }
 
-/// Where mappings begin in a 64-bit process that has nothing but what the kernel itself maps: as in the spec.
+/// Where mappings begin in a 64-bit process that has nothing but what the kernel itself maps.
 pub(super) const TOP: u64 = 0x7fff_f7ff_7000;
 
 /// The published hash of the final list, from [`TOP`] downwards with multiples of 2 MiB aligned.

@@ -43,7 +43,7 @@ pub(super) const PRESSURE: &str = "pressure";
 pub(super) const MOVES: &str = "moves";
 pub(super) const ORACLES: &str = "oracles";
 
-/// In the order of the specification.
+/// In the order of `--mask`.
 pub(super) const SPECS: [Spec; 9] = [
     spec(
         1,
@@ -55,7 +55,7 @@ pub(super) const SPECS: [Spec; 9] = [
     spec(4, Program::Strategies(Load::All), TOUCH_ALL, "likewise, one thread, touch all pages"),
     spec(8, Program::MapLimit, MAP_LIMIT, "map isolated pages until the kernel refuses"),
     spec(16, Program::Moves, MOVES, "move 1 to 512 pages while a thread writes to them"),
-    spec(32, Program::Oracles, ORACLES, "single statements of the specification"),
+    spec(32, Program::Oracles, ORACLES, "single statements about the kernel"),
     spec(64, Program::Areas, AREAS, "100,000 random runs of an arena: areas of the process"),
     spec(128, Program::Pressure, PRESSURE, "time each allocation, alone and beside a purge"),
     spec(

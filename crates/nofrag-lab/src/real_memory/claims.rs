@@ -1,4 +1,4 @@
-//! What a run must confirm: the specification's oracles, and the targets of the library.
+//! What a run must confirm: what the kernel does, and the targets of the library.
 
 use super::areas::Limit;
 use super::catalogue::{TOUCH_ALL, TOUCH_FIRST, TOUCH_FIRST_2};
@@ -22,19 +22,19 @@ pub(super) fn judge(report: &mut Report) {
         for design in [names::PARKED, names::ARENA] {
             let calls = row(design).and_then(|row| row.count(names::CALLS));
             let Some(calls) = calls else { continue };
-            let claim = format!("{program}: system calls of parked reuse, {design} (oracle 7)");
+            let claim = format!("{program}: system calls of parked reuse, {design}");
             let (id, none) = (format!("calls/{program}/{design}"), Relation::Equals(0.0));
             oracles.push(Oracle::judge(id, Kind::Exact, claim, calls, none));
         }
         let Some(each) = row(names::MAP_EACH) else { continue };
-        let bounds = [(names::PARKED, 90.0, "oracle 7"), (names::PURGE_BLOCK, 4.0, "oracle 8")];
-        for (design, least, oracle) in bounds {
+        let bounds = [(names::PARKED, 90.0), (names::PURGE_BLOCK, 4.0)];
+        for (design, least) in bounds {
             // Where every page is touched, faults decide, and only what keeps its pages gains.
             if program == TOUCH_ALL && design == names::PURGE_BLOCK {
                 continue;
             }
             let Some(row) = row(design) else { continue };
-            let claim = format!("{program}: {design} over mmap + munmap, times ({oracle})");
+            let claim = format!("{program}: {design} over mmap + munmap, times");
             let id = format!("gain/{program}/{design}");
             let least = Relation::AtLeast(least);
             oracles.push(Oracle::judge(id, Kind::Ratio, claim, times_faster(each, row), least));
@@ -56,7 +56,7 @@ fn targets(report: &Report) -> Vec<Oracle> {
     let judge = |(id, program, design)| {
         let target = figures.target(id)?;
         let [each, ours] = [names::MAP_EACH, design].map(|it| report.measurement(program, it));
-        let claim = format!("target: {}; {} in the specification", target.what, target.spec);
+        let claim = format!("target: {}; {} when first measured", target.what, target.spec);
         let (measured, least) = (times_faster(each?, ours?), Relation::AtLeast(target.target));
         Some(Oracle::judge(format!("target/{id}"), Kind::Ratio, claim, measured, least))
     };
@@ -109,12 +109,12 @@ pub(super) fn pressure(tails: &Tails, report: &mut Report) {
     report.oracles.push(Oracle::judge("purged-meanwhile", Kind::Exact, claim, purged, some));
 }
 
-/// Oracle 1, and that one mapping for each run ends far below a hundred thousand.
+/// And that one mapping for each run ends far below a hundred thousand.
 pub(super) fn map_limit(limit: &Limit, report: &mut Report) {
     let Limit { mapped, expected, limit } = *limit;
     let claim = format!(
         "isolated mappings of one page before the first refusal, less what a limit of {limit} areas lets expect \
-         ({expected}) (oracle 1)"
+         ({expected})"
     );
     let off = mapped as f64 - expected as f64;
     let near = Relation::Between(-2.0, 2.0);

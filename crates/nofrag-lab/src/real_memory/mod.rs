@@ -1,9 +1,9 @@
 //! `real-memory`: what real memory costs, and what the library makes of it.
 //!
 //! The other scenarios are about numbers. Here they become memory, and what an allocator saves or wastes shows in
-//! system calls, faults and areas of the kernel. The scenario measures what the specification of real memory measured,
+//! system calls, faults and areas of the kernel. The scenario measures again what data/figures/backing.toml has,
 //! on this host and in one run, turn by turn: each way to hand out runs and to take them back, and the library's own
-//! beside them. Times depend on the host; their ratios within a round are what is set beside the specification's.
+//! beside them. Times depend on the host; their ratios within a round are what is set beside those there.
 //!
 //! - [`strategies`]: random runs in every way that there is. [`areas`]: how many mappings a process may have.
 //! - [`runs`]: how many an arena takes for very many runs. [`pressure`]: allocation beside a purge.

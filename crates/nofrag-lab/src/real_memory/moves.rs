@@ -12,10 +12,10 @@ use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
 use crate::stats::Spread;
 
-/// Pages of the runs, as the specification has them.
+/// Pages of the runs, as first measured.
 pub(super) const SIZES: [u64; 4] = [1, 16, 64, 512];
 
-/// From a move to the next, as long as in the specification.
+/// From a move to the next, as long as when first measured.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// Moves of a turn.
@@ -152,10 +152,8 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
     let control = method(Way::Unprotected);
     for (way, rounds) in by_way {
         let claim = match *way == control {
-            true => format!(
-                "{pages} pages moved, nothing stops the writer: writes lost (oracle 3's control)"
-            ),
-            false => format!("{pages} pages moved by {way}: writes lost (oracle 3)"),
+            true => format!("{pages} pages moved, nothing stops the writer: writes lost"),
+            false => format!("{pages} pages moved by {way}: writes lost"),
         };
         // Whether the control's writer hits a copy is a matter of chance where a copy is short.
         let (kind, relation) = match *way == control {
@@ -177,7 +175,7 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
         };
         let most = figures.target("move-cost").map_or(1.5, |target| target.target);
         let claim = format!(
-            "{pages} pages moved by {way}: cost over that without protection, over the same of the specification \
+            "{pages} pages moved by {way}: cost over that without protection, over the same as first measured \
              ({spec:.2})"
         );
         let id = format!("move-cost/{pages}/{way}");

@@ -1,4 +1,4 @@
-//! Single statements of the specification about what the kernel does, tried here.
+//! Single statements about what the kernel does, tried here.
 
 use nofrag_backing::backend::BackendError;
 use nofrag_backing::backend::measure::{Peer, adjacent_maps, collapses, punches, scattered_purges};
@@ -17,9 +17,9 @@ const ROUNDS: u64 = 60;
 /// Tries them; what cannot be tried here is a note.
 pub(super) fn run(report: &mut Report) {
     let skipped = [
-        ("oracle 4", private_page(report)),
-        ("oracle 5", references(report)),
-        ("oracle 10", page_tables(report)),
+        ("private-page", private_page(report)),
+        ("references", references(report)),
+        ("page-tables", page_tables(report)),
     ];
     for (oracle, tried) in skipped {
         if let Err(why) = tried {
@@ -27,10 +27,10 @@ pub(super) fn run(report: &mut Report) {
         }
     }
     let skipped = [
-        ("oracle 2", neighbours(report)),
-        ("oracle 6", huge_pages(report)),
-        ("oracle 9", scattered(report)),
-        ("oracle 11", punched(report)),
+        ("neighbours", neighbours(report)),
+        ("huge-pages", huge_pages(report)),
+        ("scattered", scattered(report)),
+        ("punched", punched(report)),
     ];
     for (oracle, tried) in skipped {
         if let Err(why) = tried {
@@ -51,10 +51,10 @@ const NEIGHBOURS: u64 = 1_024;
 fn neighbours(report: &mut Report) -> Result<(), BackendError> {
     let areas = adjacent_maps(NEIGHBOURS)?;
     let claim = format!(
-        "areas of {NEIGHBOURS} mappings of one page at adjacent addresses with consecutive offsets (oracle 2)"
+        "areas of {NEIGHBOURS} mappings of one page at adjacent addresses with consecutive offsets"
     );
     let one = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("oracle-2", Kind::Exact, claim, areas as f64, one));
+    report.oracles.push(Oracle::judge("neighbours", Kind::Exact, claim, areas as f64, one));
     Ok(())
 }
 
@@ -63,11 +63,10 @@ const COLLAPSED: u64 = 16;
 
 fn huge_pages(report: &mut Report) -> Result<(), BackendError> {
     let made = collapses(COLLAPSED)?.iter().filter(|made| made.is_ok()).count();
-    let claim = format!(
-        "of {COLLAPSED} blocks of a memfd those that MADV_COLLAPSE made huge pages (oracle 6)"
-    );
+    let claim =
+        format!("of {COLLAPSED} blocks of a memfd those that MADV_COLLAPSE made huge pages");
     let all = Relation::Equals(COLLAPSED as f64);
-    report.oracles.push(Oracle::judge("oracle-6", Kind::Environment, claim, made as f64, all));
+    report.oracles.push(Oracle::judge("huge-pages", Kind::Environment, claim, made as f64, all));
     Ok(())
 }
 
@@ -75,20 +74,20 @@ fn scattered(report: &mut Report) -> Result<(), BackendError> {
     let found = scattered_purges(1, ROUNDS as u32, Peer::Busy)?;
     let gain = median(found.singly) / median(found.in_vectors);
     let claim = "64 scattered runs of one page purged one by one, over process_madvise of all, another processor busy \
-                 (oracle 9)";
+                ";
     // 35 on one machine, 2.3 to 3.0 on another of as many processors: the price of an interrupt decides.
     let more = Relation::AtLeast(1.0);
-    report.oracles.push(Oracle::judge("oracle-9", Kind::Environment, claim, gain, more));
+    report.oracles.push(Oracle::judge("scattered", Kind::Environment, claim, gain, more));
     Ok(())
 }
 
 fn punched(report: &mut Report) -> Result<(), BackendError> {
     let found = punches(ROUNDS as u32 / 4)?;
     let share = median(found.whole) / median(found.part);
-    let claim = "punching a whole huge page over punching 16 pages out of it (oracle 11)";
+    let claim = "punching a whole huge page over punching 16 pages out of it";
     // An eighth on one machine, 0.60 to 0.75 on another.
     let less = Relation::AtMost(1.0);
-    report.oracles.push(Oracle::judge("oracle-11", Kind::Environment, claim, share, less));
+    report.oracles.push(Oracle::judge("punched", Kind::Environment, claim, share, less));
     Ok(())
 }
 
@@ -101,17 +100,16 @@ fn private_page(report: &mut Report) -> Result<(), MeasureError> {
     let page = shared_page()?;
     let claims = [
         (
-            "oracle-4/child",
+            "private-page/child",
             "a child shares",
             page.with_child,
             f64::from(Errno::BUSY.raw_os_error()),
         ),
-        ("oracle-4/pipe", "a pipe refers to", page.with_pipe, 0.0),
+        ("private-page/pipe", "a pipe refers to", page.with_pipe, 0.0),
     ];
     for (id, who, outcome, expected) in claims {
-        let claim = format!(
-            "UFFDIO_MOVE of a page that {who}: the number of the error (oracle 4, Linux 6.18)"
-        );
+        let claim =
+            format!("UFFDIO_MOVE of a page that {who}: the number of the error (Linux 6.18)");
         let equals = Relation::Equals(expected);
         report.oracles.push(Oracle::judge(id, Kind::Environment, claim, number(outcome), equals));
     }
@@ -122,26 +120,26 @@ fn references(report: &mut Report) -> Result<(), MeasureError> {
     let found = references_after_a_move(Method::WriteProtect(Fill::OnFault))?;
     let claims = [
         (
-            "oracle-5/area",
+            "references/area",
             "the area that moved reads what was written before",
             found.area,
             found.old,
         ),
         (
-            "oracle-5/pipe",
+            "references/pipe",
             "a pipe that refers to the page reads what was written later",
             found.pipe,
             found.new,
         ),
         (
-            "oracle-5/other",
+            "references/other",
             "another mapping of the page reads what was written later",
             found.other_area,
             found.new,
         ),
     ];
     for (id, claim, read, wrong) in claims {
-        let claim = format!("after a move: {claim} (oracle 5)");
+        let claim = format!("after a move: {claim}");
         let measured = f64::from(u8::from(read == wrong));
         report.oracles.push(Oracle::judge(id, Kind::Exact, claim, measured, Relation::Equals(0.0)));
     }
@@ -151,8 +149,8 @@ fn references(report: &mut Report) -> Result<(), MeasureError> {
 fn page_tables(report: &mut Report) -> Result<(), MeasureError> {
     let found = filling(64, ROUNDS)?;
     let ratio = found.by_request.median_ns as f64 / found.by_populate.median_ns.max(1) as f64;
-    let claim = "UFFDIO_CONTINUE of 64 pages over MADV_POPULATE_WRITE of them (oracle 10)";
+    let claim = "UFFDIO_CONTINUE of 64 pages over MADV_POPULATE_WRITE of them";
     let most = Relation::AtMost(0.5);
-    report.oracles.push(Oracle::judge("oracle-10", Kind::Ratio, claim, ratio, most));
+    report.oracles.push(Oracle::judge("page-tables", Kind::Ratio, claim, ratio, most));
     Ok(())
 }

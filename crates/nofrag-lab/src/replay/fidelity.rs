@@ -81,7 +81,7 @@ impl OfZone<'_> {
     }
 }
 
-/// Pages that nobody uses: free, or on the lists of CPUs, which hold an eighth of them in the shared recording.
+/// Pages that nobody uses: free, or on the lists of CPUs, which hold an eighth of them in the shipped recording.
 fn all_free_pages(end: &Snapshot<'_>, runs: &Runs<'_>, figures: &mut Vec<FidelityFigure>) {
     let recorded: u64 = end.populated().map(|zone| zone.free + zone.on_per_cpu_lists()).sum();
     let of = |pages: &PageAllocator| {

@@ -1,6 +1,6 @@
 //! What a process is doing while it frees pages: compacting, reclaiming, or working.
 //!
-//! A kernel traces how many pages `mm_migrate_pages` moved, and never from where to where. What the shared recording
+//! A kernel traces how many pages `mm_migrate_pages` moved, and never from where to where. What the recording
 //! of Linux 6.1 shows, and the rules here rest on (docs/decisions/0018):
 //!
 //! * Between `mm_compaction_begin` and `_end` of a process, the last `succeeded` frees of that process before each

@@ -1,7 +1,7 @@
 //! Where moves of the recorded kernel go to: what its free scanner would take, from the policy's memory.
 //!
 //! The scanner goes down from where the run began, pageblock by pageblock, and takes free pages from movable ones that
-//! do not hold a free block as large as a pageblock (spec/pages.md §4.3). Where the kernel's own went is not traced.
+//! do not hold a free block as large as a pageblock. Where the kernel's own went is not traced.
 
 use nofrag::page::{FrameState, Migratetype, PageAllocator};
 use nofrag::units::{Order, Pfn};

@@ -267,7 +267,7 @@ fn padded_search(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How often a design's answer deviates from the one that spec/vmap.md §3.4 gives by hand.
+/// How often a design's answer deviates from the one that the rule gives by hand.
 fn witnesses() -> Result<f64, Failure> {
     let [padded, unpadded, since_5_18] =
         [AlignRule::Padded, AlignRule::Unpadded, AlignRule::PaddedUnlessExact]

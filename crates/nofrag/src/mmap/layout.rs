@@ -34,7 +34,7 @@ pub struct Layout {
     pub page: PageSize,
 }
 
-/// What determines `mmap_base` (spec: windows of x86 as of 6.12). All in bytes.
+/// What determines `mmap_base` (x86 as of 6.12). All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackRule {
     /// `RLIMIT_STACK`.

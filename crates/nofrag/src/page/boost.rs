@@ -6,10 +6,10 @@
 //! pageblock. kswapd takes away what it saw when it started, so boosts that came meanwhile survive ([`Kswapd`]).
 //!
 //! How kswapd learns of it changed thrice. The series wakes it under the zone's lock, if patch 3's flag allows it,
-//! which can deadlock with the scheduler (B-4). Then a zone flag, set under the lock, was tested after the unlock, by
-//! anybody whether allowed to wake or not (B-12), and even though nothing had been boosted (B-13). Here each of the
+//! which can deadlock with the scheduler. Then a zone flag, set under the lock, was tested after the unlock, by
+//! anybody whether allowed to wake or not, and even though nothing had been boosted. Here each of the
 //! three is a fix of its own. A zone has one owner here, so the request that finds the flag is always the one that has
-//! set it: without the fix of B-12 it wakes kswapd whatever it is allowed.
+//! set it: without [`Fixes::WAKE_PERMISSION`] it wakes kswapd whatever it is allowed.
 //!
 //! [`Kswapd`]: super::Kswapd
 

@@ -170,8 +170,8 @@ impl<E: EventSink> PageAllocator<E> {
         }
     }
 
-    /// Makes all marks from the settings. Boosts end with it; without the fix for B-9 they are taken for a part of the
-    /// minimum before, and all marks above it stay too high for good.
+    /// Makes all marks from the settings. Boosts end with it; without [`Fixes::BOOST_ZEROED`] they are taken for a part
+    /// of the minimum before, and all marks above it stay too high for good.
     fn recompute_marks(&mut self) {
         let lowmem = self.lowmem();
         let reserve = self.min_free_pages(lowmem);

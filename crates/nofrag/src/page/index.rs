@@ -5,7 +5,8 @@
 //! and `extfrag` ask which share of the free memory cannot serve the order; they differ in their unit, and in what they
 //! say of a zone without free pages.
 //!
-//! Source: spec/pages.md §4.1 (debugfs `extfrag_index` and `unusable_index`; `extfrag_for_order`).
+//! Source: `extfrag_index` and `unusable_index` in debugfs; `extfrag_for_order`; `extfrag_threshold` in
+//! Documentation/admin-guide/sysctl/vm.rst.
 
 use super::allocator::PageAllocator;
 use super::free_lists::FreeLists;

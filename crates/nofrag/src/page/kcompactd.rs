@@ -2,14 +2,15 @@
 //!
 //! It has two kinds of work. Asked for a block of some size, by kswapd when it ends or sleeps, by a boost that ends, or
 //! by a request that found enough memory in pieces, it goes once over the zones of its node. And with
-//! `compaction_proactiveness` above 0 it looks every 500 ms whether too much of what is free lies outside whole
+//! `compaction_proactiveness` above 0 it looks twice a second whether too much of what is free lies outside whole
 //! pageblocks, and then works ahead of anybody's asking, unless kswapd is at work. If that does not help, the next look
 //! follows after 32 s.
 //!
 //! Under `vm.defrag_mode` it does not stop at the first block: it works until the free pages in whole pageblocks alone
 //! meet the high watermark.
 //!
-//! Source: spec/pages.md §4.2, §4.5 and §5.2.
+//! Source: `compaction_proactiveness` and `defrag_mode` in Documentation/admin-guide/sysctl/vm.rst;
+//! `kcompactd_do_work`.
 
 use super::allocator::PageAllocator;
 use super::compaction::{

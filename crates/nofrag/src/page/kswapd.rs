@@ -17,7 +17,7 @@
 //! A node whose runs brought nothing sixteen times in a row is *hopeless*: it is left to callers until one of them
 //! reclaims something.
 //!
-//! Source: spec/pages.md §2.12, §3.4, §3.5, §5.2, §13. Where this differs from it, or says more than it:
+//! Where this differs from kernels (`balance_pgdat`, with patches 4 and 5 as posted), or says more than they do:
 //!
 //! * A pass is cut into as many calls of the owner as the budget of the steps makes of it. It asks for no more than the
 //!   share of memory that its priority may look at, so that an owner that ignores the priority does not reclaim the

@@ -18,7 +18,7 @@
 //! Where lists are loose (to 6.9) a block goes back to the type that it had when it was freed or refilled; strict lists
 //! ask its pageblock again.
 //!
-//! Source: spec/pages.md §2.9 and §15.
+//! Source: `rmqueue_bulk` and `free_pcppages_bulk` of the kernels in the presets, and their exact states.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -637,7 +637,7 @@ mod tests {
 
     const ERAS: [PerCpuRules; 3] = [PerCpuRules::Single, PerCpuRules::Orders, PerCpuRules::Tuned];
 
-    /// The zone of spec O-6: 1 GiB with a low mark of 3300 pages, on four CPUs.
+    /// A zone of 1 GiB with a low mark of 3300 pages, on four CPUs.
     fn bounds(rules: PerCpuRules) -> Bounds {
         let share = Share { managed: PageCount(262_144), low: 3300, local_cpus: 4, cpus: 4 };
         Bounds::of(share, rules)

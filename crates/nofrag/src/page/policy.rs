@@ -236,46 +236,46 @@ pub enum Choice {
     FullestBlock,
 }
 
-/// What later kernels put right, each on its own: spec names B-1 and so on in the documentation of the field.
+/// What later kernels put right, each on its own and under a name of ours, with the commit where it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fixes(pub u32);
 
 impl Fixes {
     /// As first written.
     pub const NONE: Fixes = Fixes(0);
-    /// `order-guard` (B-3): under the flag a request above a pageblock does not shrink to one.
+    /// `order-guard`: under the flag a request above a pageblock does not shrink to one.
     pub const ORDER_GUARD: Fixes = Fixes(1);
-    /// `early-boot-boost` (B-5): no boost while the high watermark is 0.
+    /// `early-boot-boost` (commit 94b3334cbebe): no boost while the high watermark is 0.
     pub const EARLY_BOOT: Fixes = Fixes(1 << 1);
-    /// `small-zone-boost` (B-6): no boost of zones below four pageblocks.
+    /// `small-zone-boost` (commit 14f69140ff9c): no boost of zones below four pageblocks.
     pub const SMALL_ZONE: Fixes = Fixes(1 << 2);
-    /// `slab-protected` (B-8): boosted reclaim shrinks slabs too.
+    /// `slab-protected` (commit 28360f398778): boosted reclaim shrinks slabs too.
     pub const SLAB_SHRINKS: Fixes = Fixes(1 << 3);
-    /// `boost-baked-in` (B-9): a new setting zeroes the boost before it computes marks.
+    /// `boost-baked-in`: a new setting zeroes the boost before it computes marks.
     pub const BOOST_ZEROED: Fixes = Fixes(1 << 4);
-    /// `atomic-boosted-min` (B-10) for requests that may not wait (until 6.1).
+    /// `atomic-boosted-min` for requests that may not wait (until 6.1).
     pub const ATOMIC_RETEST: Fixes = Fixes(1 << 5);
-    /// `atomic-boosted-min` (B-10) for every order-0 request with `__GFP_HIGH`.
+    /// `atomic-boosted-min` for every order-0 request with `__GFP_HIGH`.
     pub const HIGH_RETEST: Fixes = Fixes(1 << 6);
-    /// `failure-counter` (B-11): a boosted run without progress does not count against kswapd.
+    /// `failure-counter`: a boosted run without progress does not count against kswapd.
     pub const BOOST_NOT_COUNTED: Fixes = Fixes(1 << 7);
-    /// `wake-without-permission` (B-12): no wake without `__GFP_KSWAPD_RECLAIM`.
+    /// `wake-without-permission`: no wake without `__GFP_KSWAPD_RECLAIM`.
     pub const WAKE_PERMISSION: Fixes = Fixes(1 << 8);
-    /// `wake-without-boost` (B-13): no wake when nothing was boosted.
+    /// `wake-without-boost`: no wake when nothing was boosted.
     pub const WAKE_IF_BOOSTED: Fixes = Fixes(1 << 9);
-    /// `kdump-boost` (B-22): a capture kernel never boosts.
+    /// `kdump-boost`: a capture kernel never boosts.
     pub const KDUMP_EXEMPT: Fixes = Fixes(1 << 10);
-    /// `one-node-overreclaim` (B-25): the fast path skips nodes whose kswapd is awake.
+    /// `one-node-overreclaim`: the fast path skips nodes whose kswapd is awake.
     pub const SKIP_AWAKE_NODES: Fixes = Fixes(1 << 11);
-    /// `dead-defrag-mode` (B-16): zones are spread, and pages grouped by `vm.defrag_mode`, without a DMA32 zone too.
+    /// `dead-defrag-mode`: zones are spread, and pages grouped by `vm.defrag_mode`, without a DMA32 zone too.
     pub const SPREAD_WITHOUT_DMA32: Fixes = Fixes(1 << 12);
-    /// `defrag-atomic` (B-17): a caller that cannot reclaim may mix at last.
+    /// `defrag-atomic`: a caller that cannot reclaim may mix at last.
     pub const DEFRAG_ATOMIC: Fixes = Fixes(1 << 13);
-    /// `wake-under-lock` (B-4): the wake follows the unlock.
+    /// `wake-under-lock` (commit 73444bc4d8f9): the wake follows the unlock.
     pub const WAKE_AFTER_UNLOCK: Fixes = Fixes(1 << 14);
-    /// `refill-rescan` (B-18): under strict lists the pages of a refill do not all repeat the searches that failed.
+    /// `refill-rescan`: under strict lists the pages of a refill do not all repeat the searches that failed.
     pub const STICKY_REFILL: Fixes = Fixes(1 << 15);
-    /// `kswapd-flag-lost` (B-15): the fast path may wake kswapd without a DMA32 zone too.
+    /// `kswapd-flag-lost`: the fast path may wake kswapd without a DMA32 zone too.
     pub const KSWAPD_WITHOUT_DMA32: Fixes = Fixes(1 << 16);
     /// All of them.
     pub const ALL: Fixes = Fixes((1 << 17) - 1);

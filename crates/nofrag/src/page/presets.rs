@@ -4,12 +4,13 @@
 //! read, the texts of the series, or nobody, where it follows from its neighbours. Where the source has no date for a
 //! repair, the preset before the first kernel that is known to have it lacks it.
 //!
-//! Every value names its source, a section of spec/pages.md, at the preset that brings it in; what a preset does not
-//! name it has from the one that it builds on.
+//! Sources: the series as posted (v5) and as merged for 5.0 (commits 6bb154504f8b, a921444382b4, 0a79cdad5eb2 and
+//! 1c30844d2dfe; patch 5 never was), and Debian's source packages of the versions that a preset says were read. A value
+//! stands at the preset that brings it in; what a preset does not name it has from the one that it builds on.
 //!
-//! Crashes are not kept: a request that no zone may serve fails everywhere (§13.4, B-2, which is of 5.0). And what a
-//! policy cannot name is left out: kernels for machines with discontiguous memory but one node had a boost factor of 0
-//! (§13.4, B-7), which is [`PageAllocator::set_boost_factor`](super::PageAllocator::set_boost_factor).
+//! Crashes are not kept: a request that no zone may serve fails everywhere (5.0 crashed). And what a policy cannot name
+//! is left out: kernels for machines with discontiguous memory but one node had a boost factor of 0 (commit
+//! 24512228b7a3), which is [`PageAllocator::set_boost_factor`](super::PageAllocator::set_boost_factor).
 
 use core::fmt;
 
@@ -66,33 +67,33 @@ impl fmt::Display for PolicyPreset {
 
 impl core::error::Error for UnknownPolicy {}
 
-/// Compaction before it worked ahead (5.9, §4.5), with the gap of 6.1 and 6.12 (§4.2): no older one is known.
+/// Compaction before it worked ahead (5.9), with the gap of 6.1 and 6.12: no older one is known.
 const COMPACTION: CompactionPolicy = CompactionPolicy {
-    gap: Gap::TwiceRequest,           // §4.2, item 2
-    proactiveness: None,              // §4.5: since 5.9
-    marks: ProactiveMarks::Until6_12, // §4.5
-    extfrag_threshold: 500,           // §4.2, item 3
-    sources: SourceRules::Until6_12,  // §4.3
-    moves: MoveRules::PageByPage,     // §15, exact states of 6.1
-    capture: CaptureTrace::Silent,    // §2.8: an event in 7.2
+    gap: Gap::TwiceRequest,
+    proactiveness: None, // since 5.9
+    marks: ProactiveMarks::Until6_12,
+    extfrag_threshold: 500,
+    sources: SourceRules::Until6_12,
+    moves: MoveRules::PageByPage,  // exact states of 6.1
+    capture: CaptureTrace::Silent, // an event in 7.2
 };
 
-/// `compaction_proactiveness` by default (§4.5).
+/// `compaction_proactiveness` by default.
 const PROACTIVENESS: Option<u8> = Some(20);
 
-/// The upper end of the reserve's formula in 4.20, in KiB (§2.2), and the one that the formula has today.
+/// The upper end of the reserve's formula in 4.20, in KiB, and the one that the formula has today.
 const MIN_FREE_LIMIT_4_20: u32 = 65_536;
 const MIN_FREE_LIMIT: u32 = 262_144;
 
-/// 5.3: slabs shrink in boosted runs (B-8); patch 1 works again (B-1, April 2019), which is [`Spread::FastPath`].
+/// 5.3: slabs shrink in boosted runs; patch 1 works again (Ryabinin, April 2019), which is [`Spread::FastPath`].
 const FIXES_5_3: Fixes = Fixes::SLAB_SHRINKS;
 
-/// 5.10: small zones are not boosted (B-6, 5.7), and a boost is zeroed before the marks are set (B-9, May 2020).
+/// 5.10: small zones are not boosted (5.7), and a boost is zeroed before the marks are set (May 2020).
 const FIXES_5_10: Fixes = FIXES_5_3.with(Fixes::SMALL_ZONE).with(Fixes::BOOST_ZEROED);
 
-/// 6.1: all of §13.4 (§0.3), but for what is said to be later below. Order-0 requests are tested again if they may not
-/// wait (§2.3). Who may not wake kswapd boosts without waking it: so did 6.1.187 in the stretch
-/// `linux-6.1-normal-fallbacks-boosted` (lines 73843 and 73918), although B-12 names a later version.
+/// 6.1: all repairs but those that are said to be later below. Order-0 requests are tested again if they may not
+/// wait. Who may not wake kswapd boosts without waking it: so did 6.1.187 in the stretch
+/// `linux-6.1-normal-fallbacks-boosted` (lines 73843 and 73918), although the repair was found in 6.12 first.
 const FIXES_6_1: Fixes = FIXES_5_10
     .with(Fixes::ORDER_GUARD)
     .with(Fixes::WAKE_AFTER_UNLOCK)
@@ -102,16 +103,16 @@ const FIXES_6_1: Fixes = FIXES_5_10
     .with(Fixes::WAKE_PERMISSION)
     .with(Fixes::KSWAPD_WITHOUT_DMA32);
 
-/// 6.12: refills that remember where they looked (B-18), kernels that write a dump do not boost (B-22), and every
-/// order-0 request with `__GFP_HIGH` is tested again (§2.3).
+/// 6.12: refills that remember where they looked, kernels that write a dump do not boost, and every
+/// order-0 request with `__GFP_HIGH` is tested again.
 const FIXES_6_12: Fixes = FIXES_6_1
     .without(Fixes::ATOMIC_RETEST)
     .with(Fixes::HIGH_RETEST)
     .with(Fixes::STICKY_REFILL)
     .with(Fixes::KDUMP_EXEMPT);
 
-/// 7.2: boosted runs do not count as failures (§3.4, step 7), nodes with an awake kswapd are skipped (B-25), callers
-/// that cannot reclaim get memory in defrag mode (§5.2, step 5); kernels that write a dump boost again (B-22).
+/// 7.2: boosted runs do not count as failures, nodes with an awake kswapd are skipped, callers
+/// that cannot reclaim get memory in defrag mode; kernels that write a dump boost again.
 const FIXES_7_2: Fixes = FIXES_6_12
     .without(Fixes::KDUMP_EXEMPT)
     .with(Fixes::BOOST_NOT_COUNTED)
@@ -119,48 +120,48 @@ const FIXES_7_2: Fixes = FIXES_6_12
     .with(Fixes::DEFRAG_ATOMIC);
 
 impl FragmentationPolicy {
-    /// Linux 4.20, before the series ("vanilla"), rebuilt from the patch texts, 5.10 and 6.1 (§0.1).
+    /// Linux 4.20, before the series ("vanilla"), rebuilt from the patch texts, 5.10 and 6.1.
     pub const LINUX_4_20: FragmentationPolicy = FragmentationPolicy {
-        fallback: FallbackRules::Loose,          // §2.6
-        relist: Relist::Head,                    // §2.4, unconfirmed
-        spread: Spread::Off,                     // §0.3
-        kswapd_flag: KswapdFlag::Absent,         // §3.3: patch 3
-        boost: None,                             // §0.3
-        stall: None,                             // §0.3
-        min_free_limit_kib: MIN_FREE_LIMIT_4_20, // §2.2, unconfirmed
-        per_cpu: PerCpuRules::Single,            // §2.9
+        fallback: FallbackRules::Loose,
+        relist: Relist::Head, // unconfirmed
+        spread: Spread::Off,
+        kswapd_flag: KswapdFlag::Absent, // patch 3
+        boost: None,
+        stall: None,
+        min_free_limit_kib: MIN_FREE_LIMIT_4_20, // unconfirmed
+        per_cpu: PerCpuRules::Single,
         compaction: COMPACTION,
-        lru: Lru::TwoLists,           // §2.12 and §14, item 5: as in 5.10
-        no_retry: NoRetry::Deferred,  // §2.11, step 4, unconfirmed
-        huge_tries: HugeTries::Local, // §6.1, the final release, unconfirmed
-        choice: Choice::Recent,       // §2.4: the list's head
-        fixes: Fixes::NONE,           // §13.4: each is later
+        lru: Lru::TwoLists,           // as in 5.10
+        no_retry: NoRetry::Deferred,  // unconfirmed
+        huge_tries: HugeTries::Local, // the final release, unconfirmed
+        choice: Choice::Recent,       // the list's head
+        fixes: Fixes::NONE,           // each is later
     };
-    /// Patch 1 as designed: spread over zones (§3.1).
+    /// Patch 1 as designed: spread over zones.
     pub const PATCH_1: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::FastPath, ..FragmentationPolicy::LINUX_4_20 };
-    /// Patches 1 and 2: the second renames a field and adds accessors (§3.2), so that nothing differs.
+    /// Patches 1 and 2: the second renames a field and adds accessors, so that nothing differs.
     pub const PATCHES_1_2: FragmentationPolicy = FragmentationPolicy::PATCH_1;
-    /// Patches 1 to 3 as designed: deep code knows whether kswapd may be woken (§3.3), and patch 1 stays alive (it did
-    /// not in the posted form, trap 2).
+    /// Patches 1 to 3 as designed: deep code knows whether kswapd may be woken, and patch 1 stays alive (it did
+    /// not in the posted form).
     pub const PATCHES_1_3: FragmentationPolicy = FragmentationPolicy {
         kswapd_flag: KswapdFlag::Carried,
         ..FragmentationPolicy::PATCHES_1_2
     };
-    /// Patches 1 to 4 as designed: boost, by a factor of 15000 (§3.4). Boosted runs spare the slabs (§3.6).
+    /// Patches 1 to 4 as designed: boost, by a factor of 15000. Boosted runs spare the slabs.
     pub const PATCHES_1_4: FragmentationPolicy = FragmentationPolicy {
         boost: Some(Boost { factor: 15_000 }),
         ..FragmentationPolicy::PATCHES_1_3
     };
-    /// Patches 1 to 5 as designed: waits of at most HZ/50 before blocks below order 4 are broken into (§3.5).
+    /// Patches 1 to 5 as designed: waits of at most HZ/50 before blocks below order 4 are broken into.
     pub const PATCHES_1_5: FragmentationPolicy = FragmentationPolicy {
         stall: Some(Stall { order: 4, bound: Nanos(20_000_000) }),
         ..FragmentationPolicy::PATCHES_1_4
     };
-    /// Linux 5.0 as shipped: patch 3 had switched patch 1 off (§1, trap 2).
+    /// Linux 5.0 as shipped: patch 3 had switched patch 1 off.
     pub const LINUX_5_0: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::Lost, ..FragmentationPolicy::PATCHES_1_4 };
-    /// Linux 5.3, which nobody has read: patch 1 works, and slabs shrink in boosted runs (§13.4, B-1 and B-8); all else
+    /// Linux 5.3, which nobody has read: patch 1 works, and slabs shrink in boosted runs; all else
     /// as in 5.0. It stands for 5.3 to 5.9, whose later repairs have no dates here.
     pub const LINUX_5_3: FragmentationPolicy = FragmentationPolicy {
         spread: Spread::FastPath,
@@ -171,36 +172,36 @@ impl FragmentationPolicy {
     /// faults make two tries (since 5.4) and compaction works ahead (since 5.9). Of the repairs it has those that are
     /// dated before it.
     pub const LINUX_5_10: FragmentationPolicy = FragmentationPolicy {
-        min_free_limit_kib: MIN_FREE_LIMIT, // §2.2
+        min_free_limit_kib: MIN_FREE_LIMIT,
         compaction: CompactionPolicy { proactiveness: PROACTIVENESS, ..COMPACTION },
-        no_retry: NoRetry::NotTried,         // §2.11, step 4
-        huge_tries: HugeTries::LocalThenAll, // §6.1
+        no_retry: NoRetry::NotTried,
+        huge_tries: HugeTries::LocalThenAll,
         fixes: FIXES_5_10,
         ..FragmentationPolicy::LINUX_5_3
     };
-    /// Linux 5.14, which nobody has read: per-CPU lists of more orders (§2.9); all else as in 5.10.
+    /// Linux 5.14, which nobody has read: per-CPU lists of more orders; all else as in 5.10.
     pub const LINUX_5_14: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Orders, ..FragmentationPolicy::LINUX_5_10 };
     /// Linux 6.1 (6.1.192, which was read).
     pub const LINUX_6_1: FragmentationPolicy = FragmentationPolicy {
-        relist: Relist::Tail,               // §2.4
-        no_retry: NoRetry::NotTriedOrLocal, // §2.11, step 4
+        relist: Relist::Tail,
+        no_retry: NoRetry::NotTriedOrLocal,
         fixes: FIXES_6_1,
         ..FragmentationPolicy::LINUX_5_14
     };
-    /// Linux 6.7, which nobody has read: per-CPU lists that follow the load (§2.9); all else as in 6.1.
+    /// Linux 6.7, which nobody has read: per-CPU lists that follow the load; all else as in 6.1.
     pub const LINUX_6_7: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Tuned, ..FragmentationPolicy::LINUX_6_1 };
-    /// Linux 6.10, which nobody has read: strict lists in their first form, as mails tell of it (§2.7, history,
-    /// unconfirmed; what it repaired otherwise has no date).
+    /// Linux 6.10, which nobody has read: strict lists in their first form, as mails tell of it (unconfirmed; what it
+    /// repaired otherwise has no date).
     pub const LINUX_6_10: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::StrictFirst,
         ..FragmentationPolicy::LINUX_6_7
     };
     /// Linux 6.12 (6.12.117, which was read): strict lists in two passes, and the multi-generational LRU.
     pub const LINUX_6_12: FragmentationPolicy = FragmentationPolicy {
-        fallback: FallbackRules::Strict, // §2.7
-        lru: Lru::Generations,           // §14, item 5
+        fallback: FallbackRules::Strict,
+        lru: Lru::Generations,
         compaction: CompactionPolicy {
             moves: MoveRules::Folios, // exact states of 6.12
             ..FragmentationPolicy::LINUX_6_1.compaction
@@ -212,22 +213,22 @@ impl FragmentationPolicy {
     pub const LINUX_7_2: FragmentationPolicy = FragmentationPolicy {
         lru: Lru::AgedGenerations, // pgalloc by zone in data/guests-2018
         compaction: CompactionPolicy {
-            gap: Gap::Capped, // §4.2, item 2: at most 32 pages
+            gap: Gap::Capped, // at most 32 pages
             proactiveness: PROACTIVENESS,
-            marks: ProactiveMarks::Since7_2, // §4.5
-            sources: SourceRules::Since7_2,  // §4.3
-            moves: MoveRules::Folios,        // exact states of 6.12
-            capture: CaptureTrace::Event,    // §2.8
+            marks: ProactiveMarks::Since7_2,
+            sources: SourceRules::Since7_2,
+            moves: MoveRules::Folios, // exact states of 6.12
+            capture: CaptureTrace::Event,
             ..COMPACTION
         },
-        no_retry: NoRetry::Local, // §2.11, step 4
+        no_retry: NoRetry::Local,
         fixes: FIXES_7_2,
         ..FragmentationPolicy::LINUX_6_12
     };
-    /// Linux 7.2 with `vm.defrag_mode`, as it ships: without a DMA32 zone its allocator half does nothing (§3.1, B-16).
+    /// Linux 7.2 with `vm.defrag_mode`, as it ships: without a DMA32 zone its allocator half does nothing.
     pub const LINUX_7_2_DEFRAG_SHIPPED: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::EveryRequest, ..FragmentationPolicy::LINUX_7_2 };
-    /// Linux 7.2 with `vm.defrag_mode` (§5.2), alive in every layout (B-16): with a DMA32 zone it is what ships.
+    /// Linux 7.2 with `vm.defrag_mode`, alive in every layout: with a DMA32 zone it is what ships.
     pub const LINUX_7_2_DEFRAG: FragmentationPolicy = FragmentationPolicy {
         fixes: FIXES_7_2.with(Fixes::SPREAD_WITHOUT_DMA32),
         ..FragmentationPolicy::LINUX_7_2_DEFRAG_SHIPPED

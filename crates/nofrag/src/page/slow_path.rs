@@ -16,7 +16,7 @@
 //! the owner may also be wrong, so a request ends when what it was told has been reclaimed for it amounts to all memory
 //! twice.
 //!
-//! Where this differs from its source, spec/pages.md §2.11, §3.5 and §5.2, or says more than it:
+//! Where this differs from kernels (`__alloc_pages_slowpath`, and patch 5 as posted), or says more than they do:
 //!
 //! * The kernel guesses, from what could be reclaimed, whether another round can help. The allocator does not know what
 //!   could be, so rounds without progress decide alone.
@@ -328,7 +328,7 @@ impl SlowPath {
         self.go(Stage::Reclaim, Try::Reclaim(self.priority))
     }
 
-    /// Defrag mode must not starve callers that can do nothing about it (spec B-17).
+    /// Defrag mode must not starve callers that can do nothing about it.
     fn mix_without_reclaim(&mut self) -> Try {
         let may =
             self.rules.spares_atomic && self.has(RequestFlags::KSWAPD_RECLAIM) && self.no_fragment;

@@ -50,7 +50,7 @@ impl AllocFlags {
     /// May take from CMA blocks.
     pub(super) const CMA: u16 = 1 << 7;
 
-    /// Nodes whose kswapd is awake come last (B-25).
+    /// Nodes whose kswapd is awake come last.
     pub(super) const SKIP_AWAKE: u16 = 1 << 8;
 
     /// No watermark holds.

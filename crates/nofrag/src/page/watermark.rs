@@ -9,7 +9,8 @@
 //! The test looks at counts alone: free pages against mark and reserve, and for more than one page at a set of bits
 //! that says of which orders there is a free block. It never walks a list.
 //!
-//! Source: spec/pages.md §2.2 and §2.3.
+//! Source: `min_free_kbytes`, `watermark_scale_factor` and `lowmem_reserve_ratio` in
+//! Documentation/admin-guide/sysctl/vm.rst, and `zone_watermark_fast` of the kernels in [`presets`](super::presets).
 
 use super::map::ZoneKind;
 use super::migratetype::Migratetype;
@@ -174,7 +175,7 @@ impl Zone {
     /// Whether the zone may serve a request under the mark of its flags (`zone_watermark_fast`). O(1).
     ///
     /// A boost is meant for callers that can free memory. Others would fail for the sake of large blocks, so an order-0
-    /// request with `__GFP_HIGH` is tested against the plain `min` once more (spec B-10).
+    /// request with `__GFP_HIGH` is tested against the plain `min` once more.
     pub(super) fn admits(
         &self,
         order: Order,

@@ -4,7 +4,7 @@
 //! distance. Where several are equally far, each node would overflow into the same one; therefore a node that was
 //! already chosen as somebody's first at its distance becomes a little farther, and equal nodes take turns.
 //!
-//! Source: spec/pages.md §2.1 (`build_zonelists`).
+//! Source: `build_zonelists`.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;

@@ -463,10 +463,10 @@ mod tests {
         }
     }
 
-    /// spec §13.1, 10: areas that are large enough but misaligned are all visited, both ways of each link but the
+    /// Areas that are large enough but misaligned are all visited, both ways of each link but the
     /// root's.
     #[test]
-    fn oracle_10_unpadded_visits_every_misaligned_area() {
+    fn unpadded_visits_every_misaligned_area() {
         for (count, visits) in [(256, 511), (1024, 2047), (4096, 8191), (16_384, 32_767)] {
             let areas: Vec<Span> =
                 (0..count).map(|i| Span::sized(64 * i + 1, 32).unwrap()).collect();
@@ -483,7 +483,7 @@ mod tests {
         }
     }
 
-    /// The rule of spec §3.4 enters a subtree a second time if its parent has no better left one; the figures above
+    /// The rule enters a subtree a second time if its parent has no better left one; the figures above
     /// hold for trees whose only one-child node has a left child.
     #[test]
     fn a_lone_right_child_is_visited_twice() {

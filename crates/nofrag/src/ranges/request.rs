@@ -100,7 +100,7 @@ impl Request {
     }
 }
 
-/// How long an area Linux's tree demands before it looks into a subtree (spec/vmap.md §3.4).
+/// How long an area Linux's tree demands before it looks into a subtree (`find_vmap_lowest_match`).
 ///
 /// Linux counts in bytes and demands `size + align - 1` of them. Areas hold whole pages, so in numbers that are pages
 /// this is `size + align`, and `size` when the alignment is one byte.

@@ -35,7 +35,7 @@ fn comb(first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..count).map(move |i| first + i * 0x60_0000).map(|start| (start, start + 0x50_2000))
 }
 
-/// Oracle 1: the five maps that were published, address for address.
+/// The five maps that were published, address for address.
 #[test]
 fn leakme4_maps() {
     let two = vec![(0x5555_5000, 0x5557_5000), (0x5565_5000, 0x5f65_6000)];
@@ -140,7 +140,7 @@ fn listing(areas: &[(u64, u64)]) -> String {
     areas.iter().map(|(start, end)| format!("{start:08x}-{end:08x}\n")).collect()
 }
 
-/// Oracle 2: the published failure. Its 96 lines are 90 areas, 5 of the program, and one that nobody explained.
+/// The published failure. Its 96 lines are 90 areas, 5 of the program, and one that nobody explained.
 #[test]
 fn leakme_with_the_cache_fails() {
     let (outcome, process) = static_leakme(Layout::COMPAT_UP, FreeAreaCache);
@@ -160,7 +160,7 @@ fn the_hash_is_sha_256() {
     assert_eq!(sha256("abc"), abc);
 }
 
-/// Oracle 2: where the areas lie at the end.
+/// Where the areas lie at the end.
 #[test]
 fn leakme_maps() {
     let (outcome, process) = static_leakme(Layout::COMPAT_UP, FirstFit);
@@ -270,7 +270,7 @@ fn number(regions: &[u64], start: u64) -> Option<usize> {
     regions.iter().position(|&region| region == start).map(|at| at + 1)
 }
 
-/// Oracle 3. The document says that the cache leads to old 3, "the last unmapped area": that is another rule than the
+/// The document says that the cache leads to old 3, "the last unmapped area": that is another rule than the
 /// one in the kernel of its time, whose hook moves the cache only towards the base. Under that one a larger request
 /// in between shows what was meant.
 #[test]
@@ -304,7 +304,7 @@ fn five_regions() {
 
 // --- P1a is P0 ---
 
-/// Oracle 4. Equal addresses at every step make equal areas; the lists are compared beside that.
+/// Equal addresses at every step make equal areas; the lists are compared beside that.
 #[test]
 fn first_hole_is_first_fit() {
     for (layout, iterations) in [(Layout::COMPAT_UP, 20_000), (COMPAT_DOWN, 20_000)] {
@@ -350,7 +350,7 @@ fn thread_stacks(placement: Placement, threads: u64) -> u64 {
     process.visits()
 }
 
-/// Oracle 5: thread k finds 2(k - 1) areas in its way.
+/// Thread k finds 2(k - 1) areas in its way.
 #[test]
 fn thread_stacks_cost_the_square() {
     assert_eq!(thread_stacks(FirstFit, 2000), 2000 * 2000);
@@ -414,7 +414,7 @@ fn check_survival(placement: Placement, direction: Direction, mib: u64) {
     );
 }
 
-/// Oracle 6, of the placements that need the smallest windows.
+/// Of the placements that need the smallest windows.
 #[test]
 fn survival_in_small_windows() {
     check_survival(NextFit, Direction::Up, 2518);
@@ -516,7 +516,7 @@ fn check_64(placement: Placement, areas: (usize, usize), holes: &str, aligned: u
     assert_eq!((&*outcome.holes, outcome.aligned), (holes, aligned), "{placement:?}");
 }
 
-/// Oracle 7: the areas that Linux 6.18 ends with, by their hash.
+/// The areas that Linux 6.18 ends with, by their hash.
 #[test]
 fn leakme_64_of_linux_6_12() {
     let layout = Layout { top: page(0x7fff_f7ff_7000), ..Layout::X86_64 };
@@ -528,7 +528,7 @@ fn leakme_64_of_linux_6_12() {
     );
 }
 
-/// Oracle 7, the others: `cargo test --release -p nofrag --test it leakme_64_of -- --ignored`.
+/// The others: `cargo test --release -p nofrag --test it leakme_64_of -- --ignored`.
 #[test]
 #[ignore = "9 million iterations"]
 fn leakme_64_of_everyone() {
@@ -555,7 +555,7 @@ fn check_mixes(placement: Placement, direction: Direction, expected: [(u64, usiz
     }
 }
 
-/// Oracle 6: the middle mix.
+/// The middle mix.
 #[test]
 fn random_mix_of_powers() {
     for (placement, expected) in [(FirstFit, (619, 195)), (FreeAreaCache, (329, 699))] {
@@ -565,7 +565,7 @@ fn random_mix_of_powers() {
     }
 }
 
-/// Oracle 6: `cargo test --release -p nofrag --test it random_mixes_of -- --ignored`.
+/// `cargo test --release -p nofrag --test it random_mixes_of -- --ignored`.
 #[test]
 #[ignore = "11 million replacements"]
 fn random_mixes_of_everyone() {
@@ -618,7 +618,7 @@ fn check_unmergeable(placement: Placement, direction: Direction, count: u64, vis
     assert_eq!((mean.round() as u64, most), visits, "{placement:?} {direction:?} {count}");
 }
 
-/// Oracle 6: visits of a search among unmergeable areas, mean and maximum.
+/// Visits of a search among unmergeable areas, mean and maximum.
 #[test]
 fn unmergeable_areas() {
     use Direction::{Down, Up};
@@ -632,7 +632,7 @@ fn unmergeable_areas() {
     check_unmergeable(CachedHoleSizeRepaired, Down, 1000, (187, 681));
 }
 
-/// Oracle 6: `cargo test --release -p nofrag --test it ten_thousand_unmergeable -- --ignored`.
+/// `cargo test --release -p nofrag --test it ten_thousand_unmergeable -- --ignored`.
 #[test]
 #[ignore = "a billion visits"]
 fn ten_thousand_unmergeable_areas() {
@@ -653,7 +653,7 @@ fn ten_thousand_unmergeable_areas() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Oracle 9: downwards, the place is the highest boundary in the highest gap that has room for one huge page more.
+    /// Downwards, the place is the highest boundary in the highest gap that has room for one huge page more.
     #[test]
     fn where_linux_aligns(
         areas in proptest::collection::vec((1_u64..3000, 1_u64..600), 0..60),

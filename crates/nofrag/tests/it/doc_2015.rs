@@ -244,7 +244,7 @@ fn other_block_sizes() {
     }
 }
 
-/// Oracle 3: W1 leaves one block behind, of which so much is free that alias flushes keep it; space running out does
+/// W1 leaves one block behind, of which so much is free that alias flushes keep it; space running out does
 /// not.
 #[test]
 fn what_w1_leaves() {
@@ -262,7 +262,7 @@ fn what_w1_leaves() {
     assert_eq!(bench.space.blocks().unwrap(), []);
 }
 
-/// Oracle 4: the longest list, and the longest searches, of W3.
+/// The longest list, and the longest searches, of W3.
 #[test]
 fn the_bound_of_seven_is_reached() {
     let mut bench = Bench::new(AFTER);
@@ -280,7 +280,7 @@ fn the_bound_of_seven_is_reached() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Oracle 4: sizes that are powers of two up to 64 never make a list longer than 7.
+    /// Sizes that are powers of two up to 64 never make a list longer than 7.
     #[test]
     fn at_most_seven_blocks_are_listed(
         orders in proptest::collection::vec((0_u32..=6, 0_usize..64), 1..1500),
@@ -302,7 +302,7 @@ proptest! {
     }
 }
 
-/// Oracle 5, Joonsoo Kim's objection: blocks of 256 slots, 85 times 3 pages leave a hole of one. They do not: 3 pages
+/// Joonsoo Kim's objection: blocks of 256 slots, 85 times 3 pages leave a hole of one. They do not: 3 pages
 /// take 4 slots.
 #[test]
 fn kims_objection() {
@@ -321,7 +321,7 @@ fn a_rest_that_never_fits() {
     assert_eq!((outcome.blocks(), outcome.longest_list), ((85, 0), 85));
 }
 
-/// Oracle 6, mixed lifetimes: the pages of space that a live page pins, against `(1 - (1 - p)^BITS) / p`.
+/// Mixed lifetimes: the pages of space that a live page pins, against `(1 - (1 - p)^BITS) / p`.
 #[test]
 fn mixed_lifetimes() {
     for (one_in, published) in

@@ -1,10 +1,9 @@
-//! Gorman 2018, "Fragmentation avoidance improvements": the exact oracles of spec/pages.md §13.1, through the public
-//! face.
+//! Gorman 2018, "Fragmentation avoidance improvements": its rules and formulas, through the public face.
 //!
 //! Formulas that nothing outside can see alone are tested where they stand: the watermark check with each right and
-//! `min_free_kbytes` up to 8 TiB (O-1, O-2, O-5: `watermark`), what may be claimed (O-8: `fallback`), gaps and marks of
-//! compaction (O-16, O-18: `compaction::suitable`), deferral (O-17: `compaction::deferral`), bounds of boosts (O-7:
-//! `boost`). O-19 and O-20 are about the workload and the published figures; the lab has them.
+//! `min_free_kbytes` up to 8 TiB (`watermark`), what may be claimed (`fallback`), gaps and marks of compaction
+//! (`compaction::suitable`), deferral (`compaction::deferral`), bounds of boosts (`boost`). The workload and the
+//! published figures are in the lab.
 
 use crate::page_bench::{Bench, GIB, LARGEST, order};
 use Migratetype::{Movable, Reclaimable, Unmovable};
@@ -110,7 +109,7 @@ fn o_6_batches() {
     assert_eq!([2 * GIB, GIB, GIB / 2, 4096].map(batch), [63, 63, 31, 1]);
 }
 
-/// A machine of O-3 whose Normal zone has free pages only in holes of reclaimable blocks, far above all marks.
+/// A machine whose Normal zone has free pages only in holes of reclaimable blocks, far above all marks.
 fn boosting() -> Bench {
     boosting_with(())
 }
@@ -257,7 +256,7 @@ fn o_10_events_of_a_refill() {
     check_refill(Policy::LINUX_7_2, 0, 512, 126, 126);
 }
 
-/// A node with DMA32 and Normal of a GiB each, Normal as in O-10.
+/// A node with DMA32 and Normal of a GiB each.
 fn two_zones(map: MemoryMap, policy: Policy) -> Bench {
     let mut bench = Bench::new(map, policy);
     bench.take_all(GIB, 2 * GIB);
@@ -284,7 +283,7 @@ fn o_11_spread_over_zones() {
         assert_eq!(free(policy), (0, 0, Dma32));
     }
     assert_eq!(free(Policy::LINUX_4_20), (8, 0, Normal));
-    assert_eq!(free(Policy::LINUX_5_0), (8, 0, Normal), "the flag is lost (B-1)");
+    assert_eq!(free(Policy::LINUX_5_0), (8, 0, Normal), "the flag is lost");
     let full = |policy| {
         let mut bench = two_zones(map(), policy);
         bench.take_all(0, GIB);

@@ -1,5 +1,4 @@
-//! Rezki 2019, "improve vmap allocation": the figures and rules of spec/vmap.md §3 for the two Linux indexes, each
-//! test named after its oracle in §13.1.
+//! Rezki 2019, "improve vmap allocation": its figures and rules for the two Linux indexes.
 
 use crate::linux_rules::{empty, space};
 use crate::mersenne::Mersenne;
@@ -152,7 +151,7 @@ fn oracle_9_page_aligned_search_equals_linear_scan() {
     }
 }
 
-/// §3.5: how far the kernel's search is from exact when alignment exceeds a page. The shares of one seed scatter by a
+/// How far the kernel's search is from exact when alignment exceeds a page. The shares of one seed scatter by a
 /// point and more, so they cannot tell apart who pads by `align` and who by `align - 1` pages;
 /// [`oracle_10_witness`] can.
 #[test]
@@ -200,7 +199,7 @@ fn place(index: Index, holes: &[Span], request: Request) -> Option<u64> {
     allocator.alloc(&request).ok().map(Span::start)
 }
 
-/// §3.4: the length is counted in bytes, so that a hole of 12 pages is too short for 5 pages at a multiple of 8.
+/// The length is counted in bytes, so that a hole of 12 pages is too short for 5 pages at a multiple of 8.
 #[test]
 fn oracle_10_witness() {
     let request = Request::new(5).align(8);
@@ -217,7 +216,7 @@ fn oracle_10_witness() {
     }
 }
 
-/// §3.4: up to 5.15 an alignment of exactly one page is padded too, one of a byte is not.
+/// Up to 5.15 an alignment of exactly one page is padded too, one of a byte is not.
 #[test]
 fn oracle_10_one_page_is_padded_until_5_15() {
     let holes = [span(100, 110), span(1, 66)];
@@ -231,7 +230,7 @@ fn oracle_10_one_page_is_padded_until_5_15() {
     assert_eq!(place(Index::WideBlocks, &holes, of_a_page), Some(1));
 }
 
-/// How §3.5's model finds a place.
+/// How the model of alignment finds a place.
 #[derive(Clone, Copy)]
 enum Search {
     /// By the index as its history has shaped it.
@@ -254,7 +253,7 @@ impl Search {
     }
 }
 
-/// The mean of highest end over live pages in §3.5's model, over four runs that begin with `key`.
+/// The mean of highest end over live pages in that model, over four runs that begin with `key`.
 fn mean_span_over_live(key: u32, search: Search, fit: Fit) -> f64 {
     let index = match search {
         Search::Living(index) => index,

@@ -1,4 +1,4 @@
-//! The habits of Linux 6.18 that were found by live comparison (spec/mmap.md §3, item 3a), in small.
+//! The habits of Linux 6.18 that were found by live comparison, in small.
 //! `nofrag run mmap-live` compares the whole.
 
 use nofrag::mmap::{

@@ -1,4 +1,4 @@
-//! Our placement and what it must reach (spec/mmap.md §10, G3), beside first fit and best fit on the same programs.
+//! Our placement and what it must reach, beside first fit and best fit on the same programs.
 
 use crate::mmap_support::{
     HUGE, LEAKME4_STATIC, Leakme, MEMORY, MIB, Mix, Process, RandomMix, XorShift, opaque,
@@ -14,7 +14,7 @@ fn window(start: u64, pages: u64) -> Layout {
     Layout::window(Span::sized(start, pages).unwrap(), Direction::Up)
 }
 
-/// The window of §5.3: 128 GiB below the libraries of a 64-bit process.
+/// 128 GiB below the libraries of a 64-bit process.
 fn wide_window() -> Layout {
     let pages = 128 << 30 >> 12;
     window((0x7fff_f7ff_d000 >> 12) - pages, pages)
@@ -48,7 +48,7 @@ fn leakme(process: &mut Process, iterations: u64) -> Option<(Leakme, Multiples)>
     Some((leakme, multiples))
 }
 
-/// Spec §5.3: Linux 6.18 ends with 135 areas and 193 MiB of holes; the goal is 5 areas and 15 MiB.
+/// Linux 6.18 ends with 135 areas and 193 MiB of holes; the goal is 5 areas and 15 MiB.
 #[test]
 fn leakme_in_64_bits_ends_with_four_areas() {
     let mut process = Process::new(wide_window(), Placement::TwoEnded);
@@ -58,7 +58,7 @@ fn leakme_in_64_bits_ends_with_four_areas() {
     assert_eq!(pages_in_holes(&process), 12 * MIB + 16);
 }
 
-/// Spec §5.2: the smallest window over what lives in it. Every larger window of the grid suffices as well, which is
+/// The smallest window over what lives in it. Every larger window of the grid suffices as well, which is
 /// not so without a remembered boundary.
 #[test]
 fn leakme_survives_in_a_window_hardly_larger_than_itself() {
@@ -71,8 +71,8 @@ fn leakme_survives_in_a_window_hardly_larger_than_itself() {
     }
 }
 
-/// Spec §10: no more areas than best fit and no smaller a largest hole than first fit, in one policy. Of the bounds,
-/// which are those of §5.4, `doc_2005` holds that the two policies reach them.
+/// No more areas than best fit and no smaller a largest hole than first fit, in one policy. `doc_2005` holds
+/// that the two policies reach these bounds.
 #[test]
 fn random_mixes_have_the_areas_of_best_fit_and_the_hole_of_first_fit() {
     for (mix, best_fit_areas, first_fit_hole) in
@@ -123,7 +123,7 @@ fn random_mixes_with_twenty_seeds() {
     }
 }
 
-/// Spec §4.5, where the kernels of 2005 visit thousands of areas for each mapping: the goal is 20. Blocks of the index
+/// The kernels of 2005 visit thousands of areas for each mapping; the goal is 20. Blocks of the index
 /// are counted here.
 #[test]
 fn an_unmergeable_mix_costs_few_visits() {

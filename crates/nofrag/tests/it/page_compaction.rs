@@ -186,7 +186,7 @@ fn pages_that_must_not_move_stay_and_refusals_lose_nothing() {
     }
 }
 
-/// B-21, use-after-migrate: compaction moved a page that its owner had not published yet and went on to use at its old
+/// Use after migrate: compaction moved a page that its owner had not published yet and went on to use at its old
 /// place.
 #[test]
 fn b_21_a_page_moves_only_once_its_owner_says_so() {

@@ -1,5 +1,5 @@
-//! How far callers and kswapd reclaim for a block, and what a huge-page fault asks for (spec/pages.md §2.12, §6.1,
-//! oracle O-16): a zone of single pages, every other one of page cache, and nothing that could be moved.
+//! How far callers and kswapd reclaim for a block, and what a huge-page fault asks for : a zone of single pages, every
+//! other one of page cache, and nothing that could be moved.
 
 use super::page_bench::order;
 use super::page_pair::{Log, machine, node, zone};

@@ -1,7 +1,5 @@
-//! What went wrong in kernels around external fragmentation, one test each, named as in the document of the page
-//! allocator (B-1 and so on): the broken form shows the bug, the fixed one does not. B-24, B-26, B-27 and B-29 are
-//! about programs that show numbers of kernels or of runs, and stand with those as far as there are any. Behind them
-//! stands what went wrong here.
+//! What went wrong in kernels around external fragmentation, one test each: the broken form shows the
+//! bug, the fixed one does not. Behind them stands what went wrong here.
 
 use super::page_bench::order;
 use super::page_pair::{Log, machine, node, zone};

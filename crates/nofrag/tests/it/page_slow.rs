@@ -1,5 +1,5 @@
 //! The slow path of page requests and the machines behind it: what callers are asked to do, how kswapd works off a
-//! boost, and that every attempt ends (spec/pages.md §2.11, §3.4, §3.5, §5.2, oracles O-7 and O-11 to O-14).
+//! boost, and that every attempt ends.
 
 use super::page_bench::order;
 use nofrag::check::Check;

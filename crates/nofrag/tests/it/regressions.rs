@@ -1,4 +1,4 @@
-//! Bugs that really happened (spec/vmap.md §13.2), each test named after what broke. Where the broken behaviour is a
+//! Bugs that really happened, each test named after what broke. Where the broken behaviour is a
 //! policy value, the test shows it beside the correct one.
 
 use crate::doc_2019::RULES;

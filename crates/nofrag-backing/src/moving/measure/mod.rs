@@ -5,7 +5,6 @@
 //! turns, many short ones each, so that whatever else the machine does meanwhile meets all of them alike; absolute
 //! times differ from machine to machine, the ratio to the moves without protection less so.
 //!
-//! Source: spec/backing.md §3 and oracles 3 to 5 and 10.
 
 mod churn;
 mod oracles;

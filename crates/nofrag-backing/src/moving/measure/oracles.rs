@@ -30,7 +30,7 @@ pub struct Filling {
     pub by_populate: Times,
 }
 
-/// Fills page tables in both ways, in turns (oracle 10).
+/// Fills page tables in both ways, in turns.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -70,7 +70,7 @@ pub struct SharedPage {
     pub with_pipe: Result<(), Errno>,
 }
 
-/// Tries to move such pages (oracle 4). Forks this process once.
+/// Tries to move such pages. Forks this process once.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -141,7 +141,7 @@ pub struct References {
     pub other_area: u64,
 }
 
-/// Moves a page to which others refer (oracle 5).
+/// Moves a page to which others refer.
 ///
 /// # Errors
 /// See [`MeasureError`].

@@ -212,7 +212,7 @@ fn simulated(caps: Caps) -> Arc<Simulated> {
     Arc::new(Simulated::new(geometry(caps | Caps::ZEROED)).unwrap())
 }
 
-/// Oracle 12: what a trace costs is its calls times the model, for memory that is purged in place and for chunks.
+/// What a trace costs is its calls times the model, for memory that is purged in place and for chunks.
 #[test]
 fn a_simulated_trace_costs_its_calls() {
     for caps in [IN_PLACE, CHUNKS] {

@@ -49,7 +49,7 @@ fn collapsing_keeps_what_private_memory_holds() {
     keeps_contents(&backend, va, 4, |va| backend.collapse(va, HUGE));
 }
 
-/// Oracle 6 of the specification, as far as this host lets it be judged: whatever `shmem_enabled` says.
+/// As far as this host lets it be judged: whatever `shmem_enabled` says.
 #[test]
 fn collapsing_keeps_what_shared_memory_holds() {
     let backend = Memfd::huge(Budget::Half).unwrap();

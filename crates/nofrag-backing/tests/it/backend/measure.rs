@@ -1,4 +1,4 @@
-//! The specification's oracles of live memory: what is exact is judged here, times are only taken.
+//! What the kernel does to those who map: what is exact is judged here, times are only taken.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use nofrag_backing::backend::measure::{
     Peer, adjacent_maps, collapses, isolated_maps, punches, scattered_purges,
 };
 
-/// Oracle 1: isolated mappings end at half of what is left.
+/// Isolated mappings end at half of what is left.
 #[test]
 fn isolated_maps_end_where_areas_do() {
     match isolated_maps() {
@@ -19,13 +19,13 @@ fn isolated_maps_end_where_areas_do() {
     }
 }
 
-/// Oracle 2: neighbours at consecutive offsets are one area.
+/// Neighbours at consecutive offsets are one area.
 #[test]
 fn adjacent_maps_are_one_area() {
     assert_eq!(adjacent_maps(1_024), Ok(1));
 }
 
-/// Oracle 6: the host's setting for shared memory does not matter, only whether it has huge pages.
+/// The host's setting for shared memory does not matter, only whether it has huge pages.
 #[test]
 fn shared_memory_collapses() {
     let results = collapses(4).unwrap();

@@ -29,7 +29,6 @@ fn map(va: Va, phys: Piece, page: u64, pages: u64) -> Op<Piece> {
     Op::Map { va, phys, offset: page * PAGE, bytes: pages * PAGE }
 }
 
-/// Oracle 2 of the specification.
 #[test]
 fn neighbours_with_consecutive_offsets_are_one_area() {
     let backend = Memfd::new(Budget::Half).unwrap();

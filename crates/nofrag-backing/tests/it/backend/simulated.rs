@@ -36,7 +36,7 @@ fn mapped(backend: &Simulated, pages: u64) -> Va {
     va
 }
 
-/// Oracle 12 of the specification: after anything at all, the cost is the counts by the model.
+/// After anything at all, the cost is the counts by the model.
 #[test]
 fn the_cost_is_the_counts_by_the_model() {
     let ones = CostModel {

@@ -40,7 +40,7 @@ fn scattered_frames_stand_in_a_row() {
     assert_eq!((mapped.check(), shown_areas(&mapped).len()), (Ok(()), 0));
 }
 
-/// Spec, oracle 2: adjacent pages of consecutive frames are one area of the kernel, however they were mapped.
+/// Adjacent pages of consecutive frames are one area of the kernel, however they were mapped.
 #[test]
 fn o_2_adjacent_pages_of_consecutive_frames_are_one_area() {
     let config = MappedConfig { policy: VmapPolicy::LINUX_6_11, ..MappedConfig::new(64 * MIB) };
@@ -73,7 +73,7 @@ fn frames_in_a_row_are_mapped_in_one_call() {
     }
 }
 
-/// Spec, `munmap_block_no_batch`: a block of many mappings must not be taken away in many calls, nor by `munmap`.
+/// A block of many mappings must not be taken away in many calls, nor by `munmap`.
 #[test]
 fn munmap_block_no_batch() {
     let mapped = space(8, 64);
@@ -208,7 +208,7 @@ fn frames_that_are_not_in_use_are_not_shown() {
     assert_eq!((mapped.check(), shown_areas(&mapped).len()), (Ok(()), 0));
 }
 
-/// Spec 4.1: at the budget of mappings what is freed is flushed, then larger blocks are taken, then it is said.
+/// At the budget of mappings what is freed is flushed, then larger blocks are taken, then it is said.
 #[test]
 fn the_budget_of_mappings_holds() {
     let config = MappedConfig { mappings: Some(40), ..MappedConfig::new(64 * MIB) };

@@ -184,7 +184,7 @@ fn gfxr_1161_window() {
     check_areas(&mapped, &areas);
 }
 
-/// Spec, oracle 5: after a move the area shows the new frame; what refers to the old one besides still reads that.
+/// After a move the area shows the new frame; what refers to the old one besides still reads that.
 #[test]
 fn o_5_after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
     let (mapped, _quiet, areas) = in_pieces(8);

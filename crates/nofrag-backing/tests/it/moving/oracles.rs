@@ -1,4 +1,4 @@
-//! The oracles of spec/backing.md §9 that moves rely on.
+//! What the kernel must do for moves to be right.
 
 use std::time::Duration;
 

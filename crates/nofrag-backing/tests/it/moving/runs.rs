@@ -138,7 +138,7 @@ fn what_may_not_move_is_refused() {
     assert!(matches!(LiveFile::new(0), Err(LiveError::Outside { .. })));
 }
 
-/// The regression of spec/backing.md §9: each moved run is a mapping of its own, without bound.
+/// Each moved run is a mapping of its own, without bound.
 #[test]
 fn mover_vma_growth() {
     let budget = 40;

@@ -45,7 +45,7 @@ const ROUNDS: usize = 5;
 /// Pages of a GiB.
 const GIB_PAGES: u64 = 1 << 18;
 
-/// The largest mean of huge faults over the mean of units of base faults that spec/pages.md §10 wants of memory that is
+/// The largest mean of huge faults over the mean of units of base faults that is wanted of memory that is
 /// mapped and touched.
 const MOST_RATIO: f64 = 0.3;
 

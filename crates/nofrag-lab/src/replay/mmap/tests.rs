@@ -39,7 +39,7 @@ fn exit(pid: i32) -> Event {
 }
 
 fn meta() -> TraceMeta {
-    TraceMeta { release: Some("6.18.44-test".to_owned()), ..TraceMeta::default() }
+    TraceMeta { release: Some("6.18.5-test".to_owned()), ..TraceMeta::default() }
 }
 
 fn replayed(meta: &TraceMeta, events: &[Event]) -> MmapOutcome {

@@ -1,6 +1,6 @@
 //! The start of a replay beside what the kernel said of itself.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PageCounters, ZoneId};
@@ -11,14 +11,10 @@ use super::*;
 const LINUX_6_1: FragmentationPolicy = FragmentationPolicy::LINUX_6_1;
 const STRICT: FragmentationPolicy = FragmentationPolicy::LINUX_6_12;
 
-/// The files of one moment of the shared recording; `None`, and a printed reason, where it is missing.
+/// The files of one moment of the raw recording; `None`, and a printed reason, where it is missing.
 fn files(moment: &str) -> Option<Files> {
-    // The folder lies beside the repository, or beside the folder of its working trees.
-    let name = "shared/data/linux-6.1-guest-768m";
-    let mut places =
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|place| place.join(name));
-    let Some(folder) = places.find(|folder| folder.is_dir()) else {
-        println!("skipped: there is no {name} beside the repository");
+    let Some(folder) = std::env::var_os("NOFRAG_RAW_RECORDING").map(PathBuf::from) else {
+        println!("skipped: NOFRAG_RAW_RECORDING names no folder of a raw recording");
         return None;
     };
     Some(Files::read_folder(&folder.join(moment)).expect("it can be read"))
@@ -32,7 +28,7 @@ fn buddyinfo<E: EventSink>(pages: &PageAllocator<E>) -> Vec<Vec<u64>> {
     pages.zones().map(|zone| Order::all().map(|order| blocks(zone.id, order)).collect()).collect()
 }
 
-/// A host as the shared recording shows it at a moment.
+/// A host as the raw recording shows it at a moment.
 fn recorded(moment: &str, change: impl FnOnce(&mut Snapshot<'_>)) -> Option<Host> {
     let files = files(moment)?;
     let mut snapshot = Snapshot::parse(&files);

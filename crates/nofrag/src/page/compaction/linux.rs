@@ -19,7 +19,8 @@
 //! what it took there. Moved pages become free when the scanner leaves their window, which is when a waiting caller may
 //! keep what they merge to.
 //!
-//! Source: spec/pages.md §4.3, §14.4, §15, and the exact states of kernels that `nofrag run frames` follows.
+//! Source: `isolate_migratepages` and `isolate_freepages` of the kernels in the presets, and the exact states of
+//! kernels that `nofrag run frames` follows.
 
 #[cfg(test)]
 mod tests;

@@ -37,7 +37,7 @@
 //! Files, bottom up: `deferral`, `suitable`, `flight` (moves that were not reported yet), `target` and `source` (our
 //! scanners), `linux` (those of kernels), and `direct` (over the zones of a request that waits).
 //!
-//! Source: spec/pages.md §4.
+//! Source: the kernels in the presets; Documentation/admin-guide/mm/concepts.rst, "Compaction".
 
 mod deferral;
 mod direct;

@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Oracle 1: the number of slots by word, page and number of CPUs.
+    /// The number of slots by word, page and number of CPUs.
     #[test]
     fn linux_formulas() {
         check_slots(64, 4, &[(1, 1024), (2048, 1024), (2049, 512), (4096, 512), (8192, 256)]);
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Oracle 6: what uniform sizes of 1 to 64 pages cost (sum of all rounded sizes).
+    /// What uniform sizes of 1 to 64 pages cost (sum of all rounded sizes).
     #[test]
     fn rounding_sums() {
         let sum = |classes: SizeClasses| (1..=64).map(|pages| classes.round(pages)).sum::<u32>();

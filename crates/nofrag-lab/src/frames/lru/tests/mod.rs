@@ -392,12 +392,10 @@ fn read(folder: &Path, name: &str) -> String {
     std::io::read_to_string(zstd::Decoder::new(file).unwrap()).unwrap()
 }
 
-/// The stretches, where they are in this checkout or beside it.
+/// The stretches, where they are in this checkout.
 fn stretches() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = ["data/kernel-states", "../shared/data/kernel-states"];
-    let found = folders.into_iter().find_map(|folder| root.join(folder).read_dir().ok());
-    let Some(found) = found else {
+    let Ok(found) = root.join("data/kernel-states").read_dir() else {
         eprintln!("skipped: there is no folder data/kernel-states");
         return Vec::new();
     };

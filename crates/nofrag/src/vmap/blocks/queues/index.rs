@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Oracle 7: blocks of 10, three CPUs.
+    /// Blocks of 10, three CPUs.
     #[test]
     fn address_hash() {
         let cpus = CpuSet::first(3).unwrap();
