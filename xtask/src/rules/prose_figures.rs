@@ -12,7 +12,8 @@ use crate::tree::{RustFile, TextFile, Tree, numbered};
 const RULE: &str = "figures";
 
 const REFRESH: &str = "run `cargo xtask figures`, then read the sentence again";
-const MARK: &str = "link it to its value under results/ or in the lab's figures (docs/method.md), or take it out";
+const MARK: &str =
+    "link it to its value under results/ or in the lab's figures (docs/method.md), or take it out";
 
 /// A number with a unit of speed, or one that compares speeds.
 const SPEED: &str = r"(?ix)
