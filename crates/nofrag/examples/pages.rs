@@ -104,8 +104,11 @@ impl Reclaim for Machine {
             self.oldest += 1;
             freed += 1;
         }
-        let may_go = |inode: &mut (Pfn, u64)| wanted.may.slab && inode.1 < self.oldest;
-        while let Some((pfn, _)) = self.inodes.pop_front_if(may_go) {
+        while let Some(&(pfn, age)) = self.inodes.front() {
+            if !wanted.may.slab || age >= self.oldest {
+                break;
+            }
+            self.inodes.pop_front();
             pages.free(self.cpu, pfn).expect("it is in use");
             freed += 1;
         }

@@ -87,10 +87,10 @@ fn prepare(folder: &Path) {
 const CASES: &[(&str, i32)] = &[
     ("run", 0),
     ("run no-such-scenario", 2),
-    ("host --root DATA/recordings/linux-6.1-guest-768m.nofrag@end", 0),
+    ("host --root RECORDED/linux-6.1-guest-768m.nofrag@end", 0),
     ("host --root DIR/host", 1),
     ("host --root DIR/proc/7", 2),
-    ("host pages --root DATA/recordings/linux-6.1-guest-768m.nofrag@end", 0),
+    ("host pages --root RECORDED/linux-6.1-guest-768m.nofrag@end", 0),
     ("host pages --root DIR/proc/7", 2),
     ("host capture DIR/captured", 0),
     ("host capture DIR/whole", 2),
@@ -115,11 +115,11 @@ const CASES: &[(&str, i32)] = &[
     ("export --textfile DIR/metrics.txt", 2),
     ("workload thpfioscale --dir DIR --dry-run", 0),
     ("workload thpfioscale --dir DIR --threads 0", 2),
-    ("trace info DATA/recordings/linux-6.1-guest-768m.nofrag", 0),
+    ("trace info RECORDED/linux-6.1-guest-768m.nofrag", 0),
     ("trace info DIR/none", 2),
-    ("trace convert DATA/recordings/linux-6.1-guest-768m.nofrag DIR/copy.nofrag", 0),
+    ("trace convert RECORDED/linux-6.1-guest-768m.nofrag DIR/copy.nofrag", 0),
     ("trace convert DIR/none DIR/copy", 2),
-    ("trace export DATA/recordings/linux-6.1-guest-768m.nofrag --to ftrace DIR/lines", 0),
+    ("trace export RECORDED/linux-6.1-guest-768m.nofrag --to ftrace DIR/lines", 0),
     ("trace export DIR/none --to ftrace DIR/lines", 2),
     ("completions bash", 0),
     ("completions", 2),
@@ -144,12 +144,14 @@ const ELSEWHERE: &[(&str, i32)] = &[
 fn each_status_is_reached() {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (data, recorded) = (own.join("../../data"), own.join("../nofrag-lab/data/recordings"));
     for (line, expected) in CASES {
         let words: Vec<String> = line
             .split_whitespace()
             .map(|word| match word.split_once('/').unwrap_or((word, "")) {
                 ("DIR", rest) => folder.path().join(rest).display().to_string(),
+                ("RECORDED", rest) => recorded.join(rest).display().to_string(),
                 ("DATA", rest) => data.join(rest).display().to_string(),
                 _ => word.to_owned(),
             })

@@ -11,6 +11,12 @@ fn data(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(path).display().to_string()
 }
 
+/// The recording that comes with nofrag.
+const RECORDING: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../nofrag-lab/data/recordings/linux-6.1-guest-768m.nofrag"
+);
+
 /// Runs the command with a report; the report must have all of `expected`, and the command printed what it always does.
 fn check_report(arguments: &[&str], expected: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +43,7 @@ fn every_kind_of_host_has_a_report() {
         &["host", "maps", "--root", &process],
         &["Hole map", "What keeps neighbours apart"],
     );
-    let recording = data("recordings/linux-6.1-guest-768m.nofrag");
+    let recording = RECORDING;
     let snapshot = format!("{recording}@end");
     check_report(
         &["host", "--root", &snapshot],
@@ -56,7 +62,7 @@ fn every_kind_of_host_has_a_report() {
 
 #[test]
 fn comparisons_and_replays_have_a_report() {
-    let recording = data("recordings/linux-6.1-guest-768m.nofrag");
+    let recording = RECORDING;
     let (start, end) = (format!("{recording}@start"), format!("{recording}@end"));
     check_report(&["compare", &start, &end], &["What changed, new over old", "figures got better"]);
     check_report(
@@ -115,8 +121,7 @@ fn names_of_a_host_do_not_become_markup() {
     let name = status.lines().find_map(|line| line.strip_prefix("Name:\t")).unwrap();
     check_harmless(&["host", "maps", "--all", "--root", &host("whole-6.18-x86_64", name)]);
 
-    let mut trace =
-        trace::open(Path::new(&data("recordings/linux-6.1-guest-768m.nofrag"))).unwrap();
+    let mut trace = trace::open(Path::new(RECORDING)).unwrap();
     let meta = &mut trace.meta;
     meta.command = Some(EVIL.to_owned());
     meta.names.iter_mut().for_each(|(_, name)| EVIL.clone_into(name));
