@@ -371,6 +371,18 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_unmapped_counts_as_long_as_it_is_there() {
+        let mut books = books();
+        books.keep(4);
+        let refused = Err(BackendError::MappingBudget { budget: 5 });
+        assert_eq!((books.areas(), books.may_reserve()), (5, refused));
+        assert_eq!(map(&mut books, 110, 1, 0), refused);
+        books.let_go(4);
+        assert_eq!((books.may_reserve(), map(&mut books, 110, 1, 0)), (Ok(()), Ok(())));
+        books.check().unwrap();
+    }
+
+    #[test]
     fn a_refused_change_leaves_every_mapping_as_it_was() {
         let mut books = books();
         map(&mut books, 110, 10, 0).unwrap();

@@ -72,6 +72,9 @@ fn prepare(folder: &Path) {
     fs::write(folder.join("proc/vmallocinfo"), "no area\n").unwrap();
     let areas = "400000-401000 r-xp 00000000 00:00 0 /a\nno area\n";
     fs::write(folder.join("proc/7/maps"), areas).unwrap();
+    let event =
+        "  sh-200 [000] ..... 1.000001: mm_page_free: page=0000000012345678 pfn=0x100 order=0\n";
+    fs::write(folder.join("short.txt"), format!("# tracer: nop\n#\n{event}")).unwrap();
     let host = folder.join("host");
     assert!(nofrag(&["host", "capture", host.to_str().unwrap()]).status.success());
     let mut buddyinfo = fs::read(host.join("proc/buddyinfo")).unwrap();
@@ -121,6 +124,8 @@ const CASES: &[(&str, i32)] = &[
     ("trace convert DIR/none DIR/copy", 2),
     ("trace export RECORDED/linux-6.1-guest-768m.nofrag --to ftrace DIR/lines", 0),
     ("trace export DIR/none --to ftrace DIR/lines", 2),
+    // So few bytes are written at the end.
+    ("trace export DIR/short.txt --to json-lines --replace /dev/full", 2),
     ("completions bash", 0),
     ("completions", 2),
     ("man DIR/man", 0),

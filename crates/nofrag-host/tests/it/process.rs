@@ -246,6 +246,12 @@ fn near_the_limit() {
     assert!(finding.consequence.contains("munmap of the middle"), "{}", finding.consequence);
     assert!(finding.help.contains("sysctl vm.max_map_count=1048576"), "{}", finding.help);
     assert!(finding.help.contains("MADV_GUARD_INSTALL"), "{}", finding.help);
+    // A move asks for three more than there are.
+    for (left, begin) in [(1, "mremap"), (3, "mremap"), (4, "after 4 more areas")] {
+        let report = survey(&limited(900 + left), None, Which::None).unwrap();
+        let consequence = &report.findings[0].consequence;
+        assert!(consequence.starts_with(begin), "{left} left: {consequence}");
+    }
 }
 
 #[test]

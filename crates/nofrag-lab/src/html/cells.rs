@@ -168,6 +168,17 @@ mod tests {
     }
 
     #[test]
+    fn in_words_a_shade_has_its_share_of_the_cells() {
+        let legend = [("s0", "free"), ("s5", "half"), ("s9", "all in use")];
+        let legend = legend.map(|(shade, text)| (shade, text.to_owned())).into();
+        let cells = Cells { maps: Vec::new(), ends: ["", ""].map(str::to_owned), legend };
+        let gap = Piece::Gap("1 GiB free".to_owned());
+        let pieces = vec![Piece::Cells(vec!["s0", "s9"]), gap, Piece::Cells(vec!["s9", "s9"])];
+        let row = Row { name: String::new(), pieces };
+        assert_eq!(cells.in_words(&row), "25 % free, 75 % all in use, 1 GiB free");
+    }
+
+    #[test]
     fn a_run_of_equal_cells_is_one_rectangle() {
         let cells =
             Cells { maps: Vec::new(), ends: ["", ""].map(str::to_owned), legend: Vec::new() };

@@ -17,6 +17,7 @@ use super::request::{Frees, Request};
 use super::settings::{Question, Settings};
 use super::start::{Resized, Start};
 use super::step::{By, What};
+use super::timeline::Timeline;
 use super::{Input, ReplayOptions, ReplayReport, replay};
 use crate::random::Random;
 use crate::world::costs::Costs;
@@ -491,6 +492,20 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     assert_eq!(figure("external fragmentation events").verdict, Verdict::TooFew);
     assert_eq!(figure("pages moved by compaction").verdict, Verdict::Holds);
     assert_eq!(figure("pages reclaimed by kswapd").verdict, Verdict::Holds);
+}
+
+#[test]
+fn a_moment_has_one_sample_the_last_one_too() {
+    const MILLISECOND: u64 = 1_000_000;
+    let pages = allocator(FragmentationPolicy::LINUX_6_1);
+    for end in [4 * MILLISECOND, 4 * MILLISECOND + 1] {
+        let mut timeline = Timeline::new(8);
+        (0..=4).for_each(|at| timeline.take(at * MILLISECOND, &pages));
+        timeline.finish(end, &pages);
+        let at: Vec<u64> = timeline.samples().iter().map(|sample| sample.at).collect();
+        assert!(at.is_sorted_by(|one, next| one < next), "{at:?}");
+        assert_eq!(at.last(), Some(&end));
+    }
 }
 
 #[test]

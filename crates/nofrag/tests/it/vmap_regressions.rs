@@ -43,6 +43,25 @@ fn flush_before_reuse() {
     }
 }
 
+/// What stands in pools is free only after a reclaim: whoever may not reclaim is told that one would help.
+#[test]
+fn pooled_areas_are_there_for_who_may_reclaim() {
+    let policy = VmapPolicy { pools: Pools::ExactSize(Decay::Quarter), ..VmapPolicy::LINUX_6_9 };
+    let space = space_of(without_limit(policy), span(0, 8), 2);
+    let by = cpu(&space, 0);
+    let areas: Vec<_> = (0..4).map(|_| space.alloc(by, &AreaRequest::new(1)).unwrap()).collect();
+    for area in &areas {
+        space.free(by, area.start).unwrap();
+    }
+    space.step(Budget { areas: usize::MAX });
+    let stats = space.stats();
+    assert_eq!((stats.lazy_areas, stats.pooled_areas), (0, 4));
+    let request = AreaRequest::new(7);
+    let impatient = space.alloc(by, &request.wait(Wait::Never));
+    assert_eq!(impatient, Err(AreaError::WouldBlock));
+    space.alloc(by, &request).unwrap();
+}
+
 #[test]
 fn flush_before_reuse_through_a_handle() {
     let policy = VmapPolicy { lazy_limit: LazyLimit::Pages(40), ..VmapPolicy::NOFRAG };
@@ -87,6 +106,26 @@ fn drain_outrun() {
         if preset.policy.lazy != LazyStore::Merged {
             assert!(outrun > 1000, "{}: always yielding keeps {outrun} lazy pages", preset.name);
         }
+    }
+}
+
+/// Who must catch up stops below twice the limit, where each step keeps to its budget again.
+#[test]
+fn a_step_keeps_to_its_budget_below_twice_the_limit() {
+    for preset in presets_with_limit(100).filter(|it| it.policy.lazy != LazyStore::Merged) {
+        let (drain, drain_yield) = (Drain::Posted, DrainYield::BelowTwiceLimit);
+        let policy = VmapPolicy { drain, drain_yield, ..preset.policy };
+        let space = space_of(policy, span(0, 1 << 16), 2);
+        let by = cpu(&space, 0);
+        let request = AreaRequest::new(10).guard(Guard::None);
+        let areas: Vec<_> = (0..30).map(|_| space.alloc(by, &request).unwrap()).collect();
+        for area in &areas {
+            space.free(by, area.start).unwrap();
+        }
+        let caught_up = space.step(Budget { areas: 1 });
+        assert!(caught_up.more, "{}", preset.name);
+        let left = space.lazy_pages().get();
+        assert!((150..200).contains(&left), "{}: {left} lazy pages", preset.name);
     }
 }
 

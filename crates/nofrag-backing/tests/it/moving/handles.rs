@@ -12,7 +12,7 @@ use nofrag::page::{FragmentationPolicy, Migratetype, MoveResults, Moves};
 use nofrag::units::Order;
 use nofrag_backing::frames::{Effort, FrameRequest, Frames, FramesConfig, Residents, Use};
 use nofrag_backing::moving::measure::{self, ChurnPlan};
-use nofrag_backing::moving::{Background, Handle, HandleError, Handles, Pace};
+use nofrag_backing::moving::{Background, Handle, HandleError, Handles, NoHandle, Pace};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -103,6 +103,22 @@ fn a_handle_is_refused_once_its_block_was_given_back() {
     assert_eq!(handles.free(owner, handle), Err(HandleError::Stale), "though its slot is pinned");
     handles.alloc(owner, Order::new(3).unwrap()).unwrap();
     handles.check().unwrap();
+}
+
+#[test]
+fn a_request_that_finds_no_memory_costs_no_handle() {
+    const COUNT: usize = 16;
+    let handles = Handles::new(&FramesConfig::new(MEMORY), COUNT as u32).unwrap();
+    let owner = handles.owners().by_rank(0).unwrap();
+    let ask = || handles.alloc(owner, Order::MAX);
+    let taken: Vec<Handle> = std::iter::from_fn(|| ask().ok()).collect();
+    assert!(taken.len() < COUNT, "memory is used up before the handles are");
+    for _ in 0..COUNT {
+        assert!(matches!(ask(), Err(NoHandle::Frames(_))));
+    }
+    handles.check().unwrap();
+    handles.free(owner, taken[0]).unwrap();
+    ask().unwrap();
 }
 
 #[test]
