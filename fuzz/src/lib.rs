@@ -31,6 +31,8 @@ pub mod vmap;
 #[path = "../../crates/nofrag/tests/it"]
 #[allow(dead_code)] // The tests use more of them.
 mod it {
+    #[path = "../../../nofrag-backing/tests/it/arena/pair.rs"]
+    pub(crate) mod arena_pair;
     pub(crate) mod block_pair;
     pub(crate) mod block_support;
     pub(crate) mod choices;
@@ -42,6 +44,8 @@ mod it {
     pub(crate) mod page_world;
     pub(crate) mod range_pair;
     pub(crate) mod runs;
+    #[path = "../../../nofrag-backing/tests/it/arena/stamps.rs"]
+    pub(crate) mod stamps;
     pub(crate) mod starving;
     pub(crate) mod vmap_pair;
     pub(crate) mod vmap_support;

@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
         }
         return;
     }
-    let mut world = World::new(map, policy, u64::from(*min_free), Choices::Bytes(rest));
+    let mut world = World::new(map, policy, u64::from(*min_free), Choices::Bytes(rest), 8);
     for _ in 0..MOST_STEPS {
         if !world.has_more() {
             break;

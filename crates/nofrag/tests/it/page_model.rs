@@ -102,7 +102,7 @@ fn every_preset_survives_an_owner_that_fails() {
         for (shape, (machine, map)) in (0..).zip(machines()) {
             println!("{name}, {machine}, seed {}", 100 * nth + shape);
             let choices = Choices::seed(100 * nth + shape);
-            let mut world = World::new(&map, *policy, [0, 40, 200][shape as usize % 3], choices);
+            let mut world = World::new(&map, *policy, [0, 40, 200][shape as usize % 3], choices, 1);
             (0..200).for_each(|_| world.step());
             world.end();
         }
@@ -148,7 +148,7 @@ proptest! {
     ) {
         let policy = FragmentationPolicy::PRESETS[preset].policy;
         let choices = Choices::Bytes(&choices);
-        let mut world = World::new(&machines()[shape].1, policy, min_pages, choices);
+        let mut world = World::new(&machines()[shape].1, policy, min_pages, choices, 1);
         while world.has_more() {
             world.step();
         }
