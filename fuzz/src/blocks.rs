@@ -25,7 +25,8 @@ pub(crate) fn drive(choice: u8, shape: u8, heap: Heap, data: &[u8]) {
     let presets: Vec<_> = presets_with(geometry(slots, max_pages), choice.into()).collect();
     let preset = presets[usize::from(choice) % presets.len()];
     // Neither begins nor ends where a block does.
-    let book = PageBook::new(span(0x105, u64::from(slots) * 6), u32::from(shape / 3 % 4));
+    let book =
+        PageBook::new(span(0x105, u64::from(slots) * 6), [0, 1, 3, 40][usize::from(shape / 3 % 4)]);
     let space = block_space(preset.policy, gappy_cpus(), book);
     let mut pair = Pair::new(&space, preset, Choices::Bytes(data), 1).on(heap);
     for _ in 0..MOST_STEPS {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! To count instructions, run twice with different numbers of cycles and divide the difference of the totals by the
-//! difference of the cycles: what setting up costs cancels out. A fourth word, `mean`, leaves out the second round, which
-//! looks at the clock in each cycle. `cargo xtask counts` does so.
+//! difference of the cycles: what setting up costs cancels out. A fourth word, `mean`, leaves out the second round,
+//! which looks at the clock in each cycle. `cargo xtask counts` does so.
 //!
 //! ```text
 //! for cycles in 20000 120000; do

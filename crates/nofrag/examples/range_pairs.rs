@@ -1,8 +1,8 @@
 //! Pairs of a free and a lowest fit on a range allocator of one design, to be counted by an instruction profiler.
 //!
-//! 15,000 ranges of 1 to 100 numbers are live; each pair replaces one of them, drawn at random. Run twice with different
-//! numbers of pairs and divide the difference of the totals by the difference of the pairs: what setting up costs
-//! cancels out. `cargo xtask counts` does so.
+//! 15,000 ranges of 1 to 100 numbers are live; each pair replaces one of them, drawn at random. Run twice with
+//! different numbers of pairs and divide the difference of the totals by the difference of the pairs: what setting up
+//! costs cancels out. `cargo xtask counts` does so.
 
 #![allow(clippy::disallowed_types)] // an example has the standard library
 
