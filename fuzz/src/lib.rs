@@ -12,7 +12,6 @@ pub mod flags;
 pub mod format;
 pub mod http;
 pub mod mmap;
-pub mod model;
 pub mod pages;
 pub mod perf_script;
 pub mod proc_maps;
@@ -27,6 +26,30 @@ pub mod trace_dat;
 pub mod trace_text;
 pub mod vmallocinfo;
 pub mod vmap;
+
+/// The drivers and the models of the core's own tests; the fuzzer only finds other steps.
+#[path = "../../crates/nofrag/tests/it"]
+#[allow(dead_code)] // The tests use more of them.
+mod it {
+    #[path = "../../../nofrag-backing/tests/it/arena/pair.rs"]
+    pub(crate) mod arena_pair;
+    pub(crate) mod block_pair;
+    pub(crate) mod block_support;
+    pub(crate) mod choices;
+    pub(crate) mod mmap_naive;
+    pub(crate) mod mmap_pair;
+    pub(crate) mod page_bench;
+    pub(crate) mod page_naive;
+    pub(crate) mod page_pair;
+    pub(crate) mod page_world;
+    pub(crate) mod range_pair;
+    pub(crate) mod runs;
+    #[path = "../../../nofrag-backing/tests/it/arena/stamps.rs"]
+    pub(crate) mod stamps;
+    pub(crate) mod starving;
+    pub(crate) mod vmap_pair;
+    pub(crate) mod vmap_support;
+}
 
 /// The heap of every program here: one that a body can make refuse.
 #[path = "../../crates/nofrag/tests/it/memory.rs"]

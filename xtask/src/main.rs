@@ -1,16 +1,17 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`, `dist`,
-//! `packages`, `readme`, `guests`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`,
+//! `dist`, `packages`, `readme`, `guests`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
-//! the files that they come from; `wrap` fills paragraphs that are too wide. `fuzz` runs the fuzz targets, the canary
-//! among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of random tries. `deb` makes the Debian
-//! package, `dist` all that a release hands out; `packages` uses the crates as from a registry,
-//! `readme` runs what README tells people to type. `guests` measures
-//! kernels of Debian under the document's workload. `ci` runs what must hold before a change lands and prints what each
-//! check took (`.ci/run` installs what it needs and then calls it); `nightly` runs the rest.
+//! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
+//! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
+//! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as from
+//! a registry, `readme` runs what README tells people to type. `guests` measures kernels of Debian under the document's
+//! workload. `ci` runs what must hold before a change lands and prints what each check took (`.ci/run` installs what it
+//! needs and then calls it); `nightly` runs the rest.
 
 mod campaign;
 mod ci;
+mod counts;
 mod deb;
 mod deep;
 mod dist;
@@ -51,6 +52,8 @@ enum Task {
     Figures,
     /// Fill paragraphs of Markdown and comments again that have a line which is too wide
     Wrap,
+    /// Count the instructions of the hottest operations by callgrind; fails above the limits in xtask/src/counts.toml
+    Counts(counts::Request),
     /// Run each fuzz target for a while; fails if a target crashes or the canary survives
     Fuzz {
         /// How long each target runs
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
             _ => figures::refresh(tree, file),
         }),
         Task::Wrap => rewrite(&root, |_, file| wrap::wrap(&file.path, &file.text)),
+        Task::Counts(request) => counts::run(&root, &request),
         Task::Fuzz { seconds, quick_build } => {
             let profile = if quick_build { fuzz::Profile::Dev } else { fuzz::Profile::Release };
             fuzz::run(&root, seconds, profile)

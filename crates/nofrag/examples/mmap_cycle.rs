@@ -8,12 +8,13 @@
 //! ```
 //!
 //! To count instructions, run twice with different numbers of cycles and divide the difference of the totals by the
-//! difference of the cycles: what setting up costs cancels out.
+//! difference of the cycles: what setting up costs cancels out. A fourth word, `mean`, leaves out the second round,
+//! which looks at the clock in each cycle. `cargo xtask counts` does so.
 //!
 //! ```text
 //! for cycles in 20000 120000; do
 //!     valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-//!         target/release/examples/mmap_cycle linux-3.8 100000 $cycles 2>&1 | grep Collected
+//!         target/release/examples/mmap_cycle linux-3.8 100000 $cycles mean 2>&1 | grep Collected
 //! done
 //! ```
 
@@ -81,7 +82,21 @@ fn quantile(sorted: &[Duration], share: f64) -> Duration {
     sorted[((sorted.len() - 1) as f64 * share) as usize]
 }
 
-fn run(preset: &str, areas: usize, cycles: usize) -> Result<(), Box<dyn std::error::Error>> {
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// The mean alone.
+    Mean,
+    /// Also how long single cycles take.
+    Each,
+}
+
+fn run(
+    preset: &str,
+    areas: usize,
+    cycles: usize,
+    what: What,
+) -> Result<(), Box<dyn std::error::Error>> {
     let asked = preset;
     let preset = Placement::preset(asked)?;
     if preset.name != asked {
@@ -95,6 +110,10 @@ fn run(preset: &str, areas: usize, cycles: usize) -> Result<(), Box<dyn std::err
     }
     let mean = began.elapsed() / cycles as u32;
     let after = *bench.space.counters();
+    if what == What::Mean {
+        println!("{} {areas} areas: {mean:?} per cycle", preset.name);
+        return Ok(());
+    }
     // Once more with a look at the clock in each cycle, which the mean above is free of.
     let mut each: Vec<Duration> = Vec::with_capacity(cycles);
     for _ in 0..cycles {
@@ -124,10 +143,11 @@ fn main() -> ExitCode {
     let (Some(preset), Some(areas @ 1..), Some(cycles @ 1..)) =
         (arguments.get(1), numbers(2), numbers(3))
     else {
-        eprintln!("usage: mmap_cycle PLACEMENT AREAS CYCLES");
+        eprintln!("usage: mmap_cycle PLACEMENT AREAS CYCLES [mean]");
         return ExitCode::from(2);
     };
-    match run(preset, areas, cycles) {
+    let mean = arguments.get(4).is_some_and(|word| word == "mean");
+    match run(preset, areas, cycles, if mean { What::Mean } else { What::Each }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("mmap_cycle: {why}");

@@ -4,8 +4,9 @@ use super::block_support::{
     BlockSpace, Frames, GEOMETRIES, PageBook, block_space, cpu_of, gappy_cpus, must_map,
     presets_with,
 };
+use super::choices::Random;
 use super::memory::without_memory;
-use super::vmap_support::{Random, span};
+use super::vmap_support::span;
 use nofrag::check::Check;
 use nofrag::cpu::CpuSet;
 use nofrag::vmap::{

@@ -1,5 +1,6 @@
 //! Helpers of the tests of blocks: every preset at a small geometry, and a book of what is behind each page.
 
+use crate::memory::served;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::ranges::Span;
 use nofrag::vmap::{
@@ -247,7 +248,9 @@ impl Mapper for PageBook {
         }
         let mut flights = self.flights.lock().unwrap();
         let epoch = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
-        flights.under_way.push_back(Flight { ranges: ranges.to_vec(), began: self.tick() });
+        let began = self.tick();
+        // The book's memory is not the space's.
+        served(|| flights.under_way.push_back(Flight { ranges: ranges.to_vec(), began }));
         if self.lag == 0 {
             self.complete_oldest(&mut flights);
         }

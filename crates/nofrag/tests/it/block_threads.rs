@@ -9,7 +9,8 @@ use super::block_support::{
     Behind, BlockSpace, Call, Frames, GEOMETRIES, PageBook, block_space, cpu_of, gappy_cpus,
     geometry, last_clear, must_map, presets_with,
 };
-use super::vmap_support::{Random, span};
+use super::choices::Random;
+use super::vmap_support::span;
 use nofrag::check::Check;
 use nofrag::ranges::Span;
 use nofrag::units::{PageCount, Vpn};

@@ -3,8 +3,9 @@
 //! The counts follow from the rules alone: they were published, or computed by independent simulations of the same
 //! rules, so every one is an equality.
 
+use crate::choices::Random;
 use crate::mersenne::Mersenne;
-use crate::vmap_support::{Random, span};
+use crate::vmap_support::span;
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::vmap::{

@@ -68,16 +68,21 @@ pub(crate) fn refusing_at_random<T>(seed: u64, odds: u8, action: impl FnOnce() -
     refusing(odds.into(), action)
 }
 
+/// Runs `action`, which belongs to the test, on a heap that serves, whatever it did before.
+#[allow(dead_code)]
+pub(crate) fn served<T>(action: impl FnOnce() -> T) -> T {
+    refusing(0, action)
+}
+
 fn refusing<T>(odds: u32, action: impl FnOnce() -> T) -> T {
     /// A panic needs memory to say what it is.
-    struct Serve;
-    impl Drop for Serve {
+    struct Restore(u32);
+    impl Drop for Restore {
         fn drop(&mut self) {
-            ODDS.set(0);
+            ODDS.set(if std::thread::panicking() { 0 } else { self.0 });
         }
     }
-    let _serve = Serve;
-    ODDS.set(odds);
+    let _restore = Restore(ODDS.replace(odds));
     action()
 }
 

@@ -1,14 +1,25 @@
 //! Every placement against the naive list, with laws, lists and statistics compared after each step.
 
+use super::choices::Random;
 use super::mmap_pair::{KINDS, Pair, SCALES, Step, configs};
-use super::vmap_support::Random;
+use super::starving::Heap;
 use nofrag::mmap::SpaceConfig;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `steps` random steps; a failure names what to repeat. How many steps of each kind changed anything.
 fn check_run(config: SpaceConfig, scale: u64, seed: u64, steps: u64) -> [u64; KINDS] {
+    check_run_on(Heap::AMPLE, config, scale, seed, steps)
+}
+
+fn check_run_on(
+    heap: Heap,
+    config: SpaceConfig,
+    scale: u64,
+    seed: u64,
+    steps: u64,
+) -> [u64; KINDS] {
     let mut random = Random::new(seed);
-    let mut pair = Pair::new(config, scale);
+    let mut pair = Pair::new(config, scale).on(heap);
     let mut step = 0;
     let run = AssertUnwindSafe(|| {
         while step < steps {
@@ -42,6 +53,14 @@ fn spaces_with_little_room_for_areas_agree() {
         for map_limit in [0, 2, 5] {
             check_run(SpaceConfig { map_limit, ..config }, 1, 77 + nth as u64, 600);
         }
+    }
+}
+
+#[test]
+fn spaces_on_a_heap_that_refuses_agree() {
+    for (nth, config) in (0..).zip(configs(1)) {
+        let heap = Heap::new([20, 128, 255][nth as usize % 3], nth);
+        check_run_on(heap, SpaceConfig { map_limit: 40, ..config }, 1, 177 + nth, 300);
     }
 }
 

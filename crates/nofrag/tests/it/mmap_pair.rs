@@ -1,6 +1,7 @@
 //! An address space and the naive list side by side: each step goes to both, and both must agree in everything.
 
 use super::mmap_naive::{Held, Naive, Wanted};
+use super::starving::{Heap, Refusal};
 use nofrag::check::Check;
 use nofrag::mmap::{
     AddressSpace, AreaFlags, AreaRecord, Attributes, Backing, Direction, Layout, MapError,
@@ -89,12 +90,12 @@ const ABOVE_4G: u64 = 1 << 20;
 pub(crate) struct Pair {
     space: AddressSpace,
     naive: Naive,
+    heap: Heap,
     config: SpaceConfig,
     /// So many pages stand for each that a step names.
     scale: u64,
     held: Vec<(PendingMove, Held)>,
-    /// How many steps of each kind changed anything; the fuzzer does not ask.
-    #[allow(dead_code)]
+    /// How many steps of each kind changed anything.
     pub(crate) changes: [u64; KINDS],
 }
 
@@ -109,7 +110,25 @@ impl Pair {
                 | Placement::TwoEndedFirst
         );
         let (space, naive) = (AddressSpace::new(config), Naive::new(&config, guarded));
-        Pair { space, naive, config, scale, held: Vec::new(), changes: [0; KINDS] }
+        let heap = Heap::AMPLE;
+        Pair { space, naive, heap, config, scale, held: Vec::new(), changes: [0; KINDS] }
+    }
+
+    /// The same on a heap that refuses.
+    pub(crate) fn on(self, heap: Heap) -> Pair {
+        Pair { heap, ..self }
+    }
+
+    fn attempt<T, E: Refusal>(
+        &mut self,
+        operation: impl FnMut(&mut AddressSpace) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let naive = &self.naive;
+        let unchanged = |space: &AddressSpace| {
+            assert_eq!(space.areas().collect::<Vec<_>>(), naive.records(), "the areas");
+            space.check().unwrap_or_else(|broken| panic!("{broken}"));
+        };
+        self.heap.attempt(&mut self.space, operation, unchanged)
     }
 
     /// Does one step on both and compares what they say; panics when they differ.
@@ -123,23 +142,23 @@ impl Pair {
             7 => self.fill_a_hole(step),
             8 => {
                 let attributes = attributes(step.what, at);
-                let said = self.space.map_fixed(start, count, attributes);
+                let said = self.attempt(|it| it.map_fixed(start, count, attributes));
                 assert_eq!(said, self.naive.map_fixed(at, pages, attributes), "map_fixed");
             }
             9 | 10 => {
                 let attributes = attributes(step.what, at);
-                let said = self.space.map_fixed_noreplace(start, count, attributes);
+                let said = self.attempt(|it| it.map_fixed_noreplace(start, count, attributes));
                 assert_eq!(said, self.naive.map_fixed_noreplace(at, pages, attributes));
             }
             11..=14 => {
-                let said = self.space.unmap(start, count);
+                let said = self.attempt(|it| it.unmap(start, count));
                 assert_eq!(said, self.naive.unmap(at, pages), "unmap");
             }
             15 => self.unmap_an_area(step),
             16 | 17 => {
                 let (at, pages) = self.mapped(step);
                 let protection = attributes(step.what, 0).protection;
-                let said = self.space.protect(Vpn(at), PageCount(pages), protection);
+                let said = self.attempt(|it| it.protect(Vpn(at), PageCount(pages), protection));
                 let set = |attributes: &mut Attributes| attributes.protection = protection;
                 assert_eq!(said, self.naive.change(at, pages, set), "protect");
             }
@@ -211,7 +230,7 @@ impl Pair {
         };
         let flags = MapFlags { window, align, offset: u64::from(step.to / 32 % 5), direction };
         let wanted = self.naive.before_placing(pages, hint, flags);
-        let said = self.space.map(PageCount(pages), attributes, hint.map(Vpn), flags);
+        let said = self.attempt(|it| it.map(PageCount(pages), attributes, hint.map(Vpn), flags));
         match (wanted, said) {
             (Err(why), said) => assert_eq!(said, Err(why), "map"),
             (Ok(Wanted::Hint(hint)), said) => {
@@ -315,13 +334,13 @@ impl Pair {
             ..area.attributes
         };
         let (start, count) = (Vpn(area.end), PageCount(pages));
-        let said = self.space.map_fixed_noreplace(start, count, attributes);
+        let said = self.attempt(|it| it.map_fixed_noreplace(start, count, attributes));
         assert_eq!(said, self.naive.map_fixed_noreplace(area.end, pages, attributes), "fill");
     }
 
     fn unmap_an_area(&mut self, step: Step) {
         let (at, pages) = self.mapped(step);
-        let said = self.space.unmap(Vpn(at), PageCount(pages));
+        let said = self.attempt(|it| it.unmap(Vpn(at), PageCount(pages)));
         assert_eq!(said, self.naive.unmap(at, pages), "unmap");
     }
 
@@ -354,7 +373,8 @@ impl Pair {
             1 => RemapTarget::MayMove,
             _ => RemapTarget::To(Vpn(self.page(step.to))),
         };
-        let said = self.space.remap(Vpn(at), PageCount(pages), PageCount(new_pages), target);
+        let said =
+            self.attempt(|it| it.remap(Vpn(at), PageCount(pages), PageCount(new_pages), target));
         match self.naive.remap(at, pages, new_pages, target) {
             Ok(Some(start)) => assert_eq!(said, Ok(Vpn(start)), "remap"),
             Err(why) => assert_eq!(said, Err(why), "remap"),
@@ -387,8 +407,10 @@ impl Pair {
         });
         let judged = self.naive.before_moving(from, pages, to);
         let said = match to {
-            Some(to) => self.space.begin_move_to(Vpn(from), PageCount(pages), Vpn(to)),
-            None => self.space.begin_move(Vpn(from), PageCount(pages), MapFlags::default()),
+            Some(to) => self.attempt(|it| it.begin_move_to(Vpn(from), PageCount(pages), Vpn(to))),
+            None => {
+                self.attempt(|it| it.begin_move(Vpn(from), PageCount(pages), MapFlags::default()))
+            }
         };
         match (judged, said) {
             (Err(why), said) => assert_eq!(said, Err(why), "begin_move"),
@@ -417,11 +439,17 @@ impl Pair {
             return;
         }
         let (pending, held) = self.held.swap_remove(usize::from(step.at) % self.held.len());
-        let (said, judged) = if step.what.is_multiple_of(2) {
-            (self.space.commit_move(pending), self.naive.commit(&held))
-        } else {
-            (self.space.rollback_move(pending), self.naive.rollback(&held))
+        let keep = step.what.is_multiple_of(2);
+        let end = |space: &mut AddressSpace, pending| {
+            if keep { space.commit_move(pending) } else { space.rollback_move(pending) }
         };
+        let mut said = self.heap.run(|| end(&mut self.space, pending));
+        if let Err((back, why)) = said {
+            // Refused, it stays pending.
+            let refused = why.is_refusal() && !self.heap.is_ample();
+            said = if refused { end(&mut self.space, back) } else { Err((back, why)) };
+        }
+        let judged = if keep { self.naive.commit(&held) } else { self.naive.rollback(&held) };
         match said {
             Ok(()) => assert_eq!(judged, Ok(()), "the end of a move"),
             Err((back, why)) => {

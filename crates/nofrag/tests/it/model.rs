@@ -1,303 +1,28 @@
-//! The range allocator against a model too simple to be wrong: a plain list of holes, under the same random operations.
+//! Every index design against sorted runs, in spaces of every shape.
 
+use super::choices::Choices;
+use super::doc_2019::RULES;
+use super::range_pair::{DELICATE, Pair, Shape};
+use super::starving::Heap;
 use nofrag::check::Check;
-use nofrag::ranges::{
-    AlignClasses, AllocError, Config, Fit, FreeError, RangeAllocator, Request, Span, TakeError,
-};
+use nofrag::ranges::{AlignClasses, Config, Fit, Index, RangeAllocator, Request, Span};
+use proptest::prelude::*;
 
-/// A plain list of holes; every question is a scan.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Model {
-    holes: Vec<(u64, u64)>,
-    space: Vec<(u64, u64)>,
+const SMALL: Shape = Shape { bases: &[100], length: 600, first: 600, largest_size: 12, ..DELICATE };
+
+fn designs() -> impl Iterator<Item = Index> {
+    let trees = RULES.into_iter().map(Index::AugmentedTree);
+    [Index::WideBlocks, Index::CachedScan].into_iter().chain(trees)
 }
 
-fn add(list: &mut Vec<(u64, u64)>, start: u64, end: u64) {
-    list.push((start, end));
-    list.sort_unstable();
-    let mut joined: Vec<(u64, u64)> = Vec::new();
-    for &(start, end) in list.iter() {
-        match joined.last_mut() {
-            Some(last) if last.1 == start => last.1 = end,
-            _ => joined.push((start, end)),
-        }
-    }
-    *list = joined;
-}
-
-fn cut(list: &mut Vec<(u64, u64)>, start: u64, end: u64) {
-    let at = list.iter().position(|&(s, e)| s <= start && end <= e).expect("covered");
-    let (s, e) = list.remove(at);
-    list.extend([(s, start), (end, e)].into_iter().filter(|(s, e)| s < e));
-    list.sort_unstable();
-}
-
-impl Model {
-    pub(crate) fn add_span(&mut self, span: Span) {
-        add(&mut self.space, span.start(), span.end());
-        add(&mut self.holes, span.start(), span.end());
-    }
-
-    pub(crate) fn remove_span(&mut self, span: Span) {
-        cut(&mut self.space, span.start(), span.end());
-        cut(&mut self.holes, span.start(), span.end());
-    }
-
-    /// All holes that serve the request, with the lowest and the highest place in each.
-    fn places(&self, request: &Request) -> Vec<((u64, u64), u64, u64)> {
-        let mut places = Vec::new();
-        for &(start, end) in &self.holes {
-            let (low, high) = (start.max(request.within.start()), end.min(request.within.end()));
-            let (low, high) = (u128::from(low), u128::from(high));
-            let (size, align) = (u128::from(request.size), u128::from(request.align));
-            let lowest = low.div_ceil(align) * align;
-            if lowest + size > high {
-                continue;
-            }
-            let highest = (high - size) / align * align;
-            places.push(((start, end), lowest as u64, highest as u64));
-        }
-        places
-    }
-
-    pub(crate) fn lowest(&self, request: &Request) -> Option<u64> {
-        self.places(request).first().map(|place| place.1)
-    }
-
-    pub(crate) fn highest(&self, request: &Request) -> Option<u64> {
-        self.places(request).last().map(|place| place.2)
-    }
-
-    /// The size of the smallest hole that serves the request.
-    pub(crate) fn best_size(&self, request: &Request) -> Option<u64> {
-        self.places(request).iter().map(|((start, end), ..)| end - start).min()
-    }
-
-    pub(crate) fn hole_at(&self, at: u64) -> Option<(u64, u64)> {
-        self.holes.iter().copied().find(|&(start, end)| start <= at && at < end)
-    }
-
-    fn hole_below(&self, end: u64) -> Option<(u64, u64)> {
-        self.holes.iter().copied().rfind(|&(start, _)| start < end)
-    }
-
-    pub(crate) fn is_free(&self, span: Span) -> bool {
-        self.hole_at(span.start()).is_some_and(|(_, end)| span.end() <= end)
-    }
-
-    pub(crate) fn is_taken(&self, span: Span) -> bool {
-        self.covers(span)
-            && self.holes.iter().all(|&(start, end)| end <= span.start() || span.end() <= start)
-    }
-
-    pub(crate) fn covers(&self, span: Span) -> bool {
-        self.space.iter().any(|&(start, end)| start <= span.start() && span.end() <= end)
-    }
-
-    pub(crate) fn take(&mut self, span: Span) {
-        cut(&mut self.holes, span.start(), span.end());
-    }
-
-    pub(crate) fn give(&mut self, span: Span) {
-        add(&mut self.holes, span.start(), span.end());
-    }
-
-    pub(crate) fn largest(&self) -> u64 {
-        self.holes.iter().map(|&(start, end)| end - start).max().unwrap_or(0)
-    }
-
-    fn largest_aligned(&self, align: u64) -> u64 {
-        let align = u128::from(align);
-        let aligned = |&(start, end): &(u64, u64)| {
-            u128::from(end).saturating_sub(u128::from(start).div_ceil(align) * align)
-        };
-        self.holes.iter().map(aligned).max().unwrap_or(0) as u64
-    }
-
-    pub(crate) fn check_equal(&self, allocator: &RangeAllocator) {
-        let holes: Vec<_> = allocator.iter_free().map(|hole| (hole.start(), hole.end())).collect();
-        assert_eq!(holes, self.holes);
-        assert_eq!(allocator.largest(), self.largest());
-    }
-}
-
-/// A small, well mixed generator; a test prints its seed only.
-#[derive(Debug, Clone)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-}
-
-/// How a random run is shaped.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    config: Config,
-    /// The space is this many numbers from `base` on.
-    base: u64,
-    length: u64,
-    /// Sizes are 1 to this, in multiples of `unit`, as all coordinates are.
-    largest_size: u64,
-    unit: u64,
-    steps: u32,
-    /// Checks the laws after every so many steps.
-    check_every: u32,
-}
-
-impl Shape {
-    fn small(config: Config) -> Shape {
-        Shape {
-            config,
-            base: 100,
-            length: 600,
-            largest_size: 12,
-            unit: 1,
-            steps: 1500,
-            check_every: 1,
-        }
-    }
-
-    fn number(&self, random: &mut Random) -> u64 {
-        self.base + random.below(self.length / self.unit) * self.unit
-    }
-
-    fn span(&self, random: &mut Random) -> Span {
-        let start = self.number(random);
-        let size = (1 + random.below(self.largest_size)).saturating_mul(self.unit);
-        Span::sized(start, size.min(u64::MAX - start).max(1)).unwrap()
-    }
-}
-
-fn random_request(shape: &Shape, random: &mut Random) -> Request {
-    let mut request = Request::new((1 + random.below(shape.largest_size)) * shape.unit);
-    if random.below(3) == 0 {
-        request = request.align(1 << random.below(12));
-    }
-    if random.below(12) == 0 {
-        request = request.align(1 << random.below(64));
-    }
-    if random.below(3) == 0 {
-        let (one, other) = (shape.number(random), shape.number(random));
-        if let Ok(within) = Span::new(one.min(other), one.max(other)) {
-            request = request.within(within);
-        }
-    }
-    let fits: &[Fit] = if shape.config.size_index {
-        &[Fit::Lowest, Fit::Highest, Fit::Best, Fit::Dynamic]
-    } else {
-        &[Fit::Lowest, Fit::Highest]
-    };
-    request.fit(fits[random.below(fits.len() as u64) as usize])
-}
-
-fn step_alloc(shape: &Shape, random: &mut Random, model: &mut Model, real: &mut RangeAllocator) {
-    let request = random_request(shape, random);
-    match real.alloc(&request) {
-        Ok(span) => {
-            assert_eq!(span.len(), request.size);
-            assert_eq!(span.start() % request.align, 0);
-            assert!(request.within.covers(span), "{span:?} outside {request:?}");
-            assert!(model.is_free(span), "{span:?} was not free for {request:?}");
-            match request.fit {
-                Fit::Lowest => assert_eq!(Some(span.start()), model.lowest(&request)),
-                Fit::Highest => assert_eq!(Some(span.start()), model.highest(&request)),
-                Fit::Best if request.align == 1 && request.within == Span::ALL => {
-                    let (start, end) = model.hole_at(span.start()).unwrap();
-                    let best = model.best_size(&request).unwrap();
-                    let slack = if best < 512 { 0 } else { best / 16 };
-                    let long = best >= i32::MAX as u64;
-                    assert!(long || end - start <= best + slack, "{} for {best}", end - start);
-                }
-                Fit::Best | Fit::Dynamic => {}
-            }
-            model.take(span);
-        }
-        Err(AllocError::Exhausted { largest }) => {
-            assert_eq!(model.lowest(&request), None, "a fit was missed: {request:?}");
-            assert_eq!(largest, model.largest());
-        }
-        Err(why) => panic!("{why} for {request:?}"),
-    }
-}
-
-fn step_free(shape: &Shape, random: &mut Random, model: &mut Model, real: &mut RangeAllocator) {
-    let span = shape.span(random);
-    match real.free(span) {
-        Ok(()) => {
-            assert!(model.is_taken(span), "{span:?} was freed though it is not all allocated");
-            model.give(span);
-        }
-        Err(FreeError::Foreign) => assert!(!model.covers(span)),
-        Err(FreeError::NotAllocated) => {
-            let (covered, taken) = (model.covers(span), model.is_taken(span));
-            assert!(covered && !taken, "{span:?}: covered {covered}, taken {taken}");
-        }
-        Err(why) => panic!("{why}"),
-    }
-}
-
-fn step_other(shape: &Shape, random: &mut Random, model: &mut Model, real: &mut RangeAllocator) {
-    let span = shape.span(random);
-    match random.below(4) {
-        0 | 1 => match real.alloc_at(span) {
-            Ok(()) => {
-                assert!(model.is_free(span));
-                model.take(span);
-            }
-            Err(TakeError::Taken) => assert!(model.covers(span) && !model.is_free(span)),
-            Err(TakeError::Foreign) => assert!(!model.covers(span)),
-            Err(why) => panic!("{why}"),
-        },
-        2 => match real.remove_span(span) {
-            Ok(()) => {
-                assert!(model.is_free(span));
-                model.remove_span(span);
-            }
-            Err(TakeError::Taken) => assert!(model.covers(span) && !model.is_free(span)),
-            Err(TakeError::Foreign) => assert!(!model.covers(span)),
-            Err(why) => panic!("{why}"),
-        },
-        _ => {
-            if real.add_span(span).is_ok() {
-                model.add_span(span);
-            }
-            let below = real.hole_below(span.start()).map(|hole| (hole.start(), hole.end()));
-            assert_eq!(below, model.hole_below(span.start()));
-            let align = 1 << random.below(16);
-            assert_eq!(real.largest_aligned(align), model.largest_aligned(align));
-        }
-    }
-}
-
-fn check_run(shape: Shape, seed: u64) {
-    println!("seed {seed}, {shape:?}");
-    let mut random = Random(seed);
-    let mut model = Model::default();
-    let mut real = RangeAllocator::new(shape.config);
-    let whole = Span::sized(shape.base, shape.length).unwrap();
-    model.add_span(whole);
-    real.add_span(whole).unwrap();
-    for step in 0..shape.steps {
-        match random.below(20) {
-            0..8 => step_alloc(&shape, &mut random, &mut model, &mut real),
-            8..17 => step_free(&shape, &mut random, &mut model, &mut real),
-            _ => step_other(&shape, &mut random, &mut model, &mut real),
-        }
-        if step % shape.check_every == 0 {
-            real.check().unwrap_or_else(|broken| panic!("step {step}: {broken}"));
-            model.check_equal(&real);
-        }
-    }
+/// Runs `steps` random steps; how many holes there were in the end.
+fn check_run(config: Config, shape: Shape, seed: u64, steps: u64) -> usize {
+    println!("seed {seed}, {shape:?} of {config:?}");
+    let mut pair = Pair::new(config, shape, Choices::seed(seed));
+    (0..steps).for_each(|_| pair.step());
+    let holes = pair.holes();
+    pair.end();
+    holes
 }
 
 fn configs() -> [Config; 4] {
@@ -315,7 +40,16 @@ fn configs() -> [Config; 4] {
 fn random_operations_on_a_small_space() {
     for config in configs() {
         for seed in 0..8 {
-            check_run(Shape::small(config), seed);
+            check_run(config, SMALL, seed, 1500);
+        }
+    }
+}
+
+#[test]
+fn random_operations_on_every_design() {
+    for index in designs() {
+        for shape in [SMALL, DELICATE] {
+            check_run(Config { index, ..Config::default() }, shape, 5, 1500);
         }
     }
 }
@@ -323,14 +57,10 @@ fn random_operations_on_a_small_space() {
 #[test]
 fn random_operations_with_many_holes() {
     for config in configs() {
-        let shape = Shape {
-            length: 40_000,
-            largest_size: 6,
-            steps: 30_000,
-            check_every: 3001,
-            ..Shape::small(config)
-        };
-        check_run(shape, 11);
+        let shape =
+            Shape { length: 40_000, first: 40_000, largest_size: 6, check_every: 3001, ..SMALL };
+        let holes = check_run(config, shape, 11, 30_000);
+        assert!(holes >= 2_000, "{holes} holes");
     }
 }
 
@@ -339,14 +69,8 @@ fn random_operations_with_many_holes() {
 fn random_operations_with_long_holes() {
     for config in configs().iter().filter(|config| config.size_index) {
         for (largest_size, length) in [(1200, 1 << 21), (40_000, 1 << 26)] {
-            let shape = Shape {
-                length,
-                largest_size,
-                steps: 6000,
-                check_every: 97,
-                ..Shape::small(*config)
-            };
-            check_run(shape, length);
+            let shape = Shape { length, first: length, largest_size, check_every: 97, ..SMALL };
+            check_run(*config, shape, length, 6000);
         }
     }
 }
@@ -355,30 +79,70 @@ fn random_operations_with_long_holes() {
 fn random_operations_over_many_windows() {
     for config in configs() {
         for unit in [1 << 29, 1 << 31, (1 << 31) - 1, 1 << 40] {
-            let shape = Shape { unit, length: 1000 * unit, steps: 500, ..Shape::small(config) };
-            check_run(shape, unit);
+            let shape = Shape { unit, length: 1000 * unit, first: 1000 * unit, ..SMALL };
+            check_run(config, shape, unit, 500);
         }
     }
 }
 
 #[test]
 fn random_operations_at_both_ends_of_the_numbers() {
+    const BASES: [&[u64]; 6] =
+        [&[0], &[1], &[(1 << 31) - 300], &[(3 << 31) - 1], &[u64::MAX - 600], &[u64::MAX - 601]];
     for config in configs() {
-        for base in [0, 1, (1 << 31) - 300, (3 << 31) - 1, u64::MAX - 600, u64::MAX - 601] {
-            check_run(Shape { base, ..Shape::small(config) }, base);
+        for bases in BASES {
+            check_run(config, Shape { bases, ..SMALL }, bases[0], 1500);
         }
         for unit in [1, 1 << 30, 1 << 44] {
-            let shape = Shape {
-                base: 0,
-                length: u64::MAX,
-                unit,
-                largest_size: 1 << 19,
-                steps: 400,
-                ..Shape::small(config)
-            };
-            check_run(shape, unit);
+            let (length, largest_size) = (u64::MAX, 1 << 19);
+            let all = Shape { bases: &[0], length, first: length, unit, largest_size, ..SMALL };
+            check_run(config, all, unit, 400);
         }
     }
+}
+
+#[test]
+fn random_operations_on_a_heap_that_refuses() {
+    for (seed, index) in (0..).zip(designs()) {
+        for odds in [20, 128, 255] {
+            let config = Config { index, size_index: true, ..Config::default() };
+            let pair = Pair::new(config, SMALL, Choices::seed(seed));
+            let mut pair = pair.on(Heap::new(odds, seed));
+            (0..1000).for_each(|_| pair.step());
+            pair.end();
+        }
+    }
+}
+
+proptest! {
+    /// The same with choices that proptest makes, which it shrinks to the fewest when they fail.
+    #[test]
+    fn chosen_operations(
+        design in 0..5_usize,
+        size_index: bool,
+        choices in proptest::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let index = designs().nth(design).expect("there are five");
+        let config = Config { index, size_index, ..Config::default() };
+        let mut pair = Pair::new(config, DELICATE, Choices::Bytes(&choices));
+        while pair.choices.has_more() {
+            pair.step();
+        }
+        pair.end();
+    }
+}
+
+/// A driver that does not see a number that is lost proves nothing of allocators that lose none.
+#[test]
+#[should_panic(expected = "the holes differ")]
+fn a_planted_bug_is_found() {
+    let config = Config { size_index: true, ..Config::default() };
+    let lose = |allocator: &mut RangeAllocator, freed: Span| {
+        let last = Span::new(freed.end() - 1, freed.end()).unwrap();
+        allocator.alloc_at(last).unwrap();
+    };
+    let mut pair = Pair::new(config, SMALL, Choices::seed(1)).with_bug(lose);
+    (0..1000).for_each(|_| pair.step());
 }
 
 /// Holes that come in below the first fence of a block must be found again after the block has split: the fence of a
@@ -471,16 +235,12 @@ fn dynamic_limit_at_the_top() {
 fn long_model_run() {
     for (round, config) in (0..).zip(configs().iter().cycle().take(40)) {
         let length = [600, 3000, 20_000, 100_000][round as usize / 4 % 4];
+        let across: [&[u64]; 4] =
+            [&[(1 << 31) - 300], &[(1 << 31) - 1500], &[(1 << 31) - 10_000], &[(1 << 31) - 50_000]];
         // Every second group of runs lies across the boundary of two windows.
-        let base = if round / 4 % 2 == 0 { 100 } else { (1 << 31) - length / 2 };
-        let shape = Shape {
-            base,
-            length,
-            largest_size: 16,
-            steps: 250_000,
-            check_every: length as u32 / 20,
-            ..Shape::small(*config)
-        };
-        check_run(shape, round);
+        let bases = if round / 4 % 2 == 0 { &[100] } else { across[round as usize / 4 % 4] };
+        let (first, largest_size, check_every) = (length, 16, length / 20);
+        let shape = Shape { bases, length, first, largest_size, check_every, ..SMALL };
+        check_run(*config, shape, round, 250_000);
     }
 }

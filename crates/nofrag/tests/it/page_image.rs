@@ -1,8 +1,8 @@
 //! Pictures of an allocator, what they refuse, and what following a kernel does with blocks.
 
+use super::choices::Random;
 use super::page_bench::order;
 use super::page_pair::{machine, machines, node, range, zone};
-use super::vmap_support::Random;
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{

@@ -1,8 +1,9 @@
 //! Every rule set of the page allocator against the naive model, on small machines of every shape: the frame handed
 //! out, the events, every free list's length, the boosts and the laws are compared after each step.
 
+use super::choices::{Choices, Random};
 use super::page_pair::{KINDS, Pair, Step, machines, modelled};
-use super::vmap_support::Random;
+use super::page_world::World;
 use nofrag::page::{
     Boost, FallbackRules, Fixes, FragmentationPolicy, MemoryMap, PolicyPreset, Relist, Spread,
 };
@@ -96,6 +97,19 @@ fn every_combination_of_rules_agrees() {
 }
 
 #[test]
+fn every_preset_survives_an_owner_that_fails() {
+    for (nth, PolicyPreset { name, policy, .. }) in (0..).zip(FragmentationPolicy::PRESETS) {
+        for (shape, (machine, map)) in (0..).zip(machines()) {
+            println!("{name}, {machine}, seed {}", 100 * nth + shape);
+            let choices = Choices::seed(100 * nth + shape);
+            let mut world = World::new(&map, *policy, [0, 40, 200][shape as usize % 3], choices, 1);
+            (0..200).for_each(|_| world.step());
+            world.end();
+        }
+    }
+}
+
+#[test]
 #[ignore = "minutes; run it by name"]
 fn a_million_steps_agree() {
     let mut reach = Reach::default();
@@ -123,5 +137,21 @@ proptest! {
         let policy = modelled(FragmentationPolicy::PRESETS[preset].policy);
         let mut pair = Pair::new(&machines()[shape].1, policy, min_pages);
         steps.into_iter().for_each(|bytes| pair.step(Step::from_bytes(bytes)));
+    }
+
+    #[test]
+    fn chosen_requests_are_survived(
+        preset in 0..FragmentationPolicy::PRESETS.len(),
+        shape in 0..machines().len(),
+        min_pages in 0..300_u64,
+        choices in proptest::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let policy = FragmentationPolicy::PRESETS[preset].policy;
+        let choices = Choices::Bytes(&choices);
+        let mut world = World::new(&machines()[shape].1, policy, min_pages, choices, 1);
+        while world.has_more() {
+            world.step();
+        }
+        world.end();
     }
 }

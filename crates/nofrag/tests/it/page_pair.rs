@@ -245,13 +245,13 @@ impl Pair {
             _ => self.drain(cpu),
         };
         self.changes[kind] += u64::from(changed);
+        self.compare();
     }
 
     fn alloc(&mut self, cpu: nofrag::cpu::CpuId, request: PageRequest) -> bool {
         let ours = self.pages.alloc(Nanos(0), cpu, request).ok().map(|pfn| pfn.0);
         let naive = self.naive.alloc(cpu.id(), &request);
         assert_eq!(ours, naive, "{request:?} is served differently");
-        self.compare();
         self.held.extend(naive);
         naive.is_some()
     }
@@ -263,7 +263,6 @@ impl Pair {
         let pfn = self.held.swap_remove(which % self.held.len());
         assert_eq!(self.pages.free(cpu, Pfn(pfn)), Ok(()), "frame {pfn}");
         self.naive.free(cpu.id(), pfn);
-        self.compare();
         true
     }
 
@@ -274,14 +273,12 @@ impl Pair {
         let pfn = self.held[which % self.held.len()];
         assert_eq!(self.pages.set_movable(Pfn(pfn), movable), Ok(()), "frame {pfn}");
         self.naive.set_movable(pfn, movable);
-        self.compare();
         true
     }
 
     fn drain(&mut self, cpu: nofrag::cpu::CpuId) -> bool {
         self.pages.drain(cpu);
         self.naive.drain(cpu.id());
-        self.compare();
         true
     }
 

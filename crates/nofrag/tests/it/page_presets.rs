@@ -1,7 +1,7 @@
 //! The same requests under all rule sets, and what must hold between them.
 
+use super::choices::Random;
 use super::page_pair::{machine, node, zone};
-use super::vmap_support::Random;
 use nofrag::check::Check;
 use nofrag::page::{
     FallbackRules, FragmentationPolicy, MemoryMap, Migratetype, MinFree, PageAllocator, PageConfig,

@@ -46,7 +46,9 @@ impl Mapper for StaleBook {
     }
 
     fn clear(&self, area: Span) {
-        self.of(area).iter().for_each(|page| page.store(true, Ordering::SeqCst));
+        for page in self.of(area) {
+            assert!(!page.swap(true, Ordering::SeqCst), "{area:?} was cleared twice");
+        }
     }
 
     fn flush(&self, ranges: &[Span]) -> Epoch {
@@ -92,22 +94,4 @@ pub(crate) fn presets_with_limit(pages: u64) -> impl Iterator<Item = Preset> {
         policy: VmapPolicy { lazy_limit: LazyLimit::Pages(pages), ..preset.policy },
         ..preset
     })
-}
-
-/// xorshift64*: enough for tests, and one seed replays a run.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number of `0..bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let drawn = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(drawn) * u128::from(bound)) >> 64) as u64
-    }
 }

@@ -1,6 +1,7 @@
 //! Threads that allocate, free each other's areas, look up and purge, with a book of who owns each page.
 
-use super::vmap_support::{Random, TestSpace, cpu, presets_with_limit, space_of, span};
+use super::choices::Random;
+use super::vmap_support::{TestSpace, cpu, presets_with_limit, space_of, span};
 use nofrag::check::Check;
 use nofrag::ranges::Span;
 use nofrag::units::Vpn;

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use nofrag::check::Check as _;
 use nofrag_backing::arena::{
-    Arena, ArenaError, Budget, Config, FreeError, OwnerId, Owners, Purge, ReserveError,
-    ResizeError, Run,
+    Arena, ArenaError, Budget, Config, FreeError, Owners, Purge, ReserveError, ResizeError, Run,
 };
 use nofrag_backing::backend::{
     Backend, BackendError, Caps, CostModel, Geometry, SimCall, Simulated,
 };
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rustix::io::Errno;
 
@@ -50,75 +49,6 @@ fn memory_that_is_not_cleared_is_refused() {
     let backing = Simulated::new(geometry(IN_PLACE)).unwrap();
     let refused = Arena::reserve(BLOCK, config(backing)).unwrap_err();
     assert_eq!(refused, ReserveError::NotZeroed);
-}
-
-struct Trace {
-    backing: Arc<Simulated>,
-    arena: Ghosts,
-    rng: Pcg64Mcg,
-    live: Vec<Run>,
-    now: Duration,
-}
-
-impl Trace {
-    fn alloc(&mut self) {
-        let owner = OwnerId(self.rng.random_range(0..OWNERS));
-        let pages = self.rng.random_range(1..100);
-        match self.arena.alloc(owner, pages, 1) {
-            Ok(run) => {
-                touch(&self.backing, run);
-                self.live.push(run);
-            }
-            Err(ArenaError::Exhausted(_)) => {}
-            Err(why) => panic!("{why}"),
-        }
-    }
-
-    fn free(&mut self) {
-        if self.live.is_empty() {
-            return;
-        }
-        let at = self.rng.random_range(0..self.live.len());
-        let run = self.live.swap_remove(at);
-        let last = run.va().plus(u64::from(run.pages()) * PAGE - 8);
-        assert_eq!([run.va(), last].map(|at| self.backing.holds(at)), [Some(true); 2]);
-        self.arena.free(run).unwrap();
-        self.arena.free(run).unwrap_err();
-    }
-
-    fn run(&mut self) {
-        for _ in 0..600 {
-            match self.rng.random_range(0..20) {
-                0..9 => self.alloc(),
-                9..18 => self.free(),
-                18 => assert!(self.arena.purge(Budget { blocks: 3 }).blocks <= 3),
-                _ => {
-                    self.now += Duration::from_millis(30);
-                    self.arena.step(self.now, Budget::ALL);
-                }
-            }
-            check_laws(&self.arena);
-        }
-        while !self.live.is_empty() {
-            self.free();
-        }
-        self.arena.purge(Budget::ALL);
-        assert_eq!((self.backing.pages_held(), self.arena.stats().mappings), (0, 0));
-    }
-}
-
-/// What is in use stays mapped and keeps its contents, and in the end no chunk is left.
-#[test]
-fn a_trace_in_chunks_takes_nothing_away_that_is_in_use() {
-    let seed = rand::rng().next_u64();
-    println!("seed {seed:#x}");
-    let (backing, arena) = in_chunks(24);
-    let (rng, live, now) = (Pcg64Mcg::seed_from_u64(seed), Vec::new(), Duration::ZERO);
-    let mut trace = Trace { backing: Arc::clone(&backing), arena, rng, live, now };
-    trace.run();
-    drop(trace);
-    assert_eq!(backing.areas(), 0);
-    backing.check().unwrap();
 }
 
 /// Whatever is refused, for a while: books stay in order, nothing is lost, and nothing is released twice.

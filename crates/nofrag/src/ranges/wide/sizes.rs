@@ -480,21 +480,33 @@ impl SizeBins {
             }
         }
         for height in 1..3 {
-            for (word, &bits) in self.levels[height].bits.iter().enumerate() {
-                let below = (0..WORD).filter(|bit| {
-                    let at = (word / BINS * WORD + bit) * BINS + word % BINS;
-                    self.levels[height - 1].bits.get(at).is_some_and(|&bits| bits != 0)
-                });
-                let expected = below.fold(0, |bits, bit| bits | 1_u64 << bit);
-                let law = "a word of words tells which words below have a bit";
-                Violation::unless_equal(law, word as u64, expected, bits)?;
-            }
+            self.check_summaries(height)?;
         }
         for bin in 0..BINS {
-            let has = self.leaf_from(bin, 0).is_some();
+            let has = self.levels[2].bits.iter().skip(bin).step_by(BINS).any(|&bits| bits != 0);
             let noted = self.filled[bin / WORD] >> (bin % WORD) & 1 == 1;
             let law = "a bin is filled if a leaf stands in it";
             Violation::unless_equal(law, bin as u64, u64::from(has), u64::from(noted))?;
+        }
+        Ok(())
+    }
+
+    /// Looks at words that have a bit, below and above: nearly all of them have none.
+    fn check_summaries(&self, height: usize) -> Result<(), Violation> {
+        let (below, above) = (&self.levels[height - 1].bits, &self.levels[height].bits);
+        let law = "a word of words tells which words below have a bit";
+        for (word, &set) in above.iter().enumerate().filter(|&(_, &set)| set != 0) {
+            for bit in bits(set) {
+                let at = (word / BINS * WORD + bit) * BINS + word % BINS;
+                let has = below.get(at).is_some_and(|&set| set != 0);
+                Violation::unless(law, word as u64, has)?;
+            }
+        }
+        for (word, _) in below.iter().enumerate().filter(|&(_, &set)| set != 0) {
+            let (number, bin) = (word / BINS, word % BINS);
+            let noted = above.get(number / WORD * BINS + bin);
+            let noted = noted.is_some_and(|set| set >> (number % WORD) & 1 == 1);
+            Violation::unless(law, word as u64, noted)?;
         }
         Ok(())
     }

@@ -1,0 +1,214 @@
+//! `counts`: how many instructions the hottest operations take, against limits.
+//!
+//! A count by callgrind repeats to a few in ten thousand on a busy machine, where nanoseconds do not; it depends on the
+//! compiler, whose name stands beside the limits. Rows and limits are in `counts.toml`; the programs are examples of
+//! the crates.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use serde::Deserialize;
+
+const FILE: &str = "xtask/src/counts.toml";
+/// A limit is so much above what was counted; what has fallen by as much lowers it.
+const SLACK: f64 = 0.03;
+
+/// What to do with the counts.
+#[derive(Debug, Args)]
+pub(crate) struct Request {
+    /// Set the limits anew, 3 % above what is counted now
+    #[arg(long)]
+    accept: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counts {
+    compiler: String,
+    row: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    /// Package and example.
+    program: String,
+    /// `PAIRS` stands for how many.
+    arguments: Vec<String>,
+    few: u64,
+    many: u64,
+    limit: f64,
+}
+
+/// Whether a count is within its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Holds,
+    Above,
+    /// So far below that the limit guards nothing.
+    Fell,
+}
+
+fn verdict(count: f64, limit: f64) -> Verdict {
+    if count > limit {
+        Verdict::Above
+    } else if count < limit / (1.0 + SLACK) * (1.0 - SLACK) {
+        Verdict::Fell
+    } else {
+        Verdict::Holds
+    }
+}
+
+/// Counts each row and prints the table; true if no row is above its limit.
+pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
+    let path = root.join(FILE);
+    let text = std::fs::read_to_string(&path).with_context(|| FILE.to_owned())?;
+    let known: Counts = toml::from_str(&text).with_context(|| FILE.to_owned())?;
+    build(root, &known.row)?;
+    let compiler = compiler()?;
+    if compiler != known.compiler {
+        println!("limits are for {}, this is {compiler}", known.compiler);
+    }
+    println!("{:<40} {:>9} {:>9} {:>8}", "instructions of a pair", "today", "limit", "change");
+    let mut counts = Vec::new();
+    let (mut above, mut fell) = (false, false);
+    for row in &known.row {
+        let count = count(root, row)?;
+        let note = match verdict(count, row.limit) {
+            Verdict::Holds => "",
+            Verdict::Above => "  ABOVE its limit",
+            Verdict::Fell => "  fell",
+        };
+        above |= note.contains("ABOVE");
+        fell |= note.contains("fell");
+        let change = 100.0 * (count * (1.0 + SLACK) / row.limit - 1.0);
+        println!("{:<40} {count:>9.1} {:>9.1} {change:>+7.1}%{note}", row.name, row.limit);
+        counts.push(count);
+    }
+    if request.accept {
+        std::fs::write(&path, with_limits(&text, &compiler, &counts))?;
+        println!("wrote {FILE}; say in the commit why a limit rose");
+        return Ok(true);
+    }
+    if above {
+        println!(
+            "a count is above its limit: make it cheaper, or `cargo xtask counts --accept` and say why"
+        );
+    }
+    if fell {
+        println!(
+            "a count fell by more than 3 %: `cargo xtask counts --accept` lets its limit follow"
+        );
+    }
+    Ok(!above)
+}
+
+/// The same text with other limits, in their order.
+fn with_limits(text: &str, compiler: &str, counts: &[f64]) -> String {
+    let mut counts = counts.iter();
+    let lines = text.lines().map(|line| {
+        if line.starts_with("compiler = ") {
+            return format!("compiler = {compiler:?}\n");
+        }
+        match line.strip_prefix("limit = ").and_then(|_| counts.next()) {
+            Some(count) => format!("limit = {:.1}\n", count * (1.0 + SLACK)),
+            None => format!("{line}\n"),
+        }
+    });
+    lines.collect()
+}
+
+fn build(root: &Path, rows: &[Row]) -> anyhow::Result<()> {
+    let programs: BTreeSet<&str> = rows.iter().map(|row| row.program.as_str()).collect();
+    let mut command = Command::new("cargo");
+    command.args(["build", "--release"]).current_dir(root);
+    for program in programs {
+        let (package, example) = split(program)?;
+        command.args(["-p", package, "--example", example]);
+    }
+    ensure!(command.status().context("cargo")?.success(), "the programs could not be built");
+    Ok(())
+}
+
+fn split(program: &str) -> anyhow::Result<(&str, &str)> {
+    program.split_once(' ').with_context(|| format!("{program:?} is no package and example"))
+}
+
+fn compiler() -> anyhow::Result<String> {
+    let output = Command::new("rustc").arg("--version").output().context("rustc")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Instructions of a pair.
+fn count(root: &Path, row: &Row) -> anyhow::Result<f64> {
+    ensure!(row.few < row.many, "{}: `few` must be less than `many`", row.name);
+    let [few, many] = [row.few, row.many].map(|pairs| total(root, row, pairs));
+    Ok((many? as f64 - few? as f64) / (row.many - row.few) as f64)
+}
+
+/// What the whole program takes.
+fn total(root: &Path, row: &Row, pairs: u64) -> anyhow::Result<u64> {
+    let (_, example) = split(&row.program)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    let pairs = pairs.to_string();
+    let arguments =
+        row.arguments.iter().map(|word| if word == "PAIRS" { pairs.as_str() } else { word });
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(target.join("release/examples").join(example))
+        .args(arguments)
+        .output()
+        .context("valgrind is not there; the package is called valgrind")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {said}", row.name);
+    collected(&said)
+        .with_context(|| format!("{}: no count in what valgrind says: {said}", row.name))
+}
+
+/// The number of `==7== Collected : 1234567`.
+fn collected(said: &str) -> Option<u64> {
+    let (_, rest) = said.split_once("Collected :")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_leave_3_percent() {
+        assert_eq!(verdict(103.0, 103.0), Verdict::Holds);
+        assert_eq!(verdict(103.1, 103.0), Verdict::Above);
+        assert_eq!(verdict(97.1, 103.0), Verdict::Holds);
+        assert_eq!(verdict(96.9, 103.0), Verdict::Fell);
+    }
+
+    #[test]
+    fn new_limits_stand_in_place_of_the_old() {
+        let text = "# why\ncompiler = \"\"\n\n[[row]]\nlimit = 9.0\n\n[[row]]\nlimit = 1.5\n";
+        let new = with_limits(text, "rustc 1", &[100.0, 7.0]);
+        let wanted =
+            "# why\ncompiler = \"rustc 1\"\n\n[[row]]\nlimit = 103.0\n\n[[row]]\nlimit = 7.2\n";
+        assert_eq!(new, wanted);
+    }
+
+    #[test]
+    fn the_count_is_read() {
+        assert_eq!(collected("==7== Events    : Ir\n==7== Collected : 1234\n"), Some(1234));
+        assert_eq!(collected("valgrind: no"), None);
+    }
+
+    #[test]
+    fn the_file_is_sound() {
+        let counts: Counts = toml::from_str(include_str!("counts.toml")).unwrap();
+        for row in &counts.row {
+            split(&row.program).unwrap();
+            assert!(row.few < row.many && row.limit > 0.0, "{}", row.name);
+            assert_eq!(row.arguments.iter().filter(|word| *word == "PAIRS").count(), 1);
+        }
+    }
+}
