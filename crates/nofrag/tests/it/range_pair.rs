@@ -86,6 +86,7 @@ impl<'a> Pair<'a> {
             Index::WideBlocks => Rule::Exact,
             Index::CachedScan => Rule::Sound,
             Index::AugmentedTree(_) => Rule::LowestUnaligned,
+            other => panic!("{other:?} has no rule here"),
         };
         let mut pair = Pair {
             choices,
@@ -243,7 +244,7 @@ impl<'a> Pair<'a> {
                 let missed = self.rooms(request).next().filter(|_| !may_miss);
                 assert!(missed.is_none(), "{request:?} missed {missed:?}");
             }
-            Err(AllocError::OutOfMetadata) => panic!("{request:?}: there is memory enough"),
+            Err(why) => panic!("{request:?}: {why:?}, and there is memory enough"),
         }
     }
 

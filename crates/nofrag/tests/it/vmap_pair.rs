@@ -187,9 +187,7 @@ impl<'a> Pair<'a> {
                 }
             }
             Err(AreaError::WouldBlock) => assert_eq!(request.wait, Wait::Never, "{request:?}"),
-            Err(why @ (AreaError::UnknownCpu | AreaError::CpuHeld | AreaError::OutOfMetadata)) => {
-                panic!("{request:?}: {why:?}")
-            }
+            Err(why) => panic!("{request:?}: {why:?}"),
         }
     }
 
