@@ -1,13 +1,13 @@
-//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`, `deb`,
-//! `dist`, `packages`, `readme`, `guests`.
+//! Repository tasks: `cargo xtask tidy`, `ci`, `figures`, `wrap`, `counts`, `fuzz`, `deep`, `campaign`, `nightly`,
+//! `deb`, `dist`, `packages`, `readme`, `guests`.
 //!
 //! `tidy` holds the rules that the compiler and clippy cannot hold (`rules`). `figures` rewrites figures in prose from
 //! the files that they come from; `wrap` fills paragraphs that are too wide. `counts` holds instructions to limits.
 //! `fuzz` runs the fuzz targets, the canary among them; `deep` runs sanitizers and Miri, `campaign` adds up slices of
-//! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as from
-//! a registry, `readme` runs what README tells people to type. `guests` measures kernels of Debian under the document's
-//! workload. `ci` runs what must hold before a change lands and prints what each check took (`.ci/run` installs what it
-//! needs and then calls it); `nightly` runs the rest.
+//! random tries. `deb` makes the Debian package, `dist` all that a release hands out; `packages` uses the crates as
+//! from a registry, `readme` runs what README tells people to type. `guests` measures kernels of Debian under the
+//! document's workload. `ci` runs what must hold before a change lands and prints what each check took (`.ci/run`
+//! installs what it needs and then calls it); `nightly` runs the rest.
 
 mod campaign;
 mod ci;

@@ -127,8 +127,8 @@ fn verdict(comparison: &Comparison, equal: usize) -> Section {
         (overlaps, _) => format!("; {overlaps} without a difference beyond the runs' own"),
     };
     let mut lines = vec![format!(
-        "{} better and {} worse{tolerance}{unjudged}; {} within the tolerance, {} changed without a better or worse, {} \
-         only on one side, {} not comparable, {equal} equal and not shown",
+        "{} better and {} worse{tolerance}{unjudged}; {} within the tolerance, {} changed without a better or worse, \
+         {} only on one side, {} not comparable, {equal} equal and not shown",
         count(Verdict::Better),
         count(Verdict::Worse),
         count(Verdict::Within),
