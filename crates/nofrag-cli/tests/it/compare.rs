@@ -79,7 +79,7 @@ fn repeats_of_one_setting_are_no_difference() {
     let [a, b, c, d] =
         [("a", 9), ("b", 7), ("c", 8), ("d", 6)].map(|(name, whole)| side(name, whole));
     let output = nofrag(&["compare", &format!("{a},{b}"), "--", &format!("{c},{d}")]);
-    check(&output, 0, &["2 snapshots against 2", "no difference", "0 better and 0 worse"]);
+    check(&output, 0, &["2 snapshots against 2", "2 without a difference", "0 better and 0 worse"]);
     let output = nofrag(&["compare", &format!("{a},{c}"), &format!("{b},{d}"), "--json"]);
     let value = check_documented(&output);
     assert_eq!((output.status.code(), &value["runs"]), (Some(1), &serde_json::json!([2, 2])));
