@@ -18,6 +18,7 @@ pub fn run(data: &[u8]) {
         Ok(None) => assert!(id == format.id && kind.is_none()),
         Err(RecordError::Unknown(unknown)) => assert!(unknown == id && id != format.id),
         Err(RecordError::Short(len)) => assert!(len == record.len() && kind.is_some()),
+        Err(other) => panic!("{other} has no place here"),
         Ok(Some(event)) => {
             assert_eq!((Some(event.kind), event.at, event.cpu), (kind, 77, 5));
             for (value, field) in event.values.iter().zip(event.kind.fields()) {
