@@ -12,13 +12,15 @@ use crate::output::{Schema, print_document, print_sections};
 use crate::{Status, progress, report};
 
 const AFTER_HELP: &str = "\
-A replay is open-loop: the requests stay as they were recorded, and each policy serves them. It starts
-from the snapshot in the recording. Every assumption is counted, and what the replay under the recorded
-kernel's own rules gives stands beside what that kernel did.
+The requests stay as they were recorded, and each policy serves them from the snapshot in the recording
+on; only where a huge page is refused, single pages are asked for in its place. What no event tells is
+drawn: each policy runs under several start values, and figures are the middle with the least and the most.
+The first table says which questions this recording can answer: there a replay under the recorded kernel's
+own rules comes to what that kernel did.
 
 Examples:
   nofrag replay                                        the recording that comes with nofrag
-  nofrag replay FILE                                   eight policies, the recorded size of memory
+  nofrag replay FILE                                   five policies, the recorded size of memory
   nofrag replay FILE --policy linux-6.1,nofrag         two of them
   nofrag replay FILE --memory 75,100                   what a smaller machine would have done
   nofrag replay FILE --set linux-6.1:boost=0/15000     a setting, off and on
@@ -60,6 +62,10 @@ pub(crate) struct Args {
     /// Where all chance begins; the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    /// Start values, from --seed on: each policy runs under all of them, and figures are ranges
+    #[arg(long, value_name = "N", default_value_t = replay::REPEATS, value_parser = clap::value_parser!(u64).range(1..=100))]
+    repeats: u64,
 
     /// Runs at a time; one per CPU without it
     #[arg(long, value_name = "N")]
@@ -107,6 +113,7 @@ impl Args {
             questions: self.questions.clone(),
             memory: self.memory.clone(),
             seed: self.seed,
+            repeats: self.repeats,
             samples: usize::from(self.samples),
             threads: self.threads.unwrap_or(0),
         })

@@ -242,8 +242,8 @@ fn fidelity(sides: &[ReplayReport]) -> Group {
     let of = |report: &ReplayReport| report.fidelity.clone().map_or(Vec::new(), |it| it.figures);
     let figures = sides.each(of);
     let off = |figure: &FidelityFigure| match figure.recorded {
-        0.0 => (figure.replayed - figure.recorded).abs(),
-        recorded => (figure.replayed - recorded).abs() / recorded.abs() * 100.0,
+        0.0 => (figure.replayed.median - figure.recorded).abs(),
+        recorded => (figure.replayed.median - recorded).abs() / recorded.abs() * 100.0,
     };
     let row = |figure: &FidelityFigure| {
         let same = figures.each(|side| side.iter().find(|other| other.name == figure.name));

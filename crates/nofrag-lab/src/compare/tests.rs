@@ -20,6 +20,8 @@ fn run(policy: &str, percent: u32, serious: u64) -> PolicyRun {
         settings: Default::default(),
         memory_percent: percent,
         managed: 1 << 16,
+        repeats: Vec::new(),
+        large_at_end: Vec::new(),
         counts,
         assumptions: Assumptions::default(),
         timeline: vec![Sample {
@@ -40,6 +42,7 @@ fn report(seed: u64, runs: Vec<PolicyRun>) -> ReplayReport {
         trace: "a.nofrag".to_owned(),
         release: Some("6.1".to_owned()),
         seed,
+        repeats: 1,
         recorded,
         unseen: Unseen::default(),
         runs,

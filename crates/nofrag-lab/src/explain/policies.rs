@@ -9,16 +9,25 @@ use nofrag::units::Order;
 
 use super::answer::{Basis, Cause, PolicyCase, PolicyVerdict};
 use super::scene::SceneRequest;
-use crate::replay::{DEFAULT_POLICIES, PolicyRun, ReplayReport};
+use crate::replay::{Fidelity, PolicyRun, Query, Range, ReplayReport};
+
+/// Whose rules are told: each stands for what changed then.
+const TOLD: [&str; 8] = [
+    "linux-4.20",
+    "linux-4.20+patch4",
+    "linux-5.3",
+    "linux-6.1",
+    "linux-6.12",
+    "linux-7.2",
+    "linux-7.2-defrag",
+    "nofrag",
+];
 
 /// What the rules of each policy say of a failure.
 pub(super) fn by_rules(asked: &SceneRequest, cause: Cause) -> Vec<PolicyCase> {
     let preset = |name: &&str| FragmentationPolicy::preset(name).ok();
-    let mut policies: Vec<(&str, FragmentationPolicy)> = DEFAULT_POLICIES
-        .iter()
-        .filter_map(preset)
-        .map(|preset| (preset.name, preset.policy))
-        .collect();
+    let mut policies: Vec<(&str, FragmentationPolicy)> =
+        TOLD.iter().filter_map(preset).map(|preset| (preset.name, preset.policy)).collect();
     if cause == Cause::TypeForbidden {
         // Presets have the repair, where they have defrag mode; the kernels that failed had not.
         let repaired = FragmentationPolicy::LINUX_7_2_DEFRAG;
@@ -129,34 +138,50 @@ fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     }
 }
 
-/// What a replay says of the requests of an order: served and asked, events, moves, reclaim. Empty where it has none.
+/// What a replay says of the requests of an order, as far as it can be trusted: served and asked, events, moves, reclaim.
+/// Empty where it has none, or is not near enough to the recorded kernel to say.
 pub(super) fn by_replay(report: &ReplayReport, order: u32) -> Vec<PolicyCase> {
+    let Some(fidelity) = &report.fidelity else { return Vec::new() };
+    // Orders above the core's largest are not replayed: nothing is known of them.
+    let Some(order) = u8::try_from(order).ok().and_then(Order::new) else { return Vec::new() };
+    if !fidelity.says_of(order) {
+        return Vec::new();
+    }
     let whole = report.runs.iter().filter(|run| run.memory_percent == 100);
-    whole.filter_map(|run| replayed(run, order)).collect()
+    whole.filter_map(|run| replayed(run, order, fidelity)).collect()
 }
 
-fn replayed(run: &PolicyRun, order: u32) -> Option<PolicyCase> {
-    // Orders above the core's largest are not replayed: nothing is known of them.
-    let index = u8::try_from(order).ok().and_then(Order::new)?.index();
-    let (asked, served) = (run.counts.requests[index], run.counts.served[index]);
-    if asked == 0 {
+fn replayed(run: &PolicyRun, order: Order, fidelity: &Fidelity) -> Option<PolicyCase> {
+    let index = order.index();
+    let asked = run.range(|counts| counts.requests[index]);
+    let served = run.range(|counts| counts.served[index]);
+    let refused = run.range(|counts| counts.requests[index] - counts.served[index]);
+    if asked.most == 0.0 {
         return None;
     }
-    let events: u64 = run.counts.extfrag.iter().sum();
-    let verdict = if served >= asked { PolicyVerdict::Avoids } else { PolicyVerdict::Fails };
-    let counts = &run.counts;
+    let verdict = match refused {
+        Range { most: 0.0, .. } => PolicyVerdict::Avoids,
+        Range { least: 0.0, .. } => PolicyVerdict::WorksAgainst,
+        _ => PolicyVerdict::Fails,
+    };
+    let said = |query: Query, what: &str| {
+        fidelity.answers(query).then(|| format!("{} {what}", run.answer(query)))
+    };
+    let events = said(Query::Events, "fragmentation events");
+    let cost = [said(Query::Moves, "pages moved"), said(Query::Reclaim, "reclaimed")];
+    let cost: Vec<String> = cost.into_iter().flatten().collect();
     Some(PolicyCase {
         policy: run.policy.clone(),
         verdict,
-        why: format!(
-            "served {served} of {asked} requests of order {order}; {events} fragmentation events"
-        ),
-        cost: format!(
-            "{} pages moved, {} reclaimed, {} waits",
-            counts.moved,
-            counts.reclaimed_direct + counts.reclaimed_kswapd,
-            counts.stalls
-        ),
+        why: [
+            Some(format!("served {served} of {} requests of order {order}", asked.median)),
+            events,
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("; "),
+        cost: if cost.is_empty() { "not known".to_owned() } else { cost.join(", ") },
         basis: Basis::Replayed,
     })
 }

@@ -244,6 +244,7 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64
         questions: Vec::new(),
         memory: vec![100],
         seed: 1,
+        repeats: replay::REPEATS,
         samples: 64,
         threads: 0,
     };

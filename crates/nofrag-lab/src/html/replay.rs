@@ -47,11 +47,12 @@ fn verdict(report: &ReplayReport) -> Verdict {
         };
     };
     let with = |verdict| fidelity.figures.iter().filter(move |figure| figure.verdict == verdict);
-    let (off, few) = (with(Trust::Off).count(), with(Trust::TooFew).count());
+    let (off, few) =
+        (with(Trust::Off).count() + with(Trust::Wide).count(), with(Trust::TooFew).count());
     let holds = with(Trust::Holds).count();
     let says = format!(
-        "Beside the recorded kernel's own figures, {holds} of {} hold under {}, {off} are off, and {few} rest on too \
-         few events.",
+        "Beside the recorded kernel's own figures, {holds} of {} hold under {}, {off} are off or too wide to say, and {few} \
+         rest on too few events.",
         fidelity.figures.len(),
         fidelity.preset
     );
@@ -65,19 +66,12 @@ fn verdict(report: &ReplayReport) -> Verdict {
             ),
         },
         _ => {
-            let mut carried: Vec<&str> = Vec::new();
-            for figure in with(Trust::Off) {
-                if !carried.contains(&figure.carries.as_str()) {
-                    carried.push(&figure.carries);
-                }
-            }
+            let answers = fidelity.answers.iter().filter(|answer| answer.verdict != Trust::Holds);
+            let asked: Vec<&str> = answers.map(|answer| answer.query.what()).collect();
             Verdict {
                 tone: Tone::Warn,
                 says,
-                advice: format!(
-                    "Do not rely on what rests on the figures that are off: {}.",
-                    carried.join("; ")
-                ),
+                advice: format!("Nothing here says how policies differ in {}.", asked.join(", ")),
             }
         }
     }

@@ -158,6 +158,7 @@ fn replay_options(plan: &Plan) -> ReplayOptions {
         questions: Vec::new(),
         memory: plan.sizes.iter().map(|size| size.percent).collect(),
         seed: plan.seed,
+        repeats: replay::REPEATS,
         samples: SAMPLES,
         threads: plan.threads,
     }

@@ -4,7 +4,7 @@ use nofrag_host::trace::TraceMeta;
 
 use crate::oracle::Withdrawn;
 
-use super::outcome::{Fidelity, PolicyRun, Recorded, Verdict};
+use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Verdict};
 use super::start::Host;
 
 /// Frees that nothing explains, in percent of all: above that the beliefs about frames are not to be trusted.
@@ -67,33 +67,27 @@ fn without_judgement(meta: &TraceMeta) -> String {
     format!("How far this can be trusted is not known: {why}.")
 }
 
-/// A sentence for each conclusion that does not hold.
+/// A sentence for each question that is not answered.
 fn of_fidelity(fidelity: &Fidelity) -> Vec<String> {
-    let mut carried: Vec<(&str, Vec<&str>, Vec<&str>)> = Vec::new();
-    for figure in fidelity.figures.iter().filter(|figure| figure.verdict != Verdict::Holds) {
-        let at = carried.iter().position(|(carries, ..)| *carries == figure.carries);
-        let at = at.unwrap_or_else(|| {
-            carried.push((&figure.carries, Vec::new(), Vec::new()));
-            carried.len() - 1
-        });
-        match figure.verdict {
-            Verdict::TooFew => carried[at].2.push(&figure.name),
-            _ => carried[at].1.push(&figure.name),
+    let sentence = |answer: &Answer| {
+        let what = answer.query.what();
+        let figures = answer.rests_on.join("; ");
+        match answer.verdict {
+            Verdict::Holds => None,
+            Verdict::TooFew => Some(format!(
+                "Nothing is said of {what}: the kernel itself had too few of these: {figures}."
+            )),
+            Verdict::Wide => Some(format!(
+                "Nothing is said of {what}: under the recorded kernel's own rules the start values disagree whether \
+                 these are as they were: {figures}."
+            )),
+            Verdict::Off => Some(format!(
+                "Nothing is said of {what}: under the recorded kernel's own rules these are not as they were: \
+                 {figures}."
+            )),
         }
-    }
-    let sentences = carried.into_iter().flat_map(|(carries, off, few)| {
-        let off = (!off.is_empty()).then(|| {
-            format!(
-                "Off under the kernel's own rules: {}. Do not rely on {carries}.",
-                off.join("; ")
-            )
-        });
-        let few = (!few.is_empty()).then(|| {
-            format!("Too few to judge by: {}. Nothing vouches for {carries}.", few.join("; "))
-        });
-        [off, few].into_iter().flatten()
-    });
-    sentences.collect()
+    };
+    fidelity.answers.iter().filter_map(sentence).collect()
 }
 
 fn of_runs(runs: &[PolicyRun]) -> Vec<String> {

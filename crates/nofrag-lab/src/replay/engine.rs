@@ -5,30 +5,25 @@
 //! ([`Pace`](super::pace::Pace)): what they get done until the next request depends on how much later it comes. A
 //! caller that reclaims or compacts for itself takes time in which they go on.
 
-use std::collections::HashSet;
-
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::page::{
-    Attempt, FragmentationPolicy, MemoryMap, Migratetype, Next, NodeId, Outcome, PageAllocator,
-    Reclaim,
+    Attempt, FragmentationPolicy, MemoryMap, Next, Outcome, PageAllocator, Reclaim, RequestFlags,
 };
-use nofrag::units::{Nanos, Order};
+use nofrag::units::{Nanos, Order, Pfn};
 
 use super::ReplayError;
 use super::outcome::{Assumptions, Counts, PolicyRun};
-use super::owner::{Asks, Housekeeping, Owner};
+use super::owner::Owner;
 use super::request::{Request, Use};
 use super::settings::Settings;
 use super::spans::{FrameIndex, Spans};
+use super::standin::{self, Ticket};
 use super::start::{Held, Resized, Start};
 use super::step::{Step, What};
 use super::timeline::Timeline;
 use crate::world::costs::Costs;
 use crate::world::daemons::Daemons;
 use crate::world::{Owns, World};
-
-/// Pages of a pageblock.
-const BLOCK: u64 = Order::PAGEBLOCK.pages();
 
 /// Which run this is.
 #[derive(Clone, Debug)]
@@ -39,7 +34,7 @@ pub(super) struct Spec {
     /// In place of the recorded host's.
     pub(super) settings: Settings,
     pub(super) memory_percent: u32,
-    pub(super) housekeeping: Housekeeping,
+    pub(super) seed: u64,
     pub(super) samples: usize,
 }
 
@@ -78,19 +73,14 @@ impl Engine {
         let cpus = map.cpus().clone();
         let cpu = cpus.by_rank(0).ok_or_else(|| ReplayError::Host("the host has no CPU".into()))?;
         let costs = Costs::built_in();
-        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.housekeeping, costs);
-        let of_slabs = pages.pageblocks().filter(|it| it.migratetype == Migratetype::Reclaimable);
-        let of_slabs: HashSet<u64> = of_slabs.map(|it| it.frames.start.0 / BLOCK).collect();
+        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, costs, spec.seed);
         // What was used of late is younger than what was not.
         for is_active in [false, true] {
             for (held, place) in in_use.iter().zip(&start.places) {
                 let Some(frame) = traced.index(held.pfn.0) else { continue };
                 match place {
                     _ if held.is_active != is_active => {}
-                    Some(pfn) => {
-                        let is_slab = of_slabs.contains(&(pfn.0 / BLOCK));
-                        owner.adopt(&mut pages, frame, *pfn, use_of(held, is_slab));
-                    }
+                    Some(pfn) => owner.adopt(&mut pages, frame, *pfn, use_of(held)),
                     None => owner.not_there(frame),
                 }
             }
@@ -139,22 +129,22 @@ impl Engine {
         if self.timeline.is_due(step.at) {
             self.timeline.take(step.at, &self.world.pages);
         }
-        if self.is_own() {
-            self.others_until(step.at);
-        }
+        self.others_until(step.at);
         let cpu = self.cpu(step.cpu);
         self.world.owner.turn(cpu, step.at);
         let World { pages, owner, .. } = &mut self.world;
         match step.what {
             What::Alloc { frame, request } => self.alloc(step.at, frame, &request),
-            What::Failed { request } => self.failed(step.at, &request),
+            What::AllocInstead { of, frame, .. } if owner.takes_part(of, frame) => {}
+            What::AllocInstead { frame, request, .. } => self.alloc(step.at, frame, &request),
+            What::Failed { request, place } => self.failed(step.at, &request, place),
+            What::PlaceEnds { of } => owner.end_stand_in(pages, of),
             What::Split { frame, from, to } => owner.split(pages, frame, from, to),
             What::Free { frame, by } => {
                 self.counts.frees += 1;
                 owner.free(pages, frame, by);
             }
-            What::Moved { frame, order } => owner.moved(pages, frame, order),
-            What::MovedAgain { frame, order } => owner.moved_again(pages, frame, order),
+            What::Moved { frame, order } => owner.moved(frame, order),
             What::FreeMoved { frame, order, by } => {
                 self.counts.frees += 1;
                 owner.free_moved(pages, frame, order, by);
@@ -162,14 +152,6 @@ impl Engine {
             What::Appeared { zone, pages: count } => {
                 owner.appeared(pages, usize::from(zone), count);
             }
-            What::CompactionBegins { free, .. } => owner.scan_from(free),
-            What::CompactionEnds if self.spec.housekeeping == Housekeeping::AsRecorded => {
-                // A run ends with the lists of its CPU drained, so that what it freed is whole.
-                let cpu = owner.cpu;
-                pages.drain(cpu);
-            }
-            What::CompactionEnds => {}
-            What::KswapdEnds { node } => self.kswapd_ends(step.at, node),
             What::FoundFree { frame } => owner.free(pages, frame, super::step::By::User),
             What::FoundUsed { frame } => owner.found(pages, frame),
         }
@@ -180,29 +162,44 @@ impl Engine {
         self.cpus.get(u32::from(id)).unwrap_or_else(first)
     }
 
-    fn is_own(&self) -> bool {
-        self.spec.housekeeping == Housekeeping::Own
-    }
-
     fn alloc(&mut self, at: u64, frame: FrameIndex, request: &Request) {
         match self.ask(at, request) {
-            Some(pfn) => self.world.owner.adopt(&mut self.world.pages, frame, pfn, request.used),
+            Some(pfn) => self.adopt(frame, pfn, request),
+            None if standin::is_huge(request) => self.in_pieces(at, frame, request),
             None => self.world.owner.not_served(frame),
         }
-        self.recorded_kswapd(at);
     }
 
-    /// The recorded kernel did not serve it, and its caller went on without. If the policy does, the block is given
-    /// back at once: how long it would have been kept is not known.
-    fn failed(&mut self, at: u64, request: &Request) {
-        if let Some(pfn) = self.ask(at, request) {
-            self.world.pages.free(self.world.owner.cpu, pfn).expect("it was just handed out");
+    fn adopt(&mut self, frame: FrameIndex, pfn: Pfn, request: &Request) {
+        self.world.owner.adopt(&mut self.world.pages, frame, pfn, request.used);
+    }
+
+    /// The policy refused a huge page that the recorded kernel had: its process goes on with single pages.
+    fn in_pieces(&mut self, at: u64, frame: FrameIndex, huge: &Request) {
+        let flags = RequestFlags::RECLAIM.with(RequestFlags::CMA);
+        let page = Request { order: Order::ZERO, flags, ..*huge };
+        for frame in (frame..).take(huge.order.pages() as usize) {
+            match self.ask(at, &page) {
+                Some(pfn) => self.adopt(frame, pfn, &page),
+                None => self.world.owner.not_served(frame),
+            }
         }
-        self.recorded_kswapd(at);
+        self.world.owner.goes_on_in_pieces(frame, huge.order);
+    }
+
+    /// The recorded kernel did not serve it. If the policy does, what comes in its place is not asked for; where nothing
+    /// does, the block is given back at once, as how long it would have been kept is not known.
+    fn failed(&mut self, at: u64, request: &Request, place: Option<Ticket>) {
+        let Some(pfn) = self.ask(at, request) else { return };
+        let World { pages, owner, .. } = &mut self.world;
+        match place {
+            Some(ticket) => owner.stand_in(pages, ticket, pfn),
+            None => pages.free(owner.cpu, pfn).expect("it was just handed out"),
+        }
     }
 
     /// Asks the policy, and does for it what it asks for.
-    fn ask(&mut self, at: u64, request: &Request) -> Option<nofrag::units::Pfn> {
+    fn ask(&mut self, at: u64, request: &Request) -> Option<Pfn> {
         let order = usize::from(request.order.get());
         self.counts.requests[order] += 1;
         let World { pages, owner, .. } = &mut self.world;
@@ -217,7 +214,7 @@ impl Engine {
         got
     }
 
-    fn go_on(&mut self, at: u64, mut attempt: Attempt) -> Option<nofrag::units::Pfn> {
+    fn go_on(&mut self, at: u64, mut attempt: Attempt) -> Option<Pfn> {
         let (mut now, cpu) = (at, self.world.owner.cpu);
         let mut outcome = Outcome::Begin;
         loop {
@@ -226,10 +223,7 @@ impl Engine {
             outcome = match attempt.advance(pages, Nanos(now), outcome) {
                 Next::Done(pfn) => return Some(pfn),
                 Next::Fail(_) => return None,
-                Next::Reclaim(wanted) => {
-                    owner.asks = Asks::Caller;
-                    Outcome::Reclaimed(owner.reclaim(pages, wanted))
-                }
+                Next::Reclaim(wanted) => Outcome::Reclaimed(owner.reclaim(pages, wanted)),
                 Next::Migrate(moves) => Outcome::Migrated(moves.carry_out(owner)),
                 Next::Stall { until } => {
                     now = self.wait(&attempt, now, until.0);
@@ -237,20 +231,13 @@ impl Engine {
                 }
             };
             now += self.world.bill();
-            if self.is_own() {
-                self.others_until(now);
-            }
+            self.others_until(now);
             self.world.owner.turn(cpu, now);
         }
     }
 
     /// Lets the others work until the caller may go on, or its time is over; when that is.
     fn wait(&mut self, attempt: &Attempt, mut now: u64, until: u64) -> u64 {
-        if !self.is_own() {
-            // What the recorded kernel's kswapd has done is all there is to wait for.
-            self.step_kswapds(now);
-            return if attempt.may_resume(&self.world.pages) { now } else { until };
-        }
         while now < until && !attempt.may_resume(&self.world.pages) {
             self.tell_others(now);
             let next = self.daemons.as_ref().and_then(Daemons::next);
@@ -280,38 +267,6 @@ impl Engine {
         }
     }
 
-    /// Where the recorded kernel's reclaim is carried out, kswapd is told of it.
-    fn recorded_kswapd(&mut self, at: u64) {
-        if !self.is_own() && self.world.owner.has_credit() {
-            self.step_kswapds(at);
-        }
-    }
-
-    fn step_kswapds(&mut self, at: u64) {
-        self.tell_others(at);
-        self.world.owner.asks = Asks::Kswapd;
-        let daemons = self.daemons.as_mut().expect("they have been told");
-        daemons.step_kswapds(&mut self.world, at);
-        self.world.owner.asks = Asks::Caller;
-    }
-
-    /// The recorded kernel's kswapd is done. Where its reclaim is carried out, this one is too: what it has not been
-    /// told of is all there is.
-    fn kswapd_ends(&mut self, at: u64, node: u8) {
-        if self.is_own() {
-            return;
-        }
-        let is_awake =
-            |pages: &PageAllocator| pages.kswapd(NodeId(node)).is_some_and(|info| info.awake);
-        while is_awake(&self.world.pages) {
-            let had_credit = self.world.owner.has_credit();
-            self.step_kswapds(at);
-            if !had_credit {
-                break;
-            }
-        }
-    }
-
     /// Ends the run.
     pub(super) fn finish(&mut self, at: u64) {
         self.timeline.finish(at, &self.world.pages);
@@ -326,9 +281,13 @@ impl Engine {
             memory_percent: self.spec.memory_percent,
             managed: self.world.pages.zones().map(|zone| zone.managed.get()).sum(),
             counts: self.counts(),
+            repeats: Vec::new(),
+            large_at_end: Vec::new(),
             assumptions: Assumptions {
                 not_served: noted.not_served,
                 reclaimed_before: noted.reclaimed_before,
+                stood_in: noted.stood_in,
+                in_pieces: noted.in_pieces,
                 dropped_at_start: self.resized.dropped,
                 swapped_at_start: self.resized.swapped,
                 displaced_at_start: self.resized.displaced,
@@ -361,14 +320,12 @@ impl Engine {
     }
 }
 
-/// What a block that was in use at the start can be asked for; `reclaimable` says that it lies in a pageblock for slabs
-/// of what can be read again.
-fn use_of(held: &Held, reclaimable: bool) -> Use {
+/// What a block that was in use at the start can be asked for.
+fn use_of(held: &Held) -> Use {
     use nofrag_host::snapshot::FrameUse;
     match held.usage {
         FrameUse::File if held.order < Order::PAGEBLOCK => Use::Cache,
         usage if usage.is_movable() => Use::Movable,
-        FrameUse::Slab if reclaimable => Use::Slab,
         _ => Use::Fixed,
     }
 }

@@ -1,24 +1,73 @@
-//! How near a replay under the recorded kernel's own rules comes to what that kernel did.
+//! How near the run that is shown comes to what the recorded kernel did.
 //!
-//! Three runs are compared with the snapshot at the end. In two of them the kernel's own decisions are carried out, in
-//! one with the rule for migrations and in the other, the baseline, without it: they say how well requests and frees
-//! were followed. In the third the policy reclaims and compacts for itself, which says how well *that* is modelled; it
-//! is what policies are compared in.
+//! A replay under the recorded kernel's own rules is run as every other policy is, with reclaim and compaction of its
+//! own, under several start values, and each of its figures stands beside the kernel's. A figure vouches for something
+//! only if the middle of these runs is within its bound and they lie no farther apart than that is wide; [`Answer`]s say
+//! so for the questions that people ask of a replay.
 
-use nofrag::page::{Migratetype, PageAllocator, ZoneInfo};
+use nofrag::page::{Migratetype, PageAllocator, ZoneKind};
 use nofrag::units::Order;
-use nofrag_host::snapshot::{Snapshot, ZoneBlocks, ZoneInfo as Recorded, ZoneName};
+use nofrag_host::snapshot::{Snapshot, ZoneName};
 
-use super::outcome::{Fidelity, FidelityFigure, Recorded as Traced, Tolerance, Verdict};
+use super::outcome::{
+    Answer, ByOrder, ByType, Counts, Fidelity, FidelityFigure, ORDERS, Query, Range,
+    Recorded as Traced, Tolerance, Verdict,
+};
 
-/// Events below which a count says nothing.
-const FEW: u64 = 50;
+/// What the kernel counts below that says nothing: as many again may be chance.
+const FEW: f64 = 10.0;
+/// Pages of a zone so small that its free memory is left out.
+const SMALL: u64 = 2048;
 
-/// The runs under the recorded kernel's rules.
-pub(super) struct Runs<'a> {
-    pub(super) without: &'a PageAllocator,
-    pub(super) replayed: &'a PageAllocator,
-    pub(super) own: &'a PageAllocator,
+/// What one run came to.
+#[derive(Clone, Debug)]
+pub(super) struct Ran {
+    pub(super) counts: Counts,
+    pub(super) end: End,
+}
+
+/// The memory of a run at its end.
+#[derive(Clone, Debug)]
+pub(super) struct End(Vec<ZoneEnd>);
+
+#[derive(Clone, Debug)]
+struct ZoneEnd {
+    kind: ZoneKind,
+    node: u32,
+    /// Free, or on the lists of CPUs.
+    idle: u64,
+    blocks: ByOrder,
+    types: ByType,
+}
+
+impl End {
+    pub(super) fn of(pages: &PageAllocator) -> End {
+        let zone = |zone: nofrag::page::ZoneInfo| {
+            let blocks = |order| {
+                let of = |kind| pages.free_blocks(zone.id, order, kind);
+                Migratetype::ALL.map(of).iter().sum()
+            };
+            let mut types = ByType::default();
+            for block in pages.pageblocks().filter(|block| block.zone == zone.id) {
+                types[block.migratetype.index()] += 1;
+            }
+            let mut by_order = ByOrder::default();
+            Order::all().for_each(|order| by_order[order.index()] = blocks(order));
+            let idle = zone.free.get() + pages.per_cpu_pages(zone.id).get();
+            ZoneEnd { kind: zone.kind, node: zone.node.0.into(), idle, blocks: by_order, types }
+        };
+        End(pages.zones().map(zone).collect())
+    }
+
+    /// Free blocks of a pageblock or more.
+    pub(super) fn large_blocks(&self) -> u64 {
+        self.0.iter().map(|zone| large(&zone.blocks)).sum()
+    }
+
+    fn zone(&self, name: &ZoneName) -> Option<&ZoneEnd> {
+        let kind = name.kind()?;
+        self.0.iter().find(|zone| zone.kind == kind && zone.node == name.node)
+    }
 }
 
 /// The snapshots before and after, and what was traced.
@@ -26,194 +75,177 @@ pub(super) struct Truth<'a> {
     pub(super) start: &'a Snapshot<'a>,
     pub(super) end: &'a Snapshot<'a>,
     pub(super) traced: &'a Traced,
+    /// Pages that the events alone say are free, by zone.
+    pub(super) followed: Vec<(ZoneName, u64)>,
 }
 
-/// Compares the runs with the kernel.
-pub(super) fn fidelity(preset: &str, runs: &Runs<'_>, truth: &Truth<'_>) -> Fidelity {
-    let mut figures = Vec::new();
-    all_free_pages(truth.end, runs, &mut figures);
-    for zone in truth.end.populated() {
-        free_pages(zone, runs, &mut figures);
-    }
-    large_blocks(truth.end, runs, &mut figures);
-    events(runs, truth, &mut figures);
-    for zone in truth.end.populated() {
-        pageblock_types(&zone.zone, truth.end, runs, &mut figures);
-    }
-    for zone in truth.end.populated() {
-        blocks_by_order(&zone.zone, truth.end, runs, &mut figures);
-    }
-    Fidelity { preset: preset.to_owned(), figures }
+/// Sets the runs beside the kernel.
+pub(super) fn fidelity(preset: &str, runs: &[Ran], truth: &Truth<'_>) -> Fidelity {
+    let mut beside = Beside { runs, figures: Vec::new() };
+    beside.requests(truth.traced);
+    beside.events(truth.traced);
+    beside.price(truth);
+    beside.large_blocks(truth.end);
+    beside.free_pages(truth);
+    beside.pageblock_types(truth.end);
+    beside.blocks_by_order(truth.end);
+    let figures = beside.figures;
+    let answers = Query::ALL.map(|query| answer(query, &figures));
+    Fidelity { preset: preset.to_owned(), figures, answers: answers.to_vec() }
 }
 
-/// The zone of a run that the recorded one is.
-fn zone_of(pages: &PageAllocator, name: &ZoneName) -> Option<ZoneInfo> {
-    let kind = name.kind()?;
-    pages.zones().find(|zone| zone.kind == kind && u32::from(zone.node.0) == name.node)
+/// What the figures that a question rests on allow.
+fn answer(query: Query, figures: &[FidelityFigure]) -> Answer {
+    let of: Vec<&FidelityFigure> =
+        figures.iter().filter(|figure| figure.carries.contains(&query)).collect();
+    let verdict = of.iter().map(|figure| figure.verdict).max().unwrap_or(Verdict::TooFew);
+    let why = of.iter().filter(|figure| figure.verdict != Verdict::Holds);
+    Answer { query, verdict, rests_on: why.map(|figure| figure.name.clone()).collect() }
 }
 
-/// A figure that all of a zone's runs have.
-struct OfZone<'a> {
-    name: String,
-    zone: &'a ZoneName,
-    recorded: u64,
-    tolerance: Tolerance,
-    carries: &'a str,
+struct Beside<'a> {
+    runs: &'a [Ran],
+    figures: Vec<FidelityFigure>,
 }
 
-impl OfZone<'_> {
+impl Beside<'_> {
     fn push(
-        self,
-        runs: &Runs<'_>,
-        figures: &mut Vec<FidelityFigure>,
-        of: impl Fn(&PageAllocator, &ZoneInfo) -> u64,
+        &mut self,
+        name: impl Into<String>,
+        recorded: f64,
+        tolerance: Tolerance,
+        carries: &[Query],
+        of: impl Fn(&Ran) -> Option<f64>,
     ) {
-        let value = |pages| zone_of(pages, self.zone).map(|zone| of(pages, &zone) as f64);
-        if let (without, Some(replayed)) = (value(runs.without), value(runs.replayed)) {
-            figures.push(figure(
-                self.name,
-                self.recorded as f64,
-                (without, replayed),
-                self.tolerance,
-                self.carries,
-            ));
+        let values: Option<Vec<f64>> = self.runs.iter().map(of).collect();
+        let Some(replayed) = values.and_then(Range::of) else { return };
+        let verdict = verdict(recorded, &replayed, tolerance);
+        let (name, carries) = (name.into(), carries.to_vec());
+        self.figures.push(FidelityFigure { name, recorded, replayed, tolerance, verdict, carries });
+    }
+
+    fn requests(&mut self, traced: &Traced) {
+        let bound = Tolerance::PercentOr(15.0, 2.0);
+        for (name, orders) in ORDERS {
+            let sum = |by_order: &ByOrder| by_order[orders.clone()].iter().sum::<u64>() as f64;
+            let asked = sum(&traced.requests);
+            if asked == 0.0 {
+                continue;
+            }
+            let carries: &[Query] =
+                if orders.contains(&Order::PAGEBLOCK.index()) { &[Query::Huge] } else { &[] };
+            let served = asked - sum(&traced.failures);
+            self.push(format!("requests of {name} served"), served, bound, carries, |run| {
+                let Counts { requests, served, .. } = &run.counts;
+                // What stands in for a huge page is asked for by one side alone.
+                Some(asked - (sum(requests) - sum(served)))
+            });
         }
     }
-}
 
-/// Pages that nobody uses: free, or on the lists of CPUs, which hold an eighth of them in the shipped recording.
-fn all_free_pages(end: &Snapshot<'_>, runs: &Runs<'_>, figures: &mut Vec<FidelityFigure>) {
-    let recorded: u64 = end.populated().map(|zone| zone.free + zone.on_per_cpu_lists()).sum();
-    let of = |pages: &PageAllocator| {
-        pages.zones().map(|zone| zone.free.get() + pages.per_cpu_pages(zone.id).get()).sum::<u64>()
-    };
-    figures.push(figure(
-        "free or on CPU lists, all zones".to_owned(),
-        recorded as f64,
-        (Some(of(runs.without) as f64), of(runs.replayed) as f64),
-        Tolerance::Percent(2.0),
-        "how much is free, and with it reclaim, stalls and failures",
-    ));
-}
-
-fn free_pages(zone: &Recorded, runs: &Runs<'_>, figures: &mut Vec<FidelityFigure>) {
-    OfZone {
-        name: format!("free or on CPU lists, {}", label(&zone.zone)),
-        zone: &zone.zone,
-        recorded: zone.free + zone.on_per_cpu_lists(),
-        tolerance: Tolerance::Percent(2.0),
-        carries: "how free memory is divided among zones",
-    }
-    .push(runs, figures, |pages, zone| zone.free.get() + pages.per_cpu_pages(zone.id).get());
-}
-
-fn large_blocks(end: &Snapshot<'_>, runs: &Runs<'_>, figures: &mut Vec<FidelityFigure>) {
-    let large = Order::PAGEBLOCK.get()..=Order::MAX.get();
-    let recorded: u64 = end
-        .buddy
-        .iter()
-        .map(|zone| large.clone().map(|order| listed(zone, order)).sum::<u64>())
-        .sum();
-    let of = |pages: &PageAllocator| {
-        let zones = pages.zones();
-        zones.map(|zone| large.clone().map(|o| blocks(pages, &zone, o)).sum::<u64>()).sum::<u64>()
-    };
-    figures.push(figure(
-        "free blocks of order 9 and above".to_owned(),
-        recorded as f64,
-        (Some(of(runs.without) as f64), of(runs.replayed) as f64),
-        Tolerance::Percent(15.0),
-        "how many huge pages can be had at the end, and the success of order 9",
-    ));
-}
-
-/// Free blocks of an order that buddyinfo lists.
-fn listed(buddy: &ZoneBlocks, order: u8) -> u64 {
-    buddy.blocks.get(usize::from(order)).copied().unwrap_or(0)
-}
-
-/// Free blocks of an order in a zone, of all types.
-fn blocks(pages: &PageAllocator, zone: &ZoneInfo, order: u8) -> u64 {
-    let order = Order::new(order).expect("it is an order");
-    Migratetype::ALL.iter().map(|&kind| pages.free_blocks(zone.id, order, kind)).sum()
-}
-
-fn events(runs: &Runs<'_>, truth: &Truth<'_>, figures: &mut Vec<FidelityFigure>) {
-    let extfrag = truth.traced.extfrag.iter().sum::<u64>();
-    let mut of = figure(
-        "external fragmentation events".to_owned(),
-        extfrag as f64,
-        (Some(runs.without.counters().events() as f64), runs.replayed.counters().events() as f64),
-        Tolerance::FactorOr(2.0, 5.0),
-        "counts of external fragmentation events and of mistyped blocks",
-    );
-    if extfrag < FEW {
-        of.verdict = Verdict::TooFew;
-    }
-    figures.push(of);
-    let difference = |name: &str| {
-        let (start, end) = (truth.start.vmstat.get(name)?, truth.end.vmstat.get(name)?);
-        Some(end.saturating_sub(start))
-    };
-    let counters = runs.own.counters();
-    let carries = "pages moved, and what they cost: here the policy compacts for itself";
-    let mut own = |name: &str, recorded: Option<u64>, replayed: u64, carries: &str| {
-        let Some(recorded) = recorded else { return };
-        let tolerance = Tolerance::FactorOr(2.0, 5.0);
-        let values = (None, replayed as f64);
-        figures.push(figure(name.to_owned(), recorded as f64, values, tolerance, carries));
-    };
-    let moved = difference("pgmigrate_success").unwrap_or(truth.traced.moved);
-    own("pages moved by compaction", Some(moved), counters.moved, carries);
-    let stalls = difference("compact_stall");
-    own("runs of direct compaction", stalls, counters.compact_stalls, carries);
-    let carries = "reclaimed pages: here the policy reclaims for itself";
-    let kswapd = difference("pgsteal_kswapd");
-    own("pages reclaimed by kswapd", kswapd, counters.reclaimed_kswapd, carries);
-    let entries = Some(truth.traced.direct_reclaims);
-    own("direct reclaims", entries, counters.direct_reclaims, carries);
-}
-
-fn pageblock_types(
-    zone: &ZoneName,
-    end: &Snapshot<'_>,
-    runs: &Runs<'_>,
-    figures: &mut Vec<FidelityFigure>,
-) {
-    let Some(types) = &end.types else { return };
-    for kind in Migratetype::MOBILITY {
-        let Some(recorded) = types.pageblocks_of(zone, kind) else { continue };
-        OfZone {
-            name: format!("{kind} pageblocks, {}", label(zone)),
-            zone,
-            recorded,
-            tolerance: Tolerance::FactorOr(1.1, 3.0),
-            carries: "how pageblocks are divided among types, and mistyped blocks",
+    fn events(&mut self, traced: &Traced) {
+        let bound = Tolerance::FactorOr(2.0, 5.0);
+        let sum = |by_type: &ByType| by_type.iter().sum::<u64>() as f64;
+        let carries = &[Query::Events, Query::Mistyped];
+        let all = "external fragmentation events";
+        self.push(all, sum(&traced.extfrag), bound, carries, |run| Some(sum(&run.counts.extfrag)));
+        for kind in Migratetype::MOBILITY {
+            let recorded = traced.extfrag[kind.index()] as f64;
+            self.push(format!("{all}, {kind}"), recorded, bound, &[], |run| {
+                Some(run.counts.extfrag[kind.index()] as f64)
+            });
         }
-        .push(runs, figures, |pages, zone| {
-            let of = pages.pageblocks().filter(|block| block.zone == zone.id);
-            of.filter(|block| block.migratetype == kind).count() as u64
+    }
+
+    fn price(&mut self, truth: &Truth<'_>) {
+        let difference = |name: &str| {
+            let (start, end) = (truth.start.vmstat.get(name)?, truth.end.vmstat.get(name)?);
+            Some(end.saturating_sub(start))
+        };
+        let mut push = |name: &str,
+                        recorded: Option<u64>,
+                        carries: &[Query],
+                        of: fn(&Counts) -> u64| {
+            let Some(recorded) = recorded else { return };
+            let bound = Tolerance::FactorOr(2.0, 5.0);
+            self.push(name, recorded as f64, bound, carries, |run| Some(of(&run.counts) as f64));
+        };
+        let moved = difference("pgmigrate_success").unwrap_or(truth.traced.moved);
+        push("pages moved by compaction", Some(moved), &[Query::Moves], |it| it.moved);
+        let stalls = difference("compact_stall");
+        push("runs of direct compaction", stalls, &[], |it| it.compactions);
+        let kswapd = difference("pgsteal_kswapd");
+        push("pages reclaimed by kswapd", kswapd, &[Query::Reclaim], |it| it.reclaimed_kswapd);
+        let entries = Some(truth.traced.direct_reclaims);
+        push("direct reclaims", entries, &[Query::Direct], |it| it.direct_reclaims);
+        let direct = Some(truth.traced.reclaimed_direct);
+        push("pages reclaimed by callers", direct, &[], |it| it.reclaimed_direct);
+    }
+
+    fn large_blocks(&mut self, end: &Snapshot<'_>) {
+        let recorded: u64 = end.buddy.iter().map(|zone| large(&zone.blocks)).sum();
+        let bound = Tolerance::PercentOr(15.0, 2.0);
+        let name = "free blocks of order 9 and above";
+        self.push(name, recorded as f64, bound, &[Query::Largest], |run| {
+            Some(run.end.large_blocks() as f64)
         });
     }
+
+    /// Pages that nobody uses, free or on the lists of CPUs. What the events alone miss, no run can have.
+    fn free_pages(&mut self, truth: &Truth<'_>) {
+        let recorded = truth.end.populated().map(|zone| zone.free + zone.on_per_cpu_lists());
+        let missed: u64 = truth.followed.iter().map(|(_, free)| free).sum();
+        let recorded: u64 = recorded.sum();
+        let all = |run: &Ran| Some(run.end.0.iter().map(|zone| zone.idle).sum::<u64>() as f64);
+        self.push("free pages, all zones", recorded as f64, free_bound(recorded, missed), &[], all);
+        for zone in truth.end.populated().filter(|zone| zone.managed > SMALL) {
+            let recorded = zone.free + zone.on_per_cpu_lists();
+            let followed = truth.followed.iter().find(|(name, _)| *name == zone.zone);
+            let followed = followed.map_or(recorded, |(_, free)| *free);
+            let name = format!("free pages, {}", label(&zone.zone));
+            self.push(name, recorded as f64, free_bound(recorded, followed), &[], |run| {
+                Some(run.end.zone(&zone.zone)?.idle as f64)
+            });
+        }
+    }
+
+    fn pageblock_types(&mut self, end: &Snapshot<'_>) {
+        let Some(types) = &end.types else { return };
+        for zone in end.populated() {
+            for kind in Migratetype::MOBILITY {
+                let Some(recorded) = types.pageblocks_of(&zone.zone, kind) else { continue };
+                let name = format!("{kind} pageblocks, {}", label(&zone.zone));
+                let bound = Tolerance::FactorOr(1.1, 3.0);
+                self.push(name, recorded as f64, bound, &[Query::Mistyped], |run| {
+                    Some(run.end.zone(&zone.zone)?.types[kind.index()] as f64)
+                });
+            }
+        }
+    }
+
+    fn blocks_by_order(&mut self, end: &Snapshot<'_>) {
+        for zone in end.populated() {
+            let Some(buddy) = end.blocks(&zone.zone) else { continue };
+            for (order, &recorded) in Order::all().zip(&buddy.blocks) {
+                let name = format!("free blocks of order {}, {}", order.get(), label(&zone.zone));
+                let bound = Tolerance::FactorOr(1.5, 10.0);
+                self.push(name, recorded as f64, bound, &[], |run| {
+                    Some(run.end.zone(&zone.zone)?.blocks[order.index()] as f64)
+                });
+            }
+        }
+    }
 }
 
-fn blocks_by_order(
-    zone: &ZoneName,
-    end: &Snapshot<'_>,
-    runs: &Runs<'_>,
-    figures: &mut Vec<FidelityFigure>,
-) {
-    let Some(buddy) = end.blocks(zone) else { return };
-    for order in Order::all() {
-        OfZone {
-            name: format!("free blocks of order {}, {}", order.get(), label(zone)),
-            zone,
-            recorded: listed(buddy, order.get()),
-            tolerance: Tolerance::FactorOr(1.5, 10.0),
-            carries: "where exactly blocks lie; rates and sums do not need it",
-        }
-        .push(runs, figures, |pages, zone| blocks(pages, zone, order.get()));
-    }
+/// Blocks of a pageblock or more among those of each order.
+fn large(blocks: &[u64]) -> u64 {
+    blocks.iter().skip(Order::PAGEBLOCK.index()).sum()
+}
+
+/// Two percent, or as far as the events alone are off.
+fn free_bound(recorded: u64, followed: u64) -> Tolerance {
+    let missed = 100.0 * followed.abs_diff(recorded) as f64 / recorded.max(1) as f64;
+    Tolerance::Percent(missed.max(2.0))
 }
 
 fn label(zone: &ZoneName) -> String {
@@ -223,39 +255,67 @@ fn label(zone: &ZoneName) -> String {
     }
 }
 
-fn figure(
-    name: String,
-    recorded: f64,
-    (without_migrations, replayed): (Option<f64>, f64),
-    tolerance: Tolerance,
-    carries: &str,
-) -> FidelityFigure {
-    let verdict = if within(recorded, replayed, tolerance) { Verdict::Holds } else { Verdict::Off };
-    let carries = carries.to_owned();
-    FidelityFigure { name, recorded, without_migrations, replayed, tolerance, verdict, carries }
+/// A figure holds if the middle of its runs is within the bound, and they lie no farther apart than it is wide; it is off
+/// if no run could be within it.
+fn verdict(recorded: f64, replayed: &Range, tolerance: Tolerance) -> Verdict {
+    let [low, high] = bound(recorded, tolerance);
+    let Range { least, median, most } = *replayed;
+    if most < low || high < least {
+        Verdict::Off
+    } else if median < low || high < median || most - least > high - low {
+        Verdict::Wide
+    } else if (1.0..FEW).contains(&recorded) && most > 0.0 && is_count(tolerance) {
+        // So few that the bound allows for nothing and for twice as many alike.
+        Verdict::TooFew
+    } else {
+        Verdict::Holds
+    }
 }
 
-fn within(recorded: f64, replayed: f64, tolerance: Tolerance) -> bool {
-    let off = (replayed - recorded).abs();
-    match tolerance {
-        Tolerance::Percent(percent) => off <= recorded.abs() * percent / 100.0,
+/// Whether it is a bound for counts of what happens now and then.
+fn is_count(tolerance: Tolerance) -> bool {
+    matches!(tolerance, Tolerance::FactorOr(factor, _) if factor >= 2.0)
+}
+
+/// From where to where a figure may be.
+fn bound(recorded: f64, tolerance: Tolerance) -> [f64; 2] {
+    let off = match tolerance {
+        Tolerance::Percent(percent) => [recorded * percent / 100.0; 2],
+        Tolerance::PercentOr(percent, or) => [(recorded * percent / 100.0).max(or); 2],
         Tolerance::FactorOr(factor, or) => {
-            off <= or || (recorded / factor..=recorded * factor).contains(&replayed)
+            [recorded - recorded / factor, recorded * factor - recorded].map(|off| off.max(or))
         }
-    }
+    };
+    [recorded - off[0], recorded + off[1]]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(values: &[f64], recorded: f64, tolerance: Tolerance) -> Verdict {
+        verdict(recorded, &Range::of(values.to_vec()).expect("some"), tolerance)
+    }
+
     #[test]
     fn a_tolerance_is_a_share_or_a_factor_or_a_number() {
-        let percent = Tolerance::Percent(2.0);
-        assert!(within(1000.0, 1020.0, percent) && !within(1000.0, 979.0, percent));
-        let factor = Tolerance::FactorOr(2.0, 5.0);
-        assert!(within(100.0, 50.0, factor) && !within(100.0, 49.0, factor));
-        assert!(within(1.0, 6.0, factor) && !within(1.0, 7.0, factor));
-        assert!(within(0.0, 0.0, percent) && !within(0.0, 1.0, percent));
+        assert_eq!(bound(1000.0, Tolerance::Percent(2.0)), [980.0, 1020.0]);
+        assert_eq!(bound(100.0, Tolerance::PercentOr(15.0, 2.0)), [85.0, 115.0]);
+        assert_eq!(bound(1.0, Tolerance::PercentOr(15.0, 2.0)), [-1.0, 3.0]);
+        assert_eq!(bound(100.0, Tolerance::FactorOr(2.0, 5.0)), [50.0, 200.0]);
+        assert_eq!(bound(1.0, Tolerance::FactorOr(2.0, 5.0)), [-4.0, 6.0]);
+        assert_eq!(bound(0.0, Tolerance::Percent(2.0)), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_figure_holds_by_its_middle_and_by_its_spread() {
+        let served = Tolerance::PercentOr(15.0, 2.0);
+        assert_eq!(of(&[85.0, 90.0, 104.0], 90.0, served), Verdict::Holds);
+        assert_eq!(of(&[85.0, 90.0, 120.0], 90.0, served), Verdict::Wide, "they disagree");
+        assert_eq!(of(&[100.0, 110.0, 120.0], 90.0, served), Verdict::Wide, "most are off");
+        assert_eq!(of(&[120.0, 125.0, 136.0], 90.0, served), Verdict::Off);
+        let events = Tolerance::FactorOr(2.0, 5.0);
+        assert_eq!(of(&[2.0, 6.0], 4.0, events), Verdict::TooFew);
+        assert_eq!(of(&[0.0, 0.0], 0.0, events), Verdict::Holds);
     }
 }

@@ -1,8 +1,9 @@
 //! The requests of a real kernel, replayed under other policies and sizes of memory.
 //!
 //! A replay is open-loop: the requests stay as they were recorded. It says what each policy does with these requests,
-//! and claims nothing that would need the workload to react. [`Fidelity`] says how near the replay under the recorded
-//! kernel's own rules comes to what that kernel did.
+//! and claims nothing that would need the workload to react, but for huge pages ([`standin`]). What the recording does
+//! not say is drawn by lot, and every policy runs under several start values. [`Fidelity`] says how near the runs under
+//! the recorded kernel's own rules come to what that kernel did, and which questions they can answer.
 
 mod addresses;
 mod cautions;
@@ -18,9 +19,9 @@ mod pairing;
 mod passes;
 mod present;
 mod request;
-mod scanner;
 mod settings;
 mod spans;
+mod standin;
 mod start;
 mod step;
 #[cfg(test)]
@@ -31,28 +32,27 @@ mod vmap;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use nofrag::page::{FragmentationPolicy, PolicyPreset};
+use nofrag::page::{FragmentationPolicy, MemoryMap, PolicyPreset};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::recording::Recording;
 use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
-use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, UnseenTracker, View};
+use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, Unseen, UnseenTracker, View};
 use thiserror::Error;
 
 use crate::scenario::stand_in;
 use addresses::AddressReplay;
 use engine::{Engine, Spec};
-use fidelity::{Runs, Truth};
-use owner::Housekeeping;
+use fidelity::{End, Ran, Truth};
 use pairing::Pairing;
-use passes::{Followers, Resync, Timed, pass};
+use passes::{Followers, Resync, pass};
 use start::Host;
 
 pub use addresses::{AddressOutcome, addresses, sections as address_sections};
 pub use course::Course;
 pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};
 pub use outcome::{
-    Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, PolicyRun,
-    Recorded, ReplayReport, Sample, Tolerance, Verdict,
+    Answer, Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, PolicyRun,
+    Query, Range, Recorded, ReplayReport, Sample, Tolerance, Verdict,
 };
 
 pub use present::sections;
@@ -60,16 +60,8 @@ pub use settings::{Question, Setting, Settings};
 pub use vmap::{KnownStart, VMAP_POLICIES, VmapOutcome, VmapRecorded, VmapRun};
 
 /// The policies that are compared when none is named: each stands for what changed then.
-pub const DEFAULT_POLICIES: [&str; 8] = [
-    "linux-4.20",
-    "linux-4.20+patch4",
-    "linux-5.3",
-    "linux-6.1",
-    "linux-6.12",
-    "linux-7.2",
-    "linux-7.2-defrag",
-    "nofrag",
-];
+pub const DEFAULT_POLICIES: [&str; 5] =
+    ["linux-4.20", "linux-5.3", "linux-6.1", "linux-7.2", "nofrag"];
 
 /// A trace that can be opened as often as it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +101,9 @@ impl Input {
 const SHIPPED: &[u8] = include_bytes!("../../data/recordings/linux-6.1-guest-768m.nofrag");
 const SHIPPED_NAME: &str = "linux-6.1-guest-768m";
 
+/// How many start values are enough for a range.
+pub const REPEATS: u64 = 5;
+
 /// What is replayed, and under what.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
@@ -120,8 +115,10 @@ pub struct ReplayOptions {
     pub questions: Vec<Question>,
     /// Sizes of memory in percent of the recorded host's; 100 where none is named.
     pub memory: Vec<u32>,
-    /// Where all chance begins.
+    /// Where all chance begins: the first start value.
     pub seed: u64,
+    /// How many start values, one after the other; at least one.
+    pub repeats: u64,
     /// How many samples over time each run takes.
     pub samples: usize,
     /// How many runs go at a time; 0 for one per CPU.
@@ -142,8 +139,9 @@ pub enum ReplayError {
     Host(String),
 }
 
-/// Replays a trace under each policy and size of memory. The events are read once, however many runs there are, and
-/// never held at once; memory is bounded by the frames of the host.
+/// Replays a trace under each policy and size of memory, from several start values each. The events are read once as
+/// long as all runs together take no more than 2 GiB, else once for as many start values as fit, and never held at
+/// once; memory is bounded by the frames of the host.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -151,42 +149,89 @@ pub fn replay(
     options: &ReplayOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<ReplayReport, ReplayError> {
+    replay_within(MOST_BYTES, options, progress)
+}
+
+fn replay_within(
+    most_bytes: u64,
+    options: &ReplayOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<ReplayReport, ReplayError> {
     let Trace { meta, events } = options.trace.open()?;
-    let specs = specs(options)?;
     let start = meta.start().map(|taken| Snapshot::parse(&taken.files));
     let end = meta.end().map(|taken| Snapshot::parse(&taken.files));
-    let host = match &start {
+    let mut host = match &start {
         Some(snapshot) => Host::of(snapshot, options.seed)?,
         None => unseen_host(&options.trace)?,
     };
-    let own_rules = meta.release.as_deref().and_then(preset_of);
-    let judged = own_rules.filter(|_| start.is_some() && end.is_some());
-    let judges = judged.into_iter().flat_map(|preset| judges(preset, options.samples));
-    let engines = judges.chain(specs).map(|spec| {
-        let start = host.start(spec.policy, &spec.settings, spec.memory_percent, ())?;
-        Engine::new(host.map(), host.in_use(), start, spec)
-    });
-    let engines = engines.collect::<Result<Vec<_>, _>>()?;
-    let mut pairing = pairing_of(&host, &meta, &engines)?;
+    let judged = meta.release.as_deref().and_then(preset_of);
+    let judged = judged.filter(|_| start.is_some() && end.is_some());
+    let (specs, own) = with_own_rules(specs(options)?, judged, options.samples);
     let resyncs = resyncs(&meta);
     let threads = match options.threads {
         0 => thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
     let mut addresses = AddressReplay::new(&meta);
-    let unseen = UnseenTracker::new(&meta);
-    let followers = Followers { pairing: &mut pairing, addresses: &mut addresses, unseen };
-    let (recorded, unseen, mut runs) =
-        pass(events, followers, &resyncs, engines, threads, progress)?;
-    let wanted = runs.split_off(if judged.is_some() { JUDGES } else { 0 });
-    let pages = |number: usize| runs[number].engine.pages();
-    let fidelity = judged.zip(start.as_ref().zip(end.as_ref())).map(|(preset, (start, end))| {
-        let runs = Runs { without: pages(0), replayed: pages(1), own: pages(2) };
-        fidelity::fidelity(preset.name, &runs, &Truth { start, end, traced: &recorded })
+    // Without a snapshot there is nothing to draw.
+    let repeats = if start.is_some() { options.repeats.max(1) } else { 1 };
+    let seeds: Vec<u64> = (0..repeats).map(|n| options.seed.wrapping_add(n)).collect();
+    let mut first: Option<Pass> = None;
+    let mut ran: Vec<Vec<Ran>> = specs.iter().map(|_| Vec::new()).collect();
+    let mut shown: Vec<PolicyRun> = Vec::new();
+    let mut events = Some(events);
+    let at_a_time = (at_a_time(most_bytes, host.map()) / specs.len().max(1)).max(1);
+    for seeds in seeds.chunks(at_a_time) {
+        let mut engines = Vec::new();
+        for &seed in seeds {
+            start.iter().for_each(|snapshot| host.reseed(snapshot, seed));
+            for spec in &specs {
+                let start = host.start(spec.policy, &spec.settings, spec.memory_percent, ())?;
+                let spec = Spec { seed, ..spec.clone() };
+                engines.push(Engine::new(host.map(), host.in_use(), start, spec)?);
+            }
+        }
+        let mut pairing = pairing_of(&host, &meta, &engines)?;
+        let events = match events.take() {
+            Some(events) => events,
+            None => options.trace.open()?.events,
+        };
+        let followers = Followers {
+            pairing: &mut pairing,
+            addresses: first.is_none().then_some(&mut addresses),
+            unseen: UnseenTracker::new(&meta),
+        };
+        let done_before = first.as_ref().map_or(0, |first| first.recorded.events)
+            * (ran[0].len() / at_a_time) as u64;
+        let (recorded, unseen, runs) =
+            pass(events, followers, &resyncs, engines, threads, &|done| {
+                progress(done_before + done)
+            })?;
+        let assumed = pairing.assumptions().clone();
+        for (number, run) in runs.iter().enumerate() {
+            let of = number % specs.len();
+            let outcome = run.engine.outcome(&assumed, run.wall_nanos);
+            let end = End::of(run.engine.pages());
+            ran[of].push(Ran { counts: outcome.counts.clone(), end });
+            if ran[of].len() == 1 {
+                shown.push(outcome);
+            }
+        }
+        let followed = pairing.free_by_zone();
+        first.get_or_insert(Pass { recorded, unseen, followed });
+    }
+    let Pass { recorded, unseen, followed } = first.expect("there is a start value");
+    for (run, ran) in shown.iter_mut().zip(&ran) {
+        run.repeats = ran.iter().map(|each| each.counts.clone()).collect();
+        run.large_at_end = ran.iter().map(|each| each.end.large_blocks()).collect();
+    }
+    let fidelity = judged.zip(own).zip(start.as_ref().zip(end.as_ref()));
+    let fidelity = fidelity.map(|((preset, own), (start, end))| {
+        let followed = host.zones().into_iter().zip(followed).collect();
+        let truth = Truth { start, end, traced: &recorded, followed };
+        fidelity::fidelity(preset.name, &ran[own], &truth)
     });
-    let assumed = pairing.assumptions();
-    let outcome = |run: &Timed| run.engine.outcome(assumed, run.wall_nanos);
-    let runs: Vec<PolicyRun> = wanted.iter().map(outcome).collect();
+    let runs = shown;
     let mut cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
     cautions.extend(stand_ins(&options.policies));
     let (trace, release) = (options.trace.name(), meta.release.clone());
@@ -195,6 +240,7 @@ pub fn replay(
         trace,
         release,
         seed,
+        repeats,
         recorded,
         unseen,
         runs,
@@ -229,7 +275,7 @@ fn specs(options: &ReplayOptions) -> Result<Vec<Spec>, ReplayError> {
             policy: preset.policy,
             settings: settings.clone(),
             memory_percent,
-            housekeeping: Housekeeping::Own,
+            seed: options.seed,
             samples: options.samples,
         }));
     }
@@ -250,20 +296,47 @@ fn stand_ins(policies: &[String]) -> Vec<String> {
     policies.iter().filter_map(meant).map(|said| said + ".").collect()
 }
 
-/// How many runs [`Fidelity`] needs.
-const JUDGES: usize = 3;
+/// What one pass over the events found, whatever the runs.
+struct Pass {
+    recorded: Recorded,
+    unseen: Unseen,
+    followed: Vec<u64>,
+}
 
-/// The runs by which the replay is judged: without targets, with them, and with the policy's own housekeeping.
-fn judges(preset: PolicyPreset, samples: usize) -> [Spec; JUDGES] {
-    use Housekeeping::{AsRecorded, Own, WithoutTargets};
-    [WithoutTargets, AsRecorded, Own].map(|housekeeping| Spec {
-        name: preset.name.to_owned(),
-        policy: preset.policy,
-        settings: Settings::default(),
-        memory_percent: 100,
-        housekeeping,
-        samples,
-    })
+/// The wanted runs, and where among them is the one under the recorded kernel's own rules and settings. It is the first
+/// where nobody named it: the others are read beside it.
+fn with_own_rules(
+    mut specs: Vec<Spec>,
+    judged: Option<PolicyPreset>,
+    samples: usize,
+) -> (Vec<Spec>, Option<usize>) {
+    let Some(preset) = judged else { return (specs, None) };
+    let is_own = |spec: &Spec| spec.name == preset.name && spec.memory_percent == 100;
+    let own = specs.iter().position(is_own).unwrap_or_else(|| {
+        let own = Spec {
+            name: preset.name.to_owned(),
+            policy: preset.policy,
+            settings: Settings::default(),
+            memory_percent: 100,
+            seed: 0,
+            samples,
+        };
+        specs.insert(0, own);
+        0
+    });
+    (specs, Some(own))
+}
+
+/// Bytes that a run takes for each frame of the host: what the allocator knows of it, and its owner.
+const PER_FRAME: u64 = 80;
+/// What all runs of a pass may take together.
+const MOST_BYTES: u64 = 2 << 30;
+
+/// How many runs go through the events together. What is left goes through them again.
+fn at_a_time(most_bytes: u64, map: &MemoryMap) -> usize {
+    let zones = map.nodes().iter().flat_map(|node| &node.zones);
+    let frames: u64 = zones.map(|zone| zone.span.pages.get()).sum();
+    usize::try_from(most_bytes / (frames * PER_FRAME).max(1)).unwrap_or(usize::MAX)
 }
 
 /// The preset with the rules of a release, such as `6.1.0-53-cloud-amd64`.

@@ -1,11 +1,15 @@
 //! What a replay found.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
 
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 use nofrag_host::trace::Unseen;
 use serde::{Deserialize, Serialize};
+
+use crate::render::count;
 
 use super::mmap::MmapOutcome;
 use super::vmap::VmapOutcome;
@@ -15,6 +19,15 @@ pub type ByType = [u64; Migratetype::COUNT];
 /// A number for each order.
 pub type ByOrder = [u64; Order::COUNT];
 
+/// Orders that belong together, with what they are called.
+pub(super) const ORDERS: [(&str, RangeInclusive<usize>); 5] = [
+    ("order 0", 0..=0),
+    ("orders 1 to 3", 1..=3),
+    ("orders 4 to 8", 4..=8),
+    ("order 9", 9..=9),
+    ("order 10", 10..=10),
+];
+
 /// Everything that one call of [`replay`](super::replay) found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
@@ -22,8 +35,11 @@ pub struct ReplayReport {
     pub trace: String,
     /// The kernel that was recorded.
     pub release: Option<String>,
-    /// Where all chance began.
+    /// The first start value: where all chance began.
     pub seed: u64,
+    /// How many start values there were.
+    #[serde(default)]
+    pub repeats: u64,
     /// What the kernel itself recorded.
     pub recorded: Recorded,
     /// What no event tells.
@@ -85,14 +101,52 @@ pub struct PolicyRun {
     pub memory_percent: u32,
     /// Pages that the allocator managed.
     pub managed: u64,
-    /// What was counted.
+    /// What was counted under the first start value.
     pub counts: Counts,
+    /// The same under every start value, the first one too.
+    #[serde(default)]
+    pub repeats: Vec<Counts>,
+    /// Free blocks of order 9 and above at the end, under every start value.
+    #[serde(default)]
+    pub large_at_end: Vec<u64>,
     /// What had to be assumed.
     pub assumptions: Assumptions,
     /// The state over time, in order.
     pub timeline: Vec<Sample>,
-    /// Wall time of this run in nanoseconds; no part of the result.
+    /// Wall time of the first run in nanoseconds; no part of the result.
     pub wall_nanos: u64,
+}
+
+impl PolicyRun {
+    /// A figure over all start values.
+    #[must_use]
+    pub fn range(&self, of: impl Fn(&Counts) -> u64) -> Range {
+        let repeats = if self.repeats.is_empty() {
+            std::slice::from_ref(&self.counts)
+        } else {
+            &self.repeats
+        };
+        let values = repeats.iter().map(|counts| of(counts) as f64).collect();
+        Range::of(values).expect("there is a run")
+    }
+
+    /// What a question is about, over all start values.
+    #[must_use]
+    pub fn answer(&self, query: Query) -> Range {
+        let huge = Order::PAGEBLOCK.index();
+        match query {
+            Query::Huge => self.range(|it| it.served[huge]),
+            Query::Events => self.range(|it| it.extfrag.iter().sum()),
+            Query::Mistyped => self.range(|it| it.mistyped.iter().sum()),
+            Query::Moves => self.range(|it| it.moved),
+            Query::Reclaim => self.range(|it| it.reclaimed_kswapd + it.reclaimed_direct),
+            Query::Direct => self.range(|it| it.direct_reclaims),
+            Query::Largest => {
+                let values = self.large_at_end.iter().map(|&blocks| blocks as f64).collect();
+                Range::of(values).unwrap_or(Range { least: 0.0, median: 0.0, most: 0.0 })
+            }
+        }
+    }
 }
 
 /// What one policy did.
@@ -159,6 +213,12 @@ pub struct Assumptions {
     pub resynchronised: u64,
     /// Frees of pages that the policy itself had reclaimed before.
     pub reclaimed_before: u64,
+    /// Single pages that were not asked for, as the policy had served the huge page in whose place they came.
+    #[serde(default)]
+    pub stood_in: u64,
+    /// Huge pages that the recorded kernel served and this policy could not; single pages were asked for in their place.
+    #[serde(default)]
+    pub in_pieces: u64,
     /// Events of frames outside the memory of the snapshot; ignored.
     pub foreign: u64,
     /// Pages in use at the start that another size of memory has no room for.
@@ -198,6 +258,105 @@ pub struct Contiguity {
     pub pinned: u64,
 }
 
+/// The least, the middle and the most of what several runs give.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// The least.
+    pub least: f64,
+    /// The middle one, or the lower of two.
+    pub median: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Range {
+    /// That of some values; `None` of none.
+    #[must_use]
+    pub fn of(mut values: Vec<f64>) -> Option<Range> {
+        values.sort_by(f64::total_cmp);
+        let (&least, &most) = (values.first()?, values.last()?);
+        Some(Range { least, median: values[(values.len() - 1) / 2], most })
+    }
+
+    /// Whether some value can be of both, so that they do not differ.
+    #[must_use]
+    pub fn overlaps(&self, other: &Range) -> bool {
+        self.least <= other.most && other.least <= self.most
+    }
+}
+
+/// `12`, or `12 (7..13)` where runs differ.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Range { least, median, most } = *self;
+        if least == most {
+            return f.write_str(&count(median));
+        }
+        write!(f, "{} ({}..{})", count(median), count(least), count(most))
+    }
+}
+
+/// What people ask of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Query {
+    /// How many huge pages would have been served?
+    Huge,
+    /// How often would types have mixed?
+    Events,
+    /// How much would have been handed out from pageblocks of another type?
+    Mistyped,
+    /// How many pages would have been moved?
+    Moves,
+    /// How much would have been reclaimed?
+    Reclaim,
+    /// How often would callers have had to reclaim for themselves?
+    Direct,
+    /// How many whole pageblocks would be free at the end?
+    Largest,
+}
+
+impl Query {
+    /// All of them.
+    pub const ALL: [Query; 7] = [
+        Query::Huge,
+        Query::Events,
+        Query::Mistyped,
+        Query::Moves,
+        Query::Reclaim,
+        Query::Direct,
+        Query::Largest,
+    ];
+
+    /// The same in a word or two.
+    #[must_use]
+    pub const fn short(self) -> &'static str {
+        match self {
+            Query::Huge => "order 9",
+            Query::Events => "events",
+            Query::Mistyped => "mistyped",
+            Query::Moves => "moved",
+            Query::Reclaim => "reclaimed",
+            Query::Direct => "by callers",
+            Query::Largest => "whole blocks",
+        }
+    }
+
+    /// What is asked about.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        match self {
+            Query::Huge => "requests of order 9 served",
+            Query::Events => "external fragmentation events",
+            Query::Mistyped => "blocks from pageblocks of another type",
+            Query::Moves => "pages moved",
+            Query::Reclaim => "pages reclaimed",
+            Query::Direct => "direct reclaims by callers",
+            Query::Largest => "free blocks of order 9 and above at the end",
+        }
+    }
+}
+
 /// The replay under the recorded kernel's own rules, beside what that kernel did. Measured before any
 /// resynchronisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -206,26 +365,59 @@ pub struct Fidelity {
     pub preset: String,
     /// Each figure.
     pub figures: Vec<FidelityFigure>,
+    /// What they allow to say.
+    pub answers: Vec<Answer>,
+}
+
+impl Fidelity {
+    /// Whether a question can be answered.
+    #[must_use]
+    pub fn answers(&self, query: Query) -> bool {
+        let holds = |answer: &Answer| answer.query == query && answer.verdict == Verdict::Holds;
+        self.answers.iter().any(holds)
+    }
+
+    /// Whether it can be said how many requests of an order are served.
+    #[must_use]
+    pub fn says_of(&self, order: Order) -> bool {
+        let Some((name, _)) = ORDERS.iter().find(|(_, orders)| orders.contains(&order.index()))
+        else {
+            return false;
+        };
+        let name = format!("requests of {name} served");
+        let holds =
+            |figure: &FidelityFigure| figure.name == name && figure.verdict == Verdict::Holds;
+        self.figures.iter().any(holds)
+    }
+}
+
+/// Whether a replay of this recording can answer a question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The question.
+    pub query: Query,
+    /// The worst verdict of the figures that it rests on.
+    pub verdict: Verdict,
+    /// Those of them that do not hold.
+    pub rests_on: Vec<String>,
 }
 
 /// One figure of a replay beside the kernel's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FidelityFigure {
-    /// What it is, such as `free or on CPU lists, DMA32`.
+    /// What it is, such as `free pages, DMA32`.
     pub name: String,
     /// What the kernel recorded.
     pub recorded: f64,
-    /// What the replay has when migrations are not replayed; `None` where the policy compacts and reclaims for itself,
-    /// so that the rule plays no part.
-    pub without_migrations: Option<f64>,
-    /// What it has with the rule for migrations.
-    pub replayed: f64,
-    /// How far it may be off for the conclusions below to hold.
+    /// What the runs under its own rules have.
+    pub replayed: Range,
+    /// How far they may be off.
     pub tolerance: Tolerance,
-    /// Whether it is within that.
+    /// Whether they are within that.
     pub verdict: Verdict,
-    /// Which conclusions rest on it.
-    pub carries: String,
+    /// The questions that rest on it.
+    #[serde(default)]
+    pub carries: Vec<Query>,
 }
 
 /// How far a figure may be off.
@@ -233,17 +425,21 @@ pub struct FidelityFigure {
 pub enum Tolerance {
     /// So many percent of what was recorded.
     Percent(f64),
+    /// So many percent, or so many.
+    PercentOr(f64, f64),
     /// A factor either way, or so many.
     FactorOr(f64, f64),
 }
 
-/// Whether a figure of a replay can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether a figure of a replay can be trusted; later ones are worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
-    /// It is within its tolerance.
+    /// The middle of the runs is within the tolerance, and they lie no farther apart than that is wide.
     Holds,
-    /// It is not.
-    Off,
     /// There are too few events to say.
     TooFew,
+    /// Some runs are within it, but the middle is not, or they lie too far apart.
+    Wide,
+    /// None is.
+    Off,
 }

@@ -85,6 +85,7 @@ mod tests {
             zone: ZoneKind::Normal,
             flags: RequestFlags::NONE,
             used,
+            node: None,
         };
         Step { at, cpu, what: What::Alloc { frame: 0, request } }
     }

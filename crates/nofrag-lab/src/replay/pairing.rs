@@ -4,15 +4,16 @@
 //! this is done once for all runs. A frame is *believed* free or in use: the snapshot at the start and the events say
 //! so, and both leave things out. Each time that a belief turns out wrong is counted in [`Assumptions`].
 
-use nofrag::page::{MemoryMap, PageAllocator};
+use nofrag::page::{MemoryMap, NodeId, PageAllocator, RequestFlags};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::gfp::GfpBits;
-use nofrag_host::trace::{CompactionRun, Event, TraceMeta, View};
+use nofrag_host::trace::{Event, TraceMeta, View};
 
 use super::migration::{Doing, Held, Pending, Processes};
 use super::outcome::Assumptions;
-use super::request::{Frees, Request};
+use super::request::{Frees, Request, Use};
 use super::spans::{FrameIndex, Spans};
+use super::standin::{self, Windows};
 use super::step::{By, Step, What};
 
 /// The reason of a migration that compaction asked for. Only that leaves out where to; others allocate with an event.
@@ -63,7 +64,12 @@ pub(super) struct Pairing {
     spans: Spans,
     beliefs: Vec<Belief>,
     moved: Vec<[u64; Order::COUNT]>,
+    /// The node of each zone.
+    nodes: Vec<NodeId>,
+    /// By CPU: how many single pages it got of each node.
+    homes: Vec<Vec<u64>>,
     processes: Processes,
+    windows: Windows,
     gfp: GfpBits,
     /// Until then a snapshot was being taken: events may be in it already.
     window_end: Option<u64>,
@@ -84,6 +90,7 @@ impl Pairing {
     /// A host with this memory, all of it believed free. `pages` says where there is memory.
     pub(super) fn new(map: &MemoryMap, pages: &PageAllocator, meta: &TraceMeta) -> Pairing {
         let spans = Spans::of(map);
+        let nodes = map.nodes().iter().zip(0..).map(|(node, id)| (NodeId(id), node.zones.len()));
         let belief = |frame| match pages.frame(Pfn(spans.pfn(frame))) {
             Some(_) => Belief::FREE,
             None => Belief::ABSENT,
@@ -91,7 +98,10 @@ impl Pairing {
         Pairing {
             beliefs: (0..spans.frames() as FrameIndex).map(belief).collect(),
             moved: vec![[0; Order::COUNT]; spans.zones()],
+            nodes: nodes.flat_map(|(node, zones)| vec![node; zones]).collect(),
+            homes: Vec::new(),
             processes: Processes::new(&meta.names),
+            windows: Windows::default(),
             gfp: GfpBits::new(&meta.gfp),
             window_end: None,
             assumptions: Assumptions::default(),
@@ -121,6 +131,18 @@ impl Pairing {
         &self.assumptions
     }
 
+    /// Pages of each zone that are believed free: what the events alone say, whatever a policy makes of them.
+    pub(super) fn free_by_zone(&self) -> Vec<u64> {
+        let zone = |zone| {
+            let frames = self.spans.of_zone(zone);
+            let beliefs = &self.beliefs[frames.start as usize..frames.end as usize];
+            let free = beliefs.iter().filter(|belief| belief.is(Belief::FREE)).count() as u64;
+            let moved = Order::all().map(|order| self.moved[zone][order.index()] * order.pages());
+            free.saturating_sub(moved.sum())
+        };
+        (0..self.spans.zones()).map(zone).collect()
+    }
+
     /// The steps since the last call.
     pub(super) fn take_steps(&mut self) -> Vec<Step> {
         std::mem::take(&mut self.steps)
@@ -134,19 +156,36 @@ impl Pairing {
                 let Some(order) = order_of(order) else { return self.foreign() };
                 let frees =
                     if self.processes.reclaims(pid) { Frees::Memory } else { Frees::Nothing };
-                let request = Request::new(&self.gfp, order, gfp, migratetype, frees);
-                let Some(pfn) = pfn else { return self.push(event, What::Failed { request }) };
+                let mut request = Request::new(&self.gfp, order, gfp, migratetype, frees);
+                request.node = self.node(event, pfn, &request);
+                let is_huge = standin::is_huge(&request);
+                if is_huge && let Some(of) = self.windows.end(pid) {
+                    self.push(event, What::PlaceEnds { of });
+                }
+                let Some(pfn) = pfn else {
+                    let place = is_huge.then(|| self.windows.refused(pid, order));
+                    return self.push(event, What::Failed { request, place });
+                };
                 let Some(place) = self.place(event, pfn, order) else { return self.foreign() };
                 self.make_room(place);
                 self.occupy(place.frame, order, 0);
-                self.push(event, What::Alloc { frame: place.frame, request });
+                let frame = place.frame;
+                let is_page = order == Order::ZERO && request.used == Use::Movable;
+                let of = if is_page { self.windows.page(pid) } else { None };
+                self.push(
+                    event,
+                    match of {
+                        Some(of) => What::AllocInstead { frame, request, of },
+                        None => What::Alloc { frame, request },
+                    },
+                );
             }
             View::PageFree { pfn, order } => {
                 let place = order_of(order).and_then(|order| self.place(event, pfn, order));
                 let Some(place) = place else { return self.foreign() };
                 self.free(place, pid);
             }
-            View::CompactionBegin(run) => self.compaction_begins(event, &run),
+            View::CompactionBegin(_) => self.compaction_begins(event),
             View::CompactionEnd { .. } => self.compaction_ends(event),
             View::MigratePages { succeeded, reason: COMPACTION, .. } => {
                 self.migrated(event, succeeded);
@@ -157,12 +196,7 @@ impl Pairing {
             View::DirectReclaimEnd { .. } => {
                 self.processes.end(pid);
             }
-            // A run of kswapd ends when it sleeps, and also when it goes on for somebody else: that is traced as a
-            // wake.
-            View::KswapdWake { node, .. } | View::KswapdSleep { node } => {
-                self.processes.is_kswapd(pid);
-                self.push(event, What::KswapdEnds { node: u8::try_from(node).unwrap_or(0) });
-            }
+            View::KswapdWake { .. } | View::KswapdSleep { .. } => self.processes.is_kswapd(pid),
             View::Lost(_) => {
                 let pending = self.processes.forget();
                 self.give_back(at, pending);
@@ -193,6 +227,28 @@ impl Pairing {
                 self.release(place, |frame| What::FoundFree { frame });
             }
         }
+    }
+
+    /// The node that a request begins with. No event tells it: it is that of the CPU, which has most of its pages from
+    /// there, unless only one node would do, which then is where the page came from.
+    fn node(&mut self, event: &Event, pfn: Option<u64>, request: &Request) -> Option<NodeId> {
+        if self.nodes.last().is_none_or(|last| last.0 == 0) {
+            return None;
+        }
+        let got = pfn.and_then(|pfn| self.spans.index(pfn));
+        let got = got.map(|frame| self.nodes[self.spans.zone(frame)]);
+        let (cpu, nodes) = (usize::from(event.cpu), self.nodes.len());
+        if self.homes.len() <= cpu {
+            self.homes.resize_with(cpu + 1, || vec![0; nodes]);
+        }
+        let home = &mut self.homes[cpu];
+        if let (Some(node), Order::ZERO) = (got, request.order) {
+            home[node.index()] += 1;
+        }
+        let only = got.filter(|_| request.flags.has(RequestFlags::THIS_NODE));
+        let usual = (0..).zip(home.iter()).filter(|(_, pages)| **pages > 0);
+        only.or_else(|| usual.max_by_key(|(_, pages)| **pages).map(|(node, _)| NodeId(node)))
+            .or(got)
     }
 
     fn foreign(&mut self) {
@@ -364,16 +420,10 @@ impl Pairing {
         self.push_at(place, What::Split { frame: head, from, to });
     }
 
-    fn compaction_begins(&mut self, event: &Event, run: &CompactionRun) {
+    fn compaction_begins(&mut self, event: &Event) {
         let doing = Doing::Compacting { pending: Vec::new(), settled: 0 };
         if let Some(Doing::Compacting { pending, .. }) = self.processes.begin(event.pid, doing) {
             self.give_back(event.at, pending);
-        }
-        // The scanner's place may be the end of the zone, or behind it.
-        let last = run.free_pfn.min(run.zone_end.saturating_sub(1)).max(run.zone_start);
-        if let Some(free) = self.spans.index(last) {
-            let zone = self.spans.zone(free) as u16;
-            self.push(event, What::CompactionBegins { zone, free });
         }
     }
 
@@ -381,7 +431,6 @@ impl Pairing {
         if let Some(Doing::Compacting { pending, .. }) = self.processes.end(event.pid) {
             self.give_back(event.at, pending);
         }
-        self.push(event, What::CompactionEnds);
     }
 
     fn free_while_compacting(&mut self, place: Place, pid: i32) {
@@ -461,7 +510,6 @@ impl Pairing {
             Held::Nothing if *moved > 0 => {
                 self.assumptions.migration_targets += order.pages();
                 self.assumptions.resolved_migrations += 1;
-                self.push_at(place, What::MovedAgain { frame, order });
             }
             Held::Nothing => self.assumptions.unknown_frees += 1,
         }

@@ -43,7 +43,8 @@ pub(super) struct Resync<'a> {
 /// What follows the events before the runs do.
 pub(super) struct Followers<'a> {
     pub(super) pairing: &'a mut Pairing,
-    pub(super) addresses: &'a mut AddressReplay,
+    /// None where they have been followed before.
+    pub(super) addresses: Option<&'a mut AddressReplay>,
     pub(super) unseen: UnseenTracker,
 }
 
@@ -152,7 +153,11 @@ impl Reading {
     fn read_all(
         &mut self,
         events: &mut dyn EventSource,
-        (pairing, addresses, unseen): (&mut Pairing, &mut AddressReplay, &mut UnseenTracker),
+        (pairing, mut addresses, unseen): (
+            &mut Pairing,
+            Option<&mut AddressReplay>,
+            &mut UnseenTracker,
+        ),
         mut resyncs: &[Resync<'_>],
         mut steps: impl FnMut(Vec<Step>, u64),
     ) -> Result<(), TraceError> {
@@ -171,7 +176,7 @@ impl Reading {
                 let plain = unseen.plain(event);
                 self.note(plain.as_ref().unwrap_or(event));
                 plain.iter().for_each(|event| pairing.event(event));
-                addresses.event(event);
+                addresses.iter_mut().for_each(|addresses| addresses.event(event));
             }
             steps(pairing.take_steps(), self.recorded.events);
             if !more {

@@ -1,13 +1,15 @@
 //! Tables and pictures of a replay: what each policy would have done with the requests, and what that would have cost.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
 use super::addresses;
 use super::outcome::{
-    Assumptions, ByOrder, Counts, Fidelity, PolicyRun, Recorded, ReplayReport, Tolerance, Verdict,
+    Assumptions, ByOrder, ByType, Counts, Fidelity, ORDERS, PolicyRun, Query, Recorded,
+    ReplayReport, Tolerance, Verdict,
 };
 use crate::oracle::Withdrawn;
 use crate::render::{Section, count, duration, number, table_of};
@@ -16,6 +18,8 @@ use crate::render::{Section, count, duration, number, table_of};
 #[must_use]
 pub fn sections(report: &ReplayReport) -> Vec<Section> {
     let mut sections = vec![heading(report)];
+    sections.extend(report.fidelity.as_ref().and_then(answers));
+    sections.extend(policies(report));
     sections.extend(mixing(report));
     sections.extend(price(report));
     sections.extend(success(report));
@@ -72,7 +76,8 @@ fn heading(report: &ReplayReport) -> Section {
     }
     if let (Some(slowest), false) = (slowest(report), policies.is_empty()) {
         lines.push(format!(
-            "seed {}; {} ns an event in the slowest run",
+            "{} start values from {} on; {} ns an event in the slowest run",
+            report.repeats,
             report.seed,
             number(slowest)
         ));
@@ -105,6 +110,91 @@ fn name_of(run: &PolicyRun, several_sizes: bool) -> String {
     }
 }
 
+/// How a verdict is written.
+const fn written(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Off => "OFF",
+        Verdict::Wide => "too wide",
+        Verdict::TooFew => "too few",
+    }
+}
+
+/// Which questions can be answered: the first thing to know of a replay.
+fn answers(fidelity: &Fidelity) -> Option<Section> {
+    let rows = fidelity.answers.iter().flat_map(|answer| {
+        let of = fidelity.figures.iter().filter(|figure| figure.carries.contains(&answer.query));
+        let main = of.clone().next();
+        let others = of.filter(|figure| answer.rests_on.contains(&figure.name));
+        let shown = main.into_iter().chain(others.filter(move |other| Some(*other) != main));
+        shown.enumerate().map(|(number, figure)| {
+            let question =
+                if number == 0 { answer.query.short().to_owned() } else { String::new() };
+            let can = match (number, answer.verdict) {
+                (0, Verdict::Holds) => "yes",
+                (0, _) => "no",
+                _ => "",
+            };
+            vec![
+                question,
+                can.to_owned(),
+                figure.name.clone(),
+                count(figure.recorded),
+                figure.replayed.to_string(),
+                written(figure.verdict).to_owned(),
+            ]
+        })
+    });
+    let caption = format!(
+        "Under {} this replay gives what stands here, and the recorded kernel gave the column before it: the middle of \
+         all start values, and the least and most in brackets. A question is answered only where \
+         all figures that it rests on hold: the middle is within the bound, and the start values lie no farther apart \
+         than it is wide.",
+        fidelity.preset
+    );
+    table_of(
+        "What can be said",
+        &caption,
+        3,
+        &["asked", "answered", "rests on", "kernel", "replay", "verdict"],
+        rows.collect(),
+    )
+}
+
+/// What the policies do, as far as it can be said.
+fn policies(report: &ReplayReport) -> Option<Section> {
+    let fidelity = report.fidelity.as_ref()?;
+    let asked: Vec<Query> =
+        Query::ALL.into_iter().filter(|query| fidelity.answers(*query)).collect();
+    if asked.is_empty() {
+        return None;
+    }
+    let own =
+        report.runs.iter().find(|run| run.policy == fidelity.preset && run.memory_percent == 100);
+    let rows = rows_of(report, |run| {
+        let cell = |&query: &Query| {
+            let range = run.answer(query);
+            let differs = own.filter(|own| own.policy != run.policy || run.memory_percent != 100);
+            match differs.map(|own| own.answer(query)) {
+                Some(own) if range.overlaps(&own) => format!("{range} ="),
+                Some(own) if range.most < own.least => format!("{range} less"),
+                Some(_) => format!("{range} more"),
+                None => range.to_string(),
+            }
+        };
+        asked.iter().map(cell).collect()
+    });
+    let header: Vec<&str> =
+        ["policy"].into_iter().chain(asked.iter().map(|query| query.short())).collect();
+    let caption = format!(
+        "Only what can be said. Less and more: than under {}, outside the range of all start values; = is no \
+         difference. {}",
+        fidelity.preset,
+        "After Linux 6.9 each stolen page is an event, before each stolen block: events compare among kernels of one side."
+    );
+    table_of("What the policies do", &caption, 1, &header, rows)
+}
+
 fn mixing(report: &ReplayReport) -> Option<Section> {
     let recorded = &report.recorded.extfrag;
     let sum = |by_type: &[u64]| count(by_type.iter().sum::<u64>() as f64);
@@ -120,15 +210,16 @@ fn mixing(report: &ReplayReport) -> Option<Section> {
         "-".to_owned(),
     ]];
     rows.extend(rows_of(report, |run| {
-        let Counts { extfrag, serious, mistyped, claims, .. } = &run.counts;
+        let sum = |of: fn(&Counts) -> &ByType| run.range(|it| of(it).iter().sum()).to_string();
+        let kind = |kind: Migratetype| run.range(|it| it.extfrag[kind.index()]).to_string();
         vec![
-            sum(extfrag),
-            of(extfrag, Migratetype::Unmovable),
-            of(extfrag, Migratetype::Reclaimable),
-            of(extfrag, Migratetype::Movable),
-            sum(serious),
-            sum(mistyped),
-            count(*claims as f64),
+            sum(|it| &it.extfrag),
+            kind(Migratetype::Unmovable),
+            kind(Migratetype::Reclaimable),
+            kind(Migratetype::Movable),
+            sum(|it| &it.serious),
+            sum(|it| &it.mistyped),
+            run.range(|it| it.claims).to_string(),
         ]
     }));
     table_of(
@@ -158,21 +249,22 @@ fn price(report: &ReplayReport) -> Option<Section> {
         none(),
     ]];
     rows.extend(rows_of(report, |run| {
-        let counts = &run.counts;
-        let stalls = match counts.stalls {
-            0 => "0".to_owned(),
+        let of = |of: fn(&Counts) -> u64| run.range(of).to_string();
+        let stalls = match run.range(|it| it.stalls) {
+            stalls if stalls.most == 0.0 => "0".to_owned(),
             stalls => {
-                let waited = duration(counts.stalled_nanos as f64 / 1e9);
-                format!("{} ({waited})", count(stalls as f64))
+                let waited = run.range(|it| it.stalled_nanos).median;
+                format!("{stalls} ({})", duration(waited / 1e9))
             }
         };
+        let succeeded = run.range(|it| it.compactions_succeeded);
         vec![
-            count(counts.moved as f64),
-            format!("{}/{}", counts.compactions_succeeded, counts.compactions),
-            count(counts.reclaimed_direct as f64),
-            count(counts.reclaimed_kswapd as f64),
-            count(counts.direct_reclaims as f64),
-            count(counts.boosts as f64),
+            of(|it| it.moved),
+            format!("{succeeded} / {}", of(|it| it.compactions)),
+            of(|it| it.reclaimed_direct),
+            of(|it| it.reclaimed_kswapd),
+            of(|it| it.direct_reclaims),
+            of(|it| it.boosts),
             stalls,
         ]
     }));
@@ -193,21 +285,16 @@ fn withdrawn(text: &str) -> String {
     format!("{text} The comparison of policies is {}.", Withdrawn::AgainstKernels.label())
 }
 
-/// Orders that belong together in a table, with what they are for.
-const ORDERS: [(&str, std::ops::RangeInclusive<usize>); 5] =
-    [("order 0", 0..=0), ("1..3", 1..=3), ("4..8", 4..=8), ("9", 9..=9), ("10", 10..=10)];
-
 fn success(report: &ReplayReport) -> Option<Section> {
-    let share = |run: &PolicyRun, orders: &std::ops::RangeInclusive<usize>| {
+    let share = |run: &PolicyRun, orders: &RangeInclusive<usize>| {
         let sum = |by_order: &ByOrder| by_order[orders.clone()].iter().sum::<u64>();
-        let Counts { requests, served, slow, .. } = &run.counts;
-        match (sum(requests), sum(served), sum(slow)) {
-            (0, ..) => "-".to_owned(),
-            (asked, served, 0) if asked == served => count(asked as f64),
-            (asked, served, slow) => {
-                let failed = asked - served.min(asked);
-                format!("{} -{failed} ~{slow}", count(asked as f64))
-            }
+        let asked = run.range(|it| sum(&it.requests)).median;
+        let failed = run.range(|it| sum(&it.requests).saturating_sub(sum(&it.served)));
+        let slow = run.range(|it| sum(&it.slow));
+        match (asked, failed.most, slow.most) {
+            (0.0, ..) => "-".to_owned(),
+            (_, 0.0, 0.0) => count(asked),
+            _ => format!("{} -{failed} ~{slow}", count(asked)),
         }
     };
     let recorded = ORDERS.iter().map(|(_, orders)| {
@@ -249,10 +336,9 @@ fn curves(report: &ReplayReport) -> Vec<Section> {
         }
     }
     let of_run = |run: &PolicyRun| {
-        let huge = usize::from(Order::PAGEBLOCK.get());
         [
-            ("external fragmentation events", run.counts.extfrag.iter().sum::<u64>()),
-            ("requests of order 9 served", run.counts.served[huge]),
+            ("external fragmentation events", run.answer(Query::Events).median),
+            ("requests of order 9 served", run.answer(Query::Huge).median),
         ]
     };
     let draw =
@@ -266,8 +352,8 @@ fn curves(report: &ReplayReport) -> Vec<Section> {
                 return Vec::new();
             }
             let figures = of_run(first).into_iter().enumerate();
-            let chart = |(figure, (what, _)): (usize, (&str, u64))| {
-                let values = points.values().map(|run| of_run(run)[figure].1 as f64).collect();
+            let chart = |(figure, (what, _)): (usize, (&str, f64))| {
+                let values = points.values().map(|run| of_run(run)[figure].1).collect();
                 Section::Chart {
                     title: format!("{preset} by {setting}: {what}"),
                     caption: format!("One point for each of its {} values.", points.len()),
@@ -348,28 +434,25 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
     let rows = fidelity.figures.iter().map(|figure| {
         let within = match figure.tolerance {
             Tolerance::Percent(percent) => format!("{} %", number(percent)),
+            Tolerance::PercentOr(percent, or) => format!("{} % or {}", number(percent), number(or)),
             Tolerance::FactorOr(factor, or) => format!("{}x or {}", number(factor), number(or)),
-        };
-        let verdict = match figure.verdict {
-            Verdict::Holds => "holds",
-            Verdict::Off => "OFF",
-            Verdict::TooFew => "too few",
         };
         vec![
             figure.name.clone(),
-            verdict.to_owned(),
+            written(figure.verdict).to_owned(),
             count(figure.recorded),
-            figure.without_migrations.map_or_else(|| "-".to_owned(), count),
-            count(figure.replayed),
+            figure.replayed.to_string(),
             within,
         ]
     });
     table_of(
         &format!("How far to trust it: {} beside the kernel itself", fidelity.preset),
-        "A row is one figure at the end: what the kernel recorded, what the replay has without the rule for migrated \
-         pages, and with it. What rests on a row that is off does not hold; see below.",
+        "A row is one figure, over the recording or at its end: what the kernel recorded, and what the replay under its \
+         rules has. It holds if the middle is within the bound and the start values lie no farther apart than it is \
+         wide. Free pages are bound by two percent, or by what \
+         the events alone miss of them.",
         2,
-        &["figure", "verdict", "kernel", "without", "replay", "within"],
+        &["figure", "verdict", "kernel", "replay", "within"],
         rows.collect(),
     )
 }
@@ -406,19 +489,34 @@ fn assumptions(report: &ReplayReport) -> Option<Section> {
             dropped_at_start,
             swapped_at_start,
             displaced_at_start,
+            stood_in,
+            in_pieces,
             ..
         } = run.assumptions;
-        [not_served, reclaimed_before, dropped_at_start, swapped_at_start, displaced_at_start]
+        let lost = [dropped_at_start, swapped_at_start, displaced_at_start];
+        [&[not_served, stood_in, in_pieces, reclaimed_before][..], &lost]
+            .concat()
+            .into_iter()
             .map(|value| count(value as f64))
-            .to_vec()
+            .collect()
     });
     table_of(
         "What had to be assumed of each policy",
         "Requests that the recorded kernel served and this policy could not: what their callers would have done \
-         is not replayed. Frees of pages that the policy had reclaimed itself. Pages that were dropped, swapped \
+         is not replayed. Single pages that were not asked for, as this policy had served the huge page in whose place \
+         they came; huge pages that it refused, for which single ones were asked instead. Frees of pages that the policy had reclaimed itself. Pages that were dropped, swapped \
          out or put elsewhere at the start, since there is less memory.",
         1,
-        &["policy", "not served", "reclaimed before", "dropped", "swapped", "displaced"],
+        &[
+            "policy",
+            "not served",
+            "stood in",
+            "in pieces",
+            "reclaimed before",
+            "dropped",
+            "swapped",
+            "displaced",
+        ],
         rows,
     )
 }

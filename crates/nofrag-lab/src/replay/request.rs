@@ -1,6 +1,6 @@
 //! What a traced request asked for, from the names of its flags.
 
-use nofrag::page::{Migratetype, PageRequest, RequestFlags, ZoneKind};
+use nofrag::page::{Migratetype, NodeId, PageRequest, RequestFlags, ZoneKind};
 use nofrag::units::Order;
 use nofrag_host::gfp::{GfpBits, GfpFlag};
 
@@ -13,8 +13,6 @@ pub(super) enum Use {
     Movable,
     /// They can be moved and taken back: page cache.
     Cache,
-    /// They can be taken back: slabs of what can be read again.
-    Slab,
 }
 
 /// A traced request as policies take it.
@@ -25,6 +23,8 @@ pub(super) struct Request {
     pub(super) zone: ZoneKind,
     pub(super) flags: RequestFlags,
     pub(super) used: Use,
+    /// The node to begin with, where there are several: that of the CPU, or of the frame that it got if no other would do.
+    pub(super) node: Option<NodeId>,
 }
 
 impl Request {
@@ -50,17 +50,16 @@ impl Request {
                 Use::Movable
             }
             Migratetype::Movable => Use::Cache,
-            Migratetype::Reclaimable => Use::Slab,
             _ => Use::Fixed,
         };
         let flags = asked.request_flags().with(memalloc);
-        Request { order, migratetype, zone: asked.zone(), flags, used }
+        Request { order, migratetype, zone: asked.zone(), flags, used, node: None }
     }
 
     /// The request that a policy gets.
     pub(super) fn page_request(&self) -> PageRequest {
-        let &Request { order, migratetype, zone, flags, .. } = self;
-        PageRequest { zone, ..PageRequest::new(order, migratetype).flags(flags) }
+        let &Request { order, migratetype, zone, flags, node, .. } = self;
+        PageRequest { zone, node, ..PageRequest::new(order, migratetype).flags(flags) }
     }
 }
 
@@ -98,7 +97,7 @@ mod tests {
         check("GFP_HIGHUSER_MOVABLE|__GFP_ZERO", 1, (movable, borrows, Use::Movable));
         check("GFP_KERNEL|GFP_DMA32", 0, (ZoneKind::Dma32, reclaim, Use::Fixed));
         check("GFP_KERNEL|GFP_DMA", 0, (ZoneKind::Dma, reclaim, Use::Fixed));
-        check("none", 2, (normal, RequestFlags::NONE, Use::Slab));
+        check("none", 2, (normal, RequestFlags::NONE, Use::Fixed));
     }
 
     #[test]

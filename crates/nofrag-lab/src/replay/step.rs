@@ -4,6 +4,7 @@ use nofrag::units::Order;
 
 use super::request::Request;
 use super::spans::FrameIndex;
+use super::standin::Ticket;
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,26 +21,22 @@ pub(super) struct Step {
 pub(super) enum What {
     /// A request. The recorded kernel served it with the block at `frame`, by which name it is freed later.
     Alloc { frame: FrameIndex, request: Request },
-    /// A request that the recorded kernel did not serve.
-    Failed { request: Request },
+    /// A request for a single page, in the place of a huge one that the recorded kernel refused.
+    AllocInstead { frame: FrameIndex, request: Request, of: Ticket },
+    /// A request that the recorded kernel did not serve; single pages may follow in its place.
+    Failed { request: Request, place: Option<Ticket> },
+    /// No more of them follow.
+    PlaceEnds { of: Ticket },
     /// The block at `frame` goes on as blocks of a smaller order.
     Split { frame: FrameIndex, from: Order, to: Order },
     /// The block at `frame` was given back.
     Free { frame: FrameIndex, by: By },
     /// What the block at `frame` holds was moved by the recorded kernel, which does not say where to.
     Moved { frame: FrameIndex, order: Order },
-    /// The same of a block that had been moved before, to a place that is known by now: `frame`.
-    MovedAgain { frame: FrameIndex, order: Order },
     /// A block was given back that had been moved to `frame`; which one it was before is not known.
     FreeMoved { frame: FrameIndex, order: Order, by: By },
     /// So many pages were moved within a zone; from where is not known either.
     Appeared { zone: u16, pages: u32 },
-    /// The recorded kernel compacts a zone; it looks for free pages from `free` downwards.
-    CompactionBegins { zone: u16, free: FrameIndex },
-    /// It is done.
-    CompactionEnds,
-    /// A run of the recorded kernel's kswapd ended.
-    KswapdEnds { node: u8 },
     /// A frame was found free in a snapshot, which no event tells.
     FoundFree { frame: FrameIndex },
     /// A frame was found in use in a snapshot, which no event tells.

@@ -11,14 +11,13 @@ use nofrag_host::trace::{Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, Trac
 
 use super::engine::{Batch, Engine, Spec};
 use super::outcome::{Counts, Verdict};
-use super::owner::Housekeeping;
 use super::pairing::Pairing;
 use super::request::{Frees, Request};
 use super::settings::{Question, Settings};
 use super::start::{Resized, Start};
 use super::step::{By, What};
 use super::timeline::Timeline;
-use super::{Input, ReplayOptions, ReplayReport, replay};
+use super::{Input, Query, ReplayOptions, ReplayReport, replay};
 use crate::random::Random;
 use crate::world::costs::Costs;
 
@@ -96,11 +95,11 @@ fn allocator(policy: FragmentationPolicy) -> PageAllocator {
     PageAllocator::new(&config).expect("an allocator")
 }
 
-fn engine(policy: FragmentationPolicy, housekeeping: Housekeeping) -> Engine {
+fn engine(policy: FragmentationPolicy) -> Engine {
     let start = Start { pages: allocator(policy), places: Vec::new(), resized: Resized::default() };
     let name = "test".to_owned();
     let settings = Settings::default();
-    let spec = Spec { name, policy, settings, memory_percent: 100, housekeeping, samples: 8 };
+    let spec = Spec { name, policy, settings, memory_percent: 100, seed: 1, samples: 8 };
     Engine::new(&map(), &[], start, spec).expect("a run")
 }
 
@@ -121,9 +120,9 @@ fn batch(pairing: &mut Pairing) -> Batch {
 }
 
 /// Replays under a policy, checks every law, and gives the run.
-fn replayed(script: &Script, policy: FragmentationPolicy, housekeeping: Housekeeping) -> Engine {
+fn replayed(script: &Script, policy: FragmentationPolicy) -> Engine {
     let mut pairing = pairing();
-    let mut engine = engine(policy, housekeeping);
+    let mut engine = engine(policy);
     for events in script.events.chunks(100) {
         events.iter().for_each(|event| pairing.event(event));
         engine.run(&batch(&mut pairing));
@@ -183,7 +182,7 @@ fn own_trace(policy: FragmentationPolicy, seed: u64) -> (Script, PageAllocator, 
 fn a_trace_of_our_own_allocator_is_replayed_to_the_same_frames() {
     for policy in [FragmentationPolicy::LINUX_6_1, FragmentationPolicy::LINUX_7_2] {
         let (script, pages, live) = own_trace(policy, 7);
-        let engine = replayed(&script, policy, Housekeeping::Own);
+        let engine = replayed(&script, policy);
         for pfn in live {
             let frame = u32::try_from(pfn.0).expect("a small machine");
             assert_eq!(engine.owner().place(frame), Some(pfn));
@@ -199,7 +198,7 @@ fn a_trace_of_our_own_allocator_is_replayed_to_the_same_frames() {
 fn a_trace_under_another_policy_ends_with_as_much_free() {
     let (script, pages, _) = own_trace(FragmentationPolicy::LINUX_6_1, 8);
     for preset in FragmentationPolicy::PRESETS {
-        let engine = replayed(&script, preset.policy, Housekeeping::Own);
+        let engine = replayed(&script, preset.policy);
         let counts = counts(&engine);
         if counts.requests == counts.served && counts.reclaimed_kswapd == 0 {
             assert_eq!(in_use(engine.pages()), in_use(&pages), "{}", preset.name);
@@ -232,18 +231,9 @@ fn t9_migration_sources_live_on_and_leftovers_are_no_frees() {
     assert_eq!(count(|what| matches!(what, What::Free { .. })), 1, "that page was no source");
     let by_kswapd = |what: &What| matches!(what, What::FreeMoved { by: By::Reclaim, .. });
     assert_eq!(count(by_kswapd), 1);
-    for housekeeping in [Housekeeping::Own, Housekeeping::AsRecorded, Housekeeping::WithoutTargets]
-    {
-        let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, housekeeping);
-        let used = in_use(engine.pages());
-        let expected = match housekeeping {
-            // What kswapd of the recorded kernel took stays until this policy takes it.
-            Housekeeping::Own => 64 - 2,
-            Housekeeping::AsRecorded => 64 - 3,
-            Housekeeping::WithoutTargets => 64 - 41,
-        };
-        assert_eq!(used, expected, "{housekeeping:?}");
-    }
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1);
+    // What kswapd of the recorded kernel took stays until this policy takes it.
+    assert_eq!(in_use(engine.pages()), 64 - 2);
 }
 
 /// What the recorded kernel reclaimed and moved is its own affair: had it chosen other pages, a run with housekeeping
@@ -270,7 +260,7 @@ fn which_pages_the_recorded_kernel_reclaimed_and_moved_changes_nothing() {
     let scripts = [script(|page| page), script(|page| 9 * page + 5)];
     for preset in FragmentationPolicy::PRESETS {
         let [one, other] = scripts.each_ref().map(|script| {
-            let engine = replayed(script, preset.policy, Housekeeping::Own);
+            let engine = replayed(script, preset.policy);
             let blocks: Vec<_> = engine.pages().pageblocks().collect();
             (counts(&engine), format!("{blocks:?}"))
         });
@@ -307,7 +297,7 @@ fn a_source_whose_frame_is_wanted_at_once_is_one() {
 fn moves_without_runs_of_compaction_are_believed() {
     let mut script = Script::by(WORKER);
     script.push(EventKind::MigratePages, &[5]).free(77, 0);
-    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, Housekeeping::Own);
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1);
     assert_eq!(in_use(engine.pages()), 4);
 }
 
@@ -323,7 +313,7 @@ fn t12_a_tail_is_freed_as_a_page() {
     assert_eq!(pairing.assumptions().splits, 1);
     let to = Order::ZERO;
     assert_eq!(steps[1], What::Split { frame: 512, from: Order::PAGEBLOCK, to });
-    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, Housekeeping::Own);
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1);
     assert_eq!(in_use(engine.pages()), 1, "the head is still in use");
 }
 
@@ -331,7 +321,7 @@ fn t12_a_tail_is_freed_as_a_page() {
 fn a_block_freed_whole_after_its_parts_frees_what_is_left() {
     let mut script = Script::by(WORKER);
     script.alloc(8, 3, KERNEL, UNMOVABLE).free(10, 1).free(8, 3);
-    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1, Housekeeping::Own);
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1);
     assert_eq!(in_use(engine.pages()), 0);
 }
 
@@ -369,8 +359,7 @@ fn a_snapshot_in_the_middle_sets_beliefs_right() {
     for pfn in 0..8 {
         script.alloc(pfn, 0, CACHE, MOVABLE);
     }
-    let (mut pairing, mut engine) =
-        (pairing(), engine(FragmentationPolicy::LINUX_6_1, Housekeeping::Own));
+    let (mut pairing, mut engine) = (pairing(), engine(FragmentationPolicy::LINUX_6_1));
     script.events.iter().for_each(|event| pairing.event(event));
     // Two pages went and three came, which no event told.
     pairing.resynchronise(9_000, |pfn| !(2..11).contains(&pfn));
@@ -420,7 +409,7 @@ fn i5_atomic_requests_starve_in_defrag_mode_until_the_fix() {
         script.alloc(NO_FRAME, 0, ATOMIC, UNMOVABLE);
     }
     let unserved = |policy| {
-        let counts = counts(&replayed(&script, policy, Housekeeping::Own));
+        let counts = counts(&replayed(&script, policy));
         counts.requests[0] - counts.served[0]
     };
     assert_eq!(unserved(fixed), 0);
@@ -438,8 +427,7 @@ fn i1_boost_reclaims_more_and_both_are_reported() {
     }
     let boosted = FragmentationPolicy::LINUX_6_1;
     let plain = FragmentationPolicy { boost: Some(Boost { factor: 0 }), ..boosted };
-    let [boosted, plain] =
-        [boosted, plain].map(|policy| counts(&replayed(&script, policy, Housekeeping::Own)));
+    let [boosted, plain] = [boosted, plain].map(|policy| counts(&replayed(&script, policy)));
     assert!(boosted.boosts > 0 && plain.boosts == 0, "{} {}", boosted.boosts, plain.boosts);
     assert!(
         boosted.reclaimed_kswapd > plain.reclaimed_kswapd,
@@ -452,7 +440,7 @@ fn i1_boost_reclaims_more_and_both_are_reported() {
 fn options(trace: Input, policies: &[&str], threads: usize) -> ReplayOptions {
     let policies = policies.iter().map(|&name| name.to_owned()).collect();
     let (questions, memory) = (Vec::new(), Vec::new());
-    ReplayOptions { trace, policies, questions, memory, seed: 1, samples: 16, threads }
+    ReplayOptions { trace, policies, questions, memory, seed: 1, repeats: 2, samples: 16, threads }
 }
 
 /// A report without the times that its runs took.
@@ -485,13 +473,12 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
         let figure = fidelity.figures.iter().find(|figure| figure.name == name);
         figure.unwrap_or_else(|| panic!("there is {name:?}"))
     };
-    let free = figure("free or on CPU lists, all zones");
-    assert_eq!(free.verdict, Verdict::Holds, "{free:?}");
-    let without = free.without_migrations.expect("it is compared");
-    assert!((without - free.recorded) > 20.0 * (free.replayed - free.recorded).abs(), "{free:?}");
-    assert_eq!(figure("external fragmentation events").verdict, Verdict::TooFew);
+    assert_eq!(figure("requests of order 9 served").recorded, 291.0);
     assert_eq!(figure("pages moved by compaction").verdict, Verdict::Holds);
     assert_eq!(figure("pages reclaimed by kswapd").verdict, Verdict::Holds);
+    // Two events are no measure, and an answer that rests on them is none.
+    assert!(!fidelity.answers(Query::Events) && !fidelity.answers(Query::Mistyped));
+    assert!(fidelity.answers(Query::Moves) && fidelity.answers(Query::Reclaim));
 }
 
 #[test]
@@ -529,6 +516,82 @@ fn t10_without_a_snapshot_it_is_said() {
     let says = |part: &str| report.cautions.iter().any(|caution| caution.contains(part));
     assert!(says("no snapshot from before the recording"), "{:?}", report.cautions);
     assert!(says("How far this can be trusted is not known"), "{:?}", report.cautions);
+}
+
+#[test]
+fn runs_in_several_passes_over_the_events_are_the_same() {
+    let options = options(Input::Shipped, &["linux-6.1", "nofrag"], 2);
+    let [together, apart] = [u64::MAX, 0].map(|most| {
+        without_times(super::replay_within(most, &options, &|_| {}).expect("it is replayed"))
+    });
+    assert_eq!(together, apart);
+}
+
+const HUGE: &str = "GFP_TRANSHUGE_LIGHT|__GFP_ZERO";
+const ANON: &str = "GFP_HIGHUSER_MOVABLE|__GFP_ZERO";
+
+/// The recorded kernel refuses a huge page, and its process takes single pages in its place: under a policy that serves
+/// the huge page they lie in it, and it is in use as long as one of them is.
+#[test]
+fn single_pages_lie_in_the_huge_page_that_a_policy_serves() {
+    let mut script = Script::by(WORKER);
+    script.alloc(NO_FRAME, 9, HUGE, MOVABLE);
+    script.as_process(WORKER + 1).alloc(7, 0, ANON, MOVABLE);
+    script.as_process(WORKER);
+    for pfn in 1000..1512 {
+        script.alloc(pfn, 0, ANON, MOVABLE);
+    }
+    script.alloc(1512, 0, ANON, MOVABLE);
+    let counted = |script: &Script| {
+        let engine = replayed(script, FragmentationPolicy::LINUX_6_1);
+        let requests = counts(&engine).requests;
+        (in_use(engine.pages()), requests[0], requests[9])
+    };
+    assert_eq!(
+        counted(&script),
+        (512 + 2, 2, 1),
+        "another's page and the one behind the huge page"
+    );
+    for pfn in 1000..1511 {
+        script.free(pfn, 0);
+    }
+    assert_eq!(counted(&script).0, 512 + 2);
+    script.free(1511, 0);
+    assert_eq!(counted(&script).0, 2);
+}
+
+#[test]
+fn a_huge_page_in_whose_place_nothing_comes_is_given_back_with_the_next() {
+    let mut script = Script::by(WORKER);
+    script.alloc(NO_FRAME, 9, HUGE, MOVABLE);
+    let used = |script: &Script| in_use(replayed(script, FragmentationPolicy::LINUX_6_1).pages());
+    assert_eq!(used(&script), 512);
+    script.alloc(512, 9, HUGE, MOVABLE).free(512, 9);
+    assert_eq!(used(&script), 0);
+}
+
+/// The recorded kernel serves a huge page that the policy has no block for.
+#[test]
+fn single_pages_are_asked_for_where_a_policy_refuses_a_huge_page() {
+    let mut script = Script::by(WORKER);
+    pieces_of_movable_memory(&mut script);
+    let before = in_use(replayed(&script, FragmentationPolicy::LINUX_6_1).pages());
+    // The first two whole blocks are there; where the third is, only the recorded kernel knows.
+    for pfn in [PAGES - 1024, PAGES - 512, 0] {
+        if pfn == 0 {
+            (1..512).step_by(2).for_each(|page| {
+                script.free(page, 0);
+            });
+        }
+        script.alloc(pfn, 9, HUGE, MOVABLE);
+    }
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1);
+    let assumed = engine.outcome(&super::Assumptions::default(), 0).assumptions;
+    assert_eq!((assumed.in_pieces, assumed.not_served), (1, 0));
+    assert_eq!(in_use(engine.pages()), before - 256 + 3 * 512);
+    script.free(0, 9);
+    let engine = replayed(&script, FragmentationPolicy::LINUX_6_1);
+    assert_eq!(in_use(engine.pages()), before - 256 + 2 * 512);
 }
 
 #[test]

@@ -13,7 +13,6 @@ use super::{Owns, World};
 /// A background machine on a CPU of its own.
 #[derive(Debug)]
 struct Daemon {
-    node: NodeId,
     cpu: CpuId,
     /// When it moves next; `None` while it sleeps.
     due: Option<u64>,
@@ -30,8 +29,8 @@ enum Machine {
 }
 
 impl Daemon {
-    fn new(node: NodeId, cpu: CpuId, machine: Machine) -> Daemon {
-        Daemon { node, cpu, due: None, busy_until: 0, machine }
+    fn new(cpu: CpuId, machine: Machine) -> Daemon {
+        Daemon { cpu, due: None, busy_until: 0, machine }
     }
 
     /// Moves once.
@@ -70,9 +69,9 @@ impl Daemons {
         let mut all = Vec::new();
         for (node, [kswapd, kcompactd]) in cpus.into_iter().enumerate() {
             let node = NodeId(node as u8);
-            all.push(Daemon::new(node, kswapd, Machine::Kswapd(Kswapd::new(node))));
+            all.push(Daemon::new(kswapd, Machine::Kswapd(Kswapd::new(node))));
             let machine = Machine::Kcompactd(Kcompactd::new(node).on(kcompactd));
-            all.push(Daemon { due: Some(now), ..Daemon::new(node, kcompactd, machine) });
+            all.push(Daemon { due: Some(now), ..Daemon::new(kcompactd, machine) });
         }
         let mut daemons = Daemons { all, next: None };
         daemons.find_next();
@@ -126,24 +125,6 @@ impl Daemons {
                 self.wake(end);
             }
         }
-    }
-
-    /// Moves each kswapd that is awake or has dozed long enough, whatever its clock says: for who paces it otherwise.
-    pub(crate) fn step_kswapds<O: Owns<S>, S: EventSink>(
-        &mut self,
-        world: &mut World<O, S>,
-        now: u64,
-    ) {
-        for daemon in &mut self.all {
-            if matches!(daemon.machine, Machine::Kcompactd(_)) {
-                continue;
-            }
-            let awake = world.pages.kswapd(daemon.node).is_some_and(|info| info.awake);
-            if awake || daemon.due.is_some_and(|due| due <= now) {
-                daemon.step(world, now);
-            }
-        }
-        self.find_next();
     }
 
     /// Ends them, with nothing set aside any more.

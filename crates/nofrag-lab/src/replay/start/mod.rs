@@ -42,6 +42,7 @@ pub(super) struct Host {
     map: MemoryMap,
     settings: HostSettings,
     seed: u64,
+    uses: Vec<FrameUse>,
     in_use: Vec<Held>,
     /// The type of each pageblock, by its first frame with memory in its zone.
     types: Vec<(Pfn, Migratetype)>,
@@ -142,6 +143,7 @@ impl Host {
             map,
             settings,
             seed,
+            uses: Vec::new(),
             in_use,
             types: Vec::new(),
             listed: Vec::new(),
@@ -150,6 +152,7 @@ impl Host {
         };
         host.infer_types(snapshot, &uses);
         host.judge(snapshot)?;
+        host.uses = uses;
         Ok(host)
     }
 
@@ -186,7 +189,26 @@ impl Host {
         };
         let (in_use, types, listed) = (Vec::new(), Vec::new(), Vec::new());
         let settings = HostSettings::default();
-        Ok(Host { memory, map, settings, seed: 0, in_use, types, listed, quality })
+        let uses = Vec::new();
+        Ok(Host { memory, map, settings, seed: 0, uses, in_use, types, listed, quality })
+    }
+
+    /// Draws once more what has to be drawn; what is in use stays.
+    pub(super) fn reseed(&mut self, snapshot: &Snapshot<'_>, seed: u64) {
+        if seed == self.seed {
+            return;
+        }
+        self.seed = seed;
+        self.types.clear();
+        self.listed.clear();
+        let (uses, quality) = (std::mem::take(&mut self.uses), std::mem::take(&mut self.quality));
+        self.infer_types(snapshot, &uses);
+        (self.uses, self.quality) = (uses, quality);
+    }
+
+    /// The names of its zones, in their order.
+    pub(super) fn zones(&self) -> Vec<ZoneName> {
+        self.memory.zones.iter().map(|zone| zone.name.clone()).collect()
     }
 
     /// The recorded host's own memory, whatever the size of a run's.

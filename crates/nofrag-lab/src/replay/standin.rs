@@ -1,0 +1,166 @@
+//! What a process does when a huge page is refused: it goes on with the pages of that size's place, one by one.
+//!
+//! A recording shows what the workload did after what *its* kernel answered. Where a policy answers otherwise, the next
+//! faults are others too, and these are known: a process that was refused a huge page asks for up to as many single
+//! pages in its place ([`Windows`] finds them among the events), which a policy that serves the huge page never sees,
+//! and that are one block until the last of them is freed ([`StandIns`]). The other way round, single pages take the
+//! place of a huge page that only the recorded kernel had.
+
+use std::collections::{HashMap, VecDeque};
+
+use nofrag::units::Order;
+
+use super::request::{Request, Use};
+use super::spans::FrameIndex;
+
+/// A refused request for a huge page, by number.
+pub(super) type Ticket = u32;
+
+/// Whether single pages take its place when it is refused.
+pub(super) fn is_huge(request: &Request) -> bool {
+    request.order >= Order::PAGEBLOCK && request.used == Use::Movable
+}
+
+/// Which requests for single pages follow which refusal, by process.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    open: HashMap<i32, Window>,
+    tickets: Ticket,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    ticket: Ticket,
+    left: u64,
+}
+
+impl Windows {
+    /// A process was refused a huge page: its next single pages come in its place.
+    pub(super) fn refused(&mut self, pid: i32, order: Order) -> Ticket {
+        let ticket = self.tickets;
+        self.tickets += 1;
+        self.open.insert(pid, Window { ticket, left: order.pages() });
+        ticket
+    }
+
+    /// A process asks for another huge page, so that it is done with the place of the one before: which that was.
+    pub(super) fn end(&mut self, pid: i32) -> Option<Ticket> {
+        // Most of the time nobody is refused, and all ask.
+        if self.open.is_empty() {
+            return None;
+        }
+        self.open.remove(&pid).map(|window| window.ticket)
+    }
+
+    /// The refused huge page in whose place a process asks for a single page.
+    pub(super) fn page(&mut self, pid: i32) -> Option<Ticket> {
+        if self.open.is_empty() {
+            return None;
+        }
+        let window = self.open.get_mut(&pid)?;
+        let Window { ticket, .. } = *window;
+        window.left -= 1;
+        if window.left == 0 {
+            self.open.remove(&pid);
+        }
+        Some(ticket)
+    }
+}
+
+/// Huge pages that a policy served and the recorded kernel did not, and whose single pages they are.
+///
+/// Always true:
+/// 1. A frame of `parts` belongs to a ticket of `blocks`, whose `used` is the number of its frames and of its entries
+///    in `moved`: 0 only before the first.
+#[derive(Debug, Default)]
+pub(super) struct StandIns {
+    blocks: HashMap<Ticket, Block>,
+    /// By traced frame.
+    parts: HashMap<FrameIndex, Ticket>,
+    /// Parts that the recorded kernel moved nobody knows where to, the first one first.
+    moved: VecDeque<Ticket>,
+    by_own: HashMap<FrameIndex, Ticket>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    own: FrameIndex,
+    used: u64,
+}
+
+impl StandIns {
+    /// The policy serves `ticket` with the block at `own`.
+    pub(super) fn served(&mut self, ticket: Ticket, own: FrameIndex) {
+        self.blocks.insert(ticket, Block { own, used: 0 });
+        self.by_own.insert(own, ticket);
+    }
+
+    /// Whether the single page at `frame` lies in the block of `ticket`, which is so if the policy served that.
+    pub(super) fn takes(&mut self, ticket: Ticket, frame: FrameIndex) -> bool {
+        let Some(block) = self.blocks.get_mut(&ticket) else { return false };
+        block.used += 1;
+        self.parts.insert(frame, ticket);
+        true
+    }
+
+    /// The single page at `frame` is given back; the block that nobody uses any more.
+    pub(super) fn free(&mut self, frame: FrameIndex) -> Option<FrameIndex> {
+        let ticket = self.parts.remove(&frame)?;
+        self.unused(ticket)
+    }
+
+    /// The recorded kernel moved the single page at `frame`; whether it is one of these.
+    pub(super) fn moved(&mut self, frame: FrameIndex) -> bool {
+        let ticket = self.parts.remove(&frame);
+        self.moved.extend(ticket);
+        ticket.is_some()
+    }
+
+    /// One of the single pages that were moved is given back: the first, as it is not known which. Whether there was
+    /// one, and the block that nobody uses any more.
+    pub(super) fn free_moved(&mut self) -> Option<Option<FrameIndex>> {
+        let ticket = self.moved.pop_front()?;
+        Some(self.unused(ticket))
+    }
+
+    /// No page comes any more in the place of `ticket`; its block, if nobody uses it.
+    pub(super) fn end(&mut self, ticket: Ticket) -> Option<FrameIndex> {
+        let is_unused = self.blocks.get(&ticket)?.used == 0;
+        is_unused.then(|| self.remove(ticket))
+    }
+
+    /// The block at `from`, if it is one of these, lies at `to` from now on.
+    pub(super) fn migrate(&mut self, from: FrameIndex, to: FrameIndex) {
+        if let Some(ticket) = self.by_own.remove(&from) {
+            self.by_own.insert(to, ticket);
+            self.blocks.get_mut(&ticket).expect("law 1").own = to;
+        }
+    }
+
+    fn unused(&mut self, ticket: Ticket) -> Option<FrameIndex> {
+        let block = self.blocks.get_mut(&ticket).expect("law 1");
+        block.used -= 1;
+        let is_unused = block.used == 0;
+        is_unused.then(|| self.remove(ticket))
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> FrameIndex {
+        let block = self.blocks.remove(&ticket).expect("law 1");
+        self.by_own.remove(&block.own);
+        block.own
+    }
+
+    /// Verifies every law; panics with the number of the broken one.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let mut used: HashMap<Ticket, u64> = HashMap::new();
+        for ticket in self.parts.values().chain(&self.moved) {
+            assert!(self.blocks.contains_key(ticket), "law 1");
+            *used.entry(*ticket).or_default() += 1;
+        }
+        for (ticket, block) in &self.blocks {
+            assert_eq!(block.used, used.get(ticket).copied().unwrap_or(0), "law 1");
+            assert_eq!(self.by_own.get(&block.own), Some(ticket), "law 1");
+        }
+    }
+}
