@@ -15,6 +15,12 @@ pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
         text += &format!(", Linux {release}");
     }
     text += "\n";
+    if !explained.cautions.is_empty() {
+        text += "\n";
+    }
+    for caution in &explained.cautions {
+        text += &wrapped("Note: ", caution, look);
+    }
     for (index, each) in explained.cases.iter().take(top).enumerate() {
         text += "\n";
         text += &case(index + 1, each, look);
@@ -25,12 +31,6 @@ pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
     }
     text += &obtainable(explained);
     text += &mixing(explained, look);
-    if !explained.cautions.is_empty() {
-        text += "\n";
-    }
-    for caution in &explained.cautions {
-        text += &wrapped("Note: ", caution, look);
-    }
     text
 }
 

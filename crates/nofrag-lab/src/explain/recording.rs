@@ -145,9 +145,13 @@ pub(super) fn explain(
         ));
     }
     explanation.cautions.extend(tally.cautions());
-    for ((order, gfp, pid), times) in &tally.failures {
-        let case = failed(&meta, shown.as_ref(), (*order, *gfp, *pid), *times);
-        explanation.cases.push(case);
+    // Whoever asked for the same was refused for the same reasons.
+    let mut kinds: BTreeMap<(u32, u64), Vec<(i32, u64)>> = BTreeMap::new();
+    for (&(order, gfp, pid), &times) in &tally.failures {
+        kinds.entry((order, gfp)).or_default().push((pid, times));
+    }
+    for ((order, gfp), callers) in kinds {
+        explanation.cases.push(failed(&meta, shown.as_ref(), (order, gfp), callers));
     }
     explanation.cases.sort_by_key(|case| std::cmp::Reverse(case.times));
     explanation.mixing = Some(mixing(&tally, &meta, snapshot));
@@ -186,9 +190,31 @@ fn process(meta: &TraceMeta, pid: i32) -> String {
     named.map_or_else(|| format!("process {pid}"), |(_, name)| format!("{name} ({pid})"))
 }
 
-/// Requests of one kind that failed.
-fn failed(meta: &TraceMeta, shown: Option<&Shown<'_>>, failure: Failure, times: u64) -> Case {
-    let (order, gfp, pid) = failure;
+/// Callers that a title names.
+const NAMED: usize = 3;
+
+/// Who asked, and how often if that is not all.
+fn named(meta: &TraceMeta, mut callers: Vec<(i32, u64)>) -> String {
+    callers.sort_by_key(|&(_, times)| std::cmp::Reverse(times));
+    if let [(pid, _)] = callers[..] {
+        return process(meta, pid);
+    }
+    let more = callers.len().saturating_sub(NAMED);
+    let names = callers.iter().take(NAMED);
+    let mut names: Vec<String> =
+        names.map(|&(pid, times)| format!("{times} of {}", process(meta, pid))).collect();
+    names.extend((more > 0).then(|| format!("{more} more")));
+    names.join(", ")
+}
+
+/// Requests of one kind that failed, with the processes that asked and how often.
+fn failed(
+    meta: &TraceMeta,
+    shown: Option<&Shown<'_>>,
+    (order, gfp): (u32, u64),
+    callers: Vec<(i32, u64)>,
+) -> Case {
+    let times = callers.iter().map(|(_, times)| times).sum();
     let names = meta.gfp.render(gfp);
     let mode = Mode::parse(&names).unwrap_or_default();
     let scene = shown
@@ -196,7 +222,7 @@ fn failed(meta: &TraceMeta, shown: Option<&Shown<'_>>, failure: Failure, times: 
         .unwrap_or_default();
     let mut case = reports::explain(&scene, &reports::request(order, &mode), names.clone());
     let bytes = bytes_text(scene.page_bytes.max(4096) << order.min(20));
-    case.title = format!("order {order} ({bytes}), {names}, for {}: failed", process(meta, pid));
+    case.title = format!("order {order} ({bytes}), {names}, for {}: failed", named(meta, callers));
     case.times = times;
     let Some(moment) = shown.map(Shown::moment) else {
         case.missing.push("What was free at that moment.".to_owned());
@@ -276,7 +302,8 @@ mod tests {
     #[test]
     fn the_moment_is_that_of_the_snapshot() {
         let mut meta = TraceMeta::default();
-        let failed = |meta: &TraceMeta| failed(meta, Shown::of(meta).as_ref(), (3, 0, 1), 1);
+        let failed =
+            |meta: &TraceMeta| failed(meta, Shown::of(meta).as_ref(), (3, 0), vec![(1, 1)]);
         assert_eq!(failed(&meta).missing, ["What was free at that moment."]);
         for (moment, words) in [
             (Moment::Before, "at the start of the recording."),
@@ -286,6 +313,17 @@ mod tests {
             let missing = failed(&meta).missing;
             assert!(missing[0].ends_with(words), "{missing:?}");
         }
+    }
+
+    #[test]
+    fn one_case_is_told_for_all_who_asked_for_the_same() {
+        let meta = TraceMeta { names: vec![(7, "make".to_owned())], ..TraceMeta::default() };
+        let callers = vec![(5, 2), (7, 9), (8, 1), (9, 1), (10, 1)];
+        let case = failed(&meta, None, (3, 0), callers);
+        assert_eq!(case.times, 14);
+        let who = "for 9 of make (7), 2 of process 5, 1 of process 8, 2 more: failed";
+        assert!(case.title.ends_with(who), "{}", case.title);
+        assert!(failed(&meta, None, (3, 0), vec![(7, 3)]).title.ends_with("for make (7): failed"));
     }
 
     #[test]

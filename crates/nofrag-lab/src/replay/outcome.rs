@@ -285,14 +285,22 @@ impl Range {
     }
 }
 
-/// `12`, or `12 (7..13)` where runs differ.
+/// `12`, or `12 (7..13)` where runs differ, or `43,861 (41k..49k)` where they are large.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { least, median, most } = *self;
         if least == most {
             return f.write_str(&count(median));
         }
-        write!(f, "{} ({}..{})", count(median), count(least), count(most))
+        let end = |value: f64| match value {
+            10_000.0.. => format!("{}k", count((value / 1000.0).round())),
+            _ => count(value),
+        };
+        match [least, most].map(end) {
+            // To the thousand they are the same.
+            [least, most] if least == most => f.write_str(&count(median)),
+            [least, most] => write!(f, "{} ({least}..{most})", count(median)),
+        }
     }
 }
 
