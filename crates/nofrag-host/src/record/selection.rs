@@ -204,7 +204,9 @@ fn costs(kind: EventKind) -> &'static str {
         EventKind::ExtFrag => "what the kernel's own fallbacks were is not known",
         EventKind::ZoneLocked | EventKind::PcpuDrain => "traffic of the buddies is not seen",
         EventKind::MigratePages => "where pages were moved to is not modelled",
-        EventKind::CompactionIsolateMigratepages | EventKind::CompactionIsolateFreepages => {
+        EventKind::CompactionIsolateMigratepages
+        | EventKind::CompactionIsolateFreepages
+        | EventKind::CompactionFastIsolateFreepages => {
             "from which frames compaction moved pages, and to which, is not seen"
         }
         EventKind::VmapAlloc | EventKind::VmapFree | EventKind::VmapPurge => {
@@ -243,6 +245,7 @@ mod tests {
         check_has(&["pages"], EventKind::PageFreeBatched, false);
         check_has(&["pages"], EventKind::CompactionIsolateMigratepages, true);
         check_has(&["rare"], EventKind::CompactionIsolateFreepages, true);
+        check_has(&["pages"], EventKind::CompactionFastIsolateFreepages, true);
         check_has(&["pages"], EventKind::PcpuDrain, false);
         check_has(&["pages", "buddy"], EventKind::PcpuDrain, true);
         check_has(&["all"], EventKind::PageFreeBatched, false);

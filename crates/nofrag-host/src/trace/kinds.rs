@@ -44,6 +44,7 @@ pub enum EventKind {
     BulkPage,
     /// Not a tracepoint: such a call returned.
     BulkCall,
+    CompactionFastIsolateFreepages,
 }
 
 /// What the values of a field look like, for those who store or show them.
@@ -110,7 +111,7 @@ const fn row(
 }
 
 /// All kinds, in the order of their numbers. Numbers are part of the recording format: new ones go to the end.
-pub const KINDS: [KindInfo; 32] = {
+pub const KINDS: [KindInfo; 33] = {
     use EventKind as K;
     [
         row(
@@ -291,6 +292,12 @@ pub const KINDS: [KindInfo; 32] = {
         ),
         row(K::BulkPage, BULK, "bulk_page", &[pfn("pfn"), few("gfp_flags"), few("before")]),
         row(K::BulkCall, BULK, "bulk_call", &[number("filled")]),
+        row(
+            K::CompactionFastIsolateFreepages,
+            "compaction",
+            "mm_compaction_fast_isolate_freepages",
+            COMPACTION_ISOLATE,
+        ),
     ]
 };
 

@@ -259,7 +259,9 @@ fn row(kind: EventKind) -> Row {
         K::TryToCompact => TRY_TO_COMPACT,
         K::CompactionFinished | K::CompactionSuitable => VERDICT,
         K::CompactionDeferred => DEFERRED,
-        K::CompactionIsolateMigratepages | K::CompactionIsolateFreepages => ISOLATE,
+        K::CompactionIsolateMigratepages
+        | K::CompactionIsolateFreepages
+        | K::CompactionFastIsolateFreepages => ISOLATE,
         K::KcompactdWake => KCOMPACTD_WAKE,
         K::KcompactdSleep | K::KswapdSleep => NODE,
         K::MigratePages => MIGRATE,

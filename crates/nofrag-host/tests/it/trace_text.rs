@@ -54,6 +54,10 @@ fn ranges_of_compaction() {
             "mm_compaction_isolate_freepages: start_pfn=0x9f600 end_pfn=0x9f800 nr_scanned=512 nr_taken=48",
             EventKind::CompactionIsolateFreepages,
         ),
+        (
+            "mm_compaction_fast_isolate_freepages: range=(0x9f600 ~ 0x9f800) nr_scanned=512 nr_taken=48",
+            EventKind::CompactionFastIsolateFreepages,
+        ),
     ] {
         let event = one(&format!("kcompactd0-40 [000] ..... 1.000000: {rest}"));
         assert_eq!(event.kind, kind);
