@@ -64,7 +64,10 @@ pub(crate) struct Args {
     seed: u64,
 
     /// Start values, from --seed on: each policy runs under all of them, and figures are ranges
-    #[arg(long, value_name = "N", default_value_t = replay::REPEATS, value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(
+        long, value_name = "N", default_value_t = replay::REPEATS,
+        value_parser = clap::value_parser!(u64).range(1..=100)
+    )]
     repeats: u64,
 
     /// Runs at a time; one per CPU without it

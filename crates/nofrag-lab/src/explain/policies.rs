@@ -138,8 +138,8 @@ fn boosted(policy: &FragmentationPolicy, asked: &SceneRequest) -> Said {
     }
 }
 
-/// What a replay says of the requests of an order, as far as it can be trusted: served and asked, events, moves, reclaim.
-/// Empty where it has none, or is not near enough to the recorded kernel to say.
+/// What a replay says of the requests of an order, as far as it can be trusted: served and asked, events, moves,
+/// reclaim. Empty where it has none, or is not near enough to the recorded kernel to say.
 pub(super) fn by_replay(report: &ReplayReport, order: u32) -> Vec<PolicyCase> {
     let Some(fidelity) = &report.fidelity else { return Vec::new() };
     // Orders above the core's largest are not replayed: nothing is known of them.

@@ -51,8 +51,8 @@ fn verdict(report: &ReplayReport) -> Verdict {
         (with(Trust::Off).count() + with(Trust::Wide).count(), with(Trust::TooFew).count());
     let holds = with(Trust::Holds).count();
     let says = format!(
-        "Beside the recorded kernel's own figures, {holds} of {} hold under {}, {off} are off or too wide to say, and {few} \
-         rest on too few events.",
+        "Beside the recorded kernel's own figures, {holds} of {} hold under {}, {off} are off or too wide to say, and \
+         {few} rest on too few events.",
         fidelity.figures.len(),
         fidelity.preset
     );

@@ -187,8 +187,8 @@ impl Engine {
         self.world.owner.goes_on_in_pieces(frame, huge.order);
     }
 
-    /// The recorded kernel did not serve it. If the policy does, what comes in its place is not asked for; where nothing
-    /// does, the block is given back at once, as how long it would have been kept is not known.
+    /// The recorded kernel did not serve it. If the policy does, what comes in its place is not asked for; where
+    /// nothing does, the block is given back at once, as how long it would have been kept is not known.
     fn failed(&mut self, at: u64, request: &Request, place: Option<Ticket>) {
         let Some(pfn) = self.ask(at, request) else { return };
         let World { pages, owner, .. } = &mut self.world;

@@ -2,8 +2,8 @@
 //!
 //! A replay under the recorded kernel's own rules is run as every other policy is, with reclaim and compaction of its
 //! own, under several start values, and each of its figures stands beside the kernel's. A figure vouches for something
-//! only if the middle of these runs is within its bound and they lie no farther apart than that is wide; [`Answer`]s say
-//! so for the questions that people ask of a replay.
+//! only if the middle of these runs is within its bound and they lie no farther apart than that is wide; [`Answer`]s
+//! say so for the questions that people ask of a replay.
 
 use nofrag::page::{Migratetype, PageAllocator, ZoneKind};
 use nofrag::units::Order;
@@ -255,8 +255,8 @@ fn label(zone: &ZoneName) -> String {
     }
 }
 
-/// A figure holds if the middle of its runs is within the bound, and they lie no farther apart than it is wide; it is off
-/// if no run could be within it.
+/// A figure holds if the middle of its runs is within the bound, and they lie no farther apart than it is wide; it is
+/// off if no run could be within it.
 fn verdict(recorded: f64, replayed: &Range, tolerance: Tolerance) -> Verdict {
     let [low, high] = bound(recorded, tolerance);
     let Range { least, median, most } = *replayed;

@@ -36,7 +36,9 @@ use nofrag::page::{FragmentationPolicy, MemoryMap, PolicyPreset};
 use nofrag::units::{Order, Pfn};
 use nofrag_host::recording::Recording;
 use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
-use nofrag_host::trace::{self, Moment, Trace, TraceError, TraceMeta, Unseen, UnseenTracker, View};
+use nofrag_host::trace::{
+    self, EventSource, Moment, Trace, TraceError, TraceMeta, Unseen, UnseenTracker, View,
+};
 use thiserror::Error;
 
 use crate::scenario::stand_in;
@@ -44,7 +46,7 @@ use addresses::AddressReplay;
 use engine::{Engine, Spec};
 use fidelity::{End, Ran, Truth};
 use pairing::Pairing;
-use passes::{Followers, Resync, pass};
+use passes::{Followers, Resync, Timed, pass};
 use start::Host;
 
 pub use addresses::{AddressOutcome, addresses, sections as address_sections};
@@ -167,71 +169,29 @@ fn replay_within(
     let judged = meta.release.as_deref().and_then(preset_of);
     let judged = judged.filter(|_| start.is_some() && end.is_some());
     let (specs, own) = with_own_rules(specs(options)?, judged, options.samples);
-    let resyncs = resyncs(&meta);
-    let threads = match options.threads {
-        0 => thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
-    let mut addresses = AddressReplay::new(&meta);
     // Without a snapshot there is nothing to draw.
     let repeats = if start.is_some() { options.repeats.max(1) } else { 1 };
-    let seeds: Vec<u64> = (0..repeats).map(|n| options.seed.wrapping_add(n)).collect();
-    let mut first: Option<Pass> = None;
-    let mut ran: Vec<Vec<Ran>> = specs.iter().map(|_| Vec::new()).collect();
-    let mut shown: Vec<PolicyRun> = Vec::new();
-    let mut events = Some(events);
-    let at_a_time = (at_a_time(most_bytes, host.map()) / specs.len().max(1)).max(1);
-    for seeds in seeds.chunks(at_a_time) {
-        let mut engines = Vec::new();
-        for &seed in seeds {
-            start.iter().for_each(|snapshot| host.reseed(snapshot, seed));
-            for spec in &specs {
-                let start = host.start(spec.policy, &spec.settings, spec.memory_percent, ())?;
-                let spec = Spec { seed, ..spec.clone() };
-                engines.push(Engine::new(host.map(), host.in_use(), start, spec)?);
-            }
-        }
-        let mut pairing = pairing_of(&host, &meta, &engines)?;
-        let events = match events.take() {
-            Some(events) => events,
-            None => options.trace.open()?.events,
-        };
-        let followers = Followers {
-            pairing: &mut pairing,
-            addresses: first.is_none().then_some(&mut addresses),
-            unseen: UnseenTracker::new(&meta),
-        };
-        let done_before = first.as_ref().map_or(0, |first| first.recorded.events)
-            * (ran[0].len() / at_a_time) as u64;
-        let (recorded, unseen, runs) =
-            pass(events, followers, &resyncs, engines, threads, &|done| {
-                progress(done_before + done)
-            })?;
-        let assumed = pairing.assumptions().clone();
-        for (number, run) in runs.iter().enumerate() {
-            let of = number % specs.len();
-            let outcome = run.engine.outcome(&assumed, run.wall_nanos);
-            let end = End::of(run.engine.pages());
-            ran[of].push(Ran { counts: outcome.counts.clone(), end });
-            if ran[of].len() == 1 {
-                shown.push(outcome);
-            }
-        }
-        let followed = pairing.free_by_zone();
-        first.get_or_insert(Pass { recorded, unseen, followed });
-    }
-    let Pass { recorded, unseen, followed } = first.expect("there is a start value");
-    for (run, ran) in shown.iter_mut().zip(&ran) {
-        run.repeats = ran.iter().map(|each| each.counts.clone()).collect();
-        run.large_at_end = ran.iter().map(|each| each.end.large_blocks()).collect();
-    }
+    let plan = Plan {
+        trace: &options.trace,
+        meta: &meta,
+        start: start.as_ref(),
+        specs: &specs,
+        seeds: (0..repeats).map(|n| options.seed.wrapping_add(n)).collect(),
+        threads: match options.threads {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        },
+        most_bytes,
+    };
+    let mut addresses = AddressReplay::new(&meta);
+    let Repeated { pass, runs, ran } = plan.run(&mut host, events, &mut addresses, progress)?;
+    let Pass { recorded, unseen, followed } = pass;
     let fidelity = judged.zip(own).zip(start.as_ref().zip(end.as_ref()));
     let fidelity = fidelity.map(|((preset, own), (start, end))| {
         let followed = host.zones().into_iter().zip(followed).collect();
         let truth = Truth { start, end, traced: &recorded, followed };
         fidelity::fidelity(preset.name, &ran[own], &truth)
     });
-    let runs = shown;
     let mut cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
     cautions.extend(stand_ins(&options.policies));
     let (trace, release) = (options.trace.name(), meta.release.clone());
@@ -294,6 +254,90 @@ fn stand_ins(policies: &[String]) -> Vec<String> {
         stand_in(name, preset.name)
     };
     policies.iter().filter_map(meant).map(|said| said + ".").collect()
+}
+
+/// The runs of a replay, and what they are made of.
+struct Plan<'a> {
+    trace: &'a Input,
+    meta: &'a TraceMeta,
+    start: Option<&'a Snapshot<'a>>,
+    specs: &'a [Spec],
+    seeds: Vec<u64>,
+    threads: usize,
+    most_bytes: u64,
+}
+
+/// What all runs came to.
+struct Repeated {
+    pass: Pass,
+    /// By spec, in their order.
+    runs: Vec<PolicyRun>,
+    /// By spec, under each start value.
+    ran: Vec<Vec<Ran>>,
+}
+
+impl Plan<'_> {
+    /// Runs everything, in as few passes over the events as memory allows.
+    fn run(
+        &self,
+        host: &mut Host,
+        events: Box<dyn EventSource>,
+        addresses: &mut AddressReplay,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Repeated, ReplayError> {
+        let resyncs = resyncs(self.meta);
+        let (mut first, mut events) = (None, Some(events));
+        let mut runs: Vec<PolicyRun> = Vec::new();
+        let mut ran: Vec<Vec<Ran>> = self.specs.iter().map(|_| Vec::new()).collect();
+        let mut done = 0;
+        let at_a_time = at_a_time(self.most_bytes, host.map()) / self.specs.len().max(1);
+        for seeds in self.seeds.chunks(at_a_time.max(1)) {
+            let engines = self.engines(host, seeds)?;
+            let mut pairing = pairing_of(host, self.meta, &engines)?;
+            let events = match events.take() {
+                Some(events) => events,
+                None => self.trace.open()?.events,
+            };
+            let followers = Followers {
+                pairing: &mut pairing,
+                addresses: first.is_none().then_some(&mut *addresses),
+                unseen: UnseenTracker::new(self.meta),
+            };
+            let progress = |so_far| progress(done + so_far);
+            let (recorded, unseen, ended) =
+                pass(events, followers, &resyncs, engines, self.threads, &progress)?;
+            done += recorded.events;
+            for (number, Timed { engine, wall_nanos }) in ended.iter().enumerate() {
+                let spec = number % self.specs.len();
+                let run = engine.outcome(pairing.assumptions(), *wall_nanos);
+                ran[spec].push(Ran { counts: run.counts.clone(), end: End::of(engine.pages()) });
+                if ran[spec].len() == 1 {
+                    runs.push(run);
+                }
+            }
+            let followed = pairing.free_by_zone();
+            first.get_or_insert(Pass { recorded, unseen, followed });
+        }
+        for (run, ran) in runs.iter_mut().zip(&ran) {
+            run.repeats = ran.iter().map(|each| each.counts.clone()).collect();
+            run.large_at_end = ran.iter().map(|each| each.end.large_blocks()).collect();
+        }
+        Ok(Repeated { pass: first.expect("there is a start value"), runs, ran })
+    }
+
+    /// All specs under each of some start values.
+    fn engines(&self, host: &mut Host, seeds: &[u64]) -> Result<Vec<Engine>, ReplayError> {
+        let mut engines = Vec::new();
+        for &seed in seeds {
+            self.start.iter().for_each(|snapshot| host.reseed(snapshot, seed));
+            for spec in self.specs {
+                let start = host.start(spec.policy, &spec.settings, spec.memory_percent, ())?;
+                let spec = Spec { seed, ..spec.clone() };
+                engines.push(Engine::new(host.map(), host.in_use(), start, spec)?);
+            }
+        }
+        Ok(engines)
+    }
 }
 
 /// What one pass over the events found, whatever the runs.

@@ -216,7 +216,8 @@ pub struct Assumptions {
     /// Single pages that were not asked for, as the policy had served the huge page in whose place they came.
     #[serde(default)]
     pub stood_in: u64,
-    /// Huge pages that the recorded kernel served and this policy could not; single pages were asked for in their place.
+    /// Huge pages that the recorded kernel served and this policy could not; single pages were asked for in their
+    /// place.
     #[serde(default)]
     pub in_pieces: u64,
     /// Events of frames outside the memory of the snapshot; ignored.

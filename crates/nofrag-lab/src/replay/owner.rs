@@ -2,10 +2,11 @@
 //! moved or taken back when the policy asks.
 //!
 //! The recorded kernel took decisions by itself, which stand among the events like those of the workload: it reclaimed
-//! pages and moved others. If policies followed them, all would be compared with another kernel's reclaim and compaction
-//! on top of their own. So they follow none: a page that the recorded kernel reclaimed stays where it is and as old as
-//! it is, without a traced name, until the policy's own reclaim comes to it; a page that was moved stays where it is.
-//! That the workload went on as if it were gone changes nothing for others: what it reads again is a new request.
+//! pages and moved others. If policies followed them, all would be compared with another kernel's reclaim and
+//! compaction on top of their own. So they follow none: a page that the recorded kernel reclaimed stays where it is and
+//! as old as it is, without a traced name, until the policy's own reclaim comes to it; a page that was moved stays
+//! where it is. That the workload went on as if it were gone changes nothing for others: what it reads again is a new
+//! request.
 //!
 //! What reclaim may take: page cache, from the page on that came in first ([`world::reclaim`](crate::world::reclaim)).
 //! Some of what it comes to was used again ([`USED_AGAIN`]) and goes to the end of the line. What the recorded kernel
@@ -45,9 +46,9 @@ const STANDS_IN: u32 = u32::MAX - 5;
 const CACHE: Class = 0;
 const CLASSES: usize = 1;
 
-/// Of a hundred pages of cache that reclaim comes to, so many were used since. No event tells which. Three recordings of
-/// Linux 6.1 and 6.12 tell how many: of what their kernels reclaimed, 17 to 76 % was among the oldest twentieth of the
-/// cache, and from 27 to 61 % of it was no neighbour of the page before (docs/decisions/0018).
+/// Of a hundred pages of cache that reclaim comes to, so many were used since. No event tells which. Three recordings
+/// of Linux 6.1 and 6.12 tell how many: of what their kernels reclaimed, 17 to 76 % was among the oldest twentieth of
+/// the cache, and from 27 to 61 % of it was no neighbour of the page before (docs/decisions/0018).
 const USED_AGAIN: usize = 6;
 /// Its stream of chance.
 const USES: u64 = 4;

@@ -188,9 +188,9 @@ fn policies(report: &ReplayReport) -> Option<Section> {
         ["policy"].into_iter().chain(asked.iter().map(|query| query.short())).collect();
     let caption = format!(
         "Only what can be said. Less and more: than under {}, outside the range of all start values; = is no \
-         difference. {}",
-        fidelity.preset,
-        "After Linux 6.9 each stolen page is an event, before each stolen block: events compare among kernels of one side."
+         difference. After Linux 6.9 each stolen page is an event, before each stolen block: events compare among \
+         kernels of one side.",
+        fidelity.preset
     );
     table_of("What the policies do", &caption, 1, &header, rows)
 }
@@ -447,10 +447,9 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
     });
     table_of(
         &format!("How far to trust it: {} beside the kernel itself", fidelity.preset),
-        "A row is one figure, over the recording or at its end: what the kernel recorded, and what the replay under its \
-         rules has. It holds if the middle is within the bound and the start values lie no farther apart than it is \
-         wide. Free pages are bound by two percent, or by what \
-         the events alone miss of them.",
+        "A row is one figure, over the recording or at its end: what the kernel recorded, and what the replay under \
+         its rules has. It holds if the middle is within the bound and the start values lie no farther apart than it \
+         is wide. Free pages are bound by two percent, or by what the events alone miss of them.",
         2,
         &["figure", "verdict", "kernel", "replay", "within"],
         rows.collect(),
@@ -503,9 +502,10 @@ fn assumptions(report: &ReplayReport) -> Option<Section> {
     table_of(
         "What had to be assumed of each policy",
         "Requests that the recorded kernel served and this policy could not: what their callers would have done \
-         is not replayed. Single pages that were not asked for, as this policy had served the huge page in whose place \
-         they came; huge pages that it refused, for which single ones were asked instead. Frees of pages that the policy had reclaimed itself. Pages that were dropped, swapped \
-         out or put elsewhere at the start, since there is less memory.",
+         is not replayed. Single pages that were not asked for, as this policy had served the huge page in whose \
+         place they came; huge pages that it refused, for which single ones were asked instead. Frees of pages that \
+         the policy had reclaimed itself. Pages that were dropped, swapped out or put elsewhere at the start, since \
+         there is less memory.",
         1,
         &[
             "policy",

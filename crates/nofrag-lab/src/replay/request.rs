@@ -23,7 +23,8 @@ pub(super) struct Request {
     pub(super) zone: ZoneKind,
     pub(super) flags: RequestFlags,
     pub(super) used: Use,
-    /// The node to begin with, where there are several: that of the CPU, or of the frame that it got if no other would do.
+    /// The node to begin with, where there are several: that of the CPU, or of the frame that it got if no other would
+    /// do.
     pub(super) node: Option<NodeId>,
 }
 
