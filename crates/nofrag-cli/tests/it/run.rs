@@ -1,7 +1,7 @@
 //! `nofrag run`: what it lists, prints, writes and saves, and how it ends.
 
 use std::fs;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -133,12 +133,17 @@ fn all_leaves_out_scenarios_that_lack_the_mode() {
     assert!(text.contains(SCENARIO) && !text.contains("vmap-blocks-2023"), "{text}");
 }
 
+/// But for what replays files that are not there, away from the repository.
 #[test]
 fn all_runs_every_scenario() {
-    let output =
-        nofrag(&["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1", "--memory", "1"]);
+    let root = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
+    command.args(["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1", "--memory", "1"]);
+    let output = command.current_dir(root.path()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}{err}");
+    assert!(err.contains("left out: frames: no folder data/kernel-states"), "{err}");
     let shown = |name: &str| text.lines().any(|line| line.starts_with(name));
     assert!(shown(SCENARIO) && shown("vm-map-ram-2015") && shown("extfrag-2018"), "{text}");
 }

@@ -112,7 +112,8 @@ fn an_alias_flush_of_ours_looks_at_dirty_blocks_only() {
 #[test]
 fn the_same_key_counts_the_same_and_another_one_differs() {
     let counts = |seed| {
-        let report = run(&Options { seed: Some(seed), ..small("w2") });
+        let designs = [BEFORE, OURS].map(str::to_owned).to_vec();
+        let report = run(&Options { seed: Some(seed), designs, ..small("w2") });
         report.measurements.into_iter().map(|m| m.counts).collect::<Vec<_>>()
     };
     assert_eq!(counts(3), counts(3));

@@ -44,7 +44,9 @@ fn every_body_keeps_its_areas_apart_and_gives_them_back() {
 #[test]
 fn the_same_seed_counts_the_same_and_another_one_differs() {
     let counts = |seed| {
-        let options = Options { seed: Some(seed), ..with_mask("random_size_align,churn_10k") };
+        let designs = [BEFORE, OURS].map(str::to_owned).to_vec();
+        let mask = with_mask("random_size_align,churn_10k");
+        let options = Options { seed: Some(seed), designs, ..mask };
         let report = run(&options);
         report.measurements.into_iter().map(|m| m.counts).collect::<Vec<_>>()
     };

@@ -14,11 +14,15 @@ use nofrag::vmap::{
     AreaRequest, Budget, CpuHandle, Epoch, Guard, MapRamError, Mapper, Preset, RamArea,
     UnmapRamError, VmapConfig, VmapSpace,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Room for four blocks of 64 pages, and nothing else.
 const FOUR_BLOCKS: u64 = 4 * 64;
+
+/// What happens at once where it happens at all: long enough for the busiest of machines.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn small_spaces(lag: u32) -> impl Iterator<Item = (Preset, BlockSpace)> {
     presets_with(GEOMETRIES[0], 1 << 40).map(move |preset| {
@@ -263,23 +267,24 @@ fn while_a_flush_is_under_way_its_pages_are_not_handed_out() {
             areas.push(area);
         }
         areas.iter().for_each(|&area| space.unmap_ram(by, area).unwrap());
-        let settled = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        // Its end lets the flush complete, however long the attempts take.
+        let (attempts, ended) = mpsc::channel::<()>();
+        let waited = std::thread::scope(|scope| {
+            let attempts = attempts;
             let flusher = scope.spawn(|| space.unmap_aliases());
-            let settled = &settled;
             let space = &space;
-            scope.spawn(move || {
-                // Long enough for the attempts below; if one waits for the flush, this ends its wait.
-                std::thread::sleep(Duration::from_millis(150));
-                settled.store(true, Ordering::SeqCst);
+            let settler = scope.spawn(move || {
+                // An attempt that waits for the flush would wait for ever.
+                let over = ended.recv_timeout(2 * PATIENCE);
                 while !flusher.is_finished() {
                     space.mapper().settle();
                     std::thread::yield_now();
                 }
+                over == Err(RecvTimeoutError::Timeout)
             });
             let started = Instant::now();
             while space.mapper().flushes.load(Ordering::SeqCst) == 0 {
-                assert!(started.elapsed() < Duration::from_secs(60), "{}: no flush", preset.name);
+                assert!(started.elapsed() < PATIENCE, "{}: no flush", preset.name);
                 std::thread::yield_now();
             }
             for tag in 100..130 {
@@ -289,8 +294,10 @@ fn while_a_flush_is_under_way_its_pages_are_not_handed_out() {
                     space.unmap_ram(by, area).unwrap();
                 }
             }
-            assert!(!settled.load(Ordering::SeqCst), "{}: `try_map_ram` waited", preset.name);
+            drop(attempts);
+            settler.join().unwrap()
         });
+        assert!(!waited, "{}: `try_map_ram` waited", preset.name);
     }
 }
 

@@ -4,6 +4,7 @@ use super::choices::Choices;
 use super::doc_2019::RULES;
 use super::range_pair::{DELICATE, Pair, Shape};
 use super::starving::Heap;
+use core::ops::Range;
 use nofrag::check::Check;
 use nofrag::ranges::{AlignClasses, Config, Fit, Index, RangeAllocator, Request, Span};
 use proptest::prelude::*;
@@ -36,13 +37,17 @@ fn configs() -> [Config; 4] {
     ]
 }
 
-#[test]
-fn random_operations_on_a_small_space() {
+fn check_small_spaces(seeds: Range<u64>) {
     for config in configs() {
-        for seed in 0..8 {
+        for seed in seeds.clone() {
             check_run(config, SMALL, seed, 1500);
         }
     }
+}
+
+#[test]
+fn random_operations_on_a_small_space() {
+    check_small_spaces(0..2);
 }
 
 #[test]
@@ -75,30 +80,46 @@ fn random_operations_with_long_holes() {
     }
 }
 
-#[test]
-fn random_operations_over_many_windows() {
+fn check_many_windows(steps: u64) {
     for config in configs() {
         for unit in [1 << 29, 1 << 31, (1 << 31) - 1, 1 << 40] {
             let shape = Shape { unit, length: 1000 * unit, first: 1000 * unit, ..SMALL };
-            check_run(config, shape, unit, 500);
+            check_run(config, shape, unit, steps);
+        }
+    }
+}
+
+#[test]
+fn random_operations_over_many_windows() {
+    check_many_windows(150);
+}
+
+fn check_both_ends_of_the_numbers(steps: u64) {
+    const BASES: [&[u64]; 6] =
+        [&[0], &[1], &[(1 << 31) - 300], &[(3 << 31) - 1], &[u64::MAX - 600], &[u64::MAX - 601]];
+    for config in configs() {
+        for bases in BASES {
+            check_run(config, Shape { bases, ..SMALL }, bases[0], steps);
+        }
+        for unit in [1, 1 << 30, 1 << 44] {
+            let (length, largest_size) = (u64::MAX, 1 << 19);
+            let all = Shape { bases: &[0], length, first: length, unit, largest_size, ..SMALL };
+            check_run(config, all, unit, steps / 4);
         }
     }
 }
 
 #[test]
 fn random_operations_at_both_ends_of_the_numbers() {
-    const BASES: [&[u64]; 6] =
-        [&[0], &[1], &[(1 << 31) - 300], &[(3 << 31) - 1], &[u64::MAX - 600], &[u64::MAX - 601]];
-    for config in configs() {
-        for bases in BASES {
-            check_run(config, Shape { bases, ..SMALL }, bases[0], 1500);
-        }
-        for unit in [1, 1 << 30, 1 << 44] {
-            let (length, largest_size) = (u64::MAX, 1 << 19);
-            let all = Shape { bases: &[0], length, first: length, unit, largest_size, ..SMALL };
-            check_run(config, all, unit, 400);
-        }
-    }
+    check_both_ends_of_the_numbers(500);
+}
+
+#[test]
+#[ignore = "a hundred thousand operations, each of them checked"]
+fn random_operations_at_length() {
+    check_small_spaces(2..8);
+    check_many_windows(500);
+    check_both_ends_of_the_numbers(1600);
 }
 
 #[test]
