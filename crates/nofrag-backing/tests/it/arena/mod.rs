@@ -1,8 +1,7 @@
 //! The arena: what it hands out, what it refuses, what it gives back, and that its laws hold.
 
 mod basics;
-#[path = "../../../../nofrag/tests/it/choices.rs"]
-#[allow(dead_code)] // The core's drivers use more of it.
+#[allow(dead_code)] // The core's drivers use more of it. A link to theirs, which a package has as a file.
 mod choices;
 mod chunks;
 mod model;
