@@ -1,8 +1,8 @@
 //! `counts`: how many instructions the hottest operations take, against limits.
 //!
 //! A count by callgrind repeats to a few in ten thousand on a busy machine, where nanoseconds do not; it depends on the
-//! compiler, whose name stands beside the limits. Rows and limits are in `counts.toml`; the programs are examples of
-//! the crates.
+//! compiler, whose name stands beside the limits, and on the profile, which is that of what is handed out. Rows and
+//! limits are in `counts.toml`; the programs are examples of the crates.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,6 +11,8 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Deserialize;
+
+use crate::deb::{BUILT, PROFILE};
 
 const FILE: &str = "xtask/src/counts.toml";
 /// A limit is so much above what was counted; what has fallen by as much lowers it.
@@ -125,7 +127,7 @@ fn with_limits(text: &str, compiler: &str, counts: &[f64]) -> String {
 fn build(root: &Path, rows: &[Row]) -> anyhow::Result<()> {
     let programs: BTreeSet<&str> = rows.iter().map(|row| row.program.as_str()).collect();
     let mut command = Command::new("cargo");
-    command.args(["build", "--release"]).current_dir(root);
+    command.arg("build").args(PROFILE).current_dir(root);
     for program in programs {
         let (package, example) = split(program)?;
         command.args(["-p", package, "--example", example]);
@@ -159,7 +161,7 @@ fn total(root: &Path, row: &Row, pairs: u64) -> anyhow::Result<u64> {
         row.arguments.iter().map(|word| if word == "PAIRS" { pairs.as_str() } else { word });
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(target.join("release/examples").join(example))
+        .arg(target.join(BUILT).join("examples").join(example))
         .args(arguments)
         .output()
         .context("valgrind is not there; the package is called valgrind")?;

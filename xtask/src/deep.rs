@@ -1,5 +1,5 @@
-//! Checks that take longer than continuous integration has: sanitizers over the crate that touches memory, and Miri
-//! where it reaches.
+//! Checks that take longer than continuous integration has: sanitizers over the crate that touches memory, over what
+//! threads share in the core, and over what reads files of strangers with a library in C; and Miri where it reaches.
 //!
 //! Both need the nightly toolchain; Miri needs its component, and the thread sanitizer the sources of the standard
 //! library, which must be instrumented too (`rustup +nightly component add miri rust-src`).
@@ -21,6 +21,16 @@ pub(crate) enum Finder {
     Thread,
     /// Undefined behaviour of any kind, in what needs no real memory
     Miri,
+}
+
+/// Tests of a package that a finder looks at.
+struct Part {
+    package: &'static str,
+    targets: &'static [&'static str],
+    /// What is in their names; nothing for all.
+    named: &'static [&'static str],
+    /// What is in the names of those that the finder makes meaningless.
+    skipped: &'static [&'static str],
 }
 
 impl Finder {
@@ -68,34 +78,61 @@ impl Finder {
                 command.env("PROPTEST_CASES", "2");
             }
         }
-        command.args(["--package", "nofrag-backing", "--target", "x86_64-unknown-linux-gnu"]);
-        command.arg("--lib");
-        // Nearly all others need memory, which Miri does not have.
-        command.args((self != Finder::Miri).then_some("--tests"));
+        command.args(["--target", "x86_64-unknown-linux-gnu"]);
         command
     }
-}
 
-/// Tests that a finder makes meaningless.
-const fn left_out(finder: Finder) -> &'static [&'static str] {
-    match finder {
-        // The sanitizers make `mlock` do nothing; this test needs a page that refuses advice.
-        Finder::Address | Finder::Thread => &["--skip", "partial_vector"],
-        Finder::Miri => &[],
+    const fn parts(self) -> &'static [Part] {
+        match self {
+            Finder::Address => {
+                &[BACKING, Part { package: "nofrag-host", targets: ALL, named: &[], skipped: &[] }]
+            }
+            Finder::Thread => &[
+                BACKING,
+                Part {
+                    package: "nofrag",
+                    targets: &["--test", "it"],
+                    named: SHARED_IN_THE_CORE,
+                    skipped: &[],
+                },
+            ],
+            Finder::Miri => &[Part {
+                package: "nofrag-backing",
+                targets: &["--lib", "--test", "it"],
+                named: WITHOUT_MAPPINGS,
+                skipped: &[],
+            }],
+        }
     }
 }
 
-/// Tests that make no mapping: Miri ends at the first call that it does not know, such as `memfd_create` or the advice
-/// by which a child of a fork is told from its parent.
+const ALL: &[&str] = &["--lib", "--tests"];
+
+/// The sanitizers make `mlock` do nothing; the test that is skipped needs a page that refuses advice.
+const BACKING: Part =
+    Part { package: "nofrag-backing", targets: ALL, named: &[], skipped: &["partial_vector"] };
+
+/// Modules whose tests have threads.
+const SHARED_IN_THE_CORE: &[&str] =
+    &["block_face", "block_hand_over", "block_limits", "block_threads", "vmap_threads"];
+
+/// Tests that make no mapping: Miri ends at the first call that it does not know, such as `memfd_create`. An arena over
+/// simulated memory makes none.
 const WITHOUT_MAPPINGS: &[&str] = &[
     "arena::bins",
     "arena::run",
     "a_lease_of_long_ago",
     "a_stale_free_keeps",
     "lists_of_processors",
+    "a_run_that_gets_no_memory_to_grow",
+    "a_run_that_was_freed_does_not_grow",
+    "refusals_leave_the_books_of_chunks",
+    "the_budget_of_mappings_is_kept",
+    "threads_share_simulated_memory",
     "backend::books",
     "backend::submission",
     "backend::discard",
+    "backend::simulated",
     "faults::tests",
     "frames::purge",
     "frames::word",
@@ -103,25 +140,25 @@ const WITHOUT_MAPPINGS: &[&str] = &[
     "zeroed::tests",
 ];
 
-/// The tests that are run where none are named: all of them, or those that the finder reaches.
-fn reached(finder: Finder, filters: &[String]) -> impl Iterator<Item = &str> {
-    let usual = if finder == Finder::Miri && filters.is_empty() { WITHOUT_MAPPINGS } else { &[] };
-    filters.iter().map(String::as_str).chain(usual.iter().copied())
-}
-
-/// Runs the tests of the crate that touches memory under `finder`, those alone that have `filters` in their names.
+/// Runs what `finder` looks at, those tests alone that have `filters` in their names.
 pub(crate) fn run(root: &Path, finder: Finder, filters: &[String]) -> anyhow::Result<bool> {
     if let Some(reason) = finder.missing() {
         bail!("this cannot be run: {reason}");
     }
-    let mut command = finder.command();
-    command
-        .arg("--")
-        .args(reached(finder, filters))
-        .args(left_out(finder))
-        .current_dir(root)
-        .stdin(Stdio::null());
-    Ok(command.status().context("cargo can be started")?.success())
+    let mut passed = true;
+    for part in finder.parts() {
+        println!("-- {finder:?}: {}", part.package);
+        let mut command = finder.command();
+        command.args(["--package", part.package]).args(part.targets).args(["--no-fail-fast", "--"]);
+        match filters {
+            [] => command.args(part.named),
+            _ => command.args(filters),
+        };
+        command.args(part.skipped.iter().flat_map(|name| ["--skip", name]));
+        command.current_dir(root).stdin(Stdio::null());
+        passed &= command.status().context("cargo can be started")?.success();
+    }
+    Ok(passed)
 }
 
 fn sources_are_there() -> bool {

@@ -63,7 +63,7 @@ enum Task {
         #[arg(long)]
         quick_build: bool,
     },
-    /// Run the tests of the crate that touches memory under a sanitizer or Miri
+    /// Run what touches memory, what threads share and what reads files of strangers under a sanitizer or Miri
     Deep {
         /// What looks for faults
         finder: deep::Finder,

@@ -80,8 +80,12 @@ fn page() -> Result<*mut AtomicU64, Errno> {
     let (bytes, flags) = (1 << sys::PAGE, MapFlags::PRIVATE);
     // SAFETY: without `MAP_FIXED` nothing that exists is replaced.
     let page = unsafe { sys::mmap_anonymous(ptr::null_mut(), bytes, allowed, flags) }?;
-    // SAFETY: mapped a moment ago, and it keeps its contents in this process.
-    let wiped = unsafe { sys::madvise(page, bytes, libc::MADV_WIPEONFORK) };
+    let wiped = match cfg!(miri) {
+        // Miri knows neither this advice nor forks.
+        true => Ok(()),
+        // SAFETY: mapped a moment ago, and it keeps its contents in this process.
+        false => unsafe { sys::madvise(page, bytes, libc::MADV_WIPEONFORK) },
+    };
     if let Err(error) = wiped {
         // SAFETY: mapped a moment ago, and nobody else has learnt of it. If it cannot be unmapped, it stays.
         let _ = unsafe { sys::munmap(page, bytes) };

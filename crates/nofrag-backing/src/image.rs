@@ -9,7 +9,9 @@
 //! exists twice: in 64 bits, and in 32 bits for the kernel's other set of windows; the assembler that compiles this
 //! crate makes both, and no tool is needed where it runs.
 
+#[cfg(target_arch = "x86_64")]
 use std::arch::global_asm;
+#[cfg(target_arch = "x86_64")]
 use std::slice;
 
 /// How wide the addresses of a process are.
@@ -42,6 +44,7 @@ const ANSWERS: u64 = RECORDS + BATCH as u64 * RECORD_BYTES;
 const VARIABLES: u64 = ANSWERS + BATCH as u64 * 8;
 const BUFFERS_END: u64 = VARIABLES + 0x1000;
 
+#[cfg(target_arch = "x86_64")]
 global_asm!(
     ".pushsection .rodata.nofrag_probe, \"a\", @progbits",
     "nofrag_probe_64:",
@@ -157,6 +160,7 @@ global_asm!(
 
 // # Safety
 // Only the addresses of these labels mean something, and what lies between a label and its end.
+#[cfg(target_arch = "x86_64")]
 unsafe extern "C" {
     #[link_name = "nofrag_probe_64"]
     static CODE_64: u8;
@@ -168,7 +172,14 @@ unsafe extern "C" {
     static CODE_32_END: u8;
 }
 
+/// There is no program for other processors; none is started there.
+#[cfg(not(target_arch = "x86_64"))]
+fn code(_: Width) -> &'static [u8] {
+    &[]
+}
+
 /// The code between two labels of the assembly above.
+#[cfg(target_arch = "x86_64")]
 fn code(width: Width) -> &'static [u8] {
     let (start, end) = match width {
         Width::Bits64 => (&raw const CODE_64, &raw const CODE_64_END),

@@ -19,7 +19,7 @@
 //! - [`probe`]: a process that maps nothing but what it is told, so that every address that the kernel chooses can be
 //!   predicted and compared. Its program is `image`, an executable of a few hundred bytes that is made here.
 //!
-//! Linux only; the probe needs x86-64 besides.
+//! Linux only; a probe starts on x86-64 alone.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![cfg(target_os = "linux")]
@@ -30,13 +30,11 @@ pub mod faults;
 mod forks;
 pub mod frames;
 pub mod huge_units;
-#[cfg(target_arch = "x86_64")]
 mod image;
 pub mod mapped;
 pub mod maps;
 pub mod measure;
 pub mod moving;
-#[cfg(target_arch = "x86_64")]
 pub mod probe;
 pub mod reservation;
 pub mod shapes;

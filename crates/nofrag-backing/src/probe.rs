@@ -46,6 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The soft limit of the probe's stack, which is a part of the rule for `mmap_base`.
 const STACK_LIMIT: u64 = 8 << 20;
 
+/// Of x86, by which alone `libc` names it.
+const MAP_32BIT: i32 = 0x40;
 /// Of x86, which no binding has yet.
 const MAP_ABOVE4G: i32 = 0x80;
 
@@ -182,8 +184,8 @@ impl Probe {
     /// Starts a process with addresses of this width in which mappings go this way.
     ///
     /// # Errors
-    /// [`ProbeError::Unavailable`] where the system refuses something, such as a personality without randomisation or
-    /// 32-bit programs.
+    /// [`ProbeError::Unavailable`] on other processors than x86-64, and where the system refuses something, such as a
+    /// personality without randomisation or 32-bit programs.
     pub fn start(width: Width, direction: Direction) -> Result<Probe, ProbeError> {
         let unavailable = |what| move |why: io::Error| ProbeError::Unavailable { what, why };
         refuse_host(direction)?;
@@ -345,7 +347,7 @@ impl Probe {
                 let (hint, flags) = match at {
                     MapAt::Anywhere => (0, 0),
                     MapAt::Hint(hint) => (hint, 0),
-                    MapAt::Low => (0, libc::MAP_32BIT),
+                    MapAt::Low => (0, MAP_32BIT),
                     MapAt::Above4G => (0, MAP_ABOVE4G),
                     MapAt::Fixed(start) => (start, libc::MAP_FIXED),
                     MapAt::Unless(start) => (start, libc::MAP_FIXED_NOREPLACE),
@@ -438,13 +440,16 @@ fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// What makes the system's answers depend on more than addresses: limits of bytes that the probe would inherit and may
-/// not raise, and a layout of the whole host.
+/// Another processor than the program is written for; and what makes the system's answers depend on more than addresses:
+/// limits of bytes that the probe would inherit and may not raise, and a layout of the whole host.
 fn refuse_host(direction: Direction) -> Result<(), ProbeError> {
     let refuse = |what| {
         let why = io::ErrorKind::Unsupported.into();
         Err(ProbeError::Unavailable { what, why })
     };
+    if !cfg!(target_arch = "x86_64") {
+        return refuse("a processor of x86-64");
+    }
     if BYTE_LIMITS.iter().any(|&limit| getrlimit(limit).maximum.is_some()) {
         return refuse("a process without hard limits of bytes (ulimit -v, ulimit -d)");
     }

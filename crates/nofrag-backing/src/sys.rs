@@ -16,6 +16,9 @@ use crate::faults::{Call, before};
 /// Bytes of a page, as a shift. Checked once, where the first mapping is made.
 pub(crate) const PAGE: u32 = 12;
 
+/// Put huge pages there now. `libc` does not name it for musl, which static programs are linked with.
+pub(crate) const MADV_COLLAPSE: i32 = linux_raw_sys::general::MADV_COLLAPSE as i32;
+
 /// A mapping without a file.
 ///
 /// # Safety

@@ -334,7 +334,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// The same under the name of a scenario that exists.
+    /// The same under the name of a scenario that exists, for the tests of pages.
+    #[cfg(not(packed))]
     pub(crate) fn report_of(scenario: &str) -> Report {
         Report { scenario: scenario.to_owned(), ..report() }
     }

@@ -129,7 +129,7 @@ pub(super) enum Advice {
     /// Fill the page tables, with new memory where there is none.
     PopulateWrite = libc::MADV_POPULATE_WRITE,
     /// Put huge pages there now.
-    Collapse = libc::MADV_COLLAPSE,
+    Collapse = sys::MADV_COLLAPSE,
 }
 
 impl Drop for Reserved {

@@ -96,7 +96,7 @@ impl MachineMemory {
         let collapsed = |unit: &u64| {
             let at = self.all.base().wrapping_byte_add(*unit as usize * UNIT);
             // SAFETY: the unit lies in `all` (law 1), which is ours, and the advice keeps contents.
-            unsafe { sys::madvise(at, UNIT, libc::MADV_COLLAPSE) }.is_ok()
+            unsafe { sys::madvise(at, UNIT, sys::MADV_COLLAPSE) }.is_ok()
         };
         (0..units).take_while(collapsed).count() as u64
     }

@@ -349,7 +349,7 @@ impl Handles {
         }
         let at = self.frames.address(pinned.block.pfn).expect("a block is among the frames");
         // SAFETY: the range is the pinned block's, in the window; the advice changes no contents.
-        Ok(unsafe { sys::madvise(at.cast(), pinned.block.bytes(), libc::MADV_COLLAPSE) }?)
+        Ok(unsafe { sys::madvise(at.cast(), pinned.block.bytes(), sys::MADV_COLLAPSE) }?)
     }
 
     /// Moves what is not pinned together, so that large blocks become free. What came of it, in pages.

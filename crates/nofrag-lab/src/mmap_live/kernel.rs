@@ -41,7 +41,8 @@ impl Kernel {
         let uname = rustix::system::uname();
         let system = uname.sysname().to_string_lossy().into_owned();
         if system != "Linux" || !cfg!(target_arch = "x86_64") {
-            return Err(format!("needs Linux on x86-64; this is {system}"));
+            let machine = uname.machine().to_string_lossy();
+            return Err(format!("needs Linux on x86-64; this is {system} on {machine}"));
         }
         overcommit(&fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default())?;
         let limit = fs::read_to_string("/proc/sys/vm/max_map_count").ok();

@@ -1,8 +1,8 @@
 //! The arena: what it hands out, what it refuses, what it gives back, and that its laws hold.
 
 mod basics;
-#[path = "../../../../nofrag/tests/it/choices.rs"]
-#[allow(dead_code)] // The core's drivers use more of it.
+// A link to that of the core's drivers, which a package has as a file.
+#[allow(dead_code)] // Those use more of it.
 mod choices;
 mod chunks;
 mod model;

@@ -9,10 +9,11 @@ use std::time::Duration;
 use nofrag_backing::arena::{
     Arena, Budget, Config, FreeError, OwnerId, Owners, Purge, Purger, ResizeError, Run,
 };
-use nofrag_backing::backend::Anonymous;
+use nofrag_backing::backend::{Anonymous, Backend};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use super::pair::Ghosts;
 use super::{A, BLOCK, Z, arena_of, check_laws, small, stamp, stamps};
 
 #[test]
@@ -62,10 +63,8 @@ fn threads_allocate_free_each_others_runs_and_purge() {
     check_laws(&arena);
 }
 
-#[test]
-fn a_run_that_two_threads_free_is_freed_once() {
-    let arena = arena_of(16, 2);
-    for _ in 0..300 {
+fn check_freed_once<B: Backend>(arena: &Arena<B>, rounds: u32) {
+    for _ in 0..rounds {
         let run = arena.alloc(A, 3, 1).unwrap();
         let start = Barrier::new(2);
         let free = || {
@@ -82,26 +81,41 @@ fn a_run_that_two_threads_free_is_freed_once() {
         assert_ne!(first.va(), second.va(), "one run handed out twice");
         arena.free(first).unwrap();
         arena.free(second).unwrap();
-        check_laws(&arena);
+        check_laws(arena);
     }
     assert_eq!(arena.stats().live, 0);
 }
 
 #[test]
-fn a_free_never_waits_for_a_holder() {
-    let arena = arena_of(16, 2);
+fn a_run_that_two_threads_free_is_freed_once() {
+    check_freed_once(&arena_of(16, 2), 300);
+}
+
+fn check_never_waits<B: Backend>(arena: &Arena<B>) {
     let runs: Vec<_> = (0..100).map(|_| arena.alloc(A, 2, 1).unwrap()).collect();
     let holder = arena.owner(A).unwrap();
     thread::scope(|scope| {
         for half in runs.chunks(50) {
-            let arena = &arena;
             scope.spawn(move || half.iter().for_each(|&run| arena.free(run).unwrap()));
         }
     });
     assert_eq!(arena.stats().busy_owners, 1);
     drop(holder);
     assert_eq!(arena.stats().live, 0);
-    check_laws(&arena);
+    check_laws(arena);
+}
+
+#[test]
+fn a_free_never_waits_for_a_holder() {
+    check_never_waits(&arena_of(16, 2));
+}
+
+/// The books are the same over simulated memory, which is all that Miri has.
+#[test]
+fn threads_share_simulated_memory_alike() {
+    let (arena, _ghosts) = Ghosts::arena(Purge::Manual);
+    check_freed_once(&arena, if cfg!(miri) { 10 } else { 300 });
+    check_never_waits(&arena);
 }
 
 /// A name for a run that is not there yet, used while the block goes from one owner to another: whoever waits for the

@@ -1,0 +1,1 @@
+../../../../nofrag/tests/it/choices.rs
