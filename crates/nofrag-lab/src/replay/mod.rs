@@ -1,9 +1,9 @@
 //! The requests of a real kernel, replayed under other policies and sizes of memory.
 //!
 //! A replay is open-loop: the requests stay as they were recorded. It says what each policy does with these requests,
-//! and claims nothing that would need the workload to react, but for huge pages ([`standin`]). What the recording does
-//! not say is drawn by lot, and every policy runs under several start values. [`Fidelity`] says how near the runs under
-//! the recorded kernel's own rules come to what that kernel did, and which questions they can answer.
+//! and claims nothing that would need the workload to react, but for huge pages that one side refuses. What the
+//! recording does not say is drawn by lot, and every policy runs under several start values. [`Fidelity`] says how near
+//! the runs under the recorded kernel's own rules come to what that kernel did, and which questions they can answer.
 
 mod addresses;
 mod cautions;
