@@ -182,7 +182,8 @@ fn chunks_of_many_cpus_side_by_side_are_refused_by_their_heads() {
 #[test]
 fn kinds_by_turns_do_not_hold_the_memory_of_all_kinds() {
     let mut file = Forged::new();
-    for kind in 0..EventKind::COUNT as u8 {
+    // As many events as such a file may say that it has.
+    for kind in 0..32 {
         let columns = |field: u8| [&[kind + 1, field, 0, 0, 8, 0, 0, 0][..], &[7; 8]].concat();
         let all = [(0, u64::from(kind)), (1, 0), (2, 0)].map(|(field, value)| {
             [&[0, field, 0, 0, 8, 0, 0, 0][..], &value.to_le_bytes()].concat()
