@@ -440,8 +440,8 @@ fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Another processor than the program is written for; and what makes the system's answers depend on more than addresses:
-/// limits of bytes that the probe would inherit and may not raise, and a layout of the whole host.
+/// Another processor than the program is written for; and what makes the system's answers depend on more than
+/// addresses: limits of bytes that the probe would inherit and may not raise, and a layout of the whole host.
 fn refuse_host(direction: Direction) -> Result<(), ProbeError> {
     let refuse = |what| {
         let why = io::ErrorKind::Unsupported.into();
