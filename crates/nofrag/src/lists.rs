@@ -11,6 +11,7 @@ pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Result<Vec<T>, TryRese
 }
 
 /// `count` values, made one by one.
+#[cfg(any(feature = "std", feature = "spin", loom))]
 pub(crate) fn made<T>(count: usize, make: impl FnMut() -> T) -> Result<Vec<T>, TryReserveError> {
     let mut list = Vec::new();
     list.try_reserve_exact(count)?;
