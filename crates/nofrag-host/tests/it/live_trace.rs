@@ -215,7 +215,8 @@ fn check_recorded(recorded: &Recorded, sub_buffer_kib: usize) {
     let writer = TextWriter::new(meta);
     let mut seen = std::collections::BTreeMap::new();
     let total: usize = raw.iter().map(|(events, _)| events.len()).sum();
-    assert!(total > 1000, "the load leaves {total} events");
+    // How many depends on the size of pages that it gets.
+    assert!(total > 100, "the load leaves {total} events");
     assert_eq!(read.len(), total, "both ways give the same number of events");
     let lines: Vec<_> = recorded.lines().map(|line| (line, essence(line))).collect();
     for (cpu, (events, loss)) in (0_u16..).zip(raw) {
