@@ -8,6 +8,7 @@ use nofrag::page::{
     Boost, FallbackRules, Fixes, FragmentationPolicy, MemoryMap, PolicyPreset, Relist, Spread,
 };
 use proptest::prelude::*;
+use rand::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Steps of every kind changed something so often, and so many events were seen.
@@ -154,4 +155,26 @@ proptest! {
         }
         world.end();
     }
+}
+
+/// A run that captured the block that it wanted ended among its sources: those that it had taken and not moved stayed
+/// taken, and were lost when their owner freed them. The input is that of a slice of the campaign.
+#[test]
+fn a_run_that_captures_a_block_gives_its_other_sources_back() {
+    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(3_606_459_744_793_834);
+    let mut data = vec![0; 64 + (random.next_u64() % 4096) as usize];
+    random.fill_bytes(&mut data);
+    let [preset, shape, min_free, rest @ ..] = data.as_slice() else { panic!("there are bytes") };
+    let presets = FragmentationPolicy::PRESETS;
+    let policy = presets[usize::from(*preset) % presets.len()].policy;
+    let machines = machines();
+    let map = &machines[usize::from(*shape / 4) % machines.len()].1;
+    let mut world = World::new(map, policy, u64::from(*min_free), Choices::Bytes(rest), 8);
+    for _ in 0..300 {
+        if !world.has_more() {
+            break;
+        }
+        world.step();
+    }
+    world.end();
 }

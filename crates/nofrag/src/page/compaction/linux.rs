@@ -594,8 +594,11 @@ impl Compaction {
         self.keep_captured(&mut Ground::of(pages, self.zone));
     }
 
-    /// Ends a run: what is left over becomes free, and the next run will find it.
+    /// Ends a run: sources that it did not come to stay, what is left over of targets becomes free, and the next run
+    /// will find it.
     pub(super) fn end_as_linux(&mut self, ground: &mut Ground<'_>) {
+        // A run that has captured a block ends among its sources.
+        self.put_back(ground);
         let mut highest = 0;
         while let Some(frame) = self.scan.pool.pop(ground.frames) {
             let order = ground.frames.tag(frame).order();
@@ -757,7 +760,7 @@ impl Compaction {
     }
 
     /// Gives up what was taken.
-    pub(super) fn put_back(&mut self, ground: &mut Ground<'_>) {
+    fn put_back(&mut self, ground: &mut Ground<'_>) {
         while let Some(frame) = self.scan.taken.pop(ground.frames) {
             let tag = ground.frames.tag(frame);
             match tag.kind() {

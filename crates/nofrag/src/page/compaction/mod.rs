@@ -676,7 +676,6 @@ impl Compaction {
             ground.release(frame, order, idle);
         });
         if self.as_linux {
-            self.put_back(&mut ground);
             self.end_as_linux(&mut ground);
         }
         if self.captured != NONE {
