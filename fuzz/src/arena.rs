@@ -35,12 +35,6 @@ pub fn run(data: &[u8]) {
 }
 
 fn drive<'a, B: Backend, S: Seen<'a, B>>(mut pair: Pair<'a, B, S>) {
-    for _ in 0..MOST_STEPS {
-        if !pair.choices.has_more() {
-            break;
-        }
-        steps::count();
-        pair.step();
-    }
+    steps::carry_out(MOST_STEPS, &mut pair, |pair| pair.choices.has_more(), Pair::step);
     pair.end();
 }

@@ -29,12 +29,6 @@ pub(crate) fn drive(choice: u8, shape: u8, heap: Heap, data: &[u8]) {
         PageBook::new(span(0x105, u64::from(slots) * 6), [0, 1, 3, 40][usize::from(shape / 3 % 4)]);
     let space = block_space(preset.policy, gappy_cpus(), book);
     let mut pair = Pair::new(&space, preset, Choices::Bytes(data), 1).on(heap);
-    for _ in 0..MOST_STEPS {
-        if !pair.choices.has_more() {
-            break;
-        }
-        steps::count();
-        pair.step();
-    }
+    steps::carry_out(MOST_STEPS, &mut pair, |pair| pair.choices.has_more(), Pair::step);
     pair.end();
 }

@@ -29,12 +29,6 @@ pub fn run(data: &[u8]) {
         return;
     }
     let mut world = World::new(map, policy, u64::from(*min_free), Choices::Bytes(rest), 8);
-    for _ in 0..MOST_STEPS {
-        if !world.has_more() {
-            break;
-        }
-        steps::count();
-        world.step();
-    }
+    steps::carry_out(MOST_STEPS, &mut world, World::has_more, World::step);
     world.end();
 }

@@ -37,12 +37,6 @@ pub(crate) fn config(choice: u8) -> Config {
 
 /// Runs steps until nothing is left to choose by.
 pub(crate) fn drive(mut pair: Pair<'_>) {
-    for _ in 0..MOST_STEPS {
-        if !pair.choices.has_more() {
-            break;
-        }
-        steps::count();
-        pair.step();
-    }
+    steps::carry_out(MOST_STEPS, &mut pair, |pair| pair.choices.has_more(), Pair::step);
     pair.end();
 }

@@ -11,6 +11,22 @@ pub(crate) fn count() {
     CARRIED_OUT.set(CARRIED_OUT.get() + 1);
 }
 
+/// Carries out steps of `pair`, at most so many, until nothing is left to choose by.
+pub(crate) fn carry_out<P>(
+    most: usize,
+    pair: &mut P,
+    has_more: impl Fn(&P) -> bool,
+    mut step: impl FnMut(&mut P),
+) {
+    for _ in 0..most {
+        if !has_more(pair) {
+            break;
+        }
+        count();
+        step(pair);
+    }
+}
+
 /// How many operations this thread has carried out.
 #[must_use]
 pub fn carried_out() -> u64 {

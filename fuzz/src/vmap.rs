@@ -26,12 +26,6 @@ pub(crate) fn drive(choice: u8, heap: Heap, data: &[u8]) {
     let policy = preset.expect("it is below the count").policy;
     let space = space_of(policy, span(0x100, 700), 1 + u32::from(choice) % 3);
     let mut pair = Pair::new(&space, Choices::Bytes(data), 1).on(heap);
-    for _ in 0..MOST_STEPS {
-        if !pair.choices.has_more() {
-            break;
-        }
-        steps::count();
-        pair.step();
-    }
+    steps::carry_out(MOST_STEPS, &mut pair, |pair| pair.choices.has_more(), Pair::step);
     pair.end();
 }
