@@ -218,8 +218,11 @@ impl Naive {
         self.add(new);
     }
 
-    /// Takes all of a range out.
+    /// Takes all of a range out; an empty one cuts nothing.
     fn take_out(&mut self, start: u64, end: u64) {
+        if start == end {
+            return;
+        }
         for area in std::mem::take(&mut self.areas) {
             if !area.meets(start, end) {
                 self.areas.push(area);

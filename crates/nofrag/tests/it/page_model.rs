@@ -158,10 +158,21 @@ proptest! {
 }
 
 /// A run that captured the block that it wanted ended among its sources: those that it had taken and not moved stayed
-/// taken, and were lost when their owner freed them. The input is that of a slice of the campaign.
+/// taken, and were lost when their owner freed them.
 #[test]
 fn a_run_that_captures_a_block_gives_its_other_sources_back() {
-    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(3_606_459_744_793_834);
+    carry_out_input(3_606_459_744_793_834);
+}
+
+/// Sources that waited for their turn were moved though their owner had pinned them meanwhile.
+#[test]
+fn sources_that_are_pinned_before_their_turn_stay() {
+    carry_out_input(3_777_557_227_621_490);
+}
+
+/// Runs the input of a seed as a slice of the campaign does.
+fn carry_out_input(seed: u64) {
+    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
     let mut data = vec![0; 64 + (random.next_u64() % 4096) as usize];
     random.fill_bytes(&mut data);
     let [preset, shape, min_free, rest @ ..] = data.as_slice() else { panic!("there are bytes") };

@@ -834,6 +834,12 @@ impl Compaction {
                 ground.zone.free_block(ground.frames, frame, tag.order());
                 continue;
             }
+            if !tag.is_movable() {
+                // Its owner has pinned it meanwhile.
+                self.scan.taken.pop(ground.frames);
+                ground.frames.set_tag(frame, tag.with_kind(Kind::Used));
+                continue;
+            }
             let one_by_one = ground.policy.compaction.moves == MoveRules::PageByPage;
             if self.flight.is_full() || one_by_one && !self.flight.is_empty() {
                 break;
