@@ -1,7 +1,7 @@
 //! What the replay of the shipped recording must give.
 
 use crate::oracle::{Kind, Oracle, Relation, Withdrawn};
-use crate::replay::{Range, ReplayReport, Tolerance, Verdict};
+use crate::replay::{Range, ReplayReport, Verdict};
 
 /// What the recording holds; `data/recordings/README.md` says the same.
 const EVENTS: f64 = 701_106.0;
@@ -48,17 +48,12 @@ pub(super) fn judge(replay: &ReplayReport, oracles: &mut Vec<Oracle>) {
         if figure.carries.is_empty() {
             continue;
         }
-        let Range { least, most, .. } = figure.replayed;
-        let recorded = figure.recorded;
-        let farthest = if recorded - least > most - recorded { least } else { most };
-        let off = (farthest - recorded).abs();
-        let (measured, bound) = match figure.tolerance {
-            Tolerance::Percent(percent) => (100.0 * off / recorded.abs().max(1.0), percent),
-            Tolerance::PercentOr(percent, or) => (off, or.max(percent * recorded.abs() / 100.0)),
-            Tolerance::FactorOr(factor, or) => {
-                let share = if farthest < recorded { 1.0 - 1.0 / factor } else { factor - 1.0 };
-                (off, or.max(share * recorded.abs()))
-            }
+        let (Range { least, most, .. }, recorded) = (figure.replayed, figure.recorded);
+        let [low, high] = figure.tolerance.bound(recorded);
+        // On the side on which the runs are farthest off.
+        let (measured, bound) = match recorded - least > most - recorded {
+            true => (recorded - least, recorded - low),
+            false => (most - recorded, high - recorded),
         };
         let mut oracle = Oracle::judge(
             format!("fidelity/{}", figure.name),

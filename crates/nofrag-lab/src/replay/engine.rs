@@ -134,9 +134,8 @@ impl Engine {
         self.world.owner.turn(cpu, step.at);
         let World { pages, owner, .. } = &mut self.world;
         match step.what {
-            What::Alloc { frame, request } => self.alloc(step.at, frame, &request),
-            What::AllocInstead { of, frame, .. } if owner.takes_part(of, frame) => {}
-            What::AllocInstead { frame, request, .. } => self.alloc(step.at, frame, &request),
+            What::Alloc { frame, place: Some(of), .. } if owner.takes_part(of, frame) => {}
+            What::Alloc { frame, request, .. } => self.alloc(step.at, frame, &request),
             What::Failed { request, place } => self.failed(step.at, &request, place),
             What::PlaceEnds { of } => owner.end_stand_in(pages, of),
             What::Split { frame, from, to } => owner.split(pages, frame, from, to),

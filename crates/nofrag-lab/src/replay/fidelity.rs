@@ -11,7 +11,7 @@ use nofrag_host::snapshot::{Snapshot, ZoneName};
 
 use super::outcome::{
     Answer, ByOrder, ByType, Counts, Fidelity, FidelityFigure, ORDERS, Query, Range,
-    Recorded as Traced, Tolerance, Verdict,
+    Recorded as Traced, Tolerance, Verdict, served_name,
 };
 
 /// What the kernel counts below that says nothing: as many again may be chance.
@@ -135,7 +135,7 @@ impl Beside<'_> {
             let carries: &[Query] =
                 if orders.contains(&Order::PAGEBLOCK.index()) { &[Query::Huge] } else { &[] };
             let served = asked - sum(&traced.failures);
-            self.push(format!("requests of {name} served"), served, bound, carries, |run| {
+            self.push(served_name(name), served, bound, carries, |run| {
                 let Counts { requests, served, .. } = &run.counts;
                 // What stands in for a huge page is asked for by one side alone.
                 Some(asked - (sum(requests) - sum(served)))
@@ -258,7 +258,7 @@ fn label(zone: &ZoneName) -> String {
 /// A figure holds if the middle of its runs is within the bound, and they lie no farther apart than it is wide; it is
 /// off if no run could be within it.
 fn verdict(recorded: f64, replayed: &Range, tolerance: Tolerance) -> Verdict {
-    let [low, high] = bound(recorded, tolerance);
+    let [low, high] = tolerance.bound(recorded);
     let Range { least, median, most } = *replayed;
     if most < low || high < least {
         Verdict::Off
@@ -277,18 +277,6 @@ fn is_count(tolerance: Tolerance) -> bool {
     matches!(tolerance, Tolerance::FactorOr(factor, _) if factor >= 2.0)
 }
 
-/// From where to where a figure may be.
-fn bound(recorded: f64, tolerance: Tolerance) -> [f64; 2] {
-    let off = match tolerance {
-        Tolerance::Percent(percent) => [recorded * percent / 100.0; 2],
-        Tolerance::PercentOr(percent, or) => [(recorded * percent / 100.0).max(or); 2],
-        Tolerance::FactorOr(factor, or) => {
-            [recorded - recorded / factor, recorded * factor - recorded].map(|off| off.max(or))
-        }
-    };
-    [recorded - off[0], recorded + off[1]]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,12 +287,12 @@ mod tests {
 
     #[test]
     fn a_tolerance_is_a_share_or_a_factor_or_a_number() {
-        assert_eq!(bound(1000.0, Tolerance::Percent(2.0)), [980.0, 1020.0]);
-        assert_eq!(bound(100.0, Tolerance::PercentOr(15.0, 2.0)), [85.0, 115.0]);
-        assert_eq!(bound(1.0, Tolerance::PercentOr(15.0, 2.0)), [-1.0, 3.0]);
-        assert_eq!(bound(100.0, Tolerance::FactorOr(2.0, 5.0)), [50.0, 200.0]);
-        assert_eq!(bound(1.0, Tolerance::FactorOr(2.0, 5.0)), [-4.0, 6.0]);
-        assert_eq!(bound(0.0, Tolerance::Percent(2.0)), [0.0, 0.0]);
+        assert_eq!(Tolerance::Percent(2.0).bound(1000.0), [980.0, 1020.0]);
+        assert_eq!(Tolerance::PercentOr(15.0, 2.0).bound(100.0), [85.0, 115.0]);
+        assert_eq!(Tolerance::PercentOr(15.0, 2.0).bound(1.0), [-1.0, 3.0]);
+        assert_eq!(Tolerance::FactorOr(2.0, 5.0).bound(100.0), [50.0, 200.0]);
+        assert_eq!(Tolerance::FactorOr(2.0, 5.0).bound(1.0), [-4.0, 6.0]);
+        assert_eq!(Tolerance::Percent(2.0).bound(0.0), [0.0, 0.0]);
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(super) const ORDERS: [(&str, RangeInclusive<usize>); 5] = [
     ("order 10", 10..=10),
 ];
 
+/// The name of the figure of what is served of some orders.
+pub(super) fn served_name(orders: &str) -> String {
+    format!("requests of {orders} served")
+}
+
 /// Everything that one call of [`replay`](super::replay) found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
@@ -393,7 +398,7 @@ impl Fidelity {
         else {
             return false;
         };
-        let name = format!("requests of {name} served");
+        let name = served_name(name);
         let holds =
             |figure: &FidelityFigure| figure.name == name && figure.verdict == Verdict::Holds;
         self.figures.iter().any(holds)
@@ -438,6 +443,21 @@ pub enum Tolerance {
     PercentOr(f64, f64),
     /// A factor either way, or so many.
     FactorOr(f64, f64),
+}
+
+impl Tolerance {
+    /// From where to where a figure may be that the kernel has as `recorded`.
+    #[must_use]
+    pub fn bound(self, recorded: f64) -> [f64; 2] {
+        let off = match self {
+            Tolerance::Percent(percent) => [recorded * percent / 100.0; 2],
+            Tolerance::PercentOr(percent, or) => [(recorded * percent / 100.0).max(or); 2],
+            Tolerance::FactorOr(factor, or) => {
+                [recorded - recorded / factor, recorded * factor - recorded].map(|off| off.max(or))
+            }
+        };
+        [recorded - off[0], recorded + off[1]]
+    }
 }
 
 /// Whether a figure of a replay can be trusted; later ones are worse.

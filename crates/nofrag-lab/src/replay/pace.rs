@@ -87,7 +87,7 @@ mod tests {
             used,
             node: None,
         };
-        Step { at, cpu, what: What::Alloc { frame: 0, request } }
+        Step { at, cpu, what: What::Alloc { frame: 0, request, place: None } }
     }
 
     #[test]

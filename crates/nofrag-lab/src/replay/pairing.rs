@@ -171,14 +171,8 @@ impl Pairing {
                 self.occupy(place.frame, order, 0);
                 let frame = place.frame;
                 let is_page = order == Order::ZERO && request.used == Use::Movable;
-                let of = if is_page { self.windows.page(pid) } else { None };
-                self.push(
-                    event,
-                    match of {
-                        Some(of) => What::AllocInstead { frame, request, of },
-                        None => What::Alloc { frame, request },
-                    },
-                );
+                let place = if is_page { self.windows.page(pid) } else { None };
+                self.push(event, What::Alloc { frame, request, place });
             }
             View::PageFree { pfn, order } => {
                 let place = order_of(order).and_then(|order| self.place(event, pfn, order));

@@ -109,11 +109,9 @@ impl StandIns {
         self.unused(ticket)
     }
 
-    /// The recorded kernel moved the single page at `frame`; whether it is one of these.
-    pub(super) fn moved(&mut self, frame: FrameIndex) -> bool {
-        let ticket = self.parts.remove(&frame);
-        self.moved.extend(ticket);
-        ticket.is_some()
+    /// The recorded kernel moved the single page at `frame`.
+    pub(super) fn moved(&mut self, frame: FrameIndex) {
+        self.moved.extend(self.parts.remove(&frame));
     }
 
     /// One of the single pages that were moved is given back: the first, as it is not known which. Whether there was

@@ -19,10 +19,9 @@ pub(super) struct Step {
 /// What to do. Frames are traced ones: the names by which the recorded kernel knew blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// A request. The recorded kernel served it with the block at `frame`, by which name it is freed later.
-    Alloc { frame: FrameIndex, request: Request },
-    /// A request for a single page, in the place of a huge one that the recorded kernel refused.
-    AllocInstead { frame: FrameIndex, request: Request, of: Ticket },
+    /// A request. The recorded kernel served it with the block at `frame`, by which name it is freed later. A single
+    /// page may come in the place of a huge one that was refused.
+    Alloc { frame: FrameIndex, request: Request, place: Option<Ticket> },
     /// A request that the recorded kernel did not serve; single pages may follow in its place.
     Failed { request: Request, place: Option<Ticket> },
     /// No more of them follow.
