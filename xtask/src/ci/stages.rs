@@ -11,6 +11,10 @@ use serde::Deserialize;
 use super::succeeds;
 use crate::fuzz;
 
+/// Those that the tests of reports look for.
+const BROWSERS: [&str; 4] =
+    ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
 const STAGES: &str = include_str!("stages.toml");
 
 /// All checks, in their order.
@@ -88,6 +92,8 @@ pub(super) enum Need {
     Toolchain(String),
     /// The nightly toolchain and cargo-fuzz.
     Fuzzer,
+    /// What opens HTML reports.
+    Browser,
 }
 
 impl TryFrom<String> for Need {
@@ -101,6 +107,7 @@ impl TryFrom<String> for Need {
             Some(("component", name)) => Need::Component(name.to_owned()),
             None if text == "link32" => Need::Link32,
             None if text == "fuzzer" => Need::Fuzzer,
+            None if text == "browser" => Need::Browser,
             _ => return Err(format!("{text:?} is nothing that a check can need")),
         })
     }
@@ -120,6 +127,8 @@ impl Need {
             Need::Toolchain(name) => (!has_toolchain(name))
                 .then(|| format!("`rustup toolchain install {name}` was not done")),
             Need::Fuzzer => fuzz::missing(),
+            Need::Browser => (!BROWSERS.iter().any(|name| has_program(name)))
+                .then(|| format!("none of {} is installed", BROWSERS.join(", "))),
         }
     }
 }

@@ -54,6 +54,9 @@ pub(crate) struct Request {
     /// Print each cell with the repeats that are there and those that are missing, and make nothing
     #[arg(long)]
     list: bool,
+    /// Make the runs that --only names anew, also where they are there
+    #[arg(long, requires = "only")]
+    again: bool,
     /// How many guests run at a time; each emulates 2 CPUs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
@@ -73,6 +76,11 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
         list(&runs, &out);
         return Ok(true);
     }
+    if request.again {
+        for run in &runs {
+            forget(&file_of(&out, run))?;
+        }
+    }
     let missing: Vec<Run> =
         runs.iter().filter(|run| !file_of(&out, run).exists()).cloned().collect();
     if !missing.is_empty() {
@@ -89,6 +97,15 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
 
 fn file_of(out: &Path, run: &Run) -> PathBuf {
     out.join(format!("{}.json", run.name()))
+}
+
+fn forget(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn list(runs: &[Run], out: &Path) {
