@@ -29,6 +29,8 @@ pub use wander::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::declared::declared;
+
 /// The figures of one document.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,7 +181,7 @@ impl Figure {
 #[must_use]
 pub fn rezki_2019() -> Document {
     const TEXT: &str = include_str!("../data/figures/rezki-2019.toml");
-    toml::from_str(TEXT).expect("a test reads the same text")
+    declared(TEXT)
 }
 
 /// The figures around Rezki's "remove a global vmap_blocks xarray".
@@ -189,7 +191,7 @@ pub fn rezki_2019() -> Document {
 #[must_use]
 pub fn rezki_2023() -> Document {
     const TEXT: &str = include_str!("../data/figures/rezki-2023.toml");
-    toml::from_str(TEXT).expect("a test reads the same text")
+    declared(TEXT)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //!    and rows that a design of ours loses are shown like the others.
 
 pub mod compare;
+mod declared;
 pub mod explain;
 mod extfrag;
 pub mod figures;

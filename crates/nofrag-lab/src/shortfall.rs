@@ -11,6 +11,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use crate::declared::declared;
 use crate::oracle::Oracle;
 use crate::render::plain;
 use crate::report::Report;
@@ -47,7 +48,7 @@ impl Expected {
     /// When the text is none; scenarios include theirs when they are built, and tests read all of them.
     #[must_use]
     pub fn declared(text: &str) -> Expected {
-        toml::from_str(text).expect("a test reads every declaration")
+        declared(text)
     }
 
     fn rows(&self) -> impl Iterator<Item = (&str, &str)> {

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::declared::declared;
+
 /// What real memory costs, measured before the library was written.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,7 +127,7 @@ impl Backing {
 #[must_use]
 pub fn backing() -> Backing {
     const TEXT: &str = include_str!("../../data/figures/backing.toml");
-    toml::from_str(TEXT).expect("a test reads the same text")
+    declared(TEXT)
 }
 
 #[cfg(test)]

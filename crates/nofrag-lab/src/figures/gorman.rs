@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use crate::declared::declared;
+
 /// What Gorman published, what later series did to the same measures, and a model of the workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -410,7 +412,7 @@ impl Gorman2018 {
 #[must_use]
 pub fn gorman_2018() -> Gorman2018 {
     const TEXT: &str = include_str!("../../data/figures/gorman-2018.toml");
-    toml::from_str(TEXT).expect("a test reads the same text")
+    declared(TEXT)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::declared::declared;
+
 /// Runs of stock kernels.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +68,7 @@ pub struct KernelRun {
 #[must_use]
 pub fn kernels_2018() -> Kernels2018 {
     const TEXT: &str = include_str!("../../data/figures/kernels-2018.toml");
-    toml::from_str(TEXT).expect("a test reads the same text")
+    declared(TEXT)
 }
 
 #[cfg(test)]

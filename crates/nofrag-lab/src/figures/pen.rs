@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::declared::declared;
 use crate::stats::Calls;
 
 /// What Pen published, and simulations of what his rules give. *Before* is insertion at the head of the list, *after*
@@ -151,7 +152,7 @@ impl Pen2015 {
 #[must_use]
 pub fn pen_2015() -> Pen2015 {
     const TEXT: &str = include_str!("../../data/figures/pen-2015.toml");
-    toml::from_str(TEXT).expect("a test reads the same text")
+    declared(TEXT)
 }
 
 #[cfg(test)]

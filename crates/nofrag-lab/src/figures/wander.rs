@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::Completeness;
+use crate::declared::declared;
 
 /// What was published about placements of mappings, and simulations of their rules.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -274,7 +275,7 @@ pub struct Unmergeable {
 #[must_use]
 pub fn wander_2005() -> Wander2005 {
     const TEXT: &str = include_str!("../../data/figures/wander-2005.toml");
-    toml::from_str(TEXT).expect("a test reads the same text")
+    declared(TEXT)
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use super::catalogue::{
 use super::compare::Plan;
 use super::names;
 use super::process::MIB;
-use super::sha256::sha256;
 use super::survival::Grid;
 use super::workloads::LEAKME_LIVE;
 use crate::figures::{self, Bounds, EndAndPeak, Ends, LeakmeOutcome, Wander2005};
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
+use crate::sha256::sha256;
 
 /// The row of a design that searches from this end.
 pub(super) fn row_name(design: &str, ends: Ends) -> String {

@@ -22,7 +22,6 @@ mod compare;
 mod names;
 mod present;
 mod process;
-mod sha256;
 mod survival;
 mod workloads;
 

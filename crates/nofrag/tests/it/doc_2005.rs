@@ -154,12 +154,6 @@ fn leakme_with_the_cache_fails() {
     assert_eq!((&*libs.visits, &*libs.largest_hole), ("2.1", "9.0"));
 }
 
-#[test]
-fn the_hash_is_sha_256() {
-    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-    assert_eq!(sha256("abc"), abc);
-}
-
 /// Where the areas lie at the end.
 #[test]
 fn leakme_maps() {

@@ -5,6 +5,7 @@ use nofrag::mmap::{
     Placement, Protection, SpaceConfig,
 };
 use nofrag::units::{PageCount, Vpn};
+use sha2::{Digest as _, Sha256};
 
 pub(crate) const MIB: u64 = 256;
 
@@ -358,44 +359,7 @@ pub(crate) fn unmergeable_mix(layout: Layout, placement: Placement, count: u64) 
     (sum as f64 / 5000.0, most)
 }
 
-/// SHA-256 of `text`, in hexadecimal digits (FIPS 180-4).
+/// The SHA-256 of `text` in hexadecimal digits.
 pub(crate) fn sha256(text: &str) -> String {
-    let constants = root_bits(64, f64::cbrt);
-    let mut state = root_bits(8, f64::sqrt);
-    let mut message = text.as_bytes().to_vec();
-    message.push(0x80);
-    message.resize((message.len() + 8).next_multiple_of(64) - 8, 0);
-    message.extend((text.len() as u64 * 8).to_be_bytes());
-    let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
-    for block in message.chunks(64) {
-        let mut words: Vec<u32> = block.chunks(4).map(word).collect();
-        for t in 16..64 {
-            let (x, y) = (words[t - 15], words[t - 2]);
-            let small0 = x.rotate_right(7) ^ x.rotate_right(18) ^ (x >> 3);
-            let small1 = y.rotate_right(17) ^ y.rotate_right(19) ^ (y >> 10);
-            let sum = words[t - 16].wrapping_add(small0).wrapping_add(words[t - 7]);
-            words.push(sum.wrapping_add(small1));
-        }
-        let mut s = state.clone();
-        for t in 0..64 {
-            let big1 = s[4].rotate_right(6) ^ s[4].rotate_right(11) ^ s[4].rotate_right(25);
-            let choice = (s[4] & s[5]) ^ (!s[4] & s[6]);
-            let terms = [big1, choice, constants[t], words[t]];
-            let first = terms.into_iter().fold(s[7], u32::wrapping_add);
-            let big0 = s[0].rotate_right(2) ^ s[0].rotate_right(13) ^ s[0].rotate_right(22);
-            let majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-            s.rotate_right(1);
-            s[4] = s[4].wrapping_add(first);
-            s[0] = first.wrapping_add(big0).wrapping_add(majority);
-        }
-        state.iter_mut().zip(s).for_each(|(state, add)| *state = state.wrapping_add(add));
-    }
-    state.iter().map(|word| format!("{word:08x}")).collect()
-}
-
-/// The first 32 bits behind the point of `root` of the first `count` primes.
-fn root_bits(count: usize, root: fn(f64) -> f64) -> Vec<u32> {
-    let is_prime = |n: &u32| (2..*n).all(|divisor| !n.is_multiple_of(divisor));
-    let bits = |prime: u32| (root(f64::from(prime)).fract() * 2_f64.powi(32)) as u32;
-    (2..).filter(is_prime).map(bits).take(count).collect()
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
