@@ -133,12 +133,13 @@ fn all_leaves_out_scenarios_that_lack_the_mode() {
     assert!(text.contains(SCENARIO) && !text.contains("vmap-blocks-2023"), "{text}");
 }
 
-/// But for what replays files that are not there, away from the repository.
+/// But for what replays files that are not there, away from the repository. One design, which all of them have.
 #[test]
 fn all_runs_every_scenario() {
     let root = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
-    command.args(["run", "all", "--mask", "1", "--loops", "10", "--repeat", "1", "--memory", "1"]);
+    command.args(["run", "all", "--design", "nofrag", "--mask", "1", "--loops", "10"]);
+    command.args(["--repeat", "1", "--memory", "1"]);
     let output = command.current_dir(root.path()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
