@@ -254,6 +254,7 @@ pub struct Malformed {
 
 /// What is wrong with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Problem {
     /// It is longer than any that the kernel writes.
     #[error("longer than {MAX_LINE} bytes")]

@@ -262,6 +262,7 @@ pub struct Malformed {
 
 /// What is wrong with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Problem {
     /// It holds bytes that are no text.
     #[error("not UTF-8")]

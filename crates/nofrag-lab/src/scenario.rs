@@ -258,6 +258,7 @@ impl FromStr for ThpTouch {
 
 /// Why a scenario gave no report.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RunError {
     /// A design that the scenario does not have.
     #[error("there is no design {name:?}; the designs are {known}")]

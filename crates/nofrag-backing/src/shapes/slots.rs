@@ -41,6 +41,14 @@ pub struct PoolSizes {
     pub batch: u32,
 }
 
+impl PoolSizes {
+    /// `slots` memories of so many bytes, each with 64 KiB of guard, purged by 64.
+    #[must_use]
+    pub const fn new(slots: u32, memory: usize) -> PoolSizes {
+        PoolSizes { slots, memory, guard: 64 << 10, batch: 64 }
+    }
+}
+
 /// Where guards stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guards {
@@ -66,6 +74,17 @@ pub struct PoolCounts {
 }
 
 /// Guarded memories of one size.
+///
+/// ```
+/// use nofrag_backing::shapes::{PoolSizes, SlotPool};
+///
+/// let pool = SlotPool::new(PoolSizes::new(2, 4096))?;
+/// let mut slot = pool.take()?;
+/// assert_eq!((slot.len(), slot[0]), (4096, 0));
+/// slot[0] = 1;
+/// drop(slot); // nobody else sees what was in it
+/// # Ok::<(), nofrag_backing::shapes::ShapeError>(())
+/// ```
 ///
 /// 1. A slot is clean, dirty, or has one user; one that is being purged is neither.
 /// 2. A clean slot is zero.

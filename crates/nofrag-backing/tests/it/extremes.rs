@@ -74,7 +74,9 @@ fn shapes() {
     for batch in [0, u32::MAX] {
         SlotPool::new(PoolSizes { batch, ..sizes }).unwrap();
     }
-    assert!(SlotPool::new(PoolSizes { slots: 0, ..sizes }).is_err());
+    for (slots, bytes) in [(0, 1), (1, 0), (0, 0), (u32::MAX, usize::MAX)] {
+        assert!(SlotPool::new(PoolSizes::new(slots, bytes)).is_err());
+    }
     for bytes in TOO_LARGE_USIZE {
         assert!(SlotPool::new(PoolSizes { memory: bytes, ..sizes }).is_err());
         assert!(SlotPool::new(PoolSizes { guard: bytes, ..sizes }).is_err());

@@ -114,6 +114,7 @@ impl PageFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum FrameUse {
     /// In a free block of the buddies.
     Free,

@@ -140,6 +140,7 @@ pub enum Verdict {
 
 /// Why nothing was compared.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum CompareError {
     /// A side could not be read.
     #[error(transparent)]

@@ -93,6 +93,7 @@ pub struct Asked {
 /// Why memory could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Cause {
     /// Enough pages were free, but no block was large enough.
     Fragmented,

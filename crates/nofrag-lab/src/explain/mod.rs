@@ -77,6 +77,7 @@ pub enum Replays {
 
 /// Why nothing was explained.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ExplainError {
     /// The recording could not be read.
     #[error(transparent)]

@@ -37,6 +37,7 @@ impl std::ops::Add for Score {
 /// Why engine and kernel differ somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Cause {
     /// An interrupt acted within the operation, at a moment that the events do not tell.
     Interrupted,

@@ -17,6 +17,7 @@ const WITH_ABOVE: &str = "-above";
 
 /// A folder could not be made or removed.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum FolderError {
     /// It could not be made. Nothing was written.
     #[error("{path}: {cause}: cannot make a folder for the files there")]

@@ -31,6 +31,7 @@ const TOUCHED_BY: f64 = 0.9;
 
 /// The run failed. The files are removed.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum WorkloadError {
     /// A file.
     #[error("{path}: {cause}")]

@@ -140,6 +140,7 @@ pub struct Plan {
 
 /// Why nothing will be done.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum PlanError {
     /// The host's memory is not known.
     #[error("cannot learn how much memory there is: {0}")]

@@ -105,6 +105,7 @@ impl Request {
 /// Linux counts in bytes and demands `size + align - 1` of them. Areas hold whole pages, so in numbers that are pages
 /// this is `size + align`, and `size` when the alignment is one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AlignRule {
     /// Padded, always (5.2 to 5.15): refuses an exact range that is itself aligned, and a request aligned to
     /// [one page](AlignOne::Number) in a hole of exactly its size.

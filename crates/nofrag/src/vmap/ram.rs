@@ -53,12 +53,12 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// ```
     /// use nofrag::cpu::CpuSet;
     /// use nofrag::ranges::Span;
-    /// use nofrag::vmap::{VmapConfig, VmapPolicy, VmapSpace};
+    /// use nofrag::vmap::{VmapConfig, VmapSpace};
     ///
     /// let cpus = CpuSet::first(2)?;
     /// let (here, there) = (cpus.by_rank(0).unwrap(), cpus.by_rank(1).unwrap());
     /// let span = Span::new(0x1000, 0x9000)?;
-    /// let space = VmapSpace::new(VmapConfig { span, cpus, policy: VmapPolicy::NOFRAG }, (), ())?;
+    /// let space = VmapSpace::new(VmapConfig::new(span, cpus), (), ())?;
     /// let area = space.map_ram(here, 16, &())?;
     /// assert_eq!(area.pages.get(), 16);
     /// space.unmap_ram(there, area)?; // any CPU may

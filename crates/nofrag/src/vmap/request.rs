@@ -18,6 +18,14 @@ pub struct VmapConfig {
     pub policy: VmapPolicy,
 }
 
+impl VmapConfig {
+    /// The pages of `span` for these CPUs, under the best policy that we have.
+    #[must_use]
+    pub fn new(span: Span, cpus: CpuSet) -> VmapConfig {
+        VmapConfig { span, cpus, policy: VmapPolicy::default() }
+    }
+}
+
 /// Whether an unmapped page follows an area, to catch overruns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
@@ -133,6 +141,7 @@ impl Area {
 
 /// What an area is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AreaKind {
     /// Made by [`alloc`](super::VmapSpace::alloc) or [`alloc_group`](super::VmapSpace::alloc_group).
     Plain,

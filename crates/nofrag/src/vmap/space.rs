@@ -44,12 +44,12 @@ const MAX_CPUS: usize = 1 << 14;
 /// ```
 /// use nofrag::cpu::CpuSet;
 /// use nofrag::ranges::Span;
-/// use nofrag::vmap::{AreaRequest, VmapConfig, VmapPolicy, VmapSpace};
+/// use nofrag::vmap::{AreaRequest, VmapConfig, VmapSpace};
 ///
 /// let cpus = CpuSet::first(2)?;
 /// let cpu = cpus.by_rank(0).expect("the set has two CPUs");
 /// let span = Span::new(0x1000, 0x9000)?;
-/// let space = VmapSpace::new(VmapConfig { span, cpus, policy: VmapPolicy::NOFRAG }, (), ())?;
+/// let space = VmapSpace::new(VmapConfig::new(span, cpus), (), ())?;
 /// let area = space.alloc(cpu, &AreaRequest::new(4))?;
 /// assert_eq!(area.total_pages().get(), 5); // a guard page follows
 /// assert_eq!(space.free(cpu, area.start)?, area);
@@ -605,11 +605,11 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// ```
     /// # use nofrag::cpu::CpuSet;
     /// # use nofrag::ranges::Span;
-    /// # use nofrag::vmap::{VmapConfig, VmapPolicy, VmapSpace};
+    /// # use nofrag::vmap::{VmapConfig, VmapSpace};
     /// # let cpus = CpuSet::first(2)?;
     /// # let (leaving, staying) = (cpus.by_rank(0).unwrap(), cpus.by_rank(1).unwrap());
     /// # let span = Span::new(0x1000, 0x9000)?;
-    /// # let space = VmapSpace::new(VmapConfig { span, cpus, policy: VmapPolicy::NOFRAG }, (), ())?;
+    /// # let space = VmapSpace::new(VmapConfig::new(span, cpus), (), ())?;
     /// let left_behind = space.map_ram(leaving, 1, &())?;
     /// assert_eq!(space.hand_over(leaving, staying)?, 1);
     /// let beside = space.map_ram(staying, 1, &())?;
