@@ -67,9 +67,14 @@ fn build(root: &Path, triple: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Of the folder in an archive. With `.tar.gz` it is the archive's: cargo-binstall asks for it.
+fn name(triple: &str) -> String {
+    format!("nofrag-{}-{triple}", env!("CARGO_PKG_VERSION"))
+}
+
 /// A folder in an archive: the same sources and tools make the same bytes.
 fn archive(root: &Path, triple: &str, built: &Path, dist: &Path) -> anyhow::Result<()> {
-    let name = format!("nofrag-{}-{triple}", env!("CARGO_PKG_VERSION"));
+    let name = name(triple);
     let folder = dist.join(&name);
     fs::create_dir(&folder)?;
     for file in ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"] {
@@ -103,4 +108,27 @@ fn sums(dist: &Path) -> anyhow::Result<bool> {
     fs::write(dist.join("SHA256SUMS"), sums)?;
     let made = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
     Ok([".tar.gz", ".deb"].iter().all(|end| made(end) == TARGETS.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binstall_asks_for_what_is_made() {
+        let manifest: toml::Table =
+            include_str!("../../crates/nofrag-cli/Cargo.toml").parse().unwrap();
+        let said = &manifest["package"]["metadata"]["binstall"];
+        for (triple, _) in TARGETS {
+            let filled = |key: &str| {
+                let template = said[key].as_str().unwrap();
+                let filled = template.replace("{ version }", env!("CARGO_PKG_VERSION"));
+                filled.replace("{ target }", triple)
+            };
+            let made = name(triple);
+            assert!(filled("pkg-url").ends_with(&format!("/{made}.tar.gz")));
+            assert_eq!(filled("bin-dir"), format!("{made}/{{ bin }}"));
+        }
+        assert_eq!(said["pkg-fmt"].as_str(), Some("tgz"));
+    }
 }
