@@ -128,7 +128,7 @@ fn i5_atomic_defrag_is_refused_by_nothing_that_is_printed() {
 
 #[test]
 fn limits_of_control_groups_and_the_killer() {
-    let report = check("cgroup-limit.txt", 0, 0, true, "python3", "6.18.44-fc-v595");
+    let report = check("cgroup-limit.txt", 0, 0, true, "python3", "6.18.44");
     let Event::OutOfMemory { group, .. } = report.event else { panic!("{:?}", report.event) };
     let limit = GroupLimit { usage_kib: Some(20_480), limit_kib: Some(20_480) };
     assert_eq!((group, report.memory.is_empty()), (Some(limit), true));
