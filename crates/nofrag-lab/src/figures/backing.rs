@@ -88,8 +88,8 @@ pub struct Target {
     pub what: String,
     /// Of both values.
     pub unit: String,
-    /// What was found possible.
-    pub spec: f64,
+    /// What was found possible, when it was first measured.
+    pub then: f64,
     /// What must be reached.
     pub target: f64,
 }
@@ -140,8 +140,8 @@ mod tests {
         let of = |id: &str| figures.strategy(id).unwrap();
         let (each, block, parked) = (of("map-each"), of("purge-block"), of("parked"));
         let near = |ratio: f64, id: &str| {
-            let spec = figures.target(id).unwrap().spec;
-            assert!((ratio / spec - 1.0).abs() < 0.05, "{id}: {ratio} and {spec}");
+            let then = figures.target(id).unwrap().then;
+            assert!((ratio / then - 1.0).abs() < 0.05, "{id}: {ratio} and {then}");
         };
         near(each.touch_first / parked.touch_first, "parked-first");
         near(each.touch_all / parked.touch_all, "parked-all");

@@ -56,7 +56,7 @@ fn targets(report: &Report) -> Vec<Oracle> {
     let judge = |(id, program, design)| {
         let target = figures.target(id)?;
         let [each, ours] = [names::MAP_EACH, design].map(|it| report.measurement(program, it));
-        let claim = format!("target: {}; {} when first measured", target.what, target.spec);
+        let claim = format!("target: {}; {} when first measured", target.what, target.then);
         let (measured, least) = (times_faster(each?, ours?), Relation::AtLeast(target.target));
         Some(Oracle::judge(format!("target/{id}"), Kind::Ratio, claim, measured, least))
     };

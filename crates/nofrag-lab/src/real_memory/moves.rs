@@ -170,20 +170,20 @@ fn judge(pages: u64, by_way: &BTreeMap<&str, Rounds>, report: &mut Report) {
         let Some(here) = median(way).zip(median(control)).map(|(way, none)| way / none) else {
             continue;
         };
-        let Some(spec) = there(way).zip(there(control)).map(|(way, none)| way / none) else {
+        let Some(then) = there(way).zip(there(control)).map(|(way, none)| way / none) else {
             continue;
         };
         let most = figures.target("move-cost").map_or(1.5, |target| target.target);
         let claim = format!(
             "{pages} pages moved by {way}: cost over that without protection, over the same as first measured \
-             ({spec:.2})"
+             ({then:.2})"
         );
         let id = format!("move-cost/{pages}/{way}");
         report.oracles.push(Oracle::judge(
             id,
             Kind::Ratio,
             claim,
-            here / spec,
+            here / then,
             Relation::AtMost(most),
         ));
     }
