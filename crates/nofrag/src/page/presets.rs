@@ -27,7 +27,8 @@ use crate::units::Nanos;
 pub enum Basis {
     /// The texts of the series of 2018: what they say of the kernel before and after each patch.
     Document,
-    /// The source of this kernel, which was read for it.
+    /// A description in words of what this kernel does. Its authors read that kernel; those of this code read the
+    /// description alone.
     Kernel,
     /// Nothing of this version: it follows from the presets beside it and from dates.
     Derived,
@@ -161,16 +162,16 @@ impl FragmentationPolicy {
     /// Linux 5.0 as shipped: patch 3 had switched patch 1 off.
     pub const LINUX_5_0: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::Lost, ..FragmentationPolicy::PATCHES_1_4 };
-    /// Linux 5.3, which nobody has read: patch 1 works, and slabs shrink in boosted runs; all else
+    /// Linux 5.3, of which there is no description: patch 1 works, and slabs shrink in boosted runs; all else
     /// as in 5.0. It stands for 5.3 to 5.9, whose later repairs have no dates here.
     pub const LINUX_5_3: FragmentationPolicy = FragmentationPolicy {
         spread: Spread::FastPath,
         fixes: FIXES_5_3,
         ..FragmentationPolicy::PATCHES_1_4
     };
-    /// Linux 5.10 (5.10.223, which was read for its per-CPU lists, reclaim, compaction and huge faults), where huge
-    /// faults make two tries (since 5.4) and compaction works ahead (since 5.9). Of the repairs it has those that are
-    /// dated before it.
+    /// Linux 5.10 (per-CPU lists, reclaim, compaction and huge faults by a description of 5.10.223), where huge faults
+    /// make two tries (since 5.4) and compaction works ahead (since 5.9). Of the repairs it has those that are dated
+    /// before it.
     pub const LINUX_5_10: FragmentationPolicy = FragmentationPolicy {
         min_free_limit_kib: MIN_FREE_LIMIT,
         compaction: CompactionPolicy { proactiveness: PROACTIVENESS, ..COMPACTION },
@@ -179,26 +180,26 @@ impl FragmentationPolicy {
         fixes: FIXES_5_10,
         ..FragmentationPolicy::LINUX_5_3
     };
-    /// Linux 5.14, which nobody has read: per-CPU lists of more orders; all else as in 5.10.
+    /// Linux 5.14, of which there is no description: per-CPU lists of more orders; all else as in 5.10.
     pub const LINUX_5_14: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Orders, ..FragmentationPolicy::LINUX_5_10 };
-    /// Linux 6.1 (6.1.192, which was read).
+    /// Linux 6.1, by a description of 6.1.192.
     pub const LINUX_6_1: FragmentationPolicy = FragmentationPolicy {
         relist: Relist::Tail,
         no_retry: NoRetry::NotTriedOrLocal,
         fixes: FIXES_6_1,
         ..FragmentationPolicy::LINUX_5_14
     };
-    /// Linux 6.7, which nobody has read: per-CPU lists that follow the load; all else as in 6.1.
+    /// Linux 6.7, of which there is no description: per-CPU lists that follow the load; all else as in 6.1.
     pub const LINUX_6_7: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Tuned, ..FragmentationPolicy::LINUX_6_1 };
-    /// Linux 6.10, which nobody has read: strict lists in their first form, as mails tell of it (unconfirmed; what it
-    /// repaired otherwise has no date).
+    /// Linux 6.10, of which there is no description: strict lists in their first form, as mails tell of it
+    /// (unconfirmed; what it repaired otherwise has no date).
     pub const LINUX_6_10: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::StrictFirst,
         ..FragmentationPolicy::LINUX_6_7
     };
-    /// Linux 6.12 (6.12.117, which was read): strict lists in two passes, and the multi-generational LRU.
+    /// Linux 6.12, by a description of 6.12.117: strict lists in two passes, and the multi-generational LRU.
     pub const LINUX_6_12: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::Strict,
         lru: Lru::Generations,
@@ -209,7 +210,7 @@ impl FragmentationPolicy {
         fixes: FIXES_6_12,
         ..FragmentationPolicy::LINUX_6_7
     };
-    /// Linux 7.2 (7.2.13, which was read).
+    /// Linux 7.2, by a description of 7.2.13.
     pub const LINUX_7_2: FragmentationPolicy = FragmentationPolicy {
         lru: Lru::AgedGenerations, // pgalloc by zone in data/guests-2018
         compaction: CompactionPolicy {
