@@ -117,6 +117,14 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_is_read_to_its_end() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let page = fs::read_to_string(own.join("../README.md")).unwrap();
+        let (lines, bytes) = (page.lines().count(), page.len());
+        assert!(lines <= 180 && bytes <= 12_000, "{lines} lines, {bytes} bytes: move some to docs");
+    }
+
+    #[test]
     fn what_is_not_run_as_it_stands_stands_in_the_readme() {
         let own = Path::new(env!("CARGO_MANIFEST_DIR"));
         let page = fs::read_to_string(own.join("../README.md")).unwrap();
