@@ -208,7 +208,7 @@ fn ownership_of_a_reused_place() {
     });
 }
 
-/// B8: a block is whole before a walk of the index can find it.
+/// A block is whole before a walk of the index can find it.
 #[test]
 fn publish_order() {
     explore(|policy| {

@@ -94,7 +94,7 @@ fn a_pipe_in_a_captured_host_is_missing_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn o_14_no_sample_has_a_time_and_openmetrics_ends_with_eof() {
+fn no_sample_has_a_time_and_openmetrics_ends_with_eof() {
     let host = guest();
     for format in ["prometheus", "openmetrics"] {
         let text = text(&once(host.path(), &["--format", format]));
@@ -128,13 +128,13 @@ fn the_figures_are_those_of_the_files() {
     let vmstat = fs::read_to_string(host.path().join("proc/vmstat")).unwrap();
     let stalls = vmstat.lines().find_map(|line| line.strip_prefix("compact_stall ")).unwrap();
     assert!(text.contains(&format!("\nnofrag_compaction_stalls_total {stalls}\n")));
-    // t14_type2: types by name.
+    // Types by name.
     assert!(text.contains("migratetype=\"reclaimable\"}"));
 }
 
-/// `t5_unpurged`: what waits for a purge is told apart from what is used, and the figures are those of `host vmalloc`.
+/// What waits for a purge is told apart from what is used, and the figures are those of `host vmalloc`.
 #[test]
-fn t5_unpurged() {
+fn lazy_areas_are_told_from_used_ones() {
     let host = repository().join("data/hosts/vm-6.18-x86_64");
     let text = text(&once(&host, &["--format", "prometheus"]));
     let report = nofrag(&["host", "vmalloc", "--json", "--root", host.to_str().unwrap()]);
@@ -470,7 +470,7 @@ fn a_textfile_is_written_again_until_a_signal_comes() {
 
 /// Without rights it works, and says what is missing.
 #[test]
-fn o_13_without_rights() {
+fn without_rights_export_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("nofrag");
     fs::copy(env!("CARGO_BIN_EXE_nofrag"), &program).unwrap();

@@ -290,7 +290,7 @@ fn a_capture_that_fails_leaves_nothing() {
 
 /// Without rights it ends well and names each source that it may not read.
 #[test]
-fn o_13_without_rights_it_names_what_is_missing() {
+fn without_rights_it_names_what_is_missing() {
     const NOBODY: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -137,7 +137,7 @@ fn a_missing_file_is_named() {
 }
 
 /// A command whose only source cannot be read has nothing to show, so it fails and says what would help; an
-/// overview that contains it does not (`o_13_without_rights_it_names_what_is_missing`). Runs as nobody; when the tests
+/// overview that contains it does not (`without_rights_it_names_what_is_missing`). Runs as nobody; when the tests
 /// themselves run as root, by giving up that identity.
 #[test]
 fn without_privilege_it_says_what_and_why() {

@@ -431,7 +431,7 @@ fn a_minute_of_top() {
 
 /// However it ends, no instance of the ring buffer is left.
 #[test]
-fn o_12_events_are_counted_and_tracing_is_gone_afterwards() {
+fn events_are_counted_and_tracing_is_gone_afterwards() {
     let folders = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
     let Some(instances) = folders.map(Path::new).into_iter().find(|path| path.is_dir()) else {
         return eprintln!("skipped: no tracefs that this user can see");

@@ -69,7 +69,7 @@ fn check_answer(drawn: &Drawn, kind: RequestKind, order: usize, outcome: Outcome
 const SINGLES: &[u64] = &[1024, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 #[test]
-fn o_1_indices_of_singles() {
+fn indices_of_a_machine_of_single_pages() {
     let machine = of(Drawn::new(SINGLES).files());
     let row = machine.zones[0].orders[9];
     assert_eq!((row.fragmentation, row.unusable, row.available), (Some(998), 1000, 0));
@@ -129,7 +129,7 @@ fn types_tell_a_request_that_has_to_mix() {
 }
 
 #[test]
-fn t1_memfree_gap() {
+fn free_memory_that_no_list_shows_is_a_finding() {
     let mut files = Drawn::new(SINGLES).files();
     assert_eq!(has_finding(&of(files.clone()), "free-lists-are-not-all"), None);
     files.insert("meminfo", b"MemTotal: 4194304 kB\nMemFree: 2000000 kB\n".to_vec());
@@ -141,7 +141,7 @@ fn t1_memfree_gap() {
 }
 
 #[test]
-fn t2_lists_that_were_not_counted_to_their_end_are_lower_bounds() {
+fn lists_that_were_not_counted_to_their_end_are_lower_bounds() {
     let mut files = Drawn::new(SINGLES).files();
     let types = "Page block order: 9\nNode 0, zone Normal, type Unmovable >100000 0\n\
                  Node 0, zone Normal, type Movable 24 0\n";
@@ -150,7 +150,7 @@ fn t2_lists_that_were_not_counted_to_their_end_are_lower_bounds() {
 }
 
 #[test]
-fn t3_boost_is_shown_and_told_from_the_marks() {
+fn boost_is_shown_and_told_from_the_marks() {
     let drawn = Drawn { marks: [110, 120, 130], boost: 100, ..Drawn::new(SINGLES) };
     let machine = of(drawn.files());
     assert_eq!(
@@ -162,7 +162,7 @@ fn t3_boost_is_shown_and_told_from_the_marks() {
 }
 
 #[test]
-fn t5_unpurged_areas_stand_apart() {
+fn unpurged_areas_stand_apart() {
     let mut files = Drawn::new(SINGLES).files();
     let area = |end: u64, rest: &str| format!("0xffffc90000000000-{end:#018x} {rest}\n");
     let text = area(0xffff_c900_0000_2000, "   8192 f+0x1/0x2 pages=1 vmalloc")
@@ -269,7 +269,7 @@ fn files_of_two_moments_leave_no_reason_empty() {
 
 /// Of a list that the kernel did not count to its end buddyinfo knows the length.
 #[test]
-fn t2_a_bound_is_above_what_was_not_counted() {
+fn a_bound_is_above_what_was_not_counted() {
     let drawn = Drawn::new(&[512_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let none = "0 0 0 0 0 0 0 0 0 0 0";
     let singles = ">100000 0 0 0 0 0 0 0 0 0 0";

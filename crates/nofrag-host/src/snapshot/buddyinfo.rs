@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn o_1_indices_of_singles() {
+    fn indices_of_a_zone_of_single_pages() {
         let mut blocks = vec![0; 11];
         blocks[0] = 1024;
         let zone = ZoneName { node: 0, name: "Normal".to_owned() };

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn t6_orders_of_free_blocks_follow_from_their_places() {
+    fn orders_of_free_blocks_follow_from_their_places() {
         check_blocks("ffff.fff", 0..8, &[(0, 2), (5, 0), (6, 1)]);
         check_blocks(".ffffffff.......", 0..16, &[(1, 0), (2, 1), (4, 2), (8, 0)]);
         check_blocks("ffffffffffffffff", 0..16, &[(0, 3), (8, 3)]);

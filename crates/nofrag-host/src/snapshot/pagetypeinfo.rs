@@ -241,7 +241,7 @@ Node 0, zone   Normal           10           20            1            0       
     }
 
     #[test]
-    fn t2_a_list_that_was_not_counted_to_its_end_is_a_lower_bound() {
+    fn a_list_that_was_not_counted_to_its_end_is_a_lower_bound() {
         let (types, malformed) = pagetypeinfo(WITH_CMA);
         assert_eq!(malformed, []);
         let unmovable = types.free_of(&normal(), Migratetype::Unmovable).expect("it is there");
@@ -250,7 +250,7 @@ Node 0, zone   Normal           10           20            1            0       
         assert_eq!((unmovable[0].least(), unmovable[0].exact()), (45, Some(45)));
     }
 
-    /// `t14_type2`: types by name, never by a fixed number.
+    /// Types are known by name, never by a fixed number.
     #[test]
     fn numbers_of_types_depend_on_the_kernel() {
         let (with, _) = pagetypeinfo(WITH_CMA);

@@ -96,7 +96,7 @@ fn types_add_up_to_the_free_blocks() {
 }
 
 #[test]
-fn t6_the_orders_of_free_blocks_are_those_of_buddyinfo() {
+fn the_orders_of_free_blocks_are_those_of_buddyinfo() {
     let Some(recorded) = recorded() else { return };
     for files in &recorded {
         let snapshot = Snapshot::parse(files);
@@ -122,7 +122,7 @@ fn t6_the_orders_of_free_blocks_are_those_of_buddyinfo() {
 
 /// Every file alone, and all but every one: what is missing is said, and costs nothing else.
 #[test]
-fn o_13_each_missing_file_is_named() {
+fn each_missing_file_is_named() {
     let Some([files, _]) = recorded() else { return };
     let whole = Snapshot::parse(&files);
     for (name, _) in files.iter() {
@@ -143,7 +143,7 @@ fn o_13_each_missing_file_is_named() {
 }
 
 #[test]
-fn t1_memfree_gap() {
+fn free_memory_that_no_list_shows_is_counted() {
     let mut files = Files::default();
     files.insert("meminfo", b"MemTotal: 8000 kB\nMemFree: 4000 kB\n".to_vec());
     files.insert("buddyinfo", b"Node 0, zone Normal 100 0 25\n".to_vec());
@@ -195,7 +195,7 @@ fn check_indices_if_still(snapshot: &Snapshot<'_>) {
 
 /// S_9 x 512 is `nr_free_pages_blocks`, but for what happens between the two reads.
 #[test]
-fn o_3_free_pages_in_pageblocks() {
+fn free_pages_in_pageblocks_are_those_that_the_kernel_counts() {
     for attempt in 0.. {
         let files = live();
         let snapshot = Snapshot::parse(&files);

@@ -370,9 +370,8 @@ mod tests {
         assert!(look.missing().any(|missing| missing.path.ends_with("buddyinfo")));
     }
 
-    /// `t2_poll_pagetypeinfo`: it is read when it is asked for, and not again.
     #[test]
-    fn t2_poll_pagetypeinfo() {
+    fn pagetypeinfo_is_read_when_asked_for_and_not_again() {
         let host = host();
         let types = host.path().join("proc/pagetypeinfo");
         fs::write(&types, "Page block order: 9\n").unwrap();

@@ -118,7 +118,7 @@ fn reserves_that_a_request_must_not_touch() {
 }
 
 #[test]
-fn i5_atomic_defrag_is_refused_by_nothing_that_is_printed() {
+fn atomic_defrag_is_refused_by_nothing_that_is_printed() {
     let report = check("defrag-mode-atomic.txt", 0, 1, false, "kworker/u64:2", "7.1.4");
     let of = refusals(&report);
     assert_eq!(of[2].1, Refusal::Limit);

@@ -59,7 +59,7 @@ fn the_outlook_of_the_recorded_guest_by_each_basis() {
 
 /// The indices on the recorded guest: debugfs was read a little later, and single pages of one zone had moved.
 #[test]
-fn o_2_indices_of_the_recorded_guest() {
+fn indices_of_the_recorded_guest() {
     for which in [nofrag_host::trace::TraceMeta::start, nofrag_host::trace::TraceMeta::end] {
         let check = of(recorded(which)).index_check.expect("debugfs was recorded");
         assert_eq!(check.compared, 44);
@@ -69,7 +69,7 @@ fn o_2_indices_of_the_recorded_guest() {
 
 /// The indices on this host: the lists are read until they stand still, so the indices are those of debugfs.
 #[test]
-fn o_2_indices_of_this_host() {
+fn indices_of_this_host_are_those_of_debugfs() {
     const TRIES: usize = 20;
     for attempt in 1.. {
         let machine = survey(&read(&Root::Live, Frames::LeftOut)).unwrap();
@@ -85,7 +85,7 @@ fn o_2_indices_of_this_host() {
 
 /// Whole free pageblocks on this host.
 #[test]
-fn o_3_free_pages_in_pageblocks() {
+fn whole_free_pageblocks_are_as_many_as_this_host_says() {
     for attempt in 0.. {
         let machine = survey(&read(&Root::Live, Frames::LeftOut)).unwrap();
         let known: Vec<(u64, u64)> = machine
@@ -106,7 +106,7 @@ fn o_3_free_pages_in_pageblocks() {
 
 /// Each file that is not there is named, and the others are shown all the same.
 #[test]
-fn o_13_each_missing_file_is_named() {
+fn each_file_that_is_not_there_is_named() {
     let root = captured("whole-6.18-x86_64");
     let Root::Captured(source) = &root else { unreachable!("it is a folder") };
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use nofrag_host::vmalloc::survey;
 
 /// A hole map from hashes -> refused with the reason, everything else shown.
 #[test]
-fn t4_hashed_addresses() {
+fn hashed_addresses_give_no_map_of_holes() {
     let text = "0x00000000f80307aa-0x00000000b34c984c   20480 irq_init_percpu_irqstack+0xca/0x100 vmap\n\
                 0x00000000b34c984c-0x00000000b566ce7e    8192 acpi_os_map_iomem+0x1bc/0x1e0 phys=0xa0000 ioremap\n\
                 0x00000000c8b758ed-0x0000000028cf3306   20480 unpurged vm_area\n";
@@ -34,7 +34,7 @@ fn t4_hashed_addresses() {
 
 /// 87.4 MB used -> 20.4 used and 67.0 lazy, just under the limit of 2 CPUs.
 #[test]
-fn t5_unpurged() {
+fn areas_that_wait_for_a_purge_are_not_in_use() {
     let mut text = String::new();
     let mut at = 0xffff_c900_0000_0000_u64;
     let mut area = |pages: u64, what: &str| {

@@ -42,7 +42,7 @@ fn heads_of_lines() {
     }
 }
 
-/// The ranges that compaction took pages from and put them to (T9), as the kernel and as tools print them.
+/// The ranges that compaction took pages from and put them to, as the kernel and as tools print them.
 #[test]
 fn ranges_of_compaction() {
     for (rest, kind) in [

@@ -71,7 +71,7 @@ fn kept_blocks_boosts_and_limits() {
 }
 
 #[test]
-fn i5_atomic_defrag() {
+fn an_atomic_request_in_defrag_mode_is_refused_by_type() {
     let case = check("defrag-mode-atomic.txt", Cause::TypeForbidden, "++++++++-");
     assert_eq!(case.policies[8].policy, "defrag mode before 7.2");
     assert!(case.zones[0].why.contains("all of type Movable"), "{}", case.zones[0].why);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn o_2_the_machine_keeps_what_khugepaged_wants() {
+    fn the_machine_keeps_what_khugepaged_wants() {
         use nofrag::page::{FragmentationPolicy, MinFree, PageAllocator, PageConfig};
         let two = Machine::TwoNodes { this_node: true, start: 0 };
         let gib = 1 << 18;

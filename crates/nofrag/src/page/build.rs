@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn b_9_a_setting_zeroes_the_boost_first() {
+    fn a_setting_zeroes_the_boost_first() {
         let plain = Watermarks { min: 10560, low: 13200, high: 15840, promo: 18480 };
         check_after_setting(FragmentationPolicy::LINUX_6_1, plain);
         let inflated = Watermarks { min: 10560, low: 13712, high: 16352, promo: 18992 };

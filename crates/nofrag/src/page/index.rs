@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn o_15_indices() {
+    fn indices_of_free_memory_in_pieces() {
         check_indices(&[(0, 1024)], (998, 1000, 100));
         check_indices(&[(10, 1)], (-1000, 0, 0));
         check_indices(&[(8, 2)], (0, 1000, 100));

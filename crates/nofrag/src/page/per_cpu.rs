@@ -650,7 +650,7 @@ mod tests {
     const PLENTY: Shortage = Shortage { reclaims: false, below_high: false };
 
     #[test]
-    fn o6_each_era_has_bounds_of_its_own() {
+    fn each_era_has_bounds_of_its_own() {
         let of = |rules| (bounds(rules).batch, bounds(rules).least, bounds(rules).most);
         assert_eq!(ERAS.map(of), [(63, 378, 378), (63, 825, 825), (63, 825, 8192)]);
         let tiny = Share { managed: PageCount(0), low: 0, local_cpus: 8, cpus: 16 };
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn b31_refills_double_from_6_7_on_and_only_those_of_single_pages() {
+    fn refills_double_from_6_7_on_and_only_those_of_single_pages() {
         let refill = |rules, pace: &mut Pace, size, pages| {
             pace.refill(bounds(rules), rules, order(size), pages, PLENTY)
         };
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn b31_until_6_6_the_bound_is_constant_and_drains_double() {
+    fn until_6_6_the_bound_is_constant_and_drains_double() {
         let (rules, bounds) = (PerCpuRules::Orders, bounds(PerCpuRules::Orders));
         let mut pace = Pace::default();
         let drain = |pace: &mut Pace, size, pages, shortage| {
@@ -700,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn b31_from_6_7_on_drains_take_what_was_freed_and_the_bound_moves() {
+    fn from_6_7_on_drains_take_what_was_freed_and_the_bound_moves() {
         let (rules, bounds) = (PerCpuRules::Tuned, bounds(PerCpuRules::Tuned));
         let mut pace = Pace::default();
         pace.refill(bounds, rules, Order::ZERO, 0, PLENTY);

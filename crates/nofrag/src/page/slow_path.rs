@@ -768,7 +768,7 @@ mod tests {
     }
 
     #[test]
-    fn b_17_defrag_mode_does_not_starve_who_cannot_reclaim() {
+    fn defrag_mode_does_not_starve_who_cannot_reclaim() {
         let atomic = PageRequest::atomic(Order::ZERO);
         check(atomic, &defrag(), 0, "wwpN");
         let mut policy = defrag();

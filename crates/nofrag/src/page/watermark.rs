@@ -216,7 +216,7 @@ mod tests {
     const GIB: u64 = 1 << 18;
 
     #[test]
-    fn o_1_reserve_by_the_formula() {
+    fn reserve_by_the_formula() {
         let kib = |lowmem| formula_kib(lowmem, 262_144);
         assert_eq!(kib(512), 128);
         assert_eq!(kib(1 << 20), 4096);
@@ -229,13 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn o_2_reserve_for_huge_pages() {
+    fn reserve_for_huge_pages() {
         assert_eq!([1, 2, 3].map(|zones| huge_page_reserve(zones, 8 * GIB)), [5632, 11264, 16896]);
         assert_eq!(huge_page_reserve(3, GIB), 13107);
     }
 
     #[test]
-    fn o_3_marks() {
+    fn marks_follow_from_a_zones_share_of_the_reserve() {
         let of = |managed| marks(ZoneKind::Normal, managed, 16896, 8 * GIB, 10);
         let normal = Watermarks { min: 10560, low: 13200, high: 15840, promo: 18480 };
         assert_eq!(of(5 * GIB), normal);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn o_4_lowmem_reserve() {
+    fn lowmem_reserve_by_the_ratios() {
         let reserve = lowmem_reserve([4096, 3 * GIB, 5 * GIB, 0, 0], [256, 256, 32, 0, 0]);
         assert_eq!(reserve[1], [0, 0, 5120, 5120, 5120]);
         assert_eq!(reserve[0], [0, 3072, 8192, 8192, 8192]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn o_5_watermark_check() {
+    fn the_watermark_check_knows_rights_types_and_orders() {
         use Migratetype::{Cma, HighAtomic, Movable, Reclaimable};
         let singles = |count: usize| alloc::vec![(0, Movable); count];
         let with = |block, count: usize| [singles(count), alloc::vec![block]].concat();

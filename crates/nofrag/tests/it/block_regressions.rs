@@ -64,7 +64,7 @@ fn pen_head_runaway() {
     }
 }
 
-/// B1: a number of pages was shifted as a 32-bit integer.
+/// A number of pages was shifted as a 32-bit integer.
 #[test]
 fn size_overflow() {
     for preset in linux_presets(64) {
@@ -83,7 +83,7 @@ fn size_overflow() {
     }
 }
 
-/// B2: `get_order(0)` is nonsense.
+/// `get_order(0)` is nonsense.
 #[test]
 fn zero_size() {
     for preset in linux_presets(64) {
@@ -108,7 +108,7 @@ fn sparse_space(hash: HashIds) -> TestSpace {
     VmapSpace::new(VmapConfig { span, cpus, policy }, StaleBook::new(span), ()).unwrap()
 }
 
-/// B4, CVE-2024-41032: possible CPUs 0 and 2; a bucket of CPU 1 does not exist.
+/// CVE-2024-41032: possible CPUs 0 and 2; a bucket of CPU 1 does not exist.
 #[test]
 fn sparse_ids() {
     let space = sparse_space(HashIds::NextPossible);
@@ -144,7 +144,7 @@ fn flush_full_block(policy: VmapPolicy) -> (TestSpace, Span) {
     (space, dirty)
 }
 
-/// B5: an alias flush walked the lists of blocks with free slots, and so missed the dirty slots of full ones.
+/// An alias flush walked the lists of blocks with free slots, and so missed the dirty slots of full ones.
 #[test]
 fn full_block_flush() {
     for preset in linux_presets(64) {
@@ -156,7 +156,7 @@ fn full_block_flush() {
     assert!(space.mapper().is_stale(dirty), "the broken walk does not come here");
 }
 
-/// B6: every alias flush flushed the same range again, and purged blocks that were as good as new.
+/// Every alias flush flushed the same range again, and purged blocks that were as good as new.
 #[test]
 fn repeat_flush() {
     for preset in linux_presets(64) {
@@ -210,8 +210,8 @@ fn purge_beside_a_block(purge_queue: PurgeQueue) -> TestSpace {
     space
 }
 
-/// B7 (Android: a fault cost a block of 4 MiB; the init process hung): a purge took blocks off the list of the bucket
-/// in which it found them instead of their owner's.
+/// A purge took blocks off the list of the bucket in which it found them instead of their owner's (Android: a fault
+/// cost a block of 4 MiB; the init process hung).
 #[test]
 fn owner_list() {
     let space = space_of(VmapPolicy::LINUX_6_11, span(0, 1 << 17), 1);
@@ -236,7 +236,7 @@ fn owner_list() {
     }
 }
 
-/// B9: no area was found for what `vm_map_ram` had mapped.
+/// No area was found for what `vm_map_ram` had mapped.
 #[test]
 fn describe() {
     for preset in linux_presets(64) {
@@ -261,7 +261,7 @@ fn pages_of(area: RamArea) -> Range<u64> {
     area.span().start()..area.span().end()
 }
 
-/// B10: a caller that must not wait got into a purge.
+/// A caller that must not wait got into a purge.
 #[test]
 fn atomic_sleep() {
     for preset in linux_presets(64) {
@@ -283,7 +283,7 @@ fn atomic_sleep() {
     }
 }
 
-/// B11, open in Linux: one long-lived mapping pins a block.
+/// Open in Linux: one long-lived mapping pins a block.
 #[test]
 fn mixed_lifetime() {
     for preset in linux_presets(64) {
@@ -308,7 +308,7 @@ fn refused(space: &TestSpace, start: u64, pages: u64, why: UnmapRamError) {
     space.check().unwrap();
 }
 
-/// B12, open in Linux: the caller's word about the size was trusted, and slots were not looked at.
+/// Open in Linux: the caller's word about the size was trusted, and slots were not looked at.
 #[test]
 fn double_free() {
     for preset in linux_presets(64) {

@@ -27,7 +27,7 @@ fn document_machine(min_free: MinFree, policy: Policy) -> PageConfig {
 }
 
 #[test]
-fn o_1_min_free_by_the_formula() {
+fn min_free_by_the_formula() {
     let kib = |map, policy| {
         let config = PageConfig { min_free: MinFree::Formula, ..PageConfig::new(map, policy) };
         Bench::of(&config).pages.zones().map(|zone| zone.watermarks.min * 4).sum::<u64>()
@@ -40,7 +40,7 @@ fn o_1_min_free_by_the_formula() {
 }
 
 #[test]
-fn o_2_min_free_for_huge_pages() {
+fn min_free_for_huge_pages() {
     let reserve = |config: PageConfig| {
         Bench::of(&config).pages.zones().map(|zone| zone.watermarks.min).sum::<u64>()
     };
@@ -56,7 +56,7 @@ fn o_2_min_free_for_huge_pages() {
 }
 
 #[test]
-fn o_3_watermarks() {
+fn watermarks_of_the_documents_machine() {
     let bench = Bench::of(&document_machine(MinFree::Pages(16896), Policy::LINUX_7_2));
     let dma32 = Watermarks { min: 6336, low: 7920, high: 9504, promo: 11088 };
     let normal = Watermarks { min: 10560, low: 13200, high: 15840, promo: 18480 };
@@ -64,7 +64,7 @@ fn o_3_watermarks() {
 }
 
 #[test]
-fn o_4_lowmem_reserve() {
+fn lowmem_reserve_of_the_documents_machine() {
     let bench = Bench::of(&document_machine(MinFree::HugePages, Policy::LINUX_7_2));
     assert_eq!(bench.zone(0).lowmem_reserve[ZoneKind::Normal.index()], 5120);
     let pc = MemoryMap::pc(PageCount(8 * GIB), 1).unwrap();
@@ -93,14 +93,14 @@ fn passes(free: u64, holes: u8, size: u8) -> bool {
 }
 
 #[test]
-fn o_5_watermark_check() {
+fn the_fast_path_leaves_the_low_mark_free() {
     assert!(!passes(100, 0, 0) && passes(101, 0, 0));
     assert!(!passes(107, 3, 3) && passes(108, 3, 3));
     assert!(!passes(108, 2, 3), "no block of the order");
 }
 
 #[test]
-fn o_6_batches() {
+fn a_refill_is_as_large_as_the_zone_allows() {
     let batch = |pages| {
         let mut bench = Bench::normal(pages, Policy::LINUX_4_20);
         bench.take(0, Movable);
@@ -123,7 +123,7 @@ fn boosting_with<E: EventSink>(events: E) -> Bench<E> {
 }
 
 #[test]
-fn o_7_boost() {
+fn boosts_add_up_to_their_bound() {
     let mut bench = boosting();
     let mut boosts = Vec::new();
     for event in 1..=48 {
@@ -162,7 +162,7 @@ fn boost_of(pages: u64, min_free: u64) -> u64 {
 }
 
 #[test]
-fn o_7_small_zones() {
+fn zones_without_room_for_a_boost_get_none() {
     assert_eq!(boost_of(2048, 68), 512, "a high mark of 102 allows one pageblock");
     assert_eq!(boost_of(2047, 68), 0, "four pageblocks do not fit");
     assert_eq!(boost_of(2048, 0), 0, "the high mark is 0");
@@ -193,7 +193,7 @@ fn claims(policy: Policy, size: u8, singles: u64, movable: u64) -> bool {
 }
 
 #[test]
-fn o_9_what_is_claimed_for_movable_pages() {
+fn what_is_claimed_for_movable_pages() {
     for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
         assert!(claims(policy, 6, 36, 156), "100 free and 156 movable");
         assert!(!claims(policy, 6, 36, 155), "100 free and 155 movable");
@@ -222,7 +222,7 @@ fn claims_unmovable(policy: Policy, kind: Migratetype, free: u64, movable: u64) 
 }
 
 #[test]
-fn o_9_what_is_claimed_for_unmovable_pages() {
+fn what_is_claimed_for_unmovable_pages() {
     for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
         assert!(claims_unmovable(policy, Movable, 100, 256));
         assert!(!claims_unmovable(policy, Movable, 100, 257));
@@ -248,7 +248,7 @@ fn check_refill(policy: Policy, holes: u8, count: u64, pages: u64, events: u64) 
 }
 
 #[test]
-fn o_10_events_of_a_refill() {
+fn events_of_a_refill() {
     check_refill(Policy::LINUX_4_20, 3, 16, 63, 8);
     check_refill(Policy::LINUX_4_20, 0, 128, 63, 63);
     // The pass that must not mix types brings nothing, but the refill after it is twice as large.
@@ -275,7 +275,7 @@ fn spread(bench: &mut Bench) -> (u64, u64, ZoneKind) {
 }
 
 #[test]
-fn o_11_spread_over_zones() {
+fn spread_over_zones() {
     use ZoneKind::{Dma32, Normal};
     let map = || MemoryMap::uma(PageCount(2 * GIB), 500, 1).unwrap();
     let free = |policy| spread(&mut two_zones(map(), policy));
@@ -294,7 +294,7 @@ fn o_11_spread_over_zones() {
 }
 
 #[test]
-fn o_11_a_remote_node_clears_the_flag() {
+fn a_remote_node_clears_the_flag() {
     let map = MemoryMap::numa(2, PageCount(2 * GIB), 500, 1).unwrap();
     let mut bench = two_zones(map, Policy::PATCH_1);
     bench.take_all(0, GIB);
@@ -366,14 +366,14 @@ fn hand_over(meanwhile: u64) -> (Vec<(u64, usize)>, Owner) {
 }
 
 #[test]
-fn o_12_what_is_boosted_during_a_run_survives_it() {
+fn what_is_boosted_during_a_run_survives_it() {
     assert_eq!(hand_over(0).0, [(1024, 0), (0, 1)]);
     // What survives is worked off by the next run.
     assert_eq!(hand_over(1).0, [(1024, 0), (1536, 0), (512, 1), (0, 2)]);
 }
 
 #[test]
-fn o_13_boosted_reclaim_is_gentle() {
+fn boosted_reclaim_is_gentle() {
     let mut bench = boosting();
     bench.take(3, Movable);
     let mut owner = Owner::default();
@@ -411,7 +411,7 @@ fn first_step(bench: &mut Bench, request: PageRequest) -> Next {
 }
 
 #[test]
-fn o_14_stall() {
+fn a_stall_boosts_and_ends_with_the_wait() {
     let mut bench = stalling(3);
     let user = PageRequest::user(order(1));
     let mut attempt = bench.alloc(user).expect_err("less than the low mark is free");
@@ -427,7 +427,7 @@ fn o_14_stall() {
 }
 
 #[test]
-fn o_14_who_never_stalls() {
+fn who_never_stalls() {
     let served = |bench: &mut Bench, request| {
         let next = first_step(bench, request);
         assert!(matches!(next, Next::Done(_)), "{next:?}");
@@ -455,7 +455,7 @@ fn indices(free: &[(u8, u64)]) -> FragmentationIndices {
 }
 
 #[test]
-fn o_15_indices() {
+fn indices_for_huge_pages_of_a_zone() {
     let of = |fragmentation, unusable, extfrag| FragmentationIndices {
         fragmentation,
         unusable,
@@ -470,7 +470,7 @@ fn o_15_indices() {
 }
 
 #[test]
-fn o_21_metadata() {
+fn metadata_takes_less_than_linux_needs() {
     let bench = Bench::normal(GIB, Policy::LINUX_7_2);
     let ours = bench.pages.metadata_bytes();
     let linux = 4_194_304 + 32_768 + 256;
@@ -497,7 +497,7 @@ fn random_run(policy: Policy, seed: u64) -> (PageCounters, Vec<Pfn>) {
 }
 
 #[test]
-fn o_22_the_same_inputs_give_the_same_counters() {
+fn the_same_inputs_give_the_same_counters() {
     for preset in FragmentationPolicy::PRESETS {
         assert_eq!(random_run(preset.policy, 5), random_run(preset.policy, 5), "{}", preset.name);
     }
@@ -505,12 +505,12 @@ fn o_22_the_same_inputs_give_the_same_counters() {
 }
 
 #[test]
-fn o_22_patch_2_changes_nothing() {
+fn patch_2_changes_no_counter() {
     assert_eq!(random_run(Policy::PATCHES_1_2, 9), random_run(Policy::PATCH_1, 9));
 }
 
 #[test]
-fn o_23_split_and_merge() {
+fn a_block_in_single_pages_merges_again() {
     for (seed, preset) in FragmentationPolicy::PRESETS.iter().enumerate() {
         let mut bench = Bench::normal(4 * LARGEST, preset.policy);
         bench.take_all(0, 4 * LARGEST);
@@ -537,7 +537,7 @@ fn o_23_split_and_merge() {
 }
 
 #[test]
-fn o_24_a_block_of_order_10_changes_two_types() {
+fn a_block_of_order_10_changes_two_types() {
     for preset in FragmentationPolicy::PRESETS {
         let mut bench = Bench::normal(8 * LARGEST, preset.policy);
         bench.take(1, Unmovable);

@@ -263,7 +263,7 @@ fn a_pass_of_a_caller_ends_whatever_the_owner_claims() {
 }
 
 #[test]
-fn o_16_kswapd_goes_down_to_single_pages_after_a_gap() {
+fn kswapd_goes_down_to_single_pages_after_a_gap() {
     // Above the high mark, so that single pages are all that is missing.
     let free = HIGH + 1;
     let reclaimed = |policy| {
@@ -295,7 +295,7 @@ fn kswapd_passes_once_for_single_pages() {
 }
 
 #[test]
-fn o_2_the_reserve_for_huge_pages_counts_the_zones_that_have_pages() {
+fn the_reserve_for_huge_pages_counts_the_zones_that_have_pages() {
     let reserve = |map| {
         let config = PageConfig {
             min_free: MinFree::HugePages,
@@ -324,7 +324,7 @@ fn tries(defrag: HugeDefrag, advice: Advice, rules: HugeTries) -> Vec<RequestFla
 }
 
 #[test]
-fn b_30_thp_flags() {
+fn flags_of_a_huge_fault_by_setting_and_advice() {
     use Advice::{HugePage, Unadvised};
     let plain = |defrag, advice| tries(defrag, advice, HugeTries::All);
     let (none, caller) = (RequestFlags::NONE, RequestFlags::DIRECT_RECLAIM);
@@ -343,7 +343,7 @@ fn b_30_thp_flags() {
 }
 
 #[test]
-fn b_30_a_fault_tries_its_node_and_then_all_if_it_may_reclaim() {
+fn a_fault_tries_its_node_and_then_all_if_it_may_reclaim() {
     use Advice::{HugePage, Unadvised};
     let local = RequestFlags::THIS_NODE;
     let early = local.with(RequestFlags::NO_RETRY);

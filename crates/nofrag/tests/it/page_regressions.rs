@@ -146,7 +146,7 @@ fn spread(map: MemoryMap, policy: FragmentationPolicy) -> (ZoneKind, usize) {
 }
 
 #[test]
-fn b_1_nofragment_flag_lost() {
+fn nofragment_flag_lost() {
     let normal = (ZoneKind::Normal, 1);
     let dma32 = (ZoneKind::Dma32, 0);
     assert_eq!(spread(two_zones(), FragmentationPolicy::LINUX_5_0), normal);
@@ -156,7 +156,7 @@ fn b_1_nofragment_flag_lost() {
 }
 
 #[test]
-fn b_3_order_guard() {
+fn order_guard() {
     // A caller that frees memory heeds no watermark, and so is not stopped by there being no block of order 10.
     let taken = |policy| {
         let mut bench = Bench::new(one_zone(), policy, 0);
@@ -175,7 +175,7 @@ fn b_3_order_guard() {
 }
 
 #[test]
-fn b_4_wake_under_lock() {
+fn wake_under_lock() {
     let order_of_events = |policy| {
         let mut bench = Bench::new(two_zones(), policy, 0);
         bench.leave_reclaimable(3, 8);
@@ -212,7 +212,7 @@ fn plain(map: MemoryMap, policy: FragmentationPolicy) -> PageConfig {
 }
 
 #[test]
-fn b_5_early_boot_boost() {
+fn early_boot_boost() {
     // No reserve and a scale of nothing: the high mark is 0, as before the marks are computed.
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::EARLY_BOOT);
     assert_eq!(boosted(&plain(one_zone(), without(policy, Fixes::EARLY_BOOT))), (1, 512));
@@ -220,7 +220,7 @@ fn b_5_early_boot_boost() {
 }
 
 #[test]
-fn b_6_small_zone_boost() {
+fn small_zone_boost() {
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::SMALL_ZONE);
     let map = |pages| {
         let dma32 = zone(ZoneKind::Dma32, 1024, 4096);
@@ -233,7 +233,7 @@ fn b_6_small_zone_boost() {
 }
 
 #[test]
-fn b_7_nodes_not_numa() {
+fn nodes_not_numa() {
     let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_5_0, 0);
     // What such kernels do: several nodes are not several memories, and nothing may be held back for them.
     bench.pages.set_boost_factor(0).expect("the policy boosts");
@@ -245,7 +245,7 @@ fn b_7_nodes_not_numa() {
 }
 
 #[test]
-fn b_9_boost_baked_in() {
+fn boost_baked_in() {
     let marks = |policy| {
         let mut bench = Bench::new(one_zone(), policy, 0);
         bench.leave_reclaimable(3, 8);
@@ -276,7 +276,7 @@ fn wakes_of_an_event(policy: FragmentationPolicy, flags: RequestFlags, factor: u
 }
 
 #[test]
-fn b_12_wake_without_permission() {
+fn wake_without_permission() {
     let policy = FragmentationPolicy { spread: Spread::Off, ..FragmentationPolicy::LINUX_6_12 };
     let policy = without(policy, Fixes::EARLY_BOOT);
     let broken = without(policy, Fixes::WAKE_PERMISSION);
@@ -287,7 +287,7 @@ fn b_12_wake_without_permission() {
 }
 
 #[test]
-fn b_13_wake_without_boost() {
+fn wake_without_boost() {
     let policy = FragmentationPolicy { spread: Spread::Off, ..FragmentationPolicy::LINUX_6_12 };
     let policy = without(policy, Fixes::EARLY_BOOT);
     let broken = without(policy, Fixes::WAKE_IF_BOOSTED);
@@ -297,7 +297,7 @@ fn b_13_wake_without_boost() {
 }
 
 #[test]
-fn b_14_stale_types() {
+fn stale_types() {
     // MOVABLE is 1 and RECLAIMABLE 2; a parser that takes 2 for MOVABLE counts the wrong events.
     let numbered = Migratetype::ALL.map(Migratetype::index);
     assert_eq!(numbered, [0, 1, 2, 3, 4, 5]);
@@ -310,7 +310,7 @@ fn b_14_stale_types() {
 }
 
 #[test]
-fn b_15_kswapd_flag_lost() {
+fn kswapd_flag_lost() {
     // Normal alone: there is no DMA32. The fast path cannot say that kswapd may be woken.
     let policy = FragmentationPolicy { spread: Spread::Off, ..FragmentationPolicy::LINUX_6_12 };
     let policy = without(policy, Fixes::EARLY_BOOT);
@@ -320,7 +320,7 @@ fn b_15_kswapd_flag_lost() {
 }
 
 #[test]
-fn b_16_dead_defrag_mode() {
+fn dead_defrag_mode() {
     let served = |policy| {
         let mut bench = Bench::new(one_zone(), policy, 0);
         bench.leave_reclaimable(3, 8);
@@ -334,7 +334,7 @@ fn b_16_dead_defrag_mode() {
 }
 
 #[test]
-fn b_18_refill_rescan() {
+fn refill_rescan() {
     // A zone of 1 GiB: a refill takes 63 pages, each from a hole of one page.
     let map = || machine(&[node(&[0], &[zone(ZoneKind::Normal, 0, 262_144)])]);
     let visits = |policy| {
@@ -352,7 +352,7 @@ fn b_18_refill_rescan() {
 }
 
 #[test]
-fn b_19_list_mismatch() {
+fn list_mismatch() {
     // All pageblocks are RECLAIMABLE; what stands on MOVABLE lists stands on the wrong ones.
     let mismatched = |policy| {
         let mut bench = Bench::new(one_zone(), policy, 0);
@@ -388,7 +388,7 @@ impl Migrate for Publisher {
 }
 
 #[test]
-fn b_21_use_after_migrate() {
+fn use_after_migrate() {
     // Every second page has been published; `early` pages were said to be movable before.
     let stray = |early: bool| {
         let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_6_1, 0);
@@ -421,7 +421,7 @@ fn b_21_use_after_migrate() {
 }
 
 #[test]
-fn b_22_kdump_boost() {
+fn kdump_boost() {
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::KDUMP_EXEMPT);
     let capture = |policy| PageConfig { role: KernelRole::Capture, ..plain(one_zone(), policy) };
     assert_eq!(boosted(&capture(without(policy, Fixes::KDUMP_EXEMPT))), (1, 512));
@@ -433,7 +433,7 @@ fn b_22_kdump_boost() {
 }
 
 #[test]
-fn b_23_over_boost() {
+fn over_boost() {
     let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_5_0, 0);
     bench.leave_reclaimable(3, 400);
     // The high mark allows three steps and a bit: 1100 * 15000 / 10000 = 1650.
@@ -456,7 +456,7 @@ fn ask_once(bench: &mut Bench, request: PageRequest) -> Next {
 }
 
 #[test]
-fn b_2_null_preferred_zone() {
+fn null_preferred_zone() {
     for PolicyPreset { name, policy, .. } in FragmentationPolicy::PRESETS {
         let mut bench = Bench::new(two_zones(), *policy, 0);
         let nobody = PageRequest { nodes: NodeMask(0), ..movable_page() };
@@ -475,7 +475,7 @@ fn b_2_null_preferred_zone() {
 }
 
 #[test]
-fn b_10_atomic_boosted_min() {
+fn atomic_boosted_min() {
     // Minimum 256, and 512 with the boost more. A request that may not wait gets by with 3/8 of it.
     let left = |policy, flags: RequestFlags| {
         let mut bench = Bench::new(one_zone(), policy, 256);
@@ -502,7 +502,7 @@ fn b_10_atomic_boosted_min() {
 }
 
 #[test]
-fn b_17_defrag_atomic() {
+fn defrag_atomic() {
     let ask = |policy| {
         let mut bench = Bench::new(two_zones(), policy, 0);
         let everything = PageRequest::new(order(3), Migratetype::Reclaimable);
@@ -568,7 +568,7 @@ fn break_into_one(bench: &mut Bench) {
 }
 
 #[test]
-fn b_8_slab_protected() {
+fn slab_protected() {
     let scope = |policy| {
         let mut bench = roomy(policy);
         break_into_one(&mut bench);
@@ -585,7 +585,7 @@ fn b_8_slab_protected() {
 }
 
 #[test]
-fn b_11_failure_counter() {
+fn failure_counter() {
     let wakes = |policy| {
         let mut bench = roomy(policy);
         let mut kswapd = Kswapd::new(NodeId(0));
@@ -602,7 +602,7 @@ fn b_11_failure_counter() {
 }
 
 #[test]
-fn b_20_lost_boost() {
+fn lost_boost() {
     // What breaks into blocks during the run must not wake kswapd: the next run would take the boost away.
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::WAKE_PERMISSION);
     for (breaks, boost) in [(0, 0), (1, 512)] {
@@ -618,7 +618,7 @@ fn b_20_lost_boost() {
 }
 
 #[test]
-fn b_25_one_node_overreclaim() {
+fn one_node_overreclaim() {
     let map = machine(&[
         node(&[0], &[zone(ZoneKind::Normal, 0, 4096)]),
         node(&[1], &[zone(ZoneKind::Normal, 4096, 4096)]),
@@ -645,7 +645,7 @@ fn b_25_one_node_overreclaim() {
 }
 
 #[test]
-fn b_28_one_serious_counter() {
+fn one_serious_counter() {
     // Free blocks of order 3 and of order 4: both are events, and only the first is what patch 5 calls serious.
     for (size, serious) in [(3, 1), (4, 0)] {
         let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_4_20, 0);

@@ -199,7 +199,7 @@ fn drive(
 }
 
 #[test]
-fn o_7_boosts_of_events_up_to_the_bound() {
+fn boosts_of_events_up_to_the_bound() {
     let map = MemoryMap::uma(PageCount(8 * 1024 * MIB), 375, 1).expect("the map is sound");
     let mut bench = Bench::new(map, FragmentationPolicy::PATCHES_1_4, 16_896);
     bench.leave(ZoneKind::Normal, 4_000, order(8), Migratetype::Movable);
@@ -236,7 +236,7 @@ fn two_zones(policy: FragmentationPolicy, normal: usize, dma32: usize) -> Bench 
 }
 
 #[test]
-fn o_11_spread_before_mixing() {
+fn spread_before_mixing() {
     let serve = |policy, dma32| {
         let mut bench = two_zones(policy, 500, dma32);
         let before = bench.pages.counters().clone();
@@ -254,7 +254,7 @@ fn o_11_spread_before_mixing() {
 }
 
 #[test]
-fn o_11_a_remote_node_ends_the_spread() {
+fn a_remote_node_ends_the_spread() {
     let map = machine(&[
         &[zone(ZoneKind::Dma32, 0, 8 * MIB), zone(ZoneKind::Normal, 8 * MIB, 64 * MIB)],
         &[zone(ZoneKind::Normal, 72 * MIB, 64 * MIB)],
@@ -287,7 +287,7 @@ fn boosted(policy: FragmentationPolicy, events: usize) -> (Bench, Cache) {
 }
 
 #[test]
-fn o_12_boosts_added_during_a_run_survive_it() {
+fn boosts_added_during_a_run_survive_it() {
     let policy = FragmentationPolicy::PATCHES_1_4;
     for (meanwhile, left) in [(vec![], 0), (vec![breaker(&policy)], 512)] {
         let (mut bench, mut cache) = boosted(policy, 2);
@@ -305,7 +305,7 @@ fn o_12_boosts_added_during_a_run_survive_it() {
 }
 
 #[test]
-fn o_13_a_boosted_run_must_not_hurt() {
+fn a_boosted_run_must_not_hurt() {
     let (mut bench, mut cache) = boosted(FragmentationPolicy::LINUX_7_2, 2);
     cache.pages.clear();
     bench.run_kswapd(&mut cache);
@@ -416,7 +416,7 @@ fn between_marks(order: Order) -> Bench {
 }
 
 #[test]
-fn o_14_small_blocks_are_spared_and_larger_ones_not() {
+fn small_blocks_are_spared_and_larger_ones_not() {
     let mut bench = between_marks(order(3));
     let mut attempt =
         bench.pages.alloc(NOW, cpu(), PageRequest::user(Order::ZERO)).expect_err("low");
@@ -446,7 +446,7 @@ fn o_14_small_blocks_are_spared_and_larger_ones_not() {
 }
 
 #[test]
-fn o_14_who_cannot_wait_or_is_not_movable_is_never_refused() {
+fn who_cannot_wait_or_is_not_movable_is_never_refused() {
     for request in [
         PageRequest::new(Order::ZERO, Migratetype::Unmovable),
         PageRequest::user(Order::ZERO).flags(RequestFlags::KSWAPD_RECLAIM),
@@ -538,7 +538,7 @@ fn a_failure_says_what_was_free_and_why_it_did_not_do() {
 }
 
 #[test]
-fn b_2_a_request_that_no_zone_may_serve_fails_like_any_other() {
+fn a_request_that_no_zone_may_serve_fails_like_any_other() {
     let mut bench = Bench::new(small(), FragmentationPolicy::LINUX_5_3, 1_024);
     for request in [
         PageRequest { zone: ZoneKind::Dma32, ..PageRequest::user(Order::ZERO) },

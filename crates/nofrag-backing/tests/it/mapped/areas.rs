@@ -42,7 +42,7 @@ fn scattered_frames_stand_in_a_row() {
 
 /// Adjacent pages of consecutive frames are one area of the kernel, however they were mapped.
 #[test]
-fn o_2_adjacent_pages_of_consecutive_frames_are_one_area() {
+fn adjacent_pages_of_consecutive_frames_are_one_area() {
     let config = MappedConfig { policy: VmapPolicy::LINUX_6_11, ..MappedConfig::new(64 * MIB) };
     let mapped = space_with(16, &config);
     let here = owner(&mapped, 0);

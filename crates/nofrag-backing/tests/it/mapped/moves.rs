@@ -186,7 +186,7 @@ fn gfxr_1161_window() {
 
 /// After a move the area shows the new frame; what refers to the old one besides still reads that.
 #[test]
-fn o_5_after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
+fn after_a_move_the_area_shows_the_new_frame_and_aliases_the_old() {
     let (mapped, _quiet, areas) = in_pieces(8);
     let old: Vec<_> = areas.iter().map(|area| mapped.blocks(area.start())[0]).collect();
     assert!(mapped.frames().compact().moved > 0);

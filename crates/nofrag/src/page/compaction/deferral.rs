@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn o_17_each_failure_doubles_the_wait_up_to_64_attempts() {
+    fn each_failure_doubles_the_wait_up_to_64_attempts() {
         let order = Order::PAGEBLOCK;
         let smaller = order.smaller().expect("9 is not the smallest");
         let mut deferral = Deferral::default();

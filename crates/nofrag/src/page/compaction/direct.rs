@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn o_17_each_failure_doubles_how_many_calls_are_put_off() {
+    fn each_failure_doubles_how_many_calls_are_put_off() {
         let mut pages = draw("huhuhuhu huhuhuhu uuuuuuuu hhhhhhhh", FragmentationPolicy::LINUX_7_2);
         let light = Priority::SyncLight;
         assert_eq!(run(&mut pages, &HUGE, light), Compacted::Complete);

@@ -157,7 +157,7 @@ mod tests {
     use crate::page::policy::FragmentationPolicy;
 
     #[test]
-    fn o_16_gaps_before_and_since_they_were_capped() {
+    fn gaps_before_and_since_they_were_capped() {
         let orders = [0, 3, 4, 9].map(|order| Order::new(order).expect("an order"));
         let of = |gap| CompactionPolicy { gap, ..FragmentationPolicy::LINUX_4_20.compaction };
         let gaps = |kind| orders.map(|order| gap(&of(kind), order));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn o_18_bounds_of_proactive_compaction() {
+    fn bounds_of_proactive_compaction() {
         let check = |marks, p, low, high| {
             assert_eq!(proactive_bounds(marks, p), ProactiveBounds { low, high }, "{p}");
         };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn o_18_a_nodes_score_weighs_its_zones() {
+    fn a_nodes_score_weighs_its_zones() {
         assert_eq!(node_score(4000, [(1000, 80), (3000, 40)].into_iter()), 48);
     }
 }
