@@ -11,7 +11,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     // Written so that the patterns do not match themselves.
     let pattern = Regex::new(
         r"(?ix) \bspec[/]\w+ | \x{a7} | \bspec\.?\x20(?:\d|[a-z]-?\d) | \boracle\x20\d | \btrap\x20t\d
-            | \(B-\d | \bO-\d+[:,)] | \bissue\x20(?:item|that\x20ordered) | \bscenario's\x20specification",
+            | \(B-\d | \bO-\d+[:,)] | \bissue\x20(?:item|that\x20ordered) | \bscenario's\x20specification
+            | \bfn\x20[biot]_?\d+_ | `[biot]_?\d+_ | (?-i:\bB\d+[:,]\x20|\(T\d+\))",
     )
     .expect("a valid pattern");
     let mut findings = Vec::new();
@@ -64,6 +65,10 @@ mod tests {
             ["the issue", " item 3"],
             ["the issue", " that ordered it"],
             ["section 8.3 of the scenario's", " specification"],
+            ["fn o", "_12_events_are_counted() {}"],
+            ["named `t", "5_unpurged`"],
+            ["B", "10: a caller that must not wait"],
+            ["ranges of compaction (T", "9)"],
         ] {
             check_count(&format!("{head}{tail}"), 1);
         }

@@ -191,7 +191,7 @@ fn frames_are_eight_bytes_each() {
 }
 
 #[test]
-fn t12_signals_end_a_recording_in_order() {
+fn signals_end_a_recording_in_order() {
     let Some(host) = Host::new() else { return };
     let names = "SIGINT SIGTERM SIGHUP SIGQUIT SIGALRM SIGUSR1 SIGUSR2 SIGXCPU";
     for name in names.split(' ') {
@@ -271,7 +271,7 @@ fn check_counts_what_is_stored(output: &Output, file: &Path) {
 
 /// After SIGKILL the kernel stops tracing by itself, and the next start removes the instance.
 #[test]
-fn t12_kill_9_is_cleaned_up_by_the_next_start() {
+fn kill_9_is_cleaned_up_by_the_next_start() {
     let Some(host) = Host::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("killed.nofrag");

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn t14_types_are_those_of_the_kernels_numbering() {
+    fn types_are_those_of_the_kernels_numbering() {
         let bits = GfpBits::new(&FlagTable::default());
         let of = |number| Request::new(&bits, Order::ZERO, 0, number, Frees::Nothing).migratetype;
         let types = [0, 1, 2].map(of);

@@ -208,7 +208,7 @@ fn a_trace_under_another_policy_ends_with_as_much_free() {
 }
 
 #[test]
-fn t9_migration_sources_live_on_and_leftovers_are_no_frees() {
+fn migration_sources_live_on_and_leftovers_are_no_frees() {
     let mut script = Script::by(WORKER);
     for pfn in 0..64 {
         script.alloc(pfn, 0, CACHE, MOVABLE);
@@ -302,7 +302,7 @@ fn moves_without_runs_of_compaction_are_believed() {
 }
 
 #[test]
-fn t12_a_tail_is_freed_as_a_page() {
+fn a_tail_is_freed_as_a_page() {
     let mut script = Script::by(WORKER);
     script.alloc(512, 9, CACHE, MOVABLE);
     for tail in 0..511 {
@@ -392,7 +392,7 @@ fn pieces_of_movable_memory(script: &mut Script) {
 }
 
 #[test]
-fn i5_atomic_requests_starve_in_defrag_mode_until_the_fix() {
+fn atomic_requests_starve_in_defrag_mode_until_the_fix() {
     let mut script = Script::by(WORKER);
     pieces_of_movable_memory(&mut script);
     let atomic = 1000;
@@ -417,7 +417,7 @@ fn i5_atomic_requests_starve_in_defrag_mode_until_the_fix() {
 }
 
 #[test]
-fn i1_boost_reclaims_more_and_both_are_reported() {
+fn boost_reclaims_more_and_both_are_reported() {
     let mut script = Script::by(WORKER);
     for pfn in 0..PAGES - 600 {
         script.alloc(pfn, 0, CACHE, MOVABLE);
@@ -496,7 +496,7 @@ fn a_moment_has_one_sample_the_last_one_too() {
 }
 
 #[test]
-fn t10_without_a_snapshot_it_is_said() {
+fn without_a_snapshot_it_is_said() {
     let line = |time: u32, event: &str| format!("  sh-200 [000] ..... 1.{time:06}: {event}\n");
     let alloc = "pfn=0x100 order=0 migratetype=0 gfp_flags=GFP_KERNEL";
     let text = [
