@@ -170,6 +170,12 @@ fn sources_that_are_pinned_before_their_turn_stay() {
     carry_out_input(3_777_557_227_621_490);
 }
 
+/// A block that a run had captured counted as in use before anybody had it, so that a mistaken free of it was accepted.
+#[test]
+fn a_captured_block_is_nobodys_until_it_is_handed_out() {
+    carry_out_input(3_267_083_333_210_906);
+}
+
 /// Runs the input of a seed as a slice of the campaign does.
 fn carry_out_input(seed: u64) {
     let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);

@@ -600,8 +600,8 @@ impl Compaction {
                 result = CompactionResult::Captured(pages.frames.pfn(self.captured));
             }
         }
+        self.hand_captured_out(&mut Ground::of(pages, self.zone));
         self.ended = Some(result);
-        self.captured = NONE;
         let Seen { marks: (marked, blocks), moved, .. } = self.seen;
         let (order, migratetype) = (self.goal.order(), self.goal.migratetype());
         let aim = CompactionAim { zone: self.zone, order, migratetype, mode: self.mode };
@@ -622,13 +622,25 @@ impl Compaction {
         }
     }
 
-    /// Takes what was captured since [`wish`](Self::wish) was set.
+    /// Takes what was captured since [`wish`](Self::wish) was set. Until the run has ended it is nobody's: whoever gives
+    /// it back by mistake is refused.
     fn keep_captured(&mut self, ground: &mut Ground<'_>) {
         let capture = ground.zone.compaction.capture.take();
         if let Some(capture) = capture.filter(|capture| capture.frame != NONE) {
-            ground.frames.set_tag(capture.frame, Tag::new(Kind::Used, capture.order));
+            ground.frames.set_tag(capture.frame, Tag::new(Kind::Target, capture.order));
+            ground.zone.compaction.in_flight += capture.order.pages();
             self.captured = capture.frame;
             self.untold = Some(capture);
+        }
+    }
+
+    /// What was captured is in use from now on, if anything was.
+    fn hand_captured_out(&mut self, ground: &mut Ground<'_>) {
+        let frame = core::mem::replace(&mut self.captured, NONE);
+        if frame != NONE {
+            let order = self.goal.order();
+            ground.zone.compaction.in_flight -= order.pages();
+            ground.frames.set_tag(frame, Tag::new(Kind::Used, order));
         }
     }
 
@@ -680,6 +692,7 @@ impl Compaction {
         }
         if self.captured != NONE {
             let order = self.goal.order();
+            ground.zone.compaction.in_flight -= order.pages();
             ground.zone.free_block(ground.frames, self.captured, order);
         }
     }
