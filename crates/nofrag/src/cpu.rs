@@ -4,6 +4,7 @@
 //! on machines whose ids have holes (CVE-2024-41032). Here only a [`CpuSet`] makes a [`CpuId`], and per-CPU data is
 //! reached by one.
 
+use crate::lists::put;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
@@ -48,7 +49,7 @@ impl CpuSet {
         for id in ids {
             // The error of a list that no memory can hold.
             list.try_reserve(if list.len() < MOST_IDS { 1 } else { usize::MAX })?;
-            list.push(id);
+            put(&mut list, id);
         }
         list.sort_unstable();
         list.dedup();

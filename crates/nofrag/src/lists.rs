@@ -20,6 +20,33 @@ pub(crate) fn made<T>(count: usize, make: impl FnMut() -> T) -> Result<Vec<T>, T
     Ok(list)
 }
 
+/// All values, however many they are.
+pub(crate) fn gathered<T>(all: impl IntoIterator<Item = T>) -> Result<Vec<T>, TryReserveError> {
+    let mut list = Vec::new();
+    for value in all {
+        list.try_reserve(1)?;
+        put(&mut list, value);
+    }
+    Ok(list)
+}
+
+/// Adds a value for which there is room: who takes memory by the way would end the process where there is none.
+#[inline]
+pub(crate) fn put<T>(list: &mut Vec<T>, value: T) {
+    debug_assert!(list.len() < list.capacity(), "room was made before");
+    #[expect(clippy::disallowed_methods, reason = "there is room for it")]
+    list.push(value);
+}
+
+/// Adds values for which there is room.
+#[inline]
+pub(crate) fn put_all<T>(list: &mut Vec<T>, all: impl IntoIterator<Item = T>) {
+    let room = list.capacity();
+    #[expect(clippy::disallowed_methods, reason = "there is room for them")]
+    list.extend(all);
+    debug_assert_eq!(list.capacity(), room, "room was made before");
+}
+
 /// Makes a list `count` values long, unless it is longer.
 pub(crate) fn grow<T: Clone>(
     list: &mut Vec<T>,

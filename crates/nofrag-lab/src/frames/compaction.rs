@@ -10,6 +10,7 @@ use nofrag::page::{
 use nofrag::units::{Order, Pfn};
 
 use super::events::{Event, Fields, Line};
+use super::follow::NO_PICTURE;
 
 /// A run as a kernel made it.
 #[derive(Clone, Debug)]
@@ -185,7 +186,7 @@ impl<'r> Beside<'r> {
             _ => None,
         };
         let (source, target) = self.machine.positions();
-        let after = pages.image().zones.swap_remove(self.run.zone.index());
+        let after = pages.image().expect(NO_PICTURE).zones.swap_remove(self.run.zone.index());
         Made {
             moved: self.moved,
             taken: self.taken,

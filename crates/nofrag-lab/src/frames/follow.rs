@@ -172,6 +172,8 @@ enum Nested {
 }
 
 const NODE: NodeId = NodeId(0);
+/// Frames are bounded by those of the guests that are followed.
+pub(super) const NO_PICTURE: &str = "there is memory for a picture of a guest";
 
 impl<'a> Follower<'a> {
     pub(super) fn new(
@@ -212,7 +214,7 @@ impl<'a> Follower<'a> {
     }
 
     pub(super) fn image(&self) -> Image {
-        self.pages.image()
+        self.pages.image().expect(NO_PICTURE)
     }
 
     pub(super) fn follow(&mut self, lines: &[Line], index: usize) {
@@ -610,7 +612,7 @@ impl<'a> Follower<'a> {
         heard.strict.set(self.heard.strict.get());
         let streams = || self.cpus.iter().map(|_| Streams::default()).collect();
         Some(Follower {
-            pages: PageAllocator::restore(&self.config, &self.pages.image(), heard).ok()?,
+            pages: PageAllocator::restore(&self.config, &self.image(), heard).ok()?,
             heard,
             kernel: streams(),
             own: streams(),

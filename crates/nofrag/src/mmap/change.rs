@@ -10,6 +10,7 @@ use super::attributes::{AnonChain, AreaFlags, Attributes, Join, Merging, Protect
 use super::placement::Removal;
 use super::request::{GrowError, ProtectError, UnmapError};
 use super::space::{AddressSpace, RangeError, cuts_in_two};
+use crate::lists::put;
 use crate::ranges::{OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 use alloc::vec::Vec;
@@ -303,7 +304,7 @@ impl Plan {
         let Piece { span: area, attributes: before } = piece;
         let (part, after) = changed.unwrap_or((area, before));
         self.concerned.try_reserve(1)?;
-        self.concerned.push(Concerned { area, part, before, after });
+        put(&mut self.concerned, Concerned { area, part, before, after });
         Ok(())
     }
 
@@ -338,7 +339,7 @@ impl Plan {
             }
             *unmerged |= one.merging() == Merging::Part && one.before.blocker(&one.after).is_none();
             if let Some(span) = one.below() {
-                after.push(Piece { span, attributes: one.before });
+                put(after, Piece { span, attributes: one.before });
             }
             let vanishing = match (joined, one.merging()) {
                 (Join::Alone, _) | (Join::Below | Join::Above, Merging::Part) => 0,
@@ -352,12 +353,12 @@ impl Plan {
                 Join::Alone | Join::Below => Carry::Nothing,
             };
             match joined {
-                Join::Alone => after.push(piece),
+                Join::Alone => put(after, piece),
                 Join::Below | Join::Both => extend_last(after, piece),
                 Join::Above => {}
             }
             if let Some(span) = one.above() {
-                after.push(Piece { span, attributes: one.before });
+                put(after, Piece { span, attributes: one.before });
             }
         }
         Ok(())
@@ -390,11 +391,14 @@ impl Plan {
 /// Adds an area that does not change itself, after what came of the part below it.
 fn push_kept(after: &mut Vec<Piece>, carry: Carry, kept: Piece) {
     match carry {
-        Carry::Nothing => after.push(kept),
-        Carry::TakesIn(part) => after.push(Piece {
-            span: part.span.hull(kept.span),
-            attributes: kept.attributes.joined_by(&part.attributes),
-        }),
+        Carry::Nothing => put(after, kept),
+        Carry::TakesIn(part) => put(
+            after,
+            Piece {
+                span: part.span.hull(kept.span),
+                attributes: kept.attributes.joined_by(&part.attributes),
+            },
+        ),
         Carry::Vanishes => extend_last(after, kept),
     }
 }

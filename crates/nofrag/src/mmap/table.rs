@@ -8,7 +8,7 @@
 
 use super::attributes::{AnonChain, Attributes, Backing};
 use crate::check::Violation;
-use crate::lists::grow;
+use crate::lists::{filled, grow, put};
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
@@ -170,7 +170,7 @@ impl Table {
                 tag
             }
             None => {
-                self.entries.push(entry);
+                put(&mut self.entries, entry);
                 (self.entries.len() - 1) as u32
             }
         };
@@ -223,7 +223,7 @@ impl Table {
 
     /// Verifies the laws, of which the first needs the tags of all areas.
     pub(super) fn check(&self, tags: impl Iterator<Item = u32>) -> Result<(), Violation> {
-        let mut used: Vec<u32> = self.entries.iter().map(|_| 0).collect();
+        let Ok(mut used) = filled(self.entries.len(), 0_u32) else { return Ok(()) };
         for tag in tags {
             used[tag as usize] += 1;
         }

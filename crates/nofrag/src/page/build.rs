@@ -22,7 +22,7 @@ use super::watermark;
 use super::zone::{Watermarks, Zone, ZoneId};
 use super::zonelist::zonelists;
 use crate::event::EventSink;
-use crate::lists::filled;
+use crate::lists::{filled, put};
 use crate::units::{Order, PageCount};
 
 /// What the marks of all zones are made from.
@@ -75,12 +75,15 @@ impl<E: EventSink> PageAllocator<E> {
         let mut nodes = Vec::new();
         nodes.try_reserve_exact(map.nodes().len())?;
         for (number, zonelist) in zonelists(map, &zones)?.into_iter().enumerate() {
-            nodes.push(Node {
-                id: NodeId(number as u8),
-                zonelist,
-                kswapd: KswapdBox::default(),
-                kcompactd: KcompactdBox::default(),
-            });
+            put(
+                &mut nodes,
+                Node {
+                    id: NodeId(number as u8),
+                    zonelist,
+                    kswapd: KswapdBox::default(),
+                    kcompactd: KcompactdBox::default(),
+                },
+            );
         }
         let kinds = map.nodes().iter().flat_map(|node| &node.zones).map(|zone| zone.kind);
         let has_dma32 = kinds.into_iter().any(|kind| kind == ZoneKind::Dma32);
@@ -244,7 +247,7 @@ fn zones(config: &PageConfig, frames: &mut Frames) -> Result<Vec<Zone>, TryReser
             if config.policy.choice == Choice::FullestBlock {
                 zone.lists.choose_by_fullness(zone.start, zone.end)?;
             }
-            zones.push(zone);
+            put(&mut zones, zone);
         }
     }
     for id in 0..zones.len() {

@@ -3,6 +3,7 @@
 //! The work is a pass over the blocks in use. What lies between two of them enters the lists as the largest aligned
 //! blocks that fit, in ascending order, as memory does that nobody uses. Nothing is counted, and no event is told.
 
+use crate::lists::put;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
@@ -204,7 +205,7 @@ impl<E: EventSink> PageAllocator<E> {
                 let start = self.frames.index(range.start).expect("a zone's frames are known");
                 runs.try_reserve(1)?;
                 let end = start + range.pages.get() as FrameIndex;
-                runs.push(Run { start, end, zone: zone.id });
+                put(&mut runs, Run { start, end, zone: zone.id });
             }
         }
         runs.sort_unstable_by_key(|run| run.start);

@@ -23,15 +23,14 @@ use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::units::{Order, PageCount, Pfn};
-use alloc::vec::Vec;
 
 /// A run of kswapd that others make.
 #[derive(Clone, Debug)]
 pub struct KswapdRun {
     node: NodeId,
     wanted: Woken,
-    /// Boosts that it takes away.
-    noted: Vec<(ZoneId, PageCount)>,
+    /// Boosts that it takes away. A node has a zone of each kind at most.
+    noted: [Option<(ZoneId, PageCount)>; ZoneKind::COUNT],
 }
 
 impl KswapdRun {
@@ -252,13 +251,15 @@ impl<E: EventSink> PageAllocator<E> {
             zone.shortage.reclaims = true;
             (zone.id, PageCount(zone.boost))
         };
-        KswapdRun { node, wanted, noted: zones.map(note).collect() }
+        let mut noted = [None; ZoneKind::COUNT];
+        noted.iter_mut().zip(zones.map(note)).for_each(|(noted, zone)| *noted = Some(zone));
+        KswapdRun { node, wanted, noted }
     }
 
     /// The run has ended: what it noted is taken away. Whoever needs kswapd wakes it anew then, unless the node is
     /// still short of pages.
     pub fn kswapd_rests(&mut self, run: &KswapdRun) {
-        for &(id, boost) in &run.noted {
+        for &(id, boost) in run.noted.iter().flatten() {
             let zone = &mut self.zones[id.index()];
             zone.boost -= zone.boost.min(boost.0);
             zone.shortage.reclaims = false;

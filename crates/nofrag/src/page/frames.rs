@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::map::{MemoryMap, PfnRange};
 use super::migratetype::Migratetype;
-use crate::lists::grow;
+use crate::lists::{grow, put};
 use crate::units::{Order, Pfn};
 
 /// A frame's number among those that the allocator knows; spans lie behind each other without gaps.
@@ -267,7 +267,7 @@ fn rounded_spans(map: &MemoryMap) -> Result<Vec<FrameSpan>, TryReserveError> {
         for run in zone.present() {
             let mask = Order::MAX.pages() - 1;
             ranges.try_reserve(1)?;
-            ranges.push((run.start.0 & !mask, (run.end().0 + mask) & !mask));
+            put(&mut ranges, (run.start.0 & !mask, (run.end().0 + mask) & !mask));
         }
     }
     ranges.sort_unstable();
@@ -284,7 +284,7 @@ fn rounded_spans(map: &MemoryMap) -> Result<Vec<FrameSpan>, TryReserveError> {
             _ => {
                 let range =
                     PfnRange { start: Pfn(start), pages: crate::units::PageCount(end - start) };
-                spans.push(FrameSpan { range, first });
+                put(&mut spans, FrameSpan { range, first });
                 first += (end - start) as FrameIndex;
             }
         }

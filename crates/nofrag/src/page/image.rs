@@ -7,6 +7,7 @@
 //! Work that is under way is not pictured: moves of a compaction, a run of kswapd, an [`Attempt`](super::Attempt).
 //! Frames that no list and no block in use names are taken to be reserved since before the allocator came up.
 
+use crate::lists::{gathered, put, put_all};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
@@ -211,7 +212,10 @@ impl<E: EventSink> PageAllocator<E> {
         let zones = || config.map.nodes().iter().flat_map(|node| &node.zones);
         let mut holes: Vec<(Pfn, Pfn)> = Vec::new();
         holes.try_reserve_exact(zones().map(|zone| zone.holes.len()).sum())?;
-        holes.extend(zones().flat_map(|zone| &zone.holes).map(|hole| (hole.start, hole.end())));
+        put_all(
+            &mut holes,
+            zones().flat_map(|zone| &zone.holes).map(|hole| (hole.start, hole.end())),
+        );
         holes.sort_unstable();
         for frame in 0..self.frames.len() as FrameIndex {
             let pfn = self.frames.pfn(frame);
@@ -299,9 +303,15 @@ impl<E: EventSink> PageAllocator<E> {
 
     /// A picture of all that decides what comes next. Moves that are under way are left out: their blocks and targets
     /// count as in use. O(frames).
-    #[must_use]
-    pub fn image(&self) -> Image {
-        let zones = self.zones.iter().map(|zone| self.image_of(zone)).collect();
+    ///
+    /// # Errors
+    /// [`TryReserveError`] when there is no memory for the picture.
+    pub fn image(&self) -> Result<Image, TryReserveError> {
+        let mut zones = Vec::new();
+        for zone in &self.zones {
+            zones.try_reserve(1)?;
+            put(&mut zones, self.image_of(zone)?);
+        }
         let mut used = Vec::new();
         for zone in &self.zones {
             let mut at = zone.start;
@@ -312,7 +322,8 @@ impl<E: EventSink> PageAllocator<E> {
                     kind => {
                         if !matches!(kind, Kind::Free | Kind::PerCpu) {
                             let (pfn, order) = (self.frames.pfn(at), tag.order());
-                            used.push(UsedBlock { pfn, order, movable: tag.is_movable() });
+                            used.try_reserve(1)?;
+                            put(&mut used, UsedBlock { pfn, order, movable: tag.is_movable() });
                         }
                         at += tag.order().pages() as FrameIndex;
                     }
@@ -320,53 +331,74 @@ impl<E: EventSink> PageAllocator<E> {
             }
         }
         used.sort_unstable_by_key(|block| block.pfn);
-        Image { zones, used }
+        Ok(Image { zones, used })
     }
 
-    fn image_of(&self, zone: &Zone) -> ZoneImage {
-        let orders = Order::all().flat_map(|order| Migratetype::ALL.map(|kind| (order, kind)));
-        let lists = orders.filter_map(|(order, migratetype)| {
-            self.list_image(zone.lists.list(order, migratetype), order, migratetype)
-        });
+    fn image_of(&self, zone: &Zone) -> Result<ZoneImage, TryReserveError> {
+        let mut free = Vec::new();
+        for (order, migratetype) in
+            Order::all().flat_map(|order| Migratetype::ALL.map(|kind| (order, kind)))
+        {
+            self.add_list(&mut free, zone.lists.list(order, migratetype), order, migratetype)?;
+        }
+        let mut cpus = Vec::new();
+        for rank in 0..zone.per_cpu.len() {
+            cpus.try_reserve(1)?;
+            put(&mut cpus, self.cpu_image(zone, rank)?);
+        }
         let mut pageblocks = Vec::new();
         let mut at = zone.start & !(Order::PAGEBLOCK.pages() as FrameIndex - 1);
         while at < zone.end {
             let block = self.frames.block(at);
             let (migratetype, skip) = (block.migratetype, block.skip);
-            pageblocks.push(PageblockImage { pfn: self.frames.pfn(at), migratetype, skip });
+            pageblocks.try_reserve(1)?;
+            put(&mut pageblocks, PageblockImage { pfn: self.frames.pfn(at), migratetype, skip });
             at += Order::PAGEBLOCK.pages() as FrameIndex;
         }
         let ZoneInfo { watermarks, boost, lowmem_reserve, .. } = zone.info();
-        ZoneImage {
+        Ok(ZoneImage {
             watermarks,
             boost,
             lowmem_reserve,
             reserved_high_atomic: PageCount(zone.reserved_high_atomic),
             reclaim_active: zone.shortage.reclaims,
             below_high: zone.shortage.below_high,
-            free: lists.collect(),
-            cpus: (0..zone.per_cpu.len()).map(|rank| self.cpu_image(zone, rank)).collect(),
+            free,
+            cpus,
             pageblocks,
             compaction: Self::compaction_image(zone),
-        }
+        })
     }
 
-    fn list_image(&self, list: &List, order: Order, migratetype: Migratetype) -> Option<ListImage> {
+    /// Adds a list, unless it is empty.
+    fn add_list(
+        &self,
+        lists: &mut Vec<ListImage>,
+        list: &List,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Result<(), TryReserveError> {
         let next = |&frame: &FrameIndex| {
             let [_, behind] = self.frames.links(frame);
             (behind != NONE).then_some(behind)
         };
         let frames = core::iter::successors(list.first(), next);
-        let blocks: Vec<Pfn> = frames.map(|frame| self.frames.pfn(frame)).collect();
-        (!blocks.is_empty()).then_some(ListImage { order, migratetype, blocks })
+        let blocks = gathered(frames.map(|frame| self.frames.pfn(frame)))?;
+        if !blocks.is_empty() {
+            lists.try_reserve(1)?;
+            put(lists, ListImage { order, migratetype, blocks });
+        }
+        Ok(())
     }
 
-    fn cpu_image(&self, zone: &Zone, rank: usize) -> CpuImage {
+    fn cpu_image(&self, zone: &Zone, rank: usize) -> Result<CpuImage, TryReserveError> {
         let (cpu, bounds) = (&zone.per_cpu[rank], zone.per_cpu_bounds);
         let Pace { high, doublings, freed, freed_large } = cpu.pace;
-        let lists = Slot::all(self.policy.per_cpu)
-            .filter_map(|slot| self.list_image(cpu.list(slot), slot.order(), slot.migratetype()));
-        CpuImage {
+        let mut lists = Vec::new();
+        for slot in Slot::all(self.policy.per_cpu) {
+            self.add_list(&mut lists, cpu.list(slot), slot.order(), slot.migratetype())?;
+        }
+        Ok(CpuImage {
             batch: bounds.batch,
             high_min: bounds.least,
             high_max: bounds.most,
@@ -374,8 +406,8 @@ impl<E: EventSink> PageAllocator<E> {
             factor: doublings,
             freed,
             freed_large,
-            lists: lists.collect(),
-        }
+            lists,
+        })
     }
 
     pub(super) fn compaction_image(zone: &Zone) -> CompactionImage {

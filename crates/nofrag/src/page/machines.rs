@@ -1,5 +1,6 @@
 //! Maps of common machines.
 
+use crate::lists::{put, put_all};
 use alloc::vec::Vec;
 
 use super::map::{MAX_CPUS, MAX_NODES, MapError, MemoryMap, NodeMap, PfnRange, ZoneKind, ZoneMap};
@@ -30,15 +31,15 @@ impl MemoryMap {
         let mut dma = ZoneMap::new(ZoneKind::Dma, Pfn(1), PageCount(end - 1));
         let legacy = PfnRange::between(LEGACY.start, Pfn(LEGACY.end().0.min(end)));
         push(&mut dma.holes, legacy)?;
-        zones.push(dma);
+        put(&mut zones, dma);
         let end = if above > 0 { DMA32_END } else { below.max(DMA_END) };
         let span = PfnRange::between(Pfn(DMA_END), Pfn(end));
         let mut dma32 = ZoneMap::new(ZoneKind::Dma32, span.start, span.pages);
         if above > 0 {
             push(&mut dma32.holes, PfnRange::between(Pfn(GAP_START), Pfn(DMA32_END)))?;
         }
-        zones.push(dma32);
-        zones.push(ZoneMap::new(ZoneKind::Normal, Pfn(DMA32_END), PageCount(above)));
+        put(&mut zones, dma32);
+        put(&mut zones, ZoneMap::new(ZoneKind::Normal, Pfn(DMA32_END), PageCount(above)));
         one_node(zones, cpus)
     }
 
@@ -84,8 +85,8 @@ fn two_zones(pages: PageCount, dma32: u32) -> Result<Vec<ZoneMap>, MapError> {
     let low = share as u64 & !(Order::MAX.pages() - 1);
     let mut zones = Vec::new();
     zones.try_reserve_exact(2)?;
-    zones.push(ZoneMap::new(ZoneKind::Dma32, Pfn(0), PageCount(low)));
-    zones.push(ZoneMap::new(ZoneKind::Normal, Pfn(low), PageCount(pages.get() - low)));
+    put(&mut zones, ZoneMap::new(ZoneKind::Dma32, Pfn(0), PageCount(low)));
+    put(&mut zones, ZoneMap::new(ZoneKind::Normal, Pfn(low), PageCount(pages.get() - low)));
     Ok(zones)
 }
 
@@ -102,12 +103,12 @@ fn node(zones: Vec<ZoneMap>, first: u32, count: u32) -> Result<NodeMap, MapError
     }
     let mut cpus = Vec::new();
     cpus.try_reserve_exact(count as usize)?;
-    cpus.extend(first..end);
+    put_all(&mut cpus, first..end);
     Ok(NodeMap { cpus, zones })
 }
 
 fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), MapError> {
     list.try_reserve(1)?;
-    list.push(item);
+    put(list, item);
     Ok(())
 }

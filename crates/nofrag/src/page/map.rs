@@ -1,5 +1,6 @@
 //! The memory that there is: nodes with distances, zones with holes.
 
+use crate::lists::{put, put_all};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
@@ -294,7 +295,7 @@ fn put_in_order(node: &mut NodeMap) {
 fn check_zone(zone: &ZoneMap) -> Result<(), MapError> {
     let mut cuts = Vec::new();
     cuts.try_reserve_exact(zone.holes.len() + zone.reserved.len())?;
-    cuts.extend(zone.holes.iter().chain(&zone.reserved).copied());
+    put_all(&mut cuts, zone.holes.iter().chain(&zone.reserved).copied());
     for cut in &cuts {
         if !zone.span.has(cut.start) {
             return Err(MapError::OutsideZone(cut.start));
@@ -319,7 +320,7 @@ fn check_spans(nodes: &[NodeMap]) -> Result<(), MapError> {
         }
         if pages.get() > 0 {
             spans.try_reserve(1)?;
-            spans.push(zone.span);
+            put(&mut spans, zone.span);
         }
         // Runs of memory are rounded outwards to blocks, so that each may need up to two more of them.
         for run in zone.present() {
@@ -344,7 +345,7 @@ fn check_apart(ranges: &mut [PfnRange]) -> Result<(), MapError> {
 fn all_cpus(nodes: &[NodeMap]) -> Result<CpuSet, MapError> {
     let mut ids = Vec::new();
     ids.try_reserve_exact(nodes.iter().map(|node| node.cpus.len()).sum())?;
-    ids.extend(nodes.iter().flat_map(|node| node.cpus.iter().copied()));
+    put_all(&mut ids, nodes.iter().flat_map(|node| node.cpus.iter().copied()));
     if ids.len() > MAX_CPUS {
         return Err(MapError::TooLarge);
     }
@@ -370,7 +371,7 @@ fn distance_table(count: usize, given: &[&[u8]]) -> Result<Vec<u8>, MapError> {
             if distance < LOCAL_DISTANCE || from == to && distance != LOCAL_DISTANCE {
                 return Err(MapError::Distances);
             }
-            table.push(distance);
+            put(&mut table, distance);
         }
     }
     Ok(table)

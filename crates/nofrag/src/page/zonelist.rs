@@ -6,6 +6,7 @@
 //!
 //! Source: `build_zonelists`.
 
+use crate::lists::{put, put_all};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
@@ -60,12 +61,12 @@ pub(super) fn zonelists(map: &MemoryMap, zones: &[Zone]) -> Result<Vec<Zonelist>
         for from in node_order(map, zones, NodeId(node as u8), &mut loads) {
             let highest_first = zones.iter().rev();
             let populated = |zone: &&Zone| zone.node == from && zone.managed.get() > 0;
-            list.zones.extend(highest_first.filter(populated).map(|zone| zone.id));
+            put_all(&mut list.zones, highest_first.filter(populated).map(|zone| zone.id));
             if from.index() == node {
                 list.local = list.zones.len();
             }
         }
-        lists.push(list);
+        put(&mut lists, list);
     }
     Ok(lists)
 }

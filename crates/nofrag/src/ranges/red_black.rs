@@ -13,6 +13,7 @@
 
 use super::{OutOfMetadata, Span};
 use crate::check::Violation;
+use crate::lists::put;
 use alloc::vec::Vec;
 use core::mem;
 use core::num::NonZeroU32;
@@ -172,16 +173,19 @@ impl<S: Summary> RedBlackTree<S> {
         self.nodes.try_reserve(more)?;
         if self.nodes.is_empty() {
             // As a neighbour, slot 0 ends below every span and starts above it.
-            self.nodes.push(Node {
-                start: u64::MAX,
-                end: 0,
-                summary: S::EMPTY,
-                child: [NIL; 2],
-                parent: NIL,
-                previous: NIL,
-                next: NIL,
-                red: false,
-            });
+            put(
+                &mut self.nodes,
+                Node {
+                    start: u64::MAX,
+                    end: 0,
+                    summary: S::EMPTY,
+                    child: [NIL; 2],
+                    parent: NIL,
+                    previous: NIL,
+                    next: NIL,
+                    red: false,
+                },
+            );
         }
         Ok(())
     }
@@ -369,9 +373,8 @@ impl<S: Summary> RedBlackTree<S> {
             *self.node_mut(slot) = node;
             return slot;
         }
-        debug_assert!(self.nodes.len() < self.nodes.capacity(), "memory was not reserved");
         let slot = self.nodes.len() as u32;
-        self.nodes.push(node);
+        put(&mut self.nodes, node);
         slot
     }
 

@@ -24,7 +24,7 @@ use super::{
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
-use crate::lists::made;
+use crate::lists::{made, put, put_all};
 use crate::ranges::red_black::NodeId;
 use crate::ranges::{Config, OutOfMetadata, Span, TakeError};
 use crate::sync::{Mutex, Rank};
@@ -115,7 +115,7 @@ impl Linux {
         let mut nodes = Vec::new();
         nodes.try_reserve_exact(count)?;
         for _ in 0..count {
-            nodes.push(Node::new(policy.pools)?);
+            put(&mut nodes, Node::new(policy.pools)?);
         }
         let mut purge = Purge::default();
         purge.detached.try_reserve(64)?;
@@ -243,7 +243,7 @@ impl Linux {
         match self.policy.lazy {
             LazyStore::InBusyIndex => {
                 lazy.list.try_reserve(1)?;
-                lazy.list.push(record.node.expect("a lazy area is in the busy index"));
+                put(&mut lazy.list, record.node.expect("a lazy area is in the busy index"));
                 Ok(())
             }
             LazyStore::Merged => lazy.map.insert_merged(record),
@@ -366,13 +366,14 @@ impl Linux {
             if self.policy.lazy != LazyStore::InBusyIndex {
                 for _ in 0..room {
                     let record = lazy.map.pop_first().expect("the map holds that many areas");
-                    detached.push(record);
+                    put(detached, record);
                 }
                 continue;
             }
             let kept = lazy.list.len() - room;
             let core = self.core.lock();
-            detached.extend(lazy.list[kept..].iter().map(|&node| core.busy.map.record(node)));
+            let records = lazy.list[kept..].iter().map(|&node| core.busy.map.record(node));
+            put_all(detached, records);
             drop(core);
             lazy.list.truncate(kept);
         }
@@ -615,11 +616,10 @@ impl Linux {
             let state = record.state();
             match out.try_reserve(1) {
                 Ok(()) => {
-                    out.push(AreaRecord {
-                        area: record.area(&self.cpus),
-                        state,
-                        kind: record.kind,
-                    });
+                    put(
+                        out,
+                        AreaRecord { area: record.area(&self.cpus), state, kind: record.kind },
+                    );
                 }
                 Err(_) => full = Err(OutOfMetadata),
             }
@@ -629,11 +629,14 @@ impl Linux {
             let pools = node.pools.lock();
             for (pages, pool) in (1..).zip(&pools.by_size) {
                 out.try_reserve(pool.len())?;
-                out.extend(pool.iter().map(|pooled| AreaRecord {
-                    area: pooled.area(pages, &self.cpus),
-                    state: AreaState::Pooled,
-                    kind: AreaKind::Plain,
-                }));
+                put_all(
+                    out,
+                    pool.iter().map(|pooled| AreaRecord {
+                        area: pooled.area(pages, &self.cpus),
+                        state: AreaState::Pooled,
+                        kind: AreaKind::Plain,
+                    }),
+                );
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use super::{
 use crate::check::{Check, Violation};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
-use crate::lists::made;
+use crate::lists::{made, put, put_all};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::{AtomicBool, Mutex, Ordering, Rank};
 use crate::units::{PageCount, Vpn};
@@ -345,7 +345,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     pub fn register_notifier(&self, notifier: &'static dyn Notifier) -> Result<(), OutOfMetadata> {
         let mut chain = self.notifiers.lock();
         chain.0.try_reserve(1)?;
-        chain.0.push(notifier);
+        put(&mut chain.0, notifier);
         Ok(())
     }
 
@@ -702,7 +702,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         let mut full = false;
         on_engine!(&self.engine, engine => engine.for_each_hole(&mut |hole| {
             match holes.try_reserve(1) {
-                Ok(()) => holes.push(hole),
+                Ok(()) => put(&mut holes, hole),
                 Err(_) => full = true,
             }
         }));
@@ -721,8 +721,8 @@ impl<M: Mapper, E: EventSink> Check for VmapSpace<M, E> {
         if tiles.try_reserve(areas.len() + holes.len()).is_err() {
             return Ok(());
         }
-        tiles.extend(areas.iter().map(|record| record.area.span()));
-        tiles.extend(holes);
+        put_all(&mut tiles, areas.iter().map(|record| record.area.span()));
+        put_all(&mut tiles, holes);
         tiles.sort_unstable();
         let mut end = self.span.start();
         for tile in tiles {

@@ -3,6 +3,7 @@
 use super::choices::Random;
 use super::page_bench::order;
 use super::page_pair::{machine, machines, node, range, zone};
+use crate::memory::{refusing_at_random, without_memory};
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{
@@ -39,7 +40,7 @@ impl Machine {
 
     /// The same, made of a picture.
     fn restored(&self, config: &PageConfig) -> Machine {
-        let pages = PageAllocator::restore(config, &self.pages.image(), ()).unwrap();
+        let pages = PageAllocator::restore(config, &self.pages.image().unwrap(), ()).unwrap();
         Machine::of(pages, config, self.held.clone())
     }
 
@@ -103,7 +104,7 @@ fn check_goes_on(name: &str, map: &MemoryMap, policy: FragmentationPolicy, seed:
         }
         let mut other = machine.restored(&config);
         let place = format!("{name}, seed {seed}, turn {turn}");
-        assert_eq!(other.pages.image(), machine.pages.image(), "{place}");
+        assert_eq!(other.pages.image().unwrap(), machine.pages.image().unwrap(), "{place}");
         assert_eq!(other.pages.check().map_err(|law| law.to_string()), Ok(()), "{place}");
         let chances = seed * 10 + turn;
         let (mut ours, mut theirs) = (Random::new(chances), Random::new(chances));
@@ -111,7 +112,11 @@ fn check_goes_on(name: &str, map: &MemoryMap, policy: FragmentationPolicy, seed:
             let (ours, theirs) = (machine.step(&mut ours), other.step(&mut theirs));
             assert_eq!(ours, theirs, "{place}, step {step}");
         }
-        assert_eq!(other.pages.image(), machine.pages.image(), "{place}, at the end");
+        assert_eq!(
+            other.pages.image().unwrap(),
+            machine.pages.image().unwrap(),
+            "{place}, at the end"
+        );
     }
 }
 
@@ -140,7 +145,7 @@ fn busy(config: &PageConfig) -> Machine {
 fn a_picture_shows_lists_of_cpus_and_all_that_is_in_use() {
     let map = machine(&[node(&[0, 1], &[zone(ZoneKind::Normal, 0, 8192)])]);
     let machine = busy(&config(&map, FragmentationPolicy::LINUX_6_1));
-    let image = machine.pages.image();
+    let image = machine.pages.image().unwrap();
     let cpus = &image.zones[0].cpus;
     assert!(cpus.iter().all(|cpu| !cpu.lists.is_empty()), "{cpus:?}");
     assert!(cpus.iter().flat_map(|cpu| &cpu.lists).any(|list| list.order > Order::ZERO));
@@ -151,6 +156,18 @@ fn a_picture_shows_lists_of_cpus_and_all_that_is_in_use() {
     let free: u64 = lists.map(|list| list.blocks.len() as u64 * list.order.pages()).sum();
     let used: u64 = image.used.iter().map(|block| block.order.pages()).sum();
     assert_eq!(free + used, 8192);
+}
+
+/// A picture is as large as the machine: without memory for it there is none, and the process goes on.
+#[test]
+fn a_picture_without_memory_is_an_error() {
+    let (_, map) = machines().swap_remove(0);
+    let machine = Machine::new(&config(&map, FragmentationPolicy::LINUX_6_12));
+    without_memory(|| machine.pages.image()).unwrap_err();
+    let odds = |seed| refusing_at_random(seed, 4, || machine.pages.image());
+    let whole = machine.pages.image().unwrap();
+    let refused = (0..200).filter(|&seed| odds(seed).map_or(true, |image| image != whole)).count();
+    assert!((1..200).contains(&refused), "{refused} of 200 were refused in the middle");
 }
 
 fn check_refused(image: &Image, config: &PageConfig, expected: ImageError) {
@@ -164,7 +181,7 @@ fn impossible_pictures_are_refused_with_the_frame() {
     let holed = ZoneMap { holes: vec![range(3000, 72)], ..zone(ZoneKind::Normal, 2048, 2048) };
     let map = machine(&[node(&[0], &[zone(ZoneKind::Dma32, 0, 2048), holed])]);
     let config = config(&map, FragmentationPolicy::LINUX_6_1);
-    let image = PageAllocator::new(&config).unwrap().image();
+    let image = PageAllocator::new(&config).unwrap().image().unwrap();
     let with = |change: &dyn Fn(&mut Image)| {
         let mut image = image.clone();
         change(&mut image);
@@ -292,7 +309,7 @@ fn an_exchange_leaves_the_other_block_in_the_place() {
     let request = PageRequest::new(order(0), Migratetype::Movable);
     let ours = machine.pages.alloc(Nanos(0), cpu, request).unwrap();
     let list = |machine: &Machine| {
-        let zones = machine.pages.image().zones;
+        let zones = machine.pages.image().unwrap().zones;
         zones.iter().find_map(|zone| Some(zone.cpus[0].lists.first()?.blocks.clone())).unwrap()
     };
     let before = list(&machine);

@@ -5,9 +5,13 @@ use crate::doc_2019::RULES;
 use crate::linux_rules::{empty, space};
 use crate::memory::{heap_calls, without_memory};
 use nofrag::check::Check;
-use nofrag::ranges::{
-    AlignRule, AllocError, Index, RangeAllocator, Request, Span, Stats, TakeError,
+use nofrag::mmap::{
+    AddressSpace, Attributes, Layout, MapFlags, Placement, Protection, SpaceConfig,
 };
+use nofrag::ranges::{
+    AlignRule, AllocError, Config, Index, RangeAllocator, Request, Span, Stats, TakeError,
+};
+use nofrag::units::PageCount;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -192,6 +196,19 @@ fn free_without_memory() {
         assert_eq!(picture(&allocator).0, [taken], "{index:?}");
         allocator.check().unwrap();
     }
+}
+
+/// Checks made lists of their own, and ended the process where there was no memory for them.
+#[test]
+fn checks_do_without_memory() {
+    let mut allocator = RangeAllocator::new(Config { size_index: true, ..Config::default() });
+    allocator.add_span(sized(0, 1 << 20)).unwrap();
+    (0..100).for_each(|at| allocator.alloc_at(sized(1024 * at, 512)).unwrap());
+    without_memory(|| allocator.check()).unwrap();
+    let mut space = AddressSpace::new(SpaceConfig::new(Layout::X86_64, Placement::FirstFit));
+    let attributes = Attributes::anonymous(Protection::READ_WRITE);
+    space.map(PageCount(7), attributes, None, MapFlags::default()).unwrap();
+    without_memory(|| space.check()).unwrap();
 }
 
 /// What of `whole` is allocated.

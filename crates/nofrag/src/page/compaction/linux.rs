@@ -32,6 +32,7 @@ use super::suitable;
 use super::{Compaction, CompactionResult, Ground, Mode};
 use crate::cpu::CpuId;
 use crate::event::EventSink;
+use crate::lists::put;
 use crate::page::allocator::PageAllocator;
 use crate::page::frames::{FrameIndex, Frames, Kind, NONE, Tag};
 use crate::page::map::PfnRange;
@@ -267,7 +268,10 @@ impl Scan {
 
     fn note(&mut self, step: ScanStep) {
         if let Some(log) = &mut self.log {
-            log.push(step);
+            // What memory has no room for is missing from it.
+            if log.try_reserve(1).is_ok() {
+                put(log, step);
+            }
         }
     }
 

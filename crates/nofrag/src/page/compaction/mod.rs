@@ -419,7 +419,8 @@ impl Compaction {
         self
     }
 
-    /// Keeps what the scanners of a run as Linux makes it do, for [`take_log`](Self::take_log).
+    /// Keeps what the scanners of a run as Linux makes it do, for [`take_log`](Self::take_log), as far as there is
+    /// memory for it.
     pub fn keep_log(&mut self) {
         self.scan.log = Some(Vec::new());
     }

@@ -3,6 +3,7 @@
 use super::leaf::NIL;
 use super::row::{LANE_MAX, LANES, Lanes, Row};
 use super::tree::BySize;
+use crate::lists::{put, put_all};
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
@@ -217,9 +218,9 @@ impl Inners {
             self.brackets.try_reserve_exact(more * self.bracketed)?;
             for _ in 0..more {
                 let block = self.blocks.len() as u32;
-                self.blocks.push(Inner { parent: self.vacant, ..Inner::new() });
-                self.aligned.extend((0..self.classes).map(|_| Row::filled(0)));
-                self.brackets.extend((0..self.bracketed).map(|_| Lanes::filled(0)));
+                put(&mut self.blocks, Inner { parent: self.vacant, ..Inner::new() });
+                put_all(&mut self.aligned, (0..self.classes).map(|_| Row::filled(0)));
+                put_all(&mut self.brackets, (0..self.bracketed).map(|_| Lanes::filled(0)));
                 self.vacant = block;
                 self.vacant_count += 1;
             }

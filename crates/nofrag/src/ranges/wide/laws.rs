@@ -5,6 +5,7 @@ use super::entry::Note;
 use super::row::{LANE_MAX, LANES};
 use super::tree::{Node, Summary, Tree};
 use crate::check::Violation;
+use crate::lists::put;
 use alloc::vec::Vec;
 
 /// A tree without a root.
@@ -117,9 +118,13 @@ fn first_start<N: Note>(tree: &Tree<N>, level: u32, mut number: u32) -> u64 {
 fn check_sizes<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
     let Some(sizes) = &tree.sizes else { return Ok(()) };
     let mut in_use: Vec<bool> = Vec::new();
+    if in_use.try_reserve_exact(tree.leaves.numbers()).is_err() {
+        // Nothing is known to be broken.
+        return Ok(());
+    }
     for leaf in 0..tree.leaves.numbers() as u32 {
         let used = tree.leaves.count(leaf) > 0;
-        in_use.push(used);
+        put(&mut in_use, used);
         if used {
             sizes.check_leaf(leaf, tree.leaves.lengths(leaf))?;
         }

@@ -2,6 +2,7 @@
 
 use super::entry::{Entry, Hole, Note};
 use super::row::{LANE_MAX, LANES, Lanes, Row};
+use crate::lists::put;
 use crate::ranges::OutOfMetadata;
 use alloc::vec::Vec;
 
@@ -336,9 +337,9 @@ impl<N: Note> Leaves<N> {
             self.heads.try_reserve_exact(more)?;
             for _ in 0..more {
                 let leaf = self.heads.len() as u32;
-                self.rows.push(Rows::vacant());
+                put(&mut self.rows, Rows::vacant());
                 let parent = self.vacant;
-                self.heads.push(LeafHead { window: 0, long: 0, parent, slot: 0, count: 0 });
+                put(&mut self.heads, LeafHead { window: 0, long: 0, parent, slot: 0, count: 0 });
                 self.vacant = leaf;
                 self.vacant_count += 1;
             }

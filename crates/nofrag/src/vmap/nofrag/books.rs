@@ -14,7 +14,7 @@
 
 use super::table::Table;
 use super::word::{AreaWord, Slots};
-use crate::lists::made;
+use crate::lists::{made, put, put_all};
 use crate::ranges::OutOfMetadata;
 use crate::sync::{AtomicU64, Guard as LockGuard, Mutex, Ordering, Padded, Rank};
 use alloc::vec::Vec;
@@ -206,7 +206,7 @@ impl Books {
         let first = self.slots_taken.fetch_add(u64::from(SLOTS_AT_A_TIME), Ordering::Relaxed);
         let first = u32::try_from(first).map_err(|_| OutOfMetadata)?;
         self.slots.provide(first)?;
-        shard.unused.extend(first..first + SLOTS_AT_A_TIME);
+        put_all(&mut shard.unused, first..first + SLOTS_AT_A_TIME);
         shard.slots_owned = owned;
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Books {
         let mut shard = self.lock(offset);
         let slot = shard.starts.remove(offset).expect("the area is on the books") as u32;
         self.word(slot).store(AreaWord::VACANT.0, Ordering::Release);
-        shard.unused.push(slot);
+        put(&mut shard.unused, slot);
         if level == 0 {
             shard.clear_bit(0, offset);
         }

@@ -37,6 +37,7 @@ use super::{
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::{Event, EventSink};
+use crate::lists::{put, put_all};
 use crate::ranges::{AlignClasses, Config, OutOfMetadata, Span, TakeError};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Padded, Rank};
 use crate::units::{PageCount, Vpn};
@@ -136,11 +137,14 @@ impl Nofrag {
         let mut per_cpu = Vec::new();
         per_cpu.try_reserve_exact(count)?;
         for _ in 0..count {
-            per_cpu.push(Padded(Cpu {
-                pools: Mutex::new(Rank::Cpu, Some(CpuPools::new()?)),
-                inbox: Mutex::new(Rank::Inbox, Inbox::default()),
-                give_back: AtomicBool::new(false),
-            }));
+            put(
+                &mut per_cpu,
+                Padded(Cpu {
+                    pools: Mutex::new(Rank::Cpu, Some(CpuPools::new()?)),
+                    inbox: Mutex::new(Rank::Inbox, Inbox::default()),
+                    give_back: AtomicBool::new(false),
+                }),
+            );
         }
         let mut flushed = Vec::new();
         flushed.try_reserve_exact(DETACH_MAX)?;
@@ -390,7 +394,7 @@ impl Nofrag {
         }
         let freed = Freed { offset, total: word.total(), slot, pool: word.pool() };
         let lazy_pages = around.lazy.add(freed.total);
-        shard.lazy.push(freed);
+        put(&mut shard.lazy, freed);
         drop(shard);
         Ok(Retired { area: self.area(offset, word), lazy_pages })
     }
@@ -470,7 +474,7 @@ impl Nofrag {
                 let lazy = &mut shard.lazy;
                 let going = lazy.len().min(AREAS_PER_HOLD).min(wanted - purge.flushed.len());
                 let kept = lazy.len() - going;
-                purge.flushed.extend_from_slice(&lazy[kept..]);
+                put_all(&mut purge.flushed, lazy[kept..].iter().copied());
                 lazy.truncate(kept);
                 if kept == 0 {
                     break;
@@ -576,7 +580,7 @@ impl Nofrag {
             let fits = total <= POOL_MAX_PAGES && inbox.pages + total <= self.pool_bound;
             if fits && inbox.areas.try_reserve(1).is_ok() {
                 inbox.pages += total;
-                inbox.areas.push(Flushed { offset, total: total as u32, slot });
+                put(&mut inbox.areas, Flushed { offset, total: total as u32, slot });
             } else {
                 batch.push(offset, total);
             }
@@ -642,7 +646,7 @@ impl Nofrag {
         match self.books.register(offset, word) {
             Ok(slot) if state != AreaState::Busy => {
                 let freed = Freed { offset, total: span.len(), slot, pool: Some(cpu) };
-                self.books.lock(offset).lazy.push(freed);
+                put(&mut self.books.lock(offset).lazy, freed);
                 Ok(())
             }
             Ok(_) => Ok(()),
@@ -755,7 +759,7 @@ impl Nofrag {
         let mut lazy = Vec::new();
         let mut room = Ok(());
         self.for_each_lazy(&mut |freed| match lazy.try_reserve(1) {
-            Ok(()) => lazy.push(freed.offset),
+            Ok(()) => put(&mut lazy, freed.offset),
             Err(_) => room = Err(OutOfMetadata),
         });
         room?;
@@ -763,14 +767,17 @@ impl Nofrag {
         for position in 0..self.books.shard_count() {
             let shard = self.books.lock_at(position);
             out.try_reserve(shard.area_count())?;
-            out.extend(self.books.areas_in(&shard).map(|(offset, word)| {
-                let state = match (word.is_busy(), lazy.binary_search(&offset)) {
-                    (true, _) => AreaState::Busy,
-                    (false, Ok(_)) => AreaState::Lazy,
-                    (false, Err(_)) => AreaState::Pooled,
-                };
-                AreaRecord { area: self.area(offset, word), state, kind: word.kind() }
-            }));
+            put_all(
+                out,
+                self.books.areas_in(&shard).map(|(offset, word)| {
+                    let state = match (word.is_busy(), lazy.binary_search(&offset)) {
+                        (true, _) => AreaState::Busy,
+                        (false, Ok(_)) => AreaState::Lazy,
+                        (false, Err(_)) => AreaState::Pooled,
+                    };
+                    AreaRecord { area: self.area(offset, word), state, kind: word.kind() }
+                }),
+            );
         }
         Ok(())
     }

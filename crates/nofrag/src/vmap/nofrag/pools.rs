@@ -4,7 +4,7 @@
 //! needed. A decay takes a quarter of them, rounded down; from a stack that nobody touched it takes half, rounded up,
 //! so a size whose demand ended is empty after a few purges. Surplus goes back to the free ranges in batches.
 
-use crate::lists::made;
+use crate::lists::{made, put};
 use crate::ranges::OutOfMetadata;
 use crate::vmap::counters::PoolCounters;
 use alloc::vec::Vec;
@@ -92,7 +92,7 @@ impl CpuPools {
         if stack.areas.len() == stack.areas.capacity() && stack.areas.try_reserve(1).is_err() {
             return Pushed::Refused;
         }
-        stack.areas.push(Pooled { offset, slot });
+        put(&mut stack.areas, Pooled { offset, slot });
         self.pages += total;
         Pushed::Kept
     }

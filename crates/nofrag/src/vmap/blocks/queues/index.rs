@@ -9,7 +9,7 @@ use super::BlockTable;
 use super::block::Block;
 use super::queue::record;
 use crate::cpu::{CpuId, CpuSet};
-use crate::lists::made;
+use crate::lists::{made, put};
 use crate::ranges::OutOfMetadata;
 use crate::sync::{LockCounters, Mutex, Ordering, Padded, Rank};
 use crate::vmap::{BlockIndex, BlockPolicy, HashIds};
@@ -68,7 +68,7 @@ impl Index {
         let mut bucket = self.buckets[bucket].lock();
         bucket.numbers.try_reserve(1)?;
         block.place.store(bucket.numbers.len() as u64, Ordering::Relaxed);
-        bucket.numbers.push(number);
+        put(&mut bucket.numbers, number);
         bucket.inserts += 1;
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::Queues;
 use super::block::{Block, BlockCounts, Body};
 use super::purge::Pass;
+use crate::lists::put;
 use crate::ranges::{OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
 use crate::vmap::{BlockRecord, BlockStats, RamArea, VmapCounters};
@@ -140,13 +141,16 @@ impl Queues {
                 return;
             }
             let (free, dirty) = (block.free(), body.dirty);
-            out.push(BlockRecord {
-                start: Vpn(self.start_of(number)),
-                owner: self.cpus.by_rank(body.owner as usize).expect("the owner is a CPU"),
-                free,
-                dirty,
-                live: self.slots - free - dirty,
-            });
+            put(
+                out,
+                BlockRecord {
+                    start: Vpn(self.start_of(number)),
+                    owner: self.cpus.by_rank(body.owner as usize).expect("the owner is a CPU"),
+                    free,
+                    dirty,
+                    live: self.slots - free - dirty,
+                },
+            );
         });
         full
     }

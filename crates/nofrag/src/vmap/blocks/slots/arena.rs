@@ -11,7 +11,7 @@
 
 use super::bits::{self, LONGEST};
 use super::recycler::Side;
-use crate::lists::{filled, grow};
+use crate::lists::{filled, grow, put};
 use crate::ranges::OutOfMetadata;
 use crate::vmap::Reuse;
 use crate::vmap::blocks::table::Position;
@@ -267,7 +267,7 @@ impl Arena {
             own.back = 0;
             bits::set(self.mask_mut(local), 0, slots);
         }
-        self.empty.push(local);
+        put(&mut self.empty, local);
         0
     }
 
@@ -358,7 +358,7 @@ impl Arena {
             self.counters.returned += 1;
             self.own(local).exists = false;
             let_go(self.blocks[local as usize].id.start);
-            self.vacant.push(local);
+            put(&mut self.vacant, local);
         }
     }
 
@@ -386,13 +386,13 @@ impl Arena {
         let room = local + 1 - self.empty.len();
         self.empty.try_reserve(room).map_err(none)?;
         grow(&mut self.free, (local + 1) * self.words, 0)?;
-        self.blocks.push(Own::NOTHING);
+        put(&mut self.blocks, Own::NOTHING);
         Ok(local as u32)
     }
 
     /// Gives a place back that was provided and not used.
     pub(super) fn withdraw(&mut self, local: u32) {
-        self.vacant.push(local);
+        put(&mut self.vacant, local);
     }
 
     /// Adds an empty block at a provided place.
@@ -400,7 +400,7 @@ impl Arena {
         let slots = self.slots;
         *self.own(local) = Own { id, free: slots, exists: true, ..Own::NOTHING };
         bits::set(self.mask_mut(local), 0, slots);
-        self.empty.push(local);
+        put(&mut self.empty, local);
         self.counters.created += 1;
         self.counters.longest_list = self.counters.longest_list.max(self.block_count());
     }
@@ -421,7 +421,7 @@ impl Arena {
         let own = self.own(local);
         own.exists = false;
         (parcel.free, parcel.back) = (own.free, own.back);
-        self.vacant.push(local);
+        put(&mut self.vacant, local);
     }
 
     /// Adds a block that was another CPU's at a provided place.

@@ -33,7 +33,7 @@ use super::table::Table;
 use super::{Aliases, AreaSource};
 use crate::check::Violation;
 use crate::cpu::{CpuId, CpuSet};
-use crate::lists::{filled, made};
+use crate::lists::{filled, made, put};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::sync::{AtomicBool, AtomicU64, Guard, Mutex, Ordering, Padded, Rank, relax};
 use crate::units::{PageCount, Vpn};
@@ -680,7 +680,7 @@ impl SlotBlocks {
         moves.try_reserve_exact(arena.block_count() as usize)?;
         for (local, id) in arena.blocks() {
             match self.provide(to) {
-                Ok(place) => moves.push((local, place, id)),
+                Ok(place) => put(&mut moves, (local, place, id)),
                 Err(why) => {
                     let mut target = self.per_cpu[to.rank()].arena.lock();
                     let target = target.as_mut().expect(NOT_HELD);
@@ -916,7 +916,7 @@ impl SlotBlocks {
     pub(super) fn collect(&self, out: &mut Vec<BlockRecord>) -> Result<(), OutOfMetadata> {
         for (number, record) in self.existing() {
             out.try_reserve(1)?;
-            out.push(self.describe(number, record));
+            put(out, self.describe(number, record));
         }
         Ok(())
     }

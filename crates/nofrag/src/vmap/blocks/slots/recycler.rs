@@ -8,7 +8,7 @@
 
 use super::bits;
 use super::record::{Collected, GROUP_WORDS, WORD};
-use crate::lists::grow;
+use crate::lists::{grow, put};
 use crate::ranges::{OutOfMetadata, Span};
 use crate::vmap::flush::{FLUSH_RANGES, FlushPlan};
 use crate::vmap::{Epoch, Mapper};
@@ -61,7 +61,7 @@ impl Side {
     fn enlist(&mut self, local: u32, count: u32) {
         let before = &mut self.counts[local as usize];
         if *before == 0 {
-            self.list.push(local);
+            put(&mut self.list, local);
         }
         *before += count;
         self.pages += u64::from(count);
