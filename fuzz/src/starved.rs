@@ -1,5 +1,8 @@
 //! Random operations on a heap that refuses at random: a refusal changes nothing, every law holds after it, the same
 //! operation succeeds or fails otherwise once there is memory, and in the end all space comes back.
+//!
+//! Page frames are not among them: their allocator takes all its memory when it is made, and the world in which
+//! [`pages`](crate::pages) runs counts that its operations ask for none.
 
 use crate::it::choices::Choices;
 use crate::it::range_pair::{DELICATE, Pair};

@@ -6,6 +6,7 @@
 //! the end all that is managed is free.
 
 use super::choices::Choices;
+use crate::memory::heap_calls;
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{
@@ -19,6 +20,14 @@ use std::collections::BTreeMap;
 
 /// An attempt that is asked so often, by an owner that has become honest and has nothing to give, has to end.
 const MOST_ADVANCES: usize = 3_000;
+
+/// What the allocator does in an operation: it took all its memory when it was made, and asks for none.
+fn frugal<T>(operation: impl FnOnce() -> T) -> T {
+    let mut done = None;
+    let calls = heap_calls(|| done = Some(operation()));
+    assert_eq!(calls, 0, "page frames are handed out without memory");
+    done.expect("it was done")
+}
 
 /// A block that the owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +69,7 @@ impl Owner<'_> {
         let cpu = self.cpu();
         let held = self.held.remove(&pfn).expect("it is held");
         self.leaving.remove(&pfn);
-        assert_eq!(pages.free(cpu, Pfn(pfn)), Ok(()), "{held:?}");
+        assert_eq!(frugal(|| pages.free(cpu, Pfn(pfn))), Ok(()), "{held:?}");
     }
 
     /// Whether a block may be moved now, and what it becomes.
@@ -231,7 +240,7 @@ impl<'a> World<'a> {
             9 | 10 => self.background(),
             11 => {
                 let cpu = self.owner.cpu();
-                self.pages.drain(cpu);
+                frugal(|| self.pages.drain(cpu));
             }
             12 => self.free_wrongly(),
             13 => self.serve(),
@@ -248,7 +257,7 @@ impl<'a> World<'a> {
         let request = self.request();
         for _ in 0..count {
             let cpu = self.owner.cpu();
-            match self.pages.alloc(Nanos(self.now), cpu, request) {
+            match frugal(|| self.pages.alloc(Nanos(self.now), cpu, request)) {
                 Ok(pfn) => self.took(pfn, &request),
                 Err(attempt) => {
                     if self.pending.len() < 3 {
@@ -277,7 +286,7 @@ impl<'a> World<'a> {
     fn take_at(&mut self) {
         let order = Order::new(self.owner.choices.byte() % 11).expect("it is one");
         let pfn = Pfn(self.owner.choices.below(6144) & !(u64::from(order > Order::COSTLY) * 15));
-        if self.pages.alloc_at(pfn, order).is_ok() {
+        if frugal(|| self.pages.alloc_at(pfn, order)).is_ok() {
             let request = PageRequest::new(order, Migratetype::Movable);
             self.took(pfn, &request);
         }
@@ -351,7 +360,7 @@ impl<'a> World<'a> {
             }
             Some(Next::Done(_) | Next::Fail(_)) => unreachable!("it has ended"),
         };
-        let next = pending.attempt.advance(&mut self.pages, Nanos(self.now), outcome);
+        let next = frugal(|| pending.attempt.advance(&mut self.pages, Nanos(self.now), outcome));
         if self.check_every == 1 {
             self.check();
         }
