@@ -134,6 +134,32 @@ fn nothing_from_outside_becomes_markup() {
     }
 }
 
+/// The policy of a page, by what it lists for a kind of source.
+fn policy<'a>(html: &'a str, kind: &str) -> Vec<&'a str> {
+    let (_, rest) = html.split_once("\"Content-Security-Policy\" content=\"").unwrap();
+    let mut lists = rest.split_once('"').unwrap().0.split("; ");
+    let list = lists.find_map(|list| list.strip_prefix(kind)).unwrap();
+    list.split_ascii_whitespace().collect()
+}
+
+#[test]
+fn a_policy_lets_two_scripts_run_and_no_other() {
+    // The example of the specification.
+    let known = "'sha256-qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng='";
+    assert_eq!(script_source("alert('Hello, world.');"), known);
+    for html in [page_of(&everything()).html(), page_of(&[report_of("mmap-live")]).html()] {
+        let inline = html.split("<script>").skip(1);
+        let inline = inline.map(|rest| script_source(rest.split_once("</script>").unwrap().0));
+        let inline: Vec<String> = inline.collect();
+        assert_eq!(inline.len(), 2);
+        assert_eq!(policy(&html, "script-src"), inline);
+        assert_eq!(policy(&html, "default-src"), ["'none'"]);
+        // All others are data, which no browser runs.
+        let all = html.matches("<script").count();
+        assert_eq!(all, 2 + html.matches("<script type=\"application/json\">").count());
+    }
+}
+
 #[test]
 fn hosts_have_a_map_of_their_holes() {
     use nofrag_host::source::{self, Root};
