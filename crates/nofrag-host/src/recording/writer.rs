@@ -78,7 +78,7 @@ pub enum RecordingError {
         /// What the system says.
         cause: io::Error,
     },
-    /// It is finished, or an earlier error ended it.
+    /// It is finished.
     #[error("{0}: the recording has ended, and takes no more")]
     Ended(PathBuf),
 }
@@ -122,7 +122,36 @@ struct State {
     entries: Vec<Entry>,
     event_bytes: u64,
     events: u64,
-    ended: bool,
+    ended: Option<End>,
+}
+
+/// Why nothing more is written.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// All was written.
+    Finished,
+    /// The chunk at this offset could not be, for what the system said.
+    Failed { at: u64, cause: FirstCause },
+}
+
+/// What the system said first, which is told to all who write later.
+#[derive(Clone, Copy, Debug)]
+enum FirstCause {
+    Code(i32),
+    Kind(io::ErrorKind),
+}
+
+impl FirstCause {
+    fn of(cause: &io::Error) -> FirstCause {
+        cause.raw_os_error().map_or(FirstCause::Kind(cause.kind()), FirstCause::Code)
+    }
+
+    fn again(self) -> io::Error {
+        match self {
+            FirstCause::Code(code) => io::Error::from_raw_os_error(code),
+            FirstCause::Kind(kind) => kind.into(),
+        }
+    }
 }
 
 impl State {
@@ -169,7 +198,7 @@ impl RecordingWriter {
             entries: Vec::new(),
             event_bytes: 0,
             events: 0,
-            ended: false,
+            ended: None,
         };
         let (state, packers) = (Mutex::new(state), Mutex::default());
         let shared = Shared { path: path.to_owned(), pace, state, packers };
@@ -229,7 +258,7 @@ impl RecordingWriter {
         };
         shared.add(ChunkType::Index, &index)?;
         let mut state = shared.state();
-        state.ended = true;
+        state.ended = Some(End::Finished);
         let offset = state.offset;
         let tail = footer(at);
         let ended = state.file.write_all_at(&tail, offset).and_then(|()| state.file.sync_all());
@@ -264,8 +293,11 @@ impl Shared {
     /// Adds a chunk. If that fails the file ends before it, and the recording has ended.
     fn write(&self, head: ChunkHead, body: &[u8]) -> Result<(), RecordingError> {
         let mut state = self.state();
-        if state.ended {
-            return Err(RecordingError::Ended(self.path.clone()));
+        match state.ended {
+            None => {}
+            Some(End::Finished) => return Err(RecordingError::Ended(self.path.clone())),
+            // Whoever comes second, another reader or the snapshot, hears why, and not only that it is over.
+            Some(End::Failed { at, cause }) => return Err(self.error(at, cause.again())),
         }
         let offset = state.offset;
         let behind = offset + CHUNK_HEAD as u64;
@@ -273,7 +305,7 @@ impl Shared {
         let written = state.file.write_all_at(body, behind);
         if let Err(cause) = written.and_then(|()| state.file.write_all_at(&head.to_bytes(), offset))
         {
-            state.ended = true;
+            state.ended = Some(End::Failed { at: offset, cause: FirstCause::of(&cause) });
             // Whether this succeeds or not, a reader stops before the chunk.
             let _ = state.file.set_len(offset);
             return Err(self.error(offset, cause));
@@ -390,5 +422,27 @@ impl Drop for CpuStream {
     /// A thread that ends by a panic leaves what it had.
     fn drop(&mut self) {
         let _ = self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+    use super::*;
+
+    /// A recording that hit a limit in its first snapshot said "the recording has ended" and not why: its readers had
+    /// the room first.
+    #[test]
+    fn whoever_writes_after_a_failure_hears_what_failed() {
+        let file = File::from(memfd_create("full", MemfdFlags::ALLOW_SEALING).unwrap());
+        let meta = TraceMeta::default();
+        let begun = file.try_clone().unwrap();
+        let writer = RecordingWriter::begin(begun, Path::new("full"), &meta, Pace::Copy).unwrap();
+        fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        let first = writer.meta(&meta).unwrap_err().to_string();
+        assert!(first.starts_with("full: ") && !first.contains("ended"), "{first}");
+        assert_eq!(writer.meta(&meta).unwrap_err().to_string(), first);
+        assert_eq!(writer.finish(&Ending::default()).unwrap_err().to_string(), first);
     }
 }
