@@ -3,18 +3,18 @@
 //! Small files come first: free lists and counters of one moment, some milliseconds. Then every frame's state is read,
 //! some seconds on a large host; a frame with an event meanwhile takes its state from the events. Who is in a hurry
 //! does without them. Nothing is changed to see more: with `kernel.kptr_restrict` at 0 addresses of vmalloc stay
-//! hashed.
+//! hashed. A file that does not answer is given up and named, as everywhere ([`source`](crate::source)).
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::whole::{prepared, read_into, read_open, read_whole};
+use super::whole::{Pieces, prepared, read_open};
 use crate::machine::scrub;
 use crate::snapshot::{Files, ZoneInfo, path_of, zoneinfo};
 use crate::source::Root;
-use crate::source::machine::vm_settings;
+use crate::source::machine::{VM, vm_settings};
 
 /// Whether the state of every frame is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl FrameMemory {
     /// For all frames of this host, as far as its zones tell; what is missing is taken when it is needed.
     pub(super) fn prepare(root: &Root, frames: Frames) -> FrameMemory {
         let text = match frames {
-            Frames::Read => read_whole(&root.path("proc/zoneinfo")).unwrap_or_default(),
+            Frames::Read => root.read("proc/zoneinfo").unwrap_or_default(),
             Frames::LeftOut => return FrameMemory::default(),
         };
         let (zones, _) = zoneinfo(&String::from_utf8_lossy(&text));
@@ -103,6 +103,8 @@ impl FrameMemory {
 pub(super) struct HostState {
     pub(super) files: Files,
     pub(super) missing: Vec<String>,
+    /// The threads of this process while they were read.
+    pub(super) threads: Vec<i32>,
 }
 
 impl HostState {
@@ -121,20 +123,21 @@ impl HostState {
                 true => bytes,
                 false => without_addresses(file.name, bytes),
             };
-            state.add(root, file, open(file.name).and_then(read_open).map(scrubbed));
+            let read = open(file.name)
+                .and_then(|opened| root.in_time(file.path(), move |_| read_open(opened)));
+            state.add(root, file, read.map(scrubbed));
         }
-        match vm_settings(root) {
+        match root.in_time(VM, vm_settings) {
             Ok(settings) => state.files.insert("sysctl", settings),
-            Err(cause) => {
-                state.miss(&root.path("proc/sys/vm"), &cause, "the settings of vm are not known")
-            }
+            Err(cause) => state.miss(&root.path(VM), &cause, "the settings of vm are not known"),
         }
         match wanted.frames {
             Frames::Read => {
                 let mut memory = memory.0.into_iter();
                 for file in &FRAMES {
                     let into = memory.next().unwrap_or_default();
-                    let read = open(file.name).and_then(|file| read_into(file, into, hurry));
+                    let pieces = open(file.name).map(|opened| Pieces::new(opened, into));
+                    let read = pieces.and_then(|pieces| in_pieces(root, file, pieces, hurry));
                     state.add(root, file, read);
                 }
             }
@@ -144,6 +147,7 @@ impl HostState {
                     .map(|file| format!("{}: left out as asked: {}", file.name, file.costs)),
             ),
         }
+        state.threads = own_threads();
         state
     }
 
@@ -163,12 +167,42 @@ impl HostState {
         let Ok(entries) = fs::read_dir(root.path("proc")) else { return };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         for pid in names.filter_map(|name| name.parse::<u32>().ok()) {
-            match open(pid).and_then(read_open) {
+            let read = |maps| root.in_time(&format!("proc/{pid}/maps"), move |_| read_open(maps));
+            match open(pid).and_then(read) {
                 Ok(maps) if !maps.is_empty() => self.files.insert(format!("maps/{pid}"), maps),
                 _ => {}
             }
         }
     }
+}
+
+/// Reads a file of frames, each piece in its time. Gives up when `hurry` becomes true.
+fn in_pieces(
+    root: &Root,
+    file: &Source,
+    mut pieces: Pieces,
+    hurry: &AtomicBool,
+) -> io::Result<Vec<u8>> {
+    loop {
+        if hurry.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a signal came before it was read"));
+        }
+        let more;
+        (pieces, more) = root.in_time(file.path(), move |_| {
+            let more = pieces.next()?;
+            Ok((pieces, more))
+        })?;
+        if !more {
+            return Ok(pieces.into_bytes());
+        }
+    }
+}
+
+/// The numbers of this process's threads.
+pub(super) fn own_threads() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The file without addresses: those of vmalloc areas are zeros then, and of physical memory only RAM is left.
@@ -220,6 +254,30 @@ mod tests {
         let missing = state.missing.join("\n");
         assert!(missing.contains("kpageflags: a signal came before it was read"), "{missing}");
     }
+
+    #[test]
+    fn a_file_that_does_not_answer_is_given_up_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("proc")).unwrap();
+        fs::write(folder.path().join("proc/version"), "Linux version 6.1.0").unwrap();
+        let root = Root::Captured(folder.path().to_owned());
+        // Nobody ever writes to it.
+        let (hangs, _open) = rustix::pipe::pipe().unwrap();
+        let open = |name: &str| match name {
+            "buddyinfo" => Ok(File::from(hangs.try_clone()?)),
+            _ => File::open(root.path(path_of(name).unwrap())),
+        };
+        let wanted = Wanted { frames: Frames::LeftOut, addresses: false };
+        let calm = AtomicBool::new(false);
+        let state = HostState::read(&root, open, wanted, FrameMemory::default(), &calm);
+        assert_eq!(state.files.release().as_deref(), Some("6.1.0"));
+        let missing = state.missing.join("\n");
+        assert!(missing.contains("proc/buddyinfo: it did not answer within 2 s"), "{missing}");
+        let name = |thread: &i32| fs::read_to_string(format!("/proc/self/task/{thread}/comm"));
+        let names = state.threads.iter().flat_map(name).collect::<String>();
+        assert!(names.contains("nofrag-files"), "who waits is known as ours: {names}");
+    }
+
     #[test]
     fn addresses_are_recorded_only_where_they_are_asked_for() {
         let folder = tempfile::tempdir().unwrap();

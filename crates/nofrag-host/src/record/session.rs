@@ -24,7 +24,7 @@ use super::bulk::{Bulk, BulkProbes};
 use super::clock::{CLOCK, clock_ns, own_cpu_seconds};
 use super::command::{Running, State};
 use super::error::RecordError;
-use super::host_state::{FrameMemory, HostState, Wanted};
+use super::host_state::{FrameMemory, HostState, Wanted, own_threads};
 use super::instance::Instance;
 use super::keeper::Keeper;
 use super::output::{self, Begun, Sink};
@@ -448,7 +448,10 @@ impl<'a> Session<'a> {
             }
             self.tell(phase);
         }
-        (reading.join().unwrap_or_default(), arrived)
+        let state = reading.join().unwrap_or_default();
+        self.meta.recorder.extend(&state.threads);
+        self.note_threads();
+        (state, arrived)
     }
 
     /// Notes which threads are ours. Their numbers are known only while they run.
@@ -611,13 +614,6 @@ fn unread(stats: &CpuStats) -> Option<String> {
     (stats.entries > 0).then(|| {
         format!("CPU {}: {} events stayed in its buffer and are lost", stats.cpu, stats.entries)
     })
-}
-
-/// The numbers of this process's threads.
-fn own_threads() -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The names of processes that the kernel remembers from tracing, from `saved_cmdlines`.

@@ -4,7 +4,6 @@ use crate::lists::grow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Few calls for the files with eight bytes for each frame.
 const CHUNK: usize = 1 << 20;
@@ -19,36 +18,49 @@ pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
 
 /// As [`read_whole`], of a file that is open.
 pub(super) fn read_open(file: File) -> io::Result<Vec<u8>> {
-    let mut bytes = read_into(file, Vec::new(), &AtomicBool::new(false))?;
+    let mut pieces = Pieces::new(file, Vec::new());
+    while pieces.next()? {}
+    let mut bytes = pieces.into_bytes();
     bytes.shrink_to_fit();
     Ok(bytes)
 }
 
-/// As [`read_open`], into memory that is there already. Gives up when `hurry` becomes true.
-pub(super) fn read_into(
-    mut file: File,
-    mut bytes: Vec<u8>,
-    hurry: &AtomicBool,
-) -> io::Result<Vec<u8>> {
-    let mut filled = 0;
-    loop {
-        if hurry.load(Ordering::Relaxed) {
-            return Err(io::Error::other("a signal came before it was read"));
+/// A file that is read into memory a piece at a time.
+pub(super) struct Pieces {
+    file: File,
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Pieces {
+    /// Into memory that is there already.
+    pub(super) fn new(file: File, bytes: Vec<u8>) -> Pieces {
+        Pieces { file, bytes, filled: 0 }
+    }
+
+    /// Reads the next piece; `false` at the end.
+    pub(super) fn next(&mut self) -> io::Result<bool> {
+        if self.bytes.len() < self.filled + CHUNK {
+            let count = self.bytes.len() + self.bytes.len().max(CHUNK);
+            grow(&mut self.bytes, count, 0).map_err(io::Error::other)?;
         }
-        if bytes.len() < filled + CHUNK {
-            let more = bytes.len().max(CHUNK);
-            let count = bytes.len() + more;
-            grow(&mut bytes, count, 0).map_err(io::Error::other)?;
-        }
-        match file.read(&mut bytes[filled..filled + CHUNK]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        loop {
+            match self.file.read(&mut self.bytes[self.filled..self.filled + CHUNK]) {
+                Ok(read) => {
+                    self.filled += read;
+                    return Ok(read > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
-    bytes.truncate(filled);
-    Ok(bytes)
+
+    /// All that was read.
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.filled);
+        self.bytes
+    }
 }
 
 /// Memory for so many bytes of a file that has pages already: reading into it asks the kernel for none.

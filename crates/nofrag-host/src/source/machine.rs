@@ -256,7 +256,7 @@ pub(crate) fn vm_settings(root: &Root) -> io::Result<Vec<u8>> {
 }
 
 /// Where the settings of `vm` are.
-const VM: &str = "proc/sys/vm";
+pub(crate) const VM: &str = "proc/sys/vm";
 
 fn uptime(text: &str) -> Result<f64, FieldError> {
     let word = text.split_ascii_whitespace().next().ok_or(FieldError::Missing)?;
