@@ -9,18 +9,22 @@
 //! * At least [`FLOOR`]. The flags of an idle host's frames pack by a thousand and more, so no ratio tells them from a
 //!   bomb: the floor has room for the flags and counts of 64 GiB, before and after (512 MiB), and for full chunks of
 //!   64 CPUs (some 400 MiB).
-//! * At most a quarter of the memory that is available, floor or not.
+//! * At most a quarter of the memory that is available, and half of the addresses that `ulimit -v` leaves, floor or not.
 //!
 //! Events are bounded apart, since whoever reads them keeps something of each, and since they take time: one for each
 //! byte of the file, and [`LEAST_EVENTS`] in any case.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
+use std::hash::Hash;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+
+use rustix::process::{Resource, getrlimit};
 
 use crate::fields;
 use crate::finding::bytes_text;
@@ -57,7 +61,7 @@ impl Budget {
         if allowed > 0 {
             return Budget { bytes: allowed, events: allowed, deadline: None };
         }
-        let bytes = length.saturating_mul(RATIO).max(FLOOR).min(available() / 4);
+        let bytes = length.saturating_mul(RATIO).max(FLOOR).min(most());
         Budget { bytes, events: length.max(LEAST_EVENTS), deadline: None }
     }
 
@@ -95,12 +99,94 @@ impl Budget {
         let (path, budget): (PathBuf, Budget) = (path.to_owned(), *self);
         TraceError::Budget { path, needs, budget }
     }
+}
 
+/// What is left of a budget for whoever goes on with what was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    path: PathBuf,
+    budget: Budget,
+    left: u64,
+}
+
+impl Room {
+    /// All of a budget; errors name the file.
+    #[must_use]
+    pub fn new(path: &Path, budget: Budget) -> Room {
+        Room { path: path.to_owned(), budget, left: budget.bytes }
+    }
+
+    /// Bytes that can still be taken.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Takes so many bytes.
+    ///
+    /// # Errors
+    /// [`TraceError::Budget`] if fewer are left; nothing is taken then.
+    pub fn take(&mut self, bytes: u64) -> Result<(), TraceError> {
+        self.check(bytes)?;
+        self.left -= bytes;
+        Ok(())
+    }
+
+    /// Takes a part of what is left, such as a quarter, at most so many bytes; how many it got.
+    pub fn take_part(&mut self, part: u64, most: u64) -> u64 {
+        let bytes = (self.left / part).min(most);
+        self.left -= bytes;
+        bytes
+    }
+
+    /// Whether so many bytes could be taken.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn check(&self, bytes: u64) -> Result<(), TraceError> {
+        if bytes <= self.left {
+            return Ok(());
+        }
+        let needs = bytes.saturating_add(self.budget.bytes - self.left);
+        Err(self.budget.refuse(&self.path, Needs::Bytes(needs)))
+    }
+
+    /// That the files of a folder are more than is left.
     pub(crate) fn refuse_folder(&self) -> io::Error {
-        let most = bytes_text(self.bytes);
+        let most = bytes_text(self.budget.bytes);
         let why = format!("its files unpack to more than {most}; `--budget GIB` allows more");
         io::Error::new(io::ErrorKind::FileTooLarge, why)
     }
+
+    /// Makes room in a map for one more entry, and takes what that costs.
+    pub(crate) fn grow<K: Eq + Hash, V>(
+        &mut self,
+        map: &mut HashMap<K, V>,
+    ) -> Result<(), TraceError> {
+        if map.len() < map.capacity() {
+            return Ok(());
+        }
+        let before = table_bytes::<(K, V)>(map.capacity());
+        let wanted = (2 * map.capacity()).max(LEAST_ENTRIES);
+        // While it grows, the old table is there too.
+        self.check(table_bytes::<(K, V)>(wanted))?;
+        self.take(table_bytes::<(K, V)>(wanted) - before)?;
+        let no_memory = |_| self.budget.refuse(&self.path, Needs::Memory);
+        map.try_reserve(wanted - map.len()).map_err(no_memory)
+    }
+}
+
+/// Entries for which there is room in the first table of a map.
+const LEAST_ENTRIES: usize = 1 << 10;
+
+/// Bytes of a hash table with room for so many entries: at most seven of eight places are filled, their number is a
+/// power of two, and each has a byte beside its entry.
+pub(crate) const fn table_bytes<T>(entries: usize) -> u64 {
+    if entries == 0 {
+        return 0;
+    }
+    let places = (entries as u64 * 8 / 7).next_power_of_two();
+    places * (size_of::<T>() as u64 + 1)
 }
 
 /// What a file needs more of than it may have.
@@ -153,15 +239,24 @@ fn stored_below(folder: &Path, depth: u32) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// Memory that can be had without harm: `MemAvailable`, or what the control group of this process leaves of its limit.
-/// Asked once.
-fn available() -> u64 {
-    static AVAILABLE: OnceLock<u64> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| {
+/// The most that any file may cost: parts of `MemAvailable`, of what the control group of this process leaves of its
+/// limit, and of what its address space has left. Asked once.
+fn most() -> u64 {
+    static MOST: OnceLock<u64> = OnceLock::new();
+    *MOST.get_or_init(|| {
         let memory = |text: &str| fields::meminfo_bytes(text, "MemAvailable");
         let memory = read_small(&Root::Live, "proc/meminfo", "", memory).unwrap_or(4 * FLOOR);
-        memory.min(left_of_group().unwrap_or(u64::MAX))
+        let memory = memory.min(left_of_group().unwrap_or(u64::MAX)) / 4;
+        memory.min(left_of_addresses().unwrap_or(u64::MAX) / 2)
     })
+}
+
+/// What `RLIMIT_AS` leaves (`ulimit -v`); `None` without one.
+fn left_of_addresses() -> Option<u64> {
+    let most = getrlimit(Resource::As).current?;
+    let used = |text: &str| fields::meminfo_bytes(text, "VmSize");
+    let used = read_small(&Root::Live, "proc/self/status", "", used).ok()?;
+    Some(most.saturating_sub(used))
 }
 
 fn left_of_group() -> Option<u64> {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use nofrag_host::recording::{Recording, Sizes};
 use nofrag_host::trace::{
-    self, ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, TraceMeta, summarise, type_name,
+    self, ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, Trace, TraceMeta, summarise,
+    type_name,
 };
 use nofrag_lab::render::{self, Section, table_of};
 use serde::Serialize;
@@ -65,12 +66,13 @@ struct SnapshotLine {
 
 /// Shows what is in the file that `args` names.
 pub(super) fn execute(args: &Args) -> Result<Status> {
-    let mut trace = trace::open(&args.file)?;
     let sizes = sizes(&args.file);
+    let Trace { meta, mut events, mut room } = trace::open(&args.file)?;
     let bar = progress::events();
-    let summary = summarise(&trace.meta, &mut *trace.events, &mut |done| bar.set_position(done));
+    let progress = &mut |done| bar.set_position(done);
+    let summary = summarise(&meta, &mut *events, &mut room, progress);
     bar.finish_and_clear();
-    let (summary, meta) = (summary?, &trace.meta);
+    let (summary, meta) = (summary?, &meta);
     if args.json {
         let document = Document {
             file: args.file.display().to_string(),

@@ -18,6 +18,7 @@ mod real_memory;
 mod record;
 mod report;
 mod run;
+mod strangers;
 mod support;
 mod top;
 mod vmap_blocks;

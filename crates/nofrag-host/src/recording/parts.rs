@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::layout::{ChunkHead, HEAD_CONTENT, u32_at, u64_at};
+use crate::budget::Room;
 use crate::snapshot::{Files, Packed};
 use crate::trace::{EventKind, KINDS, Loss, Moment, TakenSnapshot, TraceMeta};
 
@@ -137,7 +138,7 @@ pub(super) struct Unpacked {
 
 /// The snapshot in a body; `None` if it is damaged. Its files stay packed, and the body is kept for them; what they
 /// unpack to is taken from `room`.
-pub(super) fn unpack_snapshot(body: Vec<u8>, room: &mut u64) -> Option<Unpacked> {
+pub(super) fn unpack_snapshot(body: Vec<u8>, room: &mut Room) -> Option<Unpacked> {
     let (head, frames) = snapshot_head(&body)?;
     let packed = head.files.iter().try_fold(0, |sum: u64, file| sum.checked_add(file.packed));
     if packed != Some(frames.len() as u64) {
@@ -148,14 +149,12 @@ pub(super) fn unpack_snapshot(body: Vec<u8>, room: &mut u64) -> Option<Unpacked>
     for file in head.files {
         let frame = at..at + usize::try_from(file.packed).ok()?;
         at = frame.end;
-        match room.checked_sub(file.bytes) {
-            Some(left) => {
-                let bytes = usize::try_from(file.bytes).ok()?;
-                files.insert_packed(file.name, Packed::new(&body, frame, bytes)?);
-                *room = left;
-            }
-            None => left_out.push(file.name),
+        if room.take(file.bytes).is_err() {
+            left_out.push(file.name);
+            continue;
         }
+        let bytes = usize::try_from(file.bytes).ok()?;
+        files.insert_packed(file.name, Packed::new(&body, frame, bytes)?);
     }
     Some(Unpacked { taken: TakenSnapshot { moment: head.moment, files }, left_out })
 }
@@ -203,7 +202,10 @@ const _: () = assert!(EventKind::COUNT <= 255, "a column's owner is a byte");
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::budget::Budget;
 
     #[test]
     fn files_without_room_are_left_out_of_a_snapshot_and_the_others_stay() {
@@ -212,14 +214,18 @@ mod tests {
         files.insert("version", vec![7; 24]);
         let taken = TakenSnapshot { moment: Moment::After, files };
         let body = pack_snapshot(&taken).unwrap();
-        let mut room = 1024;
+        let room_of = |bytes| {
+            let budget = Budget { bytes, events: 0, deadline: None };
+            Room::new(Path::new("test"), budget)
+        };
+        let mut room = room_of(1024);
         let whole = unpack_snapshot(body.clone(), &mut room).unwrap();
-        assert_eq!((whole.taken, whole.left_out.len(), room), (taken, 0, 0));
-        let mut room = 999;
+        assert_eq!((whole.taken, whole.left_out.len(), room.left()), (taken, 0, 0));
+        let mut room = room_of(999);
         let part = unpack_snapshot(body.clone(), &mut room).unwrap();
         assert_eq!(part.left_out, ["kpageflags"]);
         assert_eq!(part.taken.files.bytes("version"), Some(&[7; 24][..]));
-        assert_eq!(room, 999 - 24);
-        assert!(unpack_snapshot(body[..body.len() - 1].to_vec(), &mut 1024).is_none());
+        assert_eq!(room.left(), 999 - 24);
+        assert!(unpack_snapshot(body[..body.len() - 1].to_vec(), &mut room_of(1024)).is_none());
     }
 }

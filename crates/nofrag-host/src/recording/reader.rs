@@ -19,11 +19,12 @@ use super::parts::{
     Ending, Entry, LONGEST_JSON, Unpacked, unpack_ending, unpack_index, unpack_meta,
     unpack_snapshot,
 };
-use crate::budget::{Budget, Needs};
+use crate::budget::{Budget, Needs, Room};
 use crate::finding::bytes_text;
 use crate::lists::grow;
 use crate::trace::{
-    BATCH, Event, EventKind, EventSource, Loss, MAX_FIELDS, Merged, Moment, TraceError, TraceMeta,
+    BATCH, Event, EventKind, EventSource, Loss, MAX_FIELDS, Merged, Moment, Trace, TraceError,
+    TraceMeta,
 };
 
 /// Events of so many CPUs are read side by side: Linux on x86-64 has room for no more.
@@ -101,8 +102,8 @@ pub struct Recording {
     unknown: Vec<u64>,
     holes: Vec<Hole>,
     budget: Budget,
-    /// Bytes of the budget that are not taken yet: by snapshots, and by what is known of chunks.
-    room: u64,
+    /// What snapshots, and what is known of chunks, leave of the budget.
+    room: Room,
     /// Files of snapshots, and whole snapshots, for which there was none left.
     left_out: Vec<String>,
 }
@@ -177,8 +178,8 @@ impl Recording {
             })?,
         };
         let listed = entries.len() as u64 * BYTES_OF_ENTRY;
-        let room = budget.bytes.checked_sub(listed);
-        let room = room.ok_or_else(|| budget.refuse(path, Needs::Bytes(listed)))?;
+        let mut room = Room::new(path, budget);
+        room.take(listed)?;
         let mut recording = Recording {
             path: path.to_owned(),
             store: Arc::new(store),
@@ -235,7 +236,7 @@ impl Recording {
     fn take_known(&mut self, entry: Entry, bytes: &mut Vec<u8>) -> io::Result<bool> {
         let ChunkHead { kind, length, .. } = entry.head;
         let is_snapshot = kind == ChunkType::Snapshot;
-        if is_snapshot && length > self.room {
+        if is_snapshot && self.room.take(length).is_err() {
             self.left_out.push(format!("a snapshot of {}", bytes_text(length)));
             return Ok(true);
         }
@@ -248,7 +249,6 @@ impl Recording {
                 self.meta = TraceMeta { snapshots, ..meta };
             }),
             ChunkType::Snapshot => {
-                self.room -= length;
                 let unpacked = unpack_snapshot(std::mem::take(bytes), &mut self.room);
                 unpacked.map(|Unpacked { taken, left_out }| {
                     self.meta.snapshots.push(taken);
@@ -340,7 +340,7 @@ impl Recording {
     /// [`TraceError::File`] without memory for decompression, [`TraceError::Budget`] where the heads of the chunks
     /// announce more than the budget has, [`TraceError::Unsupported`] with more CPUs than any host has.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
-        self.check_bounds()?;
+        self.left()?;
         let reaches = self.reaches();
         let last = reaches.iter().filter_map(|&(_, until)| until).max();
         let mut parts = self.parts();
@@ -369,8 +369,8 @@ impl Recording {
         Ok(Box::new(Whole { events: Merged::new(streams), known, holes }))
     }
 
-    /// Whether the events, and a chunk of each CPU at a time, are within the budget, by the heads of all chunks.
-    fn check_bounds(&self) -> Result<(), TraceError> {
+    /// What is left of the budget beside the events, a chunk of each CPU at a time, by the heads of all chunks.
+    fn left(&self) -> Result<Room, TraceError> {
         if self.sizes.count > self.budget.events {
             return Err(self.budget.refuse(&self.path, Needs::Events(self.sizes.count)));
         }
@@ -388,11 +388,9 @@ impl Recording {
             });
         }
         let needs = cpus.values().map(Largest::bytes).fold(0, u64::saturating_add);
-        if needs > self.room {
-            let needs = needs.saturating_add(self.budget.bytes - self.room);
-            return Err(self.budget.refuse(&self.path, Needs::Bytes(needs)));
-        }
-        Ok(())
+        let mut room = self.room.clone();
+        room.take(needs)?;
+        Ok(room)
     }
 
     /// The chunks of each CPU in the order of the file, with the gaps between them.
@@ -425,6 +423,15 @@ impl Recording {
         }
         unknown.for_each(|_| gap(&least, &mut parts));
         parts
+    }
+}
+
+impl TryFrom<Recording> for Trace {
+    type Error = TraceError;
+
+    fn try_from(recording: Recording) -> Result<Trace, TraceError> {
+        let (events, room) = (recording.events()?, recording.left()?);
+        Ok(Trace { meta: recording.meta, events, room })
     }
 }
 

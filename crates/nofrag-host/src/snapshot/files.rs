@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Room};
 use crate::process::printable;
-use crate::source::Root;
+use crate::source::{Entry, Root};
 
 /// The files of a snapshot by their names below `/proc` or `debugfs/extfrag`, with their bytes.
 ///
@@ -191,35 +191,43 @@ impl Files {
     /// As [`read_folder`](Self::read_folder).
     pub fn read_folder_within(folder: &Path, budget: &Budget) -> io::Result<Files> {
         let root = Root::Captured(folder.to_owned());
+        Files::read_below(&root, "", &mut Room::new(folder, *budget))
+    }
+
+    /// As [`read_folder`](Self::read_folder), of a folder below another one, from whose room it takes.
+    pub(crate) fn read_below(root: &Root, folder: &str, room: &mut Room) -> io::Result<Files> {
         let mut files = Files::default();
-        let mut room = budget.bytes;
-        files.read_below(&root, "", budget, &mut room)?;
+        for entry in root.entries_here(folder)? {
+            if entry.is_folder {
+                for inner in root.entries_here(&format!("{folder}/{}", entry.name))? {
+                    let name = format!("{}/{}", entry.name, inner.name);
+                    files.read_entry(root, folder, &name, &inner, room)?;
+                }
+            }
+            files.read_entry(root, folder, &entry.name, &entry, room)?;
+        }
         Ok(files)
     }
 
-    fn read_below(
+    /// Adds what stands in a folder under `name`, if it is a file.
+    fn read_entry(
         &mut self,
         root: &Root,
-        before: &str,
-        budget: &Budget,
-        room: &mut u64,
+        folder: &str,
+        name: &str,
+        entry: &Entry,
+        room: &mut Room,
     ) -> io::Result<()> {
-        for entry in root.entries_here(before)? {
-            let path = format!("{before}{}", entry.name);
-            if entry.is_folder && before.is_empty() {
-                self.read_below(root, &format!("{path}/"), budget, room)?;
-            }
-            if !entry.is_file {
-                continue;
-            }
-            let bytes = root.read_here(&path, *room).map_err(|cause| match cause.kind() {
-                io::ErrorKind::FileTooLarge => budget.refuse_folder(),
-                _ => cause,
-            })?;
-            *room -= bytes.len() as u64;
-            let name = path.strip_suffix(".zst").unwrap_or(&path).to_owned();
-            self.insert(name, bytes);
+        if !entry.is_file {
+            return Ok(());
         }
+        let bytes = root.read_here(&format!("{folder}/{name}"), room.left());
+        let bytes = bytes.map_err(|cause| match cause.kind() {
+            io::ErrorKind::FileTooLarge => room.refuse_folder(),
+            _ => cause,
+        })?;
+        room.take(bytes.len() as u64).map_err(io::Error::other)?;
+        self.insert(name.strip_suffix(".zst").unwrap_or(name), bytes);
         Ok(())
     }
 }

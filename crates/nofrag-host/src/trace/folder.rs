@@ -10,8 +10,9 @@ use super::format::{Decoder, Format};
 use super::kinds::EventKind;
 use super::meta::{Moment, TakenSnapshot, TraceMeta};
 use super::ring_buffer::{HEADER, LARGEST_SUB_BUFFER, SUB_BUFFER, SubBuffer, dropped};
-use super::source::{BATCH, EventSource, Loss, Merged, TraceError, Unpacking};
-use crate::budget::Budget;
+use super::source::{BATCH, EventSource, Loss, Merged, Trace, TraceError, Unpacking};
+use crate::budget::{Budget, Room};
+use crate::process::printable;
 use crate::snapshot::Files;
 use crate::source::{Entry, Root};
 
@@ -27,14 +28,16 @@ pub struct Folder {
     /// Events that the kernel says it lost.
     dropped: u64,
     budget: Budget,
+    /// What its texts and snapshots leave of the budget.
+    room: Room,
 }
 
 impl Folder {
     /// Opens it: reads the formats and the snapshots, and finds the pages of each CPU.
     ///
-    /// `header_page`, `trace_clock`, `start_window`, `stats` and `missing` are read where the folder has them. Without
-    /// the first a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken before the
-    /// first event. `stats` says what the kernel lost, `missing` has a sentence a line.
+    /// `header_page`, `trace_clock`, `release`, `start_window`, `stats` and `missing` are read where the folder has them.
+    /// Without the first a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken before
+    /// the first event. `stats` says what the kernel lost, `missing` has a sentence a line.
     ///
     /// Only regular files in it are read, and no more than [`Budget::of_path`] says.
     ///
@@ -54,34 +57,37 @@ impl Folder {
         if pages.is_empty() {
             return Err(TraceError::Unknown(path.to_owned()));
         }
-        let formats = formats_of(&root)?;
+        let mut texts = Texts { root: &root, room: Room::new(path, *budget) };
+        let formats = texts.formats()?;
         let gfp = formats.iter().find(|(_, format)| format.name == EventKind::PageAlloc.name());
         let gfp = gfp.and_then(|(_, format)| FlagTable::from_print_fmt(&format.print));
         let mut meta = TraceMeta {
-            clock: optional(&root, "trace_clock")?.and_then(|text| clock(&text)),
+            release: texts.optional(RELEASE)?.map(|text| printable(text.trim())),
+            clock: texts.optional("trace_clock")?.and_then(|text| clock(&text)),
             cpus: pages.iter().map(|&(cpu, _)| cpu).collect(),
             gfp: gfp.unwrap_or_default(),
-            missing: optional(&root, MISSING)?
+            missing: texts
+                .optional(MISSING)?
                 .map(|text| text.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),
             ..TraceMeta::default()
         };
-        let start = optional(&root, START_WINDOW)?.and_then(|text| window(&text));
+        let start = texts.optional(START_WINDOW)?.and_then(|text| window(&text));
         let start = start.unwrap_or(Moment::Before);
+        let dropped = texts.optional(STATS)?.map_or(0, |text| dropped(&text));
+        let page_size = texts.page_size()?;
+        let mut room = texts.room;
         for (name, moment) in [("start", start), ("end", Moment::After)] {
-            let folder = path.join(name);
-            if folder.is_dir() {
-                let files = Files::read_folder_within(&folder, budget);
-                let files = files.map_err(TraceError::file(&folder))?;
-                meta.release = meta.release.or_else(|| files.release());
-                meta.snapshots.push(TakenSnapshot { moment, files });
-            }
+            let files = match Files::read_below(&root, name, &mut room) {
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => continue,
+                files => files.map_err(TraceError::file(&root.path(name)))?,
+            };
+            meta.release = meta.release.or_else(|| files.release());
+            meta.snapshots.push(TakenSnapshot { moment, files });
         }
         let decoder = Arc::new(Decoder::new(formats.iter().map(|(_, format)| format)));
         meta.formats = formats.into_iter().map(|(text, format)| (format.name, text)).collect();
-        let dropped = optional(&root, STATS)?.map_or(0, |text| dropped(&text));
-        let (page_size, budget) = (page_size_in(&root)?, *budget);
-        Ok(Folder { root, meta, decoder, page_size, pages, dropped, budget })
+        Ok(Folder { root, meta, decoder, page_size, pages, dropped, budget: *budget, room })
     }
 
     /// What is known beside the events.
@@ -93,27 +99,60 @@ impl Folder {
     /// The events of all CPUs.
     ///
     /// # Errors
-    /// [`TraceError::File`].
+    /// [`TraceError::File`], [`TraceError::Budget`] where the pages of all CPUs take more than the budget has.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
+        self.left()?;
+        let window = self.window();
         let pages = self.pages.iter().map(|(cpu, name)| {
             let path = &self.root.path(name);
             let file = self.root.open_regular(name).map_err(TraceError::file(path))?;
             let input: Box<dyn Read + Send> = match name.ends_with(".zst") {
                 true => {
-                    let plain = zstd::Decoder::new(file).map_err(TraceError::file(path))?;
+                    let mut plain = zstd::Decoder::new(file).map_err(TraceError::file(path))?;
+                    plain.window_log_max(window).map_err(TraceError::file(path))?;
                     Box::new(Unpacking::new(plain, &self.budget))
                 }
                 false => Box::new(file),
             };
-            #[expect(clippy::disallowed_methods, reason = "`READ_PAGES` of `LARGEST_SUB_BUFFER`")]
-            let input = BufReader::with_capacity(READ_PAGES * self.page_size, input);
+            #[expect(clippy::disallowed_methods, reason = "`READ_BYTES` or `LARGEST_SUB_BUFFER`")]
+            let input = BufReader::with_capacity(READ_BYTES.max(self.page_size), input);
             let decoder = Arc::clone(&self.decoder);
             Ok(RawPages::new(input, path.clone(), *cpu, decoder, self.page_size))
         });
         let merged = Merged::new(pages.collect::<Result<Vec<_>, TraceError>>()?);
         Ok(Box::new(Counted { merged, dropped: self.dropped }))
     }
+
+    /// What is left of the budget beside what the readers of all CPUs hold at a time: a buffer, a page that lies across
+    /// its end, events on their way, and of packed pages the window.
+    fn left(&self) -> Result<Room, TraceError> {
+        let plain = READ_BYTES.max(self.page_size) + self.page_size + READ_BYTES;
+        let packed = self.pages.iter().filter(|(_, name)| name.ends_with(".zst")).count() as u64;
+        let mut room = self.room.clone();
+        room.take(self.pages.len() as u64 * plain as u64)?;
+        room.take(packed << self.window())?;
+        Ok(room)
+    }
+
+    /// The largest window of packed pages, as a power of two: all together take up to half of what is left. `zstd`
+    /// makes one of 8 MiB at most unless it is asked for more.
+    fn window(&self) -> u32 {
+        let each = self.room.left() / 2 / self.pages.len() as u64;
+        each.checked_ilog2().unwrap_or(0).clamp(LEAST_WINDOW, MOST_WINDOW)
+    }
 }
+
+impl TryFrom<Folder> for Trace {
+    type Error = TraceError;
+
+    fn try_from(folder: Folder) -> Result<Trace, TraceError> {
+        Ok(Trace { events: folder.events()?, room: folder.left()?, meta: folder.meta })
+    }
+}
+
+/// Windows that `zstd` knows, as powers of two.
+const LEAST_WINDOW: u32 = 10;
+const MOST_WINDOW: u32 = 27;
 
 /// Events of which the kernel also says how many it lost.
 struct Counted<S> {
@@ -133,8 +172,9 @@ impl<S: EventSource> EventSource for Counted<S> {
     }
 }
 
-/// How many pages are read at a time: enough to make a call cheap, few enough to stay in a cache.
-const READ_PAGES: usize = 64;
+/// How many bytes are read at a time, if a page is no larger: enough to make a call cheap, few enough to stay in a
+/// cache.
+const READ_BYTES: usize = 64 * SUB_BUFFER;
 
 /// The files of raw pages in the folder, by CPU.
 fn pages_of(root: &Root) -> Result<Vec<(u16, String)>, TraceError> {
@@ -162,12 +202,58 @@ fn pages_of(root: &Root) -> Result<Vec<(u16, String)>, TraceError> {
 /// No text in such a folder is longer.
 const LONGEST_TEXT: u64 = 1 << 20;
 
-/// The text of a file that may be missing.
-fn optional(root: &Root, name: &str) -> Result<Option<String>, TraceError> {
-    match root.read_here(name, LONGEST_TEXT) {
-        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(TraceError::File { path: root.path(name), cause }),
+/// What a format costs for each byte of its text: the text itself, and what is understood of it.
+const FORMAT_COST: u64 = 8;
+
+/// The texts of a folder, which take of its budget.
+struct Texts<'a> {
+    root: &'a Root,
+    room: Room,
+}
+
+impl Texts<'_> {
+    /// A text of which each byte costs so many.
+    fn read(&mut self, name: &str, cost: u64) -> Result<String, TraceError> {
+        let text = self.root.read_here(name, LONGEST_TEXT);
+        let text = text.map_err(TraceError::file(&self.root.path(name)))?;
+        self.room.take(text.len() as u64 * cost)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The text of a file that may be missing.
+    fn optional(&mut self, name: &str) -> Result<Option<String>, TraceError> {
+        match self.read(name, 1) {
+            Err(TraceError::File { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            text => text.map(Some),
+        }
+    }
+
+    /// The bytes of a page, by the folder's `header_page`, if it has one.
+    fn page_size(&mut self) -> Result<usize, TraceError> {
+        const NAME: &str = "header_page";
+        let Some(text) = self.optional(NAME)? else { return Ok(SUB_BUFFER) };
+        page_size(&text).ok_or(TraceError::Corrupt {
+            path: self.root.path(NAME),
+            what: "it does not say where the `data` of a page begins and how long it is".to_owned(),
+        })
+    }
+
+    /// The `format` files in the folder: their texts, and what they say.
+    fn formats(&mut self) -> Result<Vec<(String, Format)>, TraceError> {
+        const FOLDER: &str = "format";
+        let path = self.root.path(FOLDER);
+        let entries = self.root.entries_here(FOLDER).map_err(TraceError::file(&path))?;
+        let format = |entry: Entry| {
+            let name = format!("{FOLDER}/{}", entry.name);
+            let text = self.read(&name, FORMAT_COST)?;
+            let path = self.root.path(&name);
+            let format =
+                Format::parse(&text).map_err(|cause| TraceError::Format { path, cause })?;
+            Ok((text, format))
+        };
+        entries.into_iter().map(format).collect()
     }
 }
 
@@ -184,6 +270,9 @@ pub(crate) const STATS: &str = "stats";
 /// Has a line for each thing that was not recorded.
 pub(crate) const MISSING: &str = "missing";
 
+/// Has the release of the kernel.
+pub(crate) const RELEASE: &str = "release";
+
 /// Has the two times between which the snapshot in `start` was taken.
 pub(crate) const START_WINDOW: &str = "start_window";
 
@@ -191,31 +280,6 @@ pub(crate) const START_WINDOW: &str = "start_window";
 fn window(text: &str) -> Option<Moment> {
     let mut times = text.split_ascii_whitespace().map(str::parse);
     Some(Moment::During { begin: times.next()?.ok()?, end: times.next()?.ok()? })
-}
-
-/// The bytes of a page, by the folder's `header_page`, if it has one.
-fn page_size_in(root: &Root) -> Result<usize, TraceError> {
-    const NAME: &str = "header_page";
-    let Some(text) = optional(root, NAME)? else { return Ok(SUB_BUFFER) };
-    page_size(&text).ok_or(TraceError::Corrupt {
-        path: root.path(NAME),
-        what: "it does not say where the `data` of a page begins and how long it is".to_owned(),
-    })
-}
-
-/// The `format` files in the folder, by name.
-fn formats_of(root: &Root) -> Result<Vec<(String, Format)>, TraceError> {
-    const FOLDER: &str = "format";
-    let entries = root.entries_here(FOLDER).map_err(TraceError::file(&root.path(FOLDER)))?;
-    let format = |entry: Entry| {
-        let name = format!("{FOLDER}/{}", entry.name);
-        let path = root.path(&name);
-        let text = root.read_here(&name, LONGEST_TEXT).map_err(TraceError::file(&path))?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let format = Format::parse(&text).map_err(|cause| TraceError::Format { path, cause })?;
-        Ok((text, format))
-    };
-    entries.into_iter().map(format).collect()
 }
 
 /// The size of a page by the text of `events/header_page`, which describes its fields as a `format` file does.

@@ -30,7 +30,7 @@ pub(crate) use bulk::{
 };
 pub use event::{BulkMoment, CompactionRun, Event, NO_FRAME, View};
 pub use flags::FlagTable;
-pub(crate) use folder::{Decode, MISSING, START_WINDOW, STATS, page_size};
+pub(crate) use folder::{Decode, MISSING, RELEASE, START_WINDOW, STATS, page_size};
 pub use folder::{Folder, RawPages};
 pub use format::{Decoder, Format, FormatError, FormatField, RecordError};
 pub use kinds::{EventKind, Field, FieldClass, KINDS, KindInfo, MAX_FIELDS};

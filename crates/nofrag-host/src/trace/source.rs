@@ -15,7 +15,7 @@ use super::meta::TraceMeta;
 use super::perf_script;
 use super::text::{TraceText, begins_trace, cpus};
 use super::trace_dat::{self, TraceDat};
-use crate::budget::{Budget, Needs};
+use crate::budget::{Budget, Needs, Room};
 use crate::recording::Recording;
 
 /// How many events a source adds at a time, but for the rest of a page or chunk in which it gets there.
@@ -64,6 +64,8 @@ pub struct Trace {
     pub meta: TraceMeta,
     /// The events.
     pub events: Box<dyn EventSource>,
+    /// What is left of the budget for what is kept of them.
+    pub room: Room,
 }
 
 /// Why a trace cannot be read.
@@ -158,15 +160,14 @@ pub fn open(path: &Path) -> Result<Trace, TraceError> {
 /// # Errors
 /// [`TraceError`]; reading the events ends with [`TraceError::Budget`] where they are more than the budget allows.
 pub fn open_within(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
-    let Trace { meta, events } = open_any(path, budget)?;
+    let Trace { meta, events, room } = open_any(path, budget)?;
     let (path, read) = (path.to_owned(), 0);
-    Ok(Trace { meta, events: Box::new(Within { events, path, budget, read }) })
+    Ok(Trace { meta, events: Box::new(Within { events, path, budget, read }), room })
 }
 
 fn open_any(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
     if path.is_dir() {
-        let folder = Folder::open_within(path, &budget)?;
-        return Ok(Trace { meta: folder.meta().clone(), events: folder.events()? });
+        return Folder::open_within(path, &budget)?.try_into();
     }
     let mut start = Vec::new();
     let file = File::open(path).map_err(TraceError::file(path))?;
@@ -175,8 +176,7 @@ fn open_any(path: &Path, budget: Budget) -> Result<Trace, TraceError> {
         return TraceDat::open_within(path, budget)?.try_into();
     }
     if Recording::is_one(&start) {
-        let recording = Recording::open_within(path, budget)?;
-        return Ok(Trace { meta: recording.meta().clone(), events: recording.events()? });
+        return Recording::open_within(path, budget)?.try_into();
     }
     open_text(path, &budget)?.ok_or_else(|| TraceError::Unknown(path.to_owned()))
 }
@@ -249,17 +249,18 @@ fn open_text(path: &Path, budget: &Budget) -> Result<Option<Trace>, TraceError> 
     #[expect(clippy::disallowed_methods, reason = "64 KiB")]
     let mut input = BufReader::with_capacity(HEAD, plain);
     let head = input.fill_buf().map_err(TraceError::file(path))?;
+    let room = Room::new(path, *budget);
     if perf_script::begins(head) {
         let meta = perf_script::meta(head);
         let events = Box::new(TraceText::perf_script(input, path.to_owned(), &meta));
-        return Ok(Some(Trace { meta, events }));
+        return Ok(Some(Trace { meta, events, room }));
     }
     if !begins_trace(head) {
         return Ok(None);
     }
     let meta = TraceMeta { cpus: cpus(head), ..TraceMeta::default() };
     let events = Box::new(TraceText::new(input, path.to_owned(), &meta));
-    Ok(Some(Trace { meta, events }))
+    Ok(Some(Trace { meta, events, room }))
 }
 
 /// The events of several sources, each in time order, as one.

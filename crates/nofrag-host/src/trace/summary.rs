@@ -1,7 +1,7 @@
 //! What a trace holds, in figures: rates, orders, types, lifetimes, what could not be paired, what was lost.
 //!
 //! One pass over the events. A block is followed from its allocation to its free; memory is bounded by the blocks that
-//! are in use at a time, not by the events.
+//! are in use at a time, not by the events, and by what the budget of the trace has left.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,6 +13,7 @@ use super::kinds::{EventKind, KINDS};
 use super::meta::TraceMeta;
 use super::source::{EventSource, Loss, TraceError};
 use super::unseen::{Unseen, UnseenTracker};
+use crate::budget::Room;
 
 /// Orders that are counted apart; larger ones, which no kernel has, count with the last.
 pub const ORDERS: usize = 16;
@@ -277,19 +278,20 @@ struct Counting {
     last: u64,
 }
 
-/// Reads all events of a trace; `progress` is told how many are done.
+/// Reads all events of a trace; `progress` is told how many are done. What is kept of the blocks in use takes of `room`.
 ///
 /// # Errors
 /// [`TraceError`].
 pub fn summarise(
     meta: &TraceMeta,
     events: &mut dyn EventSource,
+    room: &mut Room,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Summary, TraceError> {
-    let mut counting = Counting::new(meta);
+    let mut counting = Counting::new(meta, room);
     let (mut batch, mut done) = (Vec::new(), 0);
     while events.read(&mut batch)? {
-        batch.iter().for_each(|event| counting.count(event));
+        batch.iter().try_for_each(|event| counting.count(event, room))?;
         done += batch.len() as u64;
         progress(done);
         batch.clear();
@@ -311,7 +313,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl Counting {
-    fn new(meta: &TraceMeta) -> Counting {
+    fn new(meta: &TraceMeta, room: &mut Room) -> Counting {
         let summary = Summary {
             events: 0,
             first: None,
@@ -340,30 +342,33 @@ impl Counting {
             by_order: (0..ORDERS).map(|_| histogram()).collect(),
             by_type: (0..TYPES).map(|_| histogram()).collect(),
             extfrag: ExtFragCounts::default(),
-            unseen: UnseenTracker::new(meta),
+            unseen: UnseenTracker::new(meta, room),
             last: 0,
         }
     }
 
-    fn count(&mut self, event: &Event) {
+    fn count(&mut self, event: &Event, room: &mut Room) -> Result<(), TraceError> {
         self.by_kind[event.kind as usize] += 1;
         let plain = self.unseen.plain(event);
         if event.kind == EventKind::Lost {
-            return;
+            return Ok(());
         }
         let first = *self.summary.first.get_or_insert(event.at);
         self.last = self.last.max(event.at);
         self.summary.events += 1;
         self.summary.rate.add(event.at.saturating_sub(first));
         *self.summary.cpus.entry(event.cpu).or_default() += 1;
-        let Some(event) = &plain else { return };
+        let Some(event) = &plain else { return Ok(()) };
         match event.view() {
             View::PageAlloc { pfn, order, gfp, migratetype } => {
                 if self.flags.len() < FLAG_SETS || self.flags.contains_key(&gfp) {
                     *self.flags.entry(gfp).or_default() += 1;
                 }
                 match pfn {
-                    Some(pfn) => self.alloc(event.at, pfn, order_of(order), type_of(migratetype)),
+                    Some(pfn) => {
+                        room.grow(&mut self.live)?;
+                        self.alloc(event.at, pfn, order_of(order), type_of(migratetype));
+                    }
                     None => self.summary.failed += 1,
                 }
             }
@@ -371,6 +376,7 @@ impl Counting {
             View::ExtFrag { .. } => self.extfrag.count(event),
             _ => {}
         }
+        Ok(())
     }
 
     fn alloc(&mut self, at: u64, pfn: u64, order: usize, migratetype: usize) {

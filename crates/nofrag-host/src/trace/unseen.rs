@@ -13,13 +13,15 @@
 //! With `record --bulk` the pages are in the recording. An entry of a call's array that was filled before the call, and
 //! a page that an event named during the call, are listed although they are not new ([`Unseen::plain`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 
 use super::event::{BulkMoment, Event, View};
 use super::kinds::{EventKind, MAX_FIELDS};
 use super::meta::{Moment, TraceMeta};
+use crate::budget::{Room, table_bytes};
 use crate::gfp::GfpBits;
 
 /// What a recording lacks, and what it has of the bulk interface.
@@ -55,19 +57,19 @@ pub struct BulkEvents {
 }
 
 /// Follows each frame through the events.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct UnseenTracker {
     gfp: GfpBits,
     release: Option<String>,
     /// By the number of the word: 64 frames each.
-    words: HashMap<u64, Word>,
+    words: Followed<u64, Word>,
     /// Frames that were free in the snapshot at the start, a word for 64; empty without one.
     free_at_start: Vec<u64>,
     /// When the snapshot was complete; frames without an event until then were as it says.
     window_end: Option<u64>,
     /// Frames that stood in an array when a call began.
-    held: HashSet<u64>,
-    compacting: HashSet<i32>,
+    held: Followed<u64, ()>,
+    compacting: Followed<i32, ()>,
     /// Entries that calls filled, less those that were read.
     unread: i64,
     unseen: Unseen,
@@ -80,15 +82,37 @@ struct Word {
     used: u64,
 }
 
-/// So many words are followed: 2 TiB of frames with events, some 400 MiB. What a damaged file says of more is passed
-/// over.
-const MOST_WORDS: usize = 1 << 23;
+/// So many words are followed at most: 224 GiB of frames with events. What a damaged file says of more is passed over.
+const MOST_WORDS: usize = 7 << 17;
+/// Frames in arrays, and processes that compact, at a time.
+const MOST_AT_A_TIME: usize = 7 << 14;
 
-/// The word of this number; `None` if it is not followed.
-fn word(words: &mut HashMap<u64, Word>, number: u64) -> Option<&mut Word> {
-    match words.len() < MOST_WORDS {
-        true => Some(words.entry(number).or_default()),
-        false => words.get_mut(&number),
+/// A map that takes no more entries than it was given room for.
+#[derive(Clone, Debug)]
+struct Followed<K, V> {
+    entries: HashMap<K, V>,
+    most: usize,
+}
+
+impl<K: Eq + Hash, V: Default> Followed<K, V> {
+    /// With room for `most` entries, or for as many as `bytes` have.
+    fn new(most: usize, bytes: u64) -> Followed<K, V> {
+        // While it grows, the old table is there too.
+        let fits = |entries: &usize| table_bytes::<(K, V)>(*entries) * 3 / 2 <= bytes;
+        let halves = std::iter::successors(Some(most), |most| Some(most / 2));
+        let most = halves.take_while(|most| *most > 0).find(fits).unwrap_or(0);
+        Followed { entries: HashMap::new(), most }
+    }
+
+    /// The value of a key; `None` if it is not followed.
+    fn of(&mut self, key: K) -> Option<&mut V> {
+        let full = self.entries.len() >= self.most
+            || self.entries.len() == self.entries.capacity()
+                && self.entries.try_reserve(1).is_err();
+        match full {
+            true => self.entries.get_mut(&key),
+            false => Some(self.entries.entry(key).or_default()),
+        }
     }
 }
 
@@ -96,9 +120,11 @@ fn word(words: &mut HashMap<u64, Word>, number: u64) -> Option<&mut Word> {
 const COMPACTION: i32 = 0;
 
 impl UnseenTracker {
-    /// For a trace of which this is known.
+    /// For a trace of which this is known. It takes a quarter of the room that is left, at most 40 MiB, for the frames
+    /// that it follows.
     #[must_use]
-    pub fn new(meta: &TraceMeta) -> UnseenTracker {
+    pub fn new(meta: &TraceMeta, room: &mut Room) -> UnseenTracker {
+        let share = room.take_part(4, 40 << 20);
         let window_end = match meta.start().map(|taken| taken.moment) {
             Some(Moment::During { end, .. }) => Some(end),
             // What happened between such a snapshot and the first event is not known.
@@ -110,11 +136,11 @@ impl UnseenTracker {
         UnseenTracker {
             gfp: GfpBits::new(&meta.gfp),
             release: meta.release.clone(),
-            words: HashMap::new(),
+            words: Followed::new(MOST_WORDS, share / 16 * 15),
             free_at_start,
             window_end,
-            held: HashSet::new(),
-            compacting: HashSet::new(),
+            held: Followed::new(MOST_AT_A_TIME, share / 20),
+            compacting: Followed::new(MOST_AT_A_TIME, share / 40),
             unread: 0,
             unseen: Unseen { bulk, ..Unseen::default() },
         }
@@ -133,12 +159,12 @@ impl UnseenTracker {
                 self.unread = self.unread.wrapping_add(filled as i64);
                 return None;
             }
-            View::CompactionBegin(_) => drop(self.compacting.insert(event.pid)),
-            View::CompactionEnd { .. } => drop(self.compacting.remove(&event.pid)),
+            View::CompactionBegin(_) => drop(self.compacting.of(event.pid)),
+            View::CompactionEnd { .. } => drop(self.compacting.entries.remove(&event.pid)),
             View::MigratePages { succeeded, reason: COMPACTION, .. } => {
                 self.unseen.moved = self.unseen.moved.saturating_add(succeeded);
             }
-            View::Lost(_) => self.compacting.clear(),
+            View::Lost(_) => self.compacting.entries.clear(),
             _ => {}
         }
         Some(*event)
@@ -147,7 +173,7 @@ impl UnseenTracker {
     fn alloc(&mut self, pfn: u64, order: u32) {
         self.unseen.requests += 1;
         for (number, mask) in words_of(pfn, order) {
-            let Some(word) = word(&mut self.words, number) else { continue };
+            let Some(word) = self.words.of(number) else { continue };
             word.used |= mask;
             word.free &= !mask;
         }
@@ -161,13 +187,13 @@ impl UnseenTracker {
                 Ok(number) if after_start => self.free_at_start.get(number).copied().unwrap_or(0),
                 _ => 0,
             };
-            let Some(word) = word(&mut self.words, number) else { continue };
+            let Some(word) = self.words.of(number) else { continue };
             was_free &= (word.free | start & !word.used) & mask == mask;
             word.free |= mask;
             word.used &= !mask;
         }
-        self.held.remove(&pfn);
-        if was_free && self.compacting.contains(&event.pid) {
+        self.held.entries.remove(&pfn);
+        if was_free && self.compacting.entries.contains_key(&event.pid) {
             self.unseen.given_back += 1;
         } else if was_free {
             self.unseen.unknown_frees += 1;
@@ -177,12 +203,16 @@ impl UnseenTracker {
     fn bulk_page(&mut self, event: &Event, pfn: u64, gfp: u64, when: BulkMoment) -> Option<Event> {
         self.unseen.bulk.recorded = true;
         if when == BulkMoment::Before {
-            self.held.insert(pfn);
+            self.held.of(pfn);
             return None;
         }
         self.unread = self.unread.wrapping_sub(1);
-        let used = self.words.get(&(pfn / 64)).is_some_and(|word| word.used & 1 << (pfn % 64) != 0);
-        if self.held.remove(&pfn) || used {
+        let used = self
+            .words
+            .entries
+            .get(&(pfn / 64))
+            .is_some_and(|word| word.used & 1 << (pfn % 64) != 0);
+        if self.held.entries.remove(&pfn).is_some() || used {
             self.unseen.bulk.repeated += 1;
             return None;
         }
@@ -317,7 +347,10 @@ fn words_of(pfn: u64, order: u32) -> impl Iterator<Item = (u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::budget::Budget;
     use crate::snapshot::Files;
     use crate::trace::TakenSnapshot;
 
@@ -353,8 +386,13 @@ mod tests {
         TraceMeta { snapshots: vec![TakenSnapshot { moment, files }], ..TraceMeta::default() }
     }
 
+    fn tracker(meta: &TraceMeta) -> UnseenTracker {
+        let mut room = Room::new(Path::new("test"), Budget::of_length(0));
+        UnseenTracker::new(meta, &mut room)
+    }
+
     fn seen(meta: &TraceMeta, events: &[Event]) -> Unseen {
-        let mut tracker = UnseenTracker::new(meta);
+        let mut tracker = tracker(meta);
         events.iter().for_each(|event| {
             tracker.plain(event);
         });
@@ -416,7 +454,7 @@ mod tests {
         assert_eq!((unseen.unknown_frees, unseen.requests), (0, 1));
         let expected = BulkEvents { recorded: true, calls: 1, pages: 1, repeated: 0, unread: 0 };
         assert_eq!(unseen.bulk, expected);
-        let mut tracker = UnseenTracker::new(&TraceMeta::default());
+        let mut tracker = tracker(&TraceMeta::default());
         let plain = tracker.plain(&bulk(9, 0)).unwrap();
         assert_eq!(plain.view(), alloc(9, 0).view());
     }

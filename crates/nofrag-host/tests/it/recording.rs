@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use nofrag_host::budget::{Budget, Room};
 use nofrag_host::recording::{
     self, CpuStats, Ending, Existing, Pace, Recording, RecordingError, RecordingWriter,
     WriterOptions,
@@ -9,7 +10,7 @@ use nofrag_host::recording::{
 use nofrag_host::snapshot::Files;
 use nofrag_host::trace::{
     Event, EventKind, EventSource, Lifetimes, Loss, MAX_FIELDS, Moment, NO_FRAME, Pairing,
-    TakenSnapshot, TraceError, TraceMeta, export, open, summarise,
+    TakenSnapshot, Trace, TraceError, TraceMeta, export, open, summarise,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -368,8 +369,8 @@ fn the_json_in_the_document_is_what_is_written() {
 
 #[test]
 fn the_shipped_recordings_blocks_are_paired() {
-    let mut trace = open(&shipped()).unwrap();
-    let summary = summarise(&trace.meta, &mut *trace.events, &mut |_| {}).unwrap();
+    let Trace { meta, mut events, mut room } = open(&shipped()).unwrap();
+    let summary = summarise(&meta, &mut *events, &mut room, &mut |_| {}).unwrap();
     let pairing = summary.pairing;
     assert_eq!(pairing.matched + pairing.older, 271_506, "every free is one or the other");
     assert_eq!((pairing.older, pairing.order_mismatches), (102_417, 0));
@@ -424,7 +425,8 @@ fn blocks_are_followed_from_allocation_to_free() {
         alloc(50, NO_FRAME, 9), // failed
         alloc(60, 128, 0),      // lives on
     ]);
-    let summary = summarise(&meta, &mut made, &mut |_| {}).unwrap();
+    let mut room = Room::new(Path::new("made"), Budget::of_length(0));
+    let summary = summarise(&meta, &mut made, &mut room, &mut |_| {}).unwrap();
     let expected = Pairing {
         matched: 2,
         older: 4,

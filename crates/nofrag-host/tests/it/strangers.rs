@@ -14,7 +14,7 @@ use nofrag_host::recording::{Ending, Existing, Pace, Recording, RecordingWriter,
 use nofrag_host::snapshot::Files;
 use nofrag_host::source::{Root, machine};
 use nofrag_host::trace::{
-    self, Event, EventKind, Moment, TakenSnapshot, TraceError, TraceMeta, summarise,
+    self, Event, EventKind, Moment, TakenSnapshot, Trace, TraceError, TraceMeta, summarise,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -66,9 +66,9 @@ fn child() {
     let file = Path::new(&file);
     let said = match what.as_str() {
         "trace" => {
-            let read = trace::open(file).and_then(|mut trace| {
-                let summary = summarise(&trace.meta, &mut *trace.events, &mut |_| {})?;
-                Ok((trace.meta.missing.join("; "), summary.loss.events))
+            let read = trace::open(file).and_then(|Trace { meta, mut events, mut room }| {
+                let summary = summarise(&meta, &mut *events, &mut room, &mut |_| {})?;
+                Ok((meta.missing.join("; "), summary.loss.events))
             });
             match read {
                 Ok((missing, lost)) => format!("{lost} lost; {missing}"),
@@ -292,8 +292,8 @@ fn a_packed_text_that_does_not_end_is_read_up_to_the_budget() {
     let path = folder.path().join("packed.zst");
     fs::write(&path, packed.repeat(4)).unwrap();
     let check = |budget: Budget, said: &str| {
-        let mut trace = trace::open_within(&path, budget).unwrap();
-        let ended = summarise(&trace.meta, &mut *trace.events, &mut |_| {});
+        let Trace { meta, mut events, mut room } = trace::open_within(&path, budget).unwrap();
+        let ended = summarise(&meta, &mut *events, &mut room, &mut |_| {});
         let ended = ended.map(|summary| summary.events.to_string());
         let ended = ended.unwrap_or_else(|error| error.to_string());
         assert!(ended.contains(said), "{ended}");
@@ -303,6 +303,93 @@ fn a_packed_text_that_does_not_end_is_read_up_to_the_budget() {
     check(Budget { bytes: 1 << 20, ..whole }, "it unpacks to more than");
     check(Budget { events: 1000, ..whole }, "1000 events");
     check(Budget { deadline: Some(std::time::Instant::now()), ..whole }, "in time");
+}
+
+/// A folder of raw pages without any event.
+fn raw_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("format")).unwrap();
+    fs::write(folder.path().join("format/mm_page_free"), FORMAT).unwrap();
+    fs::write(folder.path().join("cpu0.trace_pipe_raw"), "").unwrap();
+    folder
+}
+
+const FORMAT: &str = "name: mm_page_free\nID: 7\nformat:\n\nprint fmt: \"\"\n";
+
+#[test]
+fn a_link_out_of_a_trace_folder_is_named_and_not_followed() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("version"), "Linux version 6.1.0-private").unwrap();
+    let (mode, kind) = (rustix::fs::Mode::RUSR, rustix::fs::FileType::Fifo);
+    let pipe = outside.path().join("meminfo");
+    rustix::fs::mknodat(rustix::fs::CWD, pipe, kind, mode, 0).unwrap();
+    for name in ["start", "end"] {
+        let folder = raw_folder();
+        assert!(trace::open(folder.path()).is_ok());
+        symlink(outside.path(), folder.path().join(name)).unwrap();
+        let read = read_by_child("trace", folder.path());
+        let named = format!("{name}: it is no regular file");
+        assert!(read.said.contains(&named), "{}", read.said);
+    }
+}
+
+#[test]
+fn thousands_of_padded_formats_are_read_up_to_the_budget() {
+    let folder = raw_folder();
+    let padded = FORMAT.to_owned() + &" ".repeat((1 << 20) - FORMAT.len());
+    let packed = zstd::bulk::compress(padded.as_bytes(), 3).unwrap();
+    for number in 0..3000 {
+        fs::write(folder.path().join(format!("format/f{number}.zst")), &packed).unwrap();
+    }
+    let read = read_by_child("trace", folder.path());
+    assert!(read.said.contains("--budget GIB"), "{}", read.said);
+    assert!(read.peak < 100 << 20, "{read:?}");
+}
+
+#[test]
+fn both_snapshots_of_a_trace_folder_share_its_budget() {
+    let folder = raw_folder();
+    for name in ["start", "end"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("meminfo"), vec![b' '; 600]).unwrap();
+    }
+    let open = |bytes| {
+        let budget = Budget { bytes, events: LEAST_EVENTS, deadline: None };
+        trace::open_within(folder.path(), budget).map(|trace| trace.meta.snapshots.len())
+    };
+    assert_eq!(open(1 << 20).unwrap(), 2);
+    let refused = open(FORMAT.len() as u64 * 8 + 1000).unwrap_err().to_string();
+    assert!(refused.contains("end: its files unpack to more than"), "{refused}");
+}
+
+#[test]
+fn pages_of_many_cpus_side_by_side_are_refused_before_they_are_read() {
+    let folder = raw_folder();
+    let header = "\tfield: char data;\toffset:16;\tsize:1048560;\tsigned:1;\n";
+    fs::write(folder.path().join("header_page"), header).unwrap();
+    for cpu in 1..1000 {
+        fs::write(folder.path().join(format!("cpu{cpu}.trace_pipe_raw")), "").unwrap();
+    }
+    let read = read_by_child("trace", folder.path());
+    assert!(read.said.contains("--budget GIB"), "{}", read.said);
+    assert!(read.peak < 100 << 20, "{read:?}");
+}
+
+/// Two kilobytes say that so many blocks are allocated and never freed.
+#[test]
+fn blocks_in_use_are_followed_as_far_as_the_budget_has_room() {
+    let mut file = Forged::new();
+    (0..32).for_each(|number| file.events(0, 1 << 14, number << 14));
+    let folder = tempfile::tempdir().unwrap();
+    let path = file.save(folder.path(), 0);
+    let summary = |bytes| {
+        let budget = Budget { bytes, events: LEAST_EVENTS, deadline: None };
+        let Trace { meta, mut events, mut room } = trace::open_within(&path, budget).unwrap();
+        summarise(&meta, &mut *events, &mut room, &mut |_| {}).map(|summary| summary.pairing.live)
+    };
+    assert_eq!(summary(128 << 20).unwrap(), 1 << 19);
+    let refused = summary(16 << 20).unwrap_err().to_string();
+    assert!(refused.contains("to read it takes") && refused.contains("--budget GIB"), "{refused}");
 }
 
 #[test]

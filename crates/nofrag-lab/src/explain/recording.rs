@@ -124,7 +124,20 @@ pub(super) fn explain(
     replays: Replays,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Explanation, ExplainError> {
-    let Trace { meta, mut events } = trace;
+    let mut explanation = of_events(path, trace, progress)?;
+    // Only now: what was read is not kept beside what a replay keeps.
+    if replays == Replays::Run {
+        add_replay(&mut explanation, path, progress);
+    }
+    Ok(explanation)
+}
+
+fn of_events(
+    path: &Path,
+    trace: Trace,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Explanation, ExplainError> {
+    let Trace { meta, mut events, .. } = trace;
     let mut explanation = empty(&path.display().to_string(), SourceKind::Recording);
     explanation.release.clone_from(&meta.release);
     let shown = Shown::of(&meta);
@@ -162,9 +175,6 @@ pub(super) fn explain(
         ),
     }
     explanation.cautions.extend(meta.missing.iter().cloned());
-    if replays == Replays::Run {
-        add_replay(&mut explanation, path, progress);
-    }
     Ok(explanation)
 }
 

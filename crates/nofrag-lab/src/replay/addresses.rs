@@ -1,5 +1,6 @@
 //! Both replays of addresses, fed by one pass over the events, and the tables of them.
 
+use nofrag_host::budget::Room;
 use nofrag_host::trace::{Event, Trace, TraceMeta};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,9 @@ pub struct AddressOutcome {
     pub mmap: Option<MmapOutcome>,
 }
 
+/// Bytes that an area takes in the books of all policies.
+const PER_AREA: u64 = 1 << 10;
+
 /// Both replays as they go: for whoever reads the events anyway.
 #[derive(Debug)]
 pub(super) struct AddressReplay {
@@ -25,8 +29,11 @@ pub(super) struct AddressReplay {
 }
 
 impl AddressReplay {
-    pub(super) fn new(meta: &TraceMeta) -> AddressReplay {
-        AddressReplay { vmap: VmapReplay::new(meta), mmap: MmapReplay::new(meta) }
+    /// It takes an eighth of the room that is left, at most 256 MiB, for the areas that are live at a time.
+    pub(super) fn new(meta: &TraceMeta, room: &mut Room) -> AddressReplay {
+        let most_areas = (room.take_part(8, 256 << 20) / 2 / PER_AREA) as usize;
+        let vmap = VmapReplay::new(meta, most_areas);
+        AddressReplay { vmap, mmap: MmapReplay::new(meta, most_areas) }
     }
 
     /// Carries out what the event says; nothing for one about pages.
@@ -48,8 +55,8 @@ impl AddressReplay {
 /// # Errors
 /// [`ReplayError::Trace`].
 pub fn addresses(input: &Input, progress: &dyn Fn(u64)) -> Result<AddressOutcome, ReplayError> {
-    let Trace { meta, mut events } = input.open()?;
-    let mut replay = AddressReplay::new(&meta);
+    let Trace { meta, mut events, mut room } = input.open()?;
+    let mut replay = AddressReplay::new(&meta, &mut room);
     let (mut batch, mut done) = (Vec::new(), 0);
     while events.read(&mut batch)? {
         done += batch.len() as u64;
@@ -199,7 +206,9 @@ fn mmap_table(outcome: &MmapOutcome) -> Option<Section> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
+
+    use nofrag_host::budget::Budget;
 
     use super::*;
 
@@ -220,7 +229,8 @@ mod tests {
     /// The shipped recording has events of pages alone.
     #[test]
     fn without_such_events_there_is_no_outcome_and_no_table() {
-        let outcome = AddressReplay::new(&TraceMeta::default()).finish();
+        let mut room = Room::new(Path::new("test"), Budget::of_length(0));
+        let outcome = AddressReplay::new(&TraceMeta::default(), &mut room).finish();
         assert_eq!(outcome, AddressOutcome::default());
         assert!(sections(&outcome).is_empty());
     }

@@ -42,6 +42,11 @@ pub(super) enum Doing {
     Reclaiming,
 }
 
+/// Nodes of a machine, each with a kswapd: a damaged file may name any number.
+const MOST_NODES: usize = 1024;
+/// Processes that compact or reclaim at a time, that are followed.
+const MOST_AT_A_TIME: usize = 1 << 16;
+
 /// What all processes are doing; who is not listed works.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Processes {
@@ -59,12 +64,16 @@ impl Processes {
 
     /// The process is kswapd: it woke or fell asleep as such.
     pub(super) fn is_kswapd(&mut self, pid: i32) {
-        if !self.kswapds.contains(&pid) {
+        if !self.kswapds.contains(&pid) && self.kswapds.len() < MOST_NODES {
             self.kswapds.push(pid);
         }
     }
 
+    /// What it did before. Of more processes than Linux runs at a time the one is not followed.
     pub(super) fn begin(&mut self, pid: i32, doing: Doing) -> Option<Doing> {
+        if self.doing.len() >= MOST_AT_A_TIME && !self.doing.contains_key(&pid) {
+            return None;
+        }
         self.doing.insert(pid, doing)
     }
 

@@ -34,6 +34,7 @@ use std::thread;
 
 use nofrag::page::{FragmentationPolicy, MemoryMap, PolicyPreset};
 use nofrag::units::{Order, Pfn};
+use nofrag_host::budget::Room;
 use nofrag_host::recording::Recording;
 use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
 use nofrag_host::trace::{
@@ -83,8 +84,7 @@ impl Input {
         match self {
             Input::File(path) => trace::open(path),
             Input::Shipped => {
-                let recording = Recording::from_bytes(SHIPPED.to_vec(), Path::new(SHIPPED_NAME))?;
-                Ok(Trace { meta: recording.meta().clone(), events: recording.events()? })
+                Recording::from_bytes(SHIPPED.to_vec(), Path::new(SHIPPED_NAME))?.try_into()
             }
         }
     }
@@ -141,12 +141,12 @@ pub enum ReplayError {
     Host(String),
 }
 
-/// Replays a trace under each policy and size of memory, from several start values each. The events are read once as
-/// long as all runs together take no more than 2 GiB, else once for as many start values as fit, and never held at
-/// once; memory is bounded by the frames of the host.
+/// Replays a trace under each policy and size of memory, from several start values each. The events are never held at
+/// once; memory is bounded by the frames of the host. All runs that go through the events together take no more than
+/// 2 GiB, and no more than is left of the trace's budget: what has no room goes through them again.
 ///
 /// # Errors
-/// [`ReplayError`].
+/// [`ReplayError`]; [`TraceError::Budget`] where the budget has no room for a single run.
 pub fn replay(
     options: &ReplayOptions,
     progress: &(dyn Fn(u64) + Sync),
@@ -159,11 +159,13 @@ fn replay_within(
     options: &ReplayOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<ReplayReport, ReplayError> {
-    let Trace { meta, events } = options.trace.open()?;
+    let Trace { meta, events, mut room } = options.trace.open()?;
     let start = meta.start().map(|taken| Snapshot::parse(&taken.files));
     let end = meta.end().map(|taken| Snapshot::parse(&taken.files));
+    let mut addresses = AddressReplay::new(&meta, &mut room);
+    let unseen = UnseenTracker::new(&meta, &mut room);
     let mut host = match &start {
-        Some(snapshot) => Host::of(snapshot, options.seed)?,
+        Some(snapshot) => Host::of(snapshot, options.seed, &mut room)?,
         None => unseen_host(&options.trace)?,
     };
     let judged = meta.release.as_deref().and_then(preset_of);
@@ -182,10 +184,11 @@ fn replay_within(
             threads => threads,
         },
         most_bytes,
+        room,
+        unseen,
     };
-    let mut addresses = AddressReplay::new(&meta);
-    let Repeated { pass, runs, ran } = plan.run(&mut host, events, &mut addresses, progress)?;
-    let Pass { recorded, unseen, followed } = pass;
+    let Repeated { pass, runs, ran, .. } = plan.run(&mut host, events, &mut addresses, progress)?;
+    let Pass { recorded, unseen, followed } = pass.expect("there is a start value");
     let fidelity = judged.zip(own).zip(start.as_ref().zip(end.as_ref()));
     let fidelity = fidelity.map(|((preset, own), (start, end))| {
         let followed = host.zones().into_iter().zip(followed).collect();
@@ -265,19 +268,28 @@ struct Plan<'a> {
     seeds: Vec<u64>,
     threads: usize,
     most_bytes: u64,
+    /// What the budget has left for runs.
+    room: Room,
+    /// At its start.
+    unseen: UnseenTracker,
 }
 
 /// What all runs came to.
+#[derive(Default)]
 struct Repeated {
-    pass: Pass,
+    /// The first.
+    pass: Option<Pass>,
     /// By spec, in their order.
     runs: Vec<PolicyRun>,
     /// By spec, under each start value.
     ran: Vec<Vec<Ran>>,
+    /// Events read so far.
+    done: u64,
 }
 
 impl Plan<'_> {
-    /// Runs everything, in as few passes over the events as memory allows.
+    /// Runs everything, in as few passes over the events as memory allows: as many start values at a time as there is
+    /// room for, or else as many specs.
     fn run(
         &self,
         host: &mut Host,
@@ -286,57 +298,88 @@ impl Plan<'_> {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Repeated, ReplayError> {
         let resyncs = resyncs(self.meta);
-        let (mut first, mut events) = (None, Some(events));
-        let mut runs: Vec<PolicyRun> = Vec::new();
-        let mut ran: Vec<Vec<Ran>> = self.specs.iter().map(|_| Vec::new()).collect();
-        let mut done = 0;
-        let at_a_time = at_a_time(self.most_bytes, host.map()) / self.specs.len().max(1);
-        for seeds in self.seeds.chunks(at_a_time.max(1)) {
-            let engines = self.engines(host, seeds)?;
-            let mut pairing = pairing_of(host, self.meta, &engines)?;
-            let events = match events.take() {
-                Some(events) => events,
-                None => self.trace.open()?.events,
-            };
-            let followers = Followers {
-                pairing: &mut pairing,
-                addresses: first.is_none().then_some(&mut *addresses),
-                unseen: UnseenTracker::new(self.meta),
-            };
-            let progress = |so_far| progress(done + so_far);
-            let (recorded, unseen, ended) =
-                pass(events, followers, &resyncs, engines, self.threads, &progress)?;
-            done += recorded.events;
-            for (number, Timed { engine, wall_nanos }) in ended.iter().enumerate() {
-                let spec = number % self.specs.len();
-                let run = engine.outcome(pairing.assumptions(), *wall_nanos);
-                ran[spec].push(Ran { counts: run.counts.clone(), end: End::of(engine.pages()) });
-                if ran[spec].len() == 1 {
-                    runs.push(run);
-                }
+        let (mut events, mut addresses) = (Some(events), Some(addresses));
+        let mut repeated = Repeated::default();
+        repeated.ran.resize_with(self.specs.len(), Vec::new);
+        let at_a_time = self.at_a_time(host.map())?;
+        let parts: Vec<&[Spec]> = match self.specs.len() <= at_a_time {
+            true => vec![self.specs],
+            false => self.specs.chunks(at_a_time).collect(),
+        };
+        for seeds in self.seeds.chunks((at_a_time / self.specs.len().max(1)).max(1)) {
+            let mut from = 0;
+            for specs in &parts {
+                let engines = self.engines(host, seeds, specs)?;
+                let mut pairing = pairing_of(host, self.meta, &engines)?;
+                let events = match events.take() {
+                    Some(events) => events,
+                    None => self.trace.open()?.events,
+                };
+                let followers = Followers {
+                    pairing: &mut pairing,
+                    addresses: addresses.take(),
+                    unseen: self.unseen.clone(),
+                };
+                let progress = |so_far| progress(repeated.done + so_far);
+                let (recorded, unseen, ended) =
+                    pass(events, followers, &resyncs, engines, self.threads, &progress)?;
+                repeated.done += recorded.events;
+                repeated.add(from, specs.len(), &ended, &pairing);
+                let followed = pairing.free_by_zone();
+                repeated.pass.get_or_insert(Pass { recorded, unseen, followed });
+                from += specs.len();
             }
-            let followed = pairing.free_by_zone();
-            first.get_or_insert(Pass { recorded, unseen, followed });
         }
-        for (run, ran) in runs.iter_mut().zip(&ran) {
+        for (run, ran) in repeated.runs.iter_mut().zip(&repeated.ran) {
             run.repeats = ran.iter().map(|each| each.counts.clone()).collect();
             run.large_at_end = ran.iter().map(|each| each.end.large_blocks()).collect();
         }
-        Ok(Repeated { pass: first.expect("there is a start value"), runs, ran })
+        Ok(repeated)
     }
 
-    /// All specs under each of some start values.
-    fn engines(&self, host: &mut Host, seeds: &[u64]) -> Result<Vec<Engine>, ReplayError> {
+    /// How many runs go through the events together. What is left goes through them again.
+    fn at_a_time(&self, map: &MemoryMap) -> Result<usize, ReplayError> {
+        let zones = map.nodes().iter().flat_map(|node| &node.zones);
+        let frames: u64 = zones.map(|zone| zone.span.pages.get()).sum();
+        let percent = self.specs.iter().map(|spec| spec.memory_percent).max().unwrap_or(0);
+        let frames = frames.saturating_mul(u64::from(percent.max(100))) / 100;
+        let each = frames.saturating_mul(PER_FRAME).max(1);
+        self.room.check(each)?;
+        let runs = self.most_bytes.min(self.room.left()) / each;
+        Ok(usize::try_from(runs).unwrap_or(usize::MAX).max(1))
+    }
+
+    /// Some specs under each of some start values.
+    fn engines(
+        &self,
+        host: &mut Host,
+        seeds: &[u64],
+        specs: &[Spec],
+    ) -> Result<Vec<Engine>, ReplayError> {
         let mut engines = Vec::new();
         for &seed in seeds {
             self.start.iter().for_each(|snapshot| host.reseed(snapshot, seed));
-            for spec in self.specs {
+            for spec in specs {
                 let start = host.start(spec.policy, &spec.settings, spec.memory_percent, ())?;
                 let spec = Spec { seed, ..spec.clone() };
                 engines.push(Engine::new(host.map(), host.in_use(), start, spec)?);
             }
         }
         Ok(engines)
+    }
+}
+
+impl Repeated {
+    /// Takes in the runs of one pass: of `count` specs from `from` on, under some start values.
+    fn add(&mut self, from: usize, count: usize, ended: &[Timed], pairing: &Pairing) {
+        for (number, Timed { engine, wall_nanos }) in ended.iter().enumerate() {
+            let ran = &mut self.ran[from + number % count];
+            let run = engine.outcome(pairing.assumptions(), *wall_nanos);
+            ran.push(Ran { counts: run.counts.clone(), end: End::of(engine.pages()) });
+            if ran.len() == 1 {
+                self.runs.push(run);
+            }
+        }
     }
 }
 
@@ -371,17 +414,13 @@ fn with_own_rules(
     (specs, Some(own))
 }
 
-/// Bytes that a run takes for each frame of the host: what the allocator knows of it, and its owner.
-const PER_FRAME: u64 = 80;
+/// Bytes that a run takes for each frame of its memory: 10 of the allocator, 36 of its owner, and one of what is
+/// believed.
+const PER_FRAME: u64 = 48;
 /// What all runs of a pass may take together.
 const MOST_BYTES: u64 = 2 << 30;
-
-/// How many runs go through the events together. What is left goes through them again.
-fn at_a_time(most_bytes: u64, map: &MemoryMap) -> usize {
-    let zones = map.nodes().iter().flat_map(|node| &node.zones);
-    let frames: u64 = zones.map(|zone| zone.span.pages.get()).sum();
-    usize::try_from(most_bytes / (frames * PER_FRAME).max(1)).unwrap_or(usize::MAX)
-}
+/// CPUs of a host: Linux on x86-64 has room for no more.
+const MOST_CPUS: u32 = 8192;
 
 /// The preset with the rules of a release, such as `6.1.0-53-cloud-amd64`.
 fn preset_of(release: &str) -> Option<PolicyPreset> {
@@ -404,7 +443,7 @@ fn unseen_host(trace: &Input) -> Result<Host, ReplayError> {
             highest = highest.max(last);
         }
     }
-    Host::empty(Pfn(highest), cpus)
+    Host::empty(Pfn(highest), cpus.min(MOST_CPUS))
 }
 
 /// What is believed of the recorded host at its start.

@@ -19,6 +19,7 @@ use nofrag_host::trace::{Event, TraceMeta, View};
 use nofrag_host::vmallocinfo;
 use serde::{Deserialize, Serialize};
 
+use super::MOST_CPUS;
 use super::course::Course;
 
 /// The presets that are compared: each stands for what changed then.
@@ -62,7 +63,8 @@ pub struct VmapRecorded {
     pub purged: u64,
     /// The most pages that waited for a flush when an area was freed.
     pub lazy_most: u64,
-    /// Requests that no space could be made for, and areas of the snapshot outside all spaces.
+    /// Requests that no space could be made for, or beyond the areas that the budget has room for, and areas of the
+    /// snapshot outside all spaces.
     pub foreign: u64,
 }
 
@@ -127,6 +129,8 @@ pub(super) struct VmapReplay {
     start: KnownStart,
     /// The live areas by the page at which the kernel put them, and the region that they are in.
     live: HashMap<u64, (usize, Placed)>,
+    /// Areas beyond so many are not replayed.
+    most_areas: usize,
     recorded: VmapRecorded,
     runs: Vec<VmapRun>,
     /// Frees that a policy's space refused: a fault of the replay's own books.
@@ -135,7 +139,7 @@ pub(super) struct VmapReplay {
 
 impl VmapReplay {
     /// What is known at the start, with the presets of [`VMAP_POLICIES`] and that of the recorded kernel.
-    pub(super) fn new(meta: &TraceMeta) -> VmapReplay {
+    pub(super) fn new(meta: &TraceMeta, most_areas: usize) -> VmapReplay {
         let own = meta.release.as_deref().and_then(super::version_of);
         let own = own.and_then(|version| VmapPolicy::preset(&format!("linux-{version}")).ok());
         let named = VMAP_POLICIES.iter().filter_map(|name| VmapPolicy::preset(name).ok());
@@ -145,7 +149,7 @@ impl VmapReplay {
                 policies.push((preset.name, preset.policy));
             }
         }
-        let highest = meta.cpus.iter().copied().max().unwrap_or(0);
+        let highest = u32::from(meta.cpus.iter().copied().max().unwrap_or(0));
         let (start, waiting) = areas_of(meta);
         VmapReplay {
             runs: policies
@@ -154,11 +158,12 @@ impl VmapReplay {
                 .collect(),
             own_rules: own.map(|preset| preset.name),
             policies,
-            cpus: CpuSet::first(u32::from(highest) + 1).expect("a few CPUs fit into memory"),
+            cpus: CpuSet::first((highest + 1).min(MOST_CPUS)).expect("a few CPUs fit into memory"),
             regions: Vec::new(),
             waiting,
             start,
             live: HashMap::new(),
+            most_areas,
             recorded: VmapRecorded::default(),
             refused_frees: 0,
         }
@@ -194,7 +199,7 @@ impl VmapReplay {
 
     fn alloc(&mut self, cpu: u16, wanted: &Wanted, at: Option<u64>) {
         let cpu = self.cpu(cpu);
-        let request = wanted.request();
+        let request = wanted.request().filter(|_| self.live.len() < self.most_areas);
         let Some((request, region)) = request.and_then(|request| {
             let region = self.region(request.within?, cpu)?;
             Some((request, region))
@@ -272,8 +277,12 @@ impl VmapReplay {
     /// Puts the areas of the snapshot that lie in a new region where they are.
     fn load(&mut self, number: usize, cpu: CpuId) {
         let region = &self.regions[number];
-        let (inside, outside) =
-            self.waiting.drain(..).partition(|(span, _)| region.span.covers(*span));
+        let mut room = self.most_areas.saturating_sub(self.live.len());
+        let (inside, outside) = self.waiting.drain(..).partition(|(span, _)| {
+            let fits = room > 0 && region.span.covers(*span);
+            room -= usize::from(fits);
+            fits
+        });
         self.waiting = outside;
         let inside: Vec<(Span, AreaState)> = inside;
         for (span, state) in inside {
@@ -423,7 +432,7 @@ mod tests {
     }
 
     fn replayed(meta: &TraceMeta, events: &[Event]) -> VmapOutcome {
-        let mut replay = VmapReplay::new(meta);
+        let mut replay = VmapReplay::new(meta, usize::MAX);
         events.iter().for_each(|event| replay.event(event));
         replay.finish().unwrap()
     }
@@ -519,6 +528,6 @@ mod tests {
 
     #[test]
     fn without_requests_there_is_no_outcome() {
-        assert!(VmapReplay::new(&meta(None)).finish().is_none());
+        assert!(VmapReplay::new(&meta(None), usize::MAX).finish().is_none());
     }
 }

@@ -35,7 +35,7 @@ use super::format::Decoder;
 use super::kinds::EventKind;
 use super::meta::TraceMeta;
 use super::source::{EventSource, Loss, Merged, Trace, TraceError};
-use crate::budget::{Budget, Needs};
+use crate::budget::{Budget, Room};
 
 /// What such a file begins with.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
@@ -114,7 +114,7 @@ impl TraceDat {
     /// [`TraceError::File`] if no memory is to be had for unpacking, [`TraceError::Budget`] where the CPUs and their
     /// pages take more than the budget has.
     pub fn events(&self) -> Result<Box<dyn EventSource>, TraceError> {
-        self.check_bounds()?;
+        self.left()?;
         let mut sources = Vec::new();
         let mut cut = 0;
         for buffer in &self.buffers {
@@ -128,8 +128,8 @@ impl TraceDat {
         Ok(Box::new(Corrected { merged, offset: self.offset, said }))
     }
 
-    /// Whether what the readers of all CPUs hold at a time is no more than memory should be asked for.
-    fn check_bounds(&self) -> Result<(), TraceError> {
+    /// What is left of the budget beside what the readers of all CPUs hold at a time.
+    fn left(&self) -> Result<Room, TraceError> {
         let held = |buffer: &Buffer| {
             let chunks = match buffer.packing {
                 Packing::Plain => 0,
@@ -141,10 +141,9 @@ impl TraceDat {
             (cpus as u64).saturating_mul(each as u64)
         };
         let held = self.buffers.iter().map(held).fold(0, u64::saturating_add);
-        if held <= self.budget.bytes {
-            return Ok(());
-        }
-        Err(self.budget.refuse(self.input.path(), Needs::Bytes(held)))
+        let mut room = Room::new(self.input.path(), self.budget);
+        room.take(held)?;
+        Ok(room)
     }
 
     /// The events of one CPU.
@@ -170,7 +169,7 @@ impl TryFrom<TraceDat> for Trace {
     type Error = TraceError;
 
     fn try_from(file: TraceDat) -> Result<Trace, TraceError> {
-        Ok(Trace { events: file.events()?, meta: file.meta })
+        Ok(Trace { events: file.events()?, room: file.left()?, meta: file.meta })
     }
 }
 
@@ -314,7 +313,7 @@ mod tests {
             let budget = Budget { bytes: 8 << 30, events: 0, deadline: None };
             let (buffers, offset, dropped) = (head.buffers, 0, 0);
             let file = TraceDat { meta, decoder, input, buffers, offset, dropped, budget };
-            file.check_bounds()
+            file.left()
         };
         with(8192, 4096, Packing::Plain).unwrap();
         with(2048, 4096, Packing::Zstd).unwrap();

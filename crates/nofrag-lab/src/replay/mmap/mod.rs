@@ -49,7 +49,7 @@ pub const MMAP_POLICIES: [&str; 9] = [
 
 /// Processes that are followed at a time; the rest is counted.
 const MOST_PROCESSES: usize = 4096;
-/// Threads whose last call is remembered; more than that are forgotten together.
+/// Threads that are followed at a time, and whose last call is remembered: of more than that all are forgotten together.
 const MOST_THREADS: usize = 1 << 16;
 
 /// What became of the events of mappings.
@@ -163,13 +163,16 @@ pub(super) struct MmapReplay {
     calls: HashMap<i32, Asked>,
     /// Areas at the start, by process; taken when it first maps.
     maps: HashMap<i32, Vec<Span>>,
+    /// Areas of all processes, and how many are followed at most.
+    areas: usize,
+    most_areas: usize,
     recorded: MmapRecorded,
     outcome: Outcome,
 }
 
 impl MmapReplay {
     /// What is known at the start, with the presets of [`MMAP_POLICIES`] and that of the recorded kernel.
-    pub(super) fn new(meta: &TraceMeta) -> MmapReplay {
+    pub(super) fn new(meta: &TraceMeta, most_areas: usize) -> MmapReplay {
         let own = meta.release.as_deref().and_then(super::version_of);
         let own_rules = own.and_then(|version| Placement::preset(&format!("linux-{version}")).ok());
         let named = MMAP_POLICIES.iter().filter_map(|name| Placement::preset(name).ok());
@@ -192,6 +195,8 @@ impl MmapReplay {
             threads: HashMap::new(),
             calls: HashMap::new(),
             maps: maps_of(meta),
+            areas: 0,
+            most_areas,
             recorded: MmapRecorded::default(),
         }
     }
@@ -218,10 +223,8 @@ impl MmapReplay {
             View::Munmap { addr, length } => {
                 self.settle(event.pid);
                 self.recorded.munmaps += 1;
-                if let (Some(span), Some(process)) =
-                    (request::pages_of(addr, length), self.process_of(event.pid))
-                {
-                    process.unmap(span);
+                if let Some(span) = request::pages_of(addr, length) {
+                    self.in_process(event.pid, |process, _| process.unmap(span));
                 }
             }
             _ if event.kind == EventKind::ExitMmap => {
@@ -232,9 +235,17 @@ impl MmapReplay {
         }
     }
 
-    fn process_of(&mut self, pid: i32) -> Option<&mut Process> {
-        let whose = self.threads.get(&pid)?;
-        self.processes.get_mut(whose)
+    /// Lets the process of a thread do something, if it is followed, and counts its areas again.
+    fn in_process<R>(
+        &mut self,
+        pid: i32,
+        act: impl FnOnce(&mut Process, &mut Outcome) -> R,
+    ) -> Option<R> {
+        let process = self.processes.get_mut(self.threads.get(&pid)?)?;
+        let before = process.areas();
+        let done = act(process, &mut self.outcome);
+        self.areas = self.areas - before + process.areas();
+        Some(done)
     }
 
     /// The thread has gone on: a call with a hint that no search has answered got its hint.
@@ -249,8 +260,8 @@ impl MmapReplay {
     fn fixed(&mut self, pid: i32, asked: &Asked) {
         self.recorded.fixed += 1;
         let span = request::pages_of(asked.addr, asked.length);
-        if let (Some(span), Some(process)) = (span, self.process_of(pid)) {
-            process.fixed(span, asked.attributes());
+        if let Some(span) = span.filter(|_| self.areas < self.most_areas) {
+            self.in_process(pid, |process, _| process.fixed(span, asked.attributes()));
         }
     }
 
@@ -260,26 +271,23 @@ impl MmapReplay {
             return;
         }
         let asked = self.calls.remove(&pid);
-        let Some(whose) = self.enter(pid, search) else {
-            self.recorded.elsewhere += 1;
-            return;
-        };
         let placement = self.own_rules.map(|preset| preset.placement);
-        let Some(wanted) = search.wanted(asked.as_ref(), placement) else {
+        let entered = self.enter(pid, search) && self.areas < self.most_areas;
+        let wanted = entered.then(|| search.wanted(asked.as_ref(), placement)).flatten();
+        let Some(wanted) = wanted else {
             self.recorded.elsewhere += 1;
             return;
         };
-        let process = self.processes.get_mut(&whose).expect("it was entered");
         self.recorded.placed += 1;
         self.recorded.with_call += u64::from(asked.is_some());
-        self.recorded.unseen_unmaps += process.place(pid, &wanted, &mut self.outcome);
+        let gone = self.in_process(pid, |process, outcome| process.place(pid, &wanted, outcome));
+        self.recorded.unseen_unmaps += gone.expect("it was entered");
     }
 
-    /// The space that a search is in, made if there is none; `None` for a search in another window than the usual one.
-    fn enter(&mut self, pid: i32, search: &Search) -> Option<Whose> {
-        if !search.is_downward() {
-            return None;
-        }
+    /// Makes the space that a search is in that of its thread; not for a search in another window than the usual one,
+    /// nor beyond what is followed.
+    fn enter(&mut self, pid: i32, search: &Search) -> bool {
+        let Some(layout) = layout(search).filter(|_| search.is_downward()) else { return false };
         let top = search.high >> PAGE;
         let common = [Layout::X86_64.top.0, Layout::COMPAT_UP.top.0];
         let whose =
@@ -287,22 +295,27 @@ impl MmapReplay {
         if self.threads.get(&pid).is_some_and(|before| *before != whose) {
             self.leave(pid);
         }
+        if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(&pid) {
+            return false;
+        }
         if !self.processes.contains_key(&whose) {
             if self.processes.len() >= MOST_PROCESSES {
-                return None;
+                return false;
             }
             let judge = self.own_rules.map(|preset| preset.placement);
-            let mut process = Process::new(layout(search)?, &self.policies, judge);
+            let mut process = Process::new(layout, &self.policies, judge);
             self.recorded.processes += 1;
-            if let Some(areas) = self.maps.remove(&pid) {
+            let room = self.most_areas.saturating_sub(self.areas);
+            if let Some(areas) = self.maps.remove(&pid).filter(|areas| areas.len() <= room) {
                 self.recorded.with_maps += 1;
                 process.load(&areas);
             }
+            self.areas += process.areas();
             self.processes.insert(whose, process);
         }
         self.threads.insert(pid, whose);
         self.processes.get_mut(&whose).expect("it is there or was made").threads.insert(pid);
-        Some(whose)
+        true
     }
 
     /// The thread has nothing more to do with its space; the last one ends it.
@@ -313,6 +326,7 @@ impl MmapReplay {
         process.threads.remove(&pid);
         if process.threads.is_empty() {
             let process = self.processes.remove(&whose).expect("it was there");
+            self.areas -= process.areas();
             self.outcome.end(&process);
         }
     }
@@ -355,7 +369,8 @@ impl MmapReplay {
         }
         if elsewhere > 0 {
             cautions.push(format!(
-                "mmap: {elsewhere} searches in other windows (MAP_32BIT, upward layouts) are not replayed."
+                "mmap: {elsewhere} searches in other windows (MAP_32BIT, upward layouts), or of more processes or areas \
+                 than the budget has room for, are not replayed."
             ));
         }
         cautions

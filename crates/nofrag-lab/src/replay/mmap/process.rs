@@ -100,6 +100,11 @@ impl Process {
         }
     }
 
+    /// How many pieces it has.
+    pub(super) fn areas(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// Puts the areas of a snapshot where they are. Those beyond the space stay out.
     pub(super) fn load(&mut self, areas: &[Span]) {
         let attributes = Attributes::anonymous(Protection::READ_WRITE).with(AreaFlags::OPAQUE);

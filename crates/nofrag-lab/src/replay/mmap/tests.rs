@@ -43,7 +43,7 @@ fn meta() -> TraceMeta {
 }
 
 fn replayed(meta: &TraceMeta, events: &[Event]) -> MmapOutcome {
-    let mut replay = MmapReplay::new(meta);
+    let mut replay = MmapReplay::new(meta, usize::MAX);
     events.iter().for_each(|event| replay.event(event));
     replay.finish().unwrap()
 }
@@ -219,5 +219,5 @@ fn nonsense_is_counted_and_nothing_breaks() {
     assert_eq!(outcome.recorded.failed, 1);
     assert_eq!(outcome.recorded.elsewhere, 4);
     assert_eq!(judged(&outcome), (1, 1), "{outcome:?}");
-    assert!(MmapReplay::new(&meta()).finish().is_none());
+    assert!(MmapReplay::new(&meta(), usize::MAX).finish().is_none());
 }

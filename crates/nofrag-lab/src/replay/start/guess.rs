@@ -6,15 +6,13 @@
 use std::ops::Range;
 
 use nofrag::units::Order;
+use nofrag_host::budget::Room;
 use nofrag_host::snapshot::{FrameUse, Snapshot, ZoneInfo};
 
 use super::super::ReplayError;
-use super::StartQuality;
 use super::memory::BLOCK;
+use super::{PER_FRAME, StartQuality};
 use crate::random::Random;
-
-/// More frames than a host of 1 TiB has are not guessed: a byte is needed for each.
-pub(super) const MOST_FRAMES: u64 = 1 << 28;
 
 /// So many places are tried at random for a block before one is searched.
 const TRIALS: usize = 64;
@@ -24,15 +22,17 @@ pub(super) fn uses(
     snapshot: &Snapshot<'_>,
     random: &mut Random,
     quality: &mut StartQuality,
+    room: &mut Room,
 ) -> Result<Vec<FrameUse>, ReplayError> {
     let end = snapshot.populated().filter_map(ZoneInfo::end_pfn).max().unwrap_or(0);
-    if snapshot.buddy.is_empty() || end == 0 || end > MOST_FRAMES {
+    if snapshot.buddy.is_empty() || end == 0 {
         return Err(ReplayError::Host(
             "the snapshot at the start has neither kpageflags nor both buddyinfo and zoneinfo, so what was free is not \
              known; take a recording with `nofrag record` as root"
                 .to_owned(),
         ));
     }
+    room.take(end.saturating_mul(PER_FRAME))?;
     quality.cautions.push(
         "The snapshot has no map of frames (kpageflags): free blocks and pages in use are as many as the kernel \
          counted, but where they lie is chance, so that recorded frees meet other frames than they did."

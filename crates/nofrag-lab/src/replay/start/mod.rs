@@ -20,6 +20,7 @@ use nofrag::page::{
     Contents, FallbackRules, FragmentationPolicy, MemoryMap, Migratetype, PageAllocator, ZoneKind,
 };
 use nofrag::units::{Order, Pfn};
+use nofrag_host::budget::Room;
 use nofrag_host::snapshot::{FrameUse, PageFlags, PageMap, Snapshot, ZoneName};
 
 use super::ReplayError;
@@ -34,6 +35,12 @@ use types::{Assigned, ByType, FreeByType, Unit, Wanted};
 const TYPES: u64 = 1;
 const RESIZE: u64 = 2;
 const GUESS: u64 = 3;
+
+/// More frames than the number of one has room for: the core counts them in 32 bits.
+const MOST_FRAMES: u64 = 1 << 31;
+/// Bytes that a host takes for each of its frames: one of its use, 16 of the block in use there, and as many while a run
+/// is loaded with that. With that of a run it is 79; 76 were measured.
+const PER_FRAME: u64 = 40;
 
 /// The recorded host at the start of the recording.
 #[derive(Debug)]
@@ -115,7 +122,11 @@ pub(super) struct Resized {
 
 impl Host {
     /// What the snapshot says, and what has to be inferred; `seed` settles ties.
-    pub(super) fn of(snapshot: &Snapshot<'_>, seed: u64) -> Result<Host, ReplayError> {
+    pub(super) fn of(
+        snapshot: &Snapshot<'_>,
+        seed: u64,
+        room: &mut Room,
+    ) -> Result<Host, ReplayError> {
         let mut quality = StartQuality::default();
         if snapshot.pageblock_order() != u32::from(Order::PAGEBLOCK.get()) {
             quality.cautions.push(format!(
@@ -125,8 +136,11 @@ impl Host {
             ));
         }
         let mut uses = match &snapshot.pages {
-            Some(pages) => pages.uses(0..pages.frames()).map(|(_, usage)| usage).collect(),
-            None => guess::uses(snapshot, &mut Random::new(seed, GUESS), &mut quality)?,
+            Some(pages) => {
+                room.take(pages.frames().saturating_mul(PER_FRAME))?;
+                pages.uses(0..pages.frames()).map(|(_, usage)| usage).collect()
+            }
+            None => guess::uses(snapshot, &mut Random::new(seed, GUESS), &mut quality, room)?,
         };
         let memory = Memory::of(snapshot, &uses)?;
         if let Some(pages) = &snapshot.pages {
@@ -137,6 +151,7 @@ impl Host {
             hold(&mut in_use, zone, &uses, snapshot.pages.as_ref());
         }
         in_use.sort_unstable_by_key(|held| held.pfn);
+        in_use.shrink_to_fit();
         let map = memory.map()?;
         let settings = HostSettings::of(snapshot, &map)?;
         let mut host = Host {
@@ -158,12 +173,11 @@ impl Host {
 
     /// A host of which no snapshot says anything: all memory up to `highest`, the highest frame of the trace, is free.
     pub(super) fn empty(highest: Pfn, cpus: u32) -> Result<Host, ReplayError> {
-        if highest.0 >= guess::MOST_FRAMES {
+        if highest.0 >= MOST_FRAMES {
             return Err(ReplayError::Host(format!(
-                "the trace has no snapshot and names frame {}, more than the {} that a replay can begin with: record \
-                 with a snapshot (`nofrag record` takes one), or look for a damaged line",
+                "the trace has no snapshot and names frame {}, more than the {MOST_FRAMES} that a replay can begin \
+                 with: record with a snapshot (`nofrag record` takes one), or look for a damaged line",
                 highest.0,
-                guess::MOST_FRAMES
             )));
         }
         let end = (highest.0 + 1).next_multiple_of(Order::MAX.pages());
@@ -239,7 +253,9 @@ impl Host {
         let policy = settings.policy(policy);
         let plan = resize::plan(self, &settings, memory_percent)?;
         let config = settings.config(plan.map, policy, memory_percent);
-        let (mut fixed, mut movable) = (Vec::new(), Vec::new());
+        let count = self.in_use.iter().filter(|held| held.usage.is_movable()).count();
+        let mut fixed = Vec::with_capacity(self.in_use.len() - count);
+        let mut movable = Vec::with_capacity(count);
         for (held, place) in self.in_use.iter().zip(&plan.places) {
             let blocks = if held.usage.is_movable() { &mut movable } else { &mut fixed };
             blocks.extend(place.map(|pfn| (pfn, held.order)));

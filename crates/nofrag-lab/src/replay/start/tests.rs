@@ -1,9 +1,10 @@
 //! The start of a replay beside what the kernel said of itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PageCounters, ZoneId};
+use nofrag_host::budget::Budget;
 use nofrag_host::snapshot::{Files, Snapshot, ZoneIndices, ZoneInfo};
 
 use super::*;
@@ -28,12 +29,16 @@ fn buddyinfo<E: EventSink>(pages: &PageAllocator<E>) -> Vec<Vec<u64>> {
     pages.zones().map(|zone| Order::all().map(|order| blocks(zone.id, order)).collect()).collect()
 }
 
+fn host_of(snapshot: &Snapshot<'_>, seed: u64) -> Result<Host, ReplayError> {
+    Host::of(snapshot, seed, &mut Room::new(Path::new("test"), Budget::of_length(0)))
+}
+
 /// A host as the raw recording shows it at a moment.
 fn recorded(moment: &str, change: impl FnOnce(&mut Snapshot<'_>)) -> Option<Host> {
     let files = files(moment)?;
     let mut snapshot = Snapshot::parse(&files);
     change(&mut snapshot);
-    Some(Host::of(&snapshot, 1).expect("its files say enough"))
+    Some(host_of(&snapshot, 1).expect("its files say enough"))
 }
 
 fn load(host: &Host, policy: FragmentationPolicy, percent: u32) -> Start<()> {
@@ -65,7 +70,7 @@ fn check_indices(pages: &PageAllocator, id: ZoneId, snapshot: &Snapshot<'_>, zon
 fn check_like_the_kernel(moment: &str) {
     let Some(files) = files(moment) else { return };
     let snapshot = Snapshot::parse(&files);
-    let host = Host::of(&snapshot, 1).expect("its files say enough");
+    let host = host_of(&snapshot, 1).expect("its files say enough");
     for policy in [LINUX_6_1, STRICT, FragmentationPolicy::NOFRAG] {
         let Start { pages, .. } = load(&host, policy, 100);
         let said: Vec<Vec<u64>> = snapshot.buddy.iter().map(|zone| zone.blocks.clone()).collect();
@@ -94,7 +99,7 @@ fn types_of_pageblocks_and_lists_are_those_that_the_kernel_counted() {
     for moment in ["start", "end"] {
         let Some(files) = files(moment) else { return };
         let snapshot = Snapshot::parse(&files);
-        let host = Host::of(&snapshot, 1).expect("its files say enough");
+        let host = host_of(&snapshot, 1).expect("its files say enough");
         let Start { pages, .. } = load(&host, LINUX_6_1, 100);
         for zone in pages.zones() {
             let said =
@@ -126,7 +131,7 @@ fn watermarks_are_near_those_of_the_host() {
 fn every_seed_gives_the_same_start_each_time() {
     let Some(files) = files("start") else { return };
     let snapshot = Snapshot::parse(&files);
-    let types = |seed| Host::of(&snapshot, seed).expect("a host").types;
+    let types = |seed| host_of(&snapshot, seed).expect("a host").types;
     assert_eq!(types(7), types(7));
 }
 
@@ -196,13 +201,13 @@ fn what_is_not_known_is_said() {
     let Some(files) = files("start") else { return };
     let mut snapshot = Snapshot::parse(&files);
     (snapshot.pages, snapshot.buddy) = (None, Vec::new());
-    let error = Host::of(&snapshot, 1).expect_err("nothing says what was free");
+    let error = host_of(&snapshot, 1).expect_err("nothing says what was free");
     assert!(error.to_string().contains("nofrag record"), "{error}");
-    let error = Host::of(&Snapshot::default(), 1).expect_err("it is empty");
+    let error = host_of(&Snapshot::default(), 1).expect_err("it is empty");
     assert!(error.to_string().contains("nofrag record"), "{error}");
     snapshot = Snapshot::parse(&files);
     snapshot.zones.clear();
-    let error = Host::of(&snapshot, 1).expect_err("there is no zone");
+    let error = host_of(&snapshot, 1).expect_err("there is no zone");
     assert!(error.to_string().contains("zoneinfo"), "{error}");
 }
 
