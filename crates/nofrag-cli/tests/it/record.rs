@@ -242,16 +242,19 @@ fn a_limit_on_the_size_of_files_ends_the_recording_in_order() {
     check(&output, 0, &[]);
     // However many events there are: half of the rest is written before the first, the other half after the last.
     let sizes = Recording::open(&file).unwrap().sizes();
-    let limit = (sizes.file - sizes.events) * 3 / 4;
-    let mut limited = Command::new("prlimit");
-    limited.arg(format!("--fsize={limit}")).arg(env!("CARGO_BIN_EXE_nofrag"));
-    limited.args(["record", "--force", "--seconds", "0", "-o"]).arg(&file).args(QUICK);
-    limited.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (pid, output) = finish(limited.spawn().unwrap());
-    host.check_as_found(pid);
-    check(&output, 2, &["the recording was cut short", "no room is left"]);
-    assert!(Recording::open(&file).is_ok());
-    check_counts_what_is_stored(&output, &file);
+    let rest = sizes.file - sizes.events;
+    // The second one is reached by the first snapshot, and by the readers after it.
+    for limit in [rest * 3 / 4, (rest - sizes.snapshots) / 2 + sizes.snapshots / 4] {
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--fsize={limit}")).arg(env!("CARGO_BIN_EXE_nofrag"));
+        limited.args(["record", "--force", "--seconds", "0", "-o"]).arg(&file).args(QUICK);
+        limited.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (pid, output) = finish(limited.spawn().unwrap());
+        host.check_as_found(pid);
+        check(&output, 2, &["the recording was cut short", "no room is left"]);
+        assert!(Recording::open(&file).is_ok());
+        check_counts_what_is_stored(&output, &file);
+    }
 }
 
 /// The summary of a recording that was cut short: `counted_but_not_stored` had 96,368 events of which the file had
@@ -292,12 +295,51 @@ fn kill_9_is_cleaned_up_by_the_next_start() {
     assert!(live_instance.exists(), "an instance in use is not touched");
     let removed = json(&output)["removed_stale"].to_string();
     assert!(removed.contains(instance.file_name().unwrap().to_str().unwrap()), "{removed}");
-    let (_, counts) = opened(&file);
+    let (meta, counts) = opened(&file);
     assert!(counts.iter().sum::<u64>() > 0, "what was written before stays readable");
+    check_begun(&meta);
     send("-INT", live.id());
     let (pid, output) = finish(live);
     check(&output, 0, &[]);
     host.check_as_found(pid);
+}
+
+/// What its events mean is known of a recording from its beginning on.
+fn check_begun(meta: &TraceMeta) {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(meta.release.as_deref(), Some(kernel.trim()));
+    let formats = meta.formats.iter().any(|(name, _)| name == "mm_page_alloc");
+    assert!(formats, "{:?}", meta.formats.len());
+}
+
+/// Killed as soon as something stands in its output, before it has any snapshot.
+#[test]
+fn a_recording_that_is_killed_at_once_says_of_which_kernel_it_is() {
+    let Some(_host) = Host::new() else { return };
+    for kind in ["-o", "--raw"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("killed");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
+        command.arg("record").arg(kind).arg(&path).args(QUICK);
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        let begun = || match kind {
+            // The head of the first chunk is written behind its body.
+            "-o" => {
+                Recording::open(&path).is_ok_and(|recording| !recording.meta().formats.is_empty())
+            }
+            _ => path.join("cpu0.trace_pipe_raw").exists(),
+        };
+        while !begun() {
+            assert!(child.try_wait().unwrap().is_none(), "it records");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        send("-KILL", child.id());
+        child.wait().unwrap();
+        check_begun(&opened(&path).0);
+    }
+    // Removes what is left.
+    let folder = tempfile::tempdir().unwrap();
+    check(&record(&folder.path().join("next.nofrag"), &["--seconds", "0"]).1, 0, &[]);
 }
 
 /// A small file system that is taken away again.

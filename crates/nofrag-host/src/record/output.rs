@@ -11,7 +11,9 @@ use super::stats;
 use super::target::{Kind, Target};
 use crate::machine::capture::private_file;
 use crate::recording::{CpuStream, Ending, Existing, Pace, RecordingError, RecordingWriter};
-use crate::trace::{Event, Format, MISSING, Moment, START_WINDOW, STATS, TakenSnapshot, TraceMeta};
+use crate::trace::{
+    Event, Format, MISSING, Moment, RELEASE, START_WINDOW, STATS, TakenSnapshot, TraceMeta,
+};
 
 /// Where a recording goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,8 +189,17 @@ fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> Reco
 
 /// Whether it is such a folder: everything in it has a name that a raw recording gives.
 fn holds_only_ours(folder: &Path) -> io::Result<bool> {
-    const OURS: [&str; 8] =
-        ["format", "start", "end", STATS, MISSING, "header_page", "trace_clock", START_WINDOW];
+    const OURS: [&str; 9] = [
+        "format",
+        "start",
+        "end",
+        STATS,
+        MISSING,
+        "header_page",
+        "trace_clock",
+        START_WINDOW,
+        RELEASE,
+    ];
     if !folder.join("format").is_dir() {
         return Ok(false);
     }
@@ -225,6 +236,9 @@ impl RawFolder {
         }
         if let Some(text) = begun.header_page {
             put(&path.join("header_page"), text)?;
+        }
+        if let Some(release) = &begun.meta.release {
+            put(&path.join(RELEASE), release)?;
         }
         put(&path.join("trace_clock"), CLOCK)
     }
@@ -331,6 +345,20 @@ mod tests {
     use crate::recording::CpuStats;
     use crate::snapshot::Files;
     use crate::trace::open;
+
+    /// The release was known from the snapshot at the start alone, which a killed one may not have.
+    #[test]
+    fn the_kernel_of_a_raw_folder_is_known_from_its_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("raw");
+        let meta = TraceMeta { release: Some("6.1.0-test".to_owned()), ..TraceMeta::default() };
+        let begun = Begun { meta: &meta, formats: &[], header_page: None };
+        let mut sink = create(&Output::RawFolder(path.clone()), Existing::Keep, &begun).unwrap();
+        sink.cpu(0).unwrap();
+        assert_eq!(open(&path).unwrap().meta.release, meta.release);
+        drop(sink);
+        assert!(holds_only_ours(&path).unwrap());
+    }
 
     #[test]
     fn a_raw_folder_is_read_as_it_was_written() {
