@@ -64,6 +64,12 @@ impl CpuSet {
         CpuSet::new(0..count)
     }
 
+    /// The same once more; `clone` ends the process where there is no memory for it.
+    #[cfg(any(feature = "std", feature = "spin", loom))]
+    pub(crate) fn copied(&self) -> Result<CpuSet, TryReserveError> {
+        Ok(CpuSet { ids: crate::lists::gathered(self.ids.iter().copied())? })
+    }
+
     /// The CPU with this id, if it belongs to the set. O(log n).
     #[must_use]
     pub fn get(&self, id: u32) -> Option<CpuId> {

@@ -121,7 +121,7 @@ impl Linux {
         purge.detached.try_reserve(64)?;
         Ok(Linux {
             policy,
-            cpus: config.cpus.clone(),
+            cpus: config.cpus.copied()?,
             core: Mutex::new(Rank::Free, Core { free, busy: Busy::default() }),
             nodes,
             purge: Mutex::new(Rank::Purge, purge),

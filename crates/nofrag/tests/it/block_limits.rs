@@ -4,7 +4,7 @@ use super::block_support::{
     Behind, BlockSpace, Frames, GEOMETRIES, PageBook, Refused, block_space, cpu_of, gappy_cpus,
     must_map, presets_with,
 };
-use super::memory::without_memory;
+use super::memory::{refusing_at_random, without_memory};
 use super::vmap_support::{StaleBook, cpu, space_of, span};
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
@@ -357,6 +357,20 @@ fn a_space_for_blocks_is_not_set_up_without_memory() {
         let span = span(0, 1 << 16);
         let (config, book) = (config_of(preset, span), StaleBook::new(span));
         assert!(without_memory(|| VmapSpace::new(config, book, ()).is_err()), "{}", preset.name);
+    }
+}
+
+/// The set of CPUs was copied without asking whether there is memory for it, behind all that could be refused.
+#[test]
+fn a_space_for_blocks_is_set_up_whole_or_not() {
+    for preset in presets_with(GEOMETRIES[2], 300) {
+        let span = span(0, 1 << 16);
+        let made = |seed| {
+            let (config, book) = (config_of(preset, span), StaleBook::new(span));
+            refusing_at_random(seed, 24, || VmapSpace::new(config, book, ())).is_ok()
+        };
+        let made = (0..300).filter(|&seed| made(seed)).count();
+        assert!((1..300).contains(&made), "{}: {made} of 300", preset.name);
     }
 }
 

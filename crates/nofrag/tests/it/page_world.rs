@@ -253,6 +253,7 @@ impl<'a> World<'a> {
         }
     }
 
+    #[expect(clippy::result_large_err, reason = "a miss is an attempt, which is not boxed")]
     fn alloc(&mut self, count: usize) {
         let request = self.request();
         for _ in 0..count {

@@ -158,7 +158,7 @@ impl Nofrag {
         };
         Ok(Nofrag {
             base: config.span.start(),
-            cpus: config.cpus.clone(),
+            cpus: config.cpus.copied()?,
             pooling: config.policy.pools == Pools::ByDemand,
             // Four times what a purge returns keeps misses rare when sizes vary; no CPU may keep much of a small space.
             pool_bound: lazy_limit

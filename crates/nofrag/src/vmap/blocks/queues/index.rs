@@ -45,7 +45,7 @@ impl Index {
     pub(super) fn new(policy: &BlockPolicy, cpus: &CpuSet) -> Result<Index, OutOfMetadata> {
         let count = if policy.index == BlockIndex::Global { 1 } else { cpus.len() };
         let buckets = made(count, || Padded(Mutex::new(Rank::BlockIndex, Bucket::default())))?;
-        Ok(Index { kind: policy.index, hash: policy.hash, cpus: cpus.clone(), buckets })
+        Ok(Index { kind: policy.index, hash: policy.hash, cpus: cpus.copied()?, buckets })
     }
 
     /// The position of the bucket of a block; none if the policy names one that does not exist.

@@ -120,7 +120,7 @@ impl Queues {
         let queues = made(config.cpus.len(), || Padded(Queue::new()))?;
         Ok(Queues {
             policy,
-            cpus: config.cpus.clone(),
+            cpus: config.cpus.copied()?,
             slots,
             shift: slots.ilog2(),
             rounded: core::array::from_fn(|pages| policy.classes.round(pages as u32) as u8),

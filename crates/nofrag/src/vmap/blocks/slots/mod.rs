@@ -135,7 +135,7 @@ impl SlotBlocks {
             shift: slots.ilog2(),
             slot_mask: slots - 1,
             sizes: Sizes::new(policy.classes, policy.geometry.max_pages()),
-            cpus: config.cpus.clone(),
+            cpus: config.cpus.copied()?,
             table: Table::new(config.span, slots)?,
             drain: config.policy.drain,
             forwarded: AtomicU64::new(0),
