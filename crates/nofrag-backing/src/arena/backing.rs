@@ -59,9 +59,6 @@ fn chunk_bytes(geometry: &Geometry, block: u64) -> u64 {
     if fits { geometry.recommended } else { geometry.granule }
 }
 
-/// Blocks that did not all get memory, and why.
-pub(super) type Unfinished<B> = (Vec<Block<B>>, BackendError);
-
 impl<B: Backend> Backing<B> {
     /// Prepares `bytes` that were reserved at `base`.
     pub(super) fn new(
@@ -136,19 +133,15 @@ impl<B: Backend> Backing<B> {
         Ok(done)
     }
 
-    /// Memory for `blocks`, ready to be used. On failure there is none, unless it could not be taken back either.
+    /// Memory for the blocks from `first` on, ready to be used. On failure some have none.
     pub(super) fn provide(
         &self,
         ground: &Ground,
-        blocks: std::ops::Range<u32>,
-    ) -> Result<Vec<Block<B>>, Unfinished<B>> {
-        let mut made: Vec<Block<B>> = blocks.clone().map(|_| Block::clean(Vec::new())).collect();
-        for (number, block) in blocks.zip(&mut made) {
-            if let Err(why) = self.complete(ground, number, block) {
-                return Err((made, why));
-            }
-        }
-        Ok(made)
+        first: u32,
+        blocks: &mut [Block<B>],
+    ) -> Result<(), BackendError> {
+        let mut numbered = (first..).zip(blocks);
+        numbered.try_for_each(|(number, block)| self.complete(ground, number, block))
     }
 
     /// Makes the chunks that a block lacks, and brings the others as far as they can come.

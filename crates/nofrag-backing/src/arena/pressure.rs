@@ -4,10 +4,11 @@
 //! parked runs of other sizes), then idle blocks, the owner's own before those of others; then the request fails, and
 //! the answer says who holds what. Nobody is waited for: owners that somebody holds are left out.
 
+use std::iter::repeat_with;
 use std::ops::Range;
 
 use super::bins::Which;
-use super::books::{Books, Taken};
+use super::books::{Block, Books, Taken};
 use super::error::{Share, Shortage};
 use super::lock::Held;
 use super::owner::Owner;
@@ -15,6 +16,7 @@ use super::purge::{Chore, Round};
 use super::table::Use;
 use super::{Arena, ArenaError, Miss, OwnerId, Run};
 use crate::backend::Backend;
+use crate::zeroed::collected;
 
 /// At least so many blocks are purged at once under pressure, if there are so many.
 const HARVEST: usize = 64;
@@ -165,12 +167,17 @@ impl<B: Backend> Arena<B> {
         books: &mut Books<B>,
         numbers: Range<u32>,
     ) -> Result<(), Miss> {
-        let (blocks, why) = match self.backing.provide(&self.ground, numbers.clone()) {
-            Ok(blocks) => match books.adopt(&self.ground, numbers.start, blocks) {
+        let none = repeat_with(|| Block::clean(Vec::new()));
+        let Ok(mut blocks) = collected(numbers.len(), none) else {
+            numbers.for_each(|number| self.pool.give(self.one(number)));
+            return Err(Miss::Final(ArenaError::OutOfMetadata));
+        };
+        let (blocks, why) = match self.backing.provide(&self.ground, numbers.start, &mut blocks) {
+            Ok(()) => match books.adopt(&self.ground, numbers.start, blocks) {
                 Ok(()) => return Ok(()),
                 Err((blocks, _)) => (blocks, Miss::Final(ArenaError::OutOfMetadata)),
             },
-            Err((blocks, why)) => (blocks, Miss::Pressure(ArenaError::Backend(why))),
+            Err(why) => (blocks, Miss::Pressure(ArenaError::Backend(why))),
         };
         let from = books.owner;
         let taken = numbers.zip(blocks).map(|(number, block)| Taken { number, from, block });
