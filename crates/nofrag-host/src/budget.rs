@@ -9,7 +9,8 @@
 //! * At least [`FLOOR`]. The flags of an idle host's frames pack by a thousand and more, so no ratio tells them from a
 //!   bomb: the floor has room for the flags and counts of 64 GiB, before and after (512 MiB), and for full chunks of
 //!   64 CPUs (some 400 MiB).
-//! * At most a quarter of the memory that is available, and half of the addresses that `ulimit -v` leaves, floor or not.
+//! * At most a quarter of the memory that is available, and half of the addresses that `ulimit -v` leaves, floor or
+//!   not.
 //!
 //! Events are bounded apart, since whoever reads them keeps something of each, and since they take time: one for each
 //! byte of the file, and [`LEAST_EVENTS`] in any case.
@@ -134,7 +135,7 @@ impl Room {
 
     /// Takes a part of what is left, such as a quarter, at most so many bytes; how many it got.
     pub fn take_part(&mut self, part: u64, most: u64) -> u64 {
-        let bytes = (self.left / part).min(most);
+        let bytes = (self.left / part.max(1)).min(most);
         self.left -= bytes;
         bytes
     }

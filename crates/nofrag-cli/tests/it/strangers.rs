@@ -64,9 +64,8 @@ fn recording(folder: &Path, start: Option<Files>, allocations: u64) -> PathBuf {
 
 #[test]
 fn a_forged_zoneinfo_of_1_tib_is_no_reason_to_take_gigabytes() {
-    let zoneinfo = "Node 0, zone   Normal\n  pages free     1\n        min      1\n        low      1\n        high     \
-                    1\n        spanned  268435456\n        present  268435456\n        managed  268435456\n  \
-                    start_pfn:           0\n";
+    let zoneinfo = "Node 0, zone Normal\n  pages free 1\n  min 1\n  low 1\n  high 1\n  spanned 268435456\n  \
+                    present 268435456\n  managed 268435456\n  start_pfn: 0\n";
     let mut files = Files::default();
     files.insert("zoneinfo", zoneinfo.into());
     files.insert("buddyinfo", b"Node 0, zone Normal 1 0 0 0 0 0 0 0 0 0 0\n".to_vec());

@@ -35,9 +35,9 @@ pub struct Folder {
 impl Folder {
     /// Opens it: reads the formats and the snapshots, and finds the pages of each CPU.
     ///
-    /// `header_page`, `trace_clock`, `release`, `start_window`, `stats` and `missing` are read where the folder has them.
-    /// Without the first a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was taken before
-    /// the first event. `stats` says what the kernel lost, `missing` has a sentence a line.
+    /// `header_page`, `trace_clock`, `release`, `start_window`, `stats` and `missing` are read where the folder has
+    /// them. Without the first a page has [`SUB_BUFFER`] bytes; without `start_window` the snapshot in `start` was
+    /// taken before the first event. `stats` says what the kernel lost, `missing` has a sentence a line.
     ///
     /// Only regular files in it are read, and no more than [`Budget::of_path`] says.
     ///

@@ -278,7 +278,8 @@ struct Counting {
     last: u64,
 }
 
-/// Reads all events of a trace; `progress` is told how many are done. What is kept of the blocks in use takes of `room`.
+/// Reads all events of a trace; `progress` is told how many are done. What is kept of the blocks in use takes of
+/// `room`.
 ///
 /// # Errors
 /// [`TraceError`].

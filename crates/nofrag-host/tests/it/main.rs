@@ -1,5 +1,6 @@
 //! Integration tests of the host reader.
 
+mod extremes;
 mod failure;
 mod findings;
 mod live;

@@ -121,8 +121,8 @@ fn a_bin_of_a_million_holes_is_not_walked() {
     }
 }
 
-/// The exception that the documentation names: no hole is long enough for any start, and the alignment is no class. Then
-/// every misaligned hole is looked at before the answer is that none serves; a class makes it a matter of steps.
+/// The exception that the documentation names: no hole is long enough for any start, and the alignment is no class.
+/// Then every misaligned hole is looked at before the answer is that none serves; a class makes it a matter of steps.
 #[test]
 fn an_alignment_that_is_no_class_is_looked_for_in_every_hole() {
     for count in [FEW, MANY] {

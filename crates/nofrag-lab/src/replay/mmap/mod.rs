@@ -49,7 +49,8 @@ pub const MMAP_POLICIES: [&str; 9] = [
 
 /// Processes that are followed at a time; the rest is counted.
 const MOST_PROCESSES: usize = 4096;
-/// Threads that are followed at a time, and whose last call is remembered: of more than that all are forgotten together.
+/// Threads that are followed at a time, and whose last call is remembered: of more than that all are forgotten
+/// together.
 const MOST_THREADS: usize = 1 << 16;
 
 /// What became of the events of mappings.
@@ -369,8 +370,8 @@ impl MmapReplay {
         }
         if elsewhere > 0 {
             cautions.push(format!(
-                "mmap: {elsewhere} searches in other windows (MAP_32BIT, upward layouts), or of more processes or areas \
-                 than the budget has room for, are not replayed."
+                "mmap: {elsewhere} searches in other windows (MAP_32BIT, upward layouts), or of more processes or \
+                 areas than the budget has room for, are not replayed."
             ));
         }
         cautions

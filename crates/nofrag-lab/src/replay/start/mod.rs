@@ -38,8 +38,8 @@ const GUESS: u64 = 3;
 
 /// More frames than the number of one has room for: the core counts them in 32 bits.
 const MOST_FRAMES: u64 = 1 << 31;
-/// Bytes that a host takes for each of its frames: one of its use, 16 of the block in use there, and as many while a run
-/// is loaded with that. With that of a run it is 79; 76 were measured.
+/// Bytes that a host takes for each of its frames: one of its use, 16 of the block in use there, and as many while a
+/// run is loaded with that. With that of a run it is 79; 76 were measured.
 const PER_FRAME: u64 = 40;
 
 /// The recorded host at the start of the recording.
