@@ -2,19 +2,20 @@
 //!
 //! Sizes, counts, page numbers and addresses come from callers, and the last of them overflow first. A function is
 //! named in the crate's `tests/it/extremes.rs`, one without `self` with its type: what is tested there is for the test
-//! to say. Left out are unsafe functions, whose callers promise what they pass, and the methods of traits.
+//! to say. Left out are unsafe functions, whose callers promise what they pass, the methods of traits, and lists of
+//! bytes: they are what a file says, which the fuzz targets try.
 
 use std::collections::BTreeSet;
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{FnArg, ImplItem, Item, Signature, Type, Visibility};
+use syn::{FnArg, GenericArgument, ImplItem, Item, PathArguments, Signature, Type, Visibility};
 
 use crate::finding::Finding;
 use crate::tree::{RustFile, Tree};
 
 const RULE: &str = "extremes";
-const CRATES: &[&str] = &["crates/nofrag/", "crates/nofrag-backing/"];
+const CRATES: &[&str] = &["crates/nofrag/", "crates/nofrag-backing/", "crates/nofrag-host/"];
 const TEST: &str = "tests/it/extremes.rs";
 
 /// Types whose values are numbers that a caller chooses.
@@ -116,16 +117,35 @@ fn has_number(of: &Type) -> bool {
     numbers.0
 }
 
+fn is_byte(of: &Type) -> bool {
+    matches!(of, Type::Path(path) if path.path.is_ident("u8"))
+}
+
 /// Whether a type of numbers was seen.
 struct Numbers(bool);
 
 impl<'a> Visit<'a> for Numbers {
     fn visit_path_segment(&mut self, segment: &'a syn::PathSegment) {
+        let is_bytes = |argument: &GenericArgument| matches!(argument, GenericArgument::Type(of) if is_byte(of));
+        if let PathArguments::AngleBracketed(of) = &segment.arguments
+            && segment.ident == "Vec"
+            && of.args.iter().any(is_bytes)
+        {
+            return;
+        }
         self.0 |= NUMBERS.iter().any(|number| segment.ident == number);
         visit::visit_path_segment(self, segment);
     }
 
     fn visit_type_impl_trait(&mut self, _: &'a syn::TypeImplTrait) {}
+
+    fn visit_type_trait_object(&mut self, _: &'a syn::TypeTraitObject) {}
+
+    fn visit_type_slice(&mut self, list: &'a syn::TypeSlice) {
+        if !is_byte(&list.elem) {
+            visit::visit_type_slice(self, list);
+        }
+    }
 
     fn visit_type_bare_fn(&mut self, _: &'a syn::TypeBareFn) {}
 }
@@ -156,5 +176,7 @@ mod tests {
         check_named("pub fn f(a: &str, b: impl Fn(u64), c: fn(u64)) {} fn g(a: u64) {}", "", 0);
         check_named("impl A { pub(crate) fn f(a: u64) {} pub unsafe fn g(a: u64) {} }", "", 0);
         check_named("impl T for A { fn f(a: u64) {} }", "", 0);
+        check_named("pub fn f(a: &[u8], b: Vec<u8>, c: &mut dyn FnMut(u64)) {}", "", 0);
+        check_named("pub fn f(a: &[u64]) {} pub fn g(a: Vec<u16>) {} pub fn h(a: u8) {}", "", 3);
     }
 }
