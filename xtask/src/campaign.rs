@@ -113,6 +113,13 @@ fn summary(slices: &[record::Slice]) -> String {
             part.name, part.counts
         );
     }
+    let covered = record::covered(slices);
+    if !covered.is_empty() {
+        text += "\nhost: calls that were refused once, of those that the program makes\n";
+    }
+    for ((program, error), (seen, total)) in covered {
+        text += &format!("{program:<13} {error:<7} {seen} of {total}\n");
+    }
     text
 }
 
@@ -159,6 +166,23 @@ mod tests {
         let text = summary(&slices);
         let ranges = text.lines().find(|line| line.starts_with("ranges")).unwrap();
         assert!(ranges.starts_with("ranges        111 "), "{ranges}");
+    }
+
+    #[test]
+    fn refused_calls_are_covered_once() {
+        let of = |error: &str, first: u64, count: u64| {
+            let refused = serde_json::json!({ "program": "host", "error": error, "first": first, "total": 10 });
+            let mut slice: serde_json::Value =
+                serde_json::from_str(&line(count, 1.0, "held")).unwrap();
+            slice["refused"] = refused;
+            format!("{slice}\n")
+        };
+        let lines = [of("EIO", 8, 4), of("EIO", 1, 3), of("EINTR", 0, 10)].concat();
+        let text = summary(&record::parse(&lines).unwrap());
+        assert!(
+            text.ends_with("host          EINTR   10 of 10\nhost          EIO     6 of 10\n"),
+            "{text}"
+        );
     }
 
     #[test]

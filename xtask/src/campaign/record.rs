@@ -1,6 +1,6 @@
 //! The lines of the campaign: one per slice, and their sums.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -29,8 +29,21 @@ pub(super) struct Slice {
     pub(super) outcome: Outcome,
     /// The last that the program said, if it failed.
     pub(super) finding: Option<String>,
+    /// Of a slice that refuses calls: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refused: Option<Refused>,
     /// The command that runs this slice again.
     pub(super) repeat: String,
+}
+
+/// The calls of a program that a slice refused: as many as it counted, from one of them on, and then from the first on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Refused {
+    pub(super) program: String,
+    pub(super) error: String,
+    pub(super) first: u64,
+    /// How many calls the program makes: the first eight of each name.
+    pub(super) total: u64,
 }
 
 impl Slice {
@@ -58,6 +71,23 @@ pub(super) fn sums(slices: &[Slice]) -> BTreeMap<&str, Sum> {
         sum.failed += u64::from(slice.outcome == Outcome::Failed);
     }
     sums
+}
+
+/// How many calls of each program were refused at least once with each error, and how many it makes.
+pub(super) fn covered(slices: &[Slice]) -> BTreeMap<(&str, &str), (u64, u64)> {
+    let mut calls = BTreeMap::<(&str, &str), (BTreeSet<u64>, u64)>::new();
+    for slice in slices {
+        let Some(Refused { program, error, first, total }) = &slice.refused else { continue };
+        let (seen, last) = calls.entry((program, error)).or_default();
+        seen.extend((0..slice.count).map(|at| (first + at) % total.max(&1)));
+        // A program makes some calls more or fewer from run to run.
+        *last = *total;
+    }
+    let counted = calls.into_iter().map(|(of, (seen, total))| {
+        let covered = seen.range(..total).count() as u64;
+        (of, (covered, total))
+    });
+    counted.collect()
 }
 
 pub(super) fn parse(lines: &str) -> anyhow::Result<Vec<Slice>> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::parts::{commit, machine, seconds_of_children};
-use super::record::{Outcome, Slice};
+use super::record::{Outcome, Refused, Slice};
 
 /// Programs that end within a second or two.
 const PROGRAMS: &[&[&str]] =
@@ -38,7 +38,8 @@ pub(super) fn run(part: &str, root: &Path, seed: u64, seconds: u64) -> anyhow::R
     let calls = calls_of(root, words)?;
     let error = ERRORS[(seed / 7 % ERRORS.len() as u64) as usize];
     let (mut count, mut finding) = (0, None);
-    let mut at = (seed / 64) as usize % calls.len();
+    let first = (seed / 64) as usize % calls.len();
+    let mut at = first;
     let mut repeat = words.join(" ");
     for _ in 0..calls.len() {
         if Instant::now() >= end {
@@ -63,6 +64,12 @@ pub(super) fn run(part: &str, root: &Path, seed: u64, seconds: u64) -> anyhow::R
         commit: commit(root)?,
         outcome: if finding.is_some() { Outcome::Failed } else { Outcome::Held },
         finding,
+        refused: Some(Refused {
+            program: words[1..].join(" "),
+            error: error.to_owned(),
+            first: first as u64,
+            total: calls.len() as u64,
+        }),
         repeat,
     })
 }
