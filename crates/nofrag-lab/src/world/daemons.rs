@@ -130,8 +130,9 @@ impl Daemons {
     /// Ends them, with nothing set aside any more.
     pub(crate) fn give_up<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>) {
         for daemon in self.all.drain(..) {
-            if let Machine::Kcompactd(kcompactd) = daemon.machine {
-                kcompactd.abandon(&mut world.pages);
+            match daemon.machine {
+                Machine::Kswapd(kswapd) => kswapd.abandon(&mut world.pages),
+                Machine::Kcompactd(kcompactd) => kcompactd.abandon(&mut world.pages),
             }
         }
         self.next = None;
