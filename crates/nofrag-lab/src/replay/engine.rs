@@ -5,6 +5,8 @@
 //! ([`Pace`](super::pace::Pace)): what they get done until the next request depends on how much later it comes. A
 //! caller that reclaims or compacts for itself takes time in which they go on.
 
+use std::sync::Arc;
+
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::page::{
     Attempt, FragmentationPolicy, MemoryMap, Next, Outcome, PageAllocator, Reclaim, RequestFlags,
@@ -14,6 +16,7 @@ use nofrag::units::{Nanos, Order, Pfn};
 use super::ReplayError;
 use super::outcome::{Assumptions, Counts, PolicyRun};
 use super::owner::Owner;
+use super::pace::HostPace;
 use super::request::{Request, Use};
 use super::settings::Settings;
 use super::spans::{FrameIndex, Spans};
@@ -38,11 +41,11 @@ pub(super) struct Spec {
     pub(super) samples: usize,
 }
 
-/// Steps, and what things cost on the recorded host as far as is known there.
+/// Steps, and how fast the recorded host is as far as is known there.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) steps: Vec<Step>,
-    pub(super) costs: Costs,
+    pub(super) pace: Arc<HostPace>,
 }
 
 /// A run under way.
@@ -72,8 +75,7 @@ impl Engine {
         let (traced, own) = (Spans::of(map), Spans::of_pages(&pages));
         let cpus = map.cpus().clone();
         let cpu = cpus.by_rank(0).ok_or_else(|| ReplayError::Host("the host has no CPU".into()))?;
-        let costs = Costs::built_in();
-        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, costs, spec.seed);
+        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.seed);
         // What was used of late is younger than what was not.
         for is_active in [false, true] {
             for (held, place) in in_use.iter().zip(&start.places) {
@@ -97,14 +99,15 @@ impl Engine {
             resized: start.resized,
             timeline: Timeline::new(spec.samples),
             spec,
-            world: World::new(pages, owner, costs),
+            world: World::new(pages, owner, Costs::built_in()),
             cpus,
         })
     }
 
     /// Does all of a batch.
-    pub(super) fn run(&mut self, Batch { steps, costs }: &Batch) {
-        (self.world.costs, self.world.owner.costs) = (*costs, *costs);
+    pub(super) fn run(&mut self, Batch { steps, pace }: &Batch) {
+        self.world.costs = pace.costs;
+        self.world.owner.pace = Arc::clone(pace);
         for step in steps {
             self.step(step);
         }

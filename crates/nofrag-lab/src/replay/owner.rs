@@ -15,18 +15,19 @@
 //! event tells them from what the workload freed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use nofrag::cpu::CpuId;
 use nofrag::page::{Migrate, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed};
 use nofrag::units::{Order, Pfn};
 
+use super::pace::HostPace;
 use super::request::Use;
 use super::spans::{FrameIndex, Spans};
 use super::standin::{StandIns, Ticket};
 use super::step::By;
 use crate::random::Random;
 use crate::world::Owns;
-use crate::world::costs::Costs;
 use crate::world::links::Links;
 use crate::world::lru::{Class, Lru};
 use crate::world::reclaim::{TakesBack, reclaim};
@@ -50,8 +51,9 @@ const CLASSES: usize = 1;
 /// of Linux 6.1 and 6.12 tell how many: of what their kernels reclaimed, 17 to 76 % was among the oldest twentieth of
 /// the cache, and from 27 to 61 % of it was no neighbour of the page before (docs/decisions/0018).
 const USED_AGAIN: usize = 6;
-/// Its stream of chance.
+/// Streams of chance: of that, and of how long work takes.
 const USES: u64 = 4;
+const STANDS_STILL: u64 = 5;
 
 /// What happened that the policy's own counters do not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +86,11 @@ pub(super) struct Owner {
     /// Huge pages that only the recorded kernel had, by their first traced frame: each of their pages is a block.
     pieces: HashMap<FrameIndex, Order>,
     random: Random,
+    stands_still: Random,
     pub(super) cpu: CpuId,
     pub(super) noted: Noted,
-    /// What things cost on the recorded host.
-    pub(super) costs: Costs,
+    /// How fast the recorded host is.
+    pub(super) pace: Arc<HostPace>,
     spent: u64,
 }
 
@@ -98,7 +101,6 @@ impl Owner {
         own: Spans,
         pages: &PageAllocator,
         cpu: CpuId,
-        costs: Costs,
         seed: u64,
     ) -> Owner {
         let (frames, traced_zones) = (own.frames(), traced.zones());
@@ -111,9 +113,10 @@ impl Owner {
             stand_ins: StandIns::default(),
             pieces: HashMap::new(),
             random: Random::new(seed, USES),
+            stands_still: Random::new(seed, STANDS_STILL),
             cpu,
             noted: Noted::default(),
-            costs,
+            pace: Arc::new(HostPace::table()),
             spent: 0,
             traced,
             own,
@@ -402,12 +405,12 @@ impl TakesBack<()> for Owner {
     }
 
     fn take_back(&mut self, pages: &mut PageAllocator, own: FrameIndex, _: &ReclaimRequest) -> u64 {
-        self.spent += self.costs.reclaim_scan;
+        self.spent += self.pace.costs.reclaim_scan;
         if self.random.index(100) < USED_AGAIN {
             self.lru.rotate(own);
             return 0;
         }
-        self.spent += self.costs.reclaim_page;
+        self.spent += self.pace.costs.reclaim_page;
         self.forget(pages, own)
     }
 
@@ -424,6 +427,10 @@ impl Owns<()> for Owner {
 
     fn take_spent(&mut self) -> u64 {
         std::mem::take(&mut self.spent)
+    }
+
+    fn elapses(&mut self, work: u64) -> u64 {
+        self.pace.elapses(work, &mut self.stands_still)
     }
 }
 
@@ -444,7 +451,7 @@ impl Migrate for Owner {
             self.lru.add(class, self.own.zone(to), to);
         }
         self.moved.replace(from, to);
-        self.spent += self.costs.migrate_page << order.get();
+        self.spent += self.pace.costs.migrate_page << order.get();
         true
     }
 }

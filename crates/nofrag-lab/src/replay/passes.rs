@@ -72,14 +72,14 @@ pub(super) fn pass(
         let Followers { pairing, addresses, mut unseen } = followers;
         let mut reading = Reading::default();
         let follow = (pairing, addresses, &mut unseen);
-        let mut pace = Pace::new();
+        let mut pace = Pace::default();
         let read = reading.read_all(&mut *events, follow, resyncs, |steps, done| {
             pace.look(&steps);
-            workers.send(Batch { steps, costs: pace.costs() });
+            workers.send(Batch { steps, pace: Arc::new(pace.host()) });
             progress(done);
         });
         let loss = events.loss();
-        reading.recorded.slower = pace.slower();
+        reading.recorded.slower = pace.host().slower;
         (reading.recorded.lost, reading.recorded.gaps) = (loss.events, loss.gaps);
         let mut runs = workers.join();
         read?;

@@ -1,5 +1,7 @@
 //! Traces made by hand or by our own allocator, where every answer is known.
 
+use std::sync::Arc;
+
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{
@@ -11,6 +13,7 @@ use nofrag_host::trace::{Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, Trac
 
 use super::engine::{Batch, Engine, Spec};
 use super::outcome::{Counts, Verdict};
+use super::pace::HostPace;
 use super::pairing::Pairing;
 use super::request::{Frees, Request};
 use super::settings::{Question, Settings};
@@ -19,7 +22,6 @@ use super::step::{By, What};
 use super::timeline::Timeline;
 use super::{Input, Query, ReplayOptions, ReplayReport, replay};
 use crate::random::Random;
-use crate::world::costs::Costs;
 
 const KERNEL: &str = "GFP_KERNEL";
 const CACHE: &str = "GFP_HIGHUSER_MOVABLE";
@@ -116,7 +118,7 @@ fn steps(pairing: &mut Pairing, script: &Script) -> Vec<What> {
 
 /// What is to be done next, on a host as fast as the table of costs has it.
 fn batch(pairing: &mut Pairing) -> Batch {
-    Batch { steps: pairing.take_steps(), costs: Costs::built_in() }
+    Batch { steps: pairing.take_steps(), pace: Arc::new(HostPace::table()) }
 }
 
 /// Replays under a policy, checks every law, and gives the run.

@@ -48,7 +48,8 @@ impl Daemon {
             }
         };
         // A step takes time even if it found nothing: else a machine that asks for more would stop the clock.
-        let end = now + world.bill().max(world.costs.list_visit);
+        let work = world.bill().max(world.costs.list_visit);
+        let end = now + world.owner.elapses(work).max(world.costs.list_visit);
         self.busy_until = end;
         self.due = if progress.more { Some(end) } else { progress.wake_at.map(|at| at.0.max(end)) };
     }
