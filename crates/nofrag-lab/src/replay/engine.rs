@@ -75,7 +75,7 @@ impl Engine {
         let (traced, own) = (Spans::of(map), Spans::of_pages(&pages));
         let cpus = map.cpus().clone();
         let cpu = cpus.by_rank(0).ok_or_else(|| ReplayError::Host("the host has no CPU".into()))?;
-        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.seed);
+        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.policy.lru, spec.seed);
         // What was used of late is younger than what was not.
         for is_active in [false, true] {
             for (held, place) in in_use.iter().zip(&start.places) {

@@ -18,7 +18,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{Migrate, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed};
+use nofrag::page::{
+    Lru as Walked, Migrate, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed,
+};
 use nofrag::units::{Order, Pfn};
 
 use super::pace::HostPace;
@@ -29,7 +31,7 @@ use super::step::By;
 use crate::random::Random;
 use crate::world::Owns;
 use crate::world::links::Links;
-use crate::world::lru::{Class, Lru};
+use crate::world::lru::Lru;
 use crate::world::reclaim::{TakesBack, reclaim};
 
 /// No block.
@@ -42,10 +44,6 @@ const MOVED: u32 = u32::MAX - 3;
 const NAMELESS: u32 = u32::MAX - 4;
 /// Of a traced block: it lies in a block that the recorded kernel refused. Of a frame: its block is such a one.
 const STANDS_IN: u32 = u32::MAX - 5;
-
-/// What can be taken back: page cache alone.
-const CACHE: Class = 0;
-const CLASSES: usize = 1;
 
 /// Of a hundred pages of cache that reclaim comes to, so many were used since. No event tells which. Three recordings
 /// of Linux 6.1 and 6.12 tell how many: of what their kernels reclaimed, 17 to 76 % was among the oldest twentieth of
@@ -78,6 +76,7 @@ pub(super) struct Owner {
     /// By own frame: the traced frame of the block that begins there.
     holders: Vec<u32>,
     lru: Lru,
+    walked: Walked,
     /// By traced zone and order.
     moved: Links,
     /// How many blocks were moved and are not on those lists, as the policy did not have them.
@@ -101,13 +100,15 @@ impl Owner {
         own: Spans,
         pages: &PageAllocator,
         cpu: CpuId,
+        walked: Walked,
         seed: u64,
     ) -> Owner {
         let (frames, traced_zones) = (own.frames(), traced.zones());
         Owner {
             places: vec![NOTHING; traced.frames()],
             holders: vec![NOTHING; frames],
-            lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), CLASSES),
+            lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), walked),
+            walked,
             moved: Links::new(frames, traced_zones * Order::COUNT),
             moved_missing: vec![[0; Order::COUNT]; traced_zones],
             stand_ins: StandIns::default(),
@@ -138,8 +139,9 @@ impl Owner {
             pages.set_movable(pfn, true).expect("it was just handed out");
         }
         match used {
-            Use::Cache => self.lru.add(CACHE, self.own.zone(own), own),
-            Use::Fixed | Use::Movable => {}
+            Use::Cache => self.lru.add(self.own.zone(own), own),
+            Use::Movable => self.lru.process_comes(),
+            Use::Fixed => {}
         }
     }
 
@@ -211,7 +213,7 @@ impl Owner {
 
     /// Nothing traced stands for the own block any more.
     fn let_go(&mut self, pages: &mut PageAllocator, own: FrameIndex, by: By) {
-        if by == By::Reclaim && self.lru.class(own).is_some() {
+        if by == By::Reclaim && self.lru.has(own) {
             self.holders[own as usize] = NAMELESS;
         } else {
             self.give_back(pages, own);
@@ -251,14 +253,13 @@ impl Owner {
             return parts.for_each(|part| self.places[(frame + part) as usize] = place);
         }
         pages.split(self.pfn(place), to).expect("the block is in use");
-        let class = self.lru.class(place);
-        self.lru.remove(place);
+        let is_cache = self.lru.remove(place);
         for part in parts {
             let own = place + part;
             self.places[(frame + part) as usize] = own;
             self.holders[own as usize] = frame + part;
-            if let Some(class) = class {
-                self.lru.add(class, self.own.zone(own), own);
+            if is_cache {
+                self.lru.add(self.own.zone(own), own);
             }
         }
     }
@@ -366,6 +367,11 @@ impl Owner {
         }
     }
 
+    /// Whether somebody has used a page of the cache since it came in. With generations nobody asks when it is reclaimed.
+    fn is_used_again(&mut self) -> bool {
+        self.walked == Walked::TwoLists && self.random.index(100) < USED_AGAIN
+    }
+
     fn pfn(&self, own: FrameIndex) -> Pfn {
         Pfn(self.own.pfn(own))
     }
@@ -397,16 +403,16 @@ impl Reclaim for Owner {
 
 impl TakesBack<()> for Owner {
     fn reclaimable(&self, wanted: &ReclaimRequest) -> u64 {
-        self.lru.len(CACHE, wanted)
+        self.lru.len(wanted)
     }
 
     fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameIndex> {
-        self.lru.oldest(CACHE, wanted)
+        self.lru.oldest(wanted)
     }
 
     fn take_back(&mut self, pages: &mut PageAllocator, own: FrameIndex, _: &ReclaimRequest) -> u64 {
         self.spent += self.pace.costs.reclaim_scan;
-        if self.random.index(100) < USED_AGAIN {
+        if self.is_used_again() {
             self.lru.rotate(own);
             return 0;
         }
@@ -445,10 +451,9 @@ impl Migrate for Owner {
             NAMELESS.. => {}
             traced => self.places[traced as usize] = to,
         }
-        if let Some(class) = self.lru.class(from) {
+        if self.lru.remove(from) {
             // Pages that were moved come back to their lists as the youngest.
-            self.lru.remove(from);
-            self.lru.add(class, self.own.zone(to), to);
+            self.lru.add(self.own.zone(to), to);
         }
         self.moved.replace(from, to);
         self.spent += self.pace.costs.migrate_page << order.get();
@@ -482,7 +487,7 @@ impl Owner {
                 assert_eq!(self.places[holder as usize], own, "law 1");
             }
             assert_eq!(holder == MOVED, self.moved.list_of(own).is_some(), "law 2");
-            assert!(holder != NAMELESS || self.lru.class(own).is_some(), "law 2");
+            assert!(holder != NAMELESS || self.lru.has(own), "law 2");
         }
     }
 }
