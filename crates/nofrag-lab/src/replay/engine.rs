@@ -14,7 +14,8 @@ use nofrag::page::{
 use nofrag::units::{Nanos, Order, Pfn};
 
 use super::ReplayError;
-use super::outcome::{Assumptions, Counts, PolicyRun};
+use super::fidelity::End;
+use super::outcome::{Assumptions, Counts, PolicyRun, Repeat, Sample};
 use super::owner::Owner;
 use super::pace::HostPace;
 use super::request::{Request, Use};
@@ -23,7 +24,7 @@ use super::spans::{FrameIndex, Spans};
 use super::standin::{self, Ticket};
 use super::start::{Held, Resized, Start};
 use super::step::{Step, What};
-use super::timeline::Timeline;
+use super::timeline::{Timeline, sample};
 use crate::world::costs::Costs;
 use crate::world::daemons::Daemons;
 use crate::world::{Owns, World};
@@ -60,7 +61,10 @@ pub(super) struct Engine {
     cpus: CpuSet,
     counts: Counts,
     resized: Resized,
-    timeline: Timeline,
+    timeline: Timeline<Sample>,
+    /// When the first step was, and when a caller was first refused what kernels never refuse.
+    began: Option<u64>,
+    out_of_memory: Option<u64>,
 }
 
 impl Engine {
@@ -98,6 +102,8 @@ impl Engine {
             counts: Counts::default(),
             resized: start.resized,
             timeline: Timeline::new(spec.samples),
+            began: None,
+            out_of_memory: None,
             spec,
             world: World::new(pages, owner, Costs::built_in()),
             cpus,
@@ -128,9 +134,21 @@ impl Engine {
         &self.spec
     }
 
+    /// The same in a report, without what came of it.
+    pub(super) fn described(&self) -> PolicyRun {
+        PolicyRun {
+            policy: self.spec.name.clone(),
+            settings: self.spec.settings.by_name(),
+            memory_percent: self.spec.memory_percent,
+            managed: self.world.pages.zones().map(|zone| zone.managed.get()).sum(),
+            repeats: Vec::new(),
+        }
+    }
+
     fn step(&mut self, step: &Step) {
+        self.began.get_or_insert(step.at);
         if self.timeline.is_due(step.at) {
-            self.timeline.take(step.at, &self.world.pages);
+            self.timeline.take(step.at, |at| sample(at, &self.world.pages));
         }
         self.others_until(step.at);
         let cpu = self.cpu(step.cpu);
@@ -168,7 +186,20 @@ impl Engine {
         match self.ask(at, request) {
             Some(pfn) => self.adopt(frame, pfn, request),
             None if standin::is_huge(request) => self.in_pieces(at, frame, request),
-            None => self.world.owner.not_served(frame),
+            None => self.not_served(at, frame, request),
+        }
+    }
+
+    fn not_served(&mut self, at: u64, frame: FrameIndex, request: &Request) {
+        self.world.owner.not_served(frame);
+        // Kernels go on for a small block until there is one, and kill a process for it.
+        let may_fail = [RequestFlags::NO_RETRY, RequestFlags::RETRY_MAYFAIL];
+        let goes_on = request.flags.has(RequestFlags::DIRECT_RECLAIM)
+            && !may_fail.into_iter().any(|flag| request.flags.has(flag))
+            && request.order <= Order::COSTLY;
+        if goes_on {
+            let began = self.began.unwrap_or(at);
+            self.out_of_memory.get_or_insert(at.saturating_sub(began));
         }
     }
 
@@ -183,7 +214,7 @@ impl Engine {
         for frame in (frame..).take(huge.order.pages() as usize) {
             match self.ask(at, &page) {
                 Some(pfn) => self.adopt(frame, pfn, &page),
-                None => self.world.owner.not_served(frame),
+                None => self.not_served(at, frame, &page),
             }
         }
         self.world.owner.goes_on_in_pieces(frame, huge.order);
@@ -271,20 +302,16 @@ impl Engine {
 
     /// Ends the run.
     pub(super) fn finish(&mut self, at: u64) {
-        self.timeline.finish(at, &self.world.pages);
+        self.timeline.finish(at, |at| sample(at, &self.world.pages));
     }
 
     /// What came of it. `paired` is what was assumed for all runs.
-    pub(super) fn outcome(&self, paired: &Assumptions, wall_nanos: u64) -> PolicyRun {
+    pub(super) fn outcome(&self, paired: &Assumptions, wall_nanos: u64) -> Repeat {
         let noted = self.world.owner.noted;
-        PolicyRun {
-            policy: self.spec.name.clone(),
-            settings: self.spec.settings.by_name(),
-            memory_percent: self.spec.memory_percent,
-            managed: self.world.pages.zones().map(|zone| zone.managed.get()).sum(),
+        Repeat {
             counts: self.counts(),
-            repeats: Vec::new(),
-            large_at_end: Vec::new(),
+            large_at_end: End::of(&self.world.pages).large_blocks(),
+            out_of_memory: self.out_of_memory,
             assumptions: Assumptions {
                 not_served: noted.not_served,
                 reclaimed_before: noted.reclaimed_before,
@@ -295,7 +322,7 @@ impl Engine {
                 displaced_at_start: self.resized.displaced,
                 ..paired.clone()
             },
-            timeline: self.timeline.samples().to_vec(),
+            timeline: self.timeline.samples(),
             wall_nanos,
         }
     }

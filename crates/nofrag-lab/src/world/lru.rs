@@ -77,9 +77,8 @@ impl Lru {
 
     /// The page that goes first, among those that could serve.
     pub(crate) fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber> {
-        let oldest_of = |generation| {
-            self.lists(generation, wanted).filter_map(|list| self.links.oldest(list))
-        };
+        let oldest_of =
+            |generation| self.lists(generation, wanted).filter_map(|list| self.links.oldest(list));
         if self.walked != Walked::TwoLists {
             return oldest_of(OLDEST).last().or_else(|| oldest_of(YOUNGER).last());
         }
@@ -95,7 +94,9 @@ impl Lru {
     ) -> impl Iterator<Item = usize> + use<'a> {
         let (node, below) = (wanted.node, wanted.highest.index() + 1);
         let zones = self.nodes.iter().take(below).enumerate();
-        zones.filter(move |(_, of)| **of == node).map(move |(zone, _)| zone * GENERATIONS + generation)
+        zones
+            .filter(move |(_, of)| **of == node)
+            .map(move |(zone, _)| zone * GENERATIONS + generation)
     }
 
     fn push(&mut self, list: usize, frame: FrameNumber) {
