@@ -25,6 +25,7 @@ Examples:
   nofrag replay FILE --memory 75,100                   what a smaller machine would have done
   nofrag replay FILE --set linux-6.1:boost=0/15000     a setting, off and on
   nofrag replay FILE --set linux-6.1:scale=10/100/1000 what it does in its course, as a curve
+  nofrag replay FILE --repeats-of FILE2,FILE3          how far it may be off: as far as the kernel itself
   nofrag replay FILE --report replay.html              charts over time, for a browser
   nofrag replay FILE --json > replay.json              for machines, and for `nofrag compare`
 
@@ -69,6 +70,11 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u64).range(1..=100)
     )]
     repeats: u64,
+
+    /// Other recordings of the same kernel under the same workload, comma-separated: a replay may be off by what they
+    /// differ by, in place of 15 percent or a factor of two
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    repeats_of: Vec<PathBuf>,
 
     /// Runs at a time; one per CPU without it
     #[arg(long, value_name = "N")]
@@ -117,6 +123,7 @@ impl Args {
             memory: self.memory.clone(),
             seed: self.seed,
             repeats: self.repeats,
+            repeats_of: self.repeats_of.clone(),
             samples: usize::from(self.samples),
             threads: self.threads.unwrap_or(0),
         })

@@ -160,7 +160,10 @@ fn run(frames: &Frames, shared: &Shared, pace: Pace) {
             break;
         }
     }
-    for (pool, (_, kcompactd)) in machines.into_iter().enumerate() {
-        frames.with_pool(pool, |pages| kcompactd.abandon(pages));
+    for (pool, (kswapd, kcompactd)) in machines.into_iter().enumerate() {
+        frames.with_pool(pool, |pages| {
+            kswapd.abandon(pages);
+            kcompactd.abandon(pages);
+        });
     }
 }

@@ -1,17 +1,19 @@
 //! Replays, recordings or snapshots beside each other, one or several on each side: what got better, what got worse, by
 //! how much.
 //!
-//! Four rules keep a comparison honest.
+//! Five rules keep a comparison honest.
 //!
 //! 1. **Like with like.** A replay is not compared with a recording, and replays of different requests are refused:
 //!    what differs would be the workload.
 //! 2. **A direction is stated, or there is no verdict.** Fewer mistyped blocks are better; more requests are neither.
 //! 3. **No percentages between counts of different machines.** What one machine of 768 MiB and one of 24 GiB counted
 //!    stands side by side; only shares, which are free of the size, get a change and a verdict.
-//!
 //! 4. **No verdict inside the spread of repeats.** Where a side has several runs, a figure is better or worse only if
-//!    every run of one side is on the same side of every run of the other. One recording on each side says nothing of
-//!    the spread: without a tolerance there is no verdict on what it shows.
+//!    every run of one side is on the same side of every run of the other. A replay is a run for each of its start
+//!    values. One recording on each side says nothing of the spread: without a tolerance there is no verdict on what it
+//!    shows.
+//! 5. **No verdict on what a replay cannot answer.** Where it is not as near to the recorded kernel as the question
+//!    needs, figures stand without a direction.
 //!
 //! [`Subject`] is one of those that stand on a side; `replays`, `recordings` and `snapshots` make rows of all of them;
 //! `present` turns the [`Comparison`] into what people read.
@@ -38,7 +40,7 @@ pub struct Comparison {
     pub old: String,
     /// The second side.
     pub new: String,
-    /// How many runs each side has.
+    /// How many runs each side has; a replay is one for each start value.
     pub runs: [usize; 2],
     /// Whether both sides come from one machine.
     pub machines: Machines,
@@ -81,9 +83,9 @@ pub struct Row {
     /// The least and the greatest of each side, where one has several runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges: Option<[[f64; 2]; 2]>,
-    /// The value of each run, the old ones first.
+    /// The values of each subject, the old ones first: a replay has one for each start value.
     #[serde(skip)]
-    values: Vec<Option<f64>>,
+    values: Vec<Vec<Option<f64>>>,
     /// What kind of number it is.
     pub scale: Scale,
     /// Which way is better.
@@ -198,7 +200,8 @@ pub fn compare(
     tolerance_percent: Option<f64>,
     progress: &dyn Fn(u64),
 ) -> Result<Comparison, CompareError> {
-    let runs = [sides[0].len(), sides[1].len()];
+    let subjects = [sides[0].len(), sides[1].len()];
+    let runs = [&sides[0], &sides[1]].map(|side| side.iter().map(Subject::runs).sum());
     let [old, new] = [&sides[0], &sides[1]]
         .map(|side| side.iter().map(Subject::name).collect::<Vec<_>>().join(", "));
     let all: Vec<Subject> = sides.into_iter().flatten().collect();
@@ -224,7 +227,7 @@ pub fn compare(
     let Found { machines, mut groups } = found;
     let is_one = kind == Kind::Recording && runs == [1, 1] && tolerance_percent.is_none();
     for row in groups.iter_mut().flat_map(|group| &mut group.rows) {
-        row.settle(runs[0]);
+        row.settle(subjects[0]);
         row.verdict = match row.judge(machines, tolerance_percent.unwrap_or(0.0)) {
             Verdict::Better | Verdict::Worse if is_one => Verdict::Unrepeated,
             verdict => verdict,
@@ -307,22 +310,32 @@ impl Spread {
 }
 
 impl Row {
-    /// A figure of every run, the old ones first.
+    /// A figure of every subject, the old ones first.
     fn new(
         name: impl Into<String>,
         scale: Scale,
         better: Better,
         values: impl IntoIterator<Item = Option<f64>>,
     ) -> Row {
+        Row::of_runs(name, scale, better, values.into_iter().map(|value| vec![value]).collect())
+    }
+
+    /// The same where subjects have several runs.
+    fn of_runs(
+        name: impl Into<String>,
+        scale: Scale,
+        better: Better,
+        values: Vec<Vec<Option<f64>>>,
+    ) -> Row {
         // Until the sides, the tolerance and the machines are known.
         let (old, new, ranges, verdict) = (None, None, None, Verdict::Equal);
-        let values = values.into_iter().collect();
         Row { name: name.into(), old, new, ranges, values, scale, better, verdict }
     }
 
-    /// Divides the runs: so many are old.
+    /// Divides the subjects: so many are old.
     fn settle(&mut self, old: usize) {
         let (old, new) = self.values.split_at(old);
+        let (old, new) = (&old.concat()[..], &new.concat()[..]);
         let several = old.len() > 1 || new.len() > 1;
         let (old, new) = (Spread::of(old), Spread::of(new));
         (self.old, self.new) = (old.map(|side| side.median), new.map(|side| side.median));

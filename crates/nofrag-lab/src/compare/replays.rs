@@ -4,7 +4,10 @@ use nofrag::page::Migratetype;
 use nofrag::units::Order;
 
 use super::{Better, CompareError, Each, Found, Group, Machines, Row, Scale, percent};
-use crate::replay::{ByOrder, ByType, Counts, FidelityFigure, PolicyRun, ReplayReport, Verdict};
+use crate::replay::{
+    ByType, Counts, FidelityFigure, PolicyRun, Query, Repeat, ReplayReport, Sample, Verdict,
+    is_like,
+};
 
 use Better::{Less, More, Neither};
 use Scale::{Count, Share};
@@ -14,7 +17,8 @@ pub(super) fn compare(sides: &[ReplayReport]) -> Result<(Found, Vec<String>), Co
         refuse_other_requests(&sides[0], other)?;
     }
     let matched = matched(sides)?;
-    let mut groups: Vec<Group> = matched.iter().map(|runs| group(runs)).collect();
+    let group = |runs: &Matched<'_>| Beside { runs: runs.clone(), sides }.group();
+    let mut groups: Vec<Group> = matched.iter().map(group).collect();
     groups.push(fidelity(sides));
     let found = Found { machines: Machines::Same, groups };
     Ok((found, cautions(sides, &matched)))
@@ -81,7 +85,7 @@ fn cautions(sides: &[ReplayReport], matched: &[Matched<'_>]) -> Vec<String> {
     let first = &sides[0];
     if let Some(other) = sides.iter().find(|side| side.seed != first.seed) {
         cautions.push(format!(
-            "the sides began at different seeds ({} and {}): part of each difference is chance",
+            "the sides began at different seeds ({} and {})",
             first.seed, other.seed
         ));
     }
@@ -112,129 +116,160 @@ fn cautions(sides: &[ReplayReport], matched: &[Matched<'_>]) -> Vec<String> {
     cautions
 }
 
-fn group(runs: &[&PolicyRun]) -> Group {
-    let mut titles = runs.each(|run| name(run));
-    titles.dedup();
-    let counts = &runs.each(|run| &run.counts)[..];
-    let mut rows = served(counts);
-    rows.extend(mixing(counts));
-    rows.extend(price(counts));
-    rows.extend(end(runs));
-    Group { title: titles.join(", then "), rows }
+/// The runs of one policy and size of memory on all sides, and what may be concluded from them.
+struct Beside<'a> {
+    runs: Matched<'a>,
+    sides: &'a [ReplayReport],
 }
 
-/// The share of requests that were served, over all orders and for each.
-fn served(sides: &[&Counts]) -> Vec<Row> {
-    let sum =
-        |by_order: &ByOrder| by_order.iter().fold(0_u64, |sum, &each| sum.saturating_add(each));
-    let mut rows = vec![
-        Row::new("requests", Count, Neither, sides.each(|side| Some(sum(&side.requests) as f64))),
-        Row::new(
-            "requests served, %",
-            Share,
-            More,
-            sides.each(|side| percent(sum(&side.served), sum(&side.requests))),
-        ),
-    ];
-    for order in 0..Order::COUNT {
-        let share = |side: &&Counts| percent(side.served[order], side.requests[order]);
-        if sides.iter().any(|side| side.requests[order] > 0) {
-            rows.push(Row::new(
-                format!("served at order {order}, %"),
-                Share,
-                More,
-                sides.each(share),
-            ));
-        }
+/// What a figure counts.
+type Figure = fn(&Counts) -> u64;
+
+impl Beside<'_> {
+    fn group(&self) -> Group {
+        let mut titles = self.runs.each(|run| name(run));
+        titles.dedup();
+        let mut rows = self.served();
+        rows.extend(self.mixing());
+        rows.extend(self.price());
+        rows.extend(self.end());
+        Group { title: titles.join(", then "), rows }
     }
-    let slow = sides.each(|side| Some(sum(&side.slow) as f64));
-    rows.push(Row::new("requests past the fast path", Count, Less, slow));
-    rows
-}
 
-/// What was placed among pages of other types.
-fn mixing(sides: &[&Counts]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    type Kind = (&'static str, fn(&Counts) -> &ByType);
-    let kinds: [Kind; 3] = [
-        ("external fragmentation events", |counts| &counts.extfrag),
-        ("of these below order 4", |counts| &counts.serious),
-        ("blocks from pageblocks of other types", |counts| &counts.mistyped),
-    ];
-    for (what, by_type) in kinds {
-        let sides = sides.each(|side| by_type(side));
-        let sum = |side: &&ByType| {
-            Some(side.iter().fold(0_u64, |sum, &each| sum.saturating_add(each)) as f64)
+    /// A row with what each start value of each side gives.
+    fn row(
+        &self,
+        name: impl Into<String>,
+        scale: Scale,
+        better: Better,
+        of: impl Fn(&Repeat) -> Option<f64>,
+    ) -> Row {
+        let of_run = |run: &&PolicyRun| run.repeats.iter().map(&of).collect();
+        Row::of_runs(name, scale, better, self.runs.each(of_run))
+    }
+
+    fn count(&self, name: impl Into<String>, better: Better, of: Figure) -> Row {
+        self.row(name, Count, better, |repeat| Some(of(&repeat.counts) as f64))
+    }
+
+    /// A direction only where all sides can answer the question, and it means the same on all.
+    fn if_answered(&self, query: Query, better: Better) -> Better {
+        let says = |side: &ReplayReport| {
+            side.fidelity.as_ref().is_none_or(|fidelity| fidelity.answers(query))
         };
-        rows.push(Row::new(what, Count, Less, sides.each(sum)));
-        for migratetype in Migratetype::ALL {
-            let of_type = sides.each(|side| side[migratetype.index()]);
-            if of_type.iter().any(|count| *count > 0) {
-                let name = format!("{what}, {}", migratetype.name());
-                rows.push(Row::new(name, Count, Less, of_type.each(|count| Some(*count as f64))));
+        let is_like = |run: &&PolicyRun| is_like(&self.runs[0].policy, &run.policy, query);
+        let can = self.sides.iter().all(says) && self.runs.iter().all(is_like);
+        if can { better } else { Neither }
+    }
+
+    /// The share of requests that were served, over all orders and for each.
+    fn served(&self) -> Vec<Row> {
+        let share = |counts: &Counts| percent(sum(&counts.served), sum(&counts.requests));
+        let mut rows = vec![
+            self.count("requests", Neither, |counts| sum(&counts.requests)),
+            self.row("requests served, %", Share, More, |repeat| share(&repeat.counts)),
+        ];
+        for order in Order::all() {
+            let at = order.index();
+            let asks = |run: &&PolicyRun| run.range(|counts| counts.requests[at]).most > 0.0;
+            if !self.runs.iter().any(asks) {
+                continue;
+            }
+            let says = |side: &ReplayReport| {
+                side.fidelity.as_ref().is_none_or(|fidelity| fidelity.says_of(order))
+            };
+            let better = if self.sides.iter().all(says) { More } else { Neither };
+            rows.push(self.row(format!("served at order {order}, %"), Share, better, |repeat| {
+                percent(repeat.counts.served[at], repeat.counts.requests[at])
+            }));
+        }
+        rows.push(self.count("requests past the fast path", Less, |counts| sum(&counts.slow)));
+        rows
+    }
+
+    /// What was placed among pages of other types.
+    fn mixing(&self) -> Vec<Row> {
+        type Kind = (&'static str, Query, fn(&Counts) -> &ByType);
+        let kinds: [Kind; 3] = [
+            ("external fragmentation events", Query::Events, |counts| &counts.extfrag),
+            ("of these below order 4", Query::Events, |counts| &counts.serious),
+            ("blocks from pageblocks of other types", Query::Mistyped, |counts| &counts.mistyped),
+        ];
+        let mut rows = Vec::new();
+        for (what, query, by_type) in kinds {
+            let better = self.if_answered(query, Less);
+            let of = |repeat: &Repeat| Some(sum(by_type(&repeat.counts)) as f64);
+            rows.push(self.row(what, Count, better, of));
+            for migratetype in Migratetype::ALL {
+                let at = migratetype.index();
+                let has = |run: &&PolicyRun| run.range(|counts| by_type(counts)[at]).most > 0.0;
+                if self.runs.iter().any(has) {
+                    let name = format!("{what}, {}", migratetype.name());
+                    let of = |repeat: &Repeat| Some(by_type(&repeat.counts)[at] as f64);
+                    rows.push(self.row(name, Count, better, of));
+                }
             }
         }
+        rows
     }
-    rows
-}
 
-/// What it cost.
-fn price(sides: &[&Counts]) -> Vec<Row> {
-    type Figure = (&'static str, Better, fn(&Counts) -> u64);
-    let figures: [Figure; 10] = [
-        ("pageblocks that changed their type", Neither, |counts| counts.claims),
-        ("pages moved", Less, |counts| counts.moved),
-        ("direct compactions", Less, |counts| counts.compactions),
-        ("pages reclaimed by callers", Less, |counts| counts.reclaimed_direct),
-        ("pages reclaimed by kswapd", Less, |counts| counts.reclaimed_kswapd),
-        ("entries into direct reclaim", Less, |counts| counts.direct_reclaims),
-        ("wakes of kswapd", Less, |counts| counts.kswapd_wakes),
-        ("boosts of watermarks", Neither, |counts| counts.boosts),
-        ("stalls of callers", Less, |counts| counts.stalls),
-        ("time stalled, ns of the recording", Less, |counts| counts.stalled_nanos),
-    ];
-    let row = |(name, better, figure): Figure| {
-        Row::new(name, Count, better, sides.each(|side| Some(figure(side) as f64)))
-    };
-    figures.into_iter().map(row).collect()
-}
+    /// What it cost.
+    fn price(&self) -> Vec<Row> {
+        let on = |query| self.if_answered(query, Less);
+        let (direct, moves) = (on(Query::Direct), on(Query::Moves));
+        let rows: [(&str, Better, Figure); 10] = [
+            ("pageblocks that changed their type", Neither, |counts| counts.claims),
+            ("pages moved", moves, |counts| counts.moved),
+            ("direct compactions", moves, |counts| counts.compactions),
+            ("pages reclaimed by callers", direct, |counts| counts.reclaimed_direct),
+            ("pages reclaimed by kswapd", on(Query::Reclaim), |counts| counts.reclaimed_kswapd),
+            ("entries into direct reclaim", direct, |counts| counts.direct_reclaims),
+            ("wakes of kswapd", on(Query::Reclaim), |counts| counts.kswapd_wakes),
+            ("boosts of watermarks", Neither, |counts| counts.boosts),
+            ("stalls of callers", on(Query::Events), |counts| counts.stalls),
+            ("time stalled, ns of the recording", on(Query::Events), |counts| counts.stalled_nanos),
+        ];
+        rows.into_iter().map(|(name, better, of)| self.count(name, better, of)).collect()
+    }
 
-/// The state at the end, and over time.
-fn end(sides: &[&PolicyRun]) -> Vec<Row> {
-    let last = sides.each(|run| run.timeline.last());
-    let whole = |run: &&PolicyRun| {
-        let each = run.timeline.iter().map(|sample| sample.free_in_pageblocks as f64);
-        let samples = run.timeline.len() as f64;
-        (samples > 0.0).then(|| each.sum::<f64>() / samples)
-    };
-    vec![
-        Row::new(
-            "largest free order at the end",
-            Share,
-            More,
+    /// The state at the end, and over time.
+    fn end(&self) -> Vec<Row> {
+        let on = |better| self.if_answered(Query::Largest, better);
+        let last = |name: &str, scale, better, of: fn(&Sample) -> f64| {
+            self.row(name, scale, better, move |repeat| repeat.timeline.last().map(of))
+        };
+        let whole = |repeat: &Repeat| {
+            let each = repeat.timeline.iter().map(|sample| sample.free_in_pageblocks as f64);
+            let samples = repeat.timeline.len() as f64;
+            (samples > 0.0).then(|| each.sum::<f64>() / samples)
+        };
+        vec![
             // No block at all is less than one of order 0.
-            last.each(|sample| sample.map(|sample| sample.largest.map_or(-1.0, f64::from))),
-        ),
-        Row::new(
-            "wholly free pageblocks at the end",
-            Count,
-            More,
-            last.each(|sample| sample.map(|sample| sample.pageblocks.free as f64)),
-        ),
-        Row::new(
-            "pageblocks that hold something unmovable at the end",
-            Count,
-            Less,
-            last.each(|sample| sample.map(|sample| sample.pageblocks.pinned as f64)),
-        ),
-        Row::new("free pages in whole pageblocks, mean over time", Count, More, sides.each(whole)),
-        Row::new(
-            "requests that the kernel served and the policy did not",
-            Count,
-            Less,
-            sides.each(|run| Some(run.assumptions.not_served as f64)),
-        ),
-    ]
+            last("largest free order at the end", Share, on(More), |sample| {
+                sample.largest.map_or(-1.0, f64::from)
+            }),
+            last("wholly free pageblocks at the end", Count, on(More), |sample| {
+                sample.pageblocks.free as f64
+            }),
+            last(
+                "pageblocks that hold something unmovable at the end",
+                Count,
+                on(Less),
+                |sample| sample.pageblocks.pinned as f64,
+            ),
+            self.row("free pages in whole pageblocks, mean over time", Count, on(More), whole),
+            self.row(
+                "requests that the kernel served and the policy did not",
+                Count,
+                Less,
+                |repeat| Some(repeat.assumptions.not_served as f64),
+            ),
+        ]
+    }
+}
+
+fn sum(values: &[u64]) -> u64 {
+    values.iter().fold(0, |sum, &each| sum.saturating_add(each))
 }
 
 /// How near each side's replay under the recorded kernel's rules comes to what that kernel did.

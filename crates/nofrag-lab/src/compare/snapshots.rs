@@ -147,7 +147,7 @@ fn types(zone: &ZoneName, sides: &[&Snapshot<'_>]) -> Vec<Row> {
         });
         rows.push(Row::new(format!("free pages of type {name}"), Count, Neither, free));
     }
-    rows.retain(|row| row.values.iter().flatten().any(|&value| value != 0.0));
+    rows.retain(|row| row.values.iter().flatten().flatten().any(|&value| value != 0.0));
     rows
 }
 

@@ -101,6 +101,16 @@ impl Subject {
         names.split(',').map(Subject::open).collect()
     }
 
+    /// How many runs it is: a replay is one for each start value.
+    pub(super) fn runs(&self) -> usize {
+        match self {
+            Subject::Replay(_, report) => {
+                report.runs.iter().map(|run| run.repeats.len()).max().unwrap_or(1)
+            }
+            Subject::Recording(..) | Subject::Snapshot(..) => 1,
+        }
+    }
+
     /// The name it was given.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -5,7 +5,9 @@ use nofrag_host::trace::Unseen;
 
 use super::*;
 use crate::render;
-use crate::replay::{Assumptions, Contiguity, Counts, PolicyRun, Recorded, ReplayReport, Sample};
+use crate::replay::{
+    Assumptions, Contiguity, Counts, PolicyRun, Recorded, Repeat, ReplayReport, Sample,
+};
 
 fn run(policy: &str, percent: u32, serious: u64) -> PolicyRun {
     let mut counts = Counts { moved: 100, ..Counts::default() };
@@ -20,19 +22,22 @@ fn run(policy: &str, percent: u32, serious: u64) -> PolicyRun {
         settings: Default::default(),
         memory_percent: percent,
         managed: 1 << 16,
-        repeats: Vec::new(),
-        large_at_end: Vec::new(),
-        counts,
-        assumptions: Assumptions::default(),
-        timeline: vec![Sample {
-            at: 0,
-            free: 600,
-            largest: Some(9),
-            free_in_pageblocks: 512,
-            extfrag: serious,
-            pageblocks: Contiguity { free: 1, movable: 2, pinned: 3 },
+        repeats: vec![Repeat {
+            counts,
+            large_at_end: 1,
+            out_of_memory: None,
+            assumptions: Assumptions::default(),
+            timeline: vec![Sample {
+                at: 0,
+                free: 600,
+                idle: vec![600],
+                largest: Some(9),
+                free_in_pageblocks: 512,
+                extfrag: serious,
+                pageblocks: Contiguity { free: 1, movable: 2, pinned: 3 },
+            }],
+            wall_nanos: 1,
         }],
-        wall_nanos: 1,
     }
 }
 
@@ -82,6 +87,36 @@ fn one_run_on_each_side_may_be_of_two_policies() {
     );
     assert!(found.is_worse());
     assert!(found.cautions[0].contains("different seeds (1 and 2)"), "{:?}", found.cautions);
+}
+
+/// `compare` read the first start value alone, and called better and worse what lay inside the ranges.
+#[test]
+fn start_values_that_overlap_are_no_difference() {
+    let of = |serious: [u64; 3]| {
+        let runs = serious.map(|serious| run("linux-6.1", 100, serious));
+        let [first, ..] = &runs;
+        let first = PolicyRun { repeats: Vec::new(), ..first.clone() };
+        let repeats = runs.into_iter().flat_map(|run| run.repeats).collect();
+        report(1, vec![PolicyRun { repeats, ..first }])
+    };
+    let found = compared(of([4, 9, 6]), of([8, 3, 5])).unwrap();
+    assert_eq!(found.runs, [3, 3]);
+    assert_eq!(found.with_verdict(Verdict::Worse).count(), 0);
+    assert_eq!(found.with_verdict(Verdict::Better).count(), 0);
+    let found = compared(of([4, 9, 6]), of([3, 1, 2])).unwrap();
+    assert_eq!(found.with_verdict(Verdict::Better).count(), 4);
+}
+
+/// Each stolen block is an event up to Linux 6.9, and each stolen page later.
+#[test]
+fn events_of_both_sides_of_linux_6_10_are_neither_better_nor_worse() {
+    let names = |old: &str, new: &str| {
+        let side = |name: &str, events| report(1, vec![run(name, 100, events)]);
+        let found = compared(side(old, 9), side(new, 4)).unwrap();
+        let better = found.with_verdict(Verdict::Better);
+        better.filter(|(_, row)| row.name.contains("events")).count()
+    };
+    assert_eq!((names("linux-5.3", "linux-6.1"), names("linux-6.1", "linux-7.2")), (2, 0));
 }
 
 #[test]

@@ -281,6 +281,7 @@ fn add_replay(explanation: &mut Explanation, path: &Path, progress: &(dyn Fn(u64
         memory: vec![100],
         seed: 1,
         repeats: replay::REPEATS,
+        repeats_of: Vec::new(),
         samples: 64,
         threads: 0,
     };

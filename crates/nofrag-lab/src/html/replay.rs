@@ -168,7 +168,7 @@ fn picture(quantity: &Quantity, suffix: &str, runs: &[&PolicyRun]) -> Option<Ite
     let Quantity { title, up, line, value, means } = quantity;
     let curves: Vec<Curve> = runs
         .iter()
-        .filter(|run| run.timeline.len() > 1)
+        .filter(|run| run.first().timeline.len() > 1)
         .map(|run| curve(run.policy.clone(), run, *value))
         .collect();
     let title = format!("{title}{suffix}");
@@ -180,7 +180,7 @@ fn picture(quantity: &Quantity, suffix: &str, runs: &[&PolicyRun]) -> Option<Ite
 
 /// One quantity of a run over time.
 pub(super) fn curve(name: String, run: &PolicyRun, value: fn(&Sample) -> f64) -> Curve {
-    let points = run.timeline.iter().map(|sample| (sample.at as f64 / 1e9, value(sample)));
+    let points = run.first().timeline.iter().map(|sample| (sample.at as f64 / 1e9, value(sample)));
     Curve { name, points: points.collect() }
 }
 
@@ -204,7 +204,7 @@ pub(super) fn side_by_side(old: &ReplayReport, new: &ReplayReport) -> Vec<Item> 
             run.policy == before.policy && run.memory_percent == before.memory_percent
         };
         let Some(after) = new.runs.iter().find(same) else { continue };
-        if before.timeline.len() < 2 || after.timeline.len() < 2 {
+        if before.first().timeline.len() < 2 || after.first().timeline.len() < 2 {
             continue;
         }
         let value = CONTIGUITY.value;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use nofrag::page::{FragmentationPolicy, Migratetype};
 
 use crate::render::Section;
-use crate::replay::{self, Input, PolicyRun, ReplayOptions, ReplayReport};
+use crate::replay::{self, Input, PolicyRun, Repeat, ReplayOptions, ReplayReport};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
@@ -159,44 +159,55 @@ fn replay_options(plan: &Plan) -> ReplayOptions {
         memory: plan.sizes.iter().map(|size| size.percent).collect(),
         seed: plan.seed,
         repeats: replay::REPEATS,
+        repeats_of: Vec::new(),
         samples: SAMPLES,
         threads: plan.threads,
     }
 }
 
-/// A run as the record keeps it: its counts by name, its course over time.
+/// A count as the record keeps it.
+type Kept = (&'static str, fn(&Repeat) -> f64);
+
+const COUNTS: [Kept; 14] = [
+    ("requests", |it| sum(&it.counts.requests)),
+    ("served", |it| sum(&it.counts.served)),
+    ("frees", |it| it.counts.frees as f64),
+    ("external fragmentation events", |it| sum(&it.counts.extfrag)),
+    ("of them unmovable", |it| it.counts.extfrag[Migratetype::Unmovable.index()] as f64),
+    ("of them below order 4", |it| sum(&it.counts.serious)),
+    ("mistyped allocations", |it| sum(&it.counts.mistyped)),
+    ("pageblocks claimed", |it| it.counts.claims as f64),
+    ("pages moved", |it| it.counts.moved as f64),
+    ("pages reclaimed by callers", |it| it.counts.reclaimed_direct as f64),
+    ("pages reclaimed by kswapd", |it| it.counts.reclaimed_kswapd as f64),
+    ("direct reclaims", |it| it.counts.direct_reclaims as f64),
+    ("stalls", |it| it.counts.stalls as f64),
+    ("frees that nothing explains", |it| it.assumptions.unknown_frees as f64),
+];
+
+fn sum(values: &[u64]) -> f64 {
+    values.iter().sum::<u64>() as f64
+}
+
+/// A run as the record keeps it: its counts by name, the middle of all start values and all of them, and its course
+/// over time under the first.
 fn measurement(run: &PolicyRun, replay: &ReplayReport) -> Measurement {
-    let counts = &run.counts;
-    let sum = |values: &[u64]| values.iter().sum::<u64>() as f64;
     let program = SIZES.iter().find(|size| size.percent == run.memory_percent);
-    let nanos = run.wall_nanos as f64 / replay.recorded.events.max(1) as f64;
-    let course = |value: fn(&replay::Sample) -> f64| run.timeline.iter().map(value).collect();
+    let events = replay.recorded.events.max(1) as f64;
+    let spread = |of: fn(&Repeat) -> f64| {
+        Spread::of(run.repeats.iter().map(of).collect()).expect("there is a start value")
+    };
+    let nanos = run.repeats.iter().map(|repeat| repeat.wall_nanos as f64 / events).collect();
+    let course =
+        |value: fn(&replay::Sample) -> f64| run.first().timeline.iter().map(value).collect();
     Measurement {
         program: program.map_or("", |size| size.info.name).to_owned(),
         design: run.policy.clone(),
         loops: replay.recorded.events,
         unit: "ns per event".to_owned(),
-        time: Spread::of(vec![nanos]).expect("there is one sample"),
+        time: Spread::of(nanos).expect("there is a start value"),
         tail: None,
-        counts: [
-            ("requests", sum(&counts.requests)),
-            ("served", sum(&counts.served)),
-            ("frees", counts.frees as f64),
-            ("external fragmentation events", sum(&counts.extfrag)),
-            ("of them unmovable", counts.extfrag[Migratetype::Unmovable.index()] as f64),
-            ("of them below order 4", sum(&counts.serious)),
-            ("mistyped allocations", sum(&counts.mistyped)),
-            ("pageblocks claimed", counts.claims as f64),
-            ("pages moved", counts.moved as f64),
-            ("pages reclaimed by callers", counts.reclaimed_direct as f64),
-            ("pages reclaimed by kswapd", counts.reclaimed_kswapd as f64),
-            ("direct reclaims", counts.direct_reclaims as f64),
-            ("stalls", counts.stalls as f64),
-            ("frees that nothing explains", run.assumptions.unknown_frees as f64),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect(),
+        counts: COUNTS.map(|(name, of)| (name.to_owned(), spread(of).median)).into(),
         functions: Default::default(),
         series: [
             ("free pages".to_owned(), course(|sample| sample.free as f64)),
@@ -206,7 +217,7 @@ fn measurement(run: &PolicyRun, replay: &ReplayReport) -> Measurement {
             ),
         ]
         .into(),
-        spreads: Default::default(),
+        spreads: COUNTS.map(|(name, of)| (name.to_owned(), spread(of))).into(),
     }
 }
 

@@ -93,8 +93,9 @@ fn of_fidelity(fidelity: &Fidelity) -> Vec<String> {
 fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(run) = runs.first() {
-        let unknown = run.assumptions.unknown_frees;
-        let share = 100.0 * unknown as f64 / (run.counts.frees + unknown).max(1) as f64;
+        let first = run.first();
+        let unknown = first.assumptions.unknown_frees;
+        let share = 100.0 * unknown as f64 / (first.counts.frees + unknown).max(1) as f64;
         if share > UNKNOWN_PERCENT {
             all.push(format!(
                 "{unknown} frees ({share:.1} %) are of frames that were believed free, and nothing explains them: \

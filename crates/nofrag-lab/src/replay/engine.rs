@@ -5,6 +5,8 @@
 //! ([`Pace`](super::pace::Pace)): what they get done until the next request depends on how much later it comes. A
 //! caller that reclaims or compacts for itself takes time in which they go on.
 
+use std::sync::Arc;
+
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::page::{
     Attempt, FragmentationPolicy, MemoryMap, Next, Outcome, PageAllocator, Reclaim, RequestFlags,
@@ -12,15 +14,17 @@ use nofrag::page::{
 use nofrag::units::{Nanos, Order, Pfn};
 
 use super::ReplayError;
-use super::outcome::{Assumptions, Counts, PolicyRun};
+use super::fidelity::End;
+use super::outcome::{Assumptions, Counts, PolicyRun, Repeat, Sample};
 use super::owner::Owner;
+use super::pace::HostPace;
 use super::request::{Request, Use};
 use super::settings::Settings;
 use super::spans::{FrameIndex, Spans};
 use super::standin::{self, Ticket};
 use super::start::{Held, Resized, Start};
 use super::step::{Step, What};
-use super::timeline::Timeline;
+use super::timeline::{Timeline, sample};
 use crate::world::costs::Costs;
 use crate::world::daemons::Daemons;
 use crate::world::{Owns, World};
@@ -38,11 +42,11 @@ pub(super) struct Spec {
     pub(super) samples: usize,
 }
 
-/// Steps, and what things cost on the recorded host as far as is known there.
+/// Steps, and how fast the recorded host is as far as is known there.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) steps: Vec<Step>,
-    pub(super) costs: Costs,
+    pub(super) pace: Arc<HostPace>,
 }
 
 /// A run under way.
@@ -57,7 +61,10 @@ pub(super) struct Engine {
     cpus: CpuSet,
     counts: Counts,
     resized: Resized,
-    timeline: Timeline,
+    timeline: Timeline<Sample>,
+    /// When the first step was, and when a caller was first refused what kernels never refuse.
+    began: Option<u64>,
+    out_of_memory: Option<u64>,
 }
 
 impl Engine {
@@ -72,8 +79,7 @@ impl Engine {
         let (traced, own) = (Spans::of(map), Spans::of_pages(&pages));
         let cpus = map.cpus().clone();
         let cpu = cpus.by_rank(0).ok_or_else(|| ReplayError::Host("the host has no CPU".into()))?;
-        let costs = Costs::built_in();
-        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, costs, spec.seed);
+        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, spec.policy.lru, spec.seed);
         // What was used of late is younger than what was not.
         for is_active in [false, true] {
             for (held, place) in in_use.iter().zip(&start.places) {
@@ -96,15 +102,18 @@ impl Engine {
             counts: Counts::default(),
             resized: start.resized,
             timeline: Timeline::new(spec.samples),
+            began: None,
+            out_of_memory: None,
             spec,
-            world: World::new(pages, owner, costs),
+            world: World::new(pages, owner, Costs::built_in()),
             cpus,
         })
     }
 
     /// Does all of a batch.
-    pub(super) fn run(&mut self, Batch { steps, costs }: &Batch) {
-        (self.world.costs, self.world.owner.costs) = (*costs, *costs);
+    pub(super) fn run(&mut self, Batch { steps, pace }: &Batch) {
+        self.world.costs = pace.costs;
+        self.world.owner.pace = Arc::clone(pace);
         for step in steps {
             self.step(step);
         }
@@ -125,9 +134,21 @@ impl Engine {
         &self.spec
     }
 
+    /// The same in a report, without what came of it.
+    pub(super) fn described(&self) -> PolicyRun {
+        PolicyRun {
+            policy: self.spec.name.clone(),
+            settings: self.spec.settings.by_name(),
+            memory_percent: self.spec.memory_percent,
+            managed: self.world.pages.zones().map(|zone| zone.managed.get()).sum(),
+            repeats: Vec::new(),
+        }
+    }
+
     fn step(&mut self, step: &Step) {
+        self.began.get_or_insert(step.at);
         if self.timeline.is_due(step.at) {
-            self.timeline.take(step.at, &self.world.pages);
+            self.timeline.take(step.at, |at| sample(at, &self.world.pages));
         }
         self.others_until(step.at);
         let cpu = self.cpu(step.cpu);
@@ -165,7 +186,20 @@ impl Engine {
         match self.ask(at, request) {
             Some(pfn) => self.adopt(frame, pfn, request),
             None if standin::is_huge(request) => self.in_pieces(at, frame, request),
-            None => self.world.owner.not_served(frame),
+            None => self.not_served(at, frame, request),
+        }
+    }
+
+    fn not_served(&mut self, at: u64, frame: FrameIndex, request: &Request) {
+        self.world.owner.not_served(frame);
+        // Kernels go on for a small block until there is one, and kill a process for it.
+        let may_fail = [RequestFlags::NO_RETRY, RequestFlags::RETRY_MAYFAIL];
+        let goes_on = request.flags.has(RequestFlags::DIRECT_RECLAIM)
+            && !may_fail.into_iter().any(|flag| request.flags.has(flag))
+            && request.order <= Order::COSTLY;
+        if goes_on {
+            let began = self.began.unwrap_or(at);
+            self.out_of_memory.get_or_insert(at.saturating_sub(began));
         }
     }
 
@@ -180,7 +214,7 @@ impl Engine {
         for frame in (frame..).take(huge.order.pages() as usize) {
             match self.ask(at, &page) {
                 Some(pfn) => self.adopt(frame, pfn, &page),
-                None => self.world.owner.not_served(frame),
+                None => self.not_served(at, frame, &page),
             }
         }
         self.world.owner.goes_on_in_pieces(frame, huge.order);
@@ -268,20 +302,16 @@ impl Engine {
 
     /// Ends the run.
     pub(super) fn finish(&mut self, at: u64) {
-        self.timeline.finish(at, &self.world.pages);
+        self.timeline.finish(at, |at| sample(at, &self.world.pages));
     }
 
     /// What came of it. `paired` is what was assumed for all runs.
-    pub(super) fn outcome(&self, paired: &Assumptions, wall_nanos: u64) -> PolicyRun {
+    pub(super) fn outcome(&self, paired: &Assumptions, wall_nanos: u64) -> Repeat {
         let noted = self.world.owner.noted;
-        PolicyRun {
-            policy: self.spec.name.clone(),
-            settings: self.spec.settings.by_name(),
-            memory_percent: self.spec.memory_percent,
-            managed: self.world.pages.zones().map(|zone| zone.managed.get()).sum(),
+        Repeat {
             counts: self.counts(),
-            repeats: Vec::new(),
-            large_at_end: Vec::new(),
+            large_at_end: End::of(&self.world.pages).large_blocks(),
+            out_of_memory: self.out_of_memory,
             assumptions: Assumptions {
                 not_served: noted.not_served,
                 reclaimed_before: noted.reclaimed_before,
@@ -292,7 +322,7 @@ impl Engine {
                 displaced_at_start: self.resized.displaced,
                 ..paired.clone()
             },
-            timeline: self.timeline.samples().to_vec(),
+            timeline: self.timeline.samples(),
             wall_nanos,
         }
     }

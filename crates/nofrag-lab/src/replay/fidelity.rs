@@ -11,20 +11,17 @@ use nofrag_host::snapshot::{Snapshot, ZoneName};
 
 use super::outcome::{
     Answer, ByOrder, ByType, Counts, Fidelity, FidelityFigure, ORDERS, Query, Range,
-    Recorded as Traced, Tolerance, Verdict, served_name,
+    Recorded as Traced, Repeat, Tolerance, Verdict, events_name, figures, served_name,
 };
+use super::timeline::idle;
 
 /// What the kernel counts below that says nothing: as many again may be chance.
 const FEW: f64 = 10.0;
 /// Pages of a zone so small that its free memory is left out.
 const SMALL: u64 = 2048;
 
-/// What one run came to.
-#[derive(Clone, Debug)]
-pub(super) struct Ran {
-    pub(super) counts: Counts,
-    pub(super) end: End,
-}
+/// What a run under one start value came to.
+type Ran<'a> = (&'a Repeat, &'a End);
 
 /// The memory of a run at its end.
 #[derive(Clone, Debug)]
@@ -53,7 +50,7 @@ impl End {
             }
             let mut by_order = ByOrder::default();
             Order::all().for_each(|order| by_order[order.index()] = blocks(order));
-            let idle = zone.free.get() + pages.per_cpu_pages(zone.id).get();
+            let idle = idle(pages, &zone);
             ZoneEnd { kind: zone.kind, node: zone.node.0.into(), idle, blocks: by_order, types }
         };
         End(pages.zones().map(zone).collect())
@@ -75,23 +72,49 @@ pub(super) struct Truth<'a> {
     pub(super) start: &'a Snapshot<'a>,
     pub(super) end: &'a Snapshot<'a>,
     pub(super) traced: &'a Traced,
+    /// Whether there is an event for pages that compaction moved.
+    pub(super) traces_moves: bool,
     /// Pages that the events alone say are free, by zone.
     pub(super) followed: Vec<(ZoneName, u64)>,
 }
 
 /// Sets the runs beside the kernel.
-pub(super) fn fidelity(preset: &str, runs: &[Ran], truth: &Truth<'_>) -> Fidelity {
+pub(super) fn fidelity(
+    preset: &str,
+    (repeats, ends): (&[Repeat], &[End]),
+    truth: &Truth<'_>,
+) -> Fidelity {
+    let runs = repeats.iter().zip(ends).collect();
     let mut beside = Beside { runs, figures: Vec::new() };
     beside.requests(truth.traced);
     beside.events(truth.traced);
     beside.price(truth);
     beside.large_blocks(truth.end);
     beside.free_pages(truth);
+    beside.free_over_time(truth);
     beside.pageblock_types(truth.end);
     beside.blocks_by_order(truth.end);
     let figures = beside.figures;
     let answers = Query::ALL.map(|query| answer(query, &figures));
     Fidelity { preset: preset.to_owned(), figures, answers: answers.to_vec() }
+}
+
+/// The same where the kernel was recorded several times under one workload: each figure is bound by what it had then.
+pub(super) fn among_repeats(fidelity: &Fidelity, others: &[Fidelity]) -> Fidelity {
+    let bound = |figure: &FidelityFigure| {
+        let of_others = others.iter().filter_map(|other| {
+            other.figures.iter().find(|it| it.name == figure.name).map(|it| it.recorded)
+        });
+        let recorded: Vec<f64> = of_others.chain([figure.recorded]).collect();
+        let range = Range::of(recorded.clone()).filter(|_| recorded.len() == others.len() + 1);
+        let Some(Range { least, most, .. }) = range else { return figure.clone() };
+        let tolerance = Tolerance::Repeats(least, most);
+        let verdict = verdict(figure.recorded, &figure.replayed, tolerance);
+        FidelityFigure { tolerance, verdict, ..figure.clone() }
+    };
+    let figures: Vec<FidelityFigure> = fidelity.figures.iter().map(bound).collect();
+    let answers = Query::ALL.map(|query| answer(query, &figures)).to_vec();
+    Fidelity { preset: fidelity.preset.clone(), figures, answers }
 }
 
 /// What the figures that a question rests on allow.
@@ -103,8 +126,14 @@ fn answer(query: Query, figures: &[FidelityFigure]) -> Answer {
     Answer { query, verdict, rests_on: why.map(|figure| figure.name.clone()).collect() }
 }
 
+/// By how much a counter of the kernel rose.
+pub(super) fn counted(start: &Snapshot<'_>, end: &Snapshot<'_>, name: &str) -> Option<u64> {
+    let (start, end) = (start.vmstat.get(name)?, end.vmstat.get(name)?);
+    Some(end.saturating_sub(start))
+}
+
 struct Beside<'a> {
-    runs: &'a [Ran],
+    runs: Vec<Ran<'a>>,
     figures: Vec<FidelityFigure>,
 }
 
@@ -115,9 +144,9 @@ impl Beside<'_> {
         recorded: f64,
         tolerance: Tolerance,
         carries: &[Query],
-        of: impl Fn(&Ran) -> Option<f64>,
+        of: impl Fn(Ran<'_>) -> Option<f64>,
     ) {
-        let values: Option<Vec<f64>> = self.runs.iter().map(of).collect();
+        let values: Option<Vec<f64>> = self.runs.iter().map(|run| of(*run)).collect();
         let Some(replayed) = values.and_then(Range::of) else { return };
         let verdict = verdict(recorded, &replayed, tolerance);
         let (name, carries) = (name.into(), carries.to_vec());
@@ -135,7 +164,7 @@ impl Beside<'_> {
             let carries: &[Query] =
                 if orders.contains(&Order::PAGEBLOCK.index()) { &[Query::Huge] } else { &[] };
             let served = asked - sum(&traced.failures);
-            self.push(served_name(name), served, bound, carries, |run| {
+            self.push(served_name(name), served, bound, carries, |(run, _)| {
                 let Counts { requests, served, .. } = &run.counts;
                 // What stands in for a huge page is asked for by one side alone.
                 Some(asked - (sum(requests) - sum(served)))
@@ -147,47 +176,50 @@ impl Beside<'_> {
         let bound = Tolerance::FactorOr(2.0, 5.0);
         let sum = |by_type: &ByType| by_type.iter().sum::<u64>() as f64;
         let carries = &[Query::Events, Query::Mistyped];
-        let all = "external fragmentation events";
-        self.push(all, sum(&traced.extfrag), bound, carries, |run| Some(sum(&run.counts.extfrag)));
+        let mut push = |name: &str, recorded: f64, carries: &[Query], of: fn(&Counts) -> u64| {
+            self.push(name, recorded, bound, carries, |(run, _)| Some(of(&run.counts) as f64));
+        };
+        push(figures::EVENTS, sum(&traced.extfrag), carries, |it| it.extfrag.iter().sum());
+        push(figures::SERIOUS, sum(&traced.serious), &[], |it| it.serious.iter().sum());
+        push(figures::CLAIMS, traced.claims as f64, &[], |it| it.claims);
         for kind in Migratetype::MOBILITY {
             let recorded = traced.extfrag[kind.index()] as f64;
-            self.push(format!("{all}, {kind}"), recorded, bound, &[], |run| {
+            self.push(events_name(kind), recorded, bound, &[], |(run, _)| {
                 Some(run.counts.extfrag[kind.index()] as f64)
             });
         }
     }
 
     fn price(&mut self, truth: &Truth<'_>) {
-        let difference = |name: &str| {
-            let (start, end) = (truth.start.vmstat.get(name)?, truth.end.vmstat.get(name)?);
-            Some(end.saturating_sub(start))
-        };
-        let mut push = |name: &str,
-                        recorded: Option<u64>,
-                        carries: &[Query],
-                        of: fn(&Counts) -> u64| {
-            let Some(recorded) = recorded else { return };
-            let bound = Tolerance::FactorOr(2.0, 5.0);
-            self.push(name, recorded as f64, bound, carries, |run| Some(of(&run.counts) as f64));
-        };
-        let moved = difference("pgmigrate_success").unwrap_or(truth.traced.moved);
+        let difference = |name: &str| counted(truth.start, truth.end, name);
+        let mut push =
+            |name: &str, recorded: Option<u64>, carries: &[Query], of: fn(&Counts) -> u64| {
+                let Some(recorded) = recorded else { return };
+                let bound = Tolerance::FactorOr(2.0, 5.0);
+                self.push(name, recorded as f64, bound, carries, |(run, _)| {
+                    Some(of(&run.counts) as f64)
+                });
+            };
+        // The counter has pages that were moved to another node, too.
+        let counted = || difference("pgmigrate_success").unwrap_or(0);
+        let moved = if truth.traces_moves { truth.traced.moved } else { counted() };
         push("pages moved by compaction", Some(moved), &[Query::Moves], |it| it.moved);
         let stalls = difference("compact_stall");
-        push("runs of direct compaction", stalls, &[], |it| it.compactions);
-        let kswapd = difference("pgsteal_kswapd");
+        push(figures::COMPACTIONS, stalls, &[], |it| it.compactions);
+        let kswapd = truth.traced.reclaimed_kswapd;
         push("pages reclaimed by kswapd", kswapd, &[Query::Reclaim], |it| it.reclaimed_kswapd);
         let entries = Some(truth.traced.direct_reclaims);
         push("direct reclaims", entries, &[Query::Direct], |it| it.direct_reclaims);
         let direct = Some(truth.traced.reclaimed_direct);
-        push("pages reclaimed by callers", direct, &[], |it| it.reclaimed_direct);
+        push(figures::DIRECT_PAGES, direct, &[], |it| it.reclaimed_direct);
     }
 
     fn large_blocks(&mut self, end: &Snapshot<'_>) {
         let recorded: u64 = end.buddy.iter().map(|zone| large(&zone.blocks)).sum();
         let bound = Tolerance::PercentOr(15.0, 2.0);
         let name = "free blocks of order 9 and above";
-        self.push(name, recorded as f64, bound, &[Query::Largest], |run| {
-            Some(run.end.large_blocks() as f64)
+        self.push(name, recorded as f64, bound, &[Query::Largest], |(run, _)| {
+            Some(run.large_at_end as f64)
         });
     }
 
@@ -196,16 +228,35 @@ impl Beside<'_> {
         let recorded = truth.end.populated().map(|zone| zone.free + zone.on_per_cpu_lists());
         let missed: u64 = truth.followed.iter().map(|(_, free)| free).sum();
         let recorded: u64 = recorded.sum();
-        let all = |run: &Ran| Some(run.end.0.iter().map(|zone| zone.idle).sum::<u64>() as f64);
-        self.push("free pages, all zones", recorded as f64, free_bound(recorded, missed), &[], all);
+        let all = |(_, end): Ran<'_>| Some(end.0.iter().map(|zone| zone.idle).sum::<u64>() as f64);
+        self.push(figures::FREE, recorded as f64, free_bound(recorded, missed), &[], all);
         for zone in truth.end.populated().filter(|zone| zone.managed > SMALL) {
             let recorded = zone.free + zone.on_per_cpu_lists();
             let followed = truth.followed.iter().find(|(name, _)| *name == zone.zone);
             let followed = followed.map_or(recorded, |(_, free)| *free);
             let name = format!("free pages, {}", label(&zone.zone));
-            self.push(name, recorded as f64, free_bound(recorded, followed), &[], |run| {
-                Some(run.end.zone(&zone.zone)?.idle as f64)
+            self.push(name, recorded as f64, free_bound(recorded, followed), &[], |(_, end)| {
+                Some(end.zone(&zone.zone)?.idle as f64)
             });
+        }
+    }
+
+    /// The same on average over time. Between snapshots the events alone say what the kernel had, so that the bound is
+    /// that of the end.
+    fn free_over_time(&mut self, truth: &Truth<'_>) {
+        for (number, (zone, at_end)) in truth.followed.iter().enumerate() {
+            let Some(taken) = truth.end.populated().find(|taken| taken.zone == *zone) else {
+                continue;
+            };
+            let recorded = truth.traced.followed.iter().filter_map(|it| it.idle.get(number));
+            let Some(recorded) = mean(recorded) else { continue };
+            if taken.managed > SMALL {
+                let bound = free_bound(taken.free + taken.on_per_cpu_lists(), *at_end);
+                let name = format!("free pages over time, {}", label(zone));
+                self.push(name, recorded, bound, &[], |(run, _)| {
+                    mean(run.timeline.iter().filter_map(|sample| sample.idle.get(number)))
+                });
+            }
         }
     }
 
@@ -216,8 +267,8 @@ impl Beside<'_> {
                 let Some(recorded) = types.pageblocks_of(&zone.zone, kind) else { continue };
                 let name = format!("{kind} pageblocks, {}", label(&zone.zone));
                 let bound = Tolerance::FactorOr(1.1, 3.0);
-                self.push(name, recorded as f64, bound, &[Query::Mistyped], |run| {
-                    Some(run.end.zone(&zone.zone)?.types[kind.index()] as f64)
+                self.push(name, recorded as f64, bound, &[Query::Mistyped], |(_, end)| {
+                    Some(end.zone(&zone.zone)?.types[kind.index()] as f64)
                 });
             }
         }
@@ -229,12 +280,17 @@ impl Beside<'_> {
             for (order, &recorded) in Order::all().zip(&buddy.blocks) {
                 let name = format!("free blocks of order {}, {}", order.get(), label(&zone.zone));
                 let bound = Tolerance::FactorOr(1.5, 10.0);
-                self.push(name, recorded as f64, bound, &[], |run| {
-                    Some(run.end.zone(&zone.zone)?.blocks[order.index()] as f64)
+                self.push(name, recorded as f64, bound, &[], |(_, end)| {
+                    Some(end.zone(&zone.zone)?.blocks[order.index()] as f64)
                 });
             }
         }
     }
+}
+
+fn mean<'a>(values: impl Iterator<Item = &'a u64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, n), &value| (sum + value as f64, n + 1.0));
+    (count > 0.0).then(|| sum / count)
 }
 
 /// Blocks of a pageblock or more among those of each order.
@@ -256,12 +312,15 @@ fn label(zone: &ZoneName) -> String {
 }
 
 /// A figure holds if the middle of its runs is within the bound, and they lie no farther apart than it is wide; it is
-/// off if no run could be within it.
+/// off if no run could be within it. Beside repeats of the kernel, which are few, the ranges have to overlap, and the
+/// runs may lie twice as far apart.
 fn verdict(recorded: f64, replayed: &Range, tolerance: Tolerance) -> Verdict {
     let [low, high] = tolerance.bound(recorded);
     let Range { least, median, most } = *replayed;
     if most < low || high < least {
         Verdict::Off
+    } else if let Tolerance::Repeats(..) = tolerance {
+        if most - least > 2.0 * (high - low) { Verdict::Wide } else { Verdict::Holds }
     } else if median < low || high < median || most - least > high - low {
         Verdict::Wide
     } else if (1.0..FEW).contains(&recorded) && most > 0.0 && is_count(tolerance) {
@@ -279,10 +338,82 @@ fn is_count(tolerance: Tolerance) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nofrag_host::snapshot::Files;
+
+    use super::super::outcome::{Followed, Sample};
     use super::*;
 
     fn of(values: &[f64], recorded: f64, tolerance: Tolerance) -> Verdict {
         verdict(recorded, &Range::of(values.to_vec()).expect("some"), tolerance)
+    }
+
+    fn files(vmstat: &str) -> Files {
+        let mut files = Files::default();
+        files.insert("vmstat", vmstat.as_bytes().to_vec());
+        let zoneinfo = "Node 0, zone   Normal\n  pages free     5000\n        boost    0\n        min      10\n        low      12\n        high     14\n        spanned  8192\n        present  8192\n        managed  8000\n        protection: (0, 0)\n  start_pfn:           0\n";
+        files.insert("zoneinfo", zoneinfo.as_bytes().to_vec());
+        files
+    }
+
+    /// The figures of one run that did nothing, beside a kernel that counted this.
+    fn beside(vmstat: [&str; 2], traced: &Traced, traces_moves: bool) -> Vec<FidelityFigure> {
+        let [start, end] = vmstat.map(files);
+        let [start, end] = [&start, &end].map(Snapshot::parse);
+        let zone = end.populated().next().expect("there is a zone").zone.clone();
+        let followed = vec![(zone, 5000)];
+        let truth = Truth { start: &start, end: &end, traced, traces_moves, followed };
+        let sample = |idle| Sample { idle: vec![idle], ..Sample::default() };
+        let timeline = vec![sample(3000), sample(4000), sample(5000)];
+        let repeat = Repeat { timeline, ..Repeat::default() };
+        fidelity("linux-6.1", (&[repeat], &[End(Vec::new())]), &truth).figures
+    }
+
+    fn recorded(figures: &[FidelityFigure], name: &str) -> f64 {
+        figures.iter().find(|figure| figure.name == name).expect("there is such a figure").recorded
+    }
+
+    /// `pgmigrate_success` has pages that were moved to another node, too: 269 of them on two nodes, and none by
+    /// compaction.
+    #[test]
+    fn pages_moved_are_those_that_the_trace_has_of_compaction() {
+        let vmstat = ["pgmigrate_success 0\n", "pgmigrate_success 269\n"];
+        let moved = |traces| {
+            recorded(&beside(vmstat, &Traced::default(), traces), "pages moved by compaction")
+        };
+        assert_eq!((moved(true), moved(false)), (0.0, 269.0));
+    }
+
+    #[test]
+    fn repeats_of_the_kernel_bound_what_all_of_them_have() {
+        let kernel = |events: u64, claims| Traced {
+            extfrag: [events, 0, 0, 0, 0, 0],
+            claims,
+            ..Traced::default()
+        };
+        let of = |traced: &Traced| Fidelity {
+            preset: "linux-6.1".to_owned(),
+            figures: beside(["", ""], traced, true),
+            answers: Vec::new(),
+        };
+        let one = of(&kernel(27, 3));
+        let mut other = of(&kernel(52, 4));
+        other.figures.retain(|figure| figure.name != figures::CLAIMS);
+        let bound = among_repeats(&one, &[other, of(&kernel(30, 5))]);
+        let tolerance = |name: &str| {
+            bound.figures.iter().find(|figure| figure.name == name).expect("a figure").tolerance
+        };
+        assert_eq!(tolerance(figures::EVENTS), Tolerance::Repeats(27.0, 52.0));
+        assert_eq!(tolerance(figures::CLAIMS), Tolerance::FactorOr(2.0, 5.0), "one lacks it");
+    }
+
+    #[test]
+    fn free_pages_over_time_are_set_beside_what_the_events_say() {
+        let followed = [2000, 4000].map(|idle| Followed { at: 0, idle: vec![idle] }).to_vec();
+        let figures = beside(["", ""], &Traced { followed, ..Traced::default() }, true);
+        let figure = figures.iter().find(|it| it.name == "free pages over time, Normal");
+        let figure = figure.expect("there is such a figure");
+        assert_eq!((figure.recorded, figure.replayed.median), (3000.0, 4000.0));
+        assert_eq!(figure.verdict, Verdict::Off);
     }
 
     #[test]
@@ -305,5 +436,9 @@ mod tests {
         let events = Tolerance::FactorOr(2.0, 5.0);
         assert_eq!(of(&[2.0, 6.0], 4.0, events), Verdict::TooFew);
         assert_eq!(of(&[0.0, 0.0], 0.0, events), Verdict::Holds);
+        let repeats = Tolerance::Repeats(27.0, 52.0);
+        assert_eq!(of(&[18.0, 20.0, 30.0], 27.0, repeats), Verdict::Holds, "they overlap");
+        assert_eq!(of(&[20.0, 40.0, 90.0], 27.0, repeats), Verdict::Wide, "twice as wide, or less");
+        assert_eq!(of(&[53.0, 60.0], 27.0, repeats), Verdict::Off);
     }
 }

@@ -19,6 +19,7 @@ mod pairing;
 mod passes;
 mod present;
 mod request;
+mod says;
 mod settings;
 mod spans;
 mod standin;
@@ -38,27 +39,29 @@ use nofrag_host::budget::Room;
 use nofrag_host::recording::Recording;
 use nofrag_host::snapshot::{PageFlags, PageMap, Snapshot};
 use nofrag_host::trace::{
-    self, EventSource, Moment, Trace, TraceError, TraceMeta, Unseen, UnseenTracker, View,
+    self, EventKind, EventSource, Moment, Trace, TraceError, TraceMeta, Unseen, UnseenTracker, View,
 };
 use thiserror::Error;
 
 use crate::scenario::stand_in;
 use addresses::AddressReplay;
 use engine::{Engine, Spec};
-use fidelity::{End, Ran, Truth};
+use fidelity::{End, Truth};
 use pairing::Pairing;
 use passes::{Followers, Resync, Timed, pass};
 use start::Host;
+use timeline::Timeline;
 
 pub use addresses::{AddressOutcome, addresses, sections as address_sections};
 pub use course::Course;
 pub use mmap::{MMAP_POLICIES, Miss, MmapFidelity, MmapOutcome, MmapRecorded, MmapRun};
 pub use outcome::{
-    Answer, Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, PolicyRun,
-    Query, Range, Recorded, ReplayReport, Sample, Tolerance, Verdict,
+    Answer, Assumptions, ByOrder, ByType, Contiguity, Counts, Fidelity, FidelityFigure, Followed,
+    PolicyRun, Query, Range, Recorded, Repeat, ReplayReport, Sample, Tolerance, Verdict,
 };
 
 pub use present::sections;
+pub(crate) use says::is_like;
 pub use settings::{Question, Setting, Settings};
 pub use vmap::{KnownStart, VMAP_POLICIES, VmapOutcome, VmapRecorded, VmapRun};
 
@@ -121,6 +124,9 @@ pub struct ReplayOptions {
     pub seed: u64,
     /// How many start values, one after the other; at least one.
     pub repeats: u64,
+    /// Other recordings of the same kernel under the same workload: what they differ by bounds how far a replay may be
+    /// off.
+    pub repeats_of: Vec<PathBuf>,
     /// How many samples over time each run takes.
     pub samples: usize,
     /// How many runs go at a time; 0 for one per CPU.
@@ -136,6 +142,9 @@ pub enum ReplayError {
     /// There is no such policy.
     #[error("{0}")]
     Policy(String),
+    /// What was named is no repeat of the recording.
+    #[error("{0}")]
+    Repeats(String),
     /// The trace does not say enough of its host.
     #[error("{0}")]
     Host(String),
@@ -183,18 +192,32 @@ fn replay_within(
             0 => thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         },
+        samples: options.samples,
         most_bytes,
         room,
         unseen,
     };
-    let Repeated { pass, runs, ran, .. } = plan.run(&mut host, events, &mut addresses, progress)?;
-    let Pass { recorded, unseen, followed } = pass.expect("there is a start value");
-    let fidelity = judged.zip(own).zip(start.as_ref().zip(end.as_ref()));
-    let fidelity = fidelity.map(|((preset, own), (start, end))| {
-        let followed = host.zones().into_iter().zip(followed).collect();
-        let truth = Truth { start, end, traced: &recorded, followed };
-        fidelity::fidelity(preset.name, &ran[own], &truth)
-    });
+    let Repeated { pass, runs, ends, .. } =
+        plan.run(&mut host, events, &mut addresses, progress)?;
+    let Pass { mut recorded, unseen, followed } = pass.expect("there is a start value");
+    let both = start.as_ref().zip(end.as_ref());
+    recorded.reclaimed_kswapd =
+        both.and_then(|(start, end)| fidelity::counted(start, end, "pgsteal_kswapd"));
+    let fidelity = match judged.zip(own).zip(both) {
+        Some(((preset, own), (start, end))) => {
+            let followed = host.zones().into_iter().zip(followed).collect();
+            let traces_moves = records(&meta, EventKind::MigratePages) || recorded.moved > 0;
+            let truth = Truth { start, end, traced: &recorded, traces_moves, followed };
+            let beside = |truth: &Truth<'_>| {
+                fidelity::fidelity(preset.name, (&runs[own].repeats, &ends[own]), truth)
+            };
+            let others = options.repeats_of.iter().map(|path| other(path, &truth, &meta, beside));
+            let others = others.collect::<Result<Vec<Fidelity>, ReplayError>>()?;
+            let one = beside(&truth);
+            Some(if others.is_empty() { one } else { fidelity::among_repeats(&one, &others) })
+        }
+        None => None,
+    };
     let mut cautions = cautions::cautions(&host, &meta, &recorded, fidelity.as_ref(), &runs);
     cautions.extend(stand_ins(&options.policies));
     let (trace, release) = (options.trace.name(), meta.release.clone());
@@ -212,6 +235,33 @@ fn replay_within(
         mmap,
         cautions,
     })
+}
+
+/// The runs beside another recording of the same kernel under the same workload.
+fn other(
+    path: &Path,
+    truth: &Truth<'_>,
+    meta: &TraceMeta,
+    beside: impl Fn(&Truth<'_>) -> Fidelity,
+) -> Result<Fidelity, ReplayError> {
+    let refuse = |why: &str| Err(ReplayError::Repeats(format!("{}: {why}", path.display())));
+    let Trace { meta: other, events, .. } = trace::open(path)?;
+    let (Some(start), Some(end)) = (other.start(), other.end()) else {
+        return refuse("a repeat has a snapshot from before and one from after it");
+    };
+    if other.release != meta.release {
+        return refuse("a repeat is of the same kernel");
+    }
+    let [start, end] = [start, end].map(|taken| Snapshot::parse(&taken.files));
+    let mut traced = passes::recorded(events)?;
+    traced.reclaimed_kswapd = fidelity::counted(&start, &end, "pgsteal_kswapd");
+    Ok(beside(&Truth {
+        start: &start,
+        end: &end,
+        traced: &traced,
+        traces_moves: truth.traces_moves,
+        followed: truth.followed.clone(),
+    }))
 }
 
 /// The runs that were asked for: policies in the order in which they were named, then questions; sizes within each.
@@ -267,6 +317,7 @@ struct Plan<'a> {
     specs: &'a [Spec],
     seeds: Vec<u64>,
     threads: usize,
+    samples: usize,
     most_bytes: u64,
     /// What the budget has left for runs.
     room: Room,
@@ -282,7 +333,7 @@ struct Repeated {
     /// By spec, in their order.
     runs: Vec<PolicyRun>,
     /// By spec, under each start value.
-    ran: Vec<Vec<Ran>>,
+    ends: Vec<Vec<End>>,
     /// Events read so far.
     done: u64,
 }
@@ -300,7 +351,7 @@ impl Plan<'_> {
         let resyncs = resyncs(self.meta);
         let (mut events, mut addresses) = (Some(events), Some(addresses));
         let mut repeated = Repeated::default();
-        repeated.ran.resize_with(self.specs.len(), Vec::new);
+        repeated.ends.resize_with(self.specs.len(), Vec::new);
         let at_a_time = self.at_a_time(host.map())?;
         let parts: Vec<&[Spec]> = match self.specs.len() <= at_a_time {
             true => vec![self.specs],
@@ -319,6 +370,7 @@ impl Plan<'_> {
                     pairing: &mut pairing,
                     addresses: addresses.take(),
                     unseen: self.unseen.clone(),
+                    timeline: Timeline::new(self.samples),
                 };
                 let progress = |so_far| progress(repeated.done + so_far);
                 let (recorded, unseen, ended) =
@@ -329,10 +381,6 @@ impl Plan<'_> {
                 repeated.pass.get_or_insert(Pass { recorded, unseen, followed });
                 from += specs.len();
             }
-        }
-        for (run, ran) in repeated.runs.iter_mut().zip(&repeated.ran) {
-            run.repeats = ran.iter().map(|each| each.counts.clone()).collect();
-            run.large_at_end = ran.iter().map(|each| each.end.large_blocks()).collect();
         }
         Ok(repeated)
     }
@@ -373,12 +421,12 @@ impl Repeated {
     /// Takes in the runs of one pass: of `count` specs from `from` on, under some start values.
     fn add(&mut self, from: usize, count: usize, ended: &[Timed], pairing: &Pairing) {
         for (number, Timed { engine, wall_nanos }) in ended.iter().enumerate() {
-            let ran = &mut self.ran[from + number % count];
-            let run = engine.outcome(pairing.assumptions(), *wall_nanos);
-            ran.push(Ran { counts: run.counts.clone(), end: End::of(engine.pages()) });
-            if ran.len() == 1 {
-                self.runs.push(run);
+            let spec = from + number % count;
+            if self.runs.len() == spec {
+                self.runs.push(engine.described());
             }
+            self.runs[spec].repeats.push(engine.outcome(pairing.assumptions(), *wall_nanos));
+            self.ends[spec].push(End::of(engine.pages()));
         }
     }
 }
@@ -477,6 +525,11 @@ fn resyncs(meta: &TraceMeta) -> Vec<Resync<'_>> {
         Some(Resync { at: end, is_free: Box::new(is_free) })
     });
     between.collect()
+}
+
+/// Whether a recording has events of a kind, as far as it says.
+fn records(meta: &TraceMeta, kind: EventKind) -> bool {
+    meta.formats.iter().any(|(name, _)| name == kind.name())
 }
 
 /// The version in a release, such as `6.1` in `6.1.0-53-cloud-amd64`.

@@ -28,6 +28,21 @@ pub(super) const ORDERS: [(&str, RangeInclusive<usize>); 5] = [
     ("order 10", 10..=10),
 ];
 
+/// Names of figures.
+pub(super) mod figures {
+    pub(crate) const EVENTS: &str = "external fragmentation events";
+    pub(crate) const SERIOUS: &str = "of these below order 4";
+    pub(crate) const CLAIMS: &str = "pageblocks that changed their type";
+    pub(crate) const COMPACTIONS: &str = "runs of direct compaction";
+    pub(crate) const DIRECT_PAGES: &str = "pages reclaimed by callers";
+    pub(crate) const FREE: &str = "free pages, all zones";
+}
+
+/// The name of the figure of the events of one type.
+pub(super) fn events_name(kind: Migratetype) -> String {
+    format!("{}, {kind}", figures::EVENTS)
+}
+
 /// The name of the figure of what is served of some orders.
 pub(super) fn served_name(orders: &str) -> String {
     format!("requests of {orders} served")
@@ -84,6 +99,12 @@ pub struct Recorded {
     pub failures: ByOrder,
     /// External fragmentation events with a free block below a pageblock, by the type asked for.
     pub extfrag: ByType,
+    /// Those with a free block below order 4.
+    #[serde(default)]
+    pub serious: ByType,
+    /// Pageblocks that changed their type with such an event, or with one of a whole pageblock.
+    #[serde(default)]
+    pub claims: u64,
     /// Pages that compaction moved.
     pub moved: u64,
     /// Runs of compaction.
@@ -92,6 +113,21 @@ pub struct Recorded {
     pub reclaimed_direct: u64,
     /// Times that a caller did.
     pub direct_reclaims: u64,
+    /// Pages that kswapd reclaimed; `None` without snapshots before and after.
+    #[serde(default)]
+    pub reclaimed_kswapd: Option<u64>,
+    /// Pages that nobody used over time, by zone, as the events say.
+    #[serde(default)]
+    pub followed: Vec<Followed>,
+}
+
+/// What the events say is free at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Followed {
+    /// Nanoseconds since the first event.
+    pub at: u64,
+    /// Pages of each zone.
+    pub idle: Vec<u64>,
 }
 
 /// One policy with one size of memory.
@@ -106,33 +142,46 @@ pub struct PolicyRun {
     pub memory_percent: u32,
     /// Pages that the allocator managed.
     pub managed: u64,
-    /// What was counted under the first start value.
+    /// What came of it, under each start value.
+    pub repeats: Vec<Repeat>,
+}
+
+/// What came of a run under one start value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// What was counted.
     pub counts: Counts,
-    /// The same under every start value, the first one too.
+    /// Free blocks of order 9 and above at the end.
+    pub large_at_end: u64,
+    /// When a caller of a small block found nothing left to reclaim, in nanoseconds since the first event: a kernel
+    /// would have killed a process then.
     #[serde(default)]
-    pub repeats: Vec<Counts>,
-    /// Free blocks of order 9 and above at the end, under every start value.
-    #[serde(default)]
-    pub large_at_end: Vec<u64>,
+    pub out_of_memory: Option<u64>,
     /// What had to be assumed.
     pub assumptions: Assumptions,
     /// The state over time, in order.
     pub timeline: Vec<Sample>,
-    /// Wall time of the first run in nanoseconds; no part of the result.
+    /// Wall time in nanoseconds; no part of the result.
     pub wall_nanos: u64,
 }
 
 impl PolicyRun {
+    /// What came of it under the first start value.
+    #[must_use]
+    pub fn first(&self) -> &Repeat {
+        self.repeats.first().expect("there is a start value")
+    }
+
     /// A figure over all start values.
     #[must_use]
+    pub fn over(&self, of: impl Fn(&Repeat) -> f64) -> Range {
+        Range::of(self.repeats.iter().map(of).collect()).expect("there is a start value")
+    }
+
+    /// A count over all start values.
+    #[must_use]
     pub fn range(&self, of: impl Fn(&Counts) -> u64) -> Range {
-        let repeats = if self.repeats.is_empty() {
-            std::slice::from_ref(&self.counts)
-        } else {
-            &self.repeats
-        };
-        let values = repeats.iter().map(|counts| of(counts) as f64).collect();
-        Range::of(values).expect("there is a run")
+        self.over(|repeat| of(&repeat.counts) as f64)
     }
 
     /// What a question is about, over all start values.
@@ -144,13 +193,23 @@ impl PolicyRun {
             Query::Events => self.range(|it| it.extfrag.iter().sum()),
             Query::Mistyped => self.range(|it| it.mistyped.iter().sum()),
             Query::Moves => self.range(|it| it.moved),
-            Query::Reclaim => self.range(|it| it.reclaimed_kswapd + it.reclaimed_direct),
+            Query::Reclaim => self.range(|it| it.reclaimed_kswapd),
             Query::Direct => self.range(|it| it.direct_reclaims),
-            Query::Largest => {
-                let values = self.large_at_end.iter().map(|&blocks| blocks as f64).collect();
-                Range::of(values).unwrap_or(Range { least: 0.0, median: 0.0, most: 0.0 })
-            }
+            Query::Largest => self.over(|repeat| repeat.large_at_end as f64),
         }
+    }
+
+    /// When memory was first too small under some start value, in nanoseconds since the first event. What happens after
+    /// it is no answer to anything.
+    #[must_use]
+    pub fn out_of_memory(&self) -> Option<u64> {
+        self.repeats.iter().filter_map(|repeat| repeat.out_of_memory).min()
+    }
+
+    /// The preset whose rules it has.
+    #[must_use]
+    pub fn preset(&self) -> &str {
+        self.policy.split(':').next().unwrap_or_default()
     }
 }
 
@@ -237,12 +296,15 @@ pub struct Assumptions {
 }
 
 /// The state at one time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Nanoseconds since the first event.
     pub at: u64,
     /// Free pages, in all zones.
     pub free: u64,
+    /// Pages of each zone that nobody uses: free, or on the lists of CPUs.
+    #[serde(default)]
+    pub idle: Vec<u64>,
     /// The largest order that has a free block in any zone; `None` if nothing is free.
     pub largest: Option<u32>,
     /// Pages in free blocks of a pageblock or more.
@@ -322,7 +384,7 @@ pub enum Query {
     Mistyped,
     /// How many pages would have been moved?
     Moves,
-    /// How much would have been reclaimed?
+    /// How much would have been reclaimed in the background?
     Reclaim,
     /// How often would callers have had to reclaim for themselves?
     Direct,
@@ -364,7 +426,7 @@ impl Query {
             Query::Events => "external fragmentation events",
             Query::Mistyped => "blocks from pageblocks of another type",
             Query::Moves => "pages moved",
-            Query::Reclaim => "pages reclaimed",
+            Query::Reclaim => "pages reclaimed by kswapd",
             Query::Direct => "direct reclaims by callers",
             Query::Largest => "free blocks of order 9 and above at the end",
         }
@@ -391,17 +453,17 @@ impl Fidelity {
         self.answers.iter().any(holds)
     }
 
+    /// Whether a figure is as the kernel had it.
+    #[must_use]
+    pub fn holds(&self, figure: &str) -> bool {
+        self.figures.iter().any(|each| each.name == figure && each.verdict == Verdict::Holds)
+    }
+
     /// Whether it can be said how many requests of an order are served.
     #[must_use]
     pub fn says_of(&self, order: Order) -> bool {
-        let Some((name, _)) = ORDERS.iter().find(|(_, orders)| orders.contains(&order.index()))
-        else {
-            return false;
-        };
-        let name = served_name(name);
-        let holds =
-            |figure: &FidelityFigure| figure.name == name && figure.verdict == Verdict::Holds;
-        self.figures.iter().any(holds)
+        let of = ORDERS.iter().find(|(_, orders)| orders.contains(&order.index()));
+        of.is_some_and(|(name, _)| self.holds(&served_name(name)))
     }
 }
 
@@ -439,6 +501,8 @@ pub struct FidelityFigure {
 pub enum Tolerance {
     /// So many percent of what was recorded.
     Percent(f64),
+    /// From where to where repeats of the kernel itself went.
+    Repeats(f64, f64),
     /// So many percent, or so many.
     PercentOr(f64, f64),
     /// A factor either way, or so many.
@@ -451,6 +515,7 @@ impl Tolerance {
     pub fn bound(self, recorded: f64) -> [f64; 2] {
         let off = match self {
             Tolerance::Percent(percent) => [recorded * percent / 100.0; 2],
+            Tolerance::Repeats(least, most) => return [least, most],
             Tolerance::PercentOr(percent, or) => [(recorded * percent / 100.0).max(or); 2],
             Tolerance::FactorOr(factor, or) => {
                 [recorded - recorded / factor, recorded * factor - recorded].map(|off| off.max(or))

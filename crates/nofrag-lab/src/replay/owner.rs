@@ -15,20 +15,23 @@
 //! event tells them from what the workload freed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use nofrag::cpu::CpuId;
-use nofrag::page::{Migrate, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed};
+use nofrag::page::{
+    Lru as Walked, Migrate, PageAllocator, PageRequest, Reclaim, ReclaimRequest, Reclaimed,
+};
 use nofrag::units::{Order, Pfn};
 
+use super::pace::HostPace;
 use super::request::Use;
 use super::spans::{FrameIndex, Spans};
 use super::standin::{StandIns, Ticket};
 use super::step::By;
 use crate::random::Random;
 use crate::world::Owns;
-use crate::world::costs::Costs;
 use crate::world::links::Links;
-use crate::world::lru::{Class, Lru};
+use crate::world::lru::Lru;
 use crate::world::reclaim::{TakesBack, reclaim};
 
 /// No block.
@@ -42,16 +45,13 @@ const NAMELESS: u32 = u32::MAX - 4;
 /// Of a traced block: it lies in a block that the recorded kernel refused. Of a frame: its block is such a one.
 const STANDS_IN: u32 = u32::MAX - 5;
 
-/// What can be taken back: page cache alone.
-const CACHE: Class = 0;
-const CLASSES: usize = 1;
-
 /// Of a hundred pages of cache that reclaim comes to, so many were used since. No event tells which. Three recordings
 /// of Linux 6.1 and 6.12 tell how many: of what their kernels reclaimed, 17 to 76 % was among the oldest twentieth of
 /// the cache, and from 27 to 61 % of it was no neighbour of the page before (docs/decisions/0018).
 const USED_AGAIN: usize = 6;
-/// Its stream of chance.
+/// Streams of chance: of that, and of how long work takes.
 const USES: u64 = 4;
+const STANDS_STILL: u64 = 5;
 
 /// What happened that the policy's own counters do not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +76,7 @@ pub(super) struct Owner {
     /// By own frame: the traced frame of the block that begins there.
     holders: Vec<u32>,
     lru: Lru,
+    walked: Walked,
     /// By traced zone and order.
     moved: Links,
     /// How many blocks were moved and are not on those lists, as the policy did not have them.
@@ -84,10 +85,11 @@ pub(super) struct Owner {
     /// Huge pages that only the recorded kernel had, by their first traced frame: each of their pages is a block.
     pieces: HashMap<FrameIndex, Order>,
     random: Random,
+    stands_still: Random,
     pub(super) cpu: CpuId,
     pub(super) noted: Noted,
-    /// What things cost on the recorded host.
-    pub(super) costs: Costs,
+    /// How fast the recorded host is.
+    pub(super) pace: Arc<HostPace>,
     spent: u64,
 }
 
@@ -98,22 +100,24 @@ impl Owner {
         own: Spans,
         pages: &PageAllocator,
         cpu: CpuId,
-        costs: Costs,
+        walked: Walked,
         seed: u64,
     ) -> Owner {
         let (frames, traced_zones) = (own.frames(), traced.zones());
         Owner {
             places: vec![NOTHING; traced.frames()],
             holders: vec![NOTHING; frames],
-            lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), CLASSES),
+            lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), walked),
+            walked,
             moved: Links::new(frames, traced_zones * Order::COUNT),
             moved_missing: vec![[0; Order::COUNT]; traced_zones],
             stand_ins: StandIns::default(),
             pieces: HashMap::new(),
             random: Random::new(seed, USES),
+            stands_still: Random::new(seed, STANDS_STILL),
             cpu,
             noted: Noted::default(),
-            costs,
+            pace: Arc::new(HostPace::table()),
             spent: 0,
             traced,
             own,
@@ -135,8 +139,9 @@ impl Owner {
             pages.set_movable(pfn, true).expect("it was just handed out");
         }
         match used {
-            Use::Cache => self.lru.add(CACHE, self.own.zone(own), own),
-            Use::Fixed | Use::Movable => {}
+            Use::Cache => self.lru.add(self.own.zone(own), own),
+            Use::Movable => self.lru.process_comes(),
+            Use::Fixed => {}
         }
     }
 
@@ -208,7 +213,7 @@ impl Owner {
 
     /// Nothing traced stands for the own block any more.
     fn let_go(&mut self, pages: &mut PageAllocator, own: FrameIndex, by: By) {
-        if by == By::Reclaim && self.lru.class(own).is_some() {
+        if by == By::Reclaim && self.lru.has(own) {
             self.holders[own as usize] = NAMELESS;
         } else {
             self.give_back(pages, own);
@@ -248,14 +253,13 @@ impl Owner {
             return parts.for_each(|part| self.places[(frame + part) as usize] = place);
         }
         pages.split(self.pfn(place), to).expect("the block is in use");
-        let class = self.lru.class(place);
-        self.lru.remove(place);
+        let is_cache = self.lru.remove(place);
         for part in parts {
             let own = place + part;
             self.places[(frame + part) as usize] = own;
             self.holders[own as usize] = frame + part;
-            if let Some(class) = class {
-                self.lru.add(class, self.own.zone(own), own);
+            if is_cache {
+                self.lru.add(self.own.zone(own), own);
             }
         }
     }
@@ -363,6 +367,11 @@ impl Owner {
         }
     }
 
+    /// Whether somebody has used a page of the cache since it came in. With generations nobody asks when it is reclaimed.
+    fn is_used_again(&mut self) -> bool {
+        self.walked == Walked::TwoLists && self.random.index(100) < USED_AGAIN
+    }
+
     fn pfn(&self, own: FrameIndex) -> Pfn {
         Pfn(self.own.pfn(own))
     }
@@ -394,20 +403,20 @@ impl Reclaim for Owner {
 
 impl TakesBack<()> for Owner {
     fn reclaimable(&self, wanted: &ReclaimRequest) -> u64 {
-        self.lru.len(CACHE, wanted)
+        self.lru.len(wanted)
     }
 
     fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameIndex> {
-        self.lru.oldest(CACHE, wanted)
+        self.lru.oldest(wanted)
     }
 
     fn take_back(&mut self, pages: &mut PageAllocator, own: FrameIndex, _: &ReclaimRequest) -> u64 {
-        self.spent += self.costs.reclaim_scan;
-        if self.random.index(100) < USED_AGAIN {
+        self.spent += self.pace.costs.reclaim_scan;
+        if self.is_used_again() {
             self.lru.rotate(own);
             return 0;
         }
-        self.spent += self.costs.reclaim_page;
+        self.spent += self.pace.costs.reclaim_page;
         self.forget(pages, own)
     }
 
@@ -425,6 +434,10 @@ impl Owns<()> for Owner {
     fn take_spent(&mut self) -> u64 {
         std::mem::take(&mut self.spent)
     }
+
+    fn elapses(&mut self, work: u64) -> u64 {
+        self.pace.elapses(work, &mut self.stands_still)
+    }
 }
 
 impl Migrate for Owner {
@@ -438,13 +451,12 @@ impl Migrate for Owner {
             NAMELESS.. => {}
             traced => self.places[traced as usize] = to,
         }
-        if let Some(class) = self.lru.class(from) {
+        if self.lru.remove(from) {
             // Pages that were moved come back to their lists as the youngest.
-            self.lru.remove(from);
-            self.lru.add(class, self.own.zone(to), to);
+            self.lru.add(self.own.zone(to), to);
         }
         self.moved.replace(from, to);
-        self.spent += self.costs.migrate_page << order.get();
+        self.spent += self.pace.costs.migrate_page << order.get();
         true
     }
 }
@@ -475,7 +487,7 @@ impl Owner {
                 assert_eq!(self.places[holder as usize], own, "law 1");
             }
             assert_eq!(holder == MOVED, self.moved.list_of(own).is_some(), "law 2");
-            assert!(holder != NAMELESS || self.lru.class(own).is_some(), "law 2");
+            assert!(holder != NAMELESS || self.lru.has(own), "law 2");
         }
     }
 }

@@ -1,41 +1,66 @@
-//! How fast the recorded host was: how many times slower than the machine of the table of costs.
+//! How fast the recorded host was, and how long work took there that others interrupted.
 //!
-//! What kswapd and kcompactd get done between two requests depends on it, and an emulated host is a hundred times
-//! slower than the same kernel on its own. A page fault says it: two anonymous pages that one CPU asks for in a row
-//! are a fault, a cleared page and an allocation apart. The median of the first such distances is taken; the workload
-//! alone decides of them, not what the kernel did about memory.
+//! What kswapd and kcompactd get done between two requests depends on it. An emulated host is a hundred times slower
+//! than the same kernel on its own, and a machine in the background stands still while somebody else has its CPU. Page
+//! faults tell both: two anonymous pages that one CPU asks for in a row are a fault, a cleared page and an allocation
+//! apart. The *typical* distance is the median, and says how many times slower than the table of costs the host was.
+//! Some are far longer, as the CPU was taken away: by the host, by interrupts, by who leaves no event. A background
+//! machine does as much work as a fault is in a time drawn from these distances, so that it is as fast as faults are
+//! and stands still as often and as long. The workload alone decides of them, not what the kernel did about memory: a
+//! page that the process itself reclaimed, or a kswapd on that CPU, ends the row.
 
 use nofrag::units::Order;
 
 use super::request::Use;
 use super::step::{Step, What};
+use crate::random::Random;
 use crate::world::costs::Costs;
 
-/// Distances that are enough, and those that are too few to say anything.
+/// So many distances are looked at, the last ones; fewer say nothing.
 const ENOUGH: usize = 4096;
 const FEW: usize = 64;
 
-/// What is known of it so far.
+/// How fast the host was of late.
 #[derive(Clone, Debug)]
+pub(super) struct HostPace {
+    /// What things cost there.
+    pub(super) costs: Costs,
+    pub(super) slower: u64,
+    /// From one fault to the next; none as long as little is known.
+    distances: Vec<u64>,
+    typical: u64,
+}
+
+impl HostPace {
+    /// A host as fast as the table of costs has it, whose CPUs nobody takes away.
+    pub(super) fn table() -> HostPace {
+        HostPace { costs: Costs::built_in(), slower: 1, distances: Vec::new(), typical: 1 }
+    }
+
+    /// How long so much work takes in the background.
+    pub(super) fn elapses(&self, work: u64, random: &mut Random) -> u64 {
+        if self.distances.is_empty() {
+            return work;
+        }
+        // A part of a fault's work is a whole one as often as it is large.
+        let whole = (work + random.between(0, self.typical - 1)) / self.typical;
+        (0..whole).map(|_| self.distances[random.index(self.distances.len())]).sum()
+    }
+}
+
+/// What is known of it so far.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
-    table: Costs,
     /// By CPU: when it asked for an anonymous page, if that was the last thing it did.
     last: Vec<Option<u64>>,
+    /// The last ones, in a ring.
     distances: Vec<u64>,
-    slower: u64,
+    next: usize,
 }
 
 impl Pace {
-    pub(super) fn new() -> Pace {
-        let table = Costs::built_in();
-        Pace { table, last: Vec::new(), distances: Vec::new(), slower: 1 }
-    }
-
     /// Looks at what comes next.
     pub(super) fn look(&mut self, steps: &[Step]) {
-        if self.distances.len() >= ENOUGH {
-            return;
-        }
         for step in steps {
             let cpu = usize::from(step.cpu);
             if self.last.len() <= cpu {
@@ -45,30 +70,37 @@ impl Pace {
                 if request.order == Order::ZERO && request.used == Use::Movable);
             let before = std::mem::replace(&mut self.last[cpu], is_fault.then_some(step.at));
             if let Some(before) = before.filter(|_| is_fault) {
-                self.distances.push(step.at.saturating_sub(before));
+                self.note(step.at.saturating_sub(before));
             }
         }
-        if self.distances.len() >= FEW {
-            let middle = self.distances.len() / 2;
-            let (_, median, _) = self.distances.select_nth_unstable(middle);
-            self.slower = (*median / self.fault()).max(1);
+    }
+
+    fn note(&mut self, distance: u64) {
+        if self.distances.len() < ENOUGH {
+            self.distances.push(distance);
+        } else {
+            self.distances[self.next] = distance;
+            self.next = (self.next + 1) % ENOUGH;
         }
     }
 
-    /// How many times slower the host is.
-    pub(super) fn slower(&self) -> u64 {
-        self.slower
+    /// How fast the host is.
+    pub(super) fn host(&self) -> HostPace {
+        let table = HostPace::table();
+        if self.distances.len() < FEW {
+            return table;
+        }
+        let mut distances = self.distances.clone();
+        let middle = distances.len() / 2;
+        let typical = (*distances.select_nth_unstable(middle).1).max(1);
+        let slower = (typical / fault(&table.costs)).max(1);
+        HostPace { costs: table.costs.times(slower), slower, distances, typical }
     }
+}
 
-    /// What things cost there.
-    pub(super) fn costs(&self) -> Costs {
-        self.table.times(self.slower)
-    }
-
-    /// From one anonymous page to the next, by the table.
-    fn fault(&self) -> u64 {
-        self.table.fault + self.table.clear_huge / Order::PAGEBLOCK.pages() + self.table.alloc
-    }
+/// From one anonymous page to the next, by the table.
+fn fault(table: &Costs) -> u64 {
+    table.fault + table.clear_huge / Order::PAGEBLOCK.pages() + table.alloc
 }
 
 #[cfg(test)]
@@ -92,9 +124,9 @@ mod tests {
 
     #[test]
     fn a_host_is_as_slow_as_its_faults_in_a_row() {
-        let mut pace = Pace::new();
-        let fault = pace.fault();
-        assert_eq!(pace.slower(), 1, "as long as nothing is known");
+        let mut pace = Pace::default();
+        let fault = fault(&Costs::built_in());
+        assert_eq!(pace.host().slower, 1, "as long as nothing is known");
         // Another CPU in between changes nothing; page cache in between does.
         let steps: Vec<Step> = (0..200)
             .flat_map(|n| {
@@ -105,7 +137,29 @@ mod tests {
             .flatten()
             .collect();
         pace.look(&steps);
-        assert_eq!((pace.slower(), pace.distances.len()), (100, 179));
-        assert_eq!(pace.costs().reclaim_page, 100 * Costs::built_in().reclaim_page);
+        let host = pace.host();
+        assert_eq!((host.slower, host.distances.len()), (100, 179));
+        assert_eq!(host.costs.reclaim_page, 100 * Costs::built_in().reclaim_page);
+    }
+
+    #[test]
+    fn who_works_in_the_background_stands_still_as_often_as_faults_do() {
+        let mut pace = Pace::default();
+        let fault = fault(&Costs::built_in());
+        // Each hundredth fault comes after a thousand times as long.
+        let mut at = 0;
+        for n in 0..10_000 {
+            at += if n % 100 == 0 { 1000 * fault } else { fault };
+            pace.look(&[step(at, 0, Use::Movable)]);
+        }
+        let (host, mut random) = (pace.host(), Random::new(1, 0));
+        assert_eq!((host.slower, host.typical, host.distances.len()), (1, fault, ENOUGH));
+        let took: Vec<u64> = (0..10_000).map(|_| host.elapses(fault, &mut random)).collect();
+        let stood = took.iter().filter(|&&took| took == 1000 * fault).count();
+        assert!((50..200).contains(&stood), "{stood}");
+        assert_eq!(took.iter().filter(|&&took| took == fault).count(), 10_000 - stood);
+        let parts = (0..10_000).filter(|_| host.elapses(fault / 4, &mut random) > 0).count();
+        assert!((2_300..2_700).contains(&parts), "{parts}");
+        assert_eq!(HostPace::table().elapses(77, &mut random), 77);
     }
 }

@@ -17,11 +17,14 @@ use nofrag_host::trace::{
 
 use super::addresses::AddressReplay;
 use super::engine::{Batch, Engine};
-use super::outcome::Recorded;
+use super::outcome::{Followed, Recorded};
 use super::pace::Pace;
 use super::pairing::Pairing;
 use super::step::Step;
+use super::timeline::Timeline;
 
+/// Free blocks below this order count as serious when types mix (the stall patch of 2018).
+const SERIOUS: Order = Order::new(4).expect("an order");
 /// Batches that wait for a thread.
 const WAITING: usize = 4;
 
@@ -46,6 +49,8 @@ pub(super) struct Followers<'a> {
     /// None where they have been followed before.
     pub(super) addresses: Option<&'a mut AddressReplay>,
     pub(super) unseen: UnseenTracker,
+    /// What the events say is free, over time.
+    pub(super) timeline: Timeline<Followed>,
 }
 
 /// The threads and what they are sent.
@@ -69,24 +74,43 @@ pub(super) fn pass(
 ) -> Result<(Recorded, Unseen, Vec<Timed>), TraceError> {
     thread::scope(|scope| {
         let workers = Workers::start(scope, engines, threads);
-        let Followers { pairing, addresses, mut unseen } = followers;
-        let mut reading = Reading::default();
-        let follow = (pairing, addresses, &mut unseen);
-        let mut pace = Pace::new();
+        let Followers { pairing, addresses, mut unseen, timeline } = followers;
+        let mut reading =
+            Reading { recorded: Recorded::default(), first: None, last: None, timeline };
+        let follow = (&mut *pairing, addresses, &mut unseen);
+        let mut pace = Pace::default();
         let read = reading.read_all(&mut *events, follow, resyncs, |steps, done| {
             pace.look(&steps);
-            workers.send(Batch { steps, costs: pace.costs() });
+            workers.send(Batch { steps, pace: Arc::new(pace.host()) });
             progress(done);
         });
         let loss = events.loss();
-        reading.recorded.slower = pace.slower();
+        reading.recorded.slower = pace.host().slower;
         (reading.recorded.lost, reading.recorded.gaps) = (loss.events, loss.gaps);
         let mut runs = workers.join();
         read?;
         let end = reading.last.unwrap_or(0);
+        reading.timeline.finish(end, |at| Followed { at, idle: pairing.free_by_zone() });
+        reading.recorded.followed = reading.timeline.samples();
         runs.iter_mut().for_each(|run| run.engine.finish(end));
         Ok((reading.recorded, unseen.finish(loss.events.max(loss.gaps)), runs))
     })
+}
+
+/// What a kernel recorded, without a replay.
+///
+/// # Errors
+/// What reading gives.
+pub(super) fn recorded(mut events: Box<dyn EventSource>) -> Result<Recorded, TraceError> {
+    let mut reading = Reading::new(Timeline::new(0));
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut more = true;
+    while more {
+        batch.clear();
+        more = events.read(&mut batch)?;
+        batch.iter().for_each(|event| reading.note(event));
+    }
+    Ok(reading.recorded)
 }
 
 impl<'scope> Workers<'scope> {
@@ -142,14 +166,19 @@ fn work(mut share: Vec<(usize, Timed)>, batches: &Receiver<Arc<Batch>>) -> Vec<(
 }
 
 /// What reading has come to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Reading {
     recorded: Recorded,
     first: Option<u64>,
     last: Option<u64>,
+    timeline: Timeline<Followed>,
 }
 
 impl Reading {
+    fn new(timeline: Timeline<Followed>) -> Reading {
+        Reading { recorded: Recorded::default(), first: None, last: None, timeline }
+    }
+
     fn read_all(
         &mut self,
         events: &mut dyn EventSource,
@@ -171,6 +200,10 @@ impl Reading {
                 {
                     pairing.resynchronise(resync.at, &resync.is_free);
                     resyncs = later;
+                }
+                if self.timeline.is_due(event.at) {
+                    let sample = |at| Followed { at, idle: pairing.free_by_zone() };
+                    self.timeline.take(event.at, sample);
                 }
                 // A page of the bulk interface is a request as any other, and asks for one page of the CPU's lists.
                 let plain = unseen.plain(event);
@@ -198,13 +231,13 @@ impl Reading {
                 debug_assert_ne!(pfn, Some(NO_FRAME));
                 recorded.failures[order as usize] += u64::from(pfn.is_none());
             }
-            View::ExtFrag { fallback_order, alloc_migratetype, .. } => {
-                let is_below = fallback_order < i32::from(Order::PAGEBLOCK.get());
+            View::ExtFrag { fallback_order, alloc_migratetype, change_ownership, .. } => {
+                let is_below = |order: Order| fallback_order < i32::from(order.get());
+                recorded.claims += u64::from(is_below(Order::PAGEBLOCK) && change_ownership);
                 let of = usize::try_from(alloc_migratetype).ok();
-                if let Some(count) = of.and_then(|of| recorded.extfrag.get_mut(of))
-                    && is_below
-                {
-                    *count += 1;
+                if let Some(of) = of.filter(|&of| of < recorded.extfrag.len()) {
+                    recorded.extfrag[of] += u64::from(is_below(Order::PAGEBLOCK));
+                    recorded.serious[of] += u64::from(is_below(SERIOUS));
                 }
             }
             View::MigratePages { succeeded, reason: 0, .. } => {

@@ -8,9 +8,10 @@ use nofrag::units::Order;
 
 use super::addresses;
 use super::outcome::{
-    Assumptions, ByOrder, ByType, Counts, Fidelity, ORDERS, PolicyRun, Query, Recorded,
-    ReplayReport, Tolerance, Verdict,
+    Assumptions, ByOrder, ByType, Counts, Fidelity, ORDERS, PolicyRun, Query, Range, Recorded,
+    Repeat, ReplayReport, Sample, Tolerance, Verdict, events_name, figures, served_name,
 };
+use super::says::{Rests, Says};
 use crate::oracle::Withdrawn;
 use crate::render::{Section, count, duration, number, table_of};
 
@@ -88,7 +89,8 @@ fn heading(report: &ReplayReport) -> Section {
 /// Wall time for each event of the slowest run, in nanoseconds.
 fn slowest(report: &ReplayReport) -> Option<f64> {
     let events = report.recorded.events.max(1) as f64;
-    let slowest = report.runs.iter().map(|run| run.wall_nanos).max()?;
+    let slowest =
+        report.runs.iter().flat_map(|run| &run.repeats).map(|repeat| repeat.wall_nanos).max()?;
     (slowest > 0).then(|| slowest as f64 / events)
 }
 
@@ -104,10 +106,11 @@ fn rows_of(report: &ReplayReport, cells: impl Fn(&PolicyRun) -> Vec<String>) -> 
 }
 
 fn name_of(run: &PolicyRun, several_sizes: bool) -> String {
-    match several_sizes {
+    let name = match several_sizes {
         true => format!("{}, {} %", run.policy, run.memory_percent),
         false => run.policy.clone(),
-    }
+    };
+    if run.out_of_memory().is_some() { format!("{name} (too small)") } else { name }
 }
 
 /// How a verdict is written.
@@ -169,115 +172,141 @@ fn policies(report: &ReplayReport) -> Option<Section> {
     if asked.is_empty() {
         return None;
     }
-    let own =
-        report.runs.iter().find(|run| run.policy == fidelity.preset && run.memory_percent == 100);
+    let says = Says::of(report);
     let rows = rows_of(report, |run| {
-        let cell = |&query: &Query| {
-            let range = run.answer(query);
-            let differs = own.filter(|own| own.policy != run.policy || run.memory_percent != 100);
-            match differs.map(|own| own.answer(query)) {
-                Some(own) if range.overlaps(&own) => format!("{range} ="),
-                Some(own) if range.most < own.least => format!("{range} less"),
-                Some(_) => format!("{range} more"),
-                None => range.to_string(),
-            }
-        };
+        let cell = |&query: &Query| says.cell(run, Rests::On(query), || says.answer(run, query));
         asked.iter().map(cell).collect()
     });
     let header: Vec<&str> =
         ["policy"].into_iter().chain(asked.iter().map(|query| query.short())).collect();
     let caption = format!(
         "Only what can be said. Less and more: than under {}, outside the range of all start values; = is no \
-         difference. After Linux 6.9 each stolen page is an event, before each stolen block: events compare among \
-         kernels of one side.",
+         difference. After Linux 6.9 each stolen page is an event, before each stolen block: events of policies of \
+         the other side stand without a word.",
         fidelity.preset
     );
     table_of("What the policies do", &caption, 1, &header, rows)
 }
 
+/// A column of a table of runs.
+struct Column<'a> {
+    name: &'a str,
+    rests: Rests<'a>,
+    /// What the kernel had, where that is known.
+    recorded: Option<u64>,
+    of: Box<dyn Fn(&PolicyRun) -> String + 'a>,
+}
+
+impl<'a> Column<'a> {
+    fn new(
+        name: &'a str,
+        rests: Rests<'a>,
+        recorded: Option<u64>,
+        of: impl Fn(&Counts) -> u64 + 'a,
+    ) -> Column<'a> {
+        let of = Box::new(move |run: &PolicyRun| run.range(&of).to_string());
+        Column { name, rests, recorded, of }
+    }
+}
+
+/// A table with a row for what was recorded and one for each run of which something can be said.
+fn table_of_columns(
+    report: &ReplayReport,
+    title: &str,
+    caption: &str,
+    columns: &[Column<'_>],
+) -> Option<Section> {
+    let says = Says::of(report);
+    let recorded = |column: &Column<'_>| {
+        column.recorded.map_or_else(|| "-".to_owned(), |value| count(value as f64))
+    };
+    let recorded = [vec!["recorded".to_owned()], columns.iter().map(recorded).collect()].concat();
+    let rows = rows_of(report, |run| {
+        columns.iter().map(|column| says.cell(run, column.rests, || (column.of)(run))).collect()
+    });
+    let says_something = |row: &Vec<String>| row[1..].iter().any(|cell| cell != "-");
+    let rows = [recorded].into_iter().chain(rows.into_iter().filter(says_something)).collect();
+    let header: Vec<&str> =
+        ["policy"].into_iter().chain(columns.iter().map(|column| column.name)).collect();
+    table_of(title, caption, 1, &header, rows)
+}
+
+/// What "-" means in those tables.
+const UNSAID: &str = "A dash: not known of the recorded kernel, or not to be said of this replay.";
+
 fn mixing(report: &ReplayReport) -> Option<Section> {
-    let recorded = &report.recorded.extfrag;
-    let sum = |by_type: &[u64]| count(by_type.iter().sum::<u64>() as f64);
-    let of = |by_type: &[u64], migratetype: Migratetype| count(by_type[migratetype.index()] as f64);
-    let mut rows = vec![vec![
-        "recorded".to_owned(),
-        sum(recorded),
-        of(recorded, Migratetype::Unmovable),
-        of(recorded, Migratetype::Reclaimable),
-        of(recorded, Migratetype::Movable),
-        "-".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-    ]];
-    rows.extend(rows_of(report, |run| {
-        let sum = |of: fn(&Counts) -> &ByType| run.range(|it| of(it).iter().sum()).to_string();
-        let kind = |kind: Migratetype| run.range(|it| it.extfrag[kind.index()]).to_string();
-        vec![
-            sum(|it| &it.extfrag),
-            kind(Migratetype::Unmovable),
-            kind(Migratetype::Reclaimable),
-            kind(Migratetype::Movable),
-            sum(|it| &it.serious),
-            sum(|it| &it.mistyped),
-            run.range(|it| it.claims).to_string(),
-        ]
-    }));
-    table_of(
-        "Types that mix: external fragmentation events, by the type asked for",
-        &withdrawn(
-            "A row is one policy with the recorded requests. Serious: the free block was below order 4. Mistyped: \
-             blocks handed out from pageblocks of another type. Claimed: pageblocks that changed their type. Before \
-             and after Linux 6.10 an event means different things; mistyped blocks mean the same.",
-        ),
-        1,
-        &["policy", "events", "unmov.", "reclaim.", "movable", "serious", "mistyped", "claimed"],
-        rows,
-    )
+    use Migratetype::{Movable, Reclaimable, Unmovable};
+    let recorded = &report.recorded;
+    let sum = |by_type: &ByType| by_type.iter().sum::<u64>();
+    let names = [Unmovable, Reclaimable, Movable].map(|kind| (kind, events_name(kind)));
+    let shown = ["unmov.", "reclaim.", "movable"];
+    let of_types = names.iter().zip(shown).map(|((kind, figure), name)| {
+        let rests = Rests::OnBoth(Query::Events, figure);
+        let of = |counts: &ByType| counts[kind.index()];
+        Column::new(name, rests, Some(of(&recorded.extfrag)), move |it| of(&it.extfrag))
+    });
+    let serious = Rests::OnBoth(Query::Events, figures::SERIOUS);
+    let claims = Rests::OnBoth(Query::Events, figures::CLAIMS);
+    let all = Some(sum(&recorded.extfrag));
+    let first = Column::new("events", Rests::On(Query::Events), all, |it| sum(&it.extfrag));
+    let others = [
+        Column::new("serious", serious, Some(sum(&recorded.serious)), |it| sum(&it.serious)),
+        Column::new("mistyped", Rests::On(Query::Mistyped), None, |it| sum(&it.mistyped)),
+        Column::new("claimed", claims, Some(recorded.claims), |it| it.claims),
+    ];
+    let columns: Vec<Column<'_>> = [first].into_iter().chain(of_types).chain(others).collect();
+    let caption = format!(
+        "A row is one policy with the recorded requests. Serious: the free block was below order 4. Mistyped: blocks \
+         handed out from pageblocks of another type, which no kernel counts. Claimed: pageblocks that changed their \
+         type. Before and after Linux 6.10 an event means different things; mistyped blocks mean the same. {UNSAID}"
+    );
+    let title = "Types that mix: external fragmentation events, by the type asked for";
+    table_of_columns(report, title, &withdrawn(&caption), &columns)
 }
 
 fn price(report: &ReplayReport) -> Option<Section> {
     let recorded = &report.recorded;
-    let none = || "-".to_owned();
-    let mut rows = vec![vec![
-        "recorded".to_owned(),
-        count(recorded.moved as f64),
-        count(recorded.compactions as f64),
-        count(recorded.reclaimed_direct as f64),
-        none(),
-        count(recorded.direct_reclaims as f64),
-        none(),
-        none(),
-    ]];
-    rows.extend(rows_of(report, |run| {
-        let of = |of: fn(&Counts) -> u64| run.range(of).to_string();
-        let stalls = match run.range(|it| it.stalls) {
+    let compactions = Column {
+        name: "compact.",
+        rests: Rests::OnFigure(figures::COMPACTIONS),
+        recorded: Some(recorded.compactions),
+        of: Box::new(|run| {
+            let succeeded = run.range(|it| it.compactions_succeeded);
+            format!("{succeeded} / {}", run.range(|it| it.compactions))
+        }),
+    };
+    let stalls = Column {
+        name: "stalls",
+        rests: Rests::On(Query::Events),
+        recorded: Some(0),
+        of: Box::new(|run| match run.range(|it| it.stalls) {
             stalls if stalls.most == 0.0 => "0".to_owned(),
             stalls => {
-                let waited = run.range(|it| it.stalled_nanos).median;
-                format!("{stalls} ({})", duration(waited / 1e9))
+                let waited = run.over(|repeat| repeat.counts.stalled_nanos as f64 / 1e9);
+                let [least, most] = [waited.least, waited.most].map(duration);
+                format!("{stalls} ({least}..{most})")
             }
-        };
-        let succeeded = run.range(|it| it.compactions_succeeded);
-        vec![
-            of(|it| it.moved),
-            format!("{succeeded} / {}", of(|it| it.compactions)),
-            of(|it| it.reclaimed_direct),
-            of(|it| it.reclaimed_kswapd),
-            of(|it| it.direct_reclaims),
-            of(|it| it.boosts),
-            stalls,
-        ]
-    }));
-    table_of(
-        "What it costs",
-        &withdrawn(
-            "Pages moved and reclaimed by the policy itself, in place of what the recorded kernel did; runs of direct \
-             compaction that gave a block, of all; entries into direct reclaim; watermarks raised; waits of callers.",
-        ),
-        1,
-        &["policy", "moved", "compact.", "direct", "kswapd", "entries", "boosts", "stalls"],
-        rows,
-    )
+        }),
+    };
+    let direct = Rests::OnBoth(Query::Direct, figures::DIRECT_PAGES);
+    let entries = Some(recorded.direct_reclaims);
+    let columns = [
+        Column::new("moved", Rests::On(Query::Moves), Some(recorded.moved), |it| it.moved),
+        compactions,
+        Column::new("direct", direct, Some(recorded.reclaimed_direct), |it| it.reclaimed_direct),
+        Column::new("kswapd", Rests::On(Query::Reclaim), recorded.reclaimed_kswapd, |it| {
+            it.reclaimed_kswapd
+        }),
+        Column::new("entries", Rests::On(Query::Direct), entries, |it| it.direct_reclaims),
+        Column::new("boosts", Rests::On(Query::Events), None, |it| it.boosts),
+        stalls,
+    ];
+    let caption = format!(
+        "Pages moved and reclaimed by the policy itself, in place of what the recorded kernel did; runs of direct \
+         compaction that gave a block, of all (the kernel's are all its runs); entries into direct reclaim; watermarks \
+         raised; waits of callers, which no released kernel has. {UNSAID}"
+    );
+    table_of_columns(report, "What it costs", &withdrawn(&caption), &columns)
 }
 
 /// A caption of a table in which policies are compared.
@@ -286,15 +315,16 @@ fn withdrawn(text: &str) -> String {
 }
 
 fn success(report: &ReplayReport) -> Option<Section> {
+    let says = Says::of(report);
     let share = |run: &PolicyRun, orders: &RangeInclusive<usize>| {
         let sum = |by_order: &ByOrder| by_order[orders.clone()].iter().sum::<u64>();
-        let asked = run.range(|it| sum(&it.requests)).median;
+        let asked = run.range(|it| sum(&it.requests));
         let failed = run.range(|it| sum(&it.requests).saturating_sub(sum(&it.served)));
         let slow = run.range(|it| sum(&it.slow));
-        match (asked, failed.most, slow.most) {
+        match (asked.most, failed.most, slow.most) {
             (0.0, ..) => "-".to_owned(),
-            (_, 0.0, 0.0) => count(asked),
-            _ => format!("{} -{failed} ~{slow}", count(asked)),
+            (_, 0.0, 0.0) => asked.to_string(),
+            _ => format!("{asked} -{failed} ~{slow}"),
         }
     };
     let recorded = ORDERS.iter().map(|(_, orders)| {
@@ -307,17 +337,17 @@ fn success(report: &ReplayReport) -> Option<Section> {
     });
     let mut rows = vec![["recorded".to_owned()].into_iter().chain(recorded).collect()];
     rows.extend(rows_of(report, |run| {
-        ORDERS.iter().map(|(_, orders)| share(run, orders)).collect()
+        let cell = |(name, orders): &(&str, RangeInclusive<usize>)| {
+            says.cell(run, Rests::OnFigure(&served_name(name)), || share(run, orders))
+        };
+        ORDERS.iter().map(cell).collect()
     }));
     let header: Vec<&str> =
         ["policy"].into_iter().chain(ORDERS.iter().map(|(name, _)| *name)).collect();
-    table_of(
-        "Requests by order",
-        "How many there were; -n of them were not served, ~n needed the slow path.",
-        1,
-        &header,
-        rows,
-    )
+    let caption = format!(
+        "How many there were; -n of them were not served, ~n needed the slow path. {UNSAID}"
+    );
+    table_of("Requests by order", &caption, 1, &header, rows)
 }
 
 /// Fewer values of a setting are read in the tables.
@@ -335,44 +365,45 @@ fn curves(report: &ReplayReport) -> Vec<Section> {
             curves.entry(of).or_default().insert(value, run);
         }
     }
-    let of_run = |run: &PolicyRun| {
-        [
-            ("external fragmentation events", run.answer(Query::Events).median),
-            ("requests of order 9 served", run.answer(Query::Huge).median),
-        ]
-    };
+    let says = Says::of(report);
+    let asked: Vec<Query> =
+        [Query::Events, Query::Huge].into_iter().filter(|of| says.may(Rests::On(*of))).collect();
     let draw =
         |((preset, _, _, setting), points): (&(&str, u32, _, &str), &BTreeMap<u64, &PolicyRun>)| {
-            let (Some((least, first)), Some((most, _))) =
+            let (Some((least, _)), Some((most, _))) =
                 (points.first_key_value(), points.last_key_value())
             else {
                 return Vec::new();
             };
-            if points.len() < CURVE {
+            if points.len() < CURVE || points.values().any(|run| run.out_of_memory().is_some()) {
                 return Vec::new();
             }
-            let figures = of_run(first).into_iter().enumerate();
-            let chart = |(figure, (what, _)): (usize, (&str, f64))| {
-                let values = points.values().map(|run| of_run(run)[figure].1).collect();
+            let chart = |&query: &Query| {
+                let layer = |name: &str, of: fn(Range) -> f64| {
+                    (name.to_owned(), points.values().map(|run| of(run.answer(query))).collect())
+                };
                 Section::Chart {
-                    title: format!("{preset} by {setting}: {what}"),
+                    title: format!("{preset} by {setting}: {}", query.what()),
                     caption: format!("One point for each of its {} values.", points.len()),
                     ends: [least, most].map(|value| format!("{setting} {value}")),
-                    layers: vec![((*preset).to_owned(), values)],
+                    layers: vec![
+                        layer("most", |range| range.most),
+                        layer("middle", |range| range.median),
+                        layer("least", |range| range.least),
+                    ],
                 }
             };
-            figures.map(chart).collect::<Vec<_>>()
+            asked.iter().map(chart).collect::<Vec<_>>()
         };
     curves.iter().flat_map(draw).collect()
 }
 
 /// The runs of a picture: three at most, since more cannot be told apart.
 fn pictured(report: &ReplayReport) -> Vec<&PolicyRun> {
-    let whole: Vec<&PolicyRun> = report
-        .runs
-        .iter()
-        .filter(|run| run.memory_percent == report.runs[0].memory_percent)
-        .collect();
+    let size = report.runs.first().map(|run| run.memory_percent);
+    let is_shown =
+        |run: &&PolicyRun| Some(run.memory_percent) == size && run.out_of_memory().is_none();
+    let whole: Vec<&PolicyRun> = report.runs.iter().filter(is_shown).collect();
     match whole.as_slice() {
         [first, .., before, last] => vec![first, before, last],
         few => few.to_vec(),
@@ -384,56 +415,88 @@ const PER_MIB: f64 = 256.0;
 
 fn course(report: &ReplayReport) -> Option<Section> {
     let runs = pictured(report);
-    if runs.iter().any(|run| run.timeline.len() < 2) || runs.is_empty() {
+    let is_short = |run: &&PolicyRun| run.first().timeline.len() < 2;
+    if !Says::of(report).may(Rests::On(Query::Largest)) || runs.iter().any(is_short) {
         return None;
     }
     let series = |run: &&PolicyRun| {
-        let values = run.timeline.iter().map(|sample| sample.free_in_pageblocks as f64 / PER_MIB);
+        let samples = run.first().timeline.iter();
+        let values = samples.map(|sample| sample.free_in_pageblocks as f64 / PER_MIB);
         (run.policy.clone(), values.collect())
     };
-    Some(Section::Chart {
+    (!runs.is_empty()).then(|| Section::Chart {
         title: "Free memory in whole pageblocks over time, MiB".to_owned(),
-        caption: "What huge pages could still be made of without moving anything.".to_owned(),
+        caption: "What huge pages could still be made of without moving anything, under the first start value."
+            .to_owned(),
         ends: ["first event".to_owned(), "last event".to_owned()],
         layers: runs.iter().map(series).collect(),
     })
 }
 
 fn whole_blocks(report: &ReplayReport) -> Option<Section> {
-    let rows = rows_of(report, |run| {
-        let samples = || run.timeline.iter();
-        let order = |order: Option<u32>| order.map_or("-".to_owned(), |order| order.to_string());
-        let least = samples().map(|sample| sample.largest).min().flatten();
-        let with_huge = samples()
-            .filter(|sample| sample.largest.is_some_and(|o| o >= u32::from(Order::PAGEBLOCK.get())))
-            .count();
-        let share = 100.0 * with_huge as f64 / run.timeline.len().max(1) as f64;
-        let Some(end) = run.timeline.last() else { return vec!["-".to_owned(); 7] };
-        vec![
-            order(least),
-            order(end.largest),
-            format!("{share:.0} %"),
-            count(end.free as f64),
-            count(end.pageblocks.free as f64),
-            count(end.pageblocks.movable as f64),
-            count(end.pageblocks.pinned as f64),
-        ]
-    });
-    table_of(
-        "The largest free block over time, and pageblocks at the end",
-        "The least and the last order of the largest free block, and the share of samples in which a whole pageblock \
-         was free; then free pages, and pageblocks that are free, could be freed by moving pages, or hold what cannot \
-         be moved.",
-        1,
-        &["policy", "least", "last", "order 9", "free", "whole", "movable", "pinned"],
-        rows,
-    )
+    let huge = f64::from(Order::PAGEBLOCK.get());
+    // No block at all is less than one of order 0.
+    let order = |sample: &Sample| sample.largest.map_or(-1.0, f64::from);
+    let at_end = |run: &PolicyRun, of: fn(&Sample) -> f64| {
+        run.over(|repeat| repeat.timeline.last().map_or(0.0, of)).to_string()
+    };
+    let large = Rests::On(Query::Largest);
+    let least = move |run: &PolicyRun| {
+        let least = run.over(|repeat| repeat.timeline.iter().map(order).fold(f64::MAX, f64::min));
+        least.to_string()
+    };
+    let with_huge = move |run: &PolicyRun| {
+        let share = run.over(|Repeat { timeline, .. }| {
+            let with = timeline.iter().filter(|sample| order(sample) >= huge).count();
+            100.0 * with as f64 / timeline.len().max(1) as f64
+        });
+        format!("{share} %")
+    };
+    type Shown = Box<dyn Fn(&PolicyRun) -> String>;
+    let column = |name, rests, of: Shown| Column { name, rests, recorded: None, of };
+    let columns = [
+        column("least", large, Box::new(least)),
+        column(
+            "last",
+            large,
+            Box::new(move |run| at_end(run, |sample| sample.largest.map_or(-1.0, f64::from))),
+        ),
+        column("order 9", large, Box::new(with_huge)),
+        column(
+            "free",
+            Rests::OnFigure(figures::FREE),
+            Box::new(move |run| at_end(run, |sample| sample.free as f64)),
+        ),
+        column(
+            "whole",
+            large,
+            Box::new(move |run| at_end(run, |sample| sample.pageblocks.free as f64)),
+        ),
+        column(
+            "movable",
+            large,
+            Box::new(move |run| at_end(run, |sample| sample.pageblocks.movable as f64)),
+        ),
+        column(
+            "pinned",
+            large,
+            Box::new(move |run| at_end(run, |sample| sample.pageblocks.pinned as f64)),
+        ),
+    ];
+    let caption = format!(
+        "The least and the last order of the largest free block (-1: none), and the share of samples in which a whole \
+         pageblock was free; then free pages, and pageblocks that are free, could be freed by moving pages, or hold \
+         what cannot be moved. {UNSAID}"
+    );
+    let title = "The largest free block over time, and pageblocks at the end";
+    table_of_columns(report, title, &caption, &columns)
 }
 
 fn fidelity(fidelity: &Fidelity) -> Option<Section> {
     let rows = fidelity.figures.iter().map(|figure| {
         let within = match figure.tolerance {
             Tolerance::Percent(percent) => format!("{} %", number(percent)),
+            Tolerance::Repeats(least, most) => format!("{} to {}", number(least), number(most)),
             Tolerance::PercentOr(percent, or) => format!("{} % or {}", number(percent), number(or)),
             Tolerance::FactorOr(factor, or) => format!("{}x or {}", number(factor), number(or)),
         };
@@ -458,7 +521,7 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
 
 /// What had to be assumed of the trace, whatever the policy.
 fn of_the_trace(report: &ReplayReport) -> Option<Section> {
-    let first = &report.runs.first()?.assumptions;
+    let first = &report.runs.first()?.first().assumptions;
     let line =
         |value: u64, what: &str| (value > 0).then(|| format!("{} {what}", count(value as f64)));
     let lines = [
@@ -481,23 +544,17 @@ fn of_the_trace(report: &ReplayReport) -> Option<Section> {
 }
 
 fn assumptions(report: &ReplayReport) -> Option<Section> {
+    const OF: [fn(&Assumptions) -> u64; 7] = [
+        |it| it.not_served,
+        |it| it.stood_in,
+        |it| it.in_pieces,
+        |it| it.reclaimed_before,
+        |it| it.dropped_at_start,
+        |it| it.swapped_at_start,
+        |it| it.displaced_at_start,
+    ];
     let rows = rows_of(report, |run| {
-        let Assumptions {
-            not_served,
-            reclaimed_before,
-            dropped_at_start,
-            swapped_at_start,
-            displaced_at_start,
-            stood_in,
-            in_pieces,
-            ..
-        } = run.assumptions;
-        let lost = [dropped_at_start, swapped_at_start, displaced_at_start];
-        [&[not_served, stood_in, in_pieces, reclaimed_before][..], &lost]
-            .concat()
-            .into_iter()
-            .map(|value| count(value as f64))
-            .collect()
+        OF.map(|of| run.over(|repeat| of(&repeat.assumptions) as f64).to_string()).to_vec()
     });
     table_of(
         "What had to be assumed of each policy",

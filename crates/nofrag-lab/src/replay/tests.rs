@@ -1,25 +1,30 @@
 //! Traces made by hand or by our own allocator, where every answer is known.
 
+use std::sync::Arc;
+
 use nofrag::check::Check;
 use nofrag::cpu::CpuId;
 use nofrag::page::{
-    Boost, Fixes, FragmentationPolicy, MemoryMap, MinFree, PageAllocator, PageConfig, PageRequest,
+    Boost, Fixes, FragmentationPolicy, FrameState, MemoryMap, MinFree, NodeId, PageAllocator,
+    PageConfig, PageRequest, Reclaim, ReclaimRequest, ReclaimScope,
 };
 use nofrag::units::{Nanos, Order, PageCount, Pfn};
 use nofrag_host::gfp::GfpBits;
 use nofrag_host::trace::{Event, EventKind, FlagTable, MAX_FIELDS, NO_FRAME, TraceMeta};
 
 use super::engine::{Batch, Engine, Spec};
-use super::outcome::{Counts, Verdict};
+use super::outcome::{Counts, Tolerance, Verdict};
+use super::owner::Owner;
+use super::pace::HostPace;
 use super::pairing::Pairing;
-use super::request::{Frees, Request};
+use super::request::{Frees, Request, Use};
 use super::settings::{Question, Settings};
+use super::spans::Spans;
 use super::start::{Resized, Start};
 use super::step::{By, What};
 use super::timeline::Timeline;
-use super::{Input, Query, ReplayOptions, ReplayReport, replay};
+use super::{Input, PolicyRun, Query, ReplayOptions, ReplayReport, replay};
 use crate::random::Random;
-use crate::world::costs::Costs;
 
 const KERNEL: &str = "GFP_KERNEL";
 const CACHE: &str = "GFP_HIGHUSER_MOVABLE";
@@ -116,7 +121,7 @@ fn steps(pairing: &mut Pairing, script: &Script) -> Vec<What> {
 
 /// What is to be done next, on a host as fast as the table of costs has it.
 fn batch(pairing: &mut Pairing) -> Batch {
-    Batch { steps: pairing.take_steps(), costs: Costs::built_in() }
+    Batch { steps: pairing.take_steps(), pace: Arc::new(HostPace::table()) }
 }
 
 /// Replays under a policy, checks every law, and gives the run.
@@ -236,8 +241,84 @@ fn migration_sources_live_on_and_leftovers_are_no_frees() {
     assert_eq!(in_use(engine.pages()), 64 - 2);
 }
 
-/// What the recorded kernel reclaimed and moved is its own affair: had it chosen other pages, a run with housekeeping
-/// of its own would be the same.
+/// Two nodes of Linux 6.1 moved 269 pages to other nodes and compacted nothing, and the replay was called off for it.
+#[test]
+fn pages_that_are_moved_for_another_reason_are_not_compacted() {
+    const NUMA_MISPLACED: u64 = 5;
+    let mut script = Script::by(WORKER);
+    script.alloc(7, 0, CACHE, MOVABLE);
+    script.push(EventKind::MigratePages, &[1, 0, 0, 0, 0, 0, 0, NUMA_MISPLACED]);
+    let moved = |script: &Script| {
+        let mut pairing = pairing();
+        steps(&mut pairing, script);
+        pairing.assumptions().migration_targets
+    };
+    assert_eq!(moved(&script), 0);
+    script.compaction(&[(&[7], 1)], &[]);
+    assert_eq!(moved(&script), 1);
+}
+
+/// Where memory is too small a kernel kills a process; a replay goes on and says from when on it means nothing.
+#[test]
+fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refused() {
+    let mut script = Script::by(WORKER);
+    for pfn in 0..PAGES - 1 {
+        script.alloc(pfn, 0, KERNEL, UNMOVABLE);
+    }
+    let out_of_memory = |script: &Script| {
+        let engine = replayed(script, FragmentationPolicy::LINUX_6_1);
+        engine.outcome(&super::Assumptions::default(), 0).out_of_memory
+    };
+    let at = out_of_memory(&script).expect("the marks keep some pages");
+    assert!((1000 * (PAGES - 200)..1000 * PAGES).contains(&at), "{at}");
+    // A caller that cannot wait may be refused.
+    let mut script = Script::by(WORKER);
+    for pfn in 0..PAGES - 1 {
+        script.alloc(pfn, 0, ATOMIC, UNMOVABLE);
+    }
+    assert_eq!(out_of_memory(&script), None);
+}
+
+/// Replays took the oldest page first under every policy, also where the policy's LRU goes zone by zone.
+#[test]
+fn with_generations_cache_of_the_highest_zone_goes_first() {
+    let map = MemoryMap::uma(PageCount(PAGES), 500, 2).expect("a map");
+    let reclaimed = |policy: FragmentationPolicy| {
+        let pages = PageAllocator::new(&PageConfig::new(map.clone(), policy));
+        let mut pages = pages.expect("an allocator");
+        let cpu = map.cpus().by_rank(0).expect("it has two");
+        let zones: Vec<_> = pages.zones().map(|zone| zone.id).collect();
+        assert_eq!(zones.len(), 2);
+        let spans = [Spans::of(&map), Spans::of_pages(&pages)];
+        let [traced, own] = spans;
+        let mut owner = Owner::new(traced.clone(), own, &pages, cpu, policy.lru, 1);
+        let held: Vec<Pfn> = zones
+            .iter()
+            .flat_map(|&zone| {
+                let block = pages.pageblocks().find(|block| block.zone == zone);
+                let start = block.expect("it has one").frames.start.0;
+                [start, start + 1].map(Pfn)
+            })
+            .collect();
+        for &pfn in &held {
+            pages.alloc_at(pfn, Order::ZERO).expect("it is free");
+            let frame = traced.index(pfn.0).expect("it is of a zone");
+            owner.adopt(&mut pages, frame, pfn, Use::Cache);
+        }
+        let (node, highest, may) = (NodeId(0), zones[1], ReclaimScope::ALL);
+        let wanted = ReclaimRequest { node, highest, pages: 2, priority: 0, may };
+        assert_eq!(owner.reclaim(&mut pages, wanted).pages, 2);
+        held.iter()
+            .map(|&pfn| pages.frame(pfn).is_some_and(|(state, ..)| state != FrameState::Movable))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(reclaimed(FragmentationPolicy::LINUX_6_1), [true, true, false, false]);
+    assert_eq!(reclaimed(FragmentationPolicy::LINUX_6_12), [false, false, true, true]);
+}
+
+/// What the recorded kernel reclaimed and moved is its own affair: had its kswapd or its callers taken other pages of
+/// the cache, or had compaction moved others, which kswapd then takes where they are now, a run with housekeeping of
+/// its own would be the same.
 #[test]
 fn which_pages_the_recorded_kernel_reclaimed_and_moved_changes_nothing() {
     let cached = PAGES - 600;
@@ -252,7 +333,16 @@ fn which_pages_the_recorded_kernel_reclaimed_and_moved_changes_nothing() {
         }
         let moved: Vec<u64> = (1000..1500).map(of).collect();
         script.as_process(WORKER).compaction(&[(&moved, 500)], &[]);
-        for page in 0..1500 {
+        script.push(EventKind::DirectReclaimBegin, &[]);
+        for page in 1500..1600 {
+            script.free(of(page), 0);
+        }
+        script.push(EventKind::DirectReclaimEnd, &[100]).as_process(KSWAPD);
+        for target in 0..100 {
+            script.free(cached + of(target) % 600, 0);
+        }
+        script.as_process(WORKER);
+        for page in 0..1600 {
             script.alloc(of(page), 0, KERNEL, UNMOVABLE);
         }
         script
@@ -439,13 +529,23 @@ fn boost_reclaims_more_and_both_are_reported() {
 
 fn options(trace: Input, policies: &[&str], threads: usize) -> ReplayOptions {
     let policies = policies.iter().map(|&name| name.to_owned()).collect();
-    let (questions, memory) = (Vec::new(), Vec::new());
-    ReplayOptions { trace, policies, questions, memory, seed: 1, repeats: 2, samples: 16, threads }
+    ReplayOptions {
+        trace,
+        policies,
+        questions: Vec::new(),
+        memory: Vec::new(),
+        seed: 1,
+        repeats: 2,
+        repeats_of: Vec::new(),
+        samples: 16,
+        threads,
+    }
 }
 
 /// A report without the times that its runs took.
 fn without_times(mut report: ReplayReport) -> String {
-    report.runs.iter_mut().for_each(|run| run.wall_nanos = 0);
+    let repeats = report.runs.iter_mut().flat_map(|run| &mut run.repeats);
+    repeats.for_each(|repeat| repeat.wall_nanos = 0);
     serde_json::to_string(&report).expect("a report is plain data")
 }
 
@@ -464,7 +564,7 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     let report = replay(&options(Input::Shipped, &["linux-6.1"], 0), &|_| {}).expect("a report");
     assert_eq!(report.recorded.events, 701_106);
     assert_eq!(report.recorded.extfrag.iter().sum::<u64>(), 2, "t13: three of five convert");
-    let assumed = &report.runs[0].assumptions;
+    let assumed = &report.runs[0].first().assumptions;
     assert_eq!((assumed.migration_targets, assumed.targets_returned), (38_339, 1_296));
     assert_eq!(assumed.splits, 0, "no order differs");
     let fidelity = report.fidelity.expect("it has both snapshots");
@@ -481,15 +581,38 @@ fn the_shipped_recording_is_followed_as_near_as_is_said() {
     assert!(fidelity.answers(Query::Moves) && fidelity.answers(Query::Reclaim));
 }
 
+/// A recording that is its own repeat allows for nothing.
+#[test]
+fn repeats_of_a_recording_bound_what_the_replay_may_be_off() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/recordings/linux-6.1-guest-768m.nofrag");
+    let options = ReplayOptions {
+        repeats_of: vec![file.into()],
+        ..options(Input::Shipped, &["linux-6.1"], 0)
+    };
+    let fidelity = replay(&options, &|_| {}).expect("a report").fidelity.expect("judged");
+    for name in
+        ["requests of order 9 served", "pages reclaimed by kswapd", "external fragmentation events"]
+    {
+        let figure = fidelity.figures.iter().find(|figure| figure.name == name).expect("a figure");
+        let Tolerance::Repeats(least, most) = figure.tolerance else { panic!("{figure:?}") };
+        assert_eq!([least, most], [figure.recorded; 2]);
+    }
+    let text = std::env::temp_dir().join(format!("nofrag-no-repeat-{}.txt", std::process::id()));
+    std::fs::write(&text, "# tracer: nop\n#\n").expect("a temporary file");
+    let refused = replay(&ReplayOptions { repeats_of: vec![text.clone()], ..options }, &|_| {});
+    std::fs::remove_file(&text).expect("it was written");
+    let refused = refused.expect_err("it has no snapshots").to_string();
+    assert!(refused.contains("a snapshot from before"), "{refused}");
+}
+
 #[test]
 fn a_moment_has_one_sample_the_last_one_too() {
     const MILLISECOND: u64 = 1_000_000;
-    let pages = allocator(FragmentationPolicy::LINUX_6_1);
     for end in [4 * MILLISECOND, 4 * MILLISECOND + 1] {
         let mut timeline = Timeline::new(8);
-        (0..=4).for_each(|at| timeline.take(at * MILLISECOND, &pages));
-        timeline.finish(end, &pages);
-        let at: Vec<u64> = timeline.samples().iter().map(|sample| sample.at).collect();
+        (0..=4).for_each(|at| timeline.take(at * MILLISECOND, |at| at));
+        timeline.finish(end, |at| at);
+        let at = timeline.samples();
         assert!(at.is_sorted_by(|one, next| one < next), "{at:?}");
         assert_eq!(at.last(), Some(&end));
     }
@@ -511,7 +634,7 @@ fn without_a_snapshot_it_is_said() {
     std::fs::remove_file(&path).expect("it was written");
     let report = report.expect("it is replayed");
     assert_eq!(report.recorded.requests[0], 1);
-    assert_eq!(report.runs[0].assumptions.unknown_frees, 1);
+    assert_eq!(report.runs[0].first().assumptions.unknown_frees, 1);
     assert_eq!(report.fidelity, None);
     let says = |part: &str| report.cautions.iter().any(|caution| caution.contains(part));
     assert!(says("no snapshot from before the recording"), "{:?}", report.cautions);
@@ -638,8 +761,9 @@ fn what_the_bulk_interface_hands_out_is_served_as_requests() {
     };
     let recorded = report("with", &[&with[..], &frees].concat());
     assert_eq!(recorded.recorded.requests[0], 2);
-    assert_eq!((recorded.runs[0].counts.served[0], recorded.runs[0].counts.frees), (2, 2));
-    assert_eq!(recorded.runs[0].assumptions.unknown_frees, 1, "the last is of a free page");
+    let counts = &recorded.runs[0].first().counts;
+    assert_eq!((counts.served[0], counts.frees), (2, 2));
+    assert_eq!(recorded.runs[0].first().assumptions.unknown_frees, 1, "the last is of a free page");
     let unseen = &recorded.unseen;
     assert_eq!((unseen.requests, unseen.unknown_frees), (2, 1));
     let bulk = (unseen.bulk.calls, unseen.bulk.pages, unseen.bulk.repeated, unseen.bulk.unread);
@@ -661,12 +785,7 @@ fn a_setting_that_is_asked_for_stands_before_the_recorded_hosts() {
     let names = report.runs.iter().map(|run| run.policy.as_str()).collect::<Vec<_>>();
     assert_eq!(names[..2], ["linux-6.1", "linux-6.1:boost=0,min_free_kbytes=2048"]);
     assert!(recorded.settings.is_empty() && far.settings["boost"] == 60_000);
-    assert_eq!(off.counts.boosts, 0);
-    assert!(on.counts.boosts > 0 && recorded.counts.boosts > 0);
-    let charts = super::sections(&report);
-    let curves = charts.iter().filter(|section| match section {
-        crate::render::Section::Chart { title, .. } => title.starts_with("linux-6.1 by boost: "),
-        _ => false,
-    });
-    assert_eq!(curves.count(), 2);
+    let boosts = |run: &PolicyRun| run.first().counts.boosts;
+    assert_eq!(boosts(off), 0);
+    assert!(boosts(on) > 0 && boosts(recorded) > 0);
 }

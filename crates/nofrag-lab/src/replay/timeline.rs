@@ -1,15 +1,16 @@
-//! The state of a run over time: so many samples at most, however long the recording.
+//! A state over time: so many samples at most, however long the recording.
 
-use nofrag::page::{Migratetype, PageAllocator};
+use nofrag::page::{Migratetype, PageAllocator, ZoneInfo};
 use nofrag::units::Order;
 
 use super::outcome::{Contiguity, Sample};
 
 /// Samples at even distances, which double when there are too many: nobody knows beforehand how long it takes.
 #[derive(Debug)]
-pub(super) struct Timeline {
+pub(super) struct Timeline<S> {
     most: usize,
-    samples: Vec<Sample>,
+    /// With their times.
+    samples: Vec<(u64, S)>,
     began: Option<u64>,
     every: u64,
     next: u64,
@@ -18,9 +19,9 @@ pub(super) struct Timeline {
 /// The first distance between samples, in nanoseconds.
 const FIRST_DISTANCE: u64 = 1_000_000;
 
-impl Timeline {
+impl<S: Clone> Timeline<S> {
     /// At most so many samples, and one at the end.
-    pub(super) fn new(most: usize) -> Timeline {
+    pub(super) fn new(most: usize) -> Timeline<S> {
         Timeline { most, samples: Vec::new(), began: None, every: FIRST_DISTANCE, next: 0 }
     }
 
@@ -29,16 +30,16 @@ impl Timeline {
         self.next <= at && self.most > 0
     }
 
-    /// Takes a sample.
-    pub(super) fn take(&mut self, at: u64, pages: &PageAllocator) {
+    /// Takes a sample, of which the time since the first one is given.
+    pub(super) fn take(&mut self, at: u64, sample: impl FnOnce(u64) -> S) {
         let began = *self.began.get_or_insert(at);
         if self.samples.len() >= self.most.max(2) {
             self.thin_out();
         }
         let since = at.saturating_sub(began);
         self.next = began + (since / self.every + 1) * self.every;
-        if self.samples.last().is_none_or(|last| last.at / self.every < since / self.every) {
-            self.samples.push(sample(since, pages));
+        if self.samples.last().is_none_or(|(last, _)| last / self.every < since / self.every) {
+            self.samples.push((since, sample(since)));
         }
     }
 
@@ -46,24 +47,25 @@ impl Timeline {
     fn thin_out(&mut self) {
         self.every *= 2;
         let every = self.every;
-        self.samples.dedup_by_key(|sample| sample.at / every);
+        self.samples.dedup_by_key(|(at, _)| *at / every);
     }
 
     /// Takes the last sample.
-    pub(super) fn finish(&mut self, at: u64, pages: &PageAllocator) {
+    pub(super) fn finish(&mut self, at: u64, sample: impl FnOnce(u64) -> S) {
         let began = *self.began.get_or_insert(at);
         let since = at.saturating_sub(began);
-        self.samples.pop_if(|last| last.at == since);
-        self.samples.push(sample(since, pages));
+        self.samples.pop_if(|(last, _)| *last == since);
+        self.samples.push((since, sample(since)));
     }
 
     /// All samples, in order.
-    pub(super) fn samples(&self) -> &[Sample] {
-        &self.samples
+    pub(super) fn samples(&self) -> Vec<S> {
+        self.samples.iter().map(|(_, sample)| sample.clone()).collect()
     }
 }
 
-fn sample(at: u64, pages: &PageAllocator) -> Sample {
+/// The state of an allocator.
+pub(super) fn sample(at: u64, pages: &PageAllocator) -> Sample {
     let largest = pages.zones().filter_map(|zone| pages.largest_free(zone.id)).max();
     let whole = pages.zones().flat_map(|zone| {
         Order::PAGEBLOCK.and_larger().flat_map(move |order| {
@@ -75,6 +77,7 @@ fn sample(at: u64, pages: &PageAllocator) -> Sample {
     Sample {
         at,
         free: pages.zones().map(|zone| zone.free.get()).sum(),
+        idle: pages.zones().map(|zone| idle(pages, &zone)).collect(),
         largest: largest.map(|order| u32::from(order.get())),
         free_in_pageblocks: whole.sum(),
         extfrag: pages.counters().events(),
@@ -84,4 +87,9 @@ fn sample(at: u64, pages: &PageAllocator) -> Sample {
             pinned: pageblocks.pinned,
         },
     }
+}
+
+/// Pages of a zone that nobody uses: free, or on the lists of CPUs.
+pub(super) fn idle(pages: &PageAllocator, zone: &ZoneInfo) -> u64 {
+    zone.free.get() + pages.per_cpu_pages(zone.id).get()
 }

@@ -1,14 +1,11 @@
 //! What each frame holds, and the order in which page cache was used.
 //!
-//! A page comes in as the youngest, and reclaim takes the oldest, whether it was read or not. With two lists a node has
-//! one order of ages, and the second read in memory makes a page the youngest again. With generations reads change
-//! nothing, and of a generation the highest zone goes first (see [`Walked`]). Guests of 6.12 and 7.2 say so by the
-//! pages they hand out by zone (`data/guests-2018`): while files are written and read, memory below 4 GiB is filled
-//! once and never taken back. When a process then takes memory, 7.2 uses it up, 6.12 does not.
+//! A page comes in as the youngest, and reclaim takes the oldest ([`Lru`]). With two lists the second read in memory
+//! makes a page the youngest again; with generations reads change nothing.
 
 use nofrag::page::{Lru as Walked, NodeId, ReclaimRequest};
 
-use super::lru::{Class, Lru};
+use super::lru::Lru;
 
 /// A frame's number.
 pub(crate) type FrameNumber = u32;
@@ -41,11 +38,6 @@ pub(crate) struct LruZone {
     pub(crate) end: FrameNumber,
 }
 
-/// Generations of page cache: two lists use the first alone.
-const OLDEST: Class = 0;
-const YOUNGER: Class = 1;
-const GENERATIONS: usize = 2;
-
 /// What each frame holds, and page cache by age.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -54,9 +46,6 @@ pub(crate) struct Contents {
     /// By zone: the frame behind its last one.
     ends: Vec<FrameNumber>,
     lru: Lru,
-    walked: Walked,
-    /// The generation that pages come into.
-    coming: Class,
 }
 
 impl Contents {
@@ -67,9 +56,7 @@ impl Contents {
         Contents {
             words: vec![0; frames],
             ends: zones.iter().map(|zone| zone.end).collect(),
-            lru: Lru::new(frames, nodes, GENERATIONS),
-            walked,
-            coming: OLDEST,
+            lru: Lru::new(frames, nodes, walked),
         }
     }
 
@@ -112,7 +99,7 @@ impl Contents {
     /// A page of a file comes into memory, as the youngest of its node.
     pub(crate) fn add(&mut self, frame: FrameNumber, page: u32) {
         self.set(frame, Holds::Cache(page));
-        self.lru.add(self.coming, self.zone_of(frame), frame);
+        self.lru.add(self.zone_of(frame), frame);
     }
 
     /// A page of a file leaves memory.
@@ -126,7 +113,7 @@ impl Contents {
         let word = self.words[from as usize];
         self.remove(from);
         self.words[to as usize] = word;
-        self.lru.add(self.coming, self.zone_of(to), to);
+        self.lru.add(self.zone_of(to), to);
     }
 
     /// The page becomes the youngest and loses its reference bit.
@@ -158,22 +145,17 @@ impl Contents {
 
     /// A process takes memory: where generations age, pages of files come into a younger one from now on.
     pub(crate) fn process_comes(&mut self) {
-        if self.walked == Walked::AgedGenerations {
-            self.coming = YOUNGER;
-        }
+        self.lru.process_comes();
     }
 
     /// Page cache that could serve.
     pub(crate) fn cached(&self, wanted: &ReclaimRequest) -> u64 {
-        self.lru.len(OLDEST, wanted) + self.lru.len(YOUNGER, wanted)
+        self.lru.len(wanted)
     }
 
     /// The page of page cache that goes first, among those that could serve.
     pub(crate) fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber> {
-        if self.walked == Walked::TwoLists {
-            return self.lru.oldest(OLDEST, wanted);
-        }
-        [OLDEST, YOUNGER].iter().find_map(|&of| self.lru.oldest_of_highest(of, wanted))
+        self.lru.oldest(wanted)
     }
 
     /// Every frame on a list, from each zone's oldest on.

@@ -48,7 +48,8 @@ impl Daemon {
             }
         };
         // A step takes time even if it found nothing: else a machine that asks for more would stop the clock.
-        let end = now + world.bill().max(world.costs.list_visit);
+        let work = world.bill().max(world.costs.list_visit);
+        let end = now + world.owner.elapses(work).max(world.costs.list_visit);
         self.busy_until = end;
         self.due = if progress.more { Some(end) } else { progress.wake_at.map(|at| at.0.max(end)) };
     }
@@ -130,8 +131,9 @@ impl Daemons {
     /// Ends them, with nothing set aside any more.
     pub(crate) fn give_up<O: Owns<S>, S: EventSink>(&mut self, world: &mut World<O, S>) {
         for daemon in self.all.drain(..) {
-            if let Machine::Kcompactd(kcompactd) = daemon.machine {
-                kcompactd.abandon(&mut world.pages);
+            match daemon.machine {
+                Machine::Kswapd(kswapd) => kswapd.abandon(&mut world.pages),
+                Machine::Kcompactd(kcompactd) => kcompactd.abandon(&mut world.pages),
             }
         }
         self.next = None;

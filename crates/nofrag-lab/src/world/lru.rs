@@ -1,16 +1,23 @@
-//! Pages by how long ago they were used: the order in which reclaim takes them.
+//! Page cache by how long ago it was used: the order in which reclaim takes it.
 //!
-//! Each class of pages (page cache, slabs) has a list for each zone, and each page on one has a serial number. So the
-//! oldest of a node is the oldest of its zones' lists, and a demand for low zones alone does not wade through the pages
-//! of high ones. All is O(1) for each page, and O(zones) to find the oldest.
+//! Each zone has a list for each generation, and each page on one has a serial number. So the oldest of a node is the
+//! oldest of its zones' lists, and a demand for low zones alone does not wade through the pages of high ones. All is
+//! O(1) for each page, and O(zones) to find the oldest.
+//!
+//! With two lists a node has one order of ages. With generations the highest zone of a generation goes first (see
+//! [`Walked`]). Guests of 6.12 and 7.2 say so by the pages they hand out by zone (`data/guests-2018`): while files are
+//! written and read, memory below 4 GiB is filled once and never taken back. When a process then takes memory, 7.2 uses
+//! it up, 6.12 does not.
 
-use nofrag::page::{NodeId, ReclaimRequest};
+use nofrag::page::{Lru as Walked, NodeId, ReclaimRequest};
 
 use super::contents::FrameNumber;
 use super::links::Links;
 
-/// A class of pages: those of one are taken back in the order of their ages.
-pub(crate) type Class = usize;
+/// Generations of page cache: two lists use the first alone.
+const OLDEST: usize = 0;
+const YOUNGER: usize = 1;
+const GENERATIONS: usize = 2;
 
 /// The pages that can be taken back, by age.
 #[derive(Debug)]
@@ -21,19 +28,21 @@ pub(crate) struct Lru {
     next_serial: u32,
     /// The node of each zone.
     nodes: Vec<NodeId>,
-    classes: usize,
+    walked: Walked,
+    /// The generation that pages come into.
+    coming: usize,
 }
 
 impl Lru {
     /// For so many frames of zones, of which each lies in one of `nodes`; all lists are empty.
-    pub(crate) fn new(frames: usize, nodes: Vec<NodeId>, classes: usize) -> Lru {
-        let links = Links::new(frames, nodes.len() * classes);
-        Lru { links, serials: vec![0; frames], next_serial: 0, nodes, classes }
+    pub(crate) fn new(frames: usize, nodes: Vec<NodeId>, walked: Walked) -> Lru {
+        let links = Links::new(frames, nodes.len() * GENERATIONS);
+        Lru { links, serials: vec![0; frames], next_serial: 0, nodes, walked, coming: OLDEST }
     }
 
     /// Puts a frame of a zone (by its place among all) that is on no list on one as the youngest.
-    pub(crate) fn add(&mut self, class: Class, zone: usize, frame: FrameNumber) {
-        self.push(zone * self.classes + class, frame);
+    pub(crate) fn add(&mut self, zone: usize, frame: FrameNumber) {
+        self.push(zone * GENERATIONS + self.coming, frame);
     }
 
     /// Takes a frame off its list; whether it was on one.
@@ -48,41 +57,46 @@ impl Lru {
         }
     }
 
-    /// What class a frame is of, if it is on a list.
-    pub(crate) fn class(&self, frame: FrameNumber) -> Option<Class> {
-        self.links.list_of(frame).map(|list| list % self.classes)
+    /// Whether a frame is on a list.
+    pub(crate) fn has(&self, frame: FrameNumber) -> bool {
+        self.links.list_of(frame).is_some()
     }
 
-    /// Pages of a class that could serve, in blocks.
-    pub(crate) fn len(&self, class: Class, wanted: &ReclaimRequest) -> u64 {
-        self.lists(class, wanted).map(|list| self.links.len(list)).sum()
+    /// A process takes memory: where generations age, pages come into a younger one from now on.
+    pub(crate) fn process_comes(&mut self) {
+        if self.walked == Walked::AgedGenerations {
+            self.coming = YOUNGER;
+        }
     }
 
-    /// The page of a class that was used longest ago, among those that could serve.
-    pub(crate) fn oldest(&self, class: Class, wanted: &ReclaimRequest) -> Option<FrameNumber> {
+    /// Pages that could serve, in blocks.
+    pub(crate) fn len(&self, wanted: &ReclaimRequest) -> u64 {
+        let of = |generation| self.lists(generation, wanted).map(|list| self.links.len(list));
+        of(OLDEST).sum::<u64>() + of(YOUNGER).sum::<u64>()
+    }
+
+    /// The page that goes first, among those that could serve.
+    pub(crate) fn oldest(&self, wanted: &ReclaimRequest) -> Option<FrameNumber> {
+        let oldest_of =
+            |generation| self.lists(generation, wanted).filter_map(|list| self.links.oldest(list));
+        if self.walked != Walked::TwoLists {
+            return oldest_of(OLDEST).last().or_else(|| oldest_of(YOUNGER).last());
+        }
         let now = self.next_serial;
-        let oldest = self.lists(class, wanted).filter_map(|list| self.links.oldest(list));
         // Serial numbers wrap; ages do not, as every page is seen long before.
-        oldest.max_by_key(|&frame| now.wrapping_sub(self.serials[frame as usize]))
-    }
-
-    /// The page of a class that was used longest ago in the highest zone that has one, among those that could serve.
-    pub(crate) fn oldest_of_highest(
-        &self,
-        class: Class,
-        wanted: &ReclaimRequest,
-    ) -> Option<FrameNumber> {
-        self.lists(class, wanted).filter_map(|list| self.links.oldest(list)).last()
+        oldest_of(OLDEST).max_by_key(|&frame| now.wrapping_sub(self.serials[frame as usize]))
     }
 
     fn lists<'a>(
         &'a self,
-        class: Class,
+        generation: usize,
         wanted: &ReclaimRequest,
     ) -> impl Iterator<Item = usize> + use<'a> {
         let (node, below) = (wanted.node, wanted.highest.index() + 1);
         let zones = self.nodes.iter().take(below).enumerate();
-        zones.filter(move |(_, of)| **of == node).map(move |(zone, _)| zone * self.classes + class)
+        zones
+            .filter(move |(_, of)| **of == node)
+            .map(move |(zone, _)| zone * GENERATIONS + generation)
     }
 
     fn push(&mut self, list: usize, frame: FrameNumber) {
@@ -94,6 +108,6 @@ impl Lru {
     /// Every frame on a list, from each list's oldest on.
     #[cfg(test)]
     pub(crate) fn listed(&self) -> Vec<FrameNumber> {
-        (0..self.nodes.len() * self.classes).flat_map(|list| self.links.frames(list)).collect()
+        (0..self.nodes.len() * GENERATIONS).flat_map(|list| self.links.frames(list)).collect()
     }
 }

@@ -42,6 +42,11 @@ pub(crate) trait Owns<S: EventSink>: Reclaim<S> + Migrate {
 
     /// Virtual time that reclaim and moves took since the last call.
     fn take_spent(&mut self) -> u64;
+
+    /// How long so much work of a background machine takes, as others may have its CPU.
+    fn elapses(&mut self, work: u64) -> u64 {
+        work
+    }
 }
 
 /// An allocator and who owns its pages.

@@ -10,7 +10,7 @@ use super::event::Wiper;
 use super::exact::AllocAtError;
 use super::frames::{FrameIndex, Kind, Tag, buddy};
 use super::image::CompactionImage;
-use super::kswapd::Wanted as Woken;
+use super::kswapd::{Reclaims, Wanted as Woken};
 use super::map::{NodeId, ZoneKind};
 use super::migratetype::Migratetype;
 use super::per_cpu::Slot;
@@ -19,7 +19,7 @@ use super::request::PageRequest;
 use super::slow_path::{rights, with_reserves};
 use super::steal::{Taken, Wanted};
 use super::walk::{AllocFlags, Mark, Path, Walk};
-use super::zone::{Zone, ZoneId};
+use super::zone::ZoneId;
 use crate::cpu::CpuId;
 use crate::event::EventSink;
 use crate::units::{Order, PageCount, Pfn};
@@ -246,13 +246,11 @@ impl<E: EventSink> PageAllocator<E> {
             node.kswapd.awake = true;
         }
         let highest = wanted.highest;
-        let zones = self.zones.iter_mut().filter(|zone| zone.node == node && zone.kind <= highest);
-        let note = |zone: &mut Zone| {
-            zone.shortage.reclaims = true;
-            (zone.id, PageCount(zone.boost))
-        };
+        self.set_reclaims(node, highest, Reclaims::Now);
+        let zones = self.zones.iter().filter(|zone| zone.node == node && zone.kind <= highest);
+        let zones = zones.map(|zone| (zone.id, PageCount(zone.boost)));
         let mut noted = [None; ZoneKind::COUNT];
-        noted.iter_mut().zip(zones.map(note)).for_each(|(noted, zone)| *noted = Some(zone));
+        noted.iter_mut().zip(zones).for_each(|(noted, zone)| *noted = Some(zone));
         KswapdRun { node, wanted, noted }
     }
 
@@ -262,8 +260,8 @@ impl<E: EventSink> PageAllocator<E> {
         for &(id, boost) in run.noted.iter().flatten() {
             let zone = &mut self.zones[id.index()];
             zone.boost -= zone.boost.min(boost.0);
-            zone.shortage.reclaims = false;
         }
+        self.set_reclaims(run.node, run.wanted.highest, Reclaims::NoLonger);
         let dozes = self.is_balanced(run.node, run.wanted);
         if let Some(node) = self.nodes.get_mut(run.node.index()) {
             let mail = &mut node.kswapd;

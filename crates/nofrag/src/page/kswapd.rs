@@ -14,6 +14,9 @@
 //! is balanced otherwise, it must not hurt: it neither writes nor swaps, looks at 1/1024 of memory at most a pass, and
 //! ends when a pass brings nothing. If the node is not balanced, the run goes on as an ordinary one.
 //!
+//! While a run lasts, CPUs keep few pages on their lists of the node's zones, so that what is reclaimed gets to the free
+//! lists, where the marks are looked at (`ZONE_RECLAIM_ACTIVE`).
+//!
 //! A node whose runs brought nothing sixteen times in a row is *hopeless*: it is left to callers until one of them
 //! reclaims something.
 //!
@@ -193,6 +196,14 @@ impl<E: EventSink> PageAllocator<E> {
         boosts
     }
 
+    /// A run begins or ends: meanwhile CPUs keep little on their lists.
+    pub(super) fn set_reclaims(&mut self, node: NodeId, highest: ZoneKind, reclaims: Reclaims) {
+        let zones = self.zones.iter_mut();
+        for zone in zones.filter(|zone| zone.node == node && zone.kind <= highest) {
+            zone.shortage.reclaims = reclaims == Reclaims::Now;
+        }
+    }
+
     /// Takes away what a run has noted; what was added since stays.
     fn settle_boosts(&mut self, node: NodeId, noted: &Boosts) {
         for zone in self.zones.iter_mut().filter(|zone| zone.node == node) {
@@ -221,6 +232,13 @@ impl<E: EventSink> PageAllocator<E> {
     fn pass_target(&self, node: NodeId, highest: ZoneKind) -> u64 {
         self.zones_of(node, highest).map(|zone| zone.mark(Mark::High).max(BATCH)).sum()
     }
+}
+
+/// Whether a run of kswapd is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reclaims {
+    Now,
+    NoLonger,
 }
 
 /// Boosts of a node's zones, by kind.
@@ -400,6 +418,15 @@ impl Kswapd {
         PageProgress { wake_at: self.doze.map(|doze| doze.until), ..progress }
     }
 
+    /// Gives up what it is doing, and leaves it to another machine of the node. One that is dropped in the middle of a
+    /// run leaves the lists of CPUs short until the next run on the node ends.
+    pub fn abandon<E: EventSink>(self, pages: &mut PageAllocator<E>) {
+        let Some(run) = self.run else { return };
+        pages.set_reclaims(self.node, run.wanted.highest, Reclaims::NoLonger);
+        let mail = &mut pages.nodes[self.node.index()].kswapd;
+        mail.wanted = Some(run.wanted.and(mail.wanted));
+    }
+
     /// The run that is under way, or one for what was asked, or for what is missing after a doze.
     fn current<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>) -> Option<Run> {
         if self.run.is_none() {
@@ -408,6 +435,7 @@ impl Kswapd {
             self.doze = None;
             pages.counters.kswapd_runs += 1;
             let noted = pages.boosts(self.node, wanted.highest);
+            pages.set_reclaims(self.node, wanted.highest, Reclaims::Now);
             self.run = Some(Run::new(wanted, noted));
         }
         self.run
@@ -487,6 +515,7 @@ impl Kswapd {
     /// Settles what the run leaves behind, and sleeps or goes on.
     fn end_run<E: EventSink>(&mut self, now: Nanos, pages: &mut PageAllocator<E>, ended: Ended) {
         let run = self.run.take().expect("a run has ended");
+        pages.set_reclaims(self.node, run.wanted.highest, Reclaims::NoLonger);
         let boosted = !run.noted.is_empty();
         if boosted {
             pages.settle_boosts(self.node, &run.noted);

@@ -109,9 +109,13 @@ impl Bench {
         (priorities, self.pages.counters().reclaimed_direct)
     }
 
-    fn run_kswapd(&mut self, order: Order) {
+    fn wake_kswapd(&mut self, order: Order) {
         let request = PageRequest::user(order).flags(RequestFlags::KSWAPD_RECLAIM);
         assert!(self.pages.serve(NOW, self.cpu, request, &mut self.cache).is_err());
+    }
+
+    fn run_kswapd(&mut self, order: Order) {
+        self.wake_kswapd(order);
         let mut kswapd = Kswapd::new(NODE);
         while self.pages.kswapd(NODE).expect("there is one").awake {
             let all = PageBudget { pages: u64::MAX };
@@ -292,6 +296,46 @@ fn kswapd_passes_once_for_single_pages() {
     let distinct: Vec<u8> = priorities.collect();
     assert!(distinct.windows(2).all(|two| two[0] > two[1]), "{distinct:?}");
     assert!(bench.free_pages() > HIGH);
+}
+
+/// In the middle of a run, after it, and once it is given up, CPU 0 keeps as many of the pages that it frees.
+#[test]
+fn cpus_keep_little_while_kswapd_reclaims() {
+    let kept = |ended: fn(&mut Bench, Kswapd)| {
+        let mut bench = Bench::new(OLD, MIN);
+        bench.wake_kswapd(Order::ZERO);
+        let mut kswapd = Kswapd::new(NODE);
+        let first = PageBudget { pages: 32 };
+        assert!(kswapd.step(NOW, &mut bench.pages, &mut bench.cache, first).more);
+        ended(&mut bench, kswapd);
+        let cpu = CpuSet::first(1).expect("there is memory").by_rank(0).expect("it has one");
+        let id = bench.pages.zones().next().expect("there is one").id;
+        let kept = (1..400).step_by(2).map(|frame| {
+            bench.pages.free(cpu, Pfn(frame)).expect("it is in use");
+            bench.pages.per_cpu_pages(id).get()
+        });
+        kept.max()
+    };
+    // The batch of such a zone is 3 pages, and its bound is the low mark.
+    assert_eq!(kept(|_, _| {}), Some(4 * 3 - 1));
+    assert_eq!(kept(|bench, kswapd| kswapd.abandon(&mut bench.pages)), Some(200));
+    let to_the_end = |bench: &mut Bench, mut kswapd: Kswapd| {
+        let all = PageBudget { pages: u64::MAX };
+        assert!(!kswapd.step(NOW, &mut bench.pages, &mut bench.cache, all).more);
+    };
+    assert_eq!(kept(to_the_end), Some(200));
+}
+
+#[test]
+fn a_run_that_is_given_up_is_left_to_the_next_kswapd() {
+    let mut bench = Bench::new(OLD, MIN);
+    bench.wake_kswapd(order(3));
+    let mut kswapd = Kswapd::new(NODE);
+    kswapd.step(NOW, &mut bench.pages, &mut bench.cache, PageBudget { pages: 32 });
+    let asked = |bench: &Bench| bench.pages.kswapd(NODE).expect("there is one").asked;
+    assert_eq!(asked(&bench), None, "it has taken it up");
+    kswapd.abandon(&mut bench.pages);
+    assert_eq!(asked(&bench), Some((order(3), ZoneKind::Movable)));
 }
 
 #[test]
