@@ -350,7 +350,20 @@ mod tests {
     fn files(vmstat: &str) -> Files {
         let mut files = Files::default();
         files.insert("vmstat", vmstat.as_bytes().to_vec());
-        let zoneinfo = "Node 0, zone   Normal\n  pages free     5000\n        boost    0\n        min      10\n        low      12\n        high     14\n        spanned  8192\n        present  8192\n        managed  8000\n        protection: (0, 0)\n  start_pfn:           0\n";
+        let zoneinfo = [
+            "Node 0, zone   Normal\n",
+            "  pages free     5000\n",
+            "        boost    0\n",
+            "        min      10\n",
+            "        low      12\n",
+            "        high     14\n",
+            "        spanned  8192\n",
+            "        present  8192\n",
+            "        managed  8000\n",
+            "        protection: (0, 0)\n",
+            "  start_pfn:           0\n",
+        ]
+        .concat();
         files.insert("zoneinfo", zoneinfo.as_bytes().to_vec());
         files
     }

@@ -188,10 +188,7 @@ fn replay_within(
         start: start.as_ref(),
         specs: &specs,
         seeds: (0..repeats).map(|n| options.seed.wrapping_add(n)).collect(),
-        threads: match options.threads {
-            0 => thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        },
+        threads: threads(options),
         samples: options.samples,
         most_bytes,
         room,
@@ -235,6 +232,13 @@ fn replay_within(
         mmap,
         cautions,
     })
+}
+
+fn threads(options: &ReplayOptions) -> usize {
+    match options.threads {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
 }
 
 /// The runs beside another recording of the same kernel under the same workload.

@@ -367,7 +367,8 @@ impl Owner {
         }
     }
 
-    /// Whether somebody has used a page of the cache since it came in. With generations nobody asks when it is reclaimed.
+    /// Whether somebody has used a page of the cache since it came in. With generations nobody asks when it is
+    /// reclaimed.
     fn is_used_again(&mut self) -> bool {
         self.walked == Walked::TwoLists && self.random.index(100) < USED_AGAIN
     }

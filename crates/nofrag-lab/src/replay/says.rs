@@ -1,5 +1,5 @@
-//! What may be said of a replay's runs: a figure only where the run under the recorded kernel's own rules has it as that
-//! kernel had it, and of no run whose memory was too small.
+//! What may be said of a replay's runs: a figure only where the run under the recorded kernel's own rules has it as
+//! that kernel had it, and of no run whose memory was too small.
 
 use nofrag::page::{FallbackRules, FragmentationPolicy};
 

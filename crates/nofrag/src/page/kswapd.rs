@@ -14,8 +14,8 @@
 //! is balanced otherwise, it must not hurt: it neither writes nor swaps, looks at 1/1024 of memory at most a pass, and
 //! ends when a pass brings nothing. If the node is not balanced, the run goes on as an ordinary one.
 //!
-//! While a run lasts, CPUs keep few pages on their lists of the node's zones, so that what is reclaimed gets to the free
-//! lists, where the marks are looked at (`ZONE_RECLAIM_ACTIVE`).
+//! While a run lasts, CPUs keep few pages on their lists of the node's zones, so that what is reclaimed gets to the
+//! free lists, where the marks are looked at (`ZONE_RECLAIM_ACTIVE`).
 //!
 //! A node whose runs brought nothing sixteen times in a row is *hopeless*: it is left to callers until one of them
 //! reclaims something.
