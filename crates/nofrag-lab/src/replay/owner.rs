@@ -8,11 +8,11 @@
 //! where it is. That the workload went on as if it were gone changes nothing for others: what it reads again is a new
 //! request.
 //!
-//! What reclaim may take: page cache, from the page on that came in first ([`world::reclaim`](crate::world::reclaim)).
-//! Some of what it comes to was used again ([`USED_AGAIN`]) and goes to the end of the line. What the recorded kernel
-//! freed while it reclaimed and is no cache (slabs, buffers, page tables; memory of processes, as no swap device is
-//! modelled) is freed when it was. So are the pages of slabs that it shrank: they come back later, by others, and no
-//! event tells them from what the workload freed.
+//! What reclaim may take: page cache, in the order of the policy's LRU ([`world::lru`](crate::world::lru)). No event
+//! tells which of it was used again, so that none counts as used. What the recorded kernel freed while it reclaimed and
+//! is no cache (slabs, buffers, page tables; memory of processes, as no swap device is modelled) is freed when it was.
+//! So are the pages of slabs that it shrank: they come back later, by others, and no event tells them from what the
+//! workload freed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,12 +45,7 @@ const NAMELESS: u32 = u32::MAX - 4;
 /// Of a traced block: it lies in a block that the recorded kernel refused. Of a frame: its block is such a one.
 const STANDS_IN: u32 = u32::MAX - 5;
 
-/// Of a hundred pages of cache that reclaim comes to, so many were used since. No event tells which. Three recordings
-/// of Linux 6.1 and 6.12 tell how many: of what their kernels reclaimed, 17 to 76 % was among the oldest twentieth of
-/// the cache, and from 27 to 61 % of it was no neighbour of the page before (docs/decisions/0018).
-const USED_AGAIN: usize = 6;
-/// Streams of chance: of that, and of how long work takes.
-const USES: u64 = 4;
+/// A stream of chance: of how long work takes.
 const STANDS_STILL: u64 = 5;
 
 /// What happened that the policy's own counters do not tell.
@@ -76,7 +71,6 @@ pub(super) struct Owner {
     /// By own frame: the traced frame of the block that begins there.
     holders: Vec<u32>,
     lru: Lru,
-    walked: Walked,
     /// By traced zone and order.
     moved: Links,
     /// How many blocks were moved and are not on those lists, as the policy did not have them.
@@ -84,7 +78,6 @@ pub(super) struct Owner {
     stand_ins: StandIns,
     /// Huge pages that only the recorded kernel had, by their first traced frame: each of their pages is a block.
     pieces: HashMap<FrameIndex, Order>,
-    random: Random,
     stands_still: Random,
     pub(super) cpu: CpuId,
     pub(super) noted: Noted,
@@ -108,12 +101,10 @@ impl Owner {
             places: vec![NOTHING; traced.frames()],
             holders: vec![NOTHING; frames],
             lru: Lru::new(frames, pages.zones().map(|zone| zone.node).collect(), walked),
-            walked,
             moved: Links::new(frames, traced_zones * Order::COUNT),
             moved_missing: vec![[0; Order::COUNT]; traced_zones],
             stand_ins: StandIns::default(),
             pieces: HashMap::new(),
-            random: Random::new(seed, USES),
             stands_still: Random::new(seed, STANDS_STILL),
             cpu,
             noted: Noted::default(),
@@ -367,12 +358,6 @@ impl Owner {
         }
     }
 
-    /// Whether somebody has used a page of the cache since it came in. With generations nobody asks when it is
-    /// reclaimed.
-    fn is_used_again(&mut self) -> bool {
-        self.walked == Walked::TwoLists && self.random.index(100) < USED_AGAIN
-    }
-
     fn pfn(&self, own: FrameIndex) -> Pfn {
         Pfn(self.own.pfn(own))
     }
@@ -413,10 +398,6 @@ impl TakesBack<()> for Owner {
 
     fn take_back(&mut self, pages: &mut PageAllocator, own: FrameIndex, _: &ReclaimRequest) -> u64 {
         self.spent += self.pace.costs.reclaim_scan;
-        if self.is_used_again() {
-            self.lru.rotate(own);
-            return 0;
-        }
         self.spent += self.pace.costs.reclaim_page;
         self.forget(pages, own)
     }
