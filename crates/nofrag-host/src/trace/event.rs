@@ -76,6 +76,12 @@ pub enum View {
         run: CompactionRun,
         status: i32,
     },
+    /// Free frames of this range were set aside as places to move to.
+    IsolatedTargets {
+        start: u64,
+        end: u64,
+        taken: u64,
+    },
     MigratePages {
         succeeded: u64,
         failed: u64,
@@ -191,6 +197,9 @@ impl Event {
             },
             EventKind::CompactionBegin => View::CompactionBegin(run()),
             EventKind::CompactionEnd => View::CompactionEnd { run: run(), status: v[5] as i32 },
+            EventKind::CompactionIsolateFreepages | EventKind::CompactionFastIsolateFreepages => {
+                View::IsolatedTargets { start: v[0], end: v[1], taken: v[3] }
+            }
             EventKind::MigratePages => View::MigratePages {
                 succeeded: v[0],
                 failed: v[1],

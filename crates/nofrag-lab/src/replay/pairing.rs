@@ -64,6 +64,9 @@ pub(super) struct Pairing {
     spans: Spans,
     beliefs: Vec<Belief>,
     moved: Vec<[u64; Order::COUNT]>,
+    /// By pageblock of the machine: whether compaction has taken free pages there, as pages that were moved are nowhere
+    /// else. Empty where no event tells.
+    targets: Vec<bool>,
     /// The node of each zone.
     nodes: Vec<NodeId>,
     /// By CPU: how many single pages it got of each node.
@@ -98,6 +101,7 @@ impl Pairing {
         Pairing {
             beliefs: (0..spans.frames() as FrameIndex).map(belief).collect(),
             moved: vec![[0; Order::COUNT]; spans.zones()],
+            targets: Vec::new(),
             nodes: nodes.flat_map(|(node, zones)| vec![node; zones]).collect(),
             homes: Vec::new(),
             processes: Processes::new(&meta.names),
@@ -181,6 +185,7 @@ impl Pairing {
             }
             View::CompactionBegin(_) => self.compaction_begins(event),
             View::CompactionEnd { .. } => self.compaction_ends(event),
+            View::IsolatedTargets { start, end, taken } if taken > 0 => self.targets(start, end),
             View::MigratePages { succeeded, reason: COMPACTION, .. } => {
                 self.migrated(event, succeeded);
             }
@@ -348,8 +353,10 @@ impl Pairing {
             return;
         }
         let Place { frame, order, .. } = place;
+        let block = (self.spans.pfn(frame) / Order::PAGEBLOCK.pages()) as usize;
+        let can_be_there = self.targets.is_empty() || self.targets[block];
         let moved = &mut self.moved[self.spans.zone(frame)][usize::from(order.get())];
-        if *moved == 0 {
+        if *moved == 0 || !can_be_there {
             self.assumptions.unknown_frees += 1;
             return;
         }
@@ -486,6 +493,15 @@ impl Pairing {
         self.assumptions.migration_targets += pages;
         self.moved[zone][0] += pages;
         self.push(event, What::Appeared { zone: zone as u16, pages: pages as u32 });
+    }
+
+    /// Compaction took free pages from one frame on up to another.
+    fn targets(&mut self, start: u64, end: u64) {
+        let Some(last) = (self.beliefs.len() as FrameIndex).checked_sub(1) else { return };
+        let last = self.spans.pfn(last);
+        let block = |pfn: u64| (pfn.min(last) / Order::PAGEBLOCK.pages()) as usize;
+        self.targets.resize(block(last) + 1, false);
+        self.targets[block(start)..=block(end.saturating_sub(1).max(start))].fill(true);
     }
 
     /// What the frame held was moved.

@@ -258,6 +258,56 @@ fn pages_that_are_moved_for_another_reason_are_not_compacted() {
     assert_eq!(moved(&script), 1);
 }
 
+/// Pages that were moved are where compaction has taken free ones, if events say where that was.
+#[test]
+fn a_free_outside_of_what_compaction_took_is_of_nothing_that_was_moved() {
+    let resolved = |isolates: bool| {
+        let mut script = Script::by(WORKER);
+        script.alloc(7, 0, CACHE, MOVABLE).alloc(8, 0, CACHE, MOVABLE);
+        if isolates {
+            script.push(EventKind::CompactionIsolateFreepages, &[9216, 9216 + 512, 512, 40]);
+            script.push(EventKind::CompactionIsolateFreepages, &[0, 512, 512, 0]);
+        }
+        script.compaction(&[(&[7, 8], 2)], &[]).free(5000, 0).free(9300, 0);
+        let mut pairing = pairing();
+        steps(&mut pairing, &script);
+        (pairing.assumptions().resolved_migrations, pairing.assumptions().unknown_frees)
+    };
+    assert_eq!((resolved(false), resolved(true)), ((2, 0), (1, 1)));
+}
+
+/// On two nodes a request begins with the node of its CPU, which gets most of its pages there, and one for a single
+/// node alone with that of the frame it got.
+#[test]
+fn requests_begin_with_the_node_of_their_cpu_or_of_their_frame() {
+    let map = MemoryMap::numa(2, PageCount(PAGES), 0, 1).expect("a map");
+    let config = PageConfig::new(map.clone(), FragmentationPolicy::LINUX_6_1);
+    let pages = PageAllocator::new(&config).expect("an allocator");
+    let mut pairing = Pairing::new(&map, &pages, &TraceMeta::default());
+    let of_node = |node: u8, page: u64| {
+        let zones = pages.zones().filter(|zone| zone.node.0 == node).map(|zone| zone.id);
+        let zones: Vec<_> = zones.collect();
+        let block = pages.pageblocks().find(|block| zones.contains(&block.zone)).expect("a block");
+        block.frames.start.0 + page
+    };
+    let (near, far) = (of_node(1, 0), of_node(0, 0));
+    let mut script = Script::by(WORKER);
+    for page in 0..3 {
+        script.alloc(near + page, 0, KERNEL, UNMOVABLE);
+    }
+    script.alloc(far, 0, KERNEL, UNMOVABLE).alloc(
+        far + 1,
+        0,
+        "GFP_KERNEL|__GFP_THISNODE",
+        UNMOVABLE,
+    );
+    let nodes = steps(&mut pairing, &script).into_iter().map(|what| match what {
+        What::Alloc { request, .. } => request.node,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(nodes.collect::<Vec<_>>(), [1, 1, 1, 1, 0].map(|node| Some(NodeId(node))));
+}
+
 /// Where memory is too small a kernel kills a process; a replay goes on and says from when on it means nothing.
 #[test]
 fn memory_that_is_too_small_is_marked_from_the_first_small_block_on_that_is_refused() {
