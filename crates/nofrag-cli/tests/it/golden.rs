@@ -98,3 +98,11 @@ fn replay_under_two_policies() {
     let before = before.trim_end_matches(|c: char| c.is_ascii_digit() || ",.".contains(c));
     assert_snapshot!(format!("{before}(time) ns an event{after}"));
 }
+
+#[test]
+fn a_setting_is_a_run_beside_the_recorded_one() {
+    let text = shown("replay --set linux-6.1:boost=0/30000 --repeats 1 --samples 2");
+    for row in ["linux-6.1 ", "linux-6.1:boost=0 ", "linux-6.1:boost=30000 "] {
+        assert!(text.lines().any(|line| line.trim_start().starts_with(row)), "{row}: {text}");
+    }
+}

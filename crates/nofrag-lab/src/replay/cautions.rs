@@ -1,14 +1,12 @@
 //! Which conclusions do not hold, in sentences.
 
-use nofrag_host::trace::TraceMeta;
+use nofrag_host::trace::{EventKind, TraceMeta};
 
 use crate::oracle::Withdrawn;
+use crate::render::{count, duration};
 
 use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Verdict};
 use super::start::Host;
-
-/// Frees that nothing explains, in percent of all: above that the beliefs about frames are not to be trusted.
-const UNKNOWN_PERCENT: f64 = 1.0;
 
 /// What is to be kept in mind.
 pub(super) fn cautions(
@@ -26,6 +24,7 @@ pub(super) fn cautions(
     ];
     all.extend(of_loss(recorded));
     all.extend(of_start(host, meta));
+    all.extend(without_targets(meta, recorded));
     all.extend(fidelity.map_or_else(|| vec![without_judgement(meta)], of_fidelity));
     all.extend(of_runs(runs));
     all.extend(meta.missing.iter().cloned());
@@ -56,6 +55,19 @@ fn of_start(host: &Host, meta: &TraceMeta) -> Vec<String> {
         );
     }
     all
+}
+
+/// Which figures are weaker in a recording that was made before events of targets were recorded.
+fn without_targets(meta: &TraceMeta, recorded: &Recorded) -> Option<String> {
+    let lacks =
+        !meta.formats.is_empty() && !super::records(meta, EventKind::CompactionIsolateFreepages);
+    (lacks && recorded.moved > 0).then(|| {
+        format!(
+            "The recording lacks mm_compaction_isolate_freepages, which nofrag record takes by now: where {} pages that \
+             compaction moved can have gone is not bounded, so that free pages over time and by zone are less certain.",
+            count(recorded.moved as f64)
+        )
+    })
 }
 
 fn without_judgement(meta: &TraceMeta) -> String {
@@ -96,12 +108,65 @@ fn of_runs(runs: &[PolicyRun]) -> Vec<String> {
         let first = run.first();
         let unknown = first.assumptions.unknown_frees;
         let share = 100.0 * unknown as f64 / (first.counts.frees + unknown).max(1) as f64;
-        if share > UNKNOWN_PERCENT {
+        if unknown > 0 {
             all.push(format!(
-                "{unknown} frees ({share:.1} %) are of frames that were believed free, and nothing explains them: \
-                 what is free at the end is too little by about as much."
+                "{unknown} frees ({share:.1} %) are of frames that were believed free, and nothing explains them: they \
+                 are left out, and the blocks were never asked for here, so that between their request and their free \
+                 as much more is free than there was."
             ));
         }
     }
+    let small = |run: &PolicyRun| {
+        let at = run.out_of_memory()?;
+        let PolicyRun { policy, memory_percent, .. } = run;
+        Some(format!(
+            "{policy} with {memory_percent} % of the memory: memory is too small from {} of the recording on, where a \
+             small block is refused with nothing left to reclaim. A kernel would kill a process there; nothing is said \
+             of this run.",
+            duration(at as f64 / 1e9)
+        ))
+    };
+    all.extend(runs.iter().filter_map(small));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::Repeat;
+    use super::*;
+
+    #[test]
+    fn an_old_recording_says_which_figures_are_weaker() {
+        let with = |names: &[&str]| TraceMeta {
+            formats: names.iter().map(|name| ((*name).to_owned(), String::new())).collect(),
+            ..TraceMeta::default()
+        };
+        let moved = |moved| Recorded { moved, ..Recorded::default() };
+        let said = |names: &[&str], pages| without_targets(&with(names), &moved(pages));
+        let old = said(&["mm_migrate_pages"], 77).expect("it lacks them");
+        assert!(old.contains("where 77 pages"), "{old}");
+        assert_eq!(said(&["mm_migrate_pages"], 0), None, "nothing was moved");
+        assert_eq!(said(&["mm_compaction_isolate_freepages"], 77), None);
+        assert_eq!(said(&[], 77), None, "a text does not say what was recorded");
+    }
+
+    #[test]
+    fn what_a_run_leaves_out_and_when_it_means_nothing_is_said() {
+        let run = |unknown_frees, out_of_memory| {
+            let mut repeat = Repeat { out_of_memory, ..Repeat::default() };
+            repeat.assumptions.unknown_frees = unknown_frees;
+            repeat.counts.frees = 97;
+            PolicyRun {
+                policy: "linux-6.1".to_owned(),
+                settings: Default::default(),
+                memory_percent: 90,
+                managed: 1,
+                repeats: vec![repeat],
+            }
+        };
+        assert_eq!(of_runs(&[run(0, None)]), [""; 0]);
+        let said = of_runs(&[run(3, Some(8_000_000_000))]);
+        assert!(said[0].starts_with("3 frees (3.0 %)"), "{said:?}");
+        assert!(said[1].contains("too small from 8"), "{said:?}");
+    }
 }
