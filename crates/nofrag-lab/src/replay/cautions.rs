@@ -63,8 +63,9 @@ fn without_targets(meta: &TraceMeta, recorded: &Recorded) -> Option<String> {
         !meta.formats.is_empty() && !super::records(meta, EventKind::CompactionIsolateFreepages);
     (lacks && recorded.moved > 0).then(|| {
         format!(
-            "The recording lacks mm_compaction_isolate_freepages, which nofrag record takes by now: where {} pages that \
-             compaction moved can have gone is not bounded, so that free pages over time and by zone are less certain.",
+            "The recording lacks mm_compaction_isolate_freepages, which nofrag record takes by now: where {} pages \
+             that compaction moved can have gone is not bounded, so that free pages over time and by zone are less \
+             certain.",
             count(recorded.moved as f64)
         )
     })
