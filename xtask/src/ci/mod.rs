@@ -43,7 +43,7 @@ struct Line {
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let stages = of(When::Merge)?;
     let lines = Mutex::new(Vec::new());
-    run_all(root, &stages, &|line| {
+    run_all(root, &stages, &|_, line| {
         lines.lock().expect("no lane has panicked").push(line);
         Ok(())
     })?;
@@ -63,7 +63,7 @@ fn in_order(stages: &[Stage], mut lines: Vec<Line>) -> Vec<Line> {
 fn run_all(
     root: &Path,
     stages: &[Stage],
-    done: &(dyn Fn(Line) -> anyhow::Result<()> + Sync),
+    done: &(dyn Fn(&Stage, Line) -> anyhow::Result<()> + Sync),
 ) -> anyhow::Result<()> {
     let of = |lane| stages.iter().filter(move |stage| stage.lane == lane);
     let spare = Mutex::new(of(Lane::Any));
@@ -82,7 +82,7 @@ fn run_all(
 fn run_lane<'a>(
     root: &Path,
     stages: impl Iterator<Item = &'a Stage>,
-    done: &(dyn Fn(Line) -> anyhow::Result<()> + Sync),
+    done: &(dyn Fn(&Stage, Line) -> anyhow::Result<()> + Sync),
 ) -> anyhow::Result<()> {
     for stage in stages {
         println!("== begins: {}", stage.name);
@@ -91,7 +91,8 @@ fn run_lane<'a>(
             Some(reason) => Outcome::Skipped(reason),
             None => stage.run_and_print(root)?,
         };
-        done(Line { name: stage.name.clone(), outcome, seconds: start.elapsed().as_secs() })?;
+        let seconds = start.elapsed().as_secs();
+        done(stage, Line { name: stage.name.clone(), outcome, seconds })?;
     }
     Ok(())
 }
@@ -216,7 +217,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("nofrag-ci-{}", std::process::id()));
         let heard = Mutex::new(Vec::new());
         fs::create_dir_all(&folder).unwrap();
-        run_all(&folder, &stages, &|line| {
+        run_all(&folder, &stages, &|_, line| {
             heard.lock().unwrap().push(line);
             Ok(())
         })

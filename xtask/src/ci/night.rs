@@ -1,8 +1,8 @@
 //! The checks that have the night.
 //!
-//! Each that ends is written down in `target/nightly`, under the commit that it was run on. What has passed there is
-//! not run again, so a night that was cut short is gone on with. `results/nightly/DATE.md` says what is known of the
-//! commit.
+//! Each that ends is written down in `target/nightly`, with the commit that it was run on. What has passed is not run
+//! again while nothing has changed that it reads (`reads` of a stage), so a night that was cut short is gone on with,
+//! also at a later commit. `results/nightly/DATE.md` says what is known of the commit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use std::sync::Mutex;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
-use super::{Line, Outcome, Stage, When, counts, in_order, of, print_summary, run_all};
+use super::{Line, Outcome, Stage, When, counts, in_order, of, print_summary, run_all, succeeds};
 
 /// Which checks, and whether those that passed are run again.
 #[derive(Debug, Args)]
@@ -27,14 +28,14 @@ pub(crate) struct Night {
     list: bool,
 }
 
-/// Runs what has not passed on this commit; true if then nothing has failed.
+/// Runs what has not passed on what this commit holds; true if then nothing has failed.
 pub(crate) fn run(root: &Path, night: &Night) -> anyhow::Result<bool> {
     let all = of(When::Night)?;
     let commit = commit(root)?;
-    let store = Store { path: root.join("target/nightly").join(format!("{commit}.jsonl")) };
-    let known = store.read()?;
+    let store = Store { path: root.join("target/nightly/ended.jsonl") };
+    let known = holding(root, &commit, &all, store.read()?);
     let has_passed = |stage: &Stage| {
-        known.iter().any(|line| line.name == stage.name && line.outcome == Outcome::Passed)
+        known.iter().any(|it| it.line.name == stage.name && it.line.outcome == Outcome::Passed)
     };
     let is_asked = |stage: &Stage| {
         night.filters.is_empty() || night.filters.iter().any(|part| stage.name.contains(part))
@@ -58,13 +59,14 @@ pub(crate) fn run(root: &Path, night: &Night) -> anyhow::Result<bool> {
         night.filters
     );
     let writing = Mutex::new(());
-    run_all(root, &due, &|line| {
+    run_all(root, &due, &|stage, line| {
         let _one_at_a_time = writing.lock().expect("no lane has panicked");
-        store.append(&line)
+        store.append(&Ended { commit: commit.clone(), run: stage.run.clone(), line })
     })?;
-    let lines = in_order(&all, latest(store.read()?));
-    write_report(root, &commit, &all, &lines)?;
-    Ok(print_summary(&lines))
+    let known = holding(root, &commit, &all, store.read()?);
+    write_report(root, &commit, &all, &known)?;
+    let lines = known.into_iter().map(|it| it.line).collect();
+    Ok(print_summary(&in_order(&all, lines)))
 }
 
 /// The commit that is checked; with changes on top nothing can be said of it.
@@ -82,64 +84,86 @@ fn commit(root: &Path) -> anyhow::Result<String> {
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-/// What is known of a commit: a line for each check that ended, the latest last.
+/// A check that ended, and where.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Ended {
+    commit: String,
+    run: String,
+    #[serde(flatten)]
+    line: Line,
+}
+
+/// A line for each check that ended, the latest last.
 struct Store {
     path: PathBuf,
 }
 
 impl Store {
-    fn read(&self) -> anyhow::Result<Vec<Line>> {
+    fn read(&self) -> anyhow::Result<Vec<Ended>> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         let lines = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
         lines.with_context(|| self.path.display().to_string())
     }
 
-    fn append(&self, line: &Line) -> anyhow::Result<()> {
+    fn append(&self, ended: &Ended) -> anyhow::Result<()> {
         use std::io::Write as _;
 
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
         let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.path)?;
-        Ok(writeln!(file, "{}", serde_json::to_string(line)?)?)
+        Ok(writeln!(file, "{}", serde_json::to_string(ended)?)?)
     }
 }
 
-/// The last line of each check.
-fn latest(lines: Vec<Line>) -> Vec<Line> {
-    let mut kept: Vec<Line> = Vec::new();
-    for line in lines {
-        kept.retain(|other| other.name != line.name);
-        kept.push(line);
+/// The last word on each check of `all` that still holds at `commit`: nothing that the check reads has changed.
+fn holding(root: &Path, commit: &str, all: &[Stage], ended: Vec<Ended>) -> Vec<Ended> {
+    let mut kept: Vec<Ended> = Vec::new();
+    for it in ended {
+        let stage = all.iter().find(|stage| stage.name == it.line.name && stage.run == it.run);
+        let holds =
+            |stage: &Stage| it.commit == commit || same(root, &it.commit, commit, &stage.reads);
+        if stage.is_some_and(holds) {
+            kept.retain(|other| other.line.name != it.line.name);
+            kept.push(it);
+        }
     }
     kept
 }
 
-fn write_report(root: &Path, commit: &str, all: &[Stage], lines: &[Line]) -> anyhow::Result<()> {
+/// Whether two commits hold the same at `paths`, and the same dependencies. No if one of them is not here.
+fn same(root: &Path, one: &str, other: &str, paths: &[String]) -> bool {
+    let mut git = Command::new("git");
+    git.args(["diff", "--quiet", one, other, "--"]).args(paths).current_dir(root);
+    succeeds(git.args(["Cargo.lock", "Cargo.toml", "rust-toolchain.toml"]))
+}
+
+fn write_report(root: &Path, commit: &str, all: &[Stage], known: &[Ended]) -> anyhow::Result<()> {
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?;
     let date = String::from_utf8_lossy(&date.stdout).trim().to_owned();
     let folder = root.join("results/nightly");
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{date}.md"));
-    fs::write(&path, report(&date, commit, all, lines))?;
+    fs::write(&path, report(&date, commit, all, known))?;
     println!("\n{}", path.display());
     Ok(())
 }
 
-fn report(date: &str, commit: &str, all: &[Stage], lines: &[Line]) -> String {
-    let [passed, failed, skipped] = counts(lines);
+fn report(date: &str, commit: &str, all: &[Stage], known: &[Ended]) -> String {
+    let lines: Vec<Line> = known.iter().map(|it| it.line.clone()).collect();
+    let [passed, failed, skipped] = counts(&lines);
     let missing = all.len() - lines.len();
     let mut text = format!(
         "# The night of {date}\n\nCommit {commit}, `cargo xtask nightly`: {passed} passed, {failed} failed, {skipped} \
-         skipped, {missing} not run.\n\n| check | outcome | seconds |\n|---|---|---|\n"
+         skipped, {missing} not run. A check that names an earlier commit was run there; what it reads is the same.\n\n\
+         | check | outcome | seconds | run at |\n|---|---|---|---|\n"
     );
     for stage in all {
-        let line = lines.iter().find(|line| line.name == stage.name);
-        text += &match line {
-            Some(line) => {
-                format!("| {} | {} | {} |\n", line.name, line.outcome.text(), line.seconds)
+        text += &match known.iter().find(|it| it.line.name == stage.name) {
+            Some(Ended { commit, line: Line { name, outcome, seconds }, .. }) => {
+                format!("| {name} | {} | {seconds} | {commit} |\n", outcome.text())
             }
-            None => format!("| {} | not run | - |\n", stage.name),
+            None => format!("| {} | not run | - | - |\n", stage.name),
         };
     }
     text
@@ -149,8 +173,15 @@ fn report(date: &str, commit: &str, all: &[Stage], lines: &[Line]) -> String {
 mod tests {
     use super::*;
 
-    fn line(name: &str, outcome: Outcome) -> Line {
-        Line { name: name.to_owned(), outcome, seconds: 7 }
+    fn ended(name: &str, outcome: Outcome, commit: &str) -> Ended {
+        let line = Line { name: name.to_owned(), outcome, seconds: 7 };
+        Ended { commit: commit.to_owned(), run: "true".to_owned(), line }
+    }
+
+    fn stage(name: &str) -> Stage {
+        let text =
+            format!("name = '{name}'\nwhen = 'night'\nlane = 'any'\nrun = 'true'\nminutes = 1");
+        toml::from_str(&text).unwrap()
     }
 
     #[test]
@@ -160,20 +191,58 @@ mod tests {
         assert!(store.read().unwrap().is_empty());
         let failed = Outcome::Failed("exit status: 1".to_owned());
         for (name, outcome) in [("a", failed), ("b", Outcome::Passed), ("a", Outcome::Passed)] {
-            store.append(&line(name, outcome)).unwrap();
+            store.append(&ended(name, outcome, "abc")).unwrap();
         }
-        let lines = latest(store.read().unwrap());
+        let known = holding(&folder, "abc", &["a", "b"].map(stage), store.read().unwrap());
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(counts(&lines), [2, 0, 0]);
+        assert_eq!(known.iter().filter(|it| it.line.outcome == Outcome::Passed).count(), 2);
+        assert_eq!(known.len(), 2);
+    }
+
+    #[test]
+    fn a_pass_holds_while_nothing_has_changed_that_the_check_reads() {
+        let folder = std::env::temp_dir().join(format!("nofrag-holds-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let git = |arguments: &[&str]| {
+            let mut git = Command::new("git");
+            git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(arguments);
+            let output = git.current_dir(&folder).output().unwrap();
+            assert!(output.status.success(), "{arguments:?}");
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        let commit = |file: &str, text: &str| {
+            fs::write(folder.join(file), text).unwrap();
+            git(&["add", "."]);
+            git(&["commit", "-qm", "a"]);
+            git(&["rev-parse", "HEAD"])
+        };
+        git(&["init", "-q"]);
+        let [first, second, third] =
+            [("core", "1"), ("page", "1"), ("core", "2")].map(|(file, text)| commit(file, text));
+        let stages = [Stage { reads: vec!["core".to_owned()], ..stage("core") }, stage("all")];
+        let known = ["core", "all"].map(|name| ended(name, Outcome::Passed, &first)).to_vec();
+        let held = |at: &str| -> Vec<String> {
+            let held = holding(&folder, at, &stages, known.clone());
+            held.into_iter().map(|it| it.line.name).collect()
+        };
+        assert_eq!(held(&first), ["core", "all"]);
+        assert_eq!(held(&second), ["core"]);
+        assert!(held(&third).is_empty());
+        assert!(held("0000000").is_empty(), "a commit that is not here");
+        let other = Ended { run: "false".to_owned(), ..known[0].clone() };
+        assert!(holding(&folder, &first, &stages, vec![other]).is_empty(), "another command");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_report_names_what_was_not_run() {
         let all = of(When::Night).unwrap();
-        let text = report("2026-01-31", "abc", &all, &[line(&all[0].name, Outcome::Passed)]);
+        let known = [ended(&all[0].name, Outcome::Passed, "abc")];
+        let text = report("2026-01-31", "abd", &all, &known);
         assert!(
             text.contains(&format!("1 passed, 0 failed, 0 skipped, {} not run", all.len() - 1))
         );
+        assert!(text.contains("| passed | 7 | abc |"));
         assert_eq!(text.matches("| not run |").count(), all.len() - 1);
     }
 }

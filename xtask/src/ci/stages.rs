@@ -41,6 +41,13 @@ pub(super) struct Stage {
     #[serde(default)]
     pub(super) needs: Vec<Need>,
     pub(super) minutes: u64,
+    /// Folders and files that decide what becomes of it, beside the dependencies; everything if not said.
+    #[serde(default = "everything")]
+    pub(super) reads: Vec<String>,
+}
+
+fn everything() -> Vec<String> {
+    vec![".".to_owned()]
 }
 
 impl Stage {
