@@ -60,6 +60,7 @@ fn bad_use_names_what_there_is() {
 }
 
 #[test]
+#[ignore = "a GiB is written and read"]
 fn all_leaves_out_what_has_no_real_memory() {
     let few = ["run", "all", "--real", "--mask", "s-madv", "--design", "nofrag", "--repeat", "1"];
     let root = tempfile::tempdir().unwrap();

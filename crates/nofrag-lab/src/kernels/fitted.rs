@@ -11,13 +11,13 @@ pub(super) const MOST_FITTED: usize = 6;
 
 /// Every parameter whose value comes from counts of kernels: the rows of the world's table that say so.
 pub(super) fn fitted() -> Vec<Fitted> {
-    let rows = cost_rows().into_iter().chain(world_rows());
+    let rows = cost_rows().chain(world_rows());
     let fitted = rows.filter_map(|row| {
         let on = row.source.strip_prefix("fitted on ")?.to_owned();
         Some(Fitted {
-            name: row.id.into(),
+            name: row.id.clone().into(),
             value: row.value as f64,
-            what: row.what.into(),
+            what: row.what.clone().into(),
             on: on.into(),
         })
     });

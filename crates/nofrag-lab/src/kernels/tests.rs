@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use nofrag::page::{Migratetype, ZoneKind};
 
@@ -108,7 +109,7 @@ fn a_damaged_file_is_named_with_the_field() {
 
 #[test]
 fn what_the_simulation_is_told_is_no_agreement() {
-    let report = report(&Options::default());
+    let report = usual();
     let cells = &report.kernels.as_ref().unwrap().cells;
     for (phase, what) in [("thp", Count::Units), ("warm", Count::Read)] {
         let is_meant = |it: &&Compared| it.phase == phase && it.what == what.name();
@@ -142,10 +143,16 @@ fn report(options: &Options) -> Report {
     run(options, &shipped(), made_up, &Silent).unwrap()
 }
 
+/// Of the usual options, made once.
+fn usual() -> &'static Report {
+    static REPORT: OnceLock<Report> = OnceLock::new();
+    REPORT.get_or_init(|| report(&Options::default()))
+}
+
 #[test]
 fn a_run_has_what_is_declared_whatever_comes_out() {
-    let report = report(&Options::default());
-    let found = shortfalls(&ExtFragKernels, &Options::default(), &report);
+    let report = usual();
+    let found = shortfalls(&ExtFragKernels, &Options::default(), report);
     assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
     let verdicts: Vec<Verdict> = report.oracles.iter().map(Oracle::verdict).collect();
     assert!(verdicts.contains(&Verdict::NotHere) && verdicts.contains(&Verdict::Holds));
@@ -159,7 +166,7 @@ fn a_run_has_what_is_declared_whatever_comes_out() {
 
 #[test]
 fn tables_show_both_sides_within_the_page() {
-    let text = render::text(&ExtFragKernels.present(&report(&Options::default())));
+    let text = render::text(&ExtFragKernels.present(usual()));
     for part in [
         "The simulation does not reproduce",
         "6.1 centre, phase by phase",

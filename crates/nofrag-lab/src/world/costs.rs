@@ -1,5 +1,7 @@
 //! Virtual costs: one table, in `costs.toml`, each with its source.
 
+use std::sync::LazyLock;
+
 use serde::Deserialize;
 
 use crate::declared::declared;
@@ -61,27 +63,25 @@ struct Table {
     guest: Vec<CostRow>,
 }
 
-fn table() -> Table {
-    declared(TEXT)
-}
+static TABLE: LazyLock<Table> = LazyLock::new(|| declared(TEXT));
 
 /// Every row, costs first.
-pub(crate) fn cost_rows() -> Vec<CostRow> {
-    let table = table();
-    table.cost.into_iter().chain(table.parameter).collect()
+pub(crate) fn cost_rows() -> impl Iterator<Item = &'static CostRow> {
+    TABLE.cost.iter().chain(&TABLE.parameter)
 }
 
 /// What the world holds besides, and how fast guests were, in the order of the table.
-pub(crate) fn world_rows() -> Vec<CostRow> {
-    let table = table();
-    table.world.into_iter().chain(table.guest).collect()
+pub(crate) fn world_rows() -> impl Iterator<Item = &'static CostRow> {
+    TABLE.world.iter().chain(&TABLE.guest)
 }
 
 /// One of [`world_rows`].
 pub(crate) fn of_world(id: &str) -> u64 {
-    let rows = world_rows();
-    let row = rows.iter().find(|row| row.id == id);
-    row.unwrap_or_else(|| panic!("costs.toml has a row {id:?}")).value
+    value(world_rows(), id)
+}
+
+fn value(mut rows: impl Iterator<Item = &'static CostRow>, id: &str) -> u64 {
+    rows.find(|row| row.id == id).unwrap_or_else(|| panic!("costs.toml has a row {id:?}")).value
 }
 
 impl Costs {
@@ -113,11 +113,7 @@ impl Costs {
 
     /// The table that is built in.
     pub(crate) fn built_in() -> Costs {
-        let rows = cost_rows();
-        let of = |id: &str| {
-            let row = rows.iter().find(|row| row.id == id);
-            row.unwrap_or_else(|| panic!("costs.toml has a row {id:?}")).value
-        };
+        let of = |id| value(cost_rows(), id);
         Costs {
             alloc: of("alloc"),
             list_visit: of("list_visit"),
@@ -154,13 +150,12 @@ mod tests {
 
     #[test]
     fn every_row_is_read_and_says_where_it_is_from() {
-        let rows = cost_rows();
         let costs = format!("{:?}", Costs::built_in());
-        for row in &rows {
+        for row in cost_rows() {
             assert!(costs.contains(&format!("{}: {}", row.id, row.value)), "{} is unused", row.id);
             assert!(row.value > 0 && !row.what.is_empty() && !row.source.is_empty(), "{}", row.id);
         }
-        assert_eq!(rows.len(), costs.matches(": ").count());
+        assert_eq!(cost_rows().count(), costs.matches(": ").count());
     }
 
     #[test]
