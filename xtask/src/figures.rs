@@ -10,6 +10,7 @@
 //! results/churn/2026-11-20-full/areas.txt#L1-L20". It equals those lines, or the whole file if no lines are given.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::Value;
@@ -34,8 +35,9 @@ pub(crate) struct Link<'a> {
 
 /// The links of one line, in order.
 pub(crate) fn links(line: &str) -> Vec<Link<'_>> {
-    let pattern = Regex::new(r"\[([^\[\]]*)\]\(([^()\s]+)\)").expect("a valid pattern");
-    let all = pattern.captures_iter(line).map(|found| {
+    static LINK: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\[([^\[\]]*)\]\(([^()\s]+)\)").expect("a valid pattern"));
+    let all = LINK.captures_iter(line).map(|found| {
         let part = |group| found.get(group).expect("every group of the pattern takes part");
         Link {
             text: part(1).as_str(),
@@ -154,8 +156,9 @@ fn render(value: &Value, shown: &str) -> Result<String, String> {
         Value::Number(number) => number.as_f64().ok_or("the number there is out of range")?,
         _ => return Err("the value there is neither a number nor a text".into()),
     };
-    let pattern = Regex::new(r"-?\d[\d,]*(?:\.(\d+))?").expect("a valid pattern");
-    let (before, digits, decimals, after) = match pattern.captures(shown) {
+    static NUMBER: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"-?\d[\d,]*(?:\.(\d+))?").expect("a valid pattern"));
+    let (before, digits, decimals, after) = match NUMBER.captures(shown) {
         Some(found) => {
             let whole = found.get(0).expect("a match has a whole");
             let decimals = found.get(1).map_or(0, |part| part.len());

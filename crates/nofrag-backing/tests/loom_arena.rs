@@ -2,7 +2,7 @@
 //! three preemptions. Both are the arena's own files, with loom's atomics in place of the standard library's.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p nofrag-backing --release --test loom_arena --target-dir target/loom
+//! RUSTFLAGS="--cfg loom" cargo test -p nofrag-backing --profile models --test loom_arena --target-dir target/loom
 //! ```
 #![cfg(loom)]
 #![allow(dead_code, unreachable_pub)]

@@ -1,7 +1,7 @@
 //! Pins and moves, under every interleaving with at most two preemptions.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p nofrag-backing --release --test loom_pins \
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p nofrag-backing --profile models --test loom_pins \
 //!     --target-dir target/loom
 //! ```
 #![cfg(loom)]

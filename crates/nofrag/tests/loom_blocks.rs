@@ -2,7 +2,7 @@
 //! mappings of at most 2, two threads, by the rules of 3.19, 4.19 and 6.11.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p nofrag --release --test loom_blocks --target-dir target/loom
+//! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_blocks --target-dir target/loom
 //! ```
 #![cfg(loom)]
 #![allow(clippy::disallowed_types)]

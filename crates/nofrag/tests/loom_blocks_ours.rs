@@ -2,7 +2,7 @@
 //! mappings of at most 32, two threads.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p nofrag --release --test loom_blocks_ours --target-dir target/loom
+//! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_blocks_ours --target-dir target/loom
 //! ```
 #![cfg(loom)]
 #![allow(clippy::disallowed_types)]

@@ -1,7 +1,7 @@
 //! What threads share, under every interleaving with at most two preemptions.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p nofrag --release --test loom_vmap
+//! RUSTFLAGS="--cfg loom" cargo test -p nofrag --profile models --test loom_vmap
 //! ```
 #![cfg(loom)]
 #![allow(clippy::disallowed_types)]

@@ -1,8 +1,8 @@
 //! The checks that have the night.
 //!
-//! Each that ends is written down in `target/nightly`, with the commit that it was run on. What has passed is not run
-//! again while nothing has changed that it reads (`reads` of a stage), so a night that was cut short is gone on with,
-//! also at a later commit. `results/nightly/DATE.md` says what is known of the commit.
+//! Each that ends is written down in `results/nightly/ended.jsonl`, with the commit that it was run on. What has passed
+//! is not run again while nothing has changed that it reads (`reads` of a stage), so a night that was cut short is gone
+//! on with, also at a later commit and on another machine. `DATE.md` beside it says what is known of the commit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Line, Outcome, Stage, When, counts, in_order, of, print_summary, run_all, succeeds};
+
+const FOLDER: &str = "results/nightly";
 
 /// Which checks, and whether those that passed are run again.
 #[derive(Debug, Args)]
@@ -32,7 +34,7 @@ pub(crate) struct Night {
 pub(crate) fn run(root: &Path, night: &Night) -> anyhow::Result<bool> {
     let all = of(When::Night)?;
     let commit = commit(root)?;
-    let store = Store { path: root.join("target/nightly/ended.jsonl") };
+    let store = Store { path: root.join(FOLDER).join("ended.jsonl") };
     let known = holding(root, &commit, &all, store.read()?);
     let has_passed = |stage: &Stage| {
         known.iter().any(|it| it.line.name == stage.name && it.line.outcome == Outcome::Passed)
@@ -141,7 +143,7 @@ fn same(root: &Path, one: &str, other: &str, paths: &[String]) -> bool {
 fn write_report(root: &Path, commit: &str, all: &[Stage], known: &[Ended]) -> anyhow::Result<()> {
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?;
     let date = String::from_utf8_lossy(&date.stdout).trim().to_owned();
-    let folder = root.join("results/nightly");
+    let folder = root.join(FOLDER);
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{date}.md"));
     fs::write(&path, report(&date, commit, all, known))?;

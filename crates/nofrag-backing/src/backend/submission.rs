@@ -41,6 +41,9 @@ pub(super) fn each<P>(
     done.iter_mut().zip(ops.iter().map(carry_out)).for_each(|(done, result)| *done = result);
 }
 
+/// The most operations of a batch: what is noted of one has no size that a caller chose.
+const MOST: usize = 1024;
+
 /// How many operations, from the first one on, make a batch; none if a failure has touched what the first concerns.
 fn batch<P>(ops: &[Op<P>], failed: &Ranges) -> usize {
     let mut taken = Ranges::default();
@@ -50,7 +53,7 @@ fn batch<P>(ops: &[Op<P>], failed: &Ranges) -> usize {
         taken.add(op);
         fits
     };
-    ops.iter().take_while(fits).count()
+    ops.iter().take(MOST).take_while(fits).count()
 }
 
 /// Ranges that touch, as one.
@@ -160,6 +163,12 @@ mod tests {
         let unmap = Op::Unmap { va: Va(99), bytes: 1 };
         let ops = [purge(0, 4), purge(8, 4), purge(4, 4), purge(7, 2), unmap, purge(0, 4)];
         check_batches(&ops, 1_000, &[3, 1, 1, 1], &[]);
+    }
+
+    #[test]
+    fn a_batch_is_bounded_whatever_is_submitted() {
+        let ops: Vec<Op<()>> = (0..MOST as u64 + 1).map(|place| purge(4 * place, 4)).collect();
+        check_batches(&ops, u64::MAX, &[MOST, 1], &[]);
     }
 
     #[test]

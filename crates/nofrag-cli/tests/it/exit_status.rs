@@ -106,7 +106,7 @@ const CASES: &[(&str, i32)] = &[
     ("record --events no-such-event", 2),
     ("explain DATA/reports/order-4-kernel.txt", 0),
     ("explain DIR/proc/7/maps", 2),
-    ("replay --policy linux-6.1 --samples 2", 0),
+    ("replay --policy linux-6.1 --repeats 1", 0),
     ("replay DIR/no-such-file", 2),
     ("compare DIR/pieces DIR/whole", 0),
     ("compare DIR/whole DIR/pieces", 1),

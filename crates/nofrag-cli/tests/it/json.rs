@@ -327,7 +327,7 @@ fn explanations() {
 
 #[test]
 fn replays() {
-    let few = ["--policy", "linux-6.1", "--samples", "2", "--json"];
+    let few = ["--policy", "linux-6.1", "--samples", "2", "--repeats", "1", "--json"];
     check_documented(&nofrag(&[&["replay"], &few[..]].concat()));
 }
 

@@ -66,8 +66,11 @@ fn comparisons_and_replays_have_a_report() {
     let (start, end) = (format!("{recording}@start"), format!("{recording}@end"));
     check_report(&["compare", &start, &end], &["What changed, new over old", "figures got better"]);
     check_report(
-        &["replay", "--policy", "nofrag", "--samples", "8"],
-        &["Contiguity over time", "nofrag replay --policy nofrag --samples 8 --report &#39;"],
+        &["replay", "--policy", "nofrag", "--samples", "8", "--repeats", "1"],
+        &[
+            "Contiguity over time",
+            "nofrag replay --policy nofrag --samples 8 --repeats 1 --report &#39;",
+        ],
     );
 }
 
@@ -137,16 +140,26 @@ fn names_of_a_host_do_not_become_markup() {
     check_harmless(&["host", "--root", &end]);
     check_harmless(&["host", "pages", "--root", &end]);
     check_harmless(&["compare", &start, &end]);
-    check_harmless(&["replay", file, "--policy", "nofrag", "--samples", "8"]);
+    check_harmless(&["replay", file, "--policy", "nofrag", "--repeats", "1"]);
 }
 
 #[test]
 fn a_run_has_a_report_with_a_command_for_each_scenario() {
     check_report(
-        &["run", "recording", "--mask", "as-recorded", "--design", "nofrag", "--json"],
+        &[
+            "run",
+            "recording",
+            "--mask",
+            "as-recorded",
+            "--design",
+            "nofrag",
+            "--repeat",
+            "1",
+            "--json",
+        ],
         &[
             "Claims: ",
-            "<code class=\"command\">nofrag run recording --mask as-recorded --design nofrag</code>",
+            "<code class=\"command\">nofrag run recording --mask as-recorded --design nofrag --repeat 1</code>",
         ],
     );
 }

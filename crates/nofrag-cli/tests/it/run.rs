@@ -61,7 +61,7 @@ fn a_name_that_stands_for_another_is_printed_with_it() {
     says(areas, &ran("linux-5.14", "linux-5.11"));
     let holes = ["run", "mmap-holes-2005", "--mask", "five_regions", "--design", "linux-5.14"];
     says(nofrag(&holes), &ran("linux-5.14", "linux-3.8"));
-    let pages = ["replay", "--policy", "linux-6.6", "--samples", "2"];
+    let pages = ["replay", "--policy", "linux-6.6", "--repeats", "1"];
     says(nofrag(&pages), &ran("linux-6.6", "linux-6.1"));
     let exact = small(&["--design", "linux-5.2"]);
     assert!(!String::from_utf8(exact.stdout).unwrap().contains("was asked for"));
