@@ -123,8 +123,7 @@ fn holding(root: &Path, commit: &str, all: &[Stage], ended: Vec<Ended>) -> Vec<E
     let mut kept: Vec<Ended> = Vec::new();
     for it in ended {
         let stage = all.iter().find(|stage| stage.name == it.line.name && stage.run == it.run);
-        let holds =
-            |stage: &Stage| it.commit == commit || same(root, &it.commit, commit, &stage.reads);
+        let holds = |stage: &Stage| it.commit == commit || same(root, &it.commit, commit, stage);
         if stage.is_some_and(holds) {
             kept.retain(|other| other.line.name != it.line.name);
             kept.push(it);
@@ -133,11 +132,15 @@ fn holding(root: &Path, commit: &str, all: &[Stage], ended: Vec<Ended>) -> Vec<E
     kept
 }
 
-/// Whether two commits hold the same at `paths`, and the same dependencies. No if one of them is not here.
-fn same(root: &Path, one: &str, other: &str, paths: &[String]) -> bool {
+/// Whether two commits hold the same for `stage`: what it reads, and the dependencies. No if one of them is not here.
+fn same(root: &Path, one: &str, other: &str, stage: &Stage) -> bool {
     let mut git = Command::new("git");
-    git.args(["diff", "--quiet", one, other, "--"]).args(paths).current_dir(root);
-    succeeds(git.args(["Cargo.lock", "Cargo.toml", "rust-toolchain.toml"]))
+    git.args(["diff", "--quiet", one, other, "--"]).args(&stage.reads).current_dir(root);
+    git.args(["Cargo.lock", "Cargo.toml", "rust-toolchain.toml"]);
+    if !stage.tests {
+        git.args(["tests/**", "tests.rs"].map(|tests| format!(":(exclude,glob)**/{tests}")));
+    }
+    succeeds(&mut git)
 }
 
 fn write_report(root: &Path, commit: &str, all: &[Stage], known: &[Ended]) -> anyhow::Result<()> {
@@ -219,17 +222,25 @@ mod tests {
             git(&["rev-parse", "HEAD"])
         };
         git(&["init", "-q"]);
-        let [first, second, third] =
-            [("core", "1"), ("page", "1"), ("core", "2")].map(|(file, text)| commit(file, text));
-        let stages = [Stage { reads: vec!["core".to_owned()], ..stage("core") }, stage("all")];
-        let known = ["core", "all"].map(|name| ended(name, Outcome::Passed, &first)).to_vec();
+        fs::create_dir_all(folder.join("core/tests")).unwrap();
+        let files = [("core/a", "1"), ("page", "1"), ("core/tests/a", "1"), ("core/a", "2")];
+        let [first, second, third, fourth] = files.map(|(file, text)| commit(file, text));
+        let core = Stage { reads: vec!["core".to_owned()], ..stage("core") };
+        let stages = [
+            Stage { tests: false, ..core.clone() },
+            stage("all"),
+            Stage { name: "tested".to_owned(), ..core },
+        ];
+        let known =
+            ["core", "all", "tested"].map(|name| ended(name, Outcome::Passed, &first)).to_vec();
         let held = |at: &str| -> Vec<String> {
             let held = holding(&folder, at, &stages, known.clone());
             held.into_iter().map(|it| it.line.name).collect()
         };
-        assert_eq!(held(&first), ["core", "all"]);
-        assert_eq!(held(&second), ["core"]);
-        assert!(held(&third).is_empty());
+        assert_eq!(held(&first), ["core", "all", "tested"]);
+        assert_eq!(held(&second), ["core", "tested"]);
+        assert_eq!(held(&third), ["core"]);
+        assert!(held(&fourth).is_empty());
         assert!(held("0000000").is_empty(), "a commit that is not here");
         let other = Ended { run: "false".to_owned(), ..known[0].clone() };
         assert!(holding(&folder, &first, &stages, vec![other]).is_empty(), "another command");

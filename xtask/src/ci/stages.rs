@@ -44,6 +44,13 @@ pub(super) struct Stage {
     /// Folders and files that decide what becomes of it, beside the dependencies; everything if not said.
     #[serde(default = "everything")]
     pub(super) reads: Vec<String>,
+    /// Whether tests below them decide, too.
+    #[serde(default = "yes")]
+    pub(super) tests: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn everything() -> Vec<String> {
