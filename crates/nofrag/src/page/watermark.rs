@@ -305,6 +305,10 @@ mod tests {
         let reserved = with((3, HighAtomic), 100);
         assert!(!check(&reserved, 0) && check(&reserved, AllocFlags::HIGH_ATOMIC));
         assert!(check(&reserved, AllocFlags::OOM) && check(&reserved, AllocFlags::MIN_RESERVE));
+        let scarce = with((3, HighAtomic), 45);
+        for right in [AllocFlags::MIN_RESERVE, AllocFlags::OOM] {
+            assert!(!check(&singles(45), right) && check(&scarce, right), "the reserve counts");
+        }
         let reserved = with((3, HighAtomic), 108);
         assert!(!order_3(&reserved, AllocFlags::MIN_RESERVE), "the block is not for it");
         assert!(order_3(&reserved, AllocFlags::OOM) && order_3(&reserved, AllocFlags::HIGH_ATOMIC));

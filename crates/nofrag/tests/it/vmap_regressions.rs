@@ -214,6 +214,19 @@ fn foreign_range_insert() {
 }
 
 #[test]
+fn a_lazy_area_that_cannot_be_loaded_leaves_no_lazy_pages() {
+    for preset in VmapPolicy::presets() {
+        let policy = VmapPolicy { lazy_limit: LazyLimit::Pages(3), ..preset.policy };
+        let space = space_of(policy, span(0x100, 64), 2);
+        let by = cpu(&space, 0);
+        space.load_area(by, span(0x104, 4), Guard::None, AreaState::Busy).unwrap();
+        let loaded = space.load_area(by, span(0x102, 4), Guard::None, AreaState::Lazy);
+        assert_eq!(loaded, Err(LoadError::Taken), "{}", preset.name);
+        assert!(!space.drain_wanted(), "{}: nothing waits", preset.name);
+    }
+}
+
+#[test]
 fn top_overflow() {
     for preset in VmapPolicy::presets() {
         let bounds = span(u64::MAX - 1000, 1000);
