@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::{commands, nofrag};
 
@@ -174,6 +175,18 @@ fn each_status_is_reached() {
             "2 says why, the others need not: {line}: {err}"
         );
     }
+}
+
+/// A script that keeps the output must learn that it is not whole.
+#[test]
+fn what_cannot_be_written_is_two_and_says_why() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nofrag"));
+    let report = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/reports/order-4-kernel.txt");
+    let output = command.args(["explain", report]).stdout(full).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("cannot write to standard output"), "{err}");
 }
 
 #[test]
