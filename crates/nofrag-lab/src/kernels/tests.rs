@@ -19,8 +19,10 @@ fn shipped() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../..", SHIPPED].iter().collect()
 }
 
-fn guests() -> Vec<Guests> {
-    dataset::read(&shipped()).unwrap()
+/// All guests of the dataset, read once.
+fn guests() -> &'static [Guests] {
+    static GUESTS: OnceLock<Vec<Guests>> = OnceLock::new();
+    GUESTS.get_or_init(|| dataset::read(&shipped()).unwrap())
 }
 
 fn cell<'a>(guests: &'a [Guests], name: &str) -> &'a Guests {
@@ -34,7 +36,7 @@ fn every_file_of_the_dataset_is_a_run_of_three_phases() {
     let files = names.filter(|name| is_run(&name.to_string_lossy())).count();
     let guests = guests();
     assert_eq!(guests.iter().map(|it| it.runs.len()).sum::<usize>(), files);
-    for Guests { cell, runs } in &guests {
+    for Guests { cell, runs } in guests {
         for run in runs {
             assert!(run.iter().map(|phase| phase.name).eq(PhaseName::ALL));
             assert!(run[2].counts[&Count::Units] > 0, "{}", judge::name(cell));
@@ -42,8 +44,8 @@ fn every_file_of_the_dataset_is_a_run_of_three_phases() {
         }
         assert_eq!(role(cell), cell.kernel == "6.1" || cell.kernel == "7.2");
     }
-    assert_eq!(cell(&guests, "6.1-two-nodes").cell.nodes, 2);
-    assert!(cell(&guests, "7.2-centre").cell.lru_gen && !cell(&guests, "6.1-centre").cell.lru_gen);
+    assert_eq!(cell(guests, "6.1-two-nodes").cell.nodes, 2);
+    assert!(cell(guests, "7.2-centre").cell.lru_gen && !cell(guests, "6.1-centre").cell.lru_gen);
 }
 
 fn role(cell: &Cell) -> bool {
@@ -53,7 +55,7 @@ fn role(cell: &Cell) -> bool {
 #[test]
 fn the_first_centre_of_6_1_is_read_to_the_page() {
     let guests = guests();
-    let [write, _, thp] = &cell(&guests, "6.1-centre").runs[0][..] else { panic!() };
+    let [write, _, thp] = &cell(guests, "6.1-centre").runs[0][..] else { panic!() };
     let expected = [
         (Count::Units, 192),
         (Count::Huge, 29),
@@ -76,7 +78,7 @@ fn the_first_centre_of_6_1_is_read_to_the_page() {
     let whole = Count::Fallbacks(ZoneKind::Normal, Migratetype::Unmovable, Piece::Whole);
     assert_eq!((write.counts[&part], write.counts[&whole]), (1, 21));
     assert_eq!(thp.free[&ZoneKind::Normal][..4], [1755, 1688, 1496, 1332]);
-    let thp = &cell(&guests, "5.10-centre").runs[0][2];
+    let thp = &cell(guests, "5.10-centre").runs[0][2];
     assert_eq!((thp.counts[&Count::KswapdWakes], thp.counts.get(&Count::Deferred)), (2, None));
 }
 
@@ -132,7 +134,7 @@ fn repeats_under_other_settings_are_refused() {
 
 /// The kernel's first centre of 6.1 in every cell, a little different for each seed.
 fn made_up(_: &Cell, _: u64, seed: u64) -> Result<Vec<Phase>, RunError> {
-    let mut run = cell(&guests(), "6.1-centre").runs[0].clone();
+    let mut run = cell(guests(), "6.1-centre").runs[0].clone();
     for value in run.iter_mut().flat_map(|phase| phase.counts.values_mut()) {
         *value += seed % 2;
     }
