@@ -275,7 +275,7 @@ fn every_link_leads_to_a_section() {
 
 #[test]
 fn scenarios() {
-    let few = ["--loops", "20", "--repeat", "2", "--json"];
+    let few = ["--loops", "20", "--repeat", "2", "--design", "nofrag", "--json"];
     for (scenario, mask) in [("vmap-areas-2019", "long_busy_hole"), ("vm-map-ram-2015", "w1,w2")] {
         check_documented(&nofrag(&[&["run", scenario, "--mask", mask], &few[..]].concat()));
     }

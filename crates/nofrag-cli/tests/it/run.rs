@@ -157,7 +157,7 @@ fn small_blocks(more: &[&str]) -> Output {
 
 #[test]
 fn the_scenario_of_blocks_shows_a_picture_and_the_profiler_s_tables() {
-    let output = small_blocks(&[]);
+    let output = small_blocks(&["--design", "linux-3.19,linux-4.1,nofrag"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let parts = ["Blocks held while w1 runs", "░", "free_vmap_block", "Pen, before", "30,683"];
