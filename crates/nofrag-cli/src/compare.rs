@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use nofrag_lab::compare::{Show, Subject, compare, sections};
-use nofrag_lab::html;
+use nofrag_lab::pages;
 
 use crate::output::{Schema, print_document, print_sections};
 use crate::{Status, progress, report};
@@ -97,7 +97,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     }
     if let Some(wanted) = wanted {
         let replays = replays.as_ref().map(|[old, new]| [old, new]);
-        wanted.write(&html::compare(&found, replays, &wanted.origin))?;
+        wanted.write(&pages::compare(&found, replays, &wanted.origin))?;
     }
     Ok(if found.is_worse() { Status::GotWorse } else { Status::Done })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 use crate::{Status, output, progress};
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
-use nofrag_lab::render::{self, Look, Section};
+use nofrag_show::{Look, Section};
 use serde::Serialize;
 
 /// Writes `text` to standard output. A reader that has gone away (`nofrag .. | head`) is no error.
@@ -22,7 +22,7 @@ pub(crate) fn tell(text: &str) {
 
 /// Writes a report to standard output, as far as its characters can be shown there.
 pub(crate) fn print_sections(sections: &[Section]) -> Result<()> {
-    print(&render::text_for(sections, Look::of_report()))
+    print(&nofrag_show::text_for(sections, Look::of_report()))
 }
 
 /// What names the form of a result: docs/json.md says which fields each has.

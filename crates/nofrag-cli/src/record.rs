@@ -17,7 +17,6 @@ use nofrag_host::record::{
     RecordError, Recorded, Selection, Sensitive, ToRun, Until, Which,
 };
 use nofrag_host::recording::{Existing, RecordingError};
-use nofrag_lab::render;
 
 use crate::Status;
 use crate::caller::Caller;
@@ -260,7 +259,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     let recorded = recorded?;
     let page = || {
         let table = crate::trace::extfrag(&recorded.extfrag);
-        view::page(&recorded) + &table.map_or(String::new(), |table| render::text(&[table]))
+        view::page(&recorded) + &table.map_or(String::new(), |table| nofrag_show::text(&[table]))
     };
     if args.json {
         print_document(SCHEMA, &recorded)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use nofrag::page::FragmentationPolicy;
-use nofrag_lab::html;
+use nofrag_lab::pages;
 use nofrag_lab::replay::{self, Input, Question, ReplayOptions};
 
 use crate::offer::Offer;
@@ -147,7 +147,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         print_sections(&replay::sections(&report))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&html::replay(&report, &wanted.origin))?;
+        wanted.write(&pages::replay(&report, &wanted.origin))?;
     }
     Ok(Status::Done)
 }

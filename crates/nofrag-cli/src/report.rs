@@ -7,8 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nofrag_host::finding::bytes_text;
-use nofrag_lab::html::{MOST_BYTES, Page};
-use nofrag_lab::machine::Origin;
+use nofrag_show::page::{MOST_BYTES, Page};
+use nofrag_show::{Build, Origin};
+
+/// What this binary was made from and by; `build.rs` asks.
+const BUILD: Build = Build {
+    rustc: env!("NOFRAG_RUSTC"),
+    profile: env!("NOFRAG_PROFILE"),
+    revision: env!("NOFRAG_REVISION"),
+};
+
+/// Where the results of this command come from.
+pub(crate) fn origin() -> Origin {
+    Origin::here(BUILD, command())
+}
 
 /// What a command with a report takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -31,7 +43,7 @@ impl Wanted {
             file.display(),
             folder.display()
         );
-        Ok(Some(Pending { file: file.clone(), origin: Origin::here(command()) }))
+        Ok(Some(Pending { file: file.clone(), origin: origin() }))
     }
 }
 
@@ -85,7 +97,7 @@ fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// The command as it was given, without the path to the binary; words that a shell would split are quoted.
-pub(crate) fn command() -> String {
+fn command() -> String {
     joined(["nofrag".to_owned()].into_iter().chain(arguments()))
 }
 

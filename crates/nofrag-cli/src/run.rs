@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::builder::TypedValueParser as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use nofrag_lab::html::{self, ScenarioResult};
-use nofrag_lab::machine::Origin;
+use nofrag_lab::pages::{self, ScenarioResult};
 use nofrag_lab::record::{self, Saved};
-use nofrag_lab::render::{self, Claims, Look};
 use nofrag_lab::scenario::{Extent, Memory, ProgramInfo, ThpTouch};
 use nofrag_lab::shortfall;
+use nofrag_lab::summary::{self, Claims};
 use nofrag_lab::{Mode, Options, Progress, Report, Scenario, scenarios};
+use nofrag_show::page::Page;
+use nofrag_show::{Look, Origin};
 use serde::Serialize;
 
 use crate::offer::Offer;
@@ -182,7 +183,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         return Ok(Status::Done);
     };
     let wanted = args.report.begin()?;
-    let origin = Origin::here(report::command());
+    let origin = report::origin();
     let claims = if args.check { Claims::Listed } else { Claims::Counted };
     let options = args.options();
     let (mut results, mut status) = (Vec::new(), Status::Done);
@@ -206,10 +207,10 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         if args.check && checked(scenario, &options, &report) == Status::CheckFailed {
             status = Status::CheckFailed;
         }
-        let summary = render::summary(scenario, &report, &origin, claims);
+        let summary = summary::summary(scenario, &report, &origin, claims);
         if !args.json {
             let look = Look::of_report();
-            print(&render::summary_for(scenario, &report, &origin, claims, look))?;
+            print(&summary::summary_for(scenario, &report, &origin, claims, look))?;
         }
         results.push(Saved { report, summary });
     }
@@ -275,11 +276,11 @@ fn listing() -> String {
 fn designs(scenario: &dyn Scenario) -> Vec<String> {
     const INDENT: usize = 12;
     let names: Vec<String> = scenario.designs().iter().map(|name| scenario.shown(name)).collect();
-    render::wrapped(&names.join(", "), render::COLUMNS as usize - INDENT)
+    nofrag_show::wrapped(&names.join(", "), nofrag_show::COLUMNS as usize - INDENT)
 }
 
 /// The results as a page: a part for each, with the command for it alone.
-fn page(results: &[Saved], origin: &Origin) -> html::Page {
+fn page(results: &[Saved], origin: &Origin) -> Page {
     let scenario = |name: &str| scenarios().iter().find(|scenario| scenario.name() == name);
     let commands: Vec<String> =
         results.iter().map(|result| report::command_for(&result.report.scenario)).collect();
@@ -290,7 +291,7 @@ fn page(results: &[Saved], origin: &Origin) -> html::Page {
             Some(ScenarioResult { scenario: *scenario(&report.scenario)?, report, command })
         })
         .collect();
-    html::run(&parts, origin)
+    pages::run(&parts, origin)
 }
 
 /// A bar on standard error, if that is a terminal.
@@ -330,9 +331,9 @@ impl Progress for Bar {
 
 #[cfg(test)]
 mod tests {
-    use nofrag_lab::render::Section;
     use nofrag_lab::scenario::{ProgramInfo, RunError, Silent};
     use nofrag_lab::shortfall::Expected;
+    use nofrag_show::Section;
     use serde_json::{Value, json};
 
     use super::*;

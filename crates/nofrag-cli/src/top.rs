@@ -19,7 +19,7 @@ use self::terminal::Screen;
 use crate::stop::Stop;
 use crate::watching::Watching;
 use crate::{Status, output};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 const AFTER_HELP: &str = "\
 Keys: q quits, space pauses, + and - change the time between looks, left and right the order that is

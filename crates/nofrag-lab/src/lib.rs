@@ -3,7 +3,7 @@
 //! A *scenario* belongs to one document. It runs the document's programs under several *designs* (presets of the same
 //! engine), in one process, turn by turn, and returns a [`Report`]: measurements, the published figures beside them as
 //! ratios, and *oracles*, which are claims that the run itself confirms or refutes. Nothing here prints; a report
-//! becomes text in [`render`], JSON by serde, and a folder in [`record`].
+//! becomes text in [`summary`], JSON by serde, and a folder in [`record`].
 //!
 //! Three rules keep the figures honest.
 //!
@@ -21,18 +21,17 @@ pub mod explain;
 mod extfrag;
 pub mod figures;
 pub mod frames;
-pub mod html;
 mod jobs;
 pub mod kernels;
 pub mod machine;
 mod mmap_holes;
 mod mmap_live;
 pub mod oracle;
+pub mod pages;
 pub mod random;
 mod real_memory;
 pub mod record;
 mod recorded;
-pub mod render;
 pub mod replay;
 pub mod report;
 pub mod scenario;
@@ -40,6 +39,7 @@ mod sha256;
 pub mod shortfall;
 mod spaces;
 pub mod stats;
+pub mod summary;
 mod vm_map_ram;
 mod vmap_areas;
 mod vmap_blocks;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::machine::Origin;
 use crate::report::Report;
+use nofrag_show::Origin;
 
 /// A report and the text that people saw of it.
 #[derive(Clone, Debug)]
@@ -143,14 +143,19 @@ fn readme(origin: &Origin, report: &Report) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use nofrag_show::Build;
+
     use super::*;
     use crate::report::tests::report;
+
+    /// What a test is made from and by, for all that it says.
+    pub(crate) const BUILD: Build = Build { rustc: "rustc", profile: "test", revision: "none" };
 
     #[test]
     fn a_folder_holds_every_sample_and_is_never_overwritten() {
         let root = std::env::temp_dir().join(format!("nofrag-record-{}", std::process::id()));
-        let mut origin = Origin::here("nofrag run sample".to_owned());
+        let mut origin = Origin::here(BUILD, "nofrag run sample".to_owned());
         origin.started = "2026-01-02T03:04:05Z".to_owned();
         let saved = Saved { report: report(), summary: "seen\n".to_owned() };
         let first = save(&root, &origin, "full", &saved).unwrap();

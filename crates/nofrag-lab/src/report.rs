@@ -8,9 +8,9 @@ use crate::figures::{Figure, RatioRange};
 use crate::frames::FramesReport;
 use crate::kernels::KernelsReport;
 use crate::oracle::Oracle;
-use crate::render::ratio;
 use crate::replay::ReplayReport;
 use crate::stats::{Calls, Spread, Tail};
+use nofrag_show::ratio;
 
 /// The result of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

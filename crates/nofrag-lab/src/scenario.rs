@@ -6,9 +6,9 @@ use std::str::FromStr;
 use nofrag::vmap::{Preset, VmapPolicy};
 use thiserror::Error;
 
-use crate::render::Section;
 use crate::report::Report;
 use crate::shortfall::Expected;
+use nofrag_show::Section;
 
 /// A published comparison that can be run again.
 pub trait Scenario: Sync {

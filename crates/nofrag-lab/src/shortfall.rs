@@ -13,9 +13,9 @@ use serde::Deserialize;
 
 use crate::declared::declared;
 use crate::oracle::Oracle;
-use crate::render::plain;
 use crate::report::Report;
 use crate::scenario::{Options, Scenario};
+use nofrag_show::plain;
 
 /// What the default run of a scenario consists of, on a host that allows all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -151,9 +151,9 @@ fn incomplete(expected: &Expected, report: &Report) -> Vec<Shortfall> {
 mod tests {
     use super::*;
     use crate::oracle::{Kind, Relation};
-    use crate::render::Section;
     use crate::report;
     use crate::scenario::{ProgramInfo, Progress, RunError, Silent, scenarios};
+    use nofrag_show::Section;
 
     /// A scenario whose run is whatever a test makes of a good one.
     struct MadeUp(fn(&mut Report));

@@ -1,57 +1,11 @@
-//! Medians, ranges and tails.
-//!
-//! A repetition gives one number; a [`Spread`] is what the repetitions gave together. The median stands for them
-//! because a shared host disturbs upwards only, and the range says how far. Single operations, whose tail matters more
-//! than their middle, go to a [`Tail`] instead.
+//! What calls took: each function's, and the tail of single operations.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// What several repetitions of one measurement gave.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// The middle sample, or the mean of the two middle ones.
-    pub median: f64,
-    /// The smallest sample.
-    pub min: f64,
-    /// The largest sample.
-    pub max: f64,
-    /// All samples in the order in which they were taken.
-    pub samples: Vec<f64>,
-}
-
-impl Spread {
-    /// The spread of `samples`; `None` when there is none or one is not a number.
-    #[must_use]
-    pub fn of(samples: Vec<f64>) -> Option<Spread> {
-        if samples.is_empty() || samples.iter().any(|sample| sample.is_nan()) {
-            return None;
-        }
-        let mut sorted = samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        };
-        Some(Spread { median, min: sorted[0], max: sorted[sorted.len() - 1], samples })
-    }
-
-    /// Width of the range over the median; zero for a median of zero.
-    #[must_use]
-    pub fn relative_width(&self) -> f64 {
-        if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median }
-    }
-
-    /// Whether the two ranges share a value, so that neither side can be called smaller.
-    #[must_use]
-    pub fn overlaps(&self, other: &Spread) -> bool {
-        self.min <= other.max && other.min <= self.max
-    }
-}
+pub use nofrag_show::{Spread, Tail};
 
 /// The calls of one function, as the kernel's function profiler prints them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -98,21 +52,6 @@ impl CallTimer {
     }
 }
 
-/// The upper end of many single operations, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tail {
-    /// How many operations.
-    pub count: u64,
-    /// Half took at most this.
-    pub p50_ns: u64,
-    /// 99 % took at most this.
-    pub p99_ns: u64,
-    /// 99.9 % took at most this.
-    pub p999_ns: u64,
-    /// The longest one; on a shared host as often an interruption as the code's own doing.
-    pub max_ns: u64,
-}
-
 /// Collects single operations for a [`Tail`].
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
@@ -150,34 +89,6 @@ impl Latencies {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn spread(samples: &[f64]) -> Spread {
-        Spread::of(samples.to_vec()).unwrap()
-    }
-
-    #[test]
-    fn median_is_the_middle_or_between_the_two_middles() {
-        assert_eq!(spread(&[9.0, 1.0, 5.0]).median, 5.0);
-        assert_eq!(spread(&[9.0, 1.0, 5.0, 7.0]).median, 6.0);
-        assert_eq!(spread(&[3.0]).median, 3.0);
-        assert_eq!(Spread::of(Vec::new()), None);
-        assert_eq!(Spread::of(vec![f64::NAN]), None);
-    }
-
-    #[test]
-    fn range_and_order_are_kept() {
-        let spread = spread(&[4.0, 2.0, 6.0]);
-        assert_eq!((spread.min, spread.max), (2.0, 6.0));
-        assert_eq!(spread.samples, [4.0, 2.0, 6.0]);
-        assert_eq!(spread.relative_width(), 1.0);
-    }
-
-    #[test]
-    fn touching_ranges_overlap_and_separate_ones_do_not() {
-        assert!(spread(&[1.0, 3.0]).overlaps(&spread(&[3.0, 4.0])));
-        assert!(spread(&[1.0, 9.0]).overlaps(&spread(&[3.0, 4.0])));
-        assert!(!spread(&[1.0, 2.9]).overlaps(&spread(&[3.0, 4.0])));
-    }
 
     #[test]
     fn calls_have_the_mean_and_the_variance_of_a_sample() {

@@ -29,14 +29,15 @@ const TABLE: &[Row] = &[
     Row { krate: "nofrag", ours: &[], others: Others::Conditional(&["loom", "spin"]) },
     Row { krate: "nofrag-backing", ours: &["nofrag"], others: Others::Any },
     Row { krate: "nofrag-host", ours: &["nofrag"], others: Others::Any },
+    Row { krate: "nofrag-show", ours: &["nofrag-host"], others: Others::Any },
     Row {
         krate: "nofrag-lab",
-        ours: &["nofrag", "nofrag-backing", "nofrag-host"],
+        ours: &["nofrag", "nofrag-backing", "nofrag-host", "nofrag-show"],
         others: Others::Any,
     },
     Row {
         krate: "nofrag-cli",
-        ours: &["nofrag", "nofrag-backing", "nofrag-host", "nofrag-lab"],
+        ours: &["nofrag", "nofrag-backing", "nofrag-host", "nofrag-lab", "nofrag-show"],
         others: Others::Any,
     },
     Row { krate: "nofrag-compare", ours: &["nofrag"], others: Others::Any },

@@ -3,10 +3,10 @@
 use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{Basis, Case, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
 use nofrag_lab::oracle::Withdrawn;
-use nofrag_lab::render::{divided, divided_by};
+use nofrag_show::{divided, divided_by};
 
 use crate::host::text::{Numbers, hanging, sentence, wrapped};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 /// The whole page.
 pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {

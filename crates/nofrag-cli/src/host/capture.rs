@@ -10,7 +10,7 @@ use nofrag_host::finding::bytes_text;
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::capture::{Captured, Choices, Private, gather, must_be_empty};
 use nofrag_host::source::Root;
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 const AFTER_HELP: &str = "\
 DIR then holds the files of this host under their own paths, for `nofrag host --root DIR`, here or

@@ -12,10 +12,9 @@ use nofrag_host::machine::{self, Frames, Sources};
 use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
 use nofrag_host::trace;
-use nofrag_lab::html;
 
 use crate::{Status, output, report};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 pub(crate) const AFTER_HELP: &str = "\
 Works without rights: what may not be read is listed, with --all also what that costs. As root it also
@@ -72,7 +71,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         output::print(&page(&machine, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&html::machine(&machine, &wanted.origin))?;
+        wanted.write(&nofrag_show::host::machine(&machine, &wanted.origin))?;
     }
     let warns = machine.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })

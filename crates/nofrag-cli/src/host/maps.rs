@@ -14,10 +14,9 @@ use nofrag_host::process::replay::Which;
 use nofrag_host::process::survey;
 use nofrag_host::source::Root;
 use nofrag_host::source::process::{self, Depth, Whose};
-use nofrag_lab::html;
 
 use crate::{Status, output, report};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 const AFTER_HELP: &str = "\
 The kernel shows the areas of a process to its owner and to root. Reading /proc/PID/smaps, which
@@ -139,7 +138,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         output::print(&view::page(&report, &path, args.top, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&html::maps(&report, &wanted.origin))?;
+        wanted.write(&nofrag_show::host::maps(&report, &wanted.origin))?;
     }
     let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })
@@ -165,7 +164,7 @@ fn execute_all(args: &Args, root: &Root, wanted: Option<&report::Pending>) -> Re
         output::print(&view::ranking(&ranking, args.top, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&html::ranking(&ranking, &wanted.origin))?;
+        wanted.write(&nofrag_show::host::ranking(&ranking, &wanted.origin))?;
     }
     Ok(if ranking.warns() { Status::Warned } else { Status::Done })
 }

@@ -8,8 +8,7 @@ use anyhow::Result;
 use nofrag_host::finding::Severity;
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::pages::survey;
-use nofrag_lab::html;
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 use super::machine;
 use crate::{Status, output, report};
@@ -63,7 +62,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         output::print(&view::page(&pages, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&html::pages(&pages, &wanted.origin))?;
+        wanted.write(&nofrag_show::host::pages(&pages, &wanted.origin))?;
     }
     let warns = pages.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })

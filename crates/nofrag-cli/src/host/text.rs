@@ -2,11 +2,11 @@
 
 use nofrag_host::finding::{Finding, Severity};
 use nofrag_host::source::Missing;
-use nofrag_lab::render::{self, Tone};
+use nofrag_show::Tone;
 
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
-pub(crate) use nofrag_lab::render::{Numbers, hole_map};
+pub(crate) use nofrag_show::{Numbers, hole_map};
 
 /// The files that could not be read; none without one.
 pub(super) fn missing(missing: &[Missing], look: Look) -> Option<String> {
@@ -64,12 +64,12 @@ pub(crate) fn wrapped(lead: &str, text: &str, look: Look) -> String {
 
 /// `lead` and `text`, broken at spaces; what follows the first line is indented by `indent`.
 pub(crate) fn hanging(lead: &str, indent: usize, text: &str, look: Look) -> String {
-    render::hanging(lead, indent, text, look.width)
+    nofrag_show::hanging(lead, indent, text, look.width)
 }
 
 #[cfg(test)]
 mod tests {
-    use nofrag_lab::render::Colour;
+    use nofrag_show::Colour;
 
     use super::*;
 

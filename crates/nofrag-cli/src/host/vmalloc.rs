@@ -9,10 +9,9 @@ use nofrag_host::finding::Severity;
 use nofrag_host::source::{self, KPTR_RESTRICT, Root, Sources};
 use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
 use nofrag_host::vmalloc as survey;
-use nofrag_lab::html;
 
 use crate::{Status, output, report};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 const AFTER_HELP: &str = "\
 The kernel lets only root read /proc/vmallocinfo. It prints hashes in place of addresses unless
@@ -69,7 +68,7 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         output::print(&view::page(&report, &root, args.callers, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&html::vmalloc(&report, &wanted.origin))?;
+        wanted.write(&nofrag_show::host::vmalloc(&report, &wanted.origin))?;
     }
     let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
     Ok(if warns { Status::Warned } else { Status::Done })

@@ -2,7 +2,7 @@
 
 use indicatif::HumanBytes;
 use nofrag_host::record::{CommandReport, Ended, Recorded};
-use nofrag_lab::render::{self, Numbers};
+use nofrag_show::Numbers;
 
 /// The whole page.
 pub(super) fn page(recorded: &Recorded) -> String {
@@ -11,7 +11,7 @@ pub(super) fn page(recorded: &Recorded) -> String {
     page += &kinds(recorded);
     page += "\n";
     for sentence in sentences(recorded) {
-        page += &render::wrapped(&sentence, render::COLUMNS as usize).join("\n");
+        page += &nofrag_show::wrapped(&sentence, nofrag_show::COLUMNS as usize).join("\n");
         page += "\n";
     }
     page
@@ -49,7 +49,7 @@ fn heading(recorded: &Recorded) -> String {
     if let Some(report) = &recorded.command {
         rows.push(("command", command(report)));
     }
-    render::facts(&rows)
+    nofrag_show::facts(&rows)
 }
 
 /// The size of the file, and what of it is events.

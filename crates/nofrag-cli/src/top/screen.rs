@@ -6,7 +6,7 @@
 //! most.
 
 use nofrag_host::watch::page::Page;
-use nofrag_lab::render::Colour;
+use nofrag_show::Colour;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -17,7 +17,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table, Wrap};
 use super::keys::SHOWN;
 use super::rows::{self, Column, GAP, Rows, Tone};
 use super::{Looking, Shown, View};
-use nofrag_lab::render::Glyphs;
+use nofrag_show::Glyphs;
 
 const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  t types";
 
@@ -230,7 +230,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use nofrag_lab::render::Look;
+    use nofrag_show::Look;
 
     fn view(zones: usize) -> View {
         let mut files = Files::default();

@@ -4,7 +4,7 @@ use nofrag_host::watch::page::Page;
 
 use super::rows::{self, Rows};
 use crate::host::text::{Numbers, sentence, wrapped};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 /// The whole page.
 pub(super) fn page(page: &Page, look: Look) -> String {

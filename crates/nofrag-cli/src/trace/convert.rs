@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::Result;
 use nofrag_host::recording::{self, Existing, Written};
 use nofrag_host::trace;
-use nofrag_lab::render;
 use serde::Serialize;
 
 use crate::output::{Schema, print, print_document};
@@ -67,9 +66,9 @@ pub(super) fn execute(args: &Args) -> Result<Status> {
         print(&format!(
             "{}: {} events in {} bytes, {} bytes an event\n",
             args.to.display(),
-            render::count(events as f64),
-            render::count(bytes as f64),
-            render::number(each)
+            nofrag_show::count(events as f64),
+            nofrag_show::count(bytes as f64),
+            nofrag_show::number(each)
         ))?;
     }
     Ok(Status::Done)

@@ -8,7 +8,7 @@ use nofrag_host::trace::{
     self, ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, Trace, TraceMeta, summarise,
     type_name,
 };
-use nofrag_lab::render::{self, Section, table_of};
+use nofrag_show::{Section, table_of};
 use serde::Serialize;
 
 use crate::output::{Schema, print, print_document, print_sections};
@@ -111,7 +111,7 @@ fn seconds(nanos: u64) -> f64 {
 }
 
 fn count(value: u64) -> String {
-    render::count(value as f64)
+    nofrag_show::count(value as f64)
 }
 
 /// A part of a whole, with its share.
@@ -134,13 +134,15 @@ fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summary)
     lines.extend(meta.command.iter().map(|command| format!("  command {command}")));
     let rate = match summary.nanos {
         0 => String::new(),
-        nanos => format!(", {} a second", render::number(summary.events as f64 / seconds(nanos))),
+        nanos => {
+            format!(", {} a second", nofrag_show::number(summary.events as f64 / seconds(nanos)))
+        }
     };
     let cpus = summary.cpus.iter().map(|(cpu, events)| format!("CPU {cpu}: {}", count(*events)));
     lines.push(format!(
         "  {} events in {}{rate}; {}",
         count(summary.events),
-        render::duration(seconds(summary.nanos)),
+        nofrag_show::duration(seconds(summary.nanos)),
         cpus.collect::<Vec<_>>().join(", ")
     ));
     if let Some(sizes) = sizes {
@@ -150,7 +152,7 @@ fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summary)
             count(sizes.events),
             count(sizes.chunks),
             count(sizes.snapshots),
-            render::number(sizes.events as f64 / sizes.count.max(1) as f64)
+            nofrag_show::number(sizes.events as f64 / sizes.count.max(1) as f64)
         ));
     }
     lines.push(String::from("\n"));
@@ -190,7 +192,7 @@ fn rate(summary: &Summary) -> Section {
     let per_second = summary.rate.events.iter().map(|&events| events as f64 / slot).collect();
     Section::Chart {
         title: "Events a second".to_owned(),
-        caption: format!("Each part of the picture counts {}.", render::duration(slot)),
+        caption: format!("Each part of the picture counts {}.", nofrag_show::duration(slot)),
         ends: ["the first event".to_owned(), "the last".to_owned()],
         layers: vec![("events a second".to_owned(), per_second)],
     }
@@ -198,7 +200,7 @@ fn rate(summary: &Summary) -> Section {
 
 fn kinds(summary: &Summary) -> Option<Section> {
     let rows = summary.kinds.iter().map(|kind| {
-        let rate = kind.per_second.map_or("-".to_owned(), render::number);
+        let rate = kind.per_second.map_or("-".to_owned(), nofrag_show::number);
         vec![kind.group.to_owned(), kind.name.to_owned(), count(kind.count), rate]
     });
     table_of("Events", "", 2, &["group", "event", "count", "a second"], rows.collect())
@@ -222,7 +224,7 @@ fn orders(summary: &Summary) -> Option<Section> {
 }
 
 fn lives(by: &str, lives: &[Lifetimes], name: impl Fn(usize) -> String) -> Option<Section> {
-    let time = |nanos| render::duration(seconds(nanos));
+    let time = |nanos| nofrag_show::duration(seconds(nanos));
     let rows = lives.iter().map(|life| {
         let times = [life.median, life.p90, life.p99, life.longest].map(time);
         [vec![name(life.of), count(life.count)], times.to_vec()].concat()
@@ -314,8 +316,8 @@ fn snapshot_lines(meta: &TraceMeta) -> Vec<String> {
             Moment::Before => "before the first event".to_owned(),
             Moment::During { begin, end } => format!(
                 "from {} s to {} s of the clock",
-                render::number(seconds(begin)),
-                render::number(seconds(end))
+                nofrag_show::number(seconds(begin)),
+                nofrag_show::number(seconds(end))
             ),
             Moment::After => "after the last event".to_owned(),
         };

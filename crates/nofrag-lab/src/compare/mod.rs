@@ -262,7 +262,7 @@ fn chance(kind: Kind, [old, new]: [usize; 2], is_one: bool) -> Option<String> {
     (kind != Kind::Snapshot && old + new > 2).then(|| {
         format!(
             "{old} against {new} runs: where nothing differs, chance alone calls 1 figure in {} better or worse",
-            crate::render::number(orders / 2.0)
+            nofrag_show::number(orders / 2.0)
         )
     })
 }

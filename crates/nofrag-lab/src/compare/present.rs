@@ -1,7 +1,7 @@
 //! A comparison as people read it.
 
 use super::{Better, Comparison, Machines, Row, Scale, Verdict};
-use crate::render::{Section, number, plain};
+use nofrag_show::{Section, number, plain};
 
 /// Which rows are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

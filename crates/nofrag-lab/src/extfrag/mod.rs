@@ -36,8 +36,6 @@ use self::catalogue::{DESIGNS, SPECS};
 use self::compare::{Plan, Simulate};
 use self::spec::{RunSpec, Touch};
 use crate::figures;
-use crate::machine::cpus;
-use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Memory, Mode, Options, ProgramInfo, Progress, RunError, Scenario, ThpTouch,
@@ -46,6 +44,8 @@ use crate::scenario::{
 use crate::shortfall::Expected;
 use crate::world::setup::RunResult;
 use crate::world::thpfioscale;
+use nofrag_show::Section;
+use nofrag_show::cpus;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

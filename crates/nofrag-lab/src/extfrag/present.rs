@@ -11,12 +11,13 @@ use super::names;
 use super::view::{Beside, OtherRules, View, differing};
 use super::withdrawn::{self, Caption};
 use crate::figures::{self, Column, Exactness, Gorman2018, Quantity, Sample, reduction};
-use crate::render::{
-    OccupancyMap, Paint, Section, by_design, count, duration, median_and_range, number, table_of,
-};
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::stats::Spread;
+use crate::summary::by_design;
+use nofrag_show::{
+    OccupancyMap, Paint, Section, count, duration, median_and_range, number, table_of,
+};
 
 /// All sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {

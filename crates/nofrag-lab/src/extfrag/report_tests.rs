@@ -7,7 +7,6 @@ use super::catalogue::Program;
 use super::spec::{HugeMode, RunSpec};
 use super::*;
 use crate::oracle::{Kind, Oracle};
-use crate::render;
 use crate::scenario::Silent;
 use crate::world::setup::{PhaseEnd, RunResult};
 
@@ -56,7 +55,7 @@ fn full() -> Options {
 }
 
 fn text(report: &Report) -> String {
-    render::text(&present::sections(report))
+    nofrag_show::text(&present::sections(report))
 }
 
 fn oracle<'a>(report: &'a Report, id: &str) -> &'a Oracle {
@@ -116,7 +115,7 @@ fn events_of_both_rules_stand_together_only_beside_mistyped_allocations() {
     assert_eq!(fewer("linux-6.1", view::Beside::Nothing).unwrap().unwrap().median, 95.0);
     assert_eq!(fewer("linux-4.20", view::Beside::Nothing), Ok(None));
     for section in present::sections(&report) {
-        let render::Section::Table { title, header, rows, .. } = section else { continue };
+        let nofrag_show::Section::Table { title, header, rows, .. } = section else { continue };
         let shows = |word: &str| title.contains(word) || header.iter().any(|it| it.contains(word));
         let strict =
             rows.iter().any(|row| row[0].contains('†')) || header.iter().any(|it| it.contains('†'));

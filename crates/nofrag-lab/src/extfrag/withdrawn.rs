@@ -9,8 +9,8 @@ use super::names;
 use super::view::View;
 use crate::figures::{self, Column};
 use crate::oracle::{Oracle, Withdrawn};
-use crate::render::{Section, count, table_of};
 use crate::world::heard::QUARTERS;
+use nofrag_show::{Section, count, table_of};
 
 /// Why.
 pub(super) const WHY: Withdrawn = Withdrawn::AgainstKernels;

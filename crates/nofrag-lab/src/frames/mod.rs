@@ -35,13 +35,13 @@ use std::time::Instant;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
 use self::stretch::{Collection, Stretch, StretchError};
-use crate::render::Section;
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
     Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
 };
 use crate::shortfall::Expected;
 use crate::stats::Spread;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

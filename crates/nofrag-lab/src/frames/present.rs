@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::names;
 use super::outcome::{Cause, Followed, FramesReport, Score};
-use crate::render::{Section, count, table_of};
+use nofrag_show::{Section, count, table_of};
 
 pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();

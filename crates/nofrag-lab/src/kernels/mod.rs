@@ -30,15 +30,15 @@ use self::beside::{Plan, Simulate};
 use self::dataset::{DatasetError, Guests, SHIPPED};
 use self::judge::{Beside, Ratio};
 use self::phase::PhaseName;
-use crate::machine::cpus;
 use crate::oracle::{Kind, Oracle, Relation};
-use crate::render::Section;
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
     Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
 };
 use crate::shortfall::Expected;
 use crate::stats::Spread;
+use nofrag_show::Section;
+use nofrag_show::cpus;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use super::outcome::{
 };
 use super::phase::PhaseName;
 use super::{CENTRE, KERNELS};
-use crate::render::{OccupancyMap, Paint, Section, count, number, plain, table_of};
 use crate::stats::Spread;
+use nofrag_show::{OccupancyMap, Paint, Section, count, number, plain, table_of};
 
 pub(super) fn sections(report: &KernelsReport) -> Vec<Section> {
     let mut sections = vec![verdict(report)];

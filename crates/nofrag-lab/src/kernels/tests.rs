@@ -11,7 +11,6 @@ use super::guest::Cell;
 use super::phase::{Count, Phase, Piece};
 use super::*;
 use crate::oracle::Verdict;
-use crate::render;
 use crate::scenario::Silent;
 use crate::shortfall::shortfalls;
 
@@ -168,7 +167,7 @@ fn a_run_has_what_is_declared_whatever_comes_out() {
 
 #[test]
 fn tables_show_both_sides_within_the_page() {
-    let text = render::text(&ExtFragKernels.present(usual()));
+    let text = nofrag_show::text(&ExtFragKernels.present(usual()));
     for part in [
         "The simulation does not reproduce",
         "6.1 centre, phase by phase",

@@ -32,13 +32,12 @@ use nofrag::mmap::{Placement, PlacementPreset};
 use self::catalogue::{DESIGNS, SPECS};
 use self::compare::{PUBLISHED_LOOPS, Plan};
 use crate::figures;
-use crate::machine;
-use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs, choose_programs,
 };
 use crate::shortfall::Expected;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +104,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
         seed: options.seed.unwrap_or(0),
         repeats: options.repeat.unwrap_or(5),
         loops: options.loops.unwrap_or(PUBLISHED_LOOPS),
-        threads: options.threads.unwrap_or_else(machine::cpus),
+        threads: options.threads.unwrap_or_else(nofrag_show::cpus),
     };
     match plan {
         Plan { repeats: 0, .. } => refuse("repeat", "must be at least 1"),

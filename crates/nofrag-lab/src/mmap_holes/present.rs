@@ -8,12 +8,12 @@ use super::compare::{PARTS, Plan, TIMED};
 use super::names;
 use super::survival::Grid;
 use crate::figures::{self, EndAndPeak, Ends, RatioRange, Wander2005};
-use crate::render::{
-    OccupancyMap, Paint, Section, by_design, count, duration, median_and_range, number, ratio,
-    ratio_range, table_of,
-};
 use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Extent;
+use crate::summary::{by_design, ratio_range};
+use nofrag_show::{
+    OccupancyMap, Paint, Section, count, duration, median_and_range, number, ratio, table_of,
+};
 
 /// Lines of a map that are not leakme's: its text, data, heap and stack, and the kernel's page.
 const OWN_LINES: f64 = 5.0;

@@ -20,7 +20,7 @@ fn run(options: &Options) -> Report {
 }
 
 fn text_of(report: &Report) -> String {
-    crate::render::text(&MmapHoles2005.present(report))
+    nofrag_show::text(&MmapHoles2005.present(report))
 }
 
 fn among(designs: &[&str], options: Options) -> Options {

@@ -25,13 +25,13 @@ mod twin;
 use std::time::Instant;
 
 use self::catalogue::{LIMIT, SPECS, Spec};
-use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
     choose_programs,
 };
 use crate::shortfall::Expected;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use super::catalogue::{Program, SPECS};
 use super::{DESIGNS, names};
-use crate::render::{Section, count, median_and_range};
 use crate::report::{Measurement, Report};
+use nofrag_show::{Section, count, median_and_range};
 
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     [compared(report), threads(report)].into_iter().flatten().collect()

@@ -33,13 +33,13 @@ use nofrag_backing::measure::strategies::Strategy;
 
 use self::catalogue::{Program, SPECS, Spec};
 use crate::figures;
-use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
     choose_programs,
 };
 use crate::shortfall::Expected;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

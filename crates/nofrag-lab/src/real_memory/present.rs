@@ -7,8 +7,8 @@ use super::moves;
 use super::names;
 use super::pressure::{ALONE, BESIDE, CONTROL};
 use crate::figures::{self, Backing, StrategyCost};
-use crate::render::{BarGroup, Section, count, median_and_range, number, ratio, table_of};
 use crate::report::Report;
+use nofrag_show::{BarGroup, Section, count, median_and_range, number, ratio, table_of};
 
 /// All sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::oracle::Kind;
-use crate::render;
 use crate::scenario::Silent;
 
 fn small(mask: &str) -> Options {
@@ -14,8 +13,8 @@ fn check_exact(options: &Options) -> Report {
     for oracle in report.oracles.iter().filter(|oracle| oracle.kind == Kind::Exact) {
         assert!(oracle.holds, "{oracle:?}");
     }
-    let text = render::text(&RealMemory.present(&report));
-    assert!(text.lines().all(|line| line.chars().count() <= render::COLUMNS.into()), "{text}");
+    let text = nofrag_show::text(&RealMemory.present(&report));
+    assert!(text.lines().all(|line| line.chars().count() <= nofrag_show::COLUMNS.into()), "{text}");
     report
 }
 

@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use nofrag::page::{FragmentationPolicy, Migratetype};
 
-use crate::render::Section;
 use crate::replay::{self, Input, PolicyRun, Repeat, ReplayOptions, ReplayReport};
 use crate::report::{Measurement, Report, Settings};
 use crate::scenario::{
@@ -18,6 +17,7 @@ use crate::scenario::{
 };
 use crate::shortfall::Expected;
 use crate::stats::Spread;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

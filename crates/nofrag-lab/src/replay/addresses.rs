@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::mmap::{MmapOutcome, MmapReplay, MmapRun};
 use super::vmap::{KnownStart, VmapOutcome, VmapReplay, VmapRun};
 use super::{Input, ReplayError};
-use crate::render::{Section, count, number, table_of};
+use nofrag_show::{Section, count, number, table_of};
 
 /// What became of the events about addresses; `None` for what a recording has no events of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -218,7 +218,7 @@ mod tests {
     fn addresses_of_a_recording() {
         let Some(path) = std::env::var_os("NOFRAG_TRACE") else { return };
         let outcome = addresses(&Input::File(PathBuf::from(path)), &|_| {}).unwrap();
-        println!("{}", crate::render::text(&sections(&outcome)));
+        println!("{}", nofrag_show::text(&sections(&outcome)));
         if let Some(fidelity) = outcome.mmap.and_then(|outcome| outcome.fidelity) {
             for miss in &fidelity.misses {
                 println!("{miss:x?}");

@@ -3,7 +3,7 @@
 use nofrag_host::trace::{EventKind, TraceMeta};
 
 use crate::oracle::Withdrawn;
-use crate::render::{count, duration};
+use nofrag_show::{count, duration};
 
 use super::outcome::{Answer, Fidelity, PolicyRun, Recorded, Verdict};
 use super::start::Host;

@@ -9,7 +9,7 @@ use nofrag::units::Order;
 use nofrag_host::trace::Unseen;
 use serde::{Deserialize, Serialize};
 
-use crate::render::count;
+use nofrag_show::count;
 
 use super::mmap::MmapOutcome;
 use super::vmap::VmapOutcome;

@@ -13,7 +13,7 @@ use super::outcome::{
 };
 use super::says::{Rests, Says};
 use crate::oracle::Withdrawn;
-use crate::render::{Section, count, duration, number, table_of};
+use nofrag_show::{Section, count, duration, number, table_of};
 
 /// Everything that people read of a replay.
 #[must_use]

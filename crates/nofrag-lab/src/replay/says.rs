@@ -94,7 +94,7 @@ mod tests {
     };
     use super::super::sections;
     use super::*;
-    use crate::render::{self, Section};
+    use nofrag_show::Section;
 
     /// A run in which each thing that is counted has a number of its own.
     fn run(policy: &str, times: u64, out_of_memory: Option<u64>) -> PolicyRun {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn text(verdict: impl Fn(Query) -> Verdict, runs: Vec<PolicyRun>) -> String {
-        render::text(&sections(&report(verdict, runs)))
+        nofrag_show::text(&sections(&report(verdict, runs)))
     }
 
     /// Tables of all policies stood there whatever the first table said.

@@ -36,13 +36,13 @@ use self::bench::Failure;
 use self::catalogue::{Program, SPECS};
 use crate::figures;
 use crate::oracle::{Kind, Oracle, Relation};
-use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
     choose_programs,
 };
 use crate::shortfall::Expected;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

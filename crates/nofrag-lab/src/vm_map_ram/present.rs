@@ -9,12 +9,12 @@ use super::exhaustion::{self, LARGEST, LARGEST_SIZES, TO_45_BITS, creators_progr
 use super::rounding::design_with;
 use super::{AFTER, BEFORE, OURS, Plan, aliases, lifetimes, names};
 use crate::figures::{self, Pen2015};
-use crate::render::{
-    BarGroup, Section, by_design, count, duration, filled, median_and_range, number, ratio,
-    table_of as table,
-};
 use crate::report::{Measurement, Report};
 use crate::stats::Calls;
+use crate::summary::by_design;
+use nofrag_show::{
+    BarGroup, Section, count, duration, filled, median_and_range, number, ratio, table_of as table,
+};
 
 const WORKLOADS: [&str; 3] = ["w1", "w2", "w3"];
 

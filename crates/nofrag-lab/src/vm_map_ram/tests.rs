@@ -15,7 +15,7 @@ fn run(options: &Options) -> Report {
 }
 
 fn fits_a_hundred_columns(report: &Report) {
-    let text = crate::render::text(&VmMapRam2015.present(report));
+    let text = nofrag_show::text(&VmMapRam2015.present(report));
     for line in text.lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }
@@ -57,7 +57,7 @@ fn functions_are_called_as_often_as_blocks_come_and_go() {
         assert_eq!(hits(names::FREE_BLOCK) as f64, row.count(names::RETURNED).unwrap(), "{design}");
         assert!(!row.series[names::HELD].is_empty(), "{design}");
     }
-    let text = crate::render::text(&VmMapRam2015.present(&report));
+    let text = nofrag_show::text(&VmMapRam2015.present(&report));
     for part in ["Pen, before", "467,124", "alloc_vmap_area", "Blocks held while w3 runs"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }

@@ -33,14 +33,13 @@ use nofrag::vmap::VmapPolicy;
 use self::catalogue::{SPECS, Spec};
 use self::compare::Plan;
 use crate::figures;
-use crate::machine;
-use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_presets,
     choose_programs,
 };
 use crate::shortfall::Expected;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +128,7 @@ fn plan(options: &Options) -> Result<Plan, RunError> {
     let (repeats, [subset, full]) = defaults(options.mode);
     let threads = match options.mode {
         Mode::Performance | Mode::Smoke => 1,
-        _ => machine::cpus(),
+        _ => nofrag_show::cpus(),
     };
     let plan = Plan {
         designs: choose_presets(&DESIGNS, &options.designs)?,

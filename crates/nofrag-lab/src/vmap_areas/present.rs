@@ -5,10 +5,9 @@ use super::compare::{Plan, search_of};
 use super::holes::{REFUSED, SPAN_OVER_LIVE};
 use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
 use crate::figures::{self, Completeness, Figure};
-use crate::render::{
-    BarGroup, Section, count, median_and_range, number, programs_by_design, ratio, ratio_range,
-};
 use crate::report::{Comparison, Measurement, Report};
+use crate::summary::{programs_by_design, ratio_range};
+use nofrag_show::{BarGroup, Section, count, median_and_range, number, ratio};
 
 /// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
 const PICTURED: [&str; 4] = ["fix_size_alloc", "long_busy_hole", "churn_15k", "mixed_params_10k"];

@@ -71,7 +71,7 @@ fn a_small_comparison_holds_every_exact_claim() {
 }
 
 fn fits_a_hundred_columns(report: &Report) {
-    let text = crate::render::text(&VmapAreas2019.present(report));
+    let text = nofrag_show::text(&VmapAreas2019.present(report));
     for line in text.lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }

@@ -10,7 +10,6 @@ use super::compare::{Plan, model_space};
 use super::locks::LockKind;
 use super::model::{self, Readings, Simulated, Size};
 use super::names::{self, Column};
-use crate::machine;
 use crate::oracle::{Kind, Oracle, Relation};
 use crate::report::{Measurement, Report};
 use crate::scenario::RunError;
@@ -28,7 +27,7 @@ pub(super) fn judge(plan: &Plan, report: &mut Report) -> Result<(), RunError> {
     let mut claims = Vec::new();
     turnover(report, &mut claims);
     contentions(report, &mut claims);
-    match machine::cpus() {
+    match nofrag_show::cpus() {
         0 | 1 => report.skip(REAL_THREADS, "one processor"),
         _ => threads(report, &mut claims),
     }

@@ -11,7 +11,6 @@ use super::locks::{LockCounts, Site};
 use super::model::{self, Simulated};
 use super::names::{self, Column};
 use super::threads::{self, Sample};
-use crate::machine;
 use crate::random::Random;
 use crate::report::Measurement;
 use crate::scenario::{Progress, RunError, turn};
@@ -48,7 +47,7 @@ impl Plan {
 
     fn threads_of(&self, spec: &Spec) -> usize {
         match spec.runner {
-            Runner::Machine => self.threads.min(machine::cpus()),
+            Runner::Machine => self.threads.min(nofrag_show::cpus()),
             Runner::Crowd | Runner::Simulation(_) => self.threads,
         }
     }

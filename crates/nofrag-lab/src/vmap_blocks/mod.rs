@@ -30,13 +30,13 @@ use std::time::Instant;
 use self::catalogue::{Design, NAMES, SPECS, Spec};
 use self::compare::Plan;
 use crate::figures;
-use crate::render::Section;
 use crate::report::{Report, Settings};
 use crate::scenario::{
     Extent, Mode, Options, ProgramInfo, Progress, RunError, Scenario, choose_designs,
     choose_programs,
 };
 use crate::shortfall::Expected;
+use nofrag_show::Section;
 
 /// The scenario.
 #[derive(Clone, Copy, Debug)]

@@ -9,12 +9,9 @@ use super::locks::{LockKind, Site};
 use super::model::Costs;
 use super::names::{self, Column};
 use crate::figures::{self, Document, LockFigure};
-use crate::machine;
-use crate::render::{
-    BarGroup, Section, count, header_of, median_and_range, number, programs_by_design, ratio,
-    ratio_range, row_of,
-};
 use crate::report::{Comparison, Measurement, Report};
+use crate::summary::{header_of, programs_by_design, ratio_range, row_of};
+use nofrag_show::{BarGroup, Section, count, median_and_range, number, ratio};
 
 /// Pairs of the document's first run: 64 threads, ten million loops each.
 const PUBLISHED_PAIRS: f64 = 640e6;
@@ -43,7 +40,7 @@ pub(super) fn compare_published(report: &mut Report) {
 
 /// Notes what weakens or explains the result.
 pub(super) fn take_notes(plan: &Plan, report: &mut Report) {
-    let cpus = machine::cpus();
+    let cpus = nofrag_show::cpus();
     report.notes.push(format!(
         "real threads had {cpus} CPUs: on so few, times say little about the index; the counts of conflicts do, and \
          the model shows what 64 CPUs would meet"

@@ -87,7 +87,7 @@ fn a_small_run_holds_every_exact_claim_and_fits_the_page() {
     for part in ["index-contentions", "throughput", "turnover-64p"] {
         assert!(report.comparisons.iter().any(|comparison| comparison.figure == part), "{part}");
     }
-    let text = crate::render::text(&VmapBlocks2023.present(&report));
+    let text = nofrag_show::text(&VmapBlocks2023.present(&report));
     for part in ["vmap_blocks.xa_lock", "waits at map", "held by unmap", "1,250,000", "Piggin"] {
         let noted = report.notes.iter().any(|note| note.contains(part));
         assert!(noted || text.contains(part), "no {part:?} in:\n{text}");
@@ -104,7 +104,7 @@ fn any_choice_of_designs_can_be_shown() {
     for design in [GLOBAL, NODES, OURS, BY_HANDLE] {
         let designs = vec![design.to_owned()];
         let report = run(&Options { designs, ..with_mask("threads_64p,model_64p,1024") });
-        assert!(!crate::render::text(&VmapBlocks2023.present(&report)).is_empty());
+        assert!(!nofrag_show::text(&VmapBlocks2023.present(&report)).is_empty());
     }
 }
 

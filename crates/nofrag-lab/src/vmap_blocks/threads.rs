@@ -45,7 +45,7 @@ impl Sample {
 
     /// Time of a processor for one pair: the wall time of all, for each processor that took part.
     pub(super) fn ns_per_pair(&self, threads: usize) -> f64 {
-        self.wall_ns * threads.min(machine::cpus()) as f64 / self.pairs as f64
+        self.wall_ns * threads.min(nofrag_show::cpus()) as f64 / self.pairs as f64
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn run(design: &Design, size: Size) -> Result<Sample, Failure> {
     thread::scope(|scope| {
         let run = move |thread: usize| {
             // More threads than CPUs are the scheduler's to place.
-            if size.threads <= machine::cpus() {
+            if size.threads <= nofrag_show::cpus() {
                 machine::pin_to(thread);
             }
             let cpu = space.cpus().by_rank(thread).expect("the space has a CPU for each thread");

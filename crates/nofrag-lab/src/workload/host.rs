@@ -62,7 +62,7 @@ impl Host {
             memory,
             node_memory: node_memory().unwrap_or(memory / nodes as u64),
             available: allowed_by_groups().map_or(available, |allowed| available.min(allowed)),
-            cpus: crate::machine::cpus(),
+            cpus: nofrag_show::cpus(),
             nodes,
             huge_page: word(&format!("{THP}/hpage_pmd_size")).and_then(|size| size.parse().ok()),
             thp_enabled: chosen(&format!("{THP}/enabled")),

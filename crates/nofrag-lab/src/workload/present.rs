@@ -3,7 +3,7 @@
 use super::counters::COUNTERS;
 use super::outcome::{Latency, ThpFioOutcome};
 use super::plan::Plan;
-use crate::render::{Section, count, number, table_of};
+use nofrag_show::{Section, count, number, table_of};
 
 /// What will be done and what to know before, as people read it.
 #[must_use]

@@ -8,7 +8,7 @@ use nofrag_host::machine::Machine;
 use nofrag_host::machine::huge::{Basis, HugePages};
 use nofrag_host::machine::requests::{Answer, Request};
 use nofrag_host::machine::zones::Zone;
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 use super::view::{self, hourly};
 use crate::host::text::{self, Numbers, hanging, plural, sentence};

@@ -6,7 +6,7 @@ use nofrag_host::machine::requests::Request;
 use nofrag_host::machine::zones::Zone;
 use nofrag_host::machine::{Machine, Vmalloc};
 use nofrag_host::process::finding::duration_text;
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 use crate::host::text::{self, Numbers, hanging, percent, plural, sentence, wrapped};
 

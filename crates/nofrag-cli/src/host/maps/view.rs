@@ -12,7 +12,7 @@ use nofrag_host::process::{Group, Report, Space};
 use nofrag_host::source::process::MapsFile;
 
 use crate::host::text::{self, Numbers, hanging, percent, plural, sentence, wrapped};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 /// The whole page.
 pub(super) fn page(report: &Report, path: &Path, top: usize, look: Look) -> String {

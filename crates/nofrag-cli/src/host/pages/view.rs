@@ -5,10 +5,10 @@ use nofrag_host::machine::pageblocks::{LITTLE, MapCell, Pageblocks};
 use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::picture::Ink;
 use nofrag_host::snapshot::BlockCount;
-use nofrag_lab::render::{inked, inks};
+use nofrag_show::{inked, inks};
 
 use crate::host::text::{self, Numbers, hanging, percent, sentence, wrapped};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 /// The whole page.
 pub(crate) fn page(pages: &Pages, look: Look) -> String {
@@ -166,7 +166,7 @@ fn pinned(blocks: &Pageblocks) -> String {
 
 #[cfg(test)]
 mod tests {
-    use nofrag_lab::render::Glyphs;
+    use nofrag_show::Glyphs;
 
     use super::*;
 

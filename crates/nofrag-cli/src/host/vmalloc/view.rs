@@ -7,7 +7,7 @@ use nofrag_host::source::{Root, VMALLOCINFO};
 use nofrag_host::vmalloc::{Group, RegionReport, Report};
 
 use crate::host::text::{self, Numbers, hanging, percent, plural, sentence, wrapped};
-use nofrag_lab::render::Look;
+use nofrag_show::Look;
 
 /// The whole page.
 pub(crate) fn page(report: &Report, root: &Root, max_callers: usize, look: Look) -> String {

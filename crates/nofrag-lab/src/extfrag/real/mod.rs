@@ -419,7 +419,6 @@ fn take_notes(plan: &Plan, huge_units: u64, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render;
     use crate::scenario::Silent;
 
     fn small(designs: &[&str]) -> Plan {
@@ -442,7 +441,7 @@ mod tests {
             assert!(oracle.holds, "{oracle:?}");
         }
         assert_eq!(report.measurements.len(), 2);
-        let text = render::text(&sections(&report));
+        let text = nofrag_show::text(&sections(&report));
         assert!(text.contains("huge/base") && text.contains("0.27"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }

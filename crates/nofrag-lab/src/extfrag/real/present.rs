@@ -3,8 +3,9 @@
 use super::super::{names, withdrawn};
 use super::VANILLA;
 use crate::figures::{self, Column, Gorman2018, Quantity};
-use crate::render::{BarGroup, Section, by_design, count, median_and_range, number, table_of};
 use crate::report::{Measurement, Report};
+use crate::summary::by_design;
+use nofrag_show::{BarGroup, Section, count, median_and_range, number, table_of};
 
 /// All sections of a report.
 pub(in super::super) fn sections(report: &Report) -> Vec<Section> {

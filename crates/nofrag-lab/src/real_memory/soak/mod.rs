@@ -331,7 +331,6 @@ fn judge(course: &Course, (before, after): (&Sample, &Sample), report: &mut Repo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render;
     use crate::scenario::Silent;
 
     #[test]
@@ -343,7 +342,7 @@ mod tests {
             let oracle = report.oracles.iter().find(|oracle| oracle.id == id).unwrap();
             assert!(oracle.holds, "{oracle:?}");
         }
-        let text = render::text(&sections(&report));
+        let text = nofrag_show::text(&sections(&report));
         assert!(text.contains("arena") && text.contains("MiB"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }

@@ -2,8 +2,8 @@
 
 use super::PROGRAM;
 use super::sampler::{AREAS, DESCRIPTORS, PROCESS, RESIDENT};
-use crate::render::{Section, count, median_and_range, table_of};
 use crate::report::{Measurement, Report};
+use nofrag_show::{Section, count, median_and_range, table_of};
 
 /// All sections of a soak's report.
 pub(in super::super) fn sections(report: &Report) -> Vec<Section> {

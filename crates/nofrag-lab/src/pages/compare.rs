@@ -1,0 +1,126 @@
+//! The page of `nofrag compare`.
+
+use super::replay;
+use crate::compare::{self, Comparison, Group, Row, Show, Verdict as Judged};
+use crate::replay::ReplayReport;
+use nofrag_show::Origin;
+use nofrag_show::Tone;
+use nofrag_show::page::strips::{Mark, Panel, PanelScale, Row as StripRow, Strips};
+use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sections};
+use nofrag_show::{plain, ratio};
+
+/// The page of `comparison`; of two replays also their courses.
+#[must_use]
+pub fn compare(
+    comparison: &Comparison,
+    replays: Option<[&ReplayReport; 2]>,
+    origin: &Origin,
+) -> Page {
+    let mut page = Page::new("Two sides compared", origin);
+    page.lead = vec![format!("old: {}", comparison.old), format!("new: {}", comparison.new)];
+    page.verdict = Some(verdict(comparison));
+    page.tiles = tiles(comparison);
+    let mut items: Vec<Item> = changes(comparison).into_iter().collect();
+    items.extend(replays.into_iter().flat_map(|[old, new]| replay::side_by_side(old, new)));
+    items.extend(sections::items(compare::sections(comparison, Show::Everything)));
+    page.parts = vec![Part {
+        id: "compared".to_owned(),
+        title: "What differs".to_owned(),
+        lead: Vec::new(),
+        command: origin.command.clone(),
+        verdict: None,
+        items,
+    }];
+    page
+}
+
+fn verdict(comparison: &Comparison) -> Verdict {
+    let count = |verdict| comparison.with_verdict(verdict).count();
+    let (better, worse) = (count(Judged::Better), count(Judged::Worse));
+    let names = |verdict| {
+        let names: Vec<&str> =
+            comparison.with_verdict(verdict).map(|(_, row)| row.name.as_str()).take(5).collect();
+        names.join("; ")
+    };
+    let says = format!("{better} figures got better and {worse} worse.");
+    let (tone, advice) = match (better, worse) {
+        (0, 0) => (
+            Tone::Plain,
+            "Nothing that has a better and a worse changed by more than the tolerance.".to_owned(),
+        ),
+        (_, 0) => (Tone::Good, format!("Better: {}.", names(Judged::Better))),
+        (_, _) => (
+            Tone::Bad,
+            format!(
+                "Look first at what got worse: {}. What is only noise, --tolerance passes over.",
+                names(Judged::Worse)
+            ),
+        ),
+    };
+    Verdict { tone, says, advice }
+}
+
+fn tiles(comparison: &Comparison) -> Vec<Tile> {
+    let tile = |tone, verdict, what: &str| {
+        let value = comparison.with_verdict(verdict).count();
+        let tone = if value == 0 { Tone::Plain } else { tone };
+        Tile { tone, value: value.to_string(), what: what.to_owned() }
+    };
+    vec![
+        tile(Tone::Good, Judged::Better, "better"),
+        tile(Tone::Bad, Judged::Worse, "worse"),
+        tile(Tone::Plain, Judged::Within, "within the tolerance"),
+        tile(Tone::Plain, Judged::Changed, "changed, neither better nor worse"),
+        tile(Tone::Plain, Judged::NotComparable, "not comparable"),
+    ]
+}
+
+/// More rows of a group than this are for the table alone.
+const MOST_ROWS: usize = 24;
+
+/// What changed, as ratios of new to old, the largest changes first.
+fn changes(comparison: &Comparison) -> Option<Item> {
+    let panel = |group: &Group| {
+        let mut changed: Vec<(&Row, f64)> = group.rows.iter().filter_map(change).collect();
+        changed.sort_by(|a, b| b.1.ln().abs().total_cmp(&a.1.ln().abs()));
+        changed.truncate(MOST_ROWS);
+        let rows: Vec<StripRow> = changed.into_iter().map(strip).collect();
+        (!rows.is_empty()).then(|| Panel { name: group.title.clone(), rows })
+    };
+    let panels: Vec<Panel> = comparison.groups.iter().filter_map(panel).collect();
+    (!panels.is_empty()).then(|| {
+        Item::Figure(Figure {
+            title: "What changed, new over old".to_owned(),
+            says: "A row is one figure whose sides both are above zero: the line goes from 1, the old value, to the \
+                   new one; left of 1 it shrank. Colours say whether that is better or worse, where the figure has a \
+                   direction. The largest changes come first."
+                .to_owned(),
+            drawing: Drawing::Strips(Strips {
+                unit: "times".to_owned(),
+                scale: PanelScale::Ratio,
+                panels,
+            }),
+        })
+    })
+}
+
+/// A row that changed, and how many times it is what it was.
+fn change(row: &Row) -> Option<(&Row, f64)> {
+    let judged = !matches!(row.verdict, Judged::Equal | Judged::OneSided | Judged::NotComparable);
+    let (old, new) = (row.old?, row.new?);
+    (judged && old > 0.0 && new > 0.0).then_some((row, new / old))
+}
+
+fn strip((row, times): (&Row, f64)) -> StripRow {
+    let tone = match row.verdict {
+        Judged::Better => Tone::Good,
+        Judged::Worse => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    let [old, new] = [row.old, row.new].map(|side| side.map_or_else(|| "-".to_owned(), plain));
+    StripRow {
+        name: row.name.clone(),
+        text: format!("{old} to {new} ({})", ratio(times)),
+        marks: vec![Mark::Change(1.0, times, tone)],
+    }
+}

@@ -1,0 +1,284 @@
+//! What people read of one report: its sections, its notes, its claims.
+
+use nofrag_show::{
+    COLUMNS, Look, Section, count, duration, filled, number, plain, text_for, wrapped,
+};
+
+use crate::figures::RatioRange;
+use crate::oracle::{Kind, Oracle, Verdict};
+use crate::report::{Measurement, Report, Settings};
+use crate::scenario::Scenario;
+use nofrag_show::Origin;
+
+/// Which claims a summary lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claims {
+    /// How many held, and those that did not.
+    Counted,
+    /// All of them.
+    Listed,
+}
+
+/// Everything that people read of one report, as a file has it.
+#[must_use]
+pub fn summary(
+    scenario: &dyn Scenario,
+    report: &Report,
+    origin: &Origin,
+    claims: Claims,
+) -> String {
+    summary_for(scenario, report, origin, claims, Look::FILE)
+}
+
+/// Everything that people read of one report, for this place.
+#[must_use]
+pub fn summary_for(
+    scenario: &dyn Scenario,
+    report: &Report,
+    origin: &Origin,
+    claims: Claims,
+    look: Look,
+) -> String {
+    let Origin { processor, cpus, kernel, rustc, profile, revision, .. } = origin;
+    let mut lines = vec![format!("{}: {}", report.scenario, scenario.about())];
+    let mut below = |text: &str| {
+        lines.extend(wrapped(text, COLUMNS as usize - 2).iter().map(|line| format!("  {line}")));
+    };
+    below(&report.document);
+    below(&format!("{processor}, {cpus} CPUs; {kernel}"));
+    below(&format!("{rustc}, profile {profile}; nofrag {revision}"));
+    below(&conditions(report));
+    let head = lines.join("\n") + "\n\n";
+    let mut sections = scenario.present(report);
+    sections.push(Section::Lines { title: "Notes".to_owned(), lines: report.notes.clone() });
+    sections.push(match claims {
+        Claims::Counted => counted(&report.oracles),
+        Claims::Listed => oracles(&report.oracles),
+    });
+    head + &text_for(&sections, look)
+}
+
+/// How a report was made, and how long that took.
+#[must_use]
+pub fn conditions(report: &Report) -> String {
+    let Settings { mode, seed, repeats, loops, threads, conditions, .. } = &report.settings;
+    let took = duration(report.elapsed_s);
+    if conditions.is_empty() {
+        let loops = count(*loops as f64);
+        return format!(
+            "mode {mode}, seed {seed}, {repeats} repetitions of up to {loops} loops, {threads} threads; {took} in all"
+        );
+    }
+    let conditions = conditions.join("; ");
+    format!("mode {mode}; {conditions}; {threads} threads; {took} in all")
+}
+
+/// How many of the claims of one kind were judged, and how many of these hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Those that have a verdict.
+    pub all: usize,
+    /// Those of them that hold.
+    pub held: usize,
+}
+
+/// Claims by what they are and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Those that must hold everywhere.
+    pub exact: Judged,
+    /// The others.
+    pub others: Judged,
+    /// Those without a verdict.
+    pub withdrawn: usize,
+}
+
+impl Tally {
+    /// Counts `oracles`.
+    #[must_use]
+    pub fn of<'a>(oracles: impl IntoIterator<Item = &'a Oracle>) -> Tally {
+        let mut tally = Tally::default();
+        for oracle in oracles {
+            let judged = match (oracle.verdict(), oracle.kind) {
+                (Verdict::Withdrawn(_), _) => {
+                    tally.withdrawn += 1;
+                    continue;
+                }
+                (_, Kind::Exact) => &mut tally.exact,
+                (_, Kind::Ratio | Kind::Environment) => &mut tally.others,
+            };
+            judged.all += 1;
+            judged.held += usize::from(oracle.verdict() == Verdict::Holds);
+        }
+        tally
+    }
+}
+
+/// How many claims held, those that did not, and why others have no verdict.
+fn counted(claims: &[Oracle]) -> Section {
+    let Tally { exact, others, .. } = Tally::of(claims);
+    let failing = claims.iter().filter_map(|oracle| {
+        let verdict = match oracle.verdict() {
+            Verdict::Broken => "BROKEN",
+            Verdict::NotHere => "not here",
+            Verdict::Holds | Verdict::Withdrawn(_) => return None,
+        };
+        let Oracle { id, claim, measured, relation, .. } = oracle;
+        Some(format!("{verdict}: {id}: {claim}; measured {}, must be {relation}", plain(*measured)))
+    });
+    let mut lines: Vec<String> = failing.collect();
+    lines.extend(withdrawals(claims));
+    Section::Lines {
+        title: format!(
+            "Claims: {} of {} exact ones hold, {} of {} that depend on the host (--check lists them)",
+            exact.held, exact.all, others.held, others.all
+        ),
+        lines,
+    }
+}
+
+/// How many claims were withdrawn, and why; nothing where none was.
+#[must_use]
+pub fn withdrawals(oracles: &[Oracle]) -> Option<String> {
+    let Tally { withdrawn, .. } = Tally::of(oracles);
+    let why = oracles.iter().find_map(|oracle| oracle.withdrawn)?;
+    Some(format!("{withdrawn} claims {}", why.reason()))
+}
+
+/// A table with a row per program and a column per design; rows and columns without any cell are left out.
+pub(crate) fn programs_by_design(
+    report: &Report,
+    title: &str,
+    caption: &str,
+    programs: &[&str],
+    cell: impl Fn(&Measurement) -> Option<String>,
+) -> Option<Section> {
+    let shown = |program: &str, design: &str| report.measurement(program, design).and_then(&cell);
+    let has_cells =
+        |design: &&String| programs.iter().any(|program| shown(program, design).is_some());
+    let designs: Vec<&String> = report.settings.designs.iter().filter(has_cells).collect();
+    let mut rows = Vec::new();
+    for program in programs {
+        let cells = designs.iter().map(|design| shown(program, design)).collect();
+        rows.extend(row_of(program, cells));
+    }
+    let header = header_of("program", &designs);
+    let (title, caption) = (title.to_owned(), caption.to_owned());
+    (!rows.is_empty()).then_some(Section::Table { title, caption, texts: 1, header, rows })
+}
+
+/// The names of columns: what a row is, then designs.
+pub(crate) fn header_of(first: &str, designs: &[&String]) -> Vec<String> {
+    [first.to_owned()].into_iter().chain(designs.iter().map(|design| (*design).clone())).collect()
+}
+
+/// A row with dashes where there is no cell; none at all without any.
+pub(crate) fn row_of(name: &str, cells: Vec<Option<String>>) -> Option<Vec<String>> {
+    let any = cells.iter().any(Option::is_some);
+    any.then(|| [vec![name.to_owned()], filled(cells)].concat())
+}
+
+/// A name and its cells for each of `designs` that has any; missing cells are dashes.
+pub(crate) fn by_design<'a>(
+    designs: impl IntoIterator<Item = &'a String>,
+    cells: impl Fn(&str) -> Vec<Option<String>>,
+) -> Vec<(String, Vec<String>)> {
+    let mut rows = Vec::new();
+    for design in designs {
+        let cells = cells(design);
+        if cells.iter().any(Option::is_some) {
+            rows.push((design.clone(), filled(cells)));
+        }
+    }
+    rows
+}
+
+/// An interval of ratios.
+#[must_use]
+pub fn ratio_range(range: RatioRange) -> String {
+    let low = number(range.low);
+    match range.high {
+        None => format!("over {low}x"),
+        Some(high) if number(high) == low => format!("{low}x"),
+        Some(high) => format!("{low}..{}x", number(high)),
+    }
+}
+
+/// All oracles as a table.
+#[must_use]
+pub fn oracles(oracles: &[Oracle]) -> Section {
+    let Tally { exact, .. } = Tally::of(oracles);
+    let withdrawn = withdrawals(oracles).map_or_else(String::new, |why| format!(" {why}."));
+    Section::Table {
+        title: format!("Claims: {} of {} exact ones hold", exact.held, exact.all),
+        caption: format!(
+            "A row is one claim that this run confirms or refutes. \"exact\" must hold everywhere and decides \
+             --check; \"ratio\" holds on a quiet machine; \"host\" depends on the machine.{withdrawn}"
+        ),
+        texts: 2,
+        header: ["", "claim", "measured", "must be"].map(str::to_owned).to_vec(),
+        rows: oracles.iter().map(oracle_row).collect(),
+    }
+}
+
+fn oracle_row(oracle: &Oracle) -> Vec<String> {
+    let verdict = match (oracle.verdict(), oracle.kind) {
+        (Verdict::Withdrawn(_), _) => "withdrawn",
+        (Verdict::Holds, Kind::Exact) => "exact: ok",
+        (Verdict::Broken | Verdict::NotHere, Kind::Exact) => "exact: BROKEN",
+        (Verdict::Holds, Kind::Ratio) => "ratio: ok",
+        (Verdict::Broken | Verdict::NotHere, Kind::Ratio) => "ratio: no",
+        (Verdict::Holds, Kind::Environment) => "host: ok",
+        (Verdict::Broken | Verdict::NotHere, Kind::Environment) => "host: no",
+    };
+    // One column for both, which may wrap: a long identifier beside it would leave the claim a letter a line.
+    let claim = format!("{}: {}", oracle.id, oracle.claim);
+    vec![verdict.to_owned(), claim, plain(oracle.measured), oracle.relation.to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use nofrag_show::text;
+
+    use super::*;
+    use crate::oracle::{Relation, Withdrawn};
+
+    #[test]
+    fn ratio_ranges_say_when_they_are_open() {
+        assert_eq!(ratio_range(RatioRange { low: 3.2, high: Some(3.9) }), "3.20..3.90x");
+        assert_eq!(ratio_range(RatioRange { low: 3.35, high: Some(3.351) }), "3.35x");
+        assert_eq!(ratio_range(RatioRange { low: 325.0, high: None }), "over 325x");
+    }
+
+    #[test]
+    fn nothing_is_wider_than_a_hundred_columns() {
+        let long = "word ".repeat(60);
+        let oracle = Oracle::judge("id", Kind::Exact, long.as_str(), 2.0, Relation::AtMost(1.0));
+        let lines = Section::Lines { title: "Notes".to_owned(), lines: vec![long] };
+        let text = text(&[oracles(&[oracle]), lines]);
+        for line in text.lines() {
+            assert!(line.chars().count() <= COLUMNS as usize, "{line}");
+        }
+        assert!(text.contains("BROKEN") && text.contains("0 of 1 exact"), "{text}");
+    }
+
+    #[test]
+    fn withdrawn_claims_are_counted_apart_and_say_why() {
+        let claim = |id: &str, kind, withdrawn| {
+            let judged = Oracle::judge(id, kind, "is one", 2.0, Relation::Equals(1.0));
+            Oracle { withdrawn, ..judged }
+        };
+        let why = Some(Withdrawn::AgainstKernels);
+        let claims = [claim("a", Kind::Ratio, None), claim("b", Kind::Exact, why)];
+        assert_eq!(
+            Tally::of(&claims),
+            Tally { others: Judged { all: 1, held: 0 }, withdrawn: 1, ..Tally::default() }
+        );
+        let (few, all) = (text(&[counted(&claims)]), text(&[oracles(&claims)]));
+        assert!(few.contains("not here: a") && !few.contains(": b:"), "{few}");
+        for text in [few, all] {
+            assert!(text.contains("0 of 0 exact") && text.contains("1 claims withdrawn"), "{text}");
+            assert!(text.contains("re-measured against") && !text.contains("BROKEN"), "{text}");
+        }
+    }
+}

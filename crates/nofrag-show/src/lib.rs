@@ -1,0 +1,38 @@
+//! What nofrag finds, as people read it: text for a terminal, a page for a browser.
+//!
+//! A [`Section`] is a part of what is read: lines, a table, bars, a course over time, a map of memory. [`text_for`]
+//! makes text of sections, at most [`COLUMNS`] wide, for what a place can show ([`Look`]); [`page`] makes of them, and
+//! of drawings that only a browser has, one file that needs no other. [`host`] has the pages of what `nofrag-host`
+//! reports.
+//!
+//! Numbers are formatted here and nowhere else: [`number`], [`count`], [`plain`], [`ratio`], [`duration`].
+
+pub mod host;
+mod lines;
+mod look;
+mod number;
+mod origin;
+pub mod page;
+mod picture;
+mod section;
+mod spread;
+mod table;
+mod tone;
+
+pub use lines::{hanging, wrapped};
+pub use look::{Colour, Glyphs, Look};
+pub use number::{count, duration, median_and_range, number, plain, ratio};
+pub use origin::{Build, Origin, cpus};
+pub use picture::{divided, divided_by, hole_map, inked, inks};
+pub use section::{BarGroup, OccupancyMap, Paint, Section, filled, table_of, text, text_for};
+pub use spread::{Spread, Tail};
+pub use table::{Numbers, facts};
+pub use tone::Tone;
+
+/// The widest line of a text.
+pub const COLUMNS: u16 = 100;
+
+/// What the crate's page shows holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,60 @@
+//! Bars: one number each, in panels.
+
+use askama::Template;
+
+/// Bars of one scale.
+#[derive(Clone, Debug, Template)]
+#[template(path = "bars.html", whitespace = "minimize")]
+pub struct Bars {
+    /// How lengths stand for values.
+    pub lengths: Lengths,
+    /// One for each group.
+    pub panels: Vec<BarPanel>,
+}
+
+/// How lengths stand for values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths {
+    /// Twice the length is twice the value.
+    Linear,
+    /// Equal steps are equal ratios; the scale starts at half of the smallest value.
+    Logarithmic,
+}
+
+/// Bars that belong together.
+#[derive(Clone, Debug)]
+pub struct BarPanel {
+    /// What they have in common; may be empty.
+    pub name: String,
+    /// Its bars.
+    pub bars: Vec<Bar>,
+}
+
+/// One bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// Whose bar it is.
+    pub name: String,
+    /// Its length.
+    pub value: f64,
+    /// The value as people read it.
+    pub text: String,
+}
+
+impl Bars {
+    /// The length of `bar` in percent of the longest.
+    fn share(&self, bar: &Bar) -> f64 {
+        let value = bar.value;
+        let values = || self.panels.iter().flat_map(|panel| &panel.bars).map(|bar| bar.value);
+        let longest = values().fold(f64::MIN_POSITIVE, f64::max);
+        let share = match self.lengths {
+            Lengths::Linear => value / longest,
+            Lengths::Logarithmic => {
+                let positive = values().filter(|value| *value > 0.0);
+                let origin = positive.fold(longest, f64::min) / 2.0;
+                (value.max(origin) / origin).ln() / (longest / origin).ln()
+            }
+        };
+        (1000.0 * share.clamp(0.0, 1.0)).round() / 10.0
+    }
+}
