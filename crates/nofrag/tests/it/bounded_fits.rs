@@ -169,6 +169,21 @@ fn what_is_left_out_costs_a_sixteenth() {
     }
 }
 
+/// Where the one aligned hole is not among the smallest that are looked at, it is still found, and the roomy range
+/// stays whole for who needs it.
+#[test]
+fn an_aligned_hole_among_many_misaligned_ones_saves_the_roomy_range() {
+    const ALIGNED: u64 = 500;
+    for align in [64, 4096] {
+        let [_, classes] = classes();
+        let mut allocator =
+            holes(1_000, classes, |number| (u64::from(number != ALIGNED), SIZE + 2));
+        let span = allocator.alloc(&Request::new(SIZE).align(align).fit(Fit::Best)).unwrap();
+        assert_eq!(span.start(), BASE + ALIGNED * PITCH, "aligned to {align}");
+        assert_eq!(allocator.largest(), ROOMY, "aligned to {align}");
+    }
+}
+
 /// How much longer the holes are that an aligned best fit takes than the smallest ones that would have served.
 #[test]
 fn aligned_best_fit_takes_small_holes() {
