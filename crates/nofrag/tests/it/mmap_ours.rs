@@ -368,6 +368,22 @@ fn the_boundary_stays_when_a_class_spills() {
     assert_eq!(process.map(HUGE / 2), others[2]);
 }
 
+/// A small mapping that needs more than its own side moves the boundary to its end: what follows it goes on there, and
+/// not into a hole of the huge ones, which still serves one of them.
+#[test]
+fn a_mapping_that_reaches_over_the_boundary_moves_it() {
+    let mut process = Process::new(window(HUGE, 16 * HUGE), Placement::TwoEnded);
+    let huge: Vec<_> = (0..5).map(|_| process.map(HUGE)).collect();
+    for lost in [1, 3, 4] {
+        process.unmap(huge[lost], HUGE);
+    }
+    let large = 11 * HUGE + 1;
+    assert_eq!(process.map(large), HUGE);
+    assert!(HUGE + large > huge[4], "it reaches over where the huge ones began");
+    assert_eq!(process.map(1), HUGE + large);
+    assert_eq!(process.map(HUGE), huge[1]);
+}
+
 /// The guard gap below a stack stays free, and what is below it is used to its last page.
 #[test]
 fn a_guard_gap_is_not_used() {
