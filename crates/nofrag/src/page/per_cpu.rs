@@ -619,9 +619,10 @@ impl<E: EventSink> PageAllocator<E> {
 #[cfg(test)]
 mod tests {
     use super::super::policy::FragmentationPolicy;
+    use super::super::request::PageRequest;
     use super::super::testing::{self, cpu, free_pages, full_zone, take};
     use super::*;
-    use crate::units::Pfn;
+    use crate::units::{Nanos, Pfn};
     use Migratetype::Movable;
 
     fn share(pages: u64) -> Share {
@@ -800,6 +801,25 @@ mod tests {
         assert_eq!(testing::free_blocks(&pages), "");
         pages.free(cpu(), Pfn(6)).expect("it is in use");
         assert_eq!(testing::free_blocks(&pages), "0M0 2M0 4M0 6M0");
+    }
+
+    #[test]
+    fn lists_keep_more_again_once_memory_is_no_longer_short() {
+        const HIGH: u64 = 100;
+        let mut pages = full_zone(2, FragmentationPolicy::LINUX_6_12);
+        pages.zones[0].per_cpu_bounds = Bounds { batch: 4, least: 12, most: 200 };
+        pages.zones[0].marks.high = HIGH;
+        let request = PageRequest::new(Order::ZERO, Movable);
+        let refused = pages.alloc(Nanos(0), cpu(), request).expect_err("nothing is free");
+        refused.abandon(&mut pages);
+        let (mut short, mut plenty) = (0, 0);
+        for frame in (0..1024).step_by(2) {
+            pages.free(cpu(), Pfn(frame)).expect("it is in use");
+            let free = pages.zones[0].lists.total();
+            let most = if free <= HIGH { &mut short } else { &mut plenty };
+            *most = pages.per_cpu_pages(ZoneId(0)).get().max(*most);
+        }
+        assert_eq!((short, plenty), (11, 131));
     }
 
     #[test]
