@@ -182,7 +182,7 @@ mod tests {
         fn expected(&self) -> Expected {
             Expected::declared(
                 "claims = 1\n[[rows]]\nprograms = ['walk', 'rest']\ndesigns = ['old', 'new']\n\
-                 [may_be_skipped]\nwalk = 1\n",
+                 [may_be_skipped]\nwalk = 1\nnew = 1\n",
             )
         }
 
@@ -257,6 +257,12 @@ mod tests {
         let found = default_run(|report| {
             report.skip("walk", "the host has no legs");
             report.measurements.retain(|row| row.program != "walk");
+            report.oracles.clear();
+        });
+        assert_eq!(found, Vec::<String>::new());
+        let found = default_run(|report| {
+            report.skip("new", "the host is older than that");
+            report.measurements.retain(|row| row.design != "new");
             report.oracles.clear();
         });
         assert_eq!(found, Vec::<String>::new());
