@@ -3,6 +3,7 @@
 mod areas;
 mod blocks;
 mod disjointness;
+mod packing;
 mod pages;
 mod targets;
 mod traces;
