@@ -2,6 +2,7 @@
 
 mod areas;
 mod blocks;
+mod contest;
 mod disjointness;
 mod packing;
 mod pages;
