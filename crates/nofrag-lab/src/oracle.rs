@@ -43,6 +43,19 @@ impl Relation {
     }
 }
 
+impl Relation {
+    /// The bound, the lower one of two: what a table is sorted by.
+    #[must_use]
+    pub const fn bound(self) -> f64 {
+        match self {
+            Relation::Equals(bound)
+            | Relation::AtMost(bound)
+            | Relation::AtLeast(bound)
+            | Relation::Between(bound, _) => bound,
+        }
+    }
+}
+
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A millionth is nobody's bound; what is below it came from adding fractions.

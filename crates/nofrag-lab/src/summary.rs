@@ -1,7 +1,8 @@
 //! What people read of one report: its sections, its notes, its claims.
 
 use nofrag_show::{
-    COLUMNS, Look, Section, count, duration, filled, number, plain, text_for, wrapped,
+    COLUMNS, Cell, Look, Section, Tone, cells, count, duration, number, plain, ratio, text_for,
+    wrapped,
 };
 
 use crate::figures::RatioRange;
@@ -146,12 +147,12 @@ pub fn withdrawals(oracles: &[Oracle]) -> Option<String> {
 }
 
 /// A table with a row per program and a column per design; rows and columns without any cell are left out.
-pub(crate) fn programs_by_design(
+pub(crate) fn programs_by_design<C: Into<Cell>>(
     report: &Report,
     title: &str,
     caption: &str,
     programs: &[&str],
-    cell: impl Fn(&Measurement) -> Option<String>,
+    cell: impl Fn(&Measurement) -> Option<C>,
 ) -> Option<Section> {
     let shown = |program: &str, design: &str| report.measurement(program, design).and_then(&cell);
     let has_cells =
@@ -159,7 +160,7 @@ pub(crate) fn programs_by_design(
     let designs: Vec<&String> = report.settings.designs.iter().filter(has_cells).collect();
     let mut rows = Vec::new();
     for program in programs {
-        let cells = designs.iter().map(|design| shown(program, design)).collect();
+        let cells = designs.iter().map(|design| shown(program, design).into()).collect();
         rows.extend(row_of(program, cells));
     }
     let header = header_of("program", &designs);
@@ -172,36 +173,31 @@ pub(crate) fn header_of(first: &str, designs: &[&String]) -> Vec<String> {
     [first.to_owned()].into_iter().chain(designs.iter().map(|design| (*design).clone())).collect()
 }
 
-/// A row with dashes where there is no cell; none at all without any.
-pub(crate) fn row_of(name: &str, cells: Vec<Option<String>>) -> Option<Vec<String>> {
-    let any = cells.iter().any(Option::is_some);
-    any.then(|| [vec![name.to_owned()], filled(cells)].concat())
+/// A row of a name and its cells; none at all without any.
+pub(crate) fn row_of(name: &str, cells: Vec<Cell>) -> Option<Vec<Cell>> {
+    let any = cells.iter().any(Cell::is_there);
+    any.then(|| [cells![name], cells].concat())
 }
 
-/// A name and its cells for each of `designs` that has any; missing cells are dashes.
+/// A name and its cells for each of `designs` that has any.
 pub(crate) fn by_design<'a>(
     designs: impl IntoIterator<Item = &'a String>,
-    cells: impl Fn(&str) -> Vec<Option<String>>,
-) -> Vec<(String, Vec<String>)> {
-    let mut rows = Vec::new();
-    for design in designs {
-        let cells = cells(design);
-        if cells.iter().any(Option::is_some) {
-            rows.push((design.clone(), filled(cells)));
-        }
-    }
-    rows
+    cells: impl Fn(&str) -> Vec<Cell>,
+) -> Vec<(String, Vec<Cell>)> {
+    let rows = designs.into_iter().map(|design| (design.clone(), cells(design)));
+    rows.filter(|(_, cells)| cells.iter().any(Cell::is_there)).collect()
 }
 
 /// An interval of ratios.
 #[must_use]
-pub fn ratio_range(range: RatioRange) -> String {
-    let low = number(range.low);
-    match range.high {
-        None => format!("over {low}x"),
-        Some(high) if number(high) == low => format!("{low}x"),
-        Some(high) => format!("{low}..{}x", number(high)),
-    }
+pub fn ratio_range(range: RatioRange) -> Cell {
+    let low = ratio(range.low);
+    let text = match range.high {
+        None => format!("over {low}"),
+        Some(high) if ratio(high).to_string() == low.to_string() => low.to_string(),
+        Some(high) => format!("{}..{}", number(range.low), ratio(high)),
+    };
+    Cell::about(low, text)
 }
 
 /// All oracles as a table.
@@ -221,19 +217,20 @@ pub fn oracles(oracles: &[Oracle]) -> Section {
     }
 }
 
-fn oracle_row(oracle: &Oracle) -> Vec<String> {
-    let verdict = match (oracle.verdict(), oracle.kind) {
-        (Verdict::Withdrawn(_), _) => "withdrawn",
-        (Verdict::Holds, Kind::Exact) => "exact: ok",
-        (Verdict::Broken | Verdict::NotHere, Kind::Exact) => "exact: BROKEN",
-        (Verdict::Holds, Kind::Ratio) => "ratio: ok",
-        (Verdict::Broken | Verdict::NotHere, Kind::Ratio) => "ratio: no",
-        (Verdict::Holds, Kind::Environment) => "host: ok",
-        (Verdict::Broken | Verdict::NotHere, Kind::Environment) => "host: no",
+fn oracle_row(oracle: &Oracle) -> Vec<Cell> {
+    let (tone, verdict) = match (oracle.verdict(), oracle.kind) {
+        (Verdict::Withdrawn(_), _) => (Tone::Plain, "withdrawn"),
+        (Verdict::Holds, Kind::Exact) => (Tone::Good, "exact: ok"),
+        (Verdict::Broken | Verdict::NotHere, Kind::Exact) => (Tone::Bad, "exact: BROKEN"),
+        (Verdict::Holds, Kind::Ratio) => (Tone::Good, "ratio: ok"),
+        (Verdict::Broken | Verdict::NotHere, Kind::Ratio) => (Tone::Warning, "ratio: no"),
+        (Verdict::Holds, Kind::Environment) => (Tone::Good, "host: ok"),
+        (Verdict::Broken | Verdict::NotHere, Kind::Environment) => (Tone::Warning, "host: no"),
     };
     // One column for both, which may wrap: a long identifier beside it would leave the claim a letter a line.
     let claim = format!("{}: {}", oracle.id, oracle.claim);
-    vec![verdict.to_owned(), claim, plain(oracle.measured), oracle.relation.to_string()]
+    let bound = Cell::About(oracle.relation.bound(), oracle.relation.to_string());
+    cells![Cell::judged(tone, verdict), claim, plain(oracle.measured), bound]
 }
 
 #[cfg(test)]
@@ -245,9 +242,10 @@ mod tests {
 
     #[test]
     fn ratio_ranges_say_when_they_are_open() {
-        assert_eq!(ratio_range(RatioRange { low: 3.2, high: Some(3.9) }), "3.20..3.90x");
-        assert_eq!(ratio_range(RatioRange { low: 3.35, high: Some(3.351) }), "3.35x");
-        assert_eq!(ratio_range(RatioRange { low: 325.0, high: None }), "over 325x");
+        let shown = |low, high| ratio_range(RatioRange { low, high }).to_string();
+        assert_eq!(shown(3.2, Some(3.9)), "3.20..3.90x");
+        assert_eq!(shown(3.35, Some(3.351)), "3.35x");
+        assert_eq!(shown(325.0, None), "over 325x");
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! of drawings that only a browser has, one file that needs no other. [`host`] has the pages of what `nofrag-host`
 //! reports.
 //!
-//! Numbers are formatted here and nowhere else: [`number`], [`count`], [`plain`], [`ratio`], [`duration`].
+//! Numbers stay numbers until they are read: a [`Quantity`] knows what it counts, and a [`Cell`] of a table holds one.
 
+mod cell;
 pub mod host;
 mod lines;
 mod look;
@@ -19,12 +20,13 @@ mod spread;
 mod table;
 mod tone;
 
+pub use cell::Cell;
 pub use lines::{hanging, wrapped};
 pub use look::{Colour, Glyphs, Look};
-pub use number::{count, duration, median_and_range, number, plain, ratio};
+pub use number::{Quantity, Unit, bytes, count, duration, fixed, number, percent, plain, ratio};
 pub use origin::{Build, Origin, cpus};
 pub use picture::{divided, divided_by, hole_map, inked, inks};
-pub use section::{BarGroup, OccupancyMap, Paint, Section, filled, table_of, text, text_for};
+pub use section::{BarGroup, OccupancyMap, Paint, Section, table_of, text, text_for};
 pub use spread::{Spread, Tail};
 pub use table::{Numbers, facts};
 pub use tone::Tone;

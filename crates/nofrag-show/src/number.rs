@@ -1,22 +1,114 @@
 //! Numbers as people read them.
 
-use crate::Spread;
+use std::fmt;
 
-/// A median with half its range in percent.
-#[must_use]
-pub fn median_and_range(time: &Spread) -> String {
-    if time.samples.len() < 2 {
-        return number(time.median);
+use nofrag_host::finding::bytes_text;
+
+/// A number and what it counts. It stays one until it is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantity {
+    /// How much, in the base of the unit.
+    pub value: f64,
+    /// What of.
+    pub unit: Unit,
+}
+
+/// What a number counts, and so how it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Anything: three digits that matter, thousands apart.
+    Number,
+    /// Whole things, thousands apart.
+    Count,
+    /// A whole number as such, another one by its three digits that matter.
+    Plain,
+    /// How many times as much: a times sign.
+    Times,
+    /// Time, in the unit that suits it.
+    Seconds,
+    /// Memory, in the unit that suits it.
+    Bytes,
+    /// So many digits behind the point.
+    Digits(usize),
+    /// Hundredths, with so many digits behind the point and their sign.
+    Percent(usize),
+}
+
+impl Quantity {
+    /// What it is sorted by: its value in the base of its unit.
+    #[must_use]
+    pub const fn base(self) -> f64 {
+        self.value
     }
-    match 50.0 * time.relative_width() {
-        percent if percent < 99.5 => format!("{} ±{percent:.0}%", number(time.median)),
-        _ => format!("{} ±>99%", number(time.median)),
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quantity { value, unit } = *self;
+        let text = match unit {
+            Unit::Number => digits(value),
+            Unit::Count => thousands(value.round() as i64),
+            Unit::Plain if value.fract() == 0.0 => thousands(value.round() as i64),
+            Unit::Plain => digits(value),
+            Unit::Times => digits(value) + "x",
+            Unit::Seconds => seconds(value),
+            Unit::Bytes => bytes_text(value as u64),
+            Unit::Digits(digits) => format!("{value:.digits$}"),
+            Unit::Percent(digits) => format!("{value:.digits$} %"),
+        };
+        f.pad(&text)
     }
 }
 
 /// A number as people read it: three digits that matter, thousands apart.
 #[must_use]
-pub fn number(value: f64) -> String {
+pub const fn number(value: f64) -> Quantity {
+    Quantity { value, unit: Unit::Number }
+}
+
+/// A whole number with its thousands apart.
+#[must_use]
+pub const fn count(value: f64) -> Quantity {
+    Quantity { value, unit: Unit::Count }
+}
+
+/// A whole number as such, another one by its three digits that matter.
+#[must_use]
+pub const fn plain(value: f64) -> Quantity {
+    Quantity { value, unit: Unit::Plain }
+}
+
+/// A ratio with its times sign: three digits that matter.
+#[must_use]
+pub const fn ratio(value: f64) -> Quantity {
+    Quantity { value, unit: Unit::Times }
+}
+
+/// A duration of so many seconds in the unit that suits it.
+#[must_use]
+pub const fn duration(seconds: f64) -> Quantity {
+    Quantity { value: seconds, unit: Unit::Seconds }
+}
+
+/// So many bytes in the unit that suits them.
+#[must_use]
+pub const fn bytes(bytes: u64) -> Quantity {
+    Quantity { value: bytes as f64, unit: Unit::Bytes }
+}
+
+/// A number with so many digits behind its point.
+#[must_use]
+pub const fn fixed(value: f64, digits: usize) -> Quantity {
+    Quantity { value, unit: Unit::Digits(digits) }
+}
+
+/// A percentage with so many digits behind its point, and its sign.
+#[must_use]
+pub const fn percent(value: f64, digits: usize) -> Quantity {
+    Quantity { value, unit: Unit::Percent(digits) }
+}
+
+fn digits(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
         "0".to_owned()
@@ -31,18 +123,6 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A whole number as such, another one by its three digits that matter.
-#[must_use]
-pub fn plain(value: f64) -> String {
-    if value.fract() == 0.0 { count(value) } else { number(value) }
-}
-
-/// A whole number with its thousands apart.
-#[must_use]
-pub fn count(value: f64) -> String {
-    thousands(value.round() as i64)
-}
-
 fn thousands(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut out = String::new();
@@ -55,23 +135,15 @@ fn thousands(value: i64) -> String {
     if value < 0 { format!("-{out}") } else { out }
 }
 
-/// A ratio with its times sign: three digits that matter.
-#[must_use]
-pub fn ratio(value: f64) -> String {
-    format!("{}x", number(value))
-}
-
-/// A duration of so many seconds in the unit that suits it.
-#[must_use]
-pub fn duration(seconds: f64) -> String {
-    if seconds < 1e-6 {
-        format!("{} ns", number(seconds * 1e9))
-    } else if seconds < 1e-3 {
-        format!("{} us", number(seconds * 1e6))
-    } else if seconds < 1.0 {
-        format!("{} ms", number(seconds * 1e3))
+fn seconds(value: f64) -> String {
+    if value < 1e-6 {
+        format!("{} ns", digits(value * 1e9))
+    } else if value < 1e-3 {
+        format!("{} us", digits(value * 1e6))
+    } else if value < 1.0 {
+        format!("{} ms", digits(value * 1e3))
     } else {
-        format!("{} s", number(seconds))
+        format!("{} s", digits(value))
     }
 }
 
@@ -81,13 +153,14 @@ mod tests {
 
     #[test]
     fn numbers_keep_three_digits_and_part_thousands() {
-        let shown = [0.0, 0.123, 1.0, 45.67, 132.4, 137_644.0, -1_234.0].map(number);
+        let shown = [0.0, 0.123, 1.0, 45.67, 132.4, 137_644.0, -1_234.0]
+            .map(|value| number(value).to_string());
         assert_eq!(shown, ["0", "0.12", "1.00", "45.7", "132", "137,644", "-1,234"]);
     }
 
     #[test]
     fn durations_take_the_unit_that_suits() {
-        let shown = [132e-9, 16.6e-6, 1.5e-3, 56.8].map(duration);
+        let shown = [132e-9, 16.6e-6, 1.5e-3, 56.8].map(|seconds| duration(seconds).to_string());
         assert_eq!(shown, ["132 ns", "16.6 us", "1.50 ms", "56.8 s"]);
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn chart(ends: &[String; 2], layers: &[(String, Vec<f64>)], look: Loo
     let brushes = brushes(look);
     let values = || layers.iter().flat_map(|(_, values)| values);
     let highest = values().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let labels = [highest, highest / 2.0, 0.0].map(plain);
+    let labels = [highest, highest / 2.0, 0.0].map(|value| plain(value).to_string());
     let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     // The last layer is the front one, however many there are.
     let all = [brushes.shares[0], brushes.shares[1], brushes.full];

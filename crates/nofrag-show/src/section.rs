@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::look::Look;
-use crate::{COLUMNS, picture, table, wrapped};
+use crate::{COLUMNS, Cell, picture, table, wrapped};
 
 /// A part of what people read.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub enum Section {
         /// Column names.
         header: Vec<String>,
         /// The rows.
-        rows: Vec<Vec<String>>,
+        rows: Vec<Vec<Cell>>,
     },
     /// Lines as they are, each wrapped and marked.
     Lines {
@@ -156,22 +156,18 @@ fn list(out: &mut String, title: &str, lines: &[String]) {
 
 /// A table, unless it has no rows.
 #[must_use]
-pub fn table_of(
+pub fn table_of<C: Into<Cell>>(
     title: &str,
     caption: &str,
     texts: usize,
     header: &[&str],
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<C>>,
 ) -> Option<Section> {
+    let cells = |row: Vec<C>| row.into_iter().map(C::into).collect();
+    let rows: Vec<Vec<Cell>> = rows.into_iter().map(cells).collect();
     let header = header.iter().map(|name| (*name).to_owned()).collect();
     let (title, caption) = (title.to_owned(), caption.to_owned());
     (!rows.is_empty()).then_some(Section::Table { title, caption, texts, header, rows })
-}
-
-/// Cells with dashes where there is nothing.
-#[must_use]
-pub fn filled(cells: Vec<Option<String>>) -> Vec<String> {
-    cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use comfy_table::{
 };
 
 use crate::COLUMNS;
+use crate::Cell;
 use crate::look::{Glyphs, Look};
 
 /// A rule above, below the header and at the end; nothing between rows.
@@ -18,13 +19,14 @@ const ASCII: TableStyle = ruled(LineStyle::none().fill('-').junction('-'));
 
 /// The text column that wraps where a line is too narrow for all: the widest. A single one holds names, which stay
 /// in one piece, so that there the numbers wrap.
-fn flexible_column(texts: usize, rows: &[Vec<String>]) -> Option<usize> {
-    let width = |column: &usize| rows.iter().map(|row| row[*column].chars().count()).max();
+fn flexible_column(texts: usize, rows: &[Vec<Cell>]) -> Option<usize> {
+    let width =
+        |column: &usize| rows.iter().map(|row| row[*column].to_string().chars().count()).max();
     if texts > 1 { (0..texts).max_by_key(width) } else { None }
 }
 
 /// A ruled table whose first columns hold text and the others numbers.
-pub(crate) fn table(texts: usize, header: &[String], rows: &[Vec<String>], look: Look) -> String {
+pub(crate) fn table(texts: usize, header: &[String], rows: &[Vec<Cell>], look: Look) -> String {
     let mut grid = Grid::new();
     grid.load_style(match look.glyphs {
         Glyphs::Unicode => UNICODE,
@@ -33,7 +35,7 @@ pub(crate) fn table(texts: usize, header: &[String], rows: &[Vec<String>], look:
     .set_content_arrangement(ContentArrangement::Dynamic)
     .set_width(COLUMNS)
     .set_header(header)
-    .add_rows(rows);
+    .add_rows(rows.iter().map(|row| row.iter().map(ToString::to_string)));
     let flexible = flexible_column(texts, rows);
     for (i, column) in grid.column_iter_mut().enumerate() {
         let alignment = if i < texts { CellAlignment::Left } else { CellAlignment::Right };

@@ -8,7 +8,7 @@ use nofrag_host::trace::{
     self, ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, Trace, TraceMeta, summarise,
     type_name,
 };
-use nofrag_show::{Section, table_of};
+use nofrag_show::{Cell, Quantity, Section, cells, table_of};
 use serde::Serialize;
 
 use crate::output::{Schema, print, print_document, print_sections};
@@ -110,14 +110,15 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-fn count(value: u64) -> String {
+fn count(value: u64) -> Quantity {
     nofrag_show::count(value as f64)
 }
 
 /// A part of a whole, with its share.
-fn share(part: u64, whole: u64) -> String {
+fn share(part: u64, whole: u64) -> Cell {
     let percent = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
-    format!("{} ({percent:.1} %)", count(part))
+    let part = count(part);
+    Cell::about(part, format!("{part} ({percent:.1} %)"))
 }
 
 /// The lines above the tables.
@@ -200,17 +201,18 @@ fn rate(summary: &Summary) -> Section {
 
 fn kinds(summary: &Summary) -> Option<Section> {
     let rows = summary.kinds.iter().map(|kind| {
-        let rate = kind.per_second.map_or("-".to_owned(), nofrag_show::number);
-        vec![kind.group.to_owned(), kind.name.to_owned(), count(kind.count), rate]
+        let rate = kind.per_second.map(nofrag_show::number);
+        cells![kind.group, kind.name, count(kind.count), rate]
     });
-    table_of("Events", "", 2, &["group", "event", "count", "a second"], rows.collect())
+    let rows = rows.collect::<Vec<_>>();
+    table_of("Events", "", 2, &["group", "event", "count", "a second"], rows)
 }
 
 fn orders(summary: &Summary) -> Option<Section> {
     let all: u64 = summary.allocs.iter().sum();
     let by_order = summary.allocs.iter().zip(&summary.frees).enumerate();
     let rows = by_order.filter(|(_, (allocs, frees))| **allocs + **frees > 0).map(
-        |(order, (&allocs, &frees))| vec![order.to_string(), share(allocs, all), count(frees)],
+        |(order, (&allocs, &frees))| cells![order.to_string(), share(allocs, all), count(frees)],
     );
     let types = summary.types.iter().enumerate().filter(|(_, count)| **count > 0);
     let types = types.map(|(of, &count)| format!("{} {}", type_name(of), share(count, all)));
@@ -220,26 +222,27 @@ fn orders(summary: &Summary) -> Option<Section> {
         failed => format!(" {} more requests failed.", count(failed)),
     };
     let caption = format!("Blocks allocated by type: {types}.{failed}");
-    table_of("Orders", &caption, 1, &["order", "allocated", "freed"], rows.collect())
+    table_of("Orders", &caption, 1, &["order", "allocated", "freed"], rows.collect::<Vec<_>>())
 }
 
 fn lives(by: &str, lives: &[Lifetimes], name: impl Fn(usize) -> String) -> Option<Section> {
     let time = |nanos| nofrag_show::duration(seconds(nanos));
     let rows = lives.iter().map(|life| {
         let times = [life.median, life.p90, life.p99, life.longest].map(time);
-        [vec![name(life.of), count(life.count)], times.to_vec()].concat()
+        let [median, p90, p99, longest] = times;
+        cells![name(life.of), count(life.count), median, p90, p99, longest]
     });
     let header = [by, "blocks", "half", "90 %", "99 %", "longest"];
     let title = format!("Lifetimes by {by}");
     let caption = "How long blocks lived that were allocated and freed in the trace: so many of them no longer than \
                    this.";
-    table_of(&title, caption, 1, &header, rows.collect())
+    table_of(&title, caption, 1, &header, rows.collect::<Vec<_>>())
 }
 
 fn flags(summary: &Summary) -> Option<Section> {
     let all: u64 = summary.flags.iter().map(|flags| flags.count).sum();
     let rows = summary.flags.iter().take(FLAGS);
-    let rows = rows.map(|flags| vec![flags.names.clone(), share(flags.count, all)]).collect();
+    let rows = rows.map(|flags| cells![&flags.names, share(flags.count, all)]).collect::<Vec<_>>();
     let caption = match summary.flags.len().saturating_sub(FLAGS) {
         0 => String::new(),
         left => format!("The commonest; {left} more sets are not shown."),
@@ -250,13 +253,14 @@ fn flags(summary: &Summary) -> Option<Section> {
 /// Which types were mixed, how often; `None` if none were.
 pub(crate) fn extfrag(pairs: &[ExtFragCount]) -> Option<Section> {
     let rows = pairs.iter().map(|pair| {
-        let names = [pair.wanted, pair.taken].map(|of| type_name(of).to_owned()).to_vec();
+        let [wanted, taken] = [pair.wanted, pair.taken].map(type_name);
         let counts = [pair.events, pair.fragmenting, pair.serious, pair.mistyped_pages];
-        [names, counts.map(count).to_vec()].concat()
+        let [events, fragmenting, serious, mistyped] = counts.map(count);
+        cells![wanted, taken, events, fragmenting, serious, mistyped]
     });
     let header =
         ["wanted", "taken from", "events", "below a pageblock", "below order 4", "mistyped pages"];
-    table_of("External fragmentation", "", 2, &header, rows.collect())
+    table_of("External fragmentation", "", 2, &header, rows.collect::<Vec<_>>())
 }
 
 fn pairing(pairing: &Pairing) -> Vec<String> {

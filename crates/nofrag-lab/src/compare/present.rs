@@ -1,7 +1,7 @@
 //! A comparison as people read it.
 
 use super::{Better, Comparison, Machines, Row, Scale, Verdict};
-use nofrag_show::{Section, number, plain};
+use nofrag_show::{Cell, Section, Tone, cells, number, plain};
 
 /// Which rows are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub fn sections(comparison: &Comparison, show: Show) -> Vec<Section> {
             caption: String::new(),
             texts: 1,
             header: header.map(str::to_owned).to_vec(),
-            rows: rows.into_iter().map(cells).collect(),
+            rows: rows.into_iter().map(cells_of).collect(),
         });
     }
     sections.push(verdict(comparison, equal));
@@ -65,23 +65,24 @@ fn heading(comparison: &Comparison) -> Section {
     Section::Lines { title, lines }
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells_of(row: &Row) -> Vec<Cell> {
     let value = |value: Option<f64>, side: usize| {
-        let middle = value.map_or("-".to_owned(), plain);
+        let middle = Cell::from(value.map(plain));
         match row.ranges.map(|ranges| ranges[side]) {
             Some([least, most]) if least < most => {
-                format!("{middle} ({}..{})", plain(least), plain(most))
+                let text = format!("{middle} ({}..{})", plain(least), plain(most));
+                Cell::About(value.unwrap_or(least), text)
             }
             _ => middle,
         }
     };
     let change = match (row.change_percent(), row.old.zip(row.new)) {
-        (_, Some((old, new))) if old == new => "0".to_owned(),
+        (_, Some((old, new))) if old == new => plain(0.0).into(),
         // A share of a share says less than the difference.
         (Some(_), Some((old, new))) if row.scale == Scale::Share => signed(new - old, ""),
         (Some(percent), _) => signed(percent, " %"),
         (None, Some((old, new))) if row.verdict != Verdict::NotComparable => signed(new - old, ""),
-        _ => "-".to_owned(),
+        _ => Cell::Missing,
     };
     let better = match row.better {
         Better::Less => "less",
@@ -99,20 +100,19 @@ fn cells(row: &Row) -> Vec<String> {
         Verdict::OneSided => "one side only",
         Verdict::NotComparable => "not comparable",
     };
-    vec![
-        row.name.clone(),
-        value(row.old, 0),
-        value(row.new, 1),
-        change,
-        better.to_owned(),
-        verdict.to_owned(),
-    ]
+    let tone = match row.verdict {
+        Verdict::Better => Tone::Good,
+        Verdict::Worse => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    let (old, new) = (value(row.old, 0), value(row.new, 1));
+    cells![&row.name, old, new, change, better, Cell::judged(tone, verdict)]
 }
 
-fn signed(value: f64, unit: &str) -> String {
+fn signed(value: f64, unit: &str) -> Cell {
     let sign = if value > 0.0 { "+" } else { "" };
     let text = if unit.is_empty() { plain(value) } else { number(value) };
-    format!("{sign}{text}{unit}")
+    Cell::About(value, format!("{sign}{text}{unit}"))
 }
 
 fn verdict(comparison: &Comparison, equal: usize) -> Section {

@@ -14,9 +14,10 @@ use crate::figures::{self, Column, Exactness, Gorman2018, Quantity, Sample, redu
 use crate::report::{Measurement, Report};
 use crate::scenario::Extent;
 use crate::stats::Spread;
-use crate::summary::by_design;
+use crate::summary::{by_design, row_of};
 use nofrag_show::{
-    OccupancyMap, Paint, Section, count, duration, median_and_range, number, table_of,
+    Cell, OccupancyMap, Paint, Quantity as Shown, Section, cells, count, duration, fixed, number,
+    table_of,
 };
 
 /// All sections of a report.
@@ -87,66 +88,74 @@ fn designs_table(
     title: &str,
     caption: Caption<'_>,
     columns: &[&str],
-    cells: impl Fn(&str) -> Vec<Option<String>>,
+    cells: impl Fn(&str) -> Vec<Cell>,
 ) -> Option<Section> {
     let (name, caption): (fn(&str) -> String, String) = match caption {
         Caption::Rows(text) => (marked, format!("{text} {}", withdrawn::mark())),
         Caption::Whole(text) => (short, withdrawn::caption(text)),
     };
     let rows = by_design(tabled(view), cells).into_iter();
-    let rows = rows.map(|(design, cells)| [vec![name(&design)], cells].concat()).collect();
+    let rows = rows.map(|(design, cells)| [cells![name(&design)], cells].concat()).collect();
     table_of(title, &caption, 1, &[&["design"], columns].concat(), rows)
 }
 
 /// A percentage with one digit.
-fn percent(value: f64) -> String {
+fn percent(value: f64) -> Shown {
     match value.abs() {
         // A negative nothing is nothing.
-        magnitude if magnitude < 0.05 => "0.0".to_owned(),
+        magnitude if magnitude < 0.05 => fixed(0.0, 1),
         magnitude if magnitude > 100.0 => count(value),
-        _ => format!("{value:.1}"),
+        _ => fixed(value, 1),
     }
 }
 
 /// Median and range of percentages.
-fn percents(spread: &Spread) -> String {
+fn percents(spread: &Spread) -> Cell {
     let [median, low, high] = [spread.median, spread.min, spread.max].map(percent);
-    if spread.samples.len() < 2 || low == high {
-        return median;
+    if spread.samples.len() < 2 || low.to_string() == high.to_string() {
+        return median.into();
     }
-    format!("{median} ({low}..{high})")
+    Cell::about(median, format!("{median} ({low}..{high})"))
 }
 
 /// A median, and the least of all seeds.
-fn median_and_least(spread: &Spread) -> String {
+fn median_and_least(spread: &Spread) -> Cell {
     let [median, least] = [spread.median, spread.min].map(percent);
-    if spread.samples.len() < 2 { median } else { format!("{median}/{least}") }
-}
-
-/// A count of which two digits matter.
-fn compact(value: f64) -> String {
-    match value.abs() {
-        magnitude if magnitude < 1e3 => count(value),
-        magnitude if magnitude < 9.95e3 => format!("{:.1}k", value / 1e3),
-        magnitude if magnitude < 999.5e3 => format!("{:.0}k", value / 1e3),
-        _ => format!("{:.1}M", value / 1e6),
+    if spread.samples.len() < 2 {
+        median.into()
+    } else {
+        Cell::about(median, format!("{median}/{least}"))
     }
 }
 
-fn dash() -> String {
-    "-".to_owned()
+/// A count of which two digits matter.
+fn compact(value: f64) -> Cell {
+    let text = match value.abs() {
+        magnitude if magnitude < 1e3 => return count(value).into(),
+        magnitude if magnitude < 9.95e3 => format!("{:.1}k", value / 1e3),
+        magnitude if magnitude < 999.5e3 => format!("{:.0}k", value / 1e3),
+        _ => format!("{:.1}M", value / 1e6),
+    };
+    Cell::About(value, text)
+}
+
+/// Events, and mistyped allocations, if both were counted.
+fn events_and_mistyped(row: &Measurement) -> Option<Cell> {
+    let [events, mistyped] = [names::EVENTS, names::MISTYPED].map(|name| row.count(name));
+    let (events, mistyped) = (events?, mistyped?);
+    Some(Cell::About(events, format!("{}/{}", compact(events), compact(mistyped))))
 }
 
 fn spread<'a>(row: &'a Measurement, name: &str) -> Option<&'a Spread> {
     row.spreads.get(name)
 }
 
-fn median(row: &Measurement, name: &str) -> Option<String> {
-    Some(count(row.count(name)?))
+fn median(row: &Measurement, name: &str) -> Option<Shown> {
+    row.count(name).map(count)
 }
 
 /// The document's reduction of events.
-fn published(figures: &Gorman2018, configuration: &str, design: &str) -> Option<String> {
+fn published(figures: &Gorman2018, configuration: &str, design: &str) -> Option<Shown> {
     let column = Column::of_design(design)?;
     figures.reduction(configuration, column).map(percent)
 }
@@ -158,8 +167,8 @@ fn events(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> 
         let fewer = view.fewer_events(case, design, Beside::Mistyped).ok().flatten();
         let mistyped = view.fewer(case, (VANILLA, design), names::MISTYPED);
         let mistyped = mistyped.filter(|_| design != VANILLA);
-        vec![
-            Some(median_and_range(&row.time)),
+        cells![
+            Cell::median(&row.time),
             fewer.as_ref().map(percents),
             published(figures, case.configuration(), design),
             row.count(names::SERIOUS).map(compact),
@@ -185,21 +194,17 @@ fn events(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section> 
 fn two_nodes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Section> {
     let cases = view.cases(program);
     let cells = |design: &str| {
-        let counts = |case: &Case| {
-            let row = view.row(case, design)?;
-            let [events, mistyped] = [names::EVENTS, names::MISTYPED].map(|name| row.count(name));
-            Some(format!("{}/{}", compact(events?), compact(mistyped?)))
-        };
+        let counts = |case: &Case| events_and_mistyped(view.row(case, design)?);
         let fewer = |case: &Case| {
             let fewer = view.fewer_events(case, design, Beside::Mistyped).ok().flatten()?;
             Some(percent(fewer.median))
         };
-        let pairs = cases.iter().flat_map(|case| [counts(case), fewer(case)]);
-        let cells: Vec<Option<String>> = pairs.collect();
-        if cells.iter().all(Option::is_none) {
+        let pairs = cases.iter().flat_map(|case| cells![counts(case), fewer(case)]);
+        let cells: Vec<Cell> = pairs.collect();
+        if !cells.iter().any(Cell::is_there) {
             return Vec::new();
         }
-        [cells, vec![published(figures, program.name(), design)]].concat()
+        [cells, cells![published(figures, program.name(), design)]].concat()
     };
     let nodes: Vec<String> = cases.iter().filter_map(Case::nodes).collect();
     let columns = nodes.iter().flat_map(|nodes| [nodes.as_str(), "%"]);
@@ -231,7 +236,7 @@ fn requesters(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
         let there = figures.requesters.iter().find(|it| it.column.design() == design);
         let there = there.map(figures::Requesters::shares);
         let pairs = counts.iter().enumerate().flat_map(|(at, here)| {
-            [Some(count(*here)), share(*here), there.map(|shares| percent(shares[at]))]
+            cells![count(*here), share(*here), there.map(|shares| percent(shares[at]))]
         });
         pairs.collect()
     };
@@ -259,17 +264,17 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
     let row = |case: &Case| {
         let vanilla = view.row(case, VANILLA)?;
         let fewer = |design: &&str| match view.fewer_events(case, design, Beside::Nothing) {
-            Ok(spread) => spread.as_ref().map_or_else(dash, median_and_least),
-            Err(OtherRules) => "other rules".to_owned(),
+            Ok(spread) => spread.as_ref().map(median_and_least).into(),
+            Err(OtherRules) => Cell::from("other rules"),
         };
         let model = figures.model_mixes.iter().find(|it| {
             it.mix.eq_ignore_ascii_case(case.mix.name)
                 && it.memory_gib == case.memory_gib
                 && program == Program::MixesDefault
         });
-        let mut cells = vec![case_name(case), compact(vanilla.time.median)];
+        let mut cells = cells![case_name(case), compact(vanilla.time.median)];
         cells.extend(designs.iter().map(fewer));
-        cells.push(model.map_or_else(dash, |it| percent(it.patches_1_4)));
+        cells.push(model.map(|it| percent(it.patches_1_4)).into());
         Some(cells)
     };
     let names: Vec<String> = designs.iter().map(|design| marked(design)).collect();
@@ -311,18 +316,8 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
     };
     let designs: Vec<&str> = MIX_DESIGNS.into_iter().filter(wanted).collect();
     let row = |case: &Case| {
-        let of_design = |design: &&str| {
-            let counts = [names::EVENTS, names::MISTYPED].map(|it| view.count(case, design, it));
-            match counts {
-                [Some(events), Some(mistyped)] => {
-                    format!("{}/{}", compact(events), compact(mistyped))
-                }
-                _ => dash(),
-            }
-        };
-        let cells: Vec<String> = designs.iter().map(of_design).collect();
-        let any = cells.iter().any(|cell| cell != "-");
-        any.then(|| [vec![case_name(case)], cells].concat())
+        let of_design = |design: &&str| view.row(case, design).and_then(events_and_mistyped).into();
+        row_of(&case_name(case), designs.iter().map(of_design).collect())
     };
     let names: Vec<String> =
         designs.iter().map(|design| marked(design).replace("7.2-", "")).collect();
@@ -379,14 +374,14 @@ fn huge_pages_of(
         let mut cells = Vec::new();
         for (at, case) in cases.iter().enumerate() {
             let here = view.row(case, design).and_then(|row| spread(row, names::HUGE_PERCENT));
-            cells.push(here.map(percents));
+            cells.push(here.map(percents).into());
             if has_figures(at) {
                 let there = published_sample(figures, case, Quantity::PercentageHuge, design);
                 let there = there.filter(|_| here.is_some()).and_then(Sample::value);
-                cells.push(there.map(|percent| format!("{percent:.2}")));
+                cells.push(there.map(|percent| fixed(percent, 2)).into());
             }
         }
-        if cells.iter().all(Option::is_none) { Vec::new() } else { cells }
+        cells
     };
     let mut columns = Vec::new();
     for (at, case) in cases.iter().enumerate() {
@@ -415,8 +410,8 @@ fn published_sample(
 }
 
 /// A time, or the words for none.
-fn or_no_sample(value: Option<f64>) -> String {
-    value.map_or_else(|| "no sample".to_owned(), |us| duration(us * 1e-6))
+fn or_no_sample(value: Option<f64>) -> Cell {
+    value.map_or_else(|| "no sample".into(), |us| duration(us * 1e-6).into())
 }
 
 /// Allocator work of faults: of one node, and of the first variant of two.
@@ -448,14 +443,14 @@ fn work_of(view: View<'_>, figures: &Gorman2018, case: &Case) -> Option<Section>
         let there = [Quantity::HugeLatency, Quantity::BaseLatency]
             .map(|what| published_sample(figures, case, what, design)?.value());
         let ratio_there = match there {
-            [Some(huge), Some(base)] => Some(format!("{:.2}", huge / base)),
+            [Some(huge), Some(base)] => Some(fixed(huge / base, 2)),
             _ => None,
         };
-        vec![
-            Some(or_no_sample(row.count(names::BASE_WORK_US))),
+        cells![
+            or_no_sample(row.count(names::BASE_WORK_US)),
             change(names::BASE_WORK_US),
             change_there(Quantity::BaseLatency, design),
-            Some(or_no_sample(row.count(names::HUGE_WORK_US))),
+            or_no_sample(row.count(names::HUGE_WORK_US)),
             change(names::HUGE_WORK_US),
             change_there(Quantity::HugeLatency, design),
             row.count(names::WORK_RATIO).map(number),
@@ -497,10 +492,8 @@ fn price_of(view: View<'_>, case: &Case) -> Option<Section> {
             names::CONVERSIONS,
             names::FREE_BLOCKS,
         ];
-        let compacted = |name: &str| row.count(name).map(compact);
-        let mut cells: Vec<Option<String>> = shown.map(compacted).to_vec();
-        cells.push(row.count(names::ELAPSED_S).map(duration));
-        cells
+        let compacted = shown.map(|name| row.count(name).map(compact).into());
+        [compacted.to_vec(), cells![row.count(names::ELAPSED_S).map(duration)]].concat()
     };
     designs_table(
         view,
@@ -532,18 +525,22 @@ fn shipped(view: View<'_>) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
         let [as_shipped, designed] = [view.row(case, SHIPPED)?, view.row(case, MERGED)?];
         let fewer = view.fewer(case, (SHIPPED, MERGED), names::EVENTS);
-        let both = |name: &str, shown: fn(f64) -> String| {
+        let both = |name: &str, shown: fn(f64) -> Cell| {
             let [one, other] =
-                [as_shipped, designed].map(|row| row.count(name).map_or_else(dash, shown));
-            format!("{one}/{other}")
+                [as_shipped, designed].map(|row| Cell::from(row.count(name).map(shown)));
+            let text = format!("{one}/{other}");
+            match one.key() {
+                Some(key) => Cell::About(key, text),
+                None => text.into(),
+            }
         };
-        Some(vec![
+        Some(cells![
             case.to_string(),
             both(names::EVENTS, compact),
-            fewer.as_ref().map_or_else(dash, percents),
+            fewer.as_ref().map(percents),
             both(names::SERIOUS, compact),
             both(names::MISTYPED, compact),
-            both(names::HUGE_PERCENT, percent),
+            both(names::HUGE_PERCENT, |share| percent(share).into()),
         ])
     };
     table_of(
@@ -566,11 +563,11 @@ fn silent(view: View<'_>) -> Option<Section> {
         let beside = silent_beside(design)?;
         let (silent, plain) = (view.row(&case, design)?, view.row(&case, beside)?);
         let first = |name: &str| silent.spreads.get(name).map(|it| count(it.samples[0]));
-        Some(vec![
-            design.clone(),
-            beside.to_owned(),
-            silent.spreads.len().to_string(),
-            differing(plain, silent).to_string(),
+        Some(cells![
+            design,
+            beside,
+            count(silent.spreads.len() as f64),
+            count(differing(plain, silent) as f64),
             first(names::EVENTS)?,
             first(names::MISTYPED)?,
             first(names::HUGE)?,
@@ -598,17 +595,17 @@ fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
         let there = there.map(|it| {
             let about = if it.total_is == Exactness::About { "~" } else { "" };
             let total = duration(it.total_us * 1e-6);
-            format!("{}, {about}{total}", it.stalls)
+            Cell::About(it.stalls as f64, format!("{}, {about}{total}", it.stalls))
         });
         let ms = |name: &str| row.count(name).map(|ms| duration(ms * 1e-3));
-        Some(vec![
+        Some(cells![
             case.to_string(),
             median(row, names::STALLS)?,
             ms(names::STALLED_MS)?,
             ms(names::LONGEST_STALL_MS)?,
             row.count(names::SPARED).map(compact)?,
             row.count(names::ELAPSED_S).map(duration)?,
-            there.unwrap_or_else(|| "-".to_owned()),
+            there,
         ])
     };
     table_of(
@@ -627,11 +624,9 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
     let rows = view.cases(program).into_iter().flat_map(|case| {
         BOOST_FACTORS.into_iter().filter_map(move |factor| {
             let row = view.point(program, &case, &boost_name(factor))?;
-            let mut cells = vec![case.configuration().to_owned(), factor.to_string()];
-            cells.extend(curve_cells(row));
-            cells.push(median(row, names::RECLAIMED)?);
-            cells.push(row.count(names::PEAK_BOOST).map(count)?);
-            Some(cells)
+            let point = cells![case.configuration(), fixed(f64::from(factor), 0)];
+            let cost = cells![median(row, names::RECLAIMED)?, median(row, names::PEAK_BOOST)?];
+            Some([point, curve_cells(row), cost].concat())
         })
     });
     table_of(
@@ -658,12 +653,12 @@ fn boost_curve(view: View<'_>) -> Option<Section> {
 }
 
 /// Events, serious ones, huge pages, allocator work, stall time.
-fn curve_cells(row: &Measurement) -> Vec<String> {
-    let ms = |name: &str| row.count(name).map_or_else(|| "-".to_owned(), |ms| duration(ms * 1e-3));
-    vec![
-        median_and_range(&row.time),
-        median(row, names::SERIOUS).unwrap_or_default(),
-        row.count(names::HUGE_PERCENT).map_or_else(|| "-".to_owned(), percent),
+fn curve_cells(row: &Measurement) -> Vec<Cell> {
+    let ms = |name: &str| row.count(name).map(|ms| duration(ms * 1e-3));
+    cells![
+        Cell::median(&row.time),
+        median(row, names::SERIOUS),
+        row.count(names::HUGE_PERCENT).map(percent),
         ms(names::ALL_WORK_MS),
         ms(names::STALLED_MS),
     ]
@@ -675,11 +670,9 @@ fn stall_curve(view: View<'_>) -> Vec<Section> {
         let rows = STALL_BOUNDS_MS.into_iter().flat_map(move |bound| {
             STALL_ORDERS.filter_map(move |order| {
                 let row = view.point(program, &case, &stall_name(order, bound))?;
-                let mut cells = vec![bound.to_string(), order.to_string()];
-                cells.extend(curve_cells(row));
-                cells.push(median(row, names::STALLS)?);
-                cells.push(median(row, names::SPARED)?);
-                Some(cells)
+                let point = cells![count(bound as f64), count(f64::from(order))];
+                let cost = cells![median(row, names::STALLS)?, median(row, names::SPARED)?];
+                Some([point, curve_cells(row), cost].concat())
             })
         });
         table_of(
@@ -787,17 +780,15 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
                 let fewer = view.fewer(case, (old, new), name)?;
                 Some(signed(-fewer.median))
             };
-            let cells: Vec<Option<String>> = cases.iter().map(of_case).collect();
-            if cells.iter().any(Option::is_some) {
+            let cells: Vec<Cell> = cases.iter().map(|case| of_case(case).into()).collect();
+            if cells.iter().any(Cell::is_there) {
                 let toggled = format!("{old} to {new}");
                 let what = if *name == names::MISTYPED {
                     "events there, mistyped here"
                 } else {
                     &figure.what
                 };
-                let texts = vec![toggled, what.to_owned(), signed(figure.change)];
-                let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
-                rows.push(texts.into_iter().chain(cells).collect());
+                rows.push([cells![toggled, what, signed(figure.change)], cells].concat());
             }
         }
     }
@@ -818,9 +809,12 @@ fn later(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     )
 }
 
-fn signed(change: f64) -> String {
-    // A negative nothing is nothing.
-    if change.abs() < 0.05 { "0.0".to_owned() } else { format!("{change:+.1}") }
+fn signed(change: f64) -> Cell {
+    match change.abs() {
+        // A negative nothing is nothing.
+        magnitude if magnitude < 0.05 => fixed(0.0, 1).into(),
+        _ => Cell::About(change, format!("{change:+.1}")),
+    }
 }
 
 /// The count-only model beside the simulation.
@@ -833,20 +827,21 @@ fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
             return Vec::new();
         };
         let of_case = |case: &Option<Case>, [before, after]: [f64; 2], [low, high]: [f64; 2]| {
-            let Some(case) = case else { return vec![None; 4] };
-            let Some(row) = view.row(case, design) else { return vec![None; 4] };
+            let missing = vec![Cell::Missing; 4];
+            let Some(case) = case else { return missing };
+            let Some(row) = view.row(case, design) else { return missing };
             let fewer = view.fewer_events(case, design, Beside::Nothing).ok().flatten();
             let comparable = !is_strict(design) && design != VANILLA;
             let reduced = reduction(before, after).filter(|_| comparable);
             let huge = if low == high {
-                percent(low)
+                percent(low).into()
             } else {
-                format!("{}..{}", percent(low), percent(high))
+                Cell::About(low, format!("{}..{}", percent(low), percent(high)))
             };
-            vec![
+            cells![
                 reduced.map(percent),
                 fewer.map(|it| percent(it.median)),
-                Some(huge),
+                huge,
                 row.count(names::HUGE_PERCENT).map(percent),
             ]
         };

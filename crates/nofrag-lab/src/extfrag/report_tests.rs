@@ -117,8 +117,8 @@ fn events_of_both_rules_stand_together_only_beside_mistyped_allocations() {
     for section in present::sections(&report) {
         let nofrag_show::Section::Table { title, header, rows, .. } = section else { continue };
         let shows = |word: &str| title.contains(word) || header.iter().any(|it| it.contains(word));
-        let strict =
-            rows.iter().any(|row| row[0].contains('†')) || header.iter().any(|it| it.contains('†'));
+        let strict = rows.iter().any(|row| row[0].to_string().contains('†'))
+            || header.iter().any(|it| it.contains('†'));
         let counts = shows("events") || shows("Events");
         // The breakdown by type counts a design's own events and compares shares.
         if strict && counts && !title.contains("by the type") && !title.contains("cross-check") {

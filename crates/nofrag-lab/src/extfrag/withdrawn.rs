@@ -10,7 +10,7 @@ use super::view::View;
 use crate::figures::{self, Column};
 use crate::oracle::{Oracle, Withdrawn};
 use crate::world::heard::QUARTERS;
-use nofrag_show::{Section, count, table_of};
+use nofrag_show::{Cell, Section, cells, count, table_of};
 
 /// Why.
 pub(super) const WHY: Withdrawn = Withdrawn::AgainstKernels;
@@ -62,19 +62,19 @@ pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
     let of_kernel = |quarter: usize| {
         let least = (quarter * 100 / QUARTERS) as u64;
         let part = kernels.iter().find(|part| part.least == least);
-        part.map_or_else(|| "-".to_owned(), |part| format!("{} of {}", part.gave, part.runs))
+        Cell::from(part.map(|it| gave_of(it.gave as f64, it.runs as f64)))
     };
     let kernel = kernels.first()?;
     let name = format!("kernel {} ({})", kernel.kernel, kernel.place);
-    let mut rows = vec![[vec![name], (0..QUARTERS).map(of_kernel).collect()].concat()];
+    let mut rows = vec![[cells![name], (0..QUARTERS).map(of_kernel).collect()].concat()];
     for design in view.designs() {
         let Some(row) = view.row(&case, design) else { continue };
         let of_quarter = |quarter: usize| {
             let [runs, gave] = names::marked_runs(quarter).map(|name| row.count(&name));
-            Some(format!("{} of {}", count(gave?), count(runs?)))
+            Some(gave_of(gave?, runs?))
         };
-        let cells: Option<Vec<String>> = (0..QUARTERS).map(of_quarter).collect();
-        rows.extend(cells.map(|cells| [vec![design.clone()], cells].concat()));
+        let cells: Option<Vec<Cell>> = (0..QUARTERS).map(of_quarter).collect();
+        rows.extend(cells.map(|cells| [cells![design], cells].concat()));
     }
     table_of(
         &format!("Compaction for huge pages by the share of marked pageblocks, {case}"),
@@ -84,6 +84,11 @@ pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
         &["", "0-25 %", "25-50 %", "50-75 %", "75-100 %"],
         rows,
     )
+}
+
+fn gave_of(gave: f64, runs: f64) -> Cell {
+    let [gave, runs] = [gave, runs].map(count);
+    Cell::about(gave, format!("{gave} of {runs}"))
 }
 
 /// Why runs of compaction for huge pages gave no block.
@@ -140,9 +145,9 @@ fn counted(
     let case = view.cases(Program::SMadvise).into_iter().next()?;
     let row = |design: &String| {
         let row = view.row(&case, design)?;
-        let cells = columns.iter().map(|(_, name)| row.count(name).map(count));
-        let cells: Option<Vec<String>> = cells.collect();
-        Some([vec![design.clone()], cells?].concat())
+        let cells = columns.iter().map(|(_, name)| row.count(name).map(count).map(Cell::from));
+        let cells: Option<Vec<Cell>> = cells.collect();
+        Some([cells![design], cells?].concat())
     };
     let titles = columns.iter().map(|(title, _)| *title);
     table_of(

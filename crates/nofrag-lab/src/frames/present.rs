@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::names;
 use super::outcome::{Cause, Followed, FramesReport, Score};
-use nofrag_show::{Section, count, table_of};
+use nofrag_show::{Cell, Section, cells, count, fixed, table_of};
 
 pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
     let mut sections = Vec::new();
@@ -22,39 +22,40 @@ pub(super) fn sections(report: &FramesReport) -> Vec<Section> {
 }
 
 /// The share of what is the same, never rounded up to all of it; a dash where nothing was compared.
-fn share(score: Score) -> String {
+fn share(score: Score) -> Cell {
     match score {
-        Score { of: 0, .. } => "-".to_owned(),
-        score if score.is_equal() => "100".to_owned(),
-        Score { same, of } => format!("{:.2}", (1e4 * same as f64 / of as f64).floor() / 100.0),
+        Score { of: 0, .. } => Cell::Missing,
+        score if score.is_equal() => count(100.0).into(),
+        Score { same, of } => fixed((1e4 * same as f64 / of as f64).floor() / 100.0, 2).into(),
     }
 }
 
 /// How many are the same, of how many.
-fn of(score: Score) -> String {
+fn of(score: Score) -> Cell {
+    let [same, of] = [score.same, score.of].map(|number| count(number as f64));
     match score.of {
-        0 => "-".to_owned(),
-        of => format!("{}/{}", count(score.same as f64), count(of as f64)),
+        0 => Cell::Missing,
+        _ => Cell::about(same, format!("{same}/{of}")),
     }
 }
 
 /// The stretch, without what all begin with; and the rules, if they are not the kernel's own.
-fn lead(followed: &Followed) -> Vec<String> {
+fn lead(followed: &Followed) -> Vec<Cell> {
     let name = followed.stretch.strip_prefix("linux-").unwrap_or(&followed.stretch);
-    vec![match followed.kernel == followed.preset {
-        true => name.to_owned(),
-        false => format!("{name}, {}", followed.preset),
-    }]
+    match followed.kernel == followed.preset {
+        true => cells![name],
+        false => cells![format!("{name}, {}", followed.preset)],
+    }
 }
 
-fn rows(report: &FramesReport, cells: impl Fn(&Followed) -> Vec<String>) -> Vec<Vec<String>> {
+fn rows(report: &FramesReport, cells: impl Fn(&Followed) -> Vec<Cell>) -> Vec<Vec<Cell>> {
     report.stretches.iter().map(|followed| [lead(followed), cells(followed)].concat()).collect()
 }
 
 fn way(report: &FramesReport) -> Option<Section> {
     let cells = |followed: &Followed| {
         let score = |what| followed.score(what);
-        vec![
+        cells![
             count(followed.requests as f64),
             share(followed.answers()),
             share(score(names::ZONES)),
@@ -206,10 +207,10 @@ fn orders(report: &FramesReport) -> Option<Section> {
     };
     let most = report.stretches.iter().map(|followed| followed.frames.len()).max()?;
     let orders: Vec<usize> = (0..most).filter(|&order| asked(order)).collect();
-    let cells = |followed: &Followed| -> Vec<String> {
+    let cells = |followed: &Followed| {
         let score = |&order: &usize| followed.frames.get(order).copied().unwrap_or_default();
         let cell = |score: Score| match score.is_equal() {
-            true if score.of > 0 => count(score.of as f64),
+            true if score.of > 0 => count(score.of as f64).into(),
             _ => of(score),
         };
         orders
@@ -240,7 +241,7 @@ fn causes(report: &FramesReport) -> Option<Section> {
     let row = |followed: &Followed| {
         let by_cause = Cause::ALL.map(|cause| followed.causes.get(&cause).copied().unwrap_or(0));
         let counts = by_cause.into_iter().chain([followed.unfollowed]);
-        [lead(followed), counts.map(|number| count(number as f64)).collect()].concat()
+        [lead(followed), counts.map(|number| count(number as f64).into()).collect()].concat()
     };
     let header: Vec<&str> = ["stretch"]
         .into_iter()

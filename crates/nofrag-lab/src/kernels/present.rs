@@ -9,8 +9,11 @@ use super::outcome::{
 };
 use super::phase::PhaseName;
 use super::{CENTRE, KERNELS};
+use crate::oracle::Relation;
 use crate::stats::Spread;
-use nofrag_show::{OccupancyMap, Paint, Section, count, number, plain, table_of};
+use nofrag_show::{
+    Cell, OccupancyMap, Paint, Section, Tone, cells, count, number, plain, table_of,
+};
 
 pub(super) fn sections(report: &KernelsReport) -> Vec<Section> {
     let mut sections = vec![verdict(report)];
@@ -61,29 +64,46 @@ fn verdict(report: &KernelsReport) -> Section {
     }
 }
 
-fn range(spread: Option<&Spread>) -> String {
-    let ends = spread.map(|it| [it.min, it.max]);
-    ends_text(ends)
+fn range(spread: Option<&Spread>) -> Cell {
+    spread.map(|it| ends([it.min, it.max])).into()
 }
 
-fn ends_text(ends: Option<[f64; 2]>) -> String {
-    match ends.map(|ends| ends.map(plain)) {
-        None => "-".to_owned(),
-        Some([least, most]) if least == most => least,
-        Some([least, most]) => format!("{least}..{most}"),
+fn ends(ends: [f64; 2]) -> Cell {
+    let [least, most] = ends.map(plain);
+    match [least, most].map(|end| end.to_string()) {
+        [low, high] if low == high => least.into(),
+        [low, high] => Cell::about(least, format!("{low}..{high}")),
     }
+}
+
+fn agreement(it: &Compared) -> Cell {
+    let tone = match it.agreement {
+        Agreement::NotCounted => return Cell::Missing,
+        Agreement::Agrees => Tone::Good,
+        Agreement::Differs | Agreement::TooFew => Tone::Warning,
+        Agreement::FewSeeds | Agreement::Given => Tone::Plain,
+    };
+    Cell::judged(tone, it.agreement.name())
+}
+
+fn outcome(it: &Measure) -> Cell {
+    let tone = match it.outcome {
+        Outcome::Reproduced => Tone::Good,
+        Outcome::NotReproduced => Tone::Warning,
+        Outcome::NotJudged => Tone::Plain,
+    };
+    Cell::judged(tone, it.outcome.name())
 }
 
 /// A bound as people read it; a relation of its own rounds to a millionth.
-fn must(measure: &Measure) -> String {
-    use crate::oracle::Relation::{AtLeast, AtMost, Between, Equals};
-    match measure.must {
-        None => "-".to_owned(),
-        Some(Equals(value)) => plain(value),
-        Some(AtMost(bound)) => format!("<= {}", plain(bound)),
-        Some(AtLeast(bound)) => format!(">= {}", plain(bound)),
-        Some(Between(least, most)) => format!("{}..{}", number(least), number(most)),
-    }
+fn must(relation: Relation) -> Cell {
+    let text = match relation {
+        Relation::Equals(value) => return plain(value).into(),
+        Relation::AtMost(bound) => format!("<= {}", plain(bound)),
+        Relation::AtLeast(bound) => format!(">= {}", plain(bound)),
+        Relation::Between(least, most) => format!("{}..{}", number(least), number(most)),
+    };
+    Cell::About(relation.bound(), text)
 }
 
 fn summary(report: &KernelsReport) -> Option<Section> {
@@ -92,9 +112,7 @@ fn summary(report: &KernelsReport) -> Option<Section> {
             Some(of) => format!("{} ({of})", it.what),
             None => it.what.clone(),
         };
-        let ours = it.ours.map_or_else(|| "-".to_owned(), plain);
-        let outcome = it.outcome.name().to_owned();
-        vec![what, outcome, ours, ends_text(it.kernels), must(it)]
+        cells![what, outcome(it), it.ours.map(plain), it.kernels.map(ends), it.must.map(must)]
     };
     table_of(
         "What is to come out",
@@ -149,11 +167,11 @@ fn shares(report: &KernelsReport) -> Option<Section> {
             Role::Judge => "judges",
             Role::Spoilt => "looked at",
         };
-        Some(vec![
+        Some(cells![
             label(cell),
-            role.to_owned(),
-            it.agreement.name().to_owned(),
-            cell.repeats.to_string(),
+            role,
+            agreement(it),
+            count(cell.repeats as f64),
             range(it.kernel.as_ref()),
             range(it.ours.as_ref()),
         ])
@@ -203,7 +221,7 @@ fn picture(report: &KernelsReport) -> Option<Section> {
     Some(Section::Occupancy {
         title: "Huge pages by cell, % of the units touched".to_owned(),
         caption: "A line is one cell.".to_owned(),
-        ends: ["0".to_owned(), plain(most)],
+        ends: ["0".to_owned(), plain(most).to_string()],
         paint: Paint::Ranges,
         maps: vec![OccupancyMap { name: "all runs and seeds".to_owned(), rows }],
     })
@@ -217,19 +235,12 @@ fn part_of(value: f64, most: f64) -> usize {
 /// A cell's counts, phase by phase.
 fn counts(cell: &CellReport) -> Option<Section> {
     let mut phase = "";
-    let row = |it: &'_ Compared| {
-        vec![
-            it.what.clone(),
-            range(it.kernel.as_ref()),
-            range(it.ours.as_ref()),
-            it.agreement.name().to_owned(),
-        ]
-    };
     let mut rows = Vec::new();
     for it in &cell.counts {
-        let first = if it.phase == phase { String::new() } else { it.phase.clone() };
+        let first = if it.phase == phase { "" } else { &it.phase };
         phase = &it.phase;
-        rows.push([vec![first], row(it)].concat());
+        let [kernel, ours] = [&it.kernel, &it.ours].map(|side| range(side.as_ref()));
+        rows.push(cells![first, &it.what, kernel, ours, agreement(it)]);
     }
     table_of(
         &format!("{}, phase by phase", label(cell)),
@@ -251,16 +262,15 @@ fn free(report: &KernelsReport) -> Option<Section> {
             if (0..=10).all(|order| of(order).is_none()) {
                 continue;
             }
-            let median =
-                |it: Option<&Spread>| it.map_or_else(|| "0".to_owned(), |it| count(it.median));
-            let kernel = (0..=10).map(|order| median(of(order).and_then(|it| it.kernel.as_ref())));
+            let median = |it: Option<&Spread>| count(it.map_or(0.0, |it| it.median));
+            let kernel =
+                (0..=10).map(|order| median(of(order).and_then(|it| it.kernel.as_ref())).into());
             let ours = (0..=10).map(|order| {
                 let median = median(of(order).and_then(|it| it.ours.as_ref()));
                 let differs = of(order).is_some_and(|it| it.agreement == Agreement::Differs);
-                if differs { median + "*" } else { median }
+                if differs { Cell::about(median, format!("{median}*")) } else { median.into() }
             });
-            let lead =
-                |zone: &str, who: &str| vec![format!("{} {zone}", cell.kernel), who.to_owned()];
+            let lead = |zone: &str, who: &str| cells![format!("{} {zone}", cell.kernel), who];
             rows.push(lead(zone.name(), "kernel").into_iter().chain(kernel).collect());
             rows.push(lead(zone.name(), "ours").into_iter().chain(ours).collect());
         }
@@ -292,7 +302,7 @@ fn cells(report: &KernelsReport) -> Option<Section> {
             more => format!("; and {more} more"),
         };
         let names = names[..names.len().min(SHOWN)].join("; ") + &more;
-        vec![label(cell), names, agree.to_string(), of.to_string()]
+        cells![label(cell), names, count(agree as f64), count(of as f64)]
     };
     table_of(
         "Counts that agree, by cell",

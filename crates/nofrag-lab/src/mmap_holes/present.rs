@@ -12,7 +12,7 @@ use crate::report::{Comparison, Measurement, Report};
 use crate::scenario::Extent;
 use crate::summary::{by_design, ratio_range};
 use nofrag_show::{
-    OccupancyMap, Paint, Section, count, duration, median_and_range, number, ratio, table_of,
+    Cell, OccupancyMap, Paint, Section, cells, count, duration, fixed, number, ratio, table_of,
 };
 
 /// Lines of a map that are not leakme's: its text, data, heap and stack, and the kernel's page.
@@ -118,10 +118,10 @@ fn designs_table(
     title: &str,
     caption: &str,
     columns: &[&str],
-    cells: impl Fn(&str) -> Vec<Option<String>>,
+    cells: impl Fn(&str) -> Vec<Cell>,
 ) -> Option<Section> {
-    let rows = by_design(&report.settings.designs, cells);
-    let rows = rows.into_iter().map(|(name, cells)| [vec![name], cells].concat()).collect();
+    let rows = by_design(&report.settings.designs, cells).into_iter();
+    let rows: Vec<Vec<Cell>> = rows.map(|(name, cells)| [cells![name], cells].concat()).collect();
     table_of(title, caption, 1, &[&["design"], columns].concat(), rows)
 }
 
@@ -186,7 +186,7 @@ fn picture(
         };
         Some(OccupancyMap {
             name: format!("{row}: {} areas, {end}", count(areas)),
-            rows: looks.map(|(at, shares)| (count(*at), shares.to_vec())).collect(),
+            rows: looks.map(|(at, shares)| (count(*at).to_string(), shares.to_vec())).collect(),
         })
     };
     let maps: Vec<OccupancyMap> = rows.iter().filter_map(map).collect();
@@ -205,14 +205,15 @@ fn map_lines(report: &Report, figures: &Wander2005) -> Option<Section> {
     let row = |published: &figures::MapLines| {
         let measured = measured(report, Program::Leakme, &published.design)?;
         let areas = measured.count(names::AREAS)?;
-        let fails = |at: f64| if at > 0.0 { count(at) } else { "never".to_owned() };
-        let fails_there = published
-            .fails_after
-            .map_or("never".to_owned(), |after| format!("after {}+", count(after as f64)));
-        Some(vec![
-            published.design.clone(),
-            published.kernel.clone(),
-            published.lines.to_string(),
+        let fails = |at: f64| if at > 0.0 { count(at).into() } else { Cell::from("never") };
+        let fails_there = published.fails_after.map_or("never".into(), |after| {
+            let after = count(after as f64);
+            Cell::about(after, format!("after {after}+"))
+        });
+        Some(cells![
+            &published.design,
+            &published.kernel,
+            fixed(published.lines as f64, 0),
             count(areas + OWN_LINES),
             fails_there,
             fails(measured.count(names::FAILS_AT)?),
@@ -230,25 +231,26 @@ fn map_lines(report: &Report, figures: &Wander2005) -> Option<Section> {
 }
 
 /// "end/peak", and the iteration that found no place.
-fn ends_and_peak(measured: &Measurement) -> Option<String> {
+fn ends_and_peak(measured: &Measurement) -> Option<Cell> {
     let [end, peak] = [names::AREAS, names::PEAK_AREAS].map(|name| measured.count(name));
     let failed = measured.count(names::FAILS_AT).filter(|at| *at > 0.0);
     let failed = failed.map_or_else(String::new, |at| format!(" ({})", count(at)));
-    Some(format!("{}/{}{failed}", count(end?), count(peak?)))
+    let end = count(end?);
+    Some(Cell::about(end, format!("{end}/{}{failed}", count(peak?))))
 }
 
 /// The iteration that found no place is left out, for want of room: it is a claim.
-fn published_ends(published: &EndAndPeak) -> String {
+fn published_ends(published: &EndAndPeak) -> Cell {
     let [end, peak] = published.areas;
-    format!("{end}/{peak}")
+    Cell::About(end as f64, format!("{end}/{peak}"))
 }
 
 /// Visits of areas, or steps in the index for designs that walk over none.
-fn effort(measured: &Measurement) -> Option<String> {
+fn effort(measured: &Measurement) -> Option<Cell> {
     let [visits, steps] = [names::VISITS, names::STEPS].map(|name| measured.count(name));
     match (visits?, steps?) {
-        (visits, _) if visits > 0.0 => Some(number(visits)),
-        (_, steps) => Some(format!("{} s", number(steps))),
+        (visits, _) if visits > 0.0 => Some(number(visits).into()),
+        (_, steps) => Some(Cell::About(steps, format!("{} s", number(steps)))),
     }
 }
 
@@ -261,7 +263,7 @@ fn leakme(report: &Report, figures: &Wander2005) -> Option<Section> {
             return Vec::new();
         }
         let visits = |it: &figures::LeakmeOutcome| it.visits.or(it.visits_of_a_walk);
-        vec![
+        cells![
             there.map(|it| published_ends(&it.alone)),
             alone.and_then(ends_and_peak),
             there.map(|it| published_ends(&it.libs)),
@@ -292,8 +294,8 @@ fn leakme4(report: &Report, figures: &Wander2005) -> Option<Section> {
             let [first, last] = [*starts.first()? as u64, *ends.last()? as u64];
             Some(format!("{first:x}-{last:x}"))
         });
-        vec![
-            there.map(|it| it.count.to_string()),
+        cells![
+            there.map(|it| fixed(it.count as f64, 0)),
             measured.count(names::COUNTED).map(count),
             measured.count(names::HOLES_MIB).map(number),
             ends,
@@ -330,7 +332,7 @@ fn five_regions(report: &Report, figures: &Wander2005) -> Option<Section> {
                         .contains(&row.to_owned())
                 })
         });
-        vec![
+        cells![
             document,
             measured.count(names::AFTER_4_2_3).map(taken),
             simulated.and_then(|it| it.larger_between).map(|region| taken(region as f64)),
@@ -357,8 +359,8 @@ fn stacks(report: &Report, figures: &Wander2005) -> Option<Section> {
             Some(figures::Completeness::AtLeast) => "over ",
             _ => "",
         };
-        vec![
-            there.map(|it| format!("{over}{} s", number(it.seconds))),
+        cells![
+            there.map(|it| Cell::About(it.seconds, format!("{over}{} s", number(it.seconds)))),
             Some(duration(measured.time.median * threads * 1e-9)),
             measured.count(names::VISITS_IN_ALL).map(count),
             effort(measured),
@@ -389,15 +391,16 @@ fn unmergeable(report: &Report, figures: &Wander2005) -> Option<Section> {
             let there = there.filter(|_| measured.is_some());
             let there = there.map(|it| {
                 let [mean, most] = it[i].map(|visits| count(visits as f64));
-                format!("{mean}/{most}")
+                Cell::about(mean, format!("{mean}/{most}"))
             });
-            let here = mean.zip(most).map(|(mean, most)| format!("{mean}/{}", count(most)));
-            [there, here]
+            let here = mean.zip(most).map(|(mean, most)| {
+                Cell::About(mean.key().unwrap_or(0.0), format!("{mean}/{}", count(most)))
+            });
+            [there, here].map(Cell::from)
         });
-        let cells: Vec<Option<String>> = cells.collect();
         let holes = measured(report, Program::Unmergeable10k, row);
         let holes = holes.and_then(|it| it.count(names::HOLES_MIB)).map(number);
-        [cells, vec![holes]].concat()
+        cells.chain([holes.into()]).collect()
     };
     designs_table(
         report,
@@ -415,16 +418,19 @@ fn mixes(report: &Report, figures: &Wander2005) -> Option<Section> {
         let cells = MIXES.iter().enumerate().flat_map(|(i, program)| {
             let measured = measured(report, *program, row);
             let there = there.filter(|_| measured.is_some());
-            let there = there
-                .map(|it| format!("{}/{}", number(it.largest_mib[i]), count(it.areas[i] as f64)));
+            let there = there.map(|it| {
+                let largest = number(it.largest_mib[i]);
+                Cell::about(largest, format!("{largest}/{}", count(it.areas[i] as f64)))
+            });
             let here = measured.and_then(|it| {
                 let [largest, areas] = [names::LARGEST_MIB, names::AREAS].map(|n| it.count(n));
                 let failures = it.count(names::FAILURES).filter(|failures| *failures > 0.0);
                 let failures =
                     failures.map_or_else(String::new, |failures| format!(" ({})", count(failures)));
-                Some(format!("{}/{}{failures}", number(largest?), count(areas?)))
+                let largest = number(largest?);
+                Some(Cell::about(largest, format!("{largest}/{}{failures}", count(areas?))))
             });
-            [there, here]
+            [there, here].map(Cell::from)
         });
         cells.collect()
     };
@@ -438,9 +444,10 @@ fn mixes(report: &Report, figures: &Wander2005) -> Option<Section> {
     )
 }
 
-fn aligned_percent(measured: &Measurement) -> Option<String> {
+fn aligned_percent(measured: &Measurement) -> Option<Cell> {
     let [multiples, aligned] = [names::MULTIPLES, names::ALIGNED].map(|name| measured.count(name));
-    Some(format!("{} %", number(100.0 * aligned? / multiples?.max(1.0))))
+    let percent = number(100.0 * aligned? / multiples?.max(1.0));
+    Some(Cell::about(percent, format!("{percent} %")))
 }
 
 fn leakme_64(report: &Report, figures: &Wander2005) -> Option<Section> {
@@ -457,8 +464,11 @@ fn leakme_64(report: &Report, figures: &Wander2005) -> Option<Section> {
                 row_name(design, end) == row
             })
         });
-        let there_ends = there.map(|it| format!("{}/{}", it.areas[0], it.areas[1]));
-        vec![
+        let there_ends = there.map(|it| {
+            let [end, peak] = it.areas;
+            Cell::About(end as f64, format!("{end}/{peak}"))
+        });
+        cells![
             there_ends,
             measured_64.and_then(ends_and_peak),
             there.map(|it| number(it.holes_mib)),
@@ -487,7 +497,7 @@ fn touched(report: &Report) -> Option<Section> {
             let touched = measured(report, *touched, row);
             let before = touched.and(measured(report, *untouched, row));
             let largest = touched.and_then(|it| it.count(names::HOLES_MIB)).map(number);
-            [before.and_then(ends_and_peak), touched.and_then(ends_and_peak), largest]
+            cells![before.and_then(ends_and_peak), touched.and_then(ends_and_peak), largest]
         });
         cells.collect()
     };
@@ -512,10 +522,10 @@ fn survival(report: &Report, figures: &Wander2005) -> Option<Section> {
         let columns = [(Grid::USUAL, names::WINDOW_MIB), (Grid::LONG, names::LONG_WINDOW_MIB)];
         let cells = columns.into_iter().flat_map(|(grid, name)| {
             let here = measured.count(name);
-            [
-                there(grid).filter(|_| here.is_some()).map(|it| it.window_mib.to_string()),
-                here.map(|mib| mib.to_string()),
-                here.map(|mib| format!("{:.3}", survival_ratio(mib))),
+            cells![
+                there(grid).filter(|_| here.is_some()).map(|it| fixed(it.window_mib as f64, 0)),
+                here.map(|mib| Cell::About(mib, mib.to_string())),
+                here.map(|mib| fixed(survival_ratio(mib), 3)),
             ]
         });
         cells.collect()
@@ -536,9 +546,8 @@ const TIMES: [Program; 5] =
 
 fn times(report: &Report) -> Option<Section> {
     let cells = |row: &str| {
-        let time =
-            |program: &Program| Some(median_and_range(&measured(report, *program, row)?.time));
-        TIMES.iter().map(time).collect()
+        let time = |program: &Program| measured(report, *program, row).map(|it| &it.time);
+        TIMES.iter().map(|program| time(program).map(Cell::median).into()).collect()
     };
     designs_table(
         report,
@@ -552,7 +561,8 @@ fn times(report: &Report) -> Option<Section> {
 
 fn published(report: &Report) -> Option<Section> {
     let row = |comparison: &Comparison| {
-        vec![comparison.what.clone(), ratio_range(comparison.published), ratio(comparison.measured)]
+        let Comparison { what, published, measured, .. } = comparison;
+        cells![what, ratio_range(*published), ratio(*measured)]
     };
     table_of(
         "Published beside measured: times",

@@ -3,7 +3,7 @@
 use super::catalogue::{Program, SPECS};
 use super::{DESIGNS, names};
 use crate::report::{Measurement, Report};
-use nofrag_show::{Section, count, median_and_range};
+use nofrag_show::{Cell, Section, cells, count};
 
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     [compared(report), threads(report)].into_iter().flatten().collect()
@@ -22,22 +22,22 @@ fn rows(
     })
 }
 
-fn counted(row: Option<&Measurement>, name: &str) -> String {
-    row.and_then(|row| row.count(name)).map_or_else(String::new, count)
+fn counted(row: Option<&Measurement>, name: &str) -> Cell {
+    row.and_then(|row| row.count(name)).map_or_else(|| "".into(), |value| count(value).into())
 }
 
-fn timed(row: Option<&Measurement>) -> String {
-    row.map_or_else(String::new, |row| median_and_range(&row.time))
+fn timed(row: Option<&Measurement>) -> Cell {
+    row.map_or_else(|| "".into(), |row| Cell::median(&row.time))
 }
 
 fn compared(report: &Report) -> Option<Section> {
     let is_threads =
         |program: &Program| matches!(program, Program::Threads { .. } | Program::Placed);
-    let rows: Vec<Vec<String>> = rows(report, |program| !is_threads(program))
+    let rows: Vec<Vec<Cell>> = rows(report, |program| !is_threads(program))
         .map(|(name, _, [kernel, model])| {
             let count = |what| counted(model, what);
-            vec![
-                name.to_owned(),
+            cells![
+                name,
                 count(names::OPERATIONS),
                 count(names::LISTS),
                 count(names::MOST_AREAS),
@@ -69,13 +69,13 @@ fn compared(report: &Report) -> Option<Section> {
 fn threads(report: &Report) -> Option<Section> {
     let is_threads =
         |program: &Program| matches!(program, Program::Threads { .. } | Program::Placed);
-    let rows: Vec<Vec<String>> = rows(report, is_threads)
+    let rows: Vec<Vec<Cell>> = rows(report, is_threads)
         .map(|(name, body, [kernel, ours])| {
             let row = kernel.or(ours);
             let count = |what| counted(row, what);
-            vec![
-                name.to_owned(),
-                body.to_owned(),
+            cells![
+                name,
+                body,
                 count(names::THREADS),
                 count(names::AREAS_BEFORE),
                 count(names::AREAS),

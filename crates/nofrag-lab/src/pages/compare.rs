@@ -4,9 +4,9 @@ use super::replay;
 use crate::compare::{self, Comparison, Group, Row, Show, Verdict as Judged};
 use crate::replay::ReplayReport;
 use nofrag_show::Origin;
-use nofrag_show::Tone;
 use nofrag_show::page::strips::{Mark, Panel, PanelScale, Row as StripRow, Strips};
 use nofrag_show::page::{Drawing, Figure, Item, Page, Part, Tile, Verdict, sections};
+use nofrag_show::{Cell, Tone};
 use nofrag_show::{plain, ratio};
 
 /// The page of `comparison`; of two replays also their courses.
@@ -117,7 +117,7 @@ fn strip((row, times): (&Row, f64)) -> StripRow {
         Judged::Worse => Tone::Bad,
         _ => Tone::Plain,
     };
-    let [old, new] = [row.old, row.new].map(|side| side.map_or_else(|| "-".to_owned(), plain));
+    let [old, new] = [row.old, row.new].map(|side| Cell::from(side.map(plain)));
     StripRow {
         name: row.name.clone(),
         text: format!("{old} to {new} ({})", ratio(times)),

@@ -83,9 +83,9 @@ fn tiles(report: &ReplayReport) -> Vec<Tile> {
     let tile = |value: String, what: &str| Tile { tone: Tone::Plain, value, what: what.to_owned() };
     let lost = if recorded.lost + recorded.gaps == 0 { Tone::Good } else { Tone::Bad };
     vec![
-        tile(count(recorded.events as f64), "events replayed"),
-        Tile { tone: lost, ..tile(count(recorded.lost as f64), "events lost") },
-        tile(duration(recorded.nanos as f64 / 1e9), "of the recorded clock"),
+        tile(count(recorded.events as f64).to_string(), "events replayed"),
+        Tile { tone: lost, ..tile(count(recorded.lost as f64).to_string(), "events lost") },
+        tile(duration(recorded.nanos as f64 / 1e9).to_string(), "of the recorded clock"),
         tile(report.release.clone().unwrap_or_else(|| "unknown".to_owned()), "recorded kernel"),
         tile(report.runs.len().to_string(), "runs: policies times sizes of memory"),
     ]

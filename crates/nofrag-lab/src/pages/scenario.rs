@@ -89,7 +89,7 @@ fn tiles(results: &[ScenarioResult<'_>]) -> Vec<Tile> {
         (withdrawn > 0).then(|| tile(Tone::Warning, withdrawn.to_string(), "claims are withdrawn")),
     );
     tiles.push(tile(Tone::Plain, measured.to_string(), "programs times designs measured"));
-    tiles.push(tile(Tone::Plain, duration(seconds), "in all"));
+    tiles.push(tile(Tone::Plain, duration(seconds).to_string(), "in all"));
     tiles
 }
 
@@ -122,7 +122,7 @@ fn part(result: &ScenarioResult<'_>) -> Part {
 fn claims(oracles: &[Oracle]) -> Item {
     match crate::summary::oracles(oracles) {
         Section::Table { title, caption, texts, header, rows } => {
-            Item::Table(Table::of_texts(title, caption, texts, header, rows))
+            Item::Table(Table::new(title, caption, texts, header, rows))
         }
         _ => unreachable!("claims are a table"),
     }

@@ -8,7 +8,7 @@ use super::names;
 use super::pressure::{ALONE, BESIDE, CONTROL};
 use crate::figures::{self, Backing, StrategyCost};
 use crate::report::Report;
-use nofrag_show::{BarGroup, Section, count, median_and_range, number, ratio, table_of};
+use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio, table_of};
 
 /// All sections of a report.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
@@ -49,17 +49,15 @@ fn strategies(report: &Report, figures: &Backing) -> Option<Section> {
     let mut rows = Vec::new();
     for design in DESIGNS {
         let there = figures.strategy(design);
-        let mut cells = vec![design.to_owned()];
+        let mut cells = cells![design];
         for load in LOADS {
             let here = report.measurement(load, design);
             let gain = |row| Some(times_faster(report.measurement(load, names::MAP_EACH)?, row));
-            let shown = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
-            cells.push(shown(here.map(|row| median_and_range(&row.time))));
-            cells.push(shown(here.and_then(gain).map(ratio)));
-            let there = there.map(|row| published(each, load) / published(row, load));
-            cells.push(shown(there.map(ratio)));
+            let there = there.map(|row| ratio(published(each, load) / published(row, load)));
+            let time = here.map(|row| Cell::median(&row.time));
+            cells.extend(cells![time, here.and_then(gain).map(ratio), there]);
         }
-        if cells[1..].iter().step_by(3).any(|cell| cell != "-") {
+        if cells[1..].iter().step_by(3).any(Cell::is_there) {
             rows.push(cells);
         }
     }
@@ -83,8 +81,8 @@ fn tails(report: &Report) -> Option<Section> {
     let row = |design: &str| {
         let tail = report.measurement(PRESSURE, design)?.tail?;
         let parts = [tail.count, tail.p50_ns, tail.p99_ns, tail.p999_ns, tail.max_ns];
-        let cells = parts.map(|part| count(part as f64)).to_vec();
-        Some([vec![design.to_owned()], cells].concat())
+        let cells = parts.map(|part| count(part as f64).into()).to_vec();
+        Some([cells![design], cells].concat())
     };
     table_of(
         "How long an allocation takes beside a purge",
@@ -108,12 +106,12 @@ fn moved(report: &Report, figures: &Backing) -> Option<Section> {
             let Some(row) = report.measurement(&program, &method.id) else { continue };
             let none = report.measurement(&program, &control.id);
             let over = none.map(|none| ratio(times_faster(row, none)));
-            let counted = |name| row.count(name).map_or_else(|| "-".to_owned(), count);
-            rows.push(vec![
+            let counted = |name| row.count(name).map(count);
+            rows.push(cells![
                 count(pages as f64),
-                method.id.clone(),
-                median_and_range(&row.time),
-                over.unwrap_or_else(|| "-".to_owned()),
+                &method.id,
+                Cell::median(&row.time),
+                over,
                 ratio(method.cost[at] / control.cost[at]),
                 counted(names::MOVES),
                 counted(names::WRITES),

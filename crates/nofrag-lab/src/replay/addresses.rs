@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::mmap::{MmapOutcome, MmapReplay, MmapRun};
 use super::vmap::{KnownStart, VmapOutcome, VmapReplay, VmapRun};
 use super::{Input, ReplayError};
-use nofrag_show::{Section, count, number, table_of};
+use nofrag_show::{Cell, Quantity, Section, cells, count, fixed, number, table_of};
 
 /// What became of the events about addresses; `None` for what a recording has no events of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -88,12 +88,12 @@ pub(super) fn tables(vmap: Option<&VmapOutcome>, mmap: Option<&MmapOutcome>) -> 
     sections
 }
 
-fn cells(values: &[u64]) -> Vec<String> {
-    values.iter().map(|value| count(*value as f64)).collect()
+fn whole(number: u64) -> Quantity {
+    count(number as f64)
 }
 
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 { "-".to_owned() } else { format!("{:.2}", 100.0 * part as f64 / whole as f64) }
+fn percent(part: u64, whole: u64) -> Cell {
+    (whole > 0).then(|| fixed(100.0 * part as f64 / whole as f64, 2)).into()
 }
 
 fn vmap_table(outcome: &VmapOutcome) -> Option<Section> {
@@ -116,10 +116,10 @@ fn vmap_table(outcome: &VmapOutcome) -> Option<Section> {
     );
     let row = |run: &VmapRun| {
         let steps = run.steps as f64 / (run.served + run.failed).max(1) as f64;
-        let before = cells(&[run.served, run.failed]);
-        let after = cells(&[run.lazy.most(), run.flushes, run.holes, run.largest_hole]);
-        let between = vec![percent(run.equal, run.served), number(steps)];
-        [vec![run.policy.clone()], before, between, after].concat()
+        let first = cells![&run.policy, whole(run.served), whole(run.failed)];
+        let equal = cells![percent(run.equal, run.served), number(steps)];
+        let after = [run.lazy.most(), run.flushes, run.holes, run.largest_hole];
+        [first, equal, after.map(|number| whole(number).into()).to_vec()].concat()
     };
     table_of(
         "Areas of vmalloc",
@@ -136,7 +136,7 @@ fn vmap_table(outcome: &VmapOutcome) -> Option<Section> {
             "holes",
             "largest hole",
         ],
-        outcome.runs.iter().map(row).collect(),
+        outcome.runs.iter().map(row).collect::<Vec<_>>(),
     )
 }
 
@@ -180,10 +180,10 @@ fn mmap_table(outcome: &MmapOutcome) -> Option<Section> {
         count(recorded.munmaps as f64)
     );
     let row = |run: &MmapRun| {
-        let before = cells(&[run.served, run.failed]);
-        let after = cells(&[run.visits, run.steps, run.areas, run.holes, run.hole_pages]);
-        let equal = vec![percent(run.equal, run.served)];
-        [vec![run.policy.clone()], before, equal, after].concat()
+        let equal = percent(run.equal, run.served);
+        let first = cells![&run.policy, whole(run.served), whole(run.failed), equal];
+        let after = [run.visits, run.steps, run.areas, run.holes, run.hole_pages];
+        [first, after.map(|number| whole(number).into()).to_vec()].concat()
     };
     table_of(
         "Mappings of processes",
@@ -200,7 +200,7 @@ fn mmap_table(outcome: &MmapOutcome) -> Option<Section> {
             "holes",
             "pages in holes",
         ],
-        outcome.runs.iter().map(row).collect(),
+        outcome.runs.iter().map(row).collect::<Vec<_>>(),
     )
 }
 

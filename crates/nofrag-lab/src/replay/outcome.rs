@@ -9,7 +9,7 @@ use nofrag::units::Order;
 use nofrag_host::trace::Unseen;
 use serde::{Deserialize, Serialize};
 
-use nofrag_show::count;
+use nofrag_show::{Cell, count};
 
 use super::mmap::MmapOutcome;
 use super::vmap::VmapOutcome;
@@ -353,20 +353,27 @@ impl Range {
     }
 }
 
+/// Sorted by the middle.
+impl From<Range> for Cell {
+    fn from(range: Range) -> Cell {
+        Cell::About(range.median, range.to_string())
+    }
+}
+
 /// `12`, or `12 (7..13)` where runs differ, or `43,861 (41k..49k)` where they are large.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { least, median, most } = *self;
         if least == most {
-            return f.write_str(&count(median));
+            return count(median).fmt(f);
         }
         let end = |value: f64| match value {
             10_000.0.. => format!("{}k", count((value / 1000.0).round())),
-            _ => count(value),
+            _ => count(value).to_string(),
         };
         match [least, most].map(end) {
             // To the thousand they are the same.
-            [least, most] if least == most => f.write_str(&count(median)),
+            [least, most] if least == most => count(median).fmt(f),
             [least, most] => write!(f, "{} ({least}..{most})", count(median)),
         }
     }

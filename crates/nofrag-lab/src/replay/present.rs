@@ -13,7 +13,7 @@ use super::outcome::{
 };
 use super::says::{Rests, Says};
 use crate::oracle::Withdrawn;
-use nofrag_show::{Section, count, duration, number, table_of};
+use nofrag_show::{Cell, Section, Tone, cells, count, duration, number, ratio, table_of};
 
 /// Everything that people read of a replay.
 #[must_use]
@@ -99,9 +99,9 @@ fn total(by_order: &ByOrder) -> u64 {
 }
 
 /// The rows of a table with a row for each run, which has a name and cells.
-fn rows_of(report: &ReplayReport, cells: impl Fn(&PolicyRun) -> Vec<String>) -> Vec<Vec<String>> {
+fn rows_of(report: &ReplayReport, cells: impl Fn(&PolicyRun) -> Vec<Cell>) -> Vec<Vec<Cell>> {
     let several = report.runs.iter().any(|run| run.memory_percent != 100);
-    let row = |run: &PolicyRun| [vec![name_of(run, several)], cells(run)].concat();
+    let row = |run: &PolicyRun| [cells![name_of(run, several)], cells(run)].concat();
     report.runs.iter().map(row).collect()
 }
 
@@ -114,12 +114,12 @@ fn name_of(run: &PolicyRun, several_sizes: bool) -> String {
 }
 
 /// How a verdict is written.
-const fn written(verdict: Verdict) -> &'static str {
+fn written(verdict: Verdict) -> Cell {
     match verdict {
-        Verdict::Holds => "holds",
-        Verdict::Off => "OFF",
-        Verdict::Wide => "too wide",
-        Verdict::TooFew => "too few",
+        Verdict::Holds => Cell::judged(Tone::Good, "holds"),
+        Verdict::Off => Cell::judged(Tone::Bad, "OFF"),
+        Verdict::Wide => Cell::from("too wide"),
+        Verdict::TooFew => Cell::judged(Tone::Warning, "too few"),
     }
 }
 
@@ -131,21 +131,14 @@ fn answers(fidelity: &Fidelity) -> Option<Section> {
         let others = of.filter(|figure| answer.rests_on.contains(&figure.name));
         let shown = main.into_iter().chain(others.filter(move |other| Some(*other) != main));
         shown.enumerate().map(|(number, figure)| {
-            let question =
-                if number == 0 { answer.query.short().to_owned() } else { String::new() };
+            let question = if number == 0 { answer.query.short() } else { "" };
             let can = match (number, answer.verdict) {
                 (0, Verdict::Holds) => "yes",
                 (0, _) => "no",
                 _ => "",
             };
-            vec![
-                question,
-                can.to_owned(),
-                figure.name.clone(),
-                count(figure.recorded),
-                figure.replayed.to_string(),
-                written(figure.verdict).to_owned(),
-            ]
+            let (recorded, verdict) = (count(figure.recorded), written(figure.verdict));
+            cells![question, can, &figure.name, recorded, figure.replayed, verdict]
         })
     });
     let caption = format!(
@@ -160,7 +153,7 @@ fn answers(fidelity: &Fidelity) -> Option<Section> {
         &caption,
         3,
         &["asked", "answered", "rests on", "kernel", "replay", "verdict"],
-        rows.collect(),
+        rows.collect::<Vec<_>>(),
     )
 }
 
@@ -194,7 +187,7 @@ struct Column<'a> {
     rests: Rests<'a>,
     /// What the kernel had, where that is known.
     recorded: Option<u64>,
-    of: Box<dyn Fn(&PolicyRun) -> String + 'a>,
+    of: Box<dyn Fn(&PolicyRun) -> Cell + 'a>,
 }
 
 impl<'a> Column<'a> {
@@ -204,7 +197,7 @@ impl<'a> Column<'a> {
         recorded: Option<u64>,
         of: impl Fn(&Counts) -> u64 + 'a,
     ) -> Column<'a> {
-        let of = Box::new(move |run: &PolicyRun| run.range(&of).to_string());
+        let of = Box::new(move |run: &PolicyRun| run.range(&of).into());
         Column { name, rests, recorded, of }
     }
 }
@@ -217,15 +210,14 @@ fn table_of_columns(
     columns: &[Column<'_>],
 ) -> Option<Section> {
     let says = Says::of(report);
-    let recorded = |column: &Column<'_>| {
-        column.recorded.map_or_else(|| "-".to_owned(), |value| count(value as f64))
-    };
-    let recorded = [vec!["recorded".to_owned()], columns.iter().map(recorded).collect()].concat();
+    let recorded = |column: &Column<'_>| column.recorded.map(|value| count(value as f64)).into();
+    let recorded = [cells!["recorded"], columns.iter().map(recorded).collect()].concat();
     let rows = rows_of(report, |run| {
         columns.iter().map(|column| says.cell(run, column.rests, || (column.of)(run))).collect()
     });
-    let says_something = |row: &Vec<String>| row[1..].iter().any(|cell| cell != "-");
-    let rows = [recorded].into_iter().chain(rows.into_iter().filter(says_something)).collect();
+    let says_something = |row: &Vec<Cell>| row[1..].iter().any(Cell::is_there);
+    let rows = [recorded].into_iter().chain(rows.into_iter().filter(says_something));
+    let rows: Vec<Vec<Cell>> = rows.collect();
     let header: Vec<&str> =
         ["policy"].into_iter().chain(columns.iter().map(|column| column.name)).collect();
     table_of(title, caption, 1, &header, rows)
@@ -272,7 +264,8 @@ fn price(report: &ReplayReport) -> Option<Section> {
         recorded: Some(recorded.compactions),
         of: Box::new(|run| {
             let succeeded = run.range(|it| it.compactions_succeeded);
-            format!("{succeeded} / {}", run.range(|it| it.compactions))
+            let all = run.range(|it| it.compactions);
+            Cell::About(succeeded.median, format!("{succeeded} / {all}"))
         }),
     };
     let stalls = Column {
@@ -280,11 +273,11 @@ fn price(report: &ReplayReport) -> Option<Section> {
         rests: Rests::On(Query::Events),
         recorded: Some(0),
         of: Box::new(|run| match run.range(|it| it.stalls) {
-            stalls if stalls.most == 0.0 => "0".to_owned(),
+            stalls if stalls.most == 0.0 => count(0.0).into(),
             stalls => {
                 let waited = run.over(|repeat| repeat.counts.stalled_nanos as f64 / 1e9);
                 let [least, most] = [waited.least, waited.most].map(duration);
-                format!("{stalls} ({least}..{most})")
+                Cell::About(stalls.median, format!("{stalls} ({least}..{most})"))
             }
         }),
     };
@@ -322,20 +315,23 @@ fn success(report: &ReplayReport) -> Option<Section> {
         let failed = run.range(|it| sum(&it.requests).saturating_sub(sum(&it.served)));
         let slow = run.range(|it| sum(&it.slow));
         match (asked.most, failed.most, slow.most) {
-            (0.0, ..) => "-".to_owned(),
-            (_, 0.0, 0.0) => asked.to_string(),
-            _ => format!("{asked} -{failed} ~{slow}"),
+            (0.0, ..) => Cell::Missing,
+            (_, 0.0, 0.0) => asked.into(),
+            _ => Cell::About(asked.median, format!("{asked} -{failed} ~{slow}")),
         }
     };
     let recorded = ORDERS.iter().map(|(_, orders)| {
         let sum = |by_order: &ByOrder| by_order[orders.clone()].iter().sum::<u64>();
         match (sum(&report.recorded.requests), sum(&report.recorded.failures)) {
-            (0, _) => "-".to_owned(),
-            (asked, 0) => count(asked as f64),
-            (asked, failed) => format!("{} -{failed}", count(asked as f64)),
+            (0, _) => Cell::Missing,
+            (asked, 0) => count(asked as f64).into(),
+            (asked, failed) => {
+                let asked = count(asked as f64);
+                Cell::about(asked, format!("{asked} -{failed}"))
+            }
         }
     });
-    let mut rows = vec![["recorded".to_owned()].into_iter().chain(recorded).collect()];
+    let mut rows = vec![cells!["recorded"].into_iter().chain(recorded).collect::<Vec<_>>()];
     rows.extend(rows_of(report, |run| {
         let cell = |(name, orders): &(&str, RangeInclusive<usize>)| {
             says.cell(run, Rests::OnFigure(&served_name(name)), || share(run, orders))
@@ -438,21 +434,21 @@ fn whole_blocks(report: &ReplayReport) -> Option<Section> {
     // No block at all is less than one of order 0.
     let order = |sample: &Sample| sample.largest.map_or(-1.0, f64::from);
     let at_end = |run: &PolicyRun, of: fn(&Sample) -> f64| {
-        run.over(|repeat| repeat.timeline.last().map_or(0.0, of)).to_string()
+        run.over(|repeat| repeat.timeline.last().map_or(0.0, of)).into()
     };
     let large = Rests::On(Query::Largest);
     let least = move |run: &PolicyRun| {
         let least = run.over(|repeat| repeat.timeline.iter().map(order).fold(f64::MAX, f64::min));
-        least.to_string()
+        least.into()
     };
     let with_huge = move |run: &PolicyRun| {
         let share = run.over(|Repeat { timeline, .. }| {
             let with = timeline.iter().filter(|sample| order(sample) >= huge).count();
             100.0 * with as f64 / timeline.len().max(1) as f64
         });
-        format!("{share} %")
+        Cell::About(share.median, format!("{share} %"))
     };
-    type Shown = Box<dyn Fn(&PolicyRun) -> String>;
+    type Shown = Box<dyn Fn(&PolicyRun) -> Cell>;
     let column = |name, rests, of: Shown| Column { name, rests, recorded: None, of };
     let columns = [
         column("least", large, Box::new(least)),
@@ -493,20 +489,23 @@ fn whole_blocks(report: &ReplayReport) -> Option<Section> {
 }
 
 fn fidelity(fidelity: &Fidelity) -> Option<Section> {
+    let percent_or = |percent: f64, or: Option<f64>| {
+        let or = or.map_or_else(String::new, |or| format!(" or {}", number(or)));
+        Cell::About(percent, format!("{} %{or}", number(percent)))
+    };
     let rows = fidelity.figures.iter().map(|figure| {
         let within = match figure.tolerance {
-            Tolerance::Percent(percent) => format!("{} %", number(percent)),
-            Tolerance::Repeats(least, most) => format!("{} to {}", number(least), number(most)),
-            Tolerance::PercentOr(percent, or) => format!("{} % or {}", number(percent), number(or)),
-            Tolerance::FactorOr(factor, or) => format!("{}x or {}", number(factor), number(or)),
+            Tolerance::Percent(bound) => percent_or(bound, None),
+            Tolerance::PercentOr(bound, or) => percent_or(bound, Some(or)),
+            Tolerance::Repeats(least, most) => {
+                Cell::About(least, format!("{} to {}", number(least), number(most)))
+            }
+            Tolerance::FactorOr(factor, or) => {
+                Cell::About(factor, format!("{} or {}", ratio(factor), number(or)))
+            }
         };
-        vec![
-            figure.name.clone(),
-            written(figure.verdict).to_owned(),
-            count(figure.recorded),
-            figure.replayed.to_string(),
-            within,
-        ]
+        let (verdict, recorded) = (written(figure.verdict), count(figure.recorded));
+        cells![&figure.name, verdict, recorded, figure.replayed, within]
     });
     table_of(
         &format!("How far to trust it: {} beside the kernel itself", fidelity.preset),
@@ -515,7 +514,7 @@ fn fidelity(fidelity: &Fidelity) -> Option<Section> {
          is wide. Free pages are bound by two percent, or by what the events alone miss of them.",
         2,
         &["figure", "verdict", "kernel", "replay", "within"],
-        rows.collect(),
+        rows.collect::<Vec<_>>(),
     )
 }
 
@@ -554,7 +553,7 @@ fn assumptions(report: &ReplayReport) -> Option<Section> {
         |it| it.displaced_at_start,
     ];
     let rows = rows_of(report, |run| {
-        OF.map(|of| run.over(|repeat| of(&repeat.assumptions) as f64).to_string()).to_vec()
+        OF.map(|of| run.over(|repeat| of(&repeat.assumptions) as f64).into()).to_vec()
     });
     table_of(
         "What had to be assumed of each policy",

@@ -2,6 +2,7 @@
 //! that kernel had it, and of no run whose memory was too small.
 
 use nofrag::page::{FallbackRules, FragmentationPolicy};
+use nofrag_show::Cell;
 
 use super::outcome::{Fidelity, PolicyRun, Query, ReplayReport};
 
@@ -49,24 +50,25 @@ impl<'a> Says<'a> {
         &self,
         run: &PolicyRun,
         rests: Rests<'_>,
-        text: impl FnOnce() -> String,
-    ) -> String {
+        cell: impl FnOnce() -> Cell,
+    ) -> Cell {
         match self.may(rests) && run.out_of_memory().is_none() {
-            true => text(),
-            false => "-".to_owned(),
+            true => cell(),
+            false => Cell::Missing,
         }
     }
 
     /// The answer to a question under a policy, and whether it differs from that under the recorded kernel's rules.
-    pub(super) fn answer(&self, run: &PolicyRun, query: Query) -> String {
+    pub(super) fn answer(&self, run: &PolicyRun, query: Query) -> Cell {
         let range = run.answer(query);
         let beside = self.own.filter(|own| is_compared(own, run, query));
-        match beside.map(|own| own.answer(query)) {
-            Some(own) if range.overlaps(&own) => format!("{range} ="),
-            Some(own) if range.most < own.least => format!("{range} less"),
-            Some(_) => format!("{range} more"),
-            None => range.to_string(),
-        }
+        let differs = match beside.map(|own| own.answer(query)) {
+            Some(own) if range.overlaps(&own) => " =",
+            Some(own) if range.most < own.least => " less",
+            Some(_) => " more",
+            None => "",
+        };
+        Cell::About(range.median, format!("{range}{differs}"))
     }
 }
 

@@ -11,9 +11,10 @@ use super::{AFTER, BEFORE, OURS, Plan, aliases, lifetimes, names};
 use crate::figures::{self, Pen2015};
 use crate::report::{Measurement, Report};
 use crate::stats::Calls;
-use crate::summary::by_design;
+use crate::summary::{by_design, row_of};
 use nofrag_show::{
-    BarGroup, Section, count, duration, filled, median_and_range, number, ratio, table_of as table,
+    BarGroup, Cell, Quantity, Section, bytes, cells, count, duration, fixed, number, percent,
+    ratio, table_of as table,
 };
 
 const WORKLOADS: [&str; 3] = ["w1", "w2", "w3"];
@@ -73,22 +74,20 @@ fn present(report: &Report) -> Vec<&'static str> {
     WORKLOADS.into_iter().filter(|workload| programs.contains(workload)).collect()
 }
 
-/// Puts the published rows above the designs that they belong to: those before, and those after.
+/// Puts the published rows, which are `whose`, above the designs that they belong to: those before, and those after.
 fn with_published(
-    rows: Vec<(String, Vec<String>)>,
-    published: [Vec<Option<String>>; 2],
-) -> Vec<Vec<String>> {
-    let [before, after] = published.map(filled);
-    let joined = |(name, cells): (String, Vec<String>)| [vec![name], cells].concat();
+    rows: Vec<(String, Vec<Cell>)>,
+    whose: &str,
+    published: [Vec<Cell>; 2],
+) -> Vec<Vec<Cell>> {
+    let joined = |(name, cells): (String, Vec<Cell>)| [cells![name], cells].concat();
     let (old, new): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(name, _)| name == BEFORE);
     let mut table = Vec::new();
-    if !old.is_empty() {
-        table.push(joined((PUBLISHED[0].to_owned(), before)));
-        table.extend(old.into_iter().map(joined));
-    }
-    if !new.is_empty() {
-        table.push(joined((PUBLISHED[1].to_owned(), after)));
-        table.extend(new.into_iter().map(joined));
+    for ((when, cells), rows) in ["before", "after"].into_iter().zip(published).zip([old, new]) {
+        if !rows.is_empty() {
+            table.push(joined((format!("{whose}, {when}"), cells)));
+            table.extend(rows.into_iter().map(joined));
+        }
     }
     table
 }
@@ -120,7 +119,7 @@ fn course(report: &Report, workload: &str) -> Option<Section> {
 
 fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
     let workloads = present(report);
-    let pair = |new: f64, freed: f64| format!("{} / {}", count(new), count(freed));
+    let pair = |new, freed| Cell::About(new, format!("{} / {}", count(new), count(freed)));
     let rows = by_design(&report.settings.designs, |design| {
         let cell = |workload: &&str| {
             let row = report.measurement(workload, design)?;
@@ -130,7 +129,7 @@ fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
             Some(count(report.measurement(workload, design)?.count(names::FLUSHES_PER_MILLION)?))
         };
         let flushes = joined(workloads.iter().map(flushes));
-        workloads.iter().map(cell).chain([flushes]).collect()
+        workloads.iter().map(|it| cell(it).into()).chain([flushes]).collect()
     });
     let published = [0, 1].map(|side| {
         let hits = |workload: &str, function: &str| {
@@ -141,7 +140,7 @@ fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
         let cell = |workload: &&str| {
             Some(pair(hits(workload, names::ALLOC_AREA)?, hits(workload, names::FREE_BLOCK)?))
         };
-        workloads.iter().map(cell).chain([None]).collect()
+        workloads.iter().map(|it| cell(it).into()).chain([Cell::Missing]).collect()
     });
     table(
         "Blocks made / given back",
@@ -150,14 +149,18 @@ fn blocks(report: &Report, figures: &Pen2015) -> Option<Section> {
          nofrag needs few blocks since it hands a slot out again after a flush. Depends on the seed alone.",
         1,
         &[&["design"], &workloads[..], &["flushes"]].concat(),
-        with_published(rows, published),
+        with_published(rows, "Pen", published),
     )
 }
 
-/// The cells of three workloads in one.
-fn joined(cells: impl Iterator<Item = Option<String>>) -> Option<String> {
-    let cells: Option<Vec<String>> = cells.collect();
-    cells.filter(|cells| !cells.is_empty()).map(|cells| cells.join("/"))
+/// The figures of three workloads in one cell.
+fn joined<T: Into<Cell>>(figures: impl Iterator<Item = Option<T>>) -> Cell {
+    let cells: Option<Vec<Cell>> = figures.map(|figure| figure.map(T::into)).collect();
+    let key = cells.as_ref().and_then(|cells| cells.first()?.key());
+    key.zip(cells).map_or(Cell::Missing, |(key, cells)| {
+        let texts: Vec<String> = cells.iter().map(Cell::to_string).collect();
+        Cell::About(key, texts.join("/"))
+    })
 }
 
 fn searches(report: &Report, figures: &Pen2015) -> Option<Section> {
@@ -168,25 +171,27 @@ fn searches(report: &Report, figures: &Pen2015) -> Option<Section> {
         let cell = |workload: &&str| {
             let list = value(workload, names::LONGEST_LIST)?;
             let [steps, second] = [names::STEPS, names::SECOND_STEPS].map(|n| value(workload, n));
-            Some(format!("{}/{}/{}", count(list), decimals(steps?), decimals(second?)))
+            let text = format!("{}/{}/{}", count(list), decimals(steps?), decimals(second?));
+            Some(Cell::About(list, text))
         };
         let dirty = |w: &&str| Some(number(value(w, names::DIRTY_WORDS)?));
         let dirty = joined(workloads.iter().map(dirty));
-        workloads.iter().map(cell).chain([dirty]).collect()
+        workloads.iter().map(|it| cell(it).into()).chain([dirty]).collect()
     });
     let simulated = [0, 1].map(|side| {
         let cell = |workload: &&str| {
             let row = figures.simulation(workload)?;
             let blocks = if side == 0 { row.before } else { row.after };
-            let list = match blocks.longest_list {
-                [low, high] if low == high => count(low as f64),
-                [low, high] => format!("{low}..{high}"),
+            let [low, high] = blocks.longest_list;
+            let list = match low == high {
+                true => count(low as f64).to_string(),
+                false => format!("{low}..{high}"),
             };
-            Some(format!("{list}/{:.3}/-", blocks.steps))
+            Some(Cell::About(low as f64, format!("{list}/{:.3}/-", blocks.steps)))
         };
-        workloads.iter().map(cell).chain([None]).collect()
+        workloads.iter().map(|it| cell(it).into()).chain([Cell::Missing]).collect()
     });
-    let rows = called_simulated(with_published(rows, simulated));
+    let rows = with_published(rows, "simulated", simulated);
     let header = [&["design"], &workloads[..], &["dirty words"]].concat();
     table(
         "The longest list / steps per call / steps of second searches per call",
@@ -199,20 +204,12 @@ fn searches(report: &Report, figures: &Pen2015) -> Option<Section> {
     )
 }
 
-/// Renames the published rows of a table whose figures were simulated.
-fn called_simulated(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    for row in &mut rows {
-        row[0] = row[0].replace("Pen, ", "simulated, ");
-    }
-    rows
-}
-
 fn times(report: &Report) -> Option<Section> {
     let workloads = present(report);
     let oldest = report.settings.designs.first()?;
-    let cells = |design: &str, way: &str| -> Vec<Option<String>> {
+    let cells = |design: &str, way: &str| -> Vec<Cell> {
         let of = |workload: &str| report.measurement(&format!("{workload}{way}"), design);
-        let ns = workloads.iter().map(|w| Some(median_and_range(&of(w)?.time)));
+        let ns = workloads.iter().map(|w| of(w).map(|row| Cell::median(&row.time)).into());
         let gain = joined(workloads.iter().map(|w| {
             let old = &report.measurement(w, oldest)?.time;
             Some(ratio(old.median / of(w)?.time.median))
@@ -220,16 +217,9 @@ fn times(report: &Report) -> Option<Section> {
         let locked = joined(workloads.iter().map(|w| of(w)?.count(names::LOCKED).map(number)));
         ns.chain([gain, locked]).collect()
     };
-    let named = |(name, cells): (String, Vec<String>)| [vec![name], cells].concat();
-    let mut rows: Vec<Vec<String>> =
-        by_design(&report.settings.designs, |design| cells(design, ""))
-            .into_iter()
-            .map(named)
-            .collect();
-    let by_handle = cells(OURS, names::BY_HANDLE);
-    if by_handle.iter().any(Option::is_some) {
-        rows.push(named((format!("{OURS}{}", names::BY_HANDLE), filled(by_handle))));
-    }
+    let mut rows = by_design(&report.settings.designs, |design| cells(design, ""));
+    rows.push((format!("{OURS}{}", names::BY_HANDLE), cells(OURS, names::BY_HANDLE)));
+    let rows = rows.into_iter().filter_map(|(name, cells)| row_of(&name, cells)).collect();
     table(
         "One mapping and its unmapping: nanoseconds, and locked operations of the processor",
         "A row is one design. Median of the repetitions, ± half their range. gain: the first design's time over this \
@@ -280,48 +270,41 @@ fn function_row(
     whose: String,
     calls: Option<Calls>,
     before: Option<Calls>,
-) -> Vec<String> {
+) -> Vec<Cell> {
     let Some(Calls { hits, total_us, average_us, variance_us2 }) = calls else {
-        return [function, &whose, "0", "-", "-", "-", "-"].map(str::to_owned).to_vec();
+        let none = [const { Cell::Missing }; 4];
+        return [cells![function, whose, count(0.0)], none.to_vec()].concat();
     };
-    let gain = before.map_or_else(|| "-".to_owned(), |old| ratio(old.average_us / average_us));
-    vec![
-        function.to_owned(),
-        whose,
-        count(hits as f64),
-        count(total_us),
-        format!("{average_us:.3}"),
-        if variance_us2 < 100.0 { format!("{variance_us2:.3}") } else { count(variance_us2) },
-        gain,
-    ]
+    let gain = before.map(|old| ratio(old.average_us / average_us));
+    let variance = if variance_us2 < 100.0 { fixed(variance_us2, 3) } else { count(variance_us2) };
+    let average = fixed(average_us, 3);
+    cells![function, whose, count(hits as f64), count(total_us), average, variance, gain]
 }
 
 /// The range of a count over keys.
-fn range(row: &Measurement, name: &str) -> Option<String> {
+fn range(row: &Measurement, name: &str) -> Option<Cell> {
     let [low, high] = [names::LEAST, names::MOST].map(|end| row.count(&format!("{name}{end}")));
-    Some(format!("{}..{}", low?, high?))
+    Some(Cell::About(low?, format!("{}..{}", low?, high?)))
 }
 
 fn keys(report: &Report, figures: &Pen2015) -> Option<Section> {
     let program = Program::Keys.name();
-    let cells = |design: &str| -> Vec<Option<String>> {
-        let Some(row) = report.measurement(program, design) else { return vec![None; 4] };
+    let cells = |design: &str| -> Vec<Cell> {
+        let Some(row) = report.measurement(program, design) else { return Vec::new() };
         let ranges = [names::CREATED, names::RETURNED, names::LONGEST_LIST];
-        let steps = row.count(names::STEPS).map(|steps| format!("{steps:.2}"));
-        ranges.iter().map(|name| range(row, name)).chain([steps]).collect()
+        let steps = row.count(names::STEPS).map(|steps| fixed(steps, 2).into());
+        let ranges = ranges.iter().map(|name| range(row, name).into());
+        ranges.chain([steps.unwrap_or_default()]).collect()
     };
-    let mut rows = by_design(&report.settings.designs, cells);
-    let whole = cells(OURS_WHOLE);
-    if whole.iter().any(Option::is_some) {
-        rows.push((OURS_WHOLE.to_owned(), filled(whole)));
-    }
+    let whole = OURS_WHOLE.to_owned();
+    let rows = by_design(report.settings.designs.iter().chain([&whole]), cells);
     let simulated = figures.simulation("w2")?;
     let published = [simulated.before, simulated.after].map(|blocks| {
         let ranges = [blocks.new, blocks.freed, blocks.longest_list];
-        let ranges = ranges.map(|[low, high]| Some(format!("{low}..{high}")));
-        ranges.into_iter().chain([Some(format!("{:.2}", blocks.steps))]).collect()
+        let ranges = ranges.map(|[low, high]| Cell::About(low as f64, format!("{low}..{high}")));
+        ranges.into_iter().chain([fixed(blocks.steps, 2).into()]).collect()
     });
-    let rows = called_simulated(with_published(rows, published));
+    let rows = with_published(rows, "simulated", published);
     table(
         "w2 with 20 keys of its generator",
         "A row is one design: least and most of what the keys give, and the mean number of steps per call.",
@@ -335,8 +318,10 @@ fn other_bits(report: &Report, figures: &Pen2015) -> Option<Section> {
     let program = Program::OtherBits.name();
     let mut rows = Vec::new();
     for bits in &figures.other_bits {
-        let pair =
-            |[new, freed]: [u64; 2]| format!("{} / {}", count(new as f64), count(freed as f64));
+        let pair = |[new, freed]: [u64; 2]| {
+            let [new, freed] = [new, freed].map(|blocks| count(blocks as f64));
+            Cell::about(new, format!("{new} / {freed}"))
+        };
         for design in &report.settings.designs {
             let Some(row) = report.measurement(program, design) else { continue };
             let cell = |workload: &&str| {
@@ -344,13 +329,13 @@ fn other_bits(report: &Report, figures: &Pen2015) -> Option<Section> {
                 let (new, freed) = (value(names::CREATED)?, value(names::RETURNED)?);
                 Some(pair([new as u64, freed as u64]))
             };
-            let cells = filled(WORKLOADS.iter().map(cell).collect());
-            rows.push([vec![bits.bits.to_string(), design.clone()], cells].concat());
+            let cells = WORKLOADS.iter().map(|workload| cell(workload).into()).collect();
+            rows.push([cells![bits.bits.to_string(), design], cells].concat());
         }
         if report.programs().contains(&program) {
             let w3 = figures.simulation("w3")?.after;
             let cells = [bits.w1, bits.w2, [w3.new[0], w3.freed[0]]].map(pair).to_vec();
-            let named = vec![bits.bits.to_string(), "simulated, after".to_owned()];
+            let named = cells![bits.bits.to_string(), "simulated, after"];
             rows.push([named, cells].concat());
         }
     }
@@ -362,18 +347,6 @@ fn other_bits(report: &Report, figures: &Pen2015) -> Option<Section> {
         &["block", "design", "w1", "w2, key 0", "w3"],
         rows,
     )
-}
-
-/// Bytes in the unit that suits them.
-fn bytes(value: f64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut scaled = value;
-    let mut unit = 0;
-    while scaled >= 1024.0 && unit + 1 < units.len() {
-        scaled /= 1024.0;
-        unit += 1;
-    }
-    format!("{} {}", number(scaled), units[unit])
 }
 
 fn used_up(report: &Report) -> Option<Section> {
@@ -403,18 +376,19 @@ fn used_up(report: &Report) -> Option<Section> {
     )
 }
 
-fn used_up_row(row: &Measurement, arena: &str, times: f64) -> Option<Vec<String>> {
+fn used_up_row(row: &Measurement, arena: &str, times: f64) -> Option<Vec<Cell>> {
     let value = |name: &str| row.count(name);
     let failed = value(names::FIRST_FAILED)?;
     // Lists and walks grow only where blocks are lost.
-    let first = if failed == 0.0 { "never".to_owned() } else { count(failed * times) };
-    Some(vec![
-        arena.to_owned(),
-        row.design.clone(),
+    let first = if failed == 0.0 { "never".into() } else { Cell::from(count(failed * times)) };
+    let bytes = |name: &str| Some(bytes((value(name)? * times) as u64));
+    Some(cells![
+        arena,
+        &row.design,
         first,
         count(value(names::FORCED_PURGES)?),
-        bytes(value(names::HELD_BYTES)? * times),
-        bytes(value(names::RECORD_BYTES)? * times),
+        bytes(names::HELD_BYTES)?,
+        bytes(names::RECORD_BYTES)?,
         count(value(names::LISTED)? * times),
         duration(value(names::SEARCH_NS)? * times * 1e-9),
     ])
@@ -448,6 +422,12 @@ fn creators(report: &Report) -> Option<Section> {
     })
 }
 
+/// Two figures of which one may be missing.
+fn beside([one, other]: [Option<Quantity>; 2]) -> Cell {
+    let text = format!("{}/{}", Cell::from(one), Cell::from(other));
+    one.or(other).map_or(Cell::Text(text.clone()), |quantity| Cell::about(quantity, text))
+}
+
 fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
     let mut rows = Vec::new();
     for row in &figures.pinned {
@@ -455,19 +435,18 @@ fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
         if of(AFTER).or_else(|| of(OURS)).is_none() {
             continue;
         }
-        let shown = |value: Option<f64>| Some(value.map_or("-".to_owned(), number));
-        let count = |design, name: &str| shown(of(design).and_then(|row| row.count(name)));
+        let count = |design, name: &str| of(design).and_then(|row| row.count(name)).map(number);
         let flushes = [AFTER, OURS].map(|design| count(design, names::FLUSHES_PER_MILLION));
-        let times = [AFTER, OURS].map(|design| shown(of(design).map(|row| row.time.median)));
-        let cells = vec![
-            Some(number(row.closed_form)),
-            Some(number(row.simulated)),
+        let times = [AFTER, OURS].map(|design| of(design).map(|row| number(row.time.median)));
+        rows.push(cells![
+            format!("1 in {}", row.one_in),
+            number(row.closed_form),
+            number(row.simulated),
             count(AFTER, names::PINNED),
             count(OURS, names::PINNED),
-            joined(flushes.into_iter()),
-            joined(times.into_iter()),
-        ];
-        rows.push([vec![format!("1 in {}", row.one_in)], filled(cells)].concat());
+            beside(flushes),
+            beside(times),
+        ]);
     }
     table(
         "Mixed lifetimes: pages of address space that one live page pins",
@@ -484,15 +463,16 @@ fn pinned(report: &Report, figures: &Pen2015) -> Option<Section> {
 
 fn rounding(report: &Report, figures: &Pen2015) -> Option<Section> {
     let program = Program::Rounding.name();
+    let waste = |slots: f64| percent(100.0 * (slots / 2080.0 - 1.0), 1);
     let row_of = |name: String, row: &Measurement| {
         let slots = row.count(names::SLOTS)?;
-        Some(vec![
+        Some(cells![
             name,
             count(slots),
-            format!("{:.1} %", 100.0 * (slots / 2080.0 - 1.0)),
+            waste(slots),
             range(row, names::CREATED)?,
             range(row, names::LONGEST_LIST)?,
-            format!("{:.2}", row.count(names::STEPS)?),
+            fixed(row.count(names::STEPS)?, 2),
         ])
     };
     let mut rows = Vec::new();
@@ -500,14 +480,15 @@ fn rounding(report: &Report, figures: &Pen2015) -> Option<Section> {
         let Some(row) = report.measurement(program, &design_with(&classes.classes)) else {
             continue;
         };
-        let dash = || "-".to_owned();
-        rows.push(vec![
+        let [least, most] = classes.new;
+        let list = |list| Cell::About(list as f64, format!("up to {list}"));
+        rows.push(cells![
             format!("simulated, {}", classes.classes),
             count(classes.slots as f64),
-            format!("{:.1} %", 100.0 * (classes.slots as f64 / 2080.0 - 1.0)),
-            format!("{}..{}", classes.new[0], classes.new[1]),
-            classes.longest_list.map_or_else(dash, |list| format!("up to {list}")),
-            classes.steps.map_or_else(dash, |steps| format!("{steps:.1}")),
+            waste(classes.slots as f64),
+            Cell::About(least as f64, format!("{least}..{most}")),
+            classes.longest_list.map(list),
+            classes.steps.map(|steps| fixed(steps, 1)),
         ]);
         rows.extend(row_of(design_with(&classes.classes), row));
     }
@@ -530,10 +511,10 @@ fn alias_flushes(report: &Report) -> Option<Section> {
             let Some(row) = report.measurement(&aliases::program_of(dirty), design) else {
                 continue;
             };
-            let value = |name: &str| row.count(name).map_or("-".to_owned(), count);
-            rows.push(vec![
+            let value = |name: &str| row.count(name).map(count);
+            rows.push(cells![
                 count(dirty as f64),
-                design.clone(),
+                design,
                 value(names::VISITED),
                 value(names::LOCKS),
                 value(names::MOST_PER_HOLD),

@@ -7,7 +7,7 @@ use super::{AFTER, BEFORE, LIKE_6_1, OURS, names};
 use crate::figures::{self, Completeness, Figure};
 use crate::report::{Comparison, Measurement, Report};
 use crate::summary::{programs_by_design, ratio_range};
-use nofrag_show::{BarGroup, Section, count, median_and_range, number, ratio};
+use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio};
 
 /// Programs whose bars show the document's point: no difference, all the difference, and a space in use.
 const PICTURED: [&str; 4] = ["fix_size_alloc", "long_busy_hole", "churn_15k", "mixed_params_10k"];
@@ -143,7 +143,10 @@ fn chosen(report: &Report, wanted: impl Fn(&str) -> bool) -> Vec<&str> {
 
 /// A count that fits a narrow column: thousands from ten thousand on.
 fn short(value: f64) -> String {
-    if value < 10_000.0 { count(value) } else { format!("{}k", number(value / 1000.0)) }
+    match value {
+        _ if value < 10_000.0 => count(value).to_string(),
+        _ => format!("{}k", number(value / 1000.0)),
+    }
 }
 
 fn times(report: &Report) -> Section {
@@ -154,13 +157,11 @@ fn times(report: &Report) -> Section {
     header.extend(ends.map(|_| "gain".to_owned()));
     let row = |program: &&str| {
         let of = |design: &String| report.measurement(program, design);
-        let mut row = vec![(*program).to_owned()];
-        row.extend(
-            designs.iter().map(|d| of(d).map_or("-".to_owned(), |m| median_and_range(&m.time))),
-        );
-        row.extend(ends.map(|(first, last)| match (of(first), of(last)) {
-            (Some(first), Some(last)) => ratio(first.time.median / last.time.median),
-            _ => "-".to_owned(),
+        let mut row = cells![*program];
+        row.extend(designs.iter().map(|d| of(d).map(|m| Cell::median(&m.time)).into()));
+        row.extend(ends.map(|(first, last)| {
+            let gain = of(first).zip(of(last));
+            gain.map(|(first, last)| ratio(first.time.median / last.time.median)).into()
         }));
         row
     };
@@ -186,7 +187,7 @@ fn tails(report: &Report) -> Option<Section> {
         |m| {
             let tail = m.tail?;
             let [p999, max] = [tail.p999_ns, tail.max_ns].map(|ns| number(ns as f64 / 1000.0));
-            Some(format!("{p999} / {max}"))
+            Some(Cell::about(p999, format!("{p999} / {max}")))
         },
     )
 }
@@ -195,11 +196,14 @@ fn steps(report: &Report) -> Section {
     let cell = |m: &Measurement| {
         // The search for a group of areas is not counted in steps.
         let mean = m.count(names::STEPS_PER_SEARCH).filter(|steps| *steps > 0.0);
-        let mean = mean.map_or_else(|| "-".to_owned(), number);
+        // A dash in words: the program has a row all the same.
+        let shown = mean.map_or_else(|| "-".into(), |steps| Cell::from(number(steps)));
         let pooled = m.count(names::POOL_SHARE).filter(|share| *share >= 0.005);
         Some(match pooled {
-            Some(share) => format!("{mean} ({:.0}%)", 100.0 * share),
-            None => mean,
+            Some(share) => {
+                Cell::About(mean.unwrap_or(0.0), format!("{shown} ({:.0}%)", 100.0 * share))
+            }
+            None => shown,
         })
     };
     let section = programs_by_design(
@@ -221,7 +225,7 @@ fn fits(report: &Report) -> Section {
     let cell = |m: &Measurement| {
         let shares = names::FITS.map(|name| m.count(name).map(|share| (100.0 * share).round()));
         let [Some(full), Some(left), Some(right), Some(none)] = shares else { return None };
-        Some(format!("{full}/{left}/{right}/{none}"))
+        Some(Cell::About(full, format!("{full}/{left}/{right}/{none}")))
     };
     let section = programs_by_design(
         report,
@@ -237,7 +241,7 @@ fn fits(report: &Report) -> Section {
 fn objects(report: &Report) -> Section {
     let cell = |m: &Measurement| {
         let (free, busy) = (m.count(names::FREE_OBJECTS)?, m.count(names::BUSY_OBJECTS)?);
-        Some(format!("{}/{}", short(free), short(busy)))
+        Some(Cell::About(free, format!("{}/{}", short(free), short(busy))))
     };
     let section = programs_by_design(
         report,
@@ -264,7 +268,8 @@ fn locks(report: &Report) -> Option<Section> {
         |m| {
             let (locked, conflicts) =
                 (m.count(names::LOCKED_PER_LOOP)?, m.count(names::CONFLICTS_PER_LOOP)?);
-            Some(format!("{} / {}", number(locked), number(conflicts)))
+            let text = format!("{} / {}", number(locked), number(conflicts));
+            Some(Cell::About(locked, text))
         },
     )
 }
@@ -281,7 +286,7 @@ fn layouts(report: &Report) -> Option<Section> {
             let refused = m.count(REFUSED).filter(|refused| *refused > 0.0);
             let refused =
                 refused.map_or_else(String::new, |refusals| format!(" ({})", count(refusals)));
-            Some(format!("{span:.2}{refused}"))
+            Some(Cell::About(span, format!("{span:.2}{refused}")))
         },
     )
 }
@@ -293,14 +298,17 @@ fn totals(report: &Report) -> Vec<Section> {
         "A row is one run of the kernel driver's mode: every thread runs every test in one space. Median of the \
          rounds, ± half their range. With _hole, long_busy_hole takes the place of long_busy_list.",
         &chosen(report, |program| is_total(report, program)),
-        |m| Some(median_and_range(&m.time)),
+        |m| Some(Cell::median(&m.time)),
     );
     let used = programs_by_design(
         report,
         "All tests: processor seconds, user + system",
         "A row is the same run; the median of the rounds.",
         &chosen(report, |program| is_total(report, program)),
-        |m| Some(format!("{} + {}", number(m.count("user s")?), number(m.count("sys s")?))),
+        |m| {
+            let user = number(m.count("user s")?);
+            Some(Cell::about(user, format!("{user} + {}", number(m.count("sys s")?))))
+        },
     );
     elapsed.into_iter().chain(used).collect()
 }
@@ -313,7 +321,8 @@ fn tests(report: &Report) -> Option<Section> {
     let cell = |m: &Measurement| {
         let failed = m.count("failed").filter(|failed| *failed > 0.0);
         let failed = failed.map_or_else(String::new, |failed| format!(" ({failed} FAILED)"));
-        Some(format!("{}{failed}", number(m.time.median)))
+        let median = number(m.time.median);
+        Some(Cell::about(median, format!("{median}{failed}")))
     };
     programs_by_design(
         report,
@@ -356,9 +365,8 @@ fn ratios(
 ) -> Option<Section> {
     let [old, new] = &comparisons.first()?.designs;
     let row = |comparison: &&Comparison| {
-        let mut row = names(comparison);
-        row.push(ratio_range(comparison.published));
-        row.push(ratio(comparison.measured));
+        let mut row: Vec<Cell> = names(comparison).into_iter().map(Cell::from).collect();
+        row.extend(cells![ratio_range(comparison.published), ratio(comparison.measured)]);
         row
     };
     Some(Section::Table {

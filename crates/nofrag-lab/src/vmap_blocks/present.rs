@@ -11,7 +11,7 @@ use super::names::{self, Column};
 use crate::figures::{self, Document, LockFigure};
 use crate::report::{Comparison, Measurement, Report};
 use crate::summary::{header_of, programs_by_design, ratio_range, row_of};
-use nofrag_show::{BarGroup, Section, count, median_and_range, number, ratio};
+use nofrag_show::{BarGroup, Cell, Section, cells, count, number, ratio};
 
 /// Pairs of the document's first run: 64 threads, ten million loops each.
 const PUBLISHED_PAIRS: f64 = 640e6;
@@ -202,24 +202,18 @@ impl LockRow {
         })
     }
 
-    fn rows(&self) -> Vec<Vec<String>> {
-        let cell = |value: Option<f64>, show: fn(f64) -> String| {
-            value.map_or_else(|| "-".to_owned(), show)
-        };
-        let mut rows = vec![vec![
-            self.name.clone(),
-            cell(self.con_bounces, count),
+    fn rows(&self) -> Vec<Vec<Cell>> {
+        let mut rows = vec![cells![
+            &self.name,
+            self.con_bounces.map(count),
             count(self.contentions),
-            cell(self.wait_max_us, number),
-            cell(self.wait_avg_us, number),
-            cell(self.acquisitions, count),
+            self.wait_max_us.map(number),
+            self.wait_avg_us.map(number),
+            self.acquisitions.map(count),
         ]];
         for (role, sites) in [("waits at", &self.waiting), ("held by", &self.holding)] {
             for (site, times) in sites.iter() {
-                let mut row = vec![String::new(); 6];
-                row[0] = format!("· {role} {site}");
-                row[2] = count(*times);
-                rows.push(row);
+                rows.push(cells![format!("· {role} {site}"), "", count(*times), "", "", ""]);
             }
         }
         rows
@@ -284,11 +278,8 @@ fn by_lock(report: &Report, document: &Document) -> Option<Section> {
     }
     let there = |kind: LockKind, table: &str| {
         let of = |lock: &&LockFigure| lock.here == kind.name() && lock.table == table;
-        let lock = document.locks.iter().find(of);
-        lock.map_or_else(
-            || "-".to_owned(),
-            |lock| number(1e6 * lock.contentions as f64 / PUBLISHED_PAIRS),
-        )
+        let lock = document.locks.iter().find(of)?;
+        Some(number(1e6 * lock.contentions as f64 / PUBLISHED_PAIRS))
     };
     let mut header: Vec<String> =
         ["lock", "there before", "there after"].map(str::to_owned).to_vec();
@@ -303,8 +294,8 @@ fn by_lock(report: &Report, document: &Document) -> Option<Section> {
             })
             .collect();
         if here.iter().any(|contended| *contended > 0.0) {
-            let mut row = vec![kind.name().to_owned(), there(kind, "before"), there(kind, "after")];
-            row.extend(here.into_iter().map(number));
+            let mut row = cells![kind.name(), there(kind, "before"), there(kind, "after")];
+            row.extend(here.into_iter().map(|contended| number(contended).into()));
             rows.push(row);
         }
     }
@@ -334,10 +325,10 @@ fn assumptions(report: &Report) -> Option<Section> {
         let area = [GLOBAL, PER_CPU].map(|design| contended(design, LockKind::AreaBusy));
         let fewer = |[before, after]: [Option<f64>; 2]| {
             let (before, after) = before.zip(after)?;
-            Some(if after > 0.0 { ratio(before / after) } else { "all".to_owned() })
+            Some(if after > 0.0 { ratio(before / after).into() } else { Cell::from("all") })
         };
         let name = if spec.is_assumption() { spec.info.name } else { "as stated" };
-        Some(vec![name.to_owned(), order.join(", "), fewer(index)?, fewer(area)?])
+        Some(cells![name, order.join(", "), fewer(index)?, fewer(area)?])
     };
     let tried = SPECS.iter().filter(|spec| spec.is_assumption() || spec.info.name == MODEL);
     let rows: Vec<_> = tried.filter_map(row).collect();
@@ -361,7 +352,7 @@ fn times(report: &Report) -> Vec<Section> {
         "A row is one program; a pair is a map and its unmap. Median of the repetitions, ± half their range: the wall \
          time of all threads, times the processors that took part, over all pairs.",
         &THREADS,
-        |row| Some(median_and_range(&row.time)),
+        |row| Some(Cell::median(&row.time)),
     );
     let modelled = programs_by_design(
         report,
@@ -392,7 +383,8 @@ fn real_locks(report: &Report) -> Vec<Section> {
         &THREADS,
         |row| {
             let conflicts = 1e6 * row.count(names::CONFLICTS_PER_PAIR)?;
-            Some(format!("{} / {}", number(row.count(names::LOCKED_PER_PAIR)?), number(conflicts)))
+            let locked = number(row.count(names::LOCKED_PER_PAIR)?);
+            Some(Cell::about(locked, format!("{locked} / {}", number(conflicts))))
         },
     );
     locked.into_iter().chain(THREADS.into_iter().filter_map(|it| conflicts(report, it))).collect()
@@ -412,10 +404,10 @@ fn conflicts(report: &Report, program: &str) -> Option<Section> {
         let cell = |design: &&String| {
             let row = of(design)?;
             let taken = row.count(&names::of_lock(kind, Column::Acquisitions))?;
-            let [taken, met] = [taken, met(row, kind)].map(|n| short(per_million(row, n)));
-            Some(format!("{taken} / {met}"))
+            let [taken, met] = [taken, met(row, kind)].map(|n| per_million(row, n));
+            Some(Cell::About(taken, format!("{} / {}", short(taken), short(met))))
         };
-        rows.extend(row_of(kind.name(), designs.iter().map(cell).collect()));
+        rows.extend(row_of(kind.name(), designs.iter().map(|it| cell(it).into()).collect()));
     }
     (!rows.is_empty()).then(|| Section::Table {
         title: format!("{program}: each lock per million pairs, acquisitions / conflicts"),
@@ -429,7 +421,10 @@ fn conflicts(report: &Report, program: &str) -> Option<Section> {
 
 /// A count that fits a narrow column: thousands from ten thousand on.
 fn short(value: f64) -> String {
-    if value < 10_000.0 { number(value) } else { format!("{}k", number(value / 1000.0)) }
+    match value {
+        _ if value < 10_000.0 => number(value).to_string(),
+        _ => format!("{}k", number(value / 1000.0)),
+    }
 }
 
 /// The index lock where blocks turn over, beside what Linux's own algorithm counts.
@@ -444,8 +439,8 @@ fn turnover(report: &Report, document: &Document) -> Option<Section> {
         if cells.iter().all(Option::is_none) {
             continue;
         }
-        let mut row = vec![figure.program.clone(), count(figure.before[0]), count(figure.after[0])];
-        row.extend(cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())));
+        let mut row = cells![&figure.program, count(figure.before[0]), count(figure.after[0])];
+        row.extend(cells.map(Cell::from));
         rows.push(row);
     }
     let header =
@@ -464,12 +459,8 @@ fn turnover(report: &Report, document: &Document) -> Option<Section> {
 
 fn published(report: &Report) -> Option<Section> {
     let row = |comparison: &Comparison| {
-        vec![
-            comparison.what.clone(),
-            comparison.program.clone(),
-            ratio_range(comparison.published),
-            ratio(comparison.measured),
-        ]
+        let Comparison { what, program, published, measured, .. } = comparison;
+        cells![what, program, ratio_range(*published), ratio(*measured)]
     };
     (!report.comparisons.is_empty()).then(|| Section::Table {
         title: "Published beside measured: the global index over the index per CPU".to_owned(),
@@ -487,12 +478,8 @@ fn published(report: &Report) -> Option<Section> {
 fn beginnings(document: &Document) -> Section {
     let figures = document.figures.iter().filter(|figure| figure.id.starts_with("piggin"));
     let row = |figure: &figures::Figure| {
-        vec![
-            figure.what.clone(),
-            count(figure.before[0]),
-            count(figure.after[0]),
-            ratio(figure.ratio().low),
-        ]
+        let [before, after] = [figure.before[0], figure.after[0]].map(count);
+        cells![&figure.what, before, after, ratio(figure.ratio().low)]
     };
     Section::Table {
         title: "As published: what blocks for each CPU once gained (Piggin 2008, Linux 2.6.28)".to_owned(),

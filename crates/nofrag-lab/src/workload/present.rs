@@ -3,7 +3,7 @@
 use super::counters::COUNTERS;
 use super::outcome::{Latency, ThpFioOutcome};
 use super::plan::Plan;
-use nofrag_show::{Section, count, number, table_of};
+use nofrag_show::{Cell, Section, cells, count, fixed, number, table_of};
 
 /// What will be done and what to know before, as people read it.
 #[must_use]
@@ -30,18 +30,15 @@ fn notes(lines: &[String]) -> Option<Section> {
     (!lines.is_empty()).then_some(Section::Lines { title, lines })
 }
 
-fn micros(nanos: f64) -> String {
-    number(nanos / 1e3)
-}
-
 /// `no sample` where the document's program prints 0.00.
-fn cells(latency: Option<&Latency>) -> Vec<String> {
+fn cells(latency: Option<&Latency>) -> Vec<Cell> {
     let Some(latency) = latency else {
-        return ["0", "no sample", "-", "-", "-", "-", "-"].map(str::to_owned).to_vec();
+        return [cells![count(0.0), "no sample"], vec![Cell::Missing; 5]].concat();
     };
     let Latency { samples, mean, min, p50, p90, p99, max, .. } = *latency;
-    let times = [mean, min as f64, p50 as f64, p90 as f64, p99 as f64, max as f64].map(micros);
-    [vec![count(samples as f64)], times.to_vec()].concat()
+    let times = [mean, min as f64, p50 as f64, p90 as f64, p99 as f64, max as f64];
+    let times = times.map(|nanos| number(nanos / 1e3).into());
+    [cells![count(samples as f64)], times.to_vec()].concat()
 }
 
 fn latencies(outcome: &ThpFioOutcome) -> Option<Section> {
@@ -53,7 +50,7 @@ fn latencies(outcome: &ThpFioOutcome) -> Option<Section> {
         ("first fault of a huge unit".to_owned(), outcome.first_huge),
         ("read of 4 KiB meanwhile".to_owned(), outcome.reads.latency),
     ];
-    let rows = rows.map(|(name, latency)| [vec![name], cells(latency.as_ref())].concat());
+    let rows = rows.map(|(name, latency)| [cells![name], cells(latency.as_ref())].concat());
     table_of(
         "Latency in microseconds",
         &format!(
@@ -69,20 +66,19 @@ fn latencies(outcome: &ThpFioOutcome) -> Option<Section> {
 
 fn shares(outcome: &ThpFioOutcome) -> Option<Section> {
     let units = &outcome.units;
-    let percent =
-        units.percent_huge().map_or_else(|| "no sample".to_owned(), |share| format!("{share:.2}"));
+    let percent = units.percent_huge().map(|share| Cell::from(fixed(share, 2)));
     let kernels = units.anon_huge_kib.map(|kib| kib / (outcome.plan.unit_bytes >> 10));
     table_of(
         "Huge pages",
         "By what one fault brought in; the last column is what smaps called huge when all had been touched.",
         1,
         &["", "percentage huge", "huge", "base", "AnonHugePages"],
-        vec![vec![
+        vec![cells![
             format!("units-{}", outcome.plan.thp_threads),
-            percent,
+            percent.unwrap_or_else(|| "no sample".into()),
             count(units.huge as f64),
             count(units.base as f64),
-            kernels.map_or_else(|| "-".to_owned(), |units| count(units as f64)),
+            kernels.map(|units| count(units as f64)),
         ]],
     )
 }
@@ -102,17 +98,15 @@ fn folios(outcome: &ThpFioOutcome) -> Option<Section> {
 fn counters(outcome: &ThpFioOutcome) -> Option<Section> {
     let header: Vec<&str> = outcome.phases.iter().map(|phase| phase.phase.name()).collect();
     let header = [&["/proc/vmstat"][..], &header[..]].concat();
-    let took = outcome.phases.iter().map(|phase| format!("{} s", number(phase.seconds)));
-    let mut rows = vec![[vec!["(took)".to_owned()], took.collect()].concat()];
+    let took = outcome.phases.iter().map(|phase| number(phase.seconds));
+    let took = took.map(|seconds| Cell::about(seconds, format!("{seconds} s")));
+    let mut rows = vec![[cells!["(took)"], took.collect()].concat()];
     for (name, _) in COUNTERS {
         let values = outcome.phases.iter().map(|phase| phase.counters.get(name));
         let values: Vec<Option<u64>> = values.collect();
         if values.iter().any(|value| value.is_some_and(|value| value > 0)) {
-            let cells = values.iter().map(|value| match value {
-                Some(value) => count(*value as f64),
-                None => "-".to_owned(),
-            });
-            rows.push([vec![(*name).to_owned()], cells.collect()].concat());
+            let cells = values.iter().map(|value| value.map(|value| count(value as f64)).into());
+            rows.push([cells![*name], cells.collect()].concat());
         }
     }
     table_of(

@@ -7,14 +7,16 @@ use nofrag_host::machine::requests::{Answer, Outcome, Request};
 use nofrag_host::machine::zones::{OrderRow, Zone};
 use nofrag_host::process::finding::duration_text;
 
+use super::count;
 use super::vmalloc::{findings, in_use, missing, part, verdict};
+use crate::Cell;
 use crate::Origin;
 use crate::Tone;
 use crate::page::bars::{Bar, BarPanel, Bars, Lengths};
 use crate::page::curves::{Curve, Curves, Line};
-use crate::page::table::{Cell, Table};
+use crate::page::table::Table;
 use crate::page::{Drawing, Figure, Item, Page, Tile, sections};
-use crate::{Section, count, table_of};
+use crate::{Section, table_of};
 
 /// The page of `machine`.
 #[must_use]
@@ -91,7 +93,7 @@ fn requests(machine: &Machine) -> Vec<Item> {
                    MiB. By the kernel's own watermark test, not by what lies on the lists. mixes: served from a \
                    pageblock of another type, which fragments; compaction, reclaim: only after that; no: fails.";
     let rows = machine.requests.iter().map(row).collect();
-    let table = Table::of_cells(
+    let table = Table::new(
         "What would succeed now".to_owned(),
         caption.to_owned(),
         orders + 2,
@@ -120,7 +122,7 @@ fn outcome(answer: &Answer) -> Cell {
         Outcome::AfterReclaim => ("reclaim", Tone::Warning),
         Outcome::Fails => ("no", Tone::Bad),
     };
-    Cell::toned(tone, text)
+    Cell::judged(tone, text)
 }
 
 fn huge_pages(huge: &HugePages) -> Item {

@@ -5,11 +5,11 @@ use nofrag_host::process::finding::reason;
 use nofrag_host::process::replay::Outcome;
 use nofrag_host::process::{Group, Report};
 
+use super::count;
 use super::vmalloc;
 use super::vmalloc::{CELLS, findings, hole_sizes, missing, part, verdict};
 use crate::Origin;
 use crate::Tone;
-use crate::count;
 use crate::page::table::Table;
 use crate::page::{Drawing, Figure, Item, Page, Tile, cells};
 

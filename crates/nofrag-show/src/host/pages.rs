@@ -6,10 +6,10 @@ use nofrag_host::machine::pages::{Pages, ZonePages};
 use nofrag_host::picture;
 use nofrag_host::snapshot::BlockCount;
 
+use super::count;
 use super::vmalloc::{findings, missing, part, verdict};
 use crate::Origin;
 use crate::Tone;
-use crate::count;
 use crate::page::bars::{Bar, BarPanel, Bars, Lengths};
 use crate::page::table::Table;
 use crate::page::{Drawing, Figure, Item, Page, Tile, cells};

@@ -2,10 +2,10 @@
 
 use nofrag_host::process::ranking::{NEAR, Ranked, Ranking};
 
+use super::count;
 use super::vmalloc::{missing, part};
 use crate::Origin;
 use crate::Tone;
-use crate::count;
 use crate::page::table::Table;
 use crate::page::{Item, Page, Tile, Verdict};
 

@@ -5,9 +5,9 @@ use nofrag_host::layout::{HoleClass, Room};
 use nofrag_host::source::Missing;
 use nofrag_host::vmalloc::{Group, Lazy, RegionReport, Report, Totals};
 
+use super::count;
 use crate::Origin;
 use crate::Tone;
-use crate::count;
 use crate::page::bars::{Bar, BarPanel, Bars, Lengths};
 use crate::page::table::Table;
 use crate::page::{Card, Drawing, Figure, Item, Page, Part, Tile, Verdict, cells};

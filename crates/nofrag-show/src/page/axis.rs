@@ -116,7 +116,7 @@ fn short(value: f64) -> String {
         _ => (value, ""),
     };
     let text = match value.abs() {
-        size if size >= 10.0 || value.fract() == 0.0 => plain(value.round()),
+        size if size >= 10.0 || value.fract() == 0.0 => plain(value.round()).to_string(),
         _ => format!("{value:.4}").trim_end_matches('0').trim_end_matches('.').to_owned(),
     };
     text + unit

@@ -4,7 +4,7 @@ use askama::Template;
 use serde::Serialize;
 
 use super::table::Table;
-use crate::plain;
+use crate::{cells, plain};
 
 /// Curves over one quantity, mostly time.
 #[derive(Clone, Debug, Template)]
@@ -122,12 +122,12 @@ impl Curves {
                 sorted.last().copied(),
                 values().next_back(),
             ];
-            let cells = cells.map(|value| value.map_or_else(|| "-".to_owned(), plain));
-            [vec![curve.name.clone()], cells.to_vec()].concat()
+            let cells = cells.map(|value| value.map(plain).into());
+            [cells![&curve.name], cells.to_vec()].concat()
         };
         let header = ["curve", "first", "least", "middle", "most", "last"].map(str::to_owned);
         let rows = self.curves.iter().map(row).collect();
-        Table::of_texts(self.title.clone(), String::new(), 1, header.to_vec(), rows)
+        Table::new(self.title.clone(), String::new(), 1, header.to_vec(), rows)
     }
 }
 

@@ -17,7 +17,7 @@ fn item(section: Section) -> Option<Item> {
         Section::Lines { lines, .. } if lines.is_empty() => return None,
         Section::Lines { title, lines } => Item::Lines { title, lines },
         Section::Table { title, caption, texts, header, rows } => {
-            Item::Table(Table::of_texts(title, caption, texts, header, rows))
+            Item::Table(Table::new(title, caption, texts, header, rows))
         }
         Section::Bars { title, groups } => {
             let says = "A bar is the number at its end; the scale is logarithmic, from half of the shortest on.";
@@ -41,7 +41,7 @@ fn figure(title: String, says: String, drawing: Drawing) -> Item {
 }
 
 fn bars(groups: Vec<BarGroup>) -> Bars {
-    let bar = |(name, value): (String, f64)| Bar { name, value, text: plain(value) };
+    let bar = |(name, value): (String, f64)| Bar { name, value, text: plain(value).to_string() };
     let panel = |group: BarGroup| BarPanel {
         name: group.name,
         bars: group.bars.into_iter().map(bar).collect(),

@@ -5,7 +5,7 @@ use super::VANILLA;
 use crate::figures::{self, Column, Gorman2018, Quantity};
 use crate::report::{Measurement, Report};
 use crate::summary::by_design;
-use nofrag_show::{BarGroup, Section, count, median_and_range, number, table_of};
+use nofrag_show::{BarGroup, Cell, Section, cells, count, fixed, number, table_of};
 
 /// All sections of a report.
 pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
@@ -57,12 +57,12 @@ fn latencies(
     };
     let cells = |design: &str| {
         let Some(row) = report.measurement(program, design) else { return Vec::new() };
-        let spread = |name: &str| row.spreads.get(name).map(median_and_range);
-        let sampled = |name: &str| Some(spread(name).unwrap_or_else(|| "no sample".to_owned()));
+        let spread = |name: &str| row.spreads.get(name).map(Cell::median);
+        let sampled = |name: &str| spread(name).unwrap_or_else(|| "no sample".into());
         let ratio_there = there(design, Quantity::HugeLatency)
             .zip(there(design, Quantity::BaseLatency))
-            .map(|(huge, base)| format!("{:.2}", huge / base));
-        vec![
+            .map(|(huge, base)| fixed(huge / base, 2));
+        cells![
             sampled(names::BASE_FAULTS_US),
             sampled(names::HUGE_FAULT_US),
             spread(names::FAULT_RATIO),
@@ -72,7 +72,7 @@ fn latencies(
         ]
     };
     let rows = by_design(&report.settings.designs, cells).into_iter();
-    let rows = rows.map(|(design, cells)| [vec![short(&design)], cells].concat()).collect();
+    let rows = rows.map(|(design, cells)| [cells![short(&design)], cells].concat()).collect();
     table_of(
         &format!("Fault latency on real memory: {program}"),
         &format!(
@@ -93,12 +93,12 @@ fn distribution(report: &Report, program: &str) -> Option<Section> {
         let Some(row) = report.measurement(program, design) else { return Vec::new() };
         let of = |kind| {
             ["p50", "p99", "p99.9", "max"]
-                .map(|part| row.count(&names::latency(kind, part)).map(number))
+                .map(|part| row.count(&names::latency(kind, part)).map(number).into())
         };
         [of("base"), of("huge")].concat()
     };
     let rows = by_design(&report.settings.designs, cells).into_iter();
-    let rows = rows.map(|(design, cells)| [vec![short(&design)], cells].concat()).collect();
+    let rows = rows.map(|(design, cells)| [cells![short(&design)], cells].concat()).collect();
     table_of(
         &format!("Distribution of the same: {program}"),
         "us a unit, over all rounds. Maxima are reported and never judged: on a shared host they are interruptions.",
@@ -111,9 +111,9 @@ fn distribution(report: &Report, program: &str) -> Option<Section> {
 /// What was done with memory besides.
 fn memory(report: &Report) -> Option<Section> {
     let row = |measured: &Measurement| {
-        let counted = |name: &str| measured.count(name).map_or_else(|| "-".to_owned(), count);
-        vec![
-            measured.program.clone(),
+        let counted = |name: &str| measured.count(name).map(count);
+        cells![
+            &measured.program,
             short(&measured.design),
             counted(names::WRITTEN),
             counted(names::COPIED),

@@ -3,7 +3,7 @@
 use super::PROGRAM;
 use super::sampler::{AREAS, DESCRIPTORS, PROCESS, RESIDENT};
 use crate::report::{Measurement, Report};
-use nofrag_show::{Section, count, median_and_range, table_of};
+use nofrag_show::{Cell, Section, cells, count, table_of};
 
 /// All sections of a soak's report.
 pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
@@ -17,14 +17,14 @@ pub(in super::super) fn sections(report: &Report) -> Vec<Section> {
 fn loads(report: &Report) -> Option<Section> {
     let rows = report.measurements.iter().filter(|row| row.design != PROCESS);
     let row = |row: &Measurement| {
-        let counted = |name| row.count(name).map_or_else(|| "-".to_owned(), count);
-        vec![
-            row.design.clone(),
+        let counted = |name| row.count(name).map(count);
+        cells![
+            &row.design,
             counted("operations"),
             counted("verified"),
             counted("lost"),
             counted("refused"),
-            median_and_range(&row.time),
+            Cell::median(&row.time),
         ]
     };
     table_of(

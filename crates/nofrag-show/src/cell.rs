@@ -1,0 +1,145 @@
+//! What stands in a table: numbers stay numbers until they are read.
+
+use std::fmt;
+
+use crate::{Quantity, Spread, Tone};
+
+/// A cell of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Cell {
+    /// There is no such figure: a dash.
+    #[default]
+    Missing,
+    /// Words.
+    Text(String),
+    /// Words that judge, in their colour.
+    Judged(Tone, String),
+    /// A number.
+    Number(Quantity),
+    /// A median with half its range in percent.
+    Median(Quantity, Option<f64>),
+    /// Words about a number, by which they are sorted.
+    About(f64, String),
+}
+
+impl Cell {
+    /// Words about a number, such as two that belong together: tables are sorted by the number.
+    #[must_use]
+    pub fn about(quantity: Quantity, text: String) -> Cell {
+        Cell::About(quantity.base(), text)
+    }
+
+    /// Words that judge.
+    #[must_use]
+    pub fn judged(tone: Tone, words: impl Into<String>) -> Cell {
+        Cell::Judged(tone, words.into())
+    }
+
+    /// The median of repetitions with half their range, if there are several.
+    #[must_use]
+    pub fn median(time: &Spread) -> Cell {
+        let half = (time.samples.len() > 1).then(|| 50.0 * time.relative_width());
+        Cell::Median(crate::number(time.median), half)
+    }
+
+    /// What tables are sorted by, in the base of its unit.
+    #[must_use]
+    pub fn key(&self) -> Option<f64> {
+        match self {
+            Cell::Missing | Cell::Text(_) | Cell::Judged(..) => None,
+            Cell::Number(quantity) | Cell::Median(quantity, _) => Some(quantity.base()),
+            Cell::About(key, _) => Some(*key),
+        }
+    }
+
+    /// Its colour.
+    #[must_use]
+    pub fn tone(&self) -> Tone {
+        match self {
+            Cell::Judged(tone, _) => *tone,
+            _ => Tone::Plain,
+        }
+    }
+
+    /// Whether there is a figure or a word.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        *self != Cell::Missing
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cell::Missing => f.write_str("-"),
+            Cell::Text(text) | Cell::Judged(_, text) | Cell::About(_, text) => f.write_str(text),
+            Cell::Number(quantity) | Cell::Median(quantity, None) => quantity.fmt(f),
+            Cell::Median(quantity, Some(half)) if *half < 99.5 => {
+                write!(f, "{quantity} ±{half:.0}%")
+            }
+            Cell::Median(quantity, Some(_)) => write!(f, "{quantity} ±>99%"),
+        }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::Text(text)
+    }
+}
+
+impl From<&String> for Cell {
+    fn from(text: &String) -> Cell {
+        Cell::Text(text.clone())
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.to_owned())
+    }
+}
+
+impl From<Quantity> for Cell {
+    fn from(quantity: Quantity) -> Cell {
+        Cell::Number(quantity)
+    }
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(there: Option<T>) -> Cell {
+        there.map_or(Cell::Missing, T::into)
+    }
+}
+
+/// A row of [`Cell`]s: each is made of words, a [`Quantity`], or of one that may be missing.
+#[macro_export]
+macro_rules! cells {
+    ($($cell:expr),* $(,)?) => { vec![$($crate::Cell::from($cell)),*] };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bytes, duration, ratio};
+
+    #[test]
+    fn cells_sort_by_what_they_stand_for() {
+        let spread = Spread::of(vec![1_000.0, 1_234.0, 1_300.0]).unwrap();
+        let cells = cells![
+            "order 9",
+            ratio(3.2),
+            duration(0.002),
+            bytes(1_572_864),
+            Cell::median(&spread),
+            Cell::about(ratio(3.2), "3.20..3.90x".to_owned()),
+            None::<String>,
+        ];
+        let shown: Vec<String> = cells.iter().map(ToString::to_string).collect();
+        let words = ["order 9", "3.20x", "2.00 ms", "1.50 MiB", "1,234 ±12%", "3.20..3.90x", "-"];
+        assert_eq!(shown, words);
+        let keys: Vec<Option<f64>> = cells.iter().map(Cell::key).collect();
+        let values = [3.2, 0.002, 1_572_864.0, 1_234.0, 3.2].map(Some);
+        assert_eq!(keys, [&[None], &values[..], &[None]].concat());
+    }
+}
