@@ -130,9 +130,36 @@ pub struct Measurement {
     /// medians.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spreads: BTreeMap<String, Spread>,
+    /// Of all addresses in the order in which they were handed out, in hexadecimal, for programs that compare them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 impl Measurement {
+    /// A row with times alone.
+    #[must_use]
+    pub fn new(
+        program: impl Into<String>,
+        design: impl Into<String>,
+        loops: u64,
+        unit: &str,
+        time: Spread,
+    ) -> Measurement {
+        Measurement {
+            program: program.into(),
+            design: design.into(),
+            loops,
+            unit: unit.to_owned(),
+            time,
+            tail: None,
+            counts: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            series: BTreeMap::new(),
+            spreads: BTreeMap::new(),
+            digest: None,
+        }
+    }
+
     /// The count of this name, if the program and the design have it.
     #[must_use]
     pub fn count(&self, name: &str) -> Option<f64> {
@@ -287,16 +314,14 @@ pub(crate) mod tests {
 
     pub(crate) fn measurement(program: &str, design: &str, samples: &[f64]) -> Measurement {
         Measurement {
-            program: program.to_owned(),
-            design: design.to_owned(),
-            loops: 10,
-            unit: "ns per pair".to_owned(),
-            time: Spread::of(samples.to_vec()).unwrap(),
-            tail: None,
             counts: BTreeMap::from([("steps per search".to_owned(), 1.5)]),
-            functions: BTreeMap::new(),
-            series: BTreeMap::new(),
-            spreads: BTreeMap::new(),
+            ..Measurement::new(
+                program,
+                design,
+                10,
+                "ns per pair",
+                Spread::of(samples.to_vec()).unwrap(),
+            )
         }
     }
 

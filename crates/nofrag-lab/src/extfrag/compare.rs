@@ -162,17 +162,12 @@ fn gather(row: &Row, runs: &[RunResult]) -> Option<Measurement> {
         })
         .collect();
     let medians = spreads.iter().map(|(name, spread)| (name.clone(), spread.median));
+    let events = spreads.get(names::EVENTS)?.clone();
     Some(Measurement {
-        program: title(row.program, &row.case),
-        design: row.design.clone(),
-        loops: 1,
-        unit: names::EVENTS.to_owned(),
-        time: spreads.get(names::EVENTS)?.clone(),
-        tail: None,
         counts: medians.collect(),
-        functions: BTreeMap::new(),
         series: runs.first().map(courses).unwrap_or_default(),
         spreads,
+        ..Measurement::new(title(row.program, &row.case), &row.design, 1, names::EVENTS, events)
     })
 }
 

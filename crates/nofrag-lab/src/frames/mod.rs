@@ -216,12 +216,6 @@ fn measurement(followed: &Followed, start: Instant) -> Measurement {
     let nanos = start.elapsed().as_nanos() as f64 / followed.events.max(1) as f64;
     let answers = followed.answers();
     Measurement {
-        program: followed.stretch.clone(),
-        design: followed.preset.clone(),
-        loops: followed.events,
-        unit: "ns per event".to_owned(),
-        time: Spread::of(vec![nanos]).expect("there is one sample"),
-        tail: None,
         counts: [
             ("requests", followed.requests),
             ("answers", answers.of),
@@ -230,9 +224,13 @@ fn measurement(followed: &Followed, start: Instant) -> Measurement {
         ]
         .map(|(name, value)| (name.to_owned(), value as f64))
         .into(),
-        functions: Default::default(),
-        series: Default::default(),
-        spreads: Default::default(),
+        ..Measurement::new(
+            &followed.stretch,
+            &followed.preset,
+            followed.events,
+            "ns per event",
+            Spread::of(vec![nanos]).expect("there is one sample"),
+        )
     }
 }
 

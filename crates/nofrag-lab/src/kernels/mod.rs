@@ -241,16 +241,15 @@ fn measurement(
     spreads: BTreeMap<String, Spread>,
 ) -> Option<Measurement> {
     Some(Measurement {
-        program: kernel.to_owned(),
-        design: design.to_owned(),
-        loops: 1,
-        unit: Ratio::HugePercent.name().to_owned(),
-        time: Ratio::HugePercent.spread(runs, PhaseName::Thp)?,
-        tail: None,
         counts: spreads.iter().map(|(name, it)| (name.clone(), it.median)).collect(),
-        functions: BTreeMap::new(),
-        series: BTreeMap::new(),
         spreads,
+        ..Measurement::new(
+            kernel,
+            design,
+            1,
+            Ratio::HugePercent.name(),
+            Ratio::HugePercent.spread(runs, PhaseName::Thp)?,
+        )
     })
 }
 

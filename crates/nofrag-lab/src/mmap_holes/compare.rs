@@ -50,6 +50,8 @@ struct Job {
 struct Ran {
     counts: BTreeMap<String, f64>,
     series: BTreeMap<String, Vec<f64>>,
+    /// Of all addresses, where one process shows them.
+    digest: Option<u64>,
     maps: u64,
     ns: f64,
 }
@@ -129,16 +131,16 @@ fn gather(plan: &Plan, job: &Job, ran: Ran, times: Vec<f64>) -> Option<Measureme
     let unit = if job.program == Program::Stacks { names::NS_PER_MAP } else { names::NS_PER_PAIR };
     let samples = if times.is_empty() { vec![ran.ns_per_map()] } else { times };
     Some(Measurement {
-        program: job.program.name().to_owned(),
-        design: named(job.preset.name, job.end),
-        loops: plan.loops,
-        unit: unit.to_owned(),
-        time: Spread::of(samples)?,
-        tail: None,
         counts: ran.counts,
-        functions: BTreeMap::new(),
         series: ran.series,
-        spreads: BTreeMap::new(),
+        digest: ran.digest.map(|digest| format!("{digest:016x}")),
+        ..Measurement::new(
+            job.program.name(),
+            named(job.preset.name, job.end),
+            plan.loops,
+            unit,
+            Spread::of(samples)?,
+        )
     })
 }
 
@@ -282,7 +284,8 @@ fn process_in(job: &Job, (layout, window): (Layout, Span)) -> Process {
 fn finish(process: &Process, begin: Instant) -> Ran {
     let ns = begin.elapsed().as_nanos() as f64;
     let maps = process.space.counters().maps;
-    Ran { counts: process.counts(), series: BTreeMap::new(), maps, ns }
+    let (counts, digest) = (process.counts(), Some(process.digest()));
+    Ran { counts, series: BTreeMap::new(), digest, maps, ns }
 }
 
 /// When the occupancy of the window is looked at.
@@ -367,7 +370,7 @@ fn run_five_regions(job: &Job, begin: Instant) -> Result<Ran, Failure> {
         maps += process.maps();
     }
     let ns = begin.elapsed().as_nanos() as f64;
-    Ok(Ran { counts, series: BTreeMap::new(), maps, ns })
+    Ok(Ran { counts, series: BTreeMap::new(), digest: None, maps, ns })
 }
 
 fn run_unmergeable(plan: &Plan, job: &Job, areas: u64, begin: Instant) -> Result<Ran, Failure> {
@@ -400,7 +403,7 @@ fn run_survival(plan: &Plan, job: &Job, begin: Instant) -> Result<Ran, Failure> 
         }
     }
     let ns = begin.elapsed().as_nanos() as f64;
-    Ok(Ran { counts, series: BTreeMap::new(), maps: 1, ns })
+    Ok(Ran { counts, series: BTreeMap::new(), digest: None, maps: 1, ns })
 }
 
 /// The window that was published for a design, on this grid.

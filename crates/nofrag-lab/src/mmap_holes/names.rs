@@ -26,7 +26,6 @@ pub(super) const STEPS: &str = "steps in the index per map";
 pub(super) const MOST_STEPS: &str = "most steps of one map";
 
 /// Equal where all mappings got the same addresses in the same order.
-pub(super) const DIGEST: &str = "digest of all addresses";
 
 /// Which of the five regions is taken; zero for a place beyond them.
 pub(super) const AFTER_4_2_3: &str = "region after frees of 4, 2, 3";

@@ -268,10 +268,13 @@ impl Process {
             (names::MOST_VISITS, self.tally.most_visits as f64),
             (names::STEPS, mean(steps)),
             (names::MOST_STEPS, self.tally.most_steps as f64),
-            // As many bits as a double holds.
-            (names::DIGEST, (self.tally.digest >> 12) as f64),
         ];
         counts.map(|(name, count)| (name.to_owned(), count)).into()
+    }
+
+    /// A digest of all addresses in the order in which they were handed out.
+    pub(super) const fn digest(&self) -> u64 {
+        self.tally.digest
     }
 
     /// The share of each of so many equal parts of the window that is in use. O(n).

@@ -98,16 +98,8 @@ fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Re
         let samples = ran.iter().filter_map(per_operation).collect();
         let Some(time) = Spread::of(samples) else { continue };
         report.measurements.push(Measurement {
-            program: name.to_owned(),
-            design: design.to_owned(),
-            loops: operations,
-            unit: names::NS_PER_OPERATION.to_owned(),
-            time,
-            tail: None,
             counts: counts.clone().into(),
-            functions: Default::default(),
-            series: Default::default(),
-            spreads: Default::default(),
+            ..Measurement::new(name, design, operations, names::NS_PER_OPERATION, time)
         });
     }
     Ok(())
@@ -243,16 +235,14 @@ fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     ];
     let Some(time) = Spread::of(vec![1e6 * system_s / threads]) else { return };
     report.measurements.push(Measurement {
-        program: name.to_owned(),
-        design: DESIGNS[usize::from(name == PLACED_THREADS)].to_owned(),
-        loops: plan.threads as u64,
-        unit: names::US_PER_THREAD.to_owned(),
-        time,
-        tail: None,
         counts: counts.map(|(name, count)| (name.to_owned(), count)).into(),
-        functions: Default::default(),
-        series: Default::default(),
-        spreads: Default::default(),
+        ..Measurement::new(
+            name,
+            DESIGNS[usize::from(name == PLACED_THREADS)],
+            plan.threads as u64,
+            names::US_PER_THREAD,
+            time,
+        )
     });
     // Published: 40,054 lines for 20,000 threads, give or take 20; those of the process itself are among them, and how
     // many it has depends on what it did before. So what came with the threads is judged.

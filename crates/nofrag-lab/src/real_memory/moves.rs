@@ -133,16 +133,14 @@ impl Rounds {
             (names::P999_NS, self.p999),
         ];
         Some(Measurement {
-            program: program(pages),
-            design: way.to_owned(),
-            loops: self.moves,
-            unit: names::NS_PER_MOVE.to_owned(),
-            time: Spread::of(self.cost)?,
-            tail: None,
             counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
-            functions: BTreeMap::new(),
-            series: BTreeMap::new(),
-            spreads: BTreeMap::new(),
+            ..Measurement::new(
+                program(pages),
+                way,
+                self.moves,
+                names::NS_PER_MOVE,
+                Spread::of(self.cost)?,
+            )
         })
     }
 }

@@ -8,7 +8,6 @@
 //! interrupts every processor that runs one of its threads when pages go. What an allocation takes longer there is the
 //! kernel's; what it takes longer still beside a purge of its own arena is ours.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -53,16 +52,15 @@ impl Tails {
         let row = |(design, tail): (&str, Tail)| {
             let purges = [("purges", self.purges), ("pages purged", self.pages_purged)];
             Some(Measurement {
-                program: program.to_owned(),
-                design: design.to_owned(),
-                loops: tail.count,
-                unit: names::NS_PER_ALLOC.to_owned(),
-                time: Spread::of(vec![tail.p50_ns as f64])?,
                 tail: Some(tail),
                 counts: purges.map(|(name, count)| (name.to_owned(), count as f64)).into(),
-                functions: BTreeMap::new(),
-                series: BTreeMap::new(),
-                spreads: BTreeMap::new(),
+                ..Measurement::new(
+                    program,
+                    design,
+                    tail.count,
+                    names::NS_PER_ALLOC,
+                    Spread::of(vec![tail.p50_ns as f64])?,
+                )
             })
         };
         [(ALONE, self.alone), (BESIDE, self.beside_purge), (CONTROL, self.beside_other)]

@@ -241,18 +241,10 @@ fn measurement(program: &str, way: Way) -> Option<Measurement> {
     let purged = way.servers.first().map_or(0, |server| server.purged()) as f64;
     let purged = purged / way.pairs.max(1) as f64;
     Some(Measurement {
-        program: program.to_owned(),
-        design: way.design.to_owned(),
-        loops: way.pairs,
-        unit: names::NS_PER_PAIR.to_owned(),
-        time: Spread::of(way.ns)?,
-        tail: None,
         counts: BTreeMap::from([
             (names::CALLS.to_owned(), calls),
             (names::PURGED.to_owned(), purged),
         ]),
-        functions: BTreeMap::new(),
-        series: BTreeMap::new(),
-        spreads: BTreeMap::new(),
+        ..Measurement::new(program, way.design, way.pairs, names::NS_PER_PAIR, Spread::of(way.ns)?)
     })
 }

@@ -201,14 +201,7 @@ fn measurement(run: &PolicyRun, replay: &ReplayReport) -> Measurement {
     let course =
         |value: fn(&replay::Sample) -> f64| run.first().timeline.iter().map(value).collect();
     Measurement {
-        program: program.map_or("", |size| size.info.name).to_owned(),
-        design: run.policy.clone(),
-        loops: replay.recorded.events,
-        unit: "ns per event".to_owned(),
-        time: Spread::of(nanos).expect("there is a start value"),
-        tail: None,
         counts: COUNTS.map(|(name, of)| (name.to_owned(), spread(of).median)).into(),
-        functions: Default::default(),
         series: [
             ("free pages".to_owned(), course(|sample| sample.free as f64)),
             (
@@ -218,6 +211,13 @@ fn measurement(run: &PolicyRun, replay: &ReplayReport) -> Measurement {
         ]
         .into(),
         spreads: COUNTS.map(|(name, of)| (name.to_owned(), spread(of))).into(),
+        ..Measurement::new(
+            program.map_or("", |size| size.info.name),
+            &run.policy,
+            replay.recorded.events,
+            "ns per event",
+            Spread::of(nanos).expect("there is a start value"),
+        )
     }
 }
 

@@ -107,16 +107,8 @@ pub(super) fn measurement(
     counts: BTreeMap<String, f64>,
 ) -> Option<Measurement> {
     Some(Measurement {
-        program: program.to_owned(),
-        design: design.to_owned(),
-        loops,
-        unit: names::NS_PER_PAIR.to_owned(),
-        time: Spread::of(times)?,
-        tail: None,
         counts,
-        functions: BTreeMap::new(),
-        series: BTreeMap::new(),
-        spreads: BTreeMap::new(),
+        ..Measurement::new(program, design, loops, names::NS_PER_PAIR, Spread::of(times)?)
     })
 }
 

@@ -156,16 +156,16 @@ impl Row {
         }
         let by_handle = if way == Way::Handle { names::BY_HANDLE } else { "" };
         Some(Measurement {
-            program: format!("{}{by_handle}", program.name()),
-            design: design.name.to_owned(),
-            loops: plan.loops,
-            unit: names::NS_PER_PAIR.to_owned(),
-            time: Spread::of(self.times)?,
-            tail: None,
             counts: self.counts,
             functions,
             series,
-            spreads: BTreeMap::new(),
+            ..Measurement::new(
+                format!("{}{by_handle}", program.name()),
+                design.name,
+                plan.loops,
+                names::NS_PER_PAIR,
+                Spread::of(self.times)?,
+            )
         })
     }
 }

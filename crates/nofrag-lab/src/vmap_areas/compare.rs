@@ -115,16 +115,15 @@ impl Row {
             note(name, *value);
         }
         Some(Measurement {
-            program: spec.info.name.to_owned(),
-            design: design.name.to_owned(),
-            loops: spec.loops(plan.loops, search_of(design), plan.extent),
-            unit: names::NS_PER_LOOP.to_owned(),
-            time: Spread::of(self.times)?,
             tail: self.tail,
             counts,
-            functions: BTreeMap::new(),
-            series: BTreeMap::new(),
-            spreads: BTreeMap::new(),
+            ..Measurement::new(
+                spec.info.name,
+                design.name,
+                spec.loops(plan.loops, search_of(design), plan.extent),
+                names::NS_PER_LOOP,
+                Spread::of(self.times)?,
+            )
         })
     }
 }

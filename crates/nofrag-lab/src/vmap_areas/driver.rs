@@ -280,16 +280,14 @@ fn test_row(
     }
     let outcomes = [("passed", tally.passed), ("failed", tally.failed), ("xfailed", tally.xfailed)];
     Some(Measurement {
-        program: spec.info.name.to_owned(),
-        design: design.name.to_owned(),
-        loops: loops_of(plan, spec),
-        unit: names::US_PER_RUN.to_owned(),
-        time: Spread::of(tally.runs_us)?,
-        tail: None,
         counts: outcomes.map(|(name, count)| (name.to_owned(), count as f64)).into(),
-        functions: BTreeMap::new(),
-        series: BTreeMap::new(),
-        spreads: BTreeMap::new(),
+        ..Measurement::new(
+            spec.info.name,
+            design.name,
+            loops_of(plan, spec),
+            names::US_PER_RUN,
+            Spread::of(tally.runs_us)?,
+        )
     })
 }
 
@@ -310,16 +308,14 @@ fn total_row(
         }
     }
     Some(Measurement {
-        program: drive.label.clone(),
-        design: design.name.to_owned(),
-        loops: plan.loops,
-        unit: names::SECONDS.to_owned(),
-        time: Spread::of(rounds.iter().map(|driven| driven.elapsed_s).collect())?,
-        tail: None,
         counts,
-        functions: BTreeMap::new(),
-        series: BTreeMap::new(),
-        spreads: BTreeMap::new(),
+        ..Measurement::new(
+            &drive.label,
+            design.name,
+            plan.loops,
+            names::SECONDS,
+            Spread::of(rounds.iter().map(|driven| driven.elapsed_s).collect())?,
+        )
     })
 }
 

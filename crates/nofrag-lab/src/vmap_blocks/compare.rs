@@ -133,16 +133,8 @@ fn gather(plan: &Plan, mut rows: BTreeMap<(usize, &str), Row>) -> Vec<Measuremen
                 None => names::NS_PER_PAIR,
             };
             measurements.push(Measurement {
-                program: spec.info.name.to_owned(),
-                design: design.name.to_owned(),
-                loops: plan.pairs_of(spec),
-                unit: unit.to_owned(),
-                time,
-                tail: None,
                 counts,
-                functions: BTreeMap::new(),
-                series: BTreeMap::new(),
-                spreads: BTreeMap::new(),
+                ..Measurement::new(spec.info.name, design.name, plan.pairs_of(spec), unit, time)
             });
         }
     }

@@ -222,16 +222,16 @@ impl Row {
         counts.extend(self.counts(counted));
         let unit = spreads.remove(names::UNIT_US)?;
         Some(Measurement {
-            program: self.case.to_string(),
-            design: self.preset.name.to_owned(),
-            loops: counted.huge + counted.base,
-            unit: names::UNIT_US.to_owned(),
-            time: unit,
             tail: mean_of_all_rounds(&self.rounds).tail(),
             counts,
-            functions: BTreeMap::new(),
-            series: BTreeMap::new(),
             spreads,
+            ..Measurement::new(
+                self.case.to_string(),
+                self.preset.name,
+                counted.huge + counted.base,
+                names::UNIT_US,
+                unit,
+            )
         })
         .filter(|_| plan.rounds > 0)
     }

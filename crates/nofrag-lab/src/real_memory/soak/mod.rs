@@ -270,16 +270,9 @@ fn measured(load: &dyn Load, course: &Course) -> Option<Measurement> {
     let counts =
         [("operations", operations), ("verified", verified), ("lost", lost), ("refused", refused)];
     Some(Measurement {
-        program: PROGRAM.to_owned(),
-        design: load.name().to_owned(),
-        loops: operations,
-        unit: NS_PER_OPERATION.to_owned(),
-        time: Spread::of(ns)?,
-        tail: None,
         counts: counts.map(|(name, count)| (name.to_owned(), count as f64)).into(),
-        functions: BTreeMap::new(),
         series,
-        spreads: BTreeMap::new(),
+        ..Measurement::new(PROGRAM, load.name(), operations, NS_PER_OPERATION, Spread::of(ns)?)
     })
 }
 

@@ -128,16 +128,15 @@ impl Course {
         let counts = courses.iter().map(|(name, values)| ((*name).to_owned(), peak(values)));
         let last = self.samples.last()?;
         Some(Measurement {
-            program: super::PROGRAM.to_owned(),
-            design: PROCESS.to_owned(),
-            loops: self.samples.len() as u64,
-            unit: NS_PER_OPERATION.to_owned(),
-            time: Spread::of(vec![last.at_s * 1e9 / self.samples.len() as f64])?,
-            tail: None,
             counts: counts.collect(),
-            functions: BTreeMap::new(),
             series: courses.iter().map(|(name, it)| ((*name).to_owned(), thinned(it))).collect(),
-            spreads: BTreeMap::new(),
+            ..Measurement::new(
+                super::PROGRAM,
+                PROCESS,
+                self.samples.len() as u64,
+                NS_PER_OPERATION,
+                Spread::of(vec![last.at_s * 1e9 / self.samples.len() as f64])?,
+            )
         })
     }
 }
