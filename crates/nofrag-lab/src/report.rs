@@ -82,7 +82,7 @@ impl Report {
 }
 
 /// What the options of a run came to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The driver's mode.
     pub mode: String,
@@ -101,6 +101,9 @@ pub struct Settings {
     /// What else was chosen, in words, for scenarios whose runs have no loops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<String>,
+    /// The sizes of simulated memory in GiB, in the order in which they were run, for scenarios that compare them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_gib: Vec<u64>,
 }
 
 /// One program under one design.
@@ -336,7 +339,7 @@ pub(crate) mod tests {
             pages: 1,
             threads: 2,
             designs,
-            conditions: Vec::new(),
+            ..Settings::default()
         };
         Report {
             scenario: "sample".to_owned(),

@@ -211,6 +211,7 @@ fn settings(plan: &Plan) -> Settings {
             format!("memory {} GiB", sizes.join(" and ")),
             format!("{} % of a node touched", touch.name()),
         ],
+        memory_gib: plan.memory.clone(),
     }
 }
 

@@ -337,8 +337,7 @@ fn mixes_under_strict_lists(view: View<'_>, program: Program) -> Option<Section>
 
 /// The calibrated cases of the document's configurations with the first size of memory, each once.
 fn configurations(view: View<'_>, machine: char) -> Vec<Case> {
-    let sizes = view.sizes();
-    let Some(first) = sizes.first() else { return Vec::new() };
+    let Some(first) = view.report.settings.memory_gib.first() else { return Vec::new() };
     let cases = view.all_cases().into_iter().map(|(_, case)| case);
     let wanted = |case: &Case| {
         let of_machine = case.configuration().starts_with(machine);

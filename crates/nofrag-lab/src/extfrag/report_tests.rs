@@ -202,7 +202,6 @@ fn a_default_run_is_a_small_part_of_a_full_one_and_says_so() {
 fn names_of_cases_lead_back_to_them() {
     let report = report(&Options { memory: vec![8, 1], ..named("s-default,h-madv,stall-curve") });
     let view = view::View { report: &report };
-    assert_eq!(view.sizes(), [8, 1]);
     assert_eq!(view.cases(Program::SDefault).len(), 2);
     assert_eq!(view.cases(Program::HMadvise).len(), 4, "two nodes with the first size only");
     assert_eq!(view.cases(Program::StallCurve).len(), 2);

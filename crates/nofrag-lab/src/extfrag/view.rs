@@ -28,23 +28,9 @@ pub(super) enum Beside {
 pub(super) struct OtherRules;
 
 impl<'a> View<'a> {
-    /// The sizes of memory that were compared.
-    pub(super) fn sizes(self) -> Vec<u64> {
-        let mut sizes: Vec<u64> = Vec::new();
-        for program in self.report.programs() {
-            let words = program.strip_suffix(" GiB").and_then(|rest| rest.rsplit(' ').next());
-            if let Some(size) = words.and_then(|word| word.parse().ok())
-                && !sizes.contains(&size)
-            {
-                sizes.push(size);
-            }
-        }
-        sizes
-    }
-
     /// The cases of a program that were run, smallest memory first.
     pub(super) fn cases(self, program: Program) -> Vec<Case> {
-        let mut sizes = self.sizes();
+        let mut sizes = self.report.settings.memory_gib.clone();
         sizes.sort_unstable();
         let cases = sizes.into_iter().flat_map(|size| program.cases(size));
         let programs = self.report.programs();

@@ -208,6 +208,7 @@ fn settings(options: &Options, plan: &Plan) -> Settings {
             format!("rules of {}", designs.join(", ")),
         ],
         designs,
+        ..Settings::default()
     }
 }
 

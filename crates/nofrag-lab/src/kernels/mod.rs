@@ -202,6 +202,7 @@ fn settings(plan: &Plan) -> Settings {
             format!("seeds {} to {last}", plan.seed),
             format!("kernels' runs from {SHIPPED}"),
         ],
+        ..Settings::default()
     }
 }
 

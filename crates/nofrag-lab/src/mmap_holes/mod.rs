@@ -135,7 +135,7 @@ fn settings(plan: &Plan) -> Settings {
         pages: 1,
         threads: plan.threads,
         designs: plan.rows(),
-        conditions: Vec::new(),
+        ..Settings::default()
     }
 }
 

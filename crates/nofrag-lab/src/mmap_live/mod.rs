@@ -148,7 +148,7 @@ fn settings(plan: &Plan) -> Settings {
         pages: 1,
         threads: plan.threads,
         designs: DESIGNS.map(str::to_owned).to_vec(),
-        conditions: Vec::new(),
+        ..Settings::default()
     }
 }
 

@@ -239,6 +239,6 @@ fn settings(plan: &Plan) -> Settings {
         pages: 64,
         threads: 2,
         designs: plan.designs.iter().map(|design| (*design).to_owned()).collect(),
-        conditions: Vec::new(),
+        ..Settings::default()
     }
 }

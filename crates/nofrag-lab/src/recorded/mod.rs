@@ -144,6 +144,7 @@ fn settings(options: &Options, plan: &Plan) -> Settings {
         threads: if plan.threads == 0 { num_threads() } else { plan.threads },
         designs: plan.designs.iter().map(|&design| design.to_owned()).collect(),
         conditions: vec![format!("seed {}", plan.seed), format!("memory {}", sizes.join(", "))],
+        ..Settings::default()
     }
 }
 

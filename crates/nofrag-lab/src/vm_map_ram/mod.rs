@@ -211,7 +211,7 @@ fn settings(plan: &Plan) -> Settings {
         pages: 1,
         threads: 1,
         designs: plan.designs.iter().map(|design| design.name.to_owned()).collect(),
-        conditions: Vec::new(),
+        ..Settings::default()
     }
 }
 

@@ -182,7 +182,7 @@ fn settings(plan: &Plan, mode: Mode) -> Settings {
         pages: plan.pages,
         threads: plan.threads,
         designs: plan.designs.iter().map(|design| design.name.to_owned()).collect(),
-        conditions: Vec::new(),
+        ..Settings::default()
     }
 }
 

@@ -153,6 +153,7 @@ fn settings(plan: &Plan) -> Settings {
             format!("memory {} GiB", plan.memory_gib),
             format!("{} % of a node touched", touch.name()),
         ],
+        ..Settings::default()
     }
 }
 

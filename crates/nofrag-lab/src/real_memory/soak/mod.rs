@@ -207,6 +207,7 @@ fn settings(plan: &Plan) -> Settings {
             format!("{} s of load", plan.length.as_secs()),
             format!("looked at every {} ms", plan.every.as_millis()),
         ],
+        ..Settings::default()
     }
 }
 
