@@ -6,9 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{self, LONGEST_LOG, Replays, Subject};
-use nofrag_show::Look;
+use nofrag_show::{Look, bytes_text};
 
 use crate::{Status, output, progress};
 

@@ -4,10 +4,10 @@ mod capture;
 mod machine;
 mod maps;
 mod pages;
-pub(crate) mod text;
 mod vmalloc;
 
 use anyhow::Result;
+use nofrag_host::finding::{Finding, Severity};
 
 use crate::Status;
 
@@ -43,4 +43,10 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         Some(Subject::Maps(args)) => maps::execute(args),
         Some(Subject::Capture(args)) => capture::execute(args),
     }
+}
+
+/// Whether a finding is a warning.
+fn status_of(findings: &[Finding]) -> Status {
+    let warns = findings.iter().any(|finding| finding.severity == Severity::Warning);
+    if warns { Status::Warned } else { Status::Done }
 }

@@ -1,7 +1,5 @@
 //! `nofrag record`: what the running kernel does, in a file.
 
-mod view;
-
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -11,12 +9,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use nofrag_host::record::{
     self, Buffer, Bulk, CommandStdout, Ended, Frames, Keeper, Now, Options, Orders, Output, Phase,
     RecordError, Recorded, Selection, Sensitive, ToRun, Until, Which,
 };
 use nofrag_host::recording::{Existing, RecordingError};
+use nofrag_show::bytes_text;
+use nofrag_show::host::recorded;
 
 use crate::Status;
 use crate::caller::Caller;
@@ -257,16 +257,12 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     };
     line.0.finish_and_clear();
     let recorded = recorded?;
-    let page = || {
-        let table = crate::trace::extfrag(&recorded.extfrag);
-        view::page(&recorded) + &table.map_or(String::new(), |table| nofrag_show::text(&[table]))
-    };
     if args.json {
         print_document(SCHEMA, &recorded)?;
     } else if !args.quiet && recorded.command.is_some() {
-        tell(&page());
+        tell(&recorded::text(&recorded));
     } else if !args.quiet {
-        print(&page())?;
+        print(&recorded::text(&recorded))?;
     }
     if let Ended::Failed(why) = &recorded.ended {
         return Err(anyhow::anyhow!("{why}")).context("the recording was cut short");
@@ -303,7 +299,7 @@ impl Line {
             "{what}: {seconds:.1} s, {} events, {rate:.0}/s, {} lost, {}, {per_event:.2} B/event",
             now.events,
             now.lost,
-            HumanBytes(now.bytes),
+            bytes_text(now.bytes),
         ));
         self.0.tick();
     }

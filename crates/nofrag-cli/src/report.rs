@@ -6,9 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nofrag_host::finding::bytes_text;
 use nofrag_show::page::{MOST_BYTES, Page};
-use nofrag_show::{Build, Origin};
+use nofrag_show::{Build, Origin, bytes_text};
 
 /// What this binary was made from and by; `build.rs` asks.
 const BUILD: Build = Build {

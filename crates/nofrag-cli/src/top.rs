@@ -1,10 +1,8 @@
 //! `nofrag top`: a host while it works.
 
 mod keys;
-mod rows;
 mod screen;
 mod terminal;
-mod text;
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -20,6 +18,7 @@ use crate::stop::Stop;
 use crate::watching::Watching;
 use crate::{Status, output};
 use nofrag_show::Look;
+use nofrag_show::host::watch;
 
 const AFTER_HELP: &str = "\
 Keys: q quits, space pauses, + and - change the time between looks, left and right the order that is
@@ -209,7 +208,7 @@ impl Top {
         if args.json {
             return output::print_json(&self.view.page);
         }
-        output::print(&text::page(&self.view.page, Look::of_stdout()))
+        output::print(&watch::text(&self.view.page, Look::of_stdout()))
     }
 
     /// Draws and looks until somebody ends it.

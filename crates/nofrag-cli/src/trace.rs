@@ -4,8 +4,6 @@ mod convert;
 mod export;
 mod info;
 
-pub(crate) use info::extfrag;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -105,8 +105,7 @@ impl Watching {
 
 /// A line for each thing that could not be had, and what it costs.
 pub(crate) fn missing(look: &Look, tally: Option<&Tally>) -> Vec<String> {
-    let files =
-        look.missing().map(|each| format!("{}: {}; it costs {}", each.path, each.why, each.costs));
+    let files = look.missing().map(ToString::to_string);
     let events = tally.map(Tally::missing).unwrap_or_default();
     files.chain(events.iter().cloned()).collect()
 }

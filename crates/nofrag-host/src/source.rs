@@ -15,6 +15,7 @@
 //! Only the first is required. Each file is read once and whole: 120 bytes or less per area, and a busy host has some
 //! thousand. What a process shows of itself is read by [`process`].
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -86,6 +87,13 @@ pub struct Missing {
     pub why: String,
     /// What it costs.
     pub costs: &'static str,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missing { path, why, costs } = self;
+        write!(f, "{path}: {why}; it costs {costs}")
+    }
 }
 
 /// Why the list of areas could not be read.

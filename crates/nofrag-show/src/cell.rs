@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Quantity, Spread, Tone};
+use crate::{Quantity, Spread, Tone, count, percent};
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +33,12 @@ impl Cell {
     #[must_use]
     pub fn judged(tone: Tone, words: impl Into<String>) -> Cell {
         Cell::Judged(tone, words.into())
+    }
+
+    /// A part of a whole in percent; of nothing there is none.
+    #[must_use]
+    pub fn share(part: u64, whole: u64) -> Cell {
+        (whole > 0).then(|| percent(part as f64 * 100.0 / whole as f64, 1)).into()
     }
 
     /// The median of repetitions with half their range, if there are several.
@@ -106,13 +112,25 @@ impl From<Quantity> for Cell {
     }
 }
 
+impl From<u64> for Cell {
+    fn from(value: u64) -> Cell {
+        Cell::Number(count(value as f64))
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(value: usize) -> Cell {
+        Cell::Number(count(value as f64))
+    }
+}
+
 impl<T: Into<Cell>> From<Option<T>> for Cell {
     fn from(there: Option<T>) -> Cell {
         there.map_or(Cell::Missing, T::into)
     }
 }
 
-/// A row of [`Cell`]s: each is made of words, a [`Quantity`], or of one that may be missing.
+/// A row of [`Cell`]s: each is made of words, a [`Quantity`], a count, or of one that may be missing.
 #[macro_export]
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::Cell::from($cell)),*] };

@@ -1,5 +1,27 @@
 //! Text broken into lines.
 
+use crate::Look;
+
+impl Look {
+    /// `lead` and `text`, broken at spaces; what follows the first line is indented as far as `lead`.
+    #[must_use]
+    pub fn wrapped(self, lead: &str, text: &str) -> String {
+        self.hanging(lead, lead.chars().count(), text)
+    }
+
+    /// `lead` and `text`, broken at spaces; what follows the first line is indented by `indent`.
+    #[must_use]
+    pub fn hanging(self, lead: &str, indent: usize, text: &str) -> String {
+        hanging(lead, indent, text, self.width)
+    }
+}
+
+/// `text` with a full stop.
+#[must_use]
+pub fn sentence(text: &str) -> String {
+    format!("{text}.")
+}
+
 /// `text` broken at spaces into lines of at most `columns` characters, if its words allow.
 #[must_use]
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
@@ -18,8 +40,7 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
 
 /// `lead` and `text`, broken at spaces into lines of at most `columns` characters; what follows the first line is
 /// indented by `indent`.
-#[must_use]
-pub fn hanging(lead: &str, indent: usize, text: &str, columns: usize) -> String {
+fn hanging(lead: &str, indent: usize, text: &str, columns: usize) -> String {
     let mut out = lead.to_owned();
     let mut column = lead.chars().count();
     let mut first = true;

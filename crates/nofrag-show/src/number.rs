@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use nofrag_host::finding::bytes_text;
+use nofrag_host::finding::grouped;
+pub use nofrag_host::finding::{bytes_text, duration_text};
 
 /// A number and what it counts. It stays one until it is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,6 +109,12 @@ pub const fn percent(value: f64, digits: usize) -> Quantity {
     Quantity { value, unit: Unit::Percent(digits) }
 }
 
+/// A count with its noun.
+#[must_use]
+pub fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 fn digits(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
@@ -124,15 +131,8 @@ fn digits(value: f64) -> String {
 }
 
 fn thousands(value: i64) -> String {
-    let digits = value.unsigned_abs().to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    if value < 0 { format!("-{out}") } else { out }
+    let digits = grouped(value.unsigned_abs());
+    if value < 0 { format!("-{digits}") } else { digits }
 }
 
 fn seconds(value: f64) -> String {

@@ -3,11 +3,10 @@
 //! Every picture takes its characters from one table, [`Brushes`], which has a column for terminals without block
 //! elements. What is there must not vanish: a part that is not empty gets at least the lightest of its characters.
 
-use nofrag_host::finding::bytes_text;
 use nofrag_host::picture::{Cell, Ink, Piece};
 
 use crate::look::{Glyphs, Look};
-use crate::{BarGroup, OccupancyMap, Paint, hanging, plain};
+use crate::{BarGroup, OccupancyMap, Paint, bytes_text, plain};
 
 /// The characters of all pictures.
 struct Brushes {
@@ -239,7 +238,7 @@ pub fn hole_map(draw: impl Fn(usize) -> Vec<Piece>, faint: &str, look: Look) -> 
     let legend = format!(
         "in use {solid_row}, mostly {faint} {faint_row} (from a little to all of a cell), free {free}"
     );
-    map + "\n" + &hanging("  ", 2, &legend, look.width)
+    map + "\n" + &look.hanging("  ", 2, &legend)
 }
 
 /// The characters of solid and faint ink, from a little to all of a cell, and that of a cell with neither.

@@ -1,12 +1,8 @@
 //! An explanation as a page.
 
-use nofrag_host::finding::bytes_text;
 use nofrag_lab::explain::{Basis, Case, Explanation, PolicyCase, PolicyVerdict, ZoneCase};
 use nofrag_lab::oracle::Withdrawn;
-use nofrag_show::{divided, divided_by};
-
-use crate::host::text::{Numbers, hanging, sentence, wrapped};
-use nofrag_show::Look;
+use nofrag_show::{Look, Numbers, bytes_text, divided, divided_by, sentence};
 
 /// The whole page.
 pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
@@ -19,7 +15,7 @@ pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
         text += "\n";
     }
     for caution in &explained.cautions {
-        text += &wrapped("Note: ", caution, look);
+        text += &look.wrapped("Note: ", caution);
     }
     for (index, each) in explained.cases.iter().take(top).enumerate() {
         text += "\n";
@@ -35,8 +31,8 @@ pub(crate) fn page(explained: &Explanation, top: usize, look: Look) -> String {
 }
 
 fn case(number: usize, case: &Case, look: Look) -> String {
-    let mut text = wrapped(&format!("{number}. "), &case.title, look);
-    text += &wrapped("   Why: ", &sentence(&case.summary), look);
+    let mut text = look.wrapped(&format!("{number}. "), &case.title);
+    text += &look.wrapped("   Why: ", &sentence(&case.summary));
     if let Some(asked) = &case.asked {
         let line = format!(
             "{} of type {}, from zone {} or below; {}.",
@@ -49,7 +45,7 @@ fn case(number: usize, case: &Case, look: Look) -> String {
             asked.highest_zone,
             asked.context
         );
-        text += &wrapped("   Asked: ", &line, look);
+        text += &look.wrapped("   Asked: ", &line);
     }
     text += &seen(case, look);
     if !case.zones.is_empty() {
@@ -58,21 +54,21 @@ fn case(number: usize, case: &Case, look: Look) -> String {
         text += "\n";
     }
     for line in &case.would {
-        text += &wrapped("   ", line, look);
+        text += &look.wrapped("   ", line);
     }
     text += &policies(&case.policies, look);
     if !case.advice.is_empty() {
         text += "   What to do\n";
     }
     for (index, advice) in case.advice.iter().enumerate() {
-        text += &hanging(&format!("   {:2}. ", index + 1), 7, &sentence(&advice.what), look);
-        text += &hanging("       Since: ", 9, &sentence(&advice.evidence), look);
+        text += &look.hanging(&format!("   {:2}. ", index + 1), 7, &sentence(&advice.what));
+        text += &look.hanging("       Since: ", 9, &sentence(&advice.evidence));
         if advice.cost != "none" {
-            text += &hanging("       Costs: ", 9, &sentence(&advice.cost), look);
+            text += &look.hanging("       Costs: ", 9, &sentence(&advice.cost));
         }
     }
     for missing in &case.missing {
-        text += &wrapped("   Missing: ", missing, look);
+        text += &look.wrapped("   Missing: ", missing);
     }
     text
 }
@@ -92,7 +88,7 @@ fn seen(case: &Case, look: Look) -> String {
         }
         text += "; the figures are those of the first";
     }
-    wrapped("   Seen: ", &sentence(&text), look)
+    look.wrapped("   Seen: ", &sentence(&text))
 }
 
 /// The zones: figures, a picture of what is free, and each one's reason.
@@ -120,7 +116,7 @@ fn zones(case: &Case, look: Look) -> String {
     let mut text = table.text();
     text += &picture(&case.zones, order, look);
     for zone in &case.zones {
-        text += &hanging(&format!("   {}: ", zone.zone), 5, &sentence(&zone.why), look);
+        text += &look.hanging(&format!("   {}: ", zone.zone), 5, &sentence(&zone.why));
     }
     text
 }
@@ -148,7 +144,7 @@ fn picture(zones: &[ZoneCase], order: u32, look: Look) -> String {
     let [small, large] = divided_by(look);
     let legend =
         format!("what is free: {small} in blocks below order {order}, {large} in larger ones");
-    text + &wrapped("   ", &legend, look)
+    text + &look.wrapped("   ", &legend)
 }
 
 fn policies(policies: &[PolicyCase], look: Look) -> String {
@@ -183,7 +179,7 @@ fn policies(policies: &[PolicyCase], look: Look) -> String {
             cost => format!(" Costs: {cost}."),
         };
         let line = format!("{verdict}: {}.{costs}", each.why);
-        text += &hanging(&format!("     {}: ", names.join(", ")), 7, &line, look);
+        text += &look.hanging(&format!("     {}: ", names.join(", ")), 7, &line);
     }
     text
 }
@@ -233,10 +229,10 @@ fn mixing(explained: &Explanation, look: Look) -> String {
          from one below order 4; {} pageblocks changed their type.",
         mixing.events, mixing.fragmenting, mixing.serious, mixing.claims
     );
-    text += &wrapped("   ", &line, look);
+    text += &look.wrapped("   ", &line);
     if !mixing.pairs.is_empty() {
-        text += &wrapped("   Types: ", &sentence(&list(&mixing.pairs)), look);
-        text += &wrapped("   Processes: ", &sentence(&list(&mixing.processes)), look);
+        text += &look.wrapped("   Types: ", &sentence(&list(&mixing.pairs)));
+        text += &look.wrapped("   Processes: ", &sentence(&list(&mixing.processes)));
     }
     text
 }

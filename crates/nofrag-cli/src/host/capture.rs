@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::text::{self, hanging, plural, sentence, wrapped};
 use crate::caller::Caller;
 use crate::{Status, output};
 use anyhow::{Context, Result};
-use nofrag_host::finding::bytes_text;
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::capture::{Captured, Choices, Private, gather, must_be_empty};
 use nofrag_host::source::Root;
-use nofrag_show::Look;
+use nofrag_show::{Look, bytes_text, plural, sentence};
 
 const AFTER_HELP: &str = "\
 DIR then holds the files of this host under their own paths, for `nofrag host --root DIR`, here or
@@ -82,16 +80,15 @@ fn page(captured: &Captured, look: Look) -> String {
     let files = plural(captured.taken.len() as u64, "file", "files");
     let heading =
         format!("{}: {files}, {}", captured.folder.display(), bytes_text(captured.bytes()));
-    let mut page = wrapped("", &heading, look);
+    let mut page = look.wrapped("", &heading);
     page += "\nTaken\n";
     let plain = captured.taken.iter().filter(|taken| taken.scrubbed.is_none());
     let plain = plain.filter(|taken| !taken.path.starts_with("proc/sys/vm/"));
     let plain: Vec<&str> = plain.map(|taken| taken.path.as_str()).collect();
-    page += &hanging(
+    page += &look.hanging(
         "  as they are: ",
         4,
         &sentence(&format!("{}, the settings of vm", plain.join(", "))),
-        look,
     );
     let mut changes: Vec<(&str, Vec<&str>)> = Vec::new();
     for taken in &captured.taken {
@@ -102,13 +99,13 @@ fn page(captured: &Captured, look: Look) -> String {
         }
     }
     for (change, paths) in changes {
-        page += &hanging(&format!("  {change}: "), 4, &sentence(&paths.join(", ")), look);
+        page += &look.hanging(&format!("  {change}: "), 4, &sentence(&paths.join(", ")));
     }
     page += "\nLeft out\n";
-    captured.left_out.iter().for_each(|what| page += &hanging("  ", 4, &sentence(what), look));
+    captured.left_out.iter().for_each(|what| page += &look.hanging("  ", 4, &sentence(what)));
     page += "\nKept\n";
-    captured.kept.iter().for_each(|what| page += &hanging("  ", 4, &sentence(what), look));
-    if let Some(missing) = text::missing(&captured.missing, look) {
+    captured.kept.iter().for_each(|what| page += &look.hanging("  ", 4, &sentence(what)));
+    if let Some(missing) = nofrag_show::host::missing(&captured.missing, look) {
         page += "\n";
         page += &missing;
     }

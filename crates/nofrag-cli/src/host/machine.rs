@@ -1,13 +1,9 @@
 //! `nofrag host` without a subject: the whole machine on one screen.
 
-mod brief;
-mod view;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nofrag_host::finding::Severity;
 use nofrag_host::machine::{self, Frames, Sources};
 use nofrag_host::snapshot::Files;
 use nofrag_host::source::Root;
@@ -15,6 +11,7 @@ use nofrag_host::trace;
 
 use crate::{Status, output, report};
 use nofrag_show::Look;
+use nofrag_show::host::machine as show;
 
 pub(crate) const AFTER_HELP: &str = "\
 Works without rights: what may not be read is listed, with --all also what that costs. As root it also
@@ -67,14 +64,13 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         output::print_json(&machine)?;
     } else {
-        let page = if args.all { view::page } else { brief::page };
-        output::print(&page(&machine, Look::of_stdout()))?;
+        let text = if args.all { show::text } else { show::brief };
+        output::print(&text(&machine, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&nofrag_show::host::machine(&machine, &wanted.origin))?;
+        wanted.write(&show::page(&machine, &wanted.origin))?;
     }
-    let warns = machine.findings.iter().any(|finding| finding.severity == Severity::Warning);
-    Ok(if warns { Status::Warned } else { Status::Done })
+    Ok(super::status_of(&machine.findings))
 }
 
 /// What `root` names: this host, a captured one, the folder of a snapshot, or a snapshot in a recording.

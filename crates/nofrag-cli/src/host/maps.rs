@@ -1,15 +1,12 @@
 //! `nofrag host maps`.
 
-mod view;
-
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use nofrag_host::finding::Severity;
 use nofrag_host::process::growth::Earlier;
-use nofrag_host::process::ranking;
+use nofrag_host::process::ranking::{PATIENCE, rank};
 use nofrag_host::process::replay::Which;
 use nofrag_host::process::survey;
 use nofrag_host::source::Root;
@@ -17,6 +14,7 @@ use nofrag_host::source::process::{self, Depth, Whose};
 
 use crate::{Status, output, report};
 use nofrag_show::Look;
+use nofrag_show::host::{maps, ranking};
 
 const AFTER_HELP: &str = "\
 The kernel shows the areas of a process to its owner and to root. Reading /proc/PID/smaps, which
@@ -135,13 +133,12 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
         output::print_json(&report)?;
     } else {
         let path = root.path(&format!("proc/{whose}/{}", sources.file.name()));
-        output::print(&view::page(&report, &path, args.top, Look::of_stdout()))?;
+        output::print(&maps::text(&report, &path, args.top, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&nofrag_show::host::maps(&report, &wanted.origin))?;
+        wanted.write(&maps::page(&report, &wanted.origin))?;
     }
-    let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
-    Ok(if warns { Status::Warned } else { Status::Done })
+    Ok(super::status_of(&report.findings))
 }
 
 /// The first of two looks, and when it was.
@@ -157,14 +154,14 @@ fn look_and_wait(
 }
 
 fn execute_all(args: &Args, root: &Root, wanted: Option<&report::Pending>) -> Result<Status> {
-    let ranking = ranking::rank(root, ranking::PATIENCE)?;
+    let ranking = rank(root, PATIENCE)?;
     if args.json {
         output::print_json(&ranking)?;
     } else {
-        output::print(&view::ranking(&ranking, args.top, Look::of_stdout()))?;
+        output::print(&ranking::text(&ranking, args.top, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&nofrag_show::host::ranking(&ranking, &wanted.origin))?;
+        wanted.write(&ranking::page(&ranking, &wanted.origin))?;
     }
     Ok(if ranking.warns() { Status::Warned } else { Status::Done })
 }

@@ -1,14 +1,12 @@
 //! `nofrag host pages`.
 
-mod view;
-
 use std::path::PathBuf;
 
 use anyhow::Result;
-use nofrag_host::finding::Severity;
 use nofrag_host::machine::Frames;
 use nofrag_host::machine::pages::survey;
 use nofrag_show::Look;
+use nofrag_show::host::pages as show;
 
 use super::machine;
 use crate::{Status, output, report};
@@ -59,11 +57,10 @@ pub(crate) fn execute(args: &Args) -> Result<Status> {
     if args.json {
         output::print_json(&pages)?;
     } else {
-        output::print(&view::page(&pages, Look::of_stdout()))?;
+        output::print(&show::text(&pages, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&nofrag_show::host::pages(&pages, &wanted.origin))?;
+        wanted.write(&show::page(&pages, &wanted.origin))?;
     }
-    let warns = pages.findings.iter().any(|finding| finding.severity == Severity::Warning);
-    Ok(if warns { Status::Warned } else { Status::Done })
+    Ok(super::status_of(&pages.findings))
 }

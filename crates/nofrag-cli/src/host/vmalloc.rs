@@ -1,17 +1,15 @@
 //! `nofrag host vmalloc`.
 
-mod view;
-
 use std::path::PathBuf;
 
 use anyhow::Result;
-use nofrag_host::finding::Severity;
 use nofrag_host::source::{self, KPTR_RESTRICT, Root, Sources};
 use nofrag_host::unhash::{KPTR_RESTRICT_MEANWHILE, Unhashed};
-use nofrag_host::vmalloc as survey;
+use nofrag_host::vmalloc::survey;
 
 use crate::{Status, output, report};
 use nofrag_show::Look;
+use nofrag_show::host::vmalloc;
 
 const AFTER_HELP: &str = "\
 The kernel lets only root read /proc/vmallocinfo. It prints hashes in place of addresses unless
@@ -61,17 +59,16 @@ pub(crate) struct Args {
 pub(crate) fn execute(args: &Args) -> Result<Status> {
     let wanted = args.report.begin()?;
     let root = args.root.clone().map_or(Root::Live, Root::Captured);
-    let report = survey::survey(&read(&root, args)?)?;
+    let report = survey(&read(&root, args)?)?;
     if args.json {
         output::print_json(&report)?;
     } else {
-        output::print(&view::page(&report, &root, args.callers, Look::of_stdout()))?;
+        output::print(&vmalloc::text(&report, &root, args.callers, Look::of_stdout()))?;
     }
     if let Some(wanted) = wanted {
-        wanted.write(&nofrag_show::host::vmalloc(&report, &wanted.origin))?;
+        wanted.write(&vmalloc::page(&report, &wanted.origin))?;
     }
-    let warns = report.findings.iter().any(|finding| finding.severity == Severity::Warning);
-    Ok(if warns { Status::Warned } else { Status::Done })
+    Ok(super::status_of(&report.findings))
 }
 
 fn read(root: &Root, args: &Args) -> Result<Sources> {

@@ -6,7 +6,8 @@
 //! most.
 
 use nofrag_host::watch::page::Page;
-use nofrag_show::Colour;
+use nofrag_show::host::watch::{self as rows, Column, GAP, Rows};
+use nofrag_show::{Colour, Glyphs, Tone};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -15,9 +16,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table, Wrap};
 
 use super::keys::SHOWN;
-use super::rows::{self, Column, GAP, Rows, Tone};
 use super::{Looking, Shown, View};
-use nofrag_show::Glyphs;
 
 const KEYS: &str = "q quit  h help  space pause  +/- rate  left/right order  t types";
 
@@ -210,7 +209,7 @@ fn bold() -> Style {
 
 fn style(tone: Tone, view: &View) -> Style {
     let color = match tone {
-        Tone::Plain => return Style::new(),
+        Tone::Plain | Tone::Good | Tone::Note => return Style::new(),
         Tone::Warning => Color::Yellow,
         Tone::Bad => Color::Red,
     };

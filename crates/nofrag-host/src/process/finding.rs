@@ -9,7 +9,7 @@ use super::blockers::{Blocker, BlockerGroup, NO_SMAPS};
 use super::ranking::NEAR;
 use super::room::StoppedBy;
 use super::window::{Certainty, Width};
-use crate::finding::{Finding, Severity, bytes_text};
+use crate::finding::{Finding, Severity, bytes_text, duration_text};
 
 /// All findings about `report`, most urgent first.
 #[must_use]
@@ -169,17 +169,6 @@ fn limit_soon(report: &Report) -> Option<Finding> {
     })
 }
 
-/// A duration for people.
-#[must_use]
-pub fn duration_text(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 2.0 * 3600.0 => format!("{:.0} min", s / 60.0),
-        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.0} days", s / 86_400.0),
-    }
-}
-
 fn space_tight(report: &Report) -> Option<Finding> {
     let space = &report.space;
     let size = space.end - space.start;
@@ -274,24 +263,5 @@ pub fn reason(group: &BlockerGroup) -> String {
     match group.detail.as_str() {
         "" => group.blocker.name().to_owned(),
         detail => format!("{} ({detail})", group.blocker.name()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_for_people() {
-        let expected = [
-            (0.4, "0 s"),
-            (119.0, "119 s"),
-            (600.0, "10 min"),
-            (36_000.0, "10.0 h"),
-            (864_000.0, "10 days"),
-        ];
-        for (seconds, text) in expected {
-            assert_eq!(duration_text(seconds), text);
-        }
     }
 }

@@ -22,6 +22,7 @@ use super::event::{BulkMoment, Event, View};
 use super::kinds::{EventKind, MAX_FIELDS};
 use super::meta::{Moment, TraceMeta};
 use crate::budget::{Room, table_bytes};
+use crate::finding::grouped;
 use crate::gfp::GfpBits;
 
 /// What a recording lacks, and what it has of the bulk interface.
@@ -250,13 +251,6 @@ fn has_bulk(release: Option<&str>) -> bool {
 /// Percent of a whole.
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
-}
-
-/// With a comma between thousands.
-fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    groups.collect::<Vec<_>>().join(",")
 }
 
 fn sentences(unseen: &Unseen, release: Option<&str>, lost: u64) -> Vec<String> {

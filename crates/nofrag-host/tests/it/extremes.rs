@@ -11,7 +11,7 @@ use nofrag::ranges::Span;
 use nofrag_host::budget::{Budget, Room};
 use nofrag_host::failure;
 use nofrag_host::fields::{Limit, lazy_limit_bytes};
-use nofrag_host::finding::bytes_text;
+use nofrag_host::finding::{bytes_text, grouped};
 use nofrag_host::gfp::GfpBits;
 use nofrag_host::layout::Layout;
 use nofrag_host::picture::{self, Ink, Stroke};
@@ -71,6 +71,7 @@ fn budgets() {
 fn figures() {
     for end in ENDS {
         assert!(!bytes_text(end).is_empty());
+        assert_eq!(grouped(end).replace(',', ""), end.to_string());
         let meta = shipped().meta;
         assert!(!meta.gfp.render(end).is_empty());
         assert!(!FlagTable::default().render(end).is_empty());

@@ -1,18 +1,14 @@
-//! Pages of what `nofrag-host` reports.
+//! What `nofrag-host` reports, as text and as a page: one module for each subject, with both.
 
-mod machine;
-mod maps;
-mod pages;
-mod ranking;
-mod vmalloc;
+mod grid;
+pub mod machine;
+pub mod maps;
+pub mod pages;
+mod parts;
+pub mod ranking;
+pub mod recorded;
+pub mod trace;
+pub mod vmalloc;
+pub mod watch;
 
-pub use machine::machine;
-pub use maps::maps;
-pub use pages::pages;
-pub use ranking::ranking;
-pub use vmalloc::vmalloc;
-
-/// A whole number, in a sentence.
-fn count(value: f64) -> String {
-    crate::count(value).to_string()
-}
+pub use parts::missing;

@@ -1,31 +1,68 @@
-//! The page of `nofrag host maps --all`: all processes by their areas.
+//! `nofrag host maps --all`: all processes by their areas.
 
 use nofrag_host::process::ranking::{NEAR, Ranked, Ranking};
 
-use super::count;
-use super::vmalloc::{missing, part};
-use crate::Origin;
-use crate::Tone;
-use crate::page::table::Table;
-use crate::page::{Item, Page, Tile, Verdict};
+use super::grid::Grid;
+use super::parts::{self, known, missing_item, part, tile_of};
+use crate::page::{Page, Verdict};
+use crate::{Cell, Look, Origin, Tone, cells, count, percent, sentence};
 
-/// More processes than this are left out: they are the farthest from the limit.
+/// More processes than this are left out of a page: they are the farthest from the limit.
 const MOST_ROWS: usize = 500;
+
+/// A process, its number, its areas, and their share of the limit.
+pub(super) fn cells(process: &Ranked) -> Vec<Cell> {
+    let Ranked { pid, name, areas, share } = process;
+    let share = share.map(|share| percent(100.0 * share, 1));
+    cells![known(name.as_ref()), pid.to_string(), *areas, share]
+}
+
+/// The processes in their order.
+pub(super) fn grid(processes: &[Ranked], of_limit: &str) -> Grid {
+    let mut grid = Grid::new(&["process", "pid", "areas", of_limit]);
+    processes.iter().for_each(|process| grid.row(cells(process)));
+    grid
+}
+
+/// The `top` processes with most areas as text.
+#[must_use]
+pub fn text(ranking: &Ranking, top: usize, look: Look) -> String {
+    let limit = match ranking.limit {
+        Some(limit) => format!("vm.max_map_count allows {limit} areas in each process."),
+        None => "vm.max_map_count is not known.".to_owned(),
+    };
+    let (shown, others) = ranking.processes.split_at(ranking.processes.len().min(top));
+    let rest = format!(
+        "{} more with fewer areas (--top shows more); {} without an address space; {} that only their owner or root \
+         may see",
+        others.len(),
+        ranking.without_areas,
+        ranking.denied
+    );
+    let mut sections = vec![look.wrapped("", &limit), grid(shown, "of limit").text()];
+    sections.push(look.wrapped("", &sentence(&rest)));
+    sections.extend(parts::missing(&ranking.missing, look));
+    sections.join("\n")
+}
 
 /// The page of `ranking`.
 #[must_use]
-pub fn ranking(ranking: &Ranking, origin: &Origin) -> Page {
+pub fn page(ranking: &Ranking, origin: &Origin) -> Page {
     let mut page = Page::new("Processes by their areas", origin);
     page.verdict = Some(verdict(ranking));
-    page.tiles = tiles(ranking);
-    let mut items = vec![table(ranking)];
-    items.extend(missing(&ranking.missing));
+    let limit = ranking.limit.map(|it| tile_of(it, "areas that vm.max_map_count allows each"));
+    page.tiles.extend(limit);
+    page.tiles.push(tile_of(ranking.processes.len() as u64, "processes were counted"));
+    page.tiles.push(tile_of(ranking.denied, "processes may not be looked into"));
+    let (shown, others) = ranking.processes.split_at(ranking.processes.len().min(MOST_ROWS));
+    let mut caption = "A row is one process.".to_owned();
+    if !others.is_empty() {
+        caption += &format!(" {} with fewer areas are left out.", others.len());
+    }
+    let table = grid(shown, "of the limit").item("Processes", caption);
+    let items = table.into_iter().chain(missing_item(&ranking.missing)).collect();
     page.parts = vec![part("processes", "Nearest to vm.max_map_count first", origin, items)];
     page
-}
-
-fn name(process: &Ranked) -> String {
-    process.name.clone().unwrap_or_else(|| "(unknown)".to_owned())
 }
 
 fn verdict(ranking: &Ranking) -> Verdict {
@@ -34,7 +71,7 @@ fn verdict(ranking: &Ranking) -> Verdict {
             tone: Tone::Bad,
             says: format!(
                 "{} (process {}) has {} areas, {:.0} % or more of what vm.max_map_count allows.",
-                name(first),
+                known(first.name.as_ref()),
                 first.pid,
                 count(first.areas as f64),
                 NEAR * 100.0
@@ -50,35 +87,4 @@ fn verdict(ranking: &Ranking) -> Verdict {
             advice: format!("From {:.0} % of it on one would be named here.", NEAR * 100.0),
         },
     }
-}
-
-fn tiles(ranking: &Ranking) -> Vec<Tile> {
-    let tile = |value: u64, what: &str| Tile {
-        tone: Tone::Plain,
-        value: count(value as f64),
-        what: what.to_owned(),
-    };
-    let mut tiles: Vec<Tile> = ranking
-        .limit
-        .map(|limit| tile(limit, "areas that vm.max_map_count allows each"))
-        .into_iter()
-        .collect();
-    tiles.push(tile(ranking.processes.len() as u64, "processes were counted"));
-    tiles.push(tile(ranking.denied, "processes may not be looked into"));
-    tiles
-}
-
-fn table(ranking: &Ranking) -> Item {
-    let row = |process: &Ranked| {
-        let share = process.share.map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
-        vec![name(process), process.pid.to_string(), count(process.areas as f64), share]
-    };
-    let left_out = ranking.processes.len().saturating_sub(MOST_ROWS);
-    let mut caption = "A row is one process.".to_owned();
-    if left_out > 0 {
-        caption += &format!(" {left_out} with fewer areas are left out.");
-    }
-    let header = ["process", "pid", "areas", "of the limit"].map(str::to_owned).to_vec();
-    let rows = ranking.processes.iter().take(MOST_ROWS).map(row).collect();
-    Item::Table(Table::of_texts("Processes".to_owned(), caption, 1, header, rows))
 }

@@ -3,10 +3,9 @@
 //! A run of equal cells is one rectangle, so that a map of thousands of cells stays small.
 
 use askama::Template;
-use nofrag_host::finding::bytes_text;
 use nofrag_host::picture::{Cell, Piece as Drawn};
 
-use crate::Paint;
+use crate::{Paint, bytes_text};
 
 /// Maps with one legend.
 #[derive(Clone, Debug, Template)]

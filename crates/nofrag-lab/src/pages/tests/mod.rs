@@ -169,7 +169,7 @@ fn hosts_have_a_map_of_their_holes() {
     let root = Root::Captured(repository().join("data/hosts/vm-6.18-x86_64"));
     let sources = source::read_rest(&root, source::read_vmallocinfo(&root).unwrap());
     let report = nofrag_host::vmalloc::survey(&sources).unwrap();
-    let page = nofrag_show::host::vmalloc(&report, &origin("nofrag host vmalloc"));
+    let page = nofrag_show::host::vmalloc::page(&report, &origin("nofrag host vmalloc"));
     let html = page.html();
     for part in ["Hole map of vmalloc", "TiB free", "freed, not yet purged", "lazy-dominates"] {
         assert!(html.contains(part), "no {part}");

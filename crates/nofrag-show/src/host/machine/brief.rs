@@ -1,29 +1,30 @@
 //! The report of `nofrag host` on one screen: what needs attention first, then each subject in a few lines. What is
-//! left out stands in [`super::view`], which `--all` shows.
+//! left out stands in [`super::text`], which `--all` shows.
 
 use std::cmp::Reverse;
 
-use nofrag_host::finding::{Finding, Severity, bytes_text};
+use nofrag_host::finding::{Finding, Severity};
 use nofrag_host::machine::Machine;
 use nofrag_host::machine::huge::{Basis, HugePages};
 use nofrag_host::machine::requests::{Answer, Request};
 use nofrag_host::machine::zones::Zone;
-use nofrag_show::Look;
 
-use super::view::{self, hourly};
-use crate::host::text::{self, Numbers, hanging, plural, sentence};
+use super::{OrderRows, has_index, hourly, index_check, marks, obtainable, order_or_none, text};
+use crate::host::parts;
+use crate::{Look, bytes_text, plural, sentence};
 
-/// The whole page.
-pub(crate) fn page(machine: &Machine, look: Look) -> String {
-    let mut sections = vec![view::heading(machine, look), findings(&machine.findings, look)];
+/// What fits on one screen.
+#[must_use]
+pub fn brief(machine: &Machine, look: Look) -> String {
+    let mut sections = vec![text::heading(machine, look), findings(&machine.findings, look)];
     if !machine.zones.is_empty() {
-        sections.push(marks(machine));
+        sections.push(marks(machine, |zone| label(machine, zone)).without("on CPUs").text());
         sections.push(orders(machine, look));
     }
     let mut rest = requests(&machine.requests, look);
     rest.extend(machine.huge_pages.as_ref().map(|huge| huge_pages(huge, look)));
-    rest.push(view::vmalloc(&machine.vmalloc, look));
-    rest.push(view::maps(machine, MOST_PROCESSES, look));
+    rest.push(text::vmalloc(&machine.vmalloc, look));
+    rest.push(text::maps(machine, MOST_PROCESSES, look));
     rest.extend(counters(machine, look));
     rest.extend(missing(machine, look));
     sections.push(rest.concat());
@@ -39,11 +40,11 @@ fn findings(findings: &[Finding], look: Look) -> String {
     const MOST: usize = 5;
     let warnings = findings.iter().filter(|each| each.severity == Severity::Warning).count();
     let shown = findings.len().min(warnings.clamp(FEW, MOST));
-    let mut text = text::findings(&findings[..shown], look);
+    let mut text = parts::findings(&findings[..shown], look);
     let more: Vec<&str> = findings[shown..].iter().map(|finding| finding.id).collect();
     if !more.is_empty() {
         let more = format!("{}; `--all` says why", more.join(", "));
-        text += &hanging("    Also: ", 4, &sentence(&more), look);
+        text += &look.hanging("    Also: ", 4, &sentence(&more));
     }
     text
 }
@@ -54,28 +55,6 @@ fn label(machine: &Machine, zone: &Zone) -> String {
         true => format!("{}/{}", zone.zone.node, zone.zone.name),
         false => zone.zone.name.clone(),
     }
-}
-
-fn marks(machine: &Machine) -> String {
-    let size = |pages: u64| bytes_text(pages.saturating_mul(machine.host.page_bytes));
-    let known = |pages: Option<u64>| pages.map_or("-".to_owned(), size);
-    let mut table =
-        Numbers::new(&["zone", "managed", "free", "min", "low", "high", "boost", "largest block"]);
-    for zone in &machine.zones {
-        let mark =
-            |of: fn(&nofrag_host::machine::zones::Marks) -> u64| known(zone.marks.as_ref().map(of));
-        table.row(vec![
-            label(machine, zone),
-            known(zone.managed_pages),
-            size(zone.free_pages),
-            mark(|marks| marks.min),
-            mark(|marks| marks.low),
-            mark(|marks| marks.high),
-            view::boost(machine, zone),
-            view::largest(machine, zone),
-        ]);
-    }
-    table.text()
 }
 
 /// Of so many zones the orders are shown.
@@ -96,35 +75,19 @@ fn zones(machine: &Machine) -> Vec<&Zone> {
     by_pieces.into_iter().map(|(_, zone)| zone).collect()
 }
 
-/// Blocks, unusable share and fragmentation index, with a column for each order.
 fn orders(machine: &Machine, look: Look) -> String {
     let zones = zones(machine);
-    let count = zones.iter().map(|zone| zone.orders.len()).max().unwrap_or(0);
-    if count == 0 {
-        return String::new();
-    }
-    let mut header = vec!["free of order".to_owned()];
-    header.extend((0..count).map(|order| order.to_string()));
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut table = Numbers::new(&header);
-    let mut has_index = false;
-    for zone in &zones {
-        let mut row = |name: String, cells: Vec<String>| {
-            table.row([vec![name], cells].concat());
-        };
-        let each = |cell: &dyn Fn(&nofrag_host::machine::zones::OrderRow) -> String| {
-            zone.orders.iter().map(cell).collect::<Vec<_>>()
-        };
-        row(label(machine, zone), each(&|row| short(row.blocks)));
-        row("  unusable %".to_owned(), each(&|row| percent(row.unusable)));
-        if zone.orders.iter().any(|row| row.fragmentation.is_some()) {
-            has_index = true;
-            let index = |index: Option<i64>| index.map_or("-".to_owned(), view::thousandths);
-            row("  index".to_owned(), each(&|row| index(row.fragmentation)));
-        }
-    }
+    let rows = OrderRows {
+        heading: "free of order",
+        blocks: &|zone| label(machine, zone),
+        unusable: &|_| "  unusable %".to_owned(),
+        index: &|_| "  index".to_owned(),
+        count: |blocks| short(blocks).into(),
+        share: |unusable| percent(unusable).into(),
+    };
+    let Some(table) = super::orders(&zones, &rows) else { return String::new() };
     let mut legend = vec!["unusable: the share of what is free in blocks too small for the order"];
-    if has_index {
+    if zones.iter().any(|zone| has_index(zone)) {
         legend.push(
             "index: why a request would fail, towards 0 for want of memory, towards 1 because it is in pieces",
         );
@@ -133,11 +96,9 @@ fn orders(machine: &Machine, look: Look) -> String {
     if zones.len() < machine.zones.len() {
         legend.push(&of_all);
     }
-    let check = machine.index_check.map(|check| {
-        format!("{} of {} indices equal the kernel's own", check.equal, check.compared)
-    });
+    let check = index_check(machine);
     legend.extend(check.as_deref());
-    table.text() + &hanging("", 0, &sentence(&legend.join("; ")), look)
+    table.text() + &look.hanging("", 0, &sentence(&legend.join("; ")))
 }
 
 /// A count in at most five characters, cut off.
@@ -164,7 +125,6 @@ fn requests(requests: &[Request], look: Look) -> Vec<String> {
     if requests.is_empty() {
         return Vec::new();
     }
-    let order = |order: Option<u32>| order.map_or("none".to_owned(), |order| order.to_string());
     let served = requests.iter().map(|request| {
         let unmixed = match request.largest_unmixed_order {
             Some(unmixed) if Some(unmixed) < request.largest_order => {
@@ -172,15 +132,15 @@ fn requests(requests: &[Request], look: Look) -> Vec<String> {
             }
             _ => String::new(),
         };
-        format!("{} {}{unmixed}", request.gfp, order(request.largest_order))
+        format!("{} {}{unmixed}", request.gfp, order_or_none(request.largest_order))
     });
     let served: Vec<String> = served.collect();
-    let mut lines = vec![hanging("Largest order now: ", 2, &sentence(&served.join(", ")), look)];
+    let mut lines = vec![look.hanging("Largest order now: ", 2, &sentence(&served.join(", ")))];
     let first = |request: &Request| -> Option<Answer> {
         request.orders.iter().find(|answer| !answer.outcome.is_served()).cloned()
     };
     let failing: Vec<Answer> = requests.iter().filter_map(first).collect();
-    lines.extend(failing.iter().map(|answer| hanging("  ", 4, &sentence(&answer.why), look)));
+    lines.extend(failing.iter().map(|answer| look.hanging("  ", 4, &sentence(&answer.why))));
     lines
 }
 
@@ -190,11 +150,8 @@ fn huge_pages(huge: &HugePages, look: Look) -> String {
         Basis::PageblockTypes => "by the types of pageblocks; `--frames` counts what stays in them",
         Basis::FreePages => "a weak bound: types are not known",
     };
-    let text = format!(
-        "{} of {} obtainable now, at most {} after compaction, at most {} after page cache is dropped ({basis})",
-        huge.now, huge.total, huge.after_compaction, huge.after_reclaim
-    );
-    hanging(&format!("Huge pages of {}: ", bytes_text(huge.bytes)), 2, &sentence(&text), look)
+    let text = format!("{} ({basis})", obtainable(huge, ""));
+    look.hanging(&format!("Huge pages of {}: ", bytes_text(huge.bytes)), 2, &sentence(&text))
 }
 
 /// What tells most of the price of fragmentation, in one sentence.
@@ -208,38 +165,35 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
         let rate = counter(name).and_then(|counter| counter.per_hour);
         rate.map_or(String::new(), |rate| format!(", {} an hour", hourly(rate)))
     };
+    let [stalls, made, failed, reclaims, moved, reclaimed, given, fallen, killed] = [
+        "compact_stall",
+        "compact_success",
+        "compact_fail",
+        "allocstall_*",
+        "pgmigrate_success",
+        "pgsteal_kswapd",
+        "thp_fault_alloc",
+        "thp_fault_fallback",
+        "oom_kill",
+    ]
+    .map(count);
+    let waited = rate("compact_stall");
+    let times = plural(fallen, "time", "times");
     let parts = [
         (
-            count("compact_stall"),
+            stalls,
             format!(
-                "{} requests waited for compaction{} ({} made a block, {} did not)",
-                count("compact_stall"),
-                rate("compact_stall"),
-                count("compact_success"),
-                count("compact_fail")
+                "{stalls} requests waited for compaction{waited} ({made} made a block, {failed} did not)"
             ),
         ),
+        (reclaims, format!("{reclaims} waited for reclaim{}", rate("allocstall_*"))),
+        (moved, format!("{moved} pages moved")),
+        (reclaimed, format!("kswapd reclaimed {reclaimed}")),
         (
-            count("allocstall_*"),
-            format!("{} waited for reclaim{}", count("allocstall_*"), rate("allocstall_*")),
+            given.saturating_add(fallen),
+            format!("{given} huge pages given on first touch, small ones instead {times}"),
         ),
-        (count("pgmigrate_success"), format!("{} pages moved", count("pgmigrate_success"))),
-        (count("pgsteal_kswapd"), format!("kswapd reclaimed {}", count("pgsteal_kswapd"))),
-        (
-            count("thp_fault_alloc").saturating_add(count("thp_fault_fallback")),
-            format!(
-                "{} huge pages given on first touch, small ones instead {}",
-                count("thp_fault_alloc"),
-                plural(count("thp_fault_fallback"), "time", "times")
-            ),
-        ),
-        (
-            count("oom_kill"),
-            format!(
-                "{} killed for want of memory",
-                plural(count("oom_kill"), "process", "processes")
-            ),
-        ),
+        (killed, format!("{} killed for want of memory", plural(killed, "process", "processes"))),
     ];
     let parts: Vec<String> =
         parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
@@ -247,7 +201,7 @@ fn counters(machine: &Machine, look: Look) -> Option<String> {
         true => "nothing waited for compaction or reclaim".to_owned(),
         false => parts.join("; "),
     };
-    Some(hanging("Since boot: ", 2, &sentence(&text), look))
+    Some(look.hanging("Since boot: ", 2, &sentence(&text)))
 }
 
 /// The files that could not be read, those of one reason together.
@@ -268,7 +222,7 @@ fn missing(machine: &Machine, look: Look) -> Option<String> {
     let reasons: Vec<String> =
         reasons.iter().map(|(why, paths)| format!("{} ({why})", paths.join(", "))).collect();
     let text = format!("{}. `--all` says what each costs.", reasons.join("; "));
-    Some(hanging("Not read: ", 2, &text, look))
+    Some(look.hanging("Not read: ", 2, &text))
 }
 
 #[cfg(test)]

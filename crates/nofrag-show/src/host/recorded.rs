@@ -1,27 +1,29 @@
-//! The summary of a recording as text for people.
+//! `nofrag record`: the summary of a recording.
 
-use indicatif::HumanBytes;
 use nofrag_host::record::{CommandReport, Ended, Recorded};
-use nofrag_show::Numbers;
 
-/// The whole page.
-pub(super) fn page(recorded: &Recorded) -> String {
-    let mut page = heading(recorded);
-    page += "\n";
-    page += &kinds(recorded);
-    page += "\n";
+use super::grid::Grid;
+use super::parts::known;
+use super::trace::extfrag;
+use crate::{COLUMNS, bytes_text, cells, facts, fixed, wrapped};
+
+/// The summary as text.
+#[must_use]
+pub fn text(recorded: &Recorded) -> String {
+    let mut text = heading(recorded) + "\n" + &kinds(recorded) + "\n";
     for sentence in sentences(recorded) {
-        page += &nofrag_show::wrapped(&sentence, nofrag_show::COLUMNS as usize).join("\n");
-        page += "\n";
+        text += &wrapped(&sentence, COLUMNS as usize).join("\n");
+        text += "\n";
     }
-    page
+    let table: Vec<_> = extfrag(&recorded.extfrag).into_iter().collect();
+    text + &crate::text(&table)
 }
 
 fn heading(recorded: &Recorded) -> String {
     let mut rows = vec![
         ("file", recorded.output.display().to_string()),
         ("size", size(recorded)),
-        ("kernel", recorded.release.clone().unwrap_or_else(|| "(unknown)".to_owned())),
+        ("kernel", known(recorded.release.as_ref()).to_owned()),
         (
             "traced",
             format!(
@@ -42,26 +44,26 @@ fn heading(recorded: &Recorded) -> String {
         ),
         (
             "raw pages",
-            format!("{}, {}", HumanBytes(recorded.raw_bytes), each(recorded.raw_bytes, recorded)),
+            format!("{}, {}", bytes_text(recorded.raw_bytes), each(recorded.raw_bytes, recorded)),
         ),
         ("recorder", format!("{:.2} s of CPU time", recorded.recorder_cpu_seconds)),
     ];
     if let Some(report) = &recorded.command {
         rows.push(("command", command(report)));
     }
-    nofrag_show::facts(&rows)
+    facts(&rows)
 }
 
 /// The size of the file, and what of it is events.
 fn size(recorded: &Recorded) -> String {
-    let all = HumanBytes(recorded.bytes);
+    let all = bytes_text(recorded.bytes);
     match recorded.event_bytes {
         None => format!("{all}, {}", each(recorded.bytes, recorded)),
         Some(events) => {
-            let rest = HumanBytes(recorded.bytes.saturating_sub(events));
+            let rest = bytes_text(recorded.bytes.saturating_sub(events));
             format!(
                 "{all}: events {}, {}; snapshots {rest}",
-                HumanBytes(events),
+                bytes_text(events),
                 each(events, recorded)
             )
         }
@@ -104,13 +106,11 @@ fn command(report: &CommandReport) -> String {
 }
 
 fn kinds(recorded: &Recorded) -> String {
-    let mut table = Numbers::new(&["event", "count", "per second"]);
+    let mut table = Grid::new(&["event", "count", "per second"]);
     for kind in &recorded.by_kind {
-        table.row(vec![
-            format!("{}:{}", kind.group, kind.name),
-            kind.events.to_string(),
-            format!("{:.1}", kind.events as f64 / recorded.seconds.max(1e-9)),
-        ]);
+        let rate = kind.events as f64 / recorded.seconds.max(1e-9);
+        let name = format!("{}:{}", kind.group, kind.name);
+        table.row(cells![name, kind.events, fixed(rate, 1)]);
     }
     table.text()
 }

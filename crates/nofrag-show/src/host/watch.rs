@@ -1,30 +1,48 @@
-//! What is seen of a host as rows of text: the same on the screen and in the output of `--once`.
+//! `nofrag top`: what is seen of a host while it works, as rows of text, the same on the screen and in the output of
+//! `--once`.
 
-use nofrag_host::finding::bytes_text;
 use nofrag_host::process::ranking::NEAR;
 use nofrag_host::trace::type_name;
 use nofrag_host::watch::page::{Level, Page};
 
-/// How a row stands out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
-    /// Like any other.
-    Plain,
-    /// Something begins to be short.
-    Warning,
-    /// Something is short.
-    Bad,
+use super::grid::in_text;
+use super::machine::{boosted, thousandths};
+use super::ranking;
+use super::vmalloc::in_areas;
+use crate::{Cell, Look, Numbers, Tone, bytes, bytes_text, cells, duration_text, sentence};
+
+/// What was seen, as text.
+#[must_use]
+pub fn text(page: &Page, look: Look) -> String {
+    let mut text = heading(page) + "\n\n" + &zones(page).text() + "\n";
+    let lines = [Some(followed(page).0), pageblocks(page), vmalloc(page).map(|(text, _)| text)];
+    for line in lines.iter().flatten() {
+        text += &look.wrapped("", &sentence(line));
+    }
+    let tables = [Some(rates(page)), events(page), maps(page)];
+    for table in tables.iter().flatten().filter(|table| !table.rows.is_empty()) {
+        text += "\n";
+        text += &table.text();
+    }
+    let missing = missing(page);
+    if !missing.is_empty() {
+        text += "\nMissing\n";
+    }
+    for line in missing {
+        text += &look.wrapped("  ", &sentence(&line));
+    }
+    text
 }
 
 /// A table.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rows {
+pub struct Rows {
     /// What it is about.
-    pub(super) title: String,
+    pub title: String,
     /// Its headings; the first column is text, the others are numbers.
-    pub(super) header: Vec<String>,
+    pub header: Vec<String>,
     /// Its rows.
-    pub(super) rows: Vec<(Vec<String>, Tone)>,
+    pub rows: Vec<(Vec<String>, Tone)>,
     /// How much each column matters where not all fit, and how much among those alike; the first is always there.
     ranks: Vec<(Rank, usize)>,
 }
@@ -40,13 +58,15 @@ enum Rank {
 
 /// A column as it is shown: which, and how wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Column {
-    pub(super) index: usize,
-    pub(super) width: u16,
+pub struct Column {
+    /// Its place in the table.
+    pub index: usize,
+    /// Its characters.
+    pub width: u16,
 }
 
 /// Between two columns.
-pub(super) const GAP: u16 = 1;
+pub const GAP: u16 = 1;
 
 /// The first column is text and may lose its end, but not more.
 const LEAST_TEXT: u16 = 12;
@@ -59,8 +79,19 @@ impl Rows {
         Rows { title: title.into(), header, rows: Vec::new(), ranks }
     }
 
+    fn row(&mut self, tone: Tone, cells: Vec<Cell>) {
+        self.rows.push((cells.iter().map(in_text).collect(), tone));
+    }
+
+    fn text(&self) -> String {
+        let mut table = Numbers::new(&self.header.iter().map(String::as_str).collect::<Vec<_>>());
+        self.rows.iter().for_each(|(cells, _)| table.row(cells.clone()));
+        format!("{}\n{}", self.title, table.text())
+    }
+
     /// The columns for a screen of this width. A number is shown whole or not at all: half of one would be another.
-    pub(super) fn fitted(&self, width: u16) -> Vec<Column> {
+    #[must_use]
+    pub fn fitted(&self, width: u16) -> Vec<Column> {
         let widths = self.widths();
         let Some(&text) = widths.first() else { return Vec::new() };
         let mut shown: Vec<usize> = (1..widths.len()).collect();
@@ -92,20 +123,26 @@ impl Rows {
 }
 
 /// What is watched, how long, and what that costs.
-pub(super) fn heading(page: &Page) -> String {
+fn heading(page: &Page) -> String {
     let release = release(page).map_or(String::new(), |text| format!("{text}, "));
     format!("{release}{}, {}", watched(page), cost(page))
 }
 
-pub(super) fn release(page: &Page) -> Option<String> {
+/// The kernel.
+#[must_use]
+pub fn release(page: &Page) -> Option<String> {
     page.release.as_deref().map(|text| format!("Linux {text}"))
 }
 
-pub(super) fn watched(page: &Page) -> String {
-    format!("watched {}", duration(page.seconds))
+/// How long it has been watched.
+#[must_use]
+pub fn watched(page: &Page) -> String {
+    format!("watched {}", duration_text(page.seconds))
 }
 
-pub(super) fn cost(page: &Page) -> String {
+/// What watching takes.
+#[must_use]
+pub fn cost(page: &Page) -> String {
     match page.cost_share {
         Some(share) => format!("cost {:.2} % of a core", share * 100.0),
         None => "cost not known yet".to_owned(),
@@ -113,7 +150,7 @@ pub(super) fn cost(page: &Page) -> String {
 }
 
 /// The zones, each with what its free memory is in.
-pub(super) fn zones(page: &Page) -> Rows {
+pub fn zones(page: &Page) -> Rows {
     use Rank::{High, Low, Middle};
 
     let orders = page.zones.iter().map(|zone| zone.blocks.len()).max().unwrap_or(0);
@@ -133,32 +170,29 @@ pub(super) fn zones(page: &Page) -> Rows {
     rows.ranks.extend((0..orders).map(of));
     for zone in &page.zones {
         let name = if several { zone.zone.to_string() } else { zone.zone.name.clone() };
-        let thousandths = |value: Option<f64>| {
-            value.map_or("-".to_owned(), |value| format!("{:.2}", value / 1000.0))
-        };
-        let mut cells = vec![
+        let mut cells = cells![
             name,
-            bytes_text(zone.free_bytes),
-            bytes_text(zone.managed_bytes),
-            zone.level.text().to_owned(),
-            zone.boost_bytes.map_or("-".to_owned(), bytes_text),
-            thousandths(zone.unusable.map(|value| value as f64)),
-            thousandths(zone.fragmentation.map(|value| value as f64)),
+            bytes(zone.free_bytes),
+            bytes(zone.managed_bytes),
+            zone.level.text(),
+            boosted(zone.boost_bytes),
+            zone.unusable.map(|value| thousandths(value as f64)),
+            zone.fragmentation.map(|value| thousandths(value as f64)),
         ];
-        cells.extend(zone.blocks.iter().map(ToString::to_string));
+        cells.extend(zone.blocks.iter().map(|&blocks| Cell::from(blocks)));
         let tone = match zone.level {
             Level::BelowMin => Tone::Bad,
             Level::BelowLow => Tone::Warning,
             _ if zone.boost_bytes.is_some_and(|bytes| bytes > 0) => Tone::Warning,
             _ => Tone::Plain,
         };
-        rows.rows.push((cells, tone));
+        rows.row(tone, cells);
     }
     rows
 }
 
 /// How many blocks of the order that is followed there are, and when there would be none.
-pub(super) fn followed(page: &Page) -> (String, Tone) {
+pub fn followed(page: &Page) -> (String, Tone) {
     let bytes = page.page_bytes.saturating_mul(1 << page.order.min(40));
     if let Some(most) = page.most_order().filter(|&most| most < page.order) {
         let size = bytes_text(bytes);
@@ -176,32 +210,32 @@ pub(super) fn followed(page: &Page) -> (String, Tone) {
                 text += &format!(
                     ", {:.2} fewer a second: none left in {} if it goes on like in the last {}",
                     -forecast.per_second,
-                    duration(seconds),
-                    duration(forecast.over_seconds)
+                    duration_text(seconds),
+                    duration_text(forecast.over_seconds)
                 );
                 if seconds < SOON_SECONDS {
                     tone = tone.max(Tone::Warning);
                 }
             }
-            None => text += &format!(", not fewer than {} ago", duration(forecast.over_seconds)),
+            None => {
+                text += &format!(", not fewer than {} ago", duration_text(forecast.over_seconds))
+            }
         }
     }
     (text, tone)
 }
 
 /// What the kernel counts.
-pub(super) fn rates(page: &Page) -> Rows {
+pub fn rates(page: &Page) -> Rows {
     let mut rows = Rows::new("Counted by the kernel", &["", "per second", "since boot"]);
     for rate in &page.rates {
-        let cells =
-            vec![rate.counts.to_owned(), per_second(rate.per_second), rate.total.to_string()];
-        rows.rows.push((cells, Tone::Plain));
+        rows.row(Tone::Plain, cells![rate.counts, per_second(rate.per_second), rate.total]);
     }
     rows
 }
 
 /// The events that are counted; `None` where tracing was not asked for.
-pub(super) fn events(page: &Page) -> Option<Rows> {
+pub fn events(page: &Page) -> Option<Rows> {
     let events = page.events.as_ref()?;
     let mut title = "Events".to_owned();
     if events.lost > 0 {
@@ -209,35 +243,29 @@ pub(super) fn events(page: &Page) -> Option<Rows> {
     }
     let mut rows = Rows::new(title, &["", "per second", "since the start"]);
     for kind in events.kinds.iter().filter(|kind| kind.total > 0) {
-        let cells = vec![
-            format!("{}:{}", kind.group, kind.name),
-            per_second(kind.per_second),
-            kind.total.to_string(),
-        ];
-        rows.rows.push((cells, Tone::Plain));
+        let name = format!("{}:{}", kind.group, kind.name);
+        rows.row(Tone::Plain, cells![name, per_second(kind.per_second), kind.total]);
     }
     for count in &events.extfrag {
         let (wanted, taken) = (type_name(count.wanted), type_name(count.taken));
         let serious = format!("{} serious", count.serious);
         let tone = if count.serious > 0 { Tone::Warning } else { Tone::Plain };
-        let cells = vec![format!("  {wanted} from {taken}"), serious, count.events.to_string()];
-        rows.rows.push((cells, tone));
+        rows.row(tone, cells![format!("  {wanted} from {taken}"), serious, count.events]);
     }
     if rows.rows.is_empty() {
-        rows.rows.push((vec!["none yet".to_owned(), String::new(), String::new()], Tone::Plain));
+        rows.row(Tone::Plain, cells!["none yet", "", ""]);
     }
     Some(rows)
 }
 
 /// The vmalloc space in a line.
-pub(super) fn vmalloc(page: &Page) -> Option<(String, Tone)> {
+pub fn vmalloc(page: &Page) -> Option<(String, Tone)> {
     let vmalloc = page.vmalloc?;
     let limit = vmalloc.lazy_limit_bytes;
     let of = limit.map_or(String::new(), |limit| format!(" of {}", bytes_text(limit)));
     let text = format!(
-        "Vmalloc: {} in {} areas in use, {}{of} freed but not purged ({})",
-        bytes_text(vmalloc.used_bytes),
-        vmalloc.used_areas,
+        "Vmalloc: {} in use, {}{of} freed but not purged ({})",
+        in_areas(vmalloc.used_bytes, vmalloc.used_areas),
         bytes_text(vmalloc.lazy_bytes),
         ago(vmalloc.age_seconds)
     );
@@ -246,7 +274,7 @@ pub(super) fn vmalloc(page: &Page) -> Option<(String, Tone)> {
 }
 
 /// The processes with most areas.
-pub(super) fn maps(page: &Page) -> Option<Rows> {
+pub fn maps(page: &Page) -> Option<Rows> {
     let maps = page.maps.as_ref()?;
     let limit = maps.limit.map_or("an unknown limit".to_owned(), |limit| format!("{limit} each"));
     let processes = if maps.counted == 1 { "process" } else { "processes" };
@@ -254,18 +282,14 @@ pub(super) fn maps(page: &Page) -> Option<Rows> {
         format!("Areas of {} {processes}, of {limit} ({})", maps.counted, ago(maps.age_seconds));
     let mut rows = Rows::new(title, &["process", "pid", "areas", "share"]);
     for process in &maps.processes {
-        let share = process.share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
-        let tone =
-            if process.share.is_some_and(|share| share >= NEAR) { Tone::Bad } else { Tone::Plain };
-        let name = process.name.clone().unwrap_or_default();
-        let cells = vec![name, process.pid.to_string(), process.areas.to_string(), share];
-        rows.rows.push((cells, tone));
+        let is_near = process.share.is_some_and(|share| share >= NEAR);
+        rows.row(if is_near { Tone::Bad } else { Tone::Plain }, ranking::cells(process));
     }
     Some(rows)
 }
 
 /// The pageblocks by type in a line, where they were read.
-pub(super) fn pageblocks(page: &Page) -> Option<String> {
+pub fn pageblocks(page: &Page) -> Option<String> {
     let types = page.pageblocks.iter().filter(|each| each.pageblocks > 0);
     let types: Vec<String> =
         types.map(|each| format!("{} {}", each.pageblocks, each.migratetype)).collect();
@@ -274,9 +298,8 @@ pub(super) fn pageblocks(page: &Page) -> Option<String> {
 }
 
 /// What could not be had, and what that costs.
-pub(super) fn missing(page: &Page) -> Vec<String> {
-    let files = page.missing.iter();
-    let files = files.map(|each| format!("{}: {}; it costs {}", each.path, each.why, each.costs));
+pub fn missing(page: &Page) -> Vec<String> {
+    let files = page.missing.iter().map(ToString::to_string);
     let events = page.events.iter().flat_map(|events| events.missing.iter().cloned());
     let gap = page.free_gap.filter(|gap| gap.matters()).map(|gap| {
         let size = |pages: u64| bytes_text(pages.saturating_mul(page.page_bytes));
@@ -290,7 +313,7 @@ pub(super) fn missing(page: &Page) -> Vec<String> {
 }
 
 fn ago(seconds: f64) -> String {
-    if seconds < 1.0 { "now".to_owned() } else { format!("{} ago", duration(seconds)) }
+    if seconds < 1.0 { "now".to_owned() } else { format!("{} ago", duration_text(seconds)) }
 }
 
 fn per_second(rate: Option<f64>) -> String {
@@ -301,35 +324,15 @@ fn per_second(rate: Option<f64>) -> String {
     }
 }
 
-/// A time for people: its largest unit, to a tenth where it is below ten.
-fn duration(seconds: f64) -> String {
-    const UNITS: [(f64, &str); 3] = [(86_400.0, "days"), (3600.0, "h"), (60.0, "min")];
-    // From two of a unit on it is used.
-    let unit = UNITS.into_iter().find(|(length, _)| seconds >= 2.0 * length);
-    let (length, name) = unit.unwrap_or((1.0, "s"));
-    let value = seconds / length;
-    if value < 10.0 && unit.is_some() {
-        format!("{value:.1} {name}")
-    } else {
-        format!("{value:.0} {name}")
-    }
-}
-
-impl Tone {
-    fn max(self, other: Tone) -> Tone {
-        if self == Tone::Bad { self } else { other }
-    }
-}
-
 /// The courses of the blocks of all orders in numbers, the largest order first.
-pub(super) fn courses(courses: &[Vec<u64>]) -> Rows {
+pub fn courses(courses: &[Vec<u64>]) -> Rows {
     let looks = courses.first().map_or(0, Vec::len);
     let title = format!("Obtainable blocks in the last {looks} looks, each order on its own scale");
     let mut rows = Rows::new(title, &["order", "now", "least", "most"]);
     for (order, course) in courses.iter().enumerate().rev() {
-        let number = |value: Option<&u64>| value.map_or("-".to_owned(), u64::to_string);
-        let values = [course.last(), course.iter().min(), course.iter().max()].map(number);
-        rows.rows.push(([vec![order.to_string()], values.to_vec()].concat(), Tone::Plain));
+        let (least, most) = (course.iter().min(), course.iter().max());
+        let cells = cells![order, course.last().copied(), least.copied(), most.copied()];
+        rows.row(Tone::Plain, cells);
     }
     rows
 }
@@ -360,21 +363,6 @@ mod tests {
             let whole = columns[1..].iter().all(|it| it.width >= cells[it.index].len() as u16);
             let sum: u16 = columns.iter().map(|it| it.width + GAP).sum();
             assert!(whole && sum <= width + GAP, "{width}: {columns:?}");
-        }
-    }
-
-    #[test]
-    fn times_for_people() {
-        let expected = [
-            (0.4, "0 s"),
-            (59.6, "60 s"),
-            (119.0, "119 s"),
-            (150.0, "2.5 min"),
-            (7300.0, "2.0 h"),
-            (900_000.0, "10 days"),
-        ];
-        for (seconds, text) in expected {
-            assert_eq!(duration(seconds), text);
         }
     }
 

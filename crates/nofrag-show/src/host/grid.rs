@@ -1,0 +1,102 @@
+//! The tables that a text and a page both have.
+//!
+//! A table is built once, with all its columns; who has no room for one leaves it out. Counts stand as they are in a
+//! text, for programs that read it, and with their thousands apart on a page.
+
+use crate::page::Item;
+use crate::page::table::Table;
+use crate::{Cell, Numbers, Quantity, Unit};
+
+/// What stands in a text: counts as they are.
+pub(super) fn in_text(cell: &Cell) -> String {
+    match cell {
+        Cell::Number(Quantity { value, unit: Unit::Count }) => format!("{value:.0}"),
+        cell => cell.to_string(),
+    }
+}
+
+/// A table whose first column is text and whose others are numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Grid {
+    /// So many columns are text.
+    texts: usize,
+    header: Vec<String>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Grid {
+    pub(super) fn new(header: &[&str]) -> Grid {
+        let header = header.iter().map(|&name| name.to_owned()).collect();
+        Grid { texts: 1, header, rows: Vec::new() }
+    }
+
+    /// The table, of which more columns than the first are text on a page.
+    pub(super) fn with_texts(self, texts: usize) -> Grid {
+        Grid { texts, ..self }
+    }
+
+    /// A table with a column for each order.
+    pub(super) fn of_orders(first: &str, orders: usize) -> Grid {
+        let mut grid = Grid::new(&[first]);
+        grid.header.extend((0..orders).map(|order| order.to_string()));
+        grid
+    }
+
+    /// Adds a row; what it lacks at its end is empty.
+    pub(super) fn row(&mut self, mut cells: Vec<Cell>) {
+        cells.resize(self.header.len(), "".into());
+        self.rows.push(cells);
+    }
+
+    /// The table without a column.
+    pub(super) fn without(mut self, column: &str) -> Grid {
+        let place = self.header.iter().position(|name| name == column);
+        let place = place.expect("the column that is left out is one of the table");
+        self.header.remove(place);
+        self.rows.iter_mut().for_each(|row| drop(row.remove(place)));
+        self
+    }
+
+    /// The table as lines.
+    pub(super) fn text(self) -> String {
+        self.indented("")
+    }
+
+    /// The table as lines that begin with `indent`.
+    pub(super) fn indented(self, indent: &str) -> String {
+        let mut header = self.header;
+        header[0].insert_str(0, indent);
+        let mut table = Numbers::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
+        for row in self.rows {
+            let mut cells: Vec<String> = row.iter().map(in_text).collect();
+            cells[0].insert_str(0, indent);
+            table.row(cells);
+        }
+        table.text()
+    }
+
+    /// The table on a page, unless it has no rows.
+    pub(super) fn item(self, title: impl Into<String>, caption: impl Into<String>) -> Option<Item> {
+        let Grid { texts, header, rows } = self;
+        (!rows.is_empty())
+            .then(|| Item::Table(Table::new(title.into(), caption.into(), texts, header, rows)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cells;
+
+    #[test]
+    fn a_count_is_for_programs_in_a_text_and_for_people_on_a_page() {
+        let mut grid = Grid::new(&["name", "left out", "count"]);
+        grid.row(cells!["a", "b", 20_452_u64]);
+        grid.row(cells![None::<String>]);
+        let grid = grid.without("left out");
+        assert_eq!(grid.clone().indented("  "), "  name  count\n  a     20452\n  -\n");
+        let Some(Item::Table(table)) = grid.item("t", "c") else { panic!("it has rows") };
+        let html = table.to_string();
+        assert!(html.contains("20,452") && !html.contains("left out"), "{html}");
+    }
+}

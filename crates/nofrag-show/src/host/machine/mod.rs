@@ -1,0 +1,149 @@
+//! `nofrag host`: the whole machine.
+
+mod brief;
+mod page;
+mod text;
+
+use nofrag_host::machine::Machine;
+use nofrag_host::machine::huge::HugePages;
+use nofrag_host::machine::zones::{OrderRow, Zone};
+
+pub use brief::brief;
+pub use page::page;
+pub use text::text;
+
+use super::grid::Grid;
+use super::parts::known;
+use crate::{Cell, Quantity, bytes, bytes_text, cells, duration_text, fixed, plural};
+
+/// The kernel, the processors, and since when it runs.
+fn host(machine: &Machine) -> Vec<String> {
+    let host = &machine.host;
+    let arch = host.arch.as_deref().map_or(String::new(), |arch| format!(" {arch}"));
+    let mut parts = vec![format!("Linux {}{arch}", known(host.release.as_ref()))];
+    parts.extend(host.cpus_online.map(|cpus| plural(cpus.into(), "CPU", "CPUs")));
+    parts.extend(host.uptime_seconds.map(|seconds| format!("up {}", duration_text(seconds))));
+    parts
+}
+
+/// All of memory and what of it is free, each with what it is, as far as it is known.
+fn memory(machine: &Machine) -> impl Iterator<Item = (String, &'static str)> {
+    let host = &machine.host;
+    let all = [
+        (host.memory_bytes, "of memory"),
+        (host.free_bytes, "free"),
+        (host.available_bytes, "available"),
+    ];
+    all.into_iter().filter_map(|(bytes, what)| Some((bytes_text(bytes?), what)))
+}
+
+/// The zones, called so, with their memory and watermarks.
+fn marks(machine: &Machine, name: impl Fn(&Zone) -> String) -> Grid {
+    let size = |pages: u64| bytes(pages.saturating_mul(machine.host.page_bytes));
+    let mut grid = Grid::new(&[
+        "zone",
+        "managed",
+        "free",
+        "on CPUs",
+        "min",
+        "low",
+        "high",
+        "boost",
+        "largest block",
+    ]);
+    for zone in &machine.zones {
+        let marks = zone.marks;
+        let boost = marks.and_then(|marks| marks.boost);
+        grid.row(cells![
+            name(zone),
+            zone.managed_pages.map(size),
+            size(zone.free_pages),
+            zone.per_cpu_pages.map(size),
+            marks.map(|marks| size(marks.min)),
+            marks.map(|marks| size(marks.low)),
+            marks.map(|marks| size(marks.high)),
+            boosted(boost.map(|pages| pages.saturating_mul(machine.host.page_bytes))),
+            largest(machine, zone),
+        ]);
+    }
+    grid
+}
+
+/// By how much watermarks are raised; a dash where it is not known.
+pub(super) fn boosted(by: Option<u64>) -> Cell {
+    by.map(|by| if by == 0 { Cell::from(0_u64) } else { bytes(by).into() }).into()
+}
+
+/// The largest free block; missing where the blocks are not known.
+fn largest(machine: &Machine, zone: &Zone) -> Cell {
+    match zone.largest_order {
+        _ if zone.orders.is_empty() => Cell::Missing,
+        None => "none".into(),
+        Some(order) => {
+            let bytes = machine.host.page_bytes.checked_shl(order).unwrap_or(u64::MAX);
+            Cell::About(f64::from(order), format!("{order} ({})", bytes_text(bytes)))
+        }
+    }
+}
+
+/// What the rows about a zone's orders are called, and how they are written.
+struct OrderRows<'a> {
+    heading: &'a str,
+    blocks: &'a dyn Fn(&Zone) -> String,
+    unusable: &'a dyn Fn(&Zone) -> String,
+    index: &'a dyn Fn(&Zone) -> String,
+    count: fn(u64) -> Cell,
+    share: fn(u64) -> Cell,
+}
+
+/// Blocks, unusable share and, where it says anything, fragmentation index, with a column for each order; `None`
+/// without orders.
+fn orders(zones: &[&Zone], of: &OrderRows<'_>) -> Option<Grid> {
+    let orders = zones.iter().map(|zone| zone.orders.len()).max().filter(|&orders| orders > 0)?;
+    let mut grid = Grid::of_orders(of.heading, orders);
+    for zone in zones {
+        let mut row = |name: String, cell: &dyn Fn(&OrderRow) -> Cell| {
+            grid.row(std::iter::once(name.into()).chain(zone.orders.iter().map(cell)).collect());
+        };
+        row((of.blocks)(zone), &|row| (of.count)(row.blocks));
+        row((of.unusable)(zone), &|row| (of.share)(row.unusable));
+        // Where every order has a block the index says nothing.
+        if has_index(zone) {
+            row((of.index)(zone), &|row| row.fragmentation.map(|it| thousandths(it as f64)).into());
+        }
+    }
+    Some(grid)
+}
+
+/// Whether an order has no block, so that there is something to say why.
+fn has_index(zone: &Zone) -> bool {
+    zone.orders.iter().any(|row| row.fragmentation.is_some())
+}
+
+/// An index or a share in thousandths of one.
+pub(super) fn thousandths(value: f64) -> Quantity {
+    fixed(value / 1000.0, 2)
+}
+
+/// How our indices compare with the kernel's; `None` where it does not say them.
+fn index_check(machine: &Machine) -> Option<String> {
+    let check = machine.index_check?;
+    Some(format!("{} of {} indices equal the kernel's own", check.equal, check.compared))
+}
+
+fn order_or_none(order: Option<u32>) -> String {
+    order.map_or_else(|| "none".to_owned(), |order| order.to_string())
+}
+
+/// How many huge pages can be had; `bound` says how good the bound after compaction is.
+fn obtainable(huge: &HugePages, bound: &str) -> String {
+    format!(
+        "{} of {} obtainable now, at most {} after compaction{bound}, at most {} after page cache is dropped",
+        huge.now, huge.total, huge.after_compaction, huge.after_reclaim
+    )
+}
+
+/// A rate with two figures at least.
+fn hourly(rate: f64) -> Quantity {
+    fixed(rate, usize::from(rate < 10.0))
+}

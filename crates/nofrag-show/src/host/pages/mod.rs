@@ -1,0 +1,93 @@
+//! `nofrag host pages`: what stands in the pageblocks, and where.
+
+mod page;
+mod text;
+
+use nofrag_host::machine::pageblocks::{Pageblocks, PinnedClass};
+use nofrag_host::machine::pages::{Pages, ZonePages};
+use nofrag_host::snapshot::BlockCount;
+
+pub use page::page;
+pub use text::text;
+
+use super::grid::Grid;
+use super::parts::known;
+use crate::{Cell, bytes, bytes_text, cells};
+
+/// The kernel and its page frames.
+fn heading(pages: &Pages) -> String {
+    let release = known(pages.host.release.as_ref());
+    let page = pages.host.page_bytes;
+    match pages.frames {
+        Some(frames) => format!(
+            "Linux {release}, {frames} page frames of {}, pageblocks of {}",
+            bytes_text(page),
+            bytes_text(page.checked_shl(pages.host.pageblock_order).unwrap_or(u64::MAX))
+        ),
+        None => format!(
+            "Linux {release}, pages of {}; what each frame is used for is not known",
+            bytes_text(page)
+        ),
+    }
+}
+
+/// Free blocks by order, and pageblocks: of all types as listed and as found, then of each type. A row of which nothing
+/// is known is left out.
+fn free_blocks(zone: &ZonePages) -> Grid {
+    const PAGEBLOCKS: &str = "pageblocks";
+    let orders = zone.free_blocks.iter().map(|row| row.order.to_string());
+    let header: Vec<String> = std::iter::once("free blocks of order".to_owned())
+        .chain(orders)
+        .chain([PAGEBLOCKS.to_owned()])
+        .collect();
+    let mut grid = Grid::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut row = |name: &str, counts: Vec<Option<Cell>>, pageblocks: Option<u64>| {
+        if counts.iter().any(Option::is_some) {
+            let known = |value: Option<Cell>| value.unwrap_or_else(|| "".into());
+            let mut cells = cells![name];
+            cells.extend(counts.into_iter().map(known));
+            cells.push(known(pageblocks.map(Into::into)));
+            grid.row(cells);
+        }
+    };
+    let listed = zone.free_blocks.iter().map(|row| row.listed.map(Into::into)).collect();
+    let found = zone.free_blocks.iter().map(|row| row.found.map(Into::into)).collect();
+    row("all, as listed", listed, zone.pageblocks.as_ref().map(|blocks| blocks.pageblocks));
+    row("all, as found", found, None);
+    for each in &zone.types {
+        let counts = each.blocks.iter().map(|count| {
+            Some(match count {
+                BlockCount::Exactly(count) => (*count).into(),
+                BlockCount::MoreThan(bound) => format!(">{bound}").into(),
+            })
+        });
+        row(&each.migratetype, counts.collect(), each.pageblocks);
+    }
+    grid
+}
+
+/// What frames are used for, and which uses pin pageblocks.
+fn uses(blocks: &Pageblocks, page_bytes: u64) -> Grid {
+    let all: u64 = blocks.uses.iter().map(|each| each.pages).sum();
+    let mut grid = Grid::new(&["frames", "pages", "bytes", "share", "pins pageblocks", "alone"]);
+    for each in &blocks.uses {
+        let by = blocks.pinned_by.iter().find(|by| by.usage == each.usage);
+        grid.row(cells![
+            each.usage.words(),
+            each.pages,
+            bytes(each.pages.saturating_mul(page_bytes)),
+            Cell::share(each.pages, all),
+            by.map(|by| by.pageblocks),
+            by.map(|by| by.alone),
+        ]);
+    }
+    grid
+}
+
+/// So many pages stay.
+fn pages_that_stay(class: &PinnedClass) -> String {
+    match class.from_pages == class.to_pages {
+        true => class.from_pages.to_string(),
+        false => format!("{} to {}", class.from_pages, class.to_pages),
+    }
+}

@@ -1,0 +1,179 @@
+//! What the texts and pages of all subjects share: what could not be read, and findings.
+
+use nofrag_host::finding::{Finding, Severity};
+use nofrag_host::source::Missing;
+
+use crate::page::bars::{Bar, BarPanel, Bars, Lengths};
+use crate::page::table::Table;
+use crate::page::{Card, Drawing, Figure, Item, Part, Tile, Verdict};
+use crate::{Cell, Look, Origin, Tone, bytes, count, plural, sentence};
+
+/// The files that could not be read, as lines; none without one.
+pub fn missing(missing: &[Missing], look: Look) -> Option<String> {
+    let lines = missing.iter().map(|missing| look.wrapped("Not read: ", &missing.to_string()));
+    let text: String = lines.collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// The same on a page.
+pub(super) fn missing_item(missing: &[Missing]) -> Option<Item> {
+    let row = |it: &Missing| vec![it.path.clone(), it.why.clone(), it.costs.to_owned()];
+    let table = || {
+        Table::of_texts(
+            "Not read".to_owned(),
+            "A row is a file that could not be had, and what this page lacks for want of it."
+                .to_owned(),
+            3,
+            ["file", "why", "it costs"].map(str::to_owned).to_vec(),
+            missing.iter().map(row).collect(),
+        )
+    };
+    (!missing.is_empty()).then(|| Item::Table(table()))
+}
+
+fn urgency(severity: Severity) -> (Tone, &'static str) {
+    match severity {
+        Severity::Warning => (Tone::Warning, "warning"),
+        Severity::Note => (Tone::Note, "note"),
+    }
+}
+
+/// The findings as a numbered list.
+pub(super) fn findings(findings: &[Finding], look: Look) -> String {
+    if findings.is_empty() {
+        return "Findings: none\n".to_owned();
+    }
+    let mut text = String::from("Findings\n");
+    for (index, finding) in findings.iter().enumerate() {
+        let (tone, severity) = urgency(finding.severity);
+        let first = format!("{:2}. {severity} {}: ", index + 1, finding.id);
+        let evidence = look.hanging(&first, 4, &sentence(&finding.evidence));
+        // Colour comes last: it has no width.
+        text += &evidence.replacen(severity, &look.tinted(tone, severity), 1);
+        text += &look.wrapped("    So: ", &sentence(&finding.consequence));
+        text += &look.wrapped("    Do: ", &sentence(&finding.help));
+    }
+    text
+}
+
+/// The findings as cards.
+pub(super) fn cards(findings: &[Finding]) -> Item {
+    let title = "Findings".to_owned();
+    if findings.is_empty() {
+        return Item::Lines { title, lines: vec!["none".to_owned()] };
+    }
+    let card = |finding: &Finding| {
+        let (tone, word) = urgency(finding.severity);
+        Card {
+            tone,
+            name: format!("{word}, {}", finding.id),
+            evidence: sentence(&finding.evidence),
+            consequence: sentence(&finding.consequence),
+            help: sentence(&finding.help),
+        }
+    };
+    Item::Findings { title, findings: findings.iter().map(card).collect() }
+}
+
+/// What the findings come to.
+pub(super) fn verdict(findings: &[Finding]) -> Verdict {
+    match findings.iter().find(|finding| finding.severity == Severity::Warning) {
+        Some(first) => Verdict {
+            tone: Tone::Bad,
+            says: format!("{} needs attention: {}.", first.id, first.evidence),
+            advice: sentence(&first.help),
+        },
+        None => Verdict {
+            tone: Tone::Good,
+            says: "Nothing needs attention.".to_owned(),
+            advice: match findings.len() {
+                0 => "There are no findings.".to_owned(),
+                _ => "The notes below say what is easily misread.".to_owned(),
+            },
+        },
+    }
+}
+
+/// The only part of a page about one subject.
+pub(super) fn part(id: &str, title: &str, origin: &Origin, items: Vec<Item>) -> Part {
+    Part {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        lead: Vec::new(),
+        command: origin.command.clone(),
+        verdict: None,
+        items,
+    }
+}
+
+/// A number that stands out by itself.
+pub(super) fn tile(value: impl ToString, what: impl Into<String>) -> Tile {
+    Tile { tone: Tone::Plain, value: value.to_string(), what: what.into() }
+}
+
+/// A count that stands out by itself.
+pub(super) fn tile_of(value: u64, what: &str) -> Tile {
+    tile(count(value as f64), what)
+}
+
+/// A drawing with its title and what it shows.
+pub(super) fn figure(title: impl Into<String>, says: impl Into<String>, drawing: Drawing) -> Item {
+    Item::Figure(Figure { title: title.into(), says: says.into(), drawing })
+}
+
+/// Bars of one linear scale, in panels with a name; none without bars.
+pub(super) fn bars(
+    title: impl Into<String>,
+    says: impl Into<String>,
+    panels: impl IntoIterator<Item = (String, Vec<Bar>)>,
+) -> Option<Item> {
+    let panels = panels.into_iter().filter(|(_, bars)| !bars.is_empty());
+    let panels: Vec<BarPanel> = panels.map(|(name, bars)| BarPanel { name, bars }).collect();
+    let drawing = |panels| Drawing::Bars(Bars { lengths: Lengths::Linear, panels });
+    (!panels.is_empty()).then(|| figure(title, says, drawing(panels)))
+}
+
+/// A bar of so many bytes or pieces, with what is read beside it.
+pub(super) fn bar(name: impl Into<String>, value: u64, text: impl ToString) -> Bar {
+    Bar { name: name.into(), value: value as f64, text: text.to_string() }
+}
+
+/// What is left of a list is called so.
+pub(super) fn others(count: usize) -> String {
+    format!("({})", plural(count as u64, "other", "others"))
+}
+
+/// A size; nothing is none.
+pub(super) fn size_or_none(size: u64) -> Cell {
+    if size == 0 { "none".into() } else { bytes(size).into() }
+}
+
+/// A name, as far as it is known.
+pub(super) fn known(value: Option<&String>) -> &str {
+    value.map_or("(unknown)", String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Colour;
+
+    #[test]
+    fn only_the_severity_of_a_finding_is_coloured() {
+        let finding = |severity| Finding {
+            severity,
+            id: "a-warning-note",
+            evidence: "evidence".to_owned(),
+            consequence: "consequence".to_owned(),
+            help: "help".to_owned(),
+        };
+        let list = [finding(Severity::Warning), finding(Severity::Note)];
+        let plain = findings(&list, Look::FILE);
+        let coloured = findings(&list, Look { colour: Colour::Ansi, ..Look::FILE });
+        let expected = plain
+            .replace(" warning a", " \x1b[33mwarning\x1b[0m a")
+            .replace(" note a", " \x1b[36mnote\x1b[0m a");
+        assert_ne!(plain, coloured);
+        assert_eq!(coloured, expected);
+    }
+}

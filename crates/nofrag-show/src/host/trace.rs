@@ -1,0 +1,241 @@
+//! `nofrag trace info`: what a trace holds.
+
+use std::path::Path;
+
+use nofrag_host::recording::Sizes;
+use nofrag_host::trace::{
+    ExtFragCount, Lifetimes, Loss, Moment, Pairing, Summary, TraceMeta, type_name,
+};
+
+use crate::{Cell, Quantity, Section, cells, duration, number, table_of};
+
+/// So many sets of flags are shown.
+const FLAGS: usize = 12;
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn count(value: u64) -> Quantity {
+    crate::count(value as f64)
+}
+
+/// A part of a whole, with its share.
+fn share(part: u64, whole: u64) -> Cell {
+    let text = format!("{} ({})", count(part), Cell::share(part, whole.max(1)));
+    Cell::about(count(part), text)
+}
+
+/// The lines above the tables.
+#[must_use]
+pub fn head(path: &Path, meta: &TraceMeta, sizes: Option<&Sizes>, summary: &Summary) -> String {
+    let unknown = || "not known".to_owned();
+    let mut lines = vec![
+        format!("{}", path.display()),
+        format!(
+            "  kernel {}; clock {}",
+            meta.release.clone().unwrap_or_else(unknown),
+            meta.clock.clone().unwrap_or_else(unknown)
+        ),
+    ];
+    lines.extend(meta.command.iter().map(|command| format!("  command {command}")));
+    let rate = match summary.nanos {
+        0 => String::new(),
+        nanos => {
+            format!(", {} a second", number(summary.events as f64 / seconds(nanos)))
+        }
+    };
+    let cpus = summary.cpus.iter().map(|(cpu, events)| format!("CPU {cpu}: {}", count(*events)));
+    lines.push(format!(
+        "  {} events in {}{rate}; {}",
+        count(summary.events),
+        duration(seconds(summary.nanos)),
+        cpus.collect::<Vec<_>>().join(", ")
+    ));
+    if let Some(sizes) = sizes {
+        lines.push(format!(
+            "  {} bytes: events {} in {} chunks, snapshots {}; {} bytes an event",
+            count(sizes.file),
+            count(sizes.events),
+            count(sizes.chunks),
+            count(sizes.snapshots),
+            number(sizes.events as f64 / sizes.count.max(1) as f64)
+        ));
+    }
+    lines.push(String::from("\n"));
+    lines.join("\n")
+}
+
+/// The tables.
+#[must_use]
+pub fn sections(meta: &TraceMeta, summary: &Summary) -> Vec<Section> {
+    let mut sections = Vec::new();
+    if summary.rate.events.len() > 1 {
+        sections.push(rate(summary));
+    }
+    sections.extend(kinds(summary));
+    sections.extend(orders(summary));
+    sections
+        .extend(lives("migratetype", &summary.lifetimes_by_type, |of| type_name(of).to_owned()));
+    sections.extend(lives("order", &summary.lifetimes_by_order, |of| of.to_string()));
+    sections.extend(flags(summary));
+    sections.extend(extfrag(&summary.extfrag));
+    sections.push(Section::Lines {
+        title: "Blocks from allocation to free".to_owned(),
+        lines: pairing(&summary.pairing),
+    });
+    sections.push(Section::Lines {
+        title: "What tracepoints cannot tell".to_owned(),
+        lines: summary.unseen.sentences.clone(),
+    });
+    sections.push(Section::Lines {
+        title: "What is missing".to_owned(),
+        lines: missing(meta, summary),
+    });
+    sections.push(Section::Lines { title: "Snapshots".to_owned(), lines: snapshot_lines(meta) });
+    sections
+}
+
+fn rate(summary: &Summary) -> Section {
+    let slot = seconds(summary.rate.slot_nanos);
+    let per_second = summary.rate.events.iter().map(|&events| events as f64 / slot).collect();
+    Section::Chart {
+        title: "Events a second".to_owned(),
+        caption: format!("Each part of the picture counts {}.", duration(slot)),
+        ends: ["the first event".to_owned(), "the last".to_owned()],
+        layers: vec![("events a second".to_owned(), per_second)],
+    }
+}
+
+fn kinds(summary: &Summary) -> Option<Section> {
+    let rows = summary.kinds.iter().map(|kind| {
+        let rate = kind.per_second.map(number);
+        cells![kind.group, kind.name, count(kind.count), rate]
+    });
+    let rows = rows.collect::<Vec<_>>();
+    table_of("Events", "", 2, &["group", "event", "count", "a second"], rows)
+}
+
+fn orders(summary: &Summary) -> Option<Section> {
+    let all: u64 = summary.allocs.iter().sum();
+    let by_order = summary.allocs.iter().zip(&summary.frees).enumerate();
+    let rows = by_order.filter(|(_, (allocs, frees))| **allocs + **frees > 0).map(
+        |(order, (&allocs, &frees))| cells![order.to_string(), share(allocs, all), count(frees)],
+    );
+    let types = summary.types.iter().enumerate().filter(|(_, count)| **count > 0);
+    let types = types.map(|(of, &count)| format!("{} {}", type_name(of), share(count, all)));
+    let types = types.collect::<Vec<_>>().join(", ");
+    let failed = match summary.failed {
+        0 => String::new(),
+        failed => format!(" {} more requests failed.", count(failed)),
+    };
+    let caption = format!("Blocks allocated by type: {types}.{failed}");
+    table_of("Orders", &caption, 1, &["order", "allocated", "freed"], rows.collect::<Vec<_>>())
+}
+
+fn lives(by: &str, lives: &[Lifetimes], name: impl Fn(usize) -> String) -> Option<Section> {
+    let time = |nanos| duration(seconds(nanos));
+    let rows = lives.iter().map(|life| {
+        let times = [life.median, life.p90, life.p99, life.longest].map(time);
+        let [median, p90, p99, longest] = times;
+        cells![name(life.of), count(life.count), median, p90, p99, longest]
+    });
+    let header = [by, "blocks", "half", "90 %", "99 %", "longest"];
+    let title = format!("Lifetimes by {by}");
+    let caption = "How long blocks lived that were allocated and freed in the trace: so many of them no longer than \
+                   this.";
+    table_of(&title, caption, 1, &header, rows.collect::<Vec<_>>())
+}
+
+fn flags(summary: &Summary) -> Option<Section> {
+    let all: u64 = summary.flags.iter().map(|flags| flags.count).sum();
+    let rows = summary.flags.iter().take(FLAGS);
+    let rows = rows.map(|flags| cells![&flags.names, share(flags.count, all)]).collect::<Vec<_>>();
+    let caption = match summary.flags.len().saturating_sub(FLAGS) {
+        0 => String::new(),
+        left => format!("The commonest; {left} more sets are not shown."),
+    };
+    table_of("Flags of requests", &caption, 2, &["gfp_flags", "requests"], rows)
+}
+
+/// Which types were mixed, how often; `None` if none were.
+pub(super) fn extfrag(pairs: &[ExtFragCount]) -> Option<Section> {
+    let rows = pairs.iter().map(|pair| {
+        let [wanted, taken] = [pair.wanted, pair.taken].map(type_name);
+        let counts = [pair.events, pair.fragmenting, pair.serious, pair.mistyped_pages];
+        let [events, fragmenting, serious, mistyped] = counts.map(count);
+        cells![wanted, taken, events, fragmenting, serious, mistyped]
+    });
+    let header =
+        ["wanted", "taken from", "events", "below a pageblock", "below order 4", "mistyped pages"];
+    table_of("External fragmentation", "", 2, &header, rows.collect::<Vec<_>>())
+}
+
+fn pairing(pairing: &Pairing) -> Vec<String> {
+    let Pairing { matched, older, in_use_at_start, inside, order_mismatches, double_allocs, live } =
+        *pairing;
+    let frees = matched + older;
+    let mut lines = vec![
+        format!(
+            "frees matched with their allocation: {} of {}",
+            share(matched, frees),
+            count(frees)
+        ),
+        format!(
+            "frees without one: {}; of these {} of frames in use at the start, {} of a page inside a block in use",
+            share(older, frees),
+            count(in_use_at_start),
+            count(inside)
+        ),
+        format!("frees of another order than the allocation: {}", count(order_mismatches)),
+        format!("allocations of a block in use, whose free was not seen: {}", count(double_allocs)),
+    ];
+    lines.push(format!("blocks in use at the end: {}", count(live)));
+    lines
+}
+
+fn missing(meta: &TraceMeta, summary: &Summary) -> Vec<String> {
+    let Loss { events, gaps, unreadable } = summary.loss;
+    let mut lines = match (events, gaps) {
+        (0, 0) => vec!["no event is known to be lost".to_owned()],
+        (events, 0) => vec![format!(
+            "at least {} events are lost, it is not known where: any block may be paired wrongly",
+            count(events)
+        )],
+        (events, gaps) => vec![format!(
+            "at least {} events are lost, in {} places: blocks are paired wrongly after each",
+            count(events.max(gaps)),
+            count(gaps)
+        )],
+    };
+    if unreadable > 0 {
+        lines.push(format!("{} records could not be understood", count(unreadable)));
+    }
+    lines.extend(meta.missing.iter().cloned());
+    if meta.start().is_none() {
+        lines.push("no snapshot at the start: a replay cannot know what was in use".to_owned());
+    }
+    if meta.end().is_none() {
+        lines
+            .push("no snapshot at the end: a replay cannot be compared with the kernel".to_owned());
+    }
+    lines
+}
+
+fn snapshot_lines(meta: &TraceMeta) -> Vec<String> {
+    let lines = meta.snapshots.iter().map(|taken| {
+        let when = match taken.moment {
+            Moment::Before => "before the first event".to_owned(),
+            Moment::During { begin, end } => format!(
+                "from {} s to {} s of the clock",
+                number(seconds(begin)),
+                number(seconds(end))
+            ),
+            Moment::After => "after the last event".to_owned(),
+        };
+        let names: Vec<&str> = taken.files.names().collect();
+        format!("{when}: {}", names.join(", "))
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { vec!["none".to_owned()] } else { lines }
+}

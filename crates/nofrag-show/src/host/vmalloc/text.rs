@@ -1,0 +1,142 @@
+//! The report of `nofrag host vmalloc` as text for people.
+
+use nofrag_host::layout::Room;
+use nofrag_host::region::Bounds;
+use nofrag_host::source::{Root, VMALLOCINFO};
+use nofrag_host::vmalloc::{RegionReport, Report};
+
+use super::{callers, host, in_areas, kinds, of_limit};
+use crate::host::grid::Grid;
+use crate::host::parts;
+use crate::{Cell, Look, bytes, bytes_text, hole_map, plural, sentence};
+
+/// What was read below `root`, with at most so many callers.
+#[must_use]
+pub fn text(report: &Report, root: &Root, max_callers: usize, look: Look) -> String {
+    let mut sections = vec![heading(report, root, look)];
+    if report.totals.areas > 0 {
+        sections.push(kinds(report).text() + &nodes(report, look));
+        sections.push(lazy(report, look));
+        sections.push(callers(report, max_callers).text());
+    }
+    sections.extend(report.regions.iter().map(|region| region_section(region, look)));
+    sections.extend(caveats(report, look));
+    if let Some(why) = &report.no_regions_because {
+        sections.push(look.wrapped("Holes are not shown: ", why));
+    }
+    sections.extend(parts::missing(&report.missing, look));
+    sections.push(parts::findings(&report.findings, look));
+    sections.join("\n")
+}
+
+fn heading(report: &Report, root: &Root, look: Look) -> String {
+    let page =
+        report.page_bytes.map_or(String::new(), |page| format!(", pages of {}", bytes_text(page)));
+    let read = format!(
+        "{}: {} in {}{page}",
+        root.path(VMALLOCINFO).display(),
+        plural(report.totals.areas, "area", "areas"),
+        bytes_text(report.host.file_bytes as u64),
+    );
+    look.wrapped("", &host(report)) + &look.wrapped("", &read)
+}
+
+fn nodes(report: &Report, look: Look) -> String {
+    let page = report.page_bytes.unwrap_or(0);
+    let nodes: Vec<String> = report
+        .numa_nodes
+        .iter()
+        .map(|node| format!("N{} {}", node.node, bytes_text(node.pages.saturating_mul(page))))
+        .collect();
+    match nodes.is_empty() {
+        true => String::new(),
+        false => look.wrapped("memory by NUMA node: ", &nodes.join(", ")),
+    }
+}
+
+fn lazy(report: &Report, look: Look) -> String {
+    let (lazy, totals) = (&report.lazy, report.totals);
+    let text = format!(
+        "{} ({}). In use: {}.",
+        in_areas(lazy.bytes, lazy.areas),
+        of_limit(lazy).as_deref().unwrap_or("limit unknown"),
+        in_areas(totals.live_bytes, totals.live_areas)
+    );
+    look.wrapped("Lazily freed (unpurged): ", &text)
+}
+
+fn region_section(region: &RegionReport, look: Look) -> String {
+    let size = bytes_text(region.end - region.start);
+    let slack = match region.bounds {
+        Bounds::Assumed { slack_bytes, .. } => {
+            format!(", or up to {} lower", bytes_text(slack_bytes))
+        }
+        _ => String::new(),
+    };
+    let place = format!("{:#018x}..{:#018x}, {size}{slack}", region.start, region.end);
+    let mut text = look.hanging(&format!("{}: ", region.name.text()), 2, &place);
+    let bounds = format!("{} ({})", region.bounds.word(), region.bounds.why());
+    text += &look.wrapped("  bounds ", &bounds);
+    text += &hole_map(|cells| region.draw(cells), "unpurged", look);
+    text += &holes(region);
+    text += &largest(region, look);
+    text
+}
+
+/// What the figures of the regions do not say.
+fn caveats(report: &Report, look: Look) -> Option<String> {
+    if report.regions.is_empty() {
+        return None;
+    }
+    let aligned = "sizes include the guard page, except those of requests; an aligned area is \
+                   one that fits somewhere, while Linux, above a page of alignment, searches for \
+                   up to one alignment more";
+    let pools = "purged ranges of up to 256 pages may wait in pools on this kernel: they are not \
+                 listed and look like holes here, but join their neighbours only in a full purge";
+    let pooled = report.host.release.as_deref().is_some_and(has_pools);
+    let notes = [Some(aligned), pooled.then_some(pools)];
+    Some(notes.into_iter().flatten().map(|note| look.wrapped("Note: ", &sentence(note))).collect())
+}
+
+/// Since 6.9 purged areas of the vmalloc range wait in pools per node.
+fn has_pools(release: &str) -> bool {
+    nofrag_host::fields::release_version(release).is_ok_and(|version| version >= (6, 9))
+}
+
+fn holes(region: &RegionReport) -> String {
+    let rooms = [&region.now, &region.after_purge];
+    let mut table = Grid::new(&["hole size", "holes now", "bytes", "after purge", "bytes"]);
+    let classes = rooms.iter().flat_map(|room| &room.classes);
+    let mut sizes: Vec<u64> = classes.map(|class| class.from_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut row = |name: String, of: &dyn Fn(&Room) -> [Cell; 2]| {
+        let cells = rooms.into_iter().flat_map(of);
+        table.row(std::iter::once(name.into()).chain(cells).collect());
+    };
+    for from in sizes {
+        row(format!("from {}", bytes_text(from)), &|room| class_cells(room, from));
+    }
+    row("all".to_owned(), &|room| [room.holes.into(), bytes(room.free_bytes).into()]);
+    table.indented("  ")
+}
+
+fn class_cells(room: &Room, from: u64) -> [Cell; 2] {
+    let class = room.classes.iter().find(|class| class.from_bytes == from);
+    [class.map(|class| class.holes).into(), class.map(|class| bytes(class.bytes)).into()]
+}
+
+fn largest(region: &RegionReport, look: Look) -> String {
+    let request = |room: &Room| exact(room.largest_request_bytes);
+    let text = format!(
+        "now: {}; after a full purge: {}",
+        request(&region.now),
+        request(&region.after_purge)
+    );
+    super::largest(region).indented("  ")
+        + &look.hanging("  Largest request that would succeed ", 4, &text)
+}
+
+fn exact(bytes: u64) -> String {
+    format!("{} ({bytes} bytes)", bytes_text(bytes))
+}
