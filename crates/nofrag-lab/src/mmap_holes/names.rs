@@ -25,8 +25,6 @@ pub(super) const MOST_VISITS: &str = "most visits of one map";
 pub(super) const STEPS: &str = "steps in the index per map";
 pub(super) const MOST_STEPS: &str = "most steps of one map";
 
-/// Equal where all mappings got the same addresses in the same order.
-
 /// Which of the five regions is taken; zero for a place beyond them.
 pub(super) const AFTER_4_2_3: &str = "region after frees of 4, 2, 3";
 pub(super) const LARGER_BETWEEN: &str = "region after a larger request";

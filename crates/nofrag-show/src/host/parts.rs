@@ -6,7 +6,7 @@ use nofrag_host::source::Missing;
 use crate::page::bars::{Bar, BarPanel, Bars, Lengths};
 use crate::page::table::Table;
 use crate::page::{Card, Drawing, Figure, Item, Part, Tile, Verdict};
-use crate::{Cell, Look, Origin, Tone, bytes, count, plural, sentence};
+use crate::{Cell, Look, Origin, Tone, bytes, cells, count, plural, sentence};
 
 /// The files that could not be read, as lines; none without one.
 pub fn missing(missing: &[Missing], look: Look) -> Option<String> {
@@ -17,9 +17,9 @@ pub fn missing(missing: &[Missing], look: Look) -> Option<String> {
 
 /// The same on a page.
 pub(super) fn missing_item(missing: &[Missing]) -> Option<Item> {
-    let row = |it: &Missing| vec![it.path.clone(), it.why.clone(), it.costs.to_owned()];
+    let row = |it: &Missing| cells![&it.path, &it.why, it.costs];
     let table = || {
-        Table::of_texts(
+        Table::new(
             "Not read".to_owned(),
             "A row is a file that could not be had, and what this page lacks for want of it."
                 .to_owned(),

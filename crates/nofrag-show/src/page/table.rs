@@ -58,19 +58,6 @@ impl Table {
         Table { title, caption, texts, header, rows }
     }
 
-    /// The same of texts.
-    #[must_use]
-    pub fn of_texts(
-        title: String,
-        caption: String,
-        texts: usize,
-        header: Vec<String>,
-        rows: Vec<Vec<String>>,
-    ) -> Table {
-        let cells = |row: Vec<String>| row.into_iter().map(Cell::from).collect();
-        Table::new(title, caption, texts, header, rows.into_iter().map(cells).collect())
-    }
-
     /// A column without a name still has a button to sort it.
     fn heading<'a>(&self, name: &'a str) -> &'a str {
         if name.is_empty() { "verdict" } else { name }
