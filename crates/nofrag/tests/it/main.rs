@@ -20,6 +20,7 @@ mod extremes;
 mod linux_rules;
 mod memory;
 mod mersenne;
+mod messages;
 mod mmap_kernel;
 mod mmap_layout;
 mod mmap_model;
