@@ -1,6 +1,6 @@
 //! How a structure states what is always true of it, and names the sentence that broke.
 
-use core::fmt;
+use crate::errors::errors;
 
 /// A structure that can verify its own laws.
 ///
@@ -49,11 +49,5 @@ impl Violation {
     }
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { law, at, expected, found } = self;
-        write!(f, "broken law \"{law}\" at {at:#x}: expected {expected}, found {found}")
-    }
-}
-
-impl core::error::Error for Violation {}
+errors!(Violation { law, at, expected, found } =>
+    "broken law \"{law}\" at {at:#x}: expected {expected}, found {found}");

@@ -16,6 +16,7 @@ extern crate alloc;
 
 pub mod check;
 pub mod cpu;
+mod errors;
 pub mod event;
 mod lists;
 pub mod mmap;

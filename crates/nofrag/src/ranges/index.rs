@@ -2,6 +2,7 @@
 
 use super::{Counters, OutOfMetadata, Request, Span};
 use crate::check::Violation;
+use crate::errors::turns_into;
 
 /// Why an index did not hand out a range. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,16 +87,9 @@ pub(crate) trait FreeIndex {
     fn check(&self) -> Result<(), Violation>;
 }
 
-impl From<OutOfMetadata> for Refusal {
-    fn from(_: OutOfMetadata) -> Self {
-        Refusal::OutOfMetadata
-    }
-}
-
-impl From<OutOfMetadata> for Rejection {
-    fn from(_: OutOfMetadata) -> Self {
-        Rejection::OutOfMetadata
-    }
+turns_into! {
+    OutOfMetadata => Refusal::OutOfMetadata,
+    OutOfMetadata => Rejection::OutOfMetadata,
 }
 
 /// The largest size that `align` allows in some hole, by a look at each.

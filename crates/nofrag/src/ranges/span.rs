@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::errors::errors;
+
 /// The numbers `start..end`; never empty, and `end` is representable, so `u64::MAX` itself is in no span.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
@@ -9,16 +11,17 @@ pub struct Span {
     end: u64,
 }
 
-/// Why two numbers make no [`Span`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SpanError {
-    /// The range would hold no number.
-    Empty,
-    /// The end lies below the start.
-    Inverted,
-    /// Start plus size does not fit into 64 bits.
-    Overflow,
+errors! {
+    /// Why two numbers make no [`Span`].
+    #[non_exhaustive]
+    pub enum SpanError {
+        /// The range would hold no number.
+        Empty => "the range is empty: its end must lie above its start",
+        /// The end lies below the start.
+        Inverted => "the range is inverted: its end lies below its start",
+        /// Start plus size does not fit into 64 bits.
+        Overflow => "the range ends beyond the 64-bit numbers",
+    }
 }
 
 impl Span {
@@ -145,15 +148,3 @@ impl fmt::Debug for Span {
         write!(f, "{:#x}..{:#x}", self.start, self.end)
     }
 }
-
-impl fmt::Display for SpanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SpanError::Empty => "the range is empty: its end must lie above its start",
-            SpanError::Inverted => "the range is inverted: its end lies below its start",
-            SpanError::Overflow => "the range ends beyond the 64-bit numbers",
-        })
-    }
-}
-
-impl core::error::Error for SpanError {}
