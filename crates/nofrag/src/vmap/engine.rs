@@ -1,6 +1,7 @@
 //! What the two engines share: the validated request, the outcome of a miss, and the shape of a purge.
 
 use super::{AreaKind, AreaState, FreeAreaError, Guard, Mapper};
+use crate::errors::turns_into;
 use crate::event::EventSink;
 use crate::ranges::{AlignOne, AllocError, Fit, OutOfMetadata, Request, Span};
 use crate::sync::{AtomicU64, Ordering, Padded};
@@ -54,11 +55,7 @@ impl From<AllocError> for Miss {
     }
 }
 
-impl From<OutOfMetadata> for Miss {
-    fn from(_: OutOfMetadata) -> Self {
-        Miss::OutOfMetadata
-    }
-}
+turns_into!(OutOfMetadata => Miss::OutOfMetadata);
 
 /// How much a purge does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Every difference between the engines as a value, and the presets that name sets of values.
 
 use super::BlockPolicy;
+use crate::errors::errors;
 use crate::ranges::{AlignRule, Index};
 use crate::units::PageSize;
-use core::fmt;
 
 /// How a [`VmapSpace`](super::VmapSpace) behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,10 +284,4 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-impl fmt::Display for UnknownPreset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such preset: use `nofrag` or `linux-X.Y` from 3.19 on")
-    }
-}
-
-impl core::error::Error for UnknownPreset {}
+errors!(UnknownPreset => "no such preset: use `nofrag` or `linux-X.Y` from 3.19 on");

@@ -1,9 +1,9 @@
 //! What a caller asks for and gets, and the errors: one enum per operation.
 
 use crate::cpu::{CpuId, CpuSet};
+use crate::errors::{errors, turns_into};
 use crate::ranges::{AlignOne, OutOfMetadata, Span};
 use crate::units::{PageCount, Vpn};
-use core::fmt;
 
 use super::VmapPolicy;
 
@@ -182,168 +182,164 @@ pub enum AreaState {
     Pooled,
 }
 
-/// Why no area was allocated. Nothing changed, except what reclaim gave back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AreaError {
-    /// The request is for zero pages.
-    ZeroSize,
-    /// The alignment is not a power of two.
-    AlignNotPowerOfTwo,
-    /// The wanted bounds lie outside the space.
-    OutsideSpace,
-    /// The CPU is not one of the space's.
-    UnknownCpu,
-    /// A [`CpuHandle`](super::CpuHandle) for this CPU is out: allocate through it.
-    CpuHeld,
-    /// No place, and reclaiming did not help. The largest free range has `largest` pages, guard page included.
-    Exhausted {
-        /// The size of the largest free range in pages.
-        largest: u64,
-    },
-    /// No place at once; a request that may reclaim could succeed.
-    WouldBlock,
-    /// No memory for the space's own records.
-    OutOfMetadata,
-}
+const NO_METADATA: &str = "no memory for the space's own records";
+const NO_SUCH_CPU: &str = "the CPU is not one of the space's";
 
-/// Why an area was not freed. Nothing changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FreeAreaError {
-    /// The page lies outside the space.
-    Foreign,
-    /// The CPU is not one of the space's.
-    UnknownCpu,
-    /// No area covers the page.
-    NotAllocated,
-    /// The page belongs to what `map_ram` made: `unmap_ram` frees that.
-    IsRam,
-    /// The area at this page was freed already.
-    DoubleFree,
-    /// The page lies inside the area that starts at `start`.
-    NotAStart {
-        /// The first page of that area.
-        start: Vpn,
-    },
-}
+errors! {
+    /// Why no area was allocated. Nothing changed, except what reclaim gave back.
+    #[non_exhaustive]
+    pub enum AreaError {
+        /// The request is for zero pages.
+        ZeroSize => "a request for zero pages",
+        /// The alignment is not a power of two.
+        AlignNotPowerOfTwo => "the alignment is not a power of two",
+        /// The wanted bounds lie outside the space.
+        OutsideSpace => "the wanted bounds lie outside the space",
+        /// The CPU is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+        /// A [`CpuHandle`](super::CpuHandle) for this CPU is out: allocate through it.
+        CpuHeld => "a handle for this CPU is out: allocate through it",
+        /// No place, and reclaiming did not help. The largest free range has `largest` pages, guard page included.
+        Exhausted {
+            /// The size of the largest free range in pages.
+            largest: u64,
+        } => "no place, even after reclaim; the largest has {largest} pages",
+        /// No place at once; a request that may reclaim could succeed.
+        WouldBlock => "no place without reclaim, which the request forbids",
+        /// No memory for the space's own records.
+        OutOfMetadata => "{NO_METADATA}",
+    }
 
-/// Why nothing was mapped. Nothing changed, except what reclaim gave back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MapRamError<X> {
-    /// The request is for zero pages.
-    ZeroSize,
-    /// The CPU is not one of the space's.
-    UnknownCpu,
-    /// A [`CpuHandle`](super::CpuHandle) for this CPU is out: map through it.
-    CpuHeld,
-    /// No place, and reclaiming did not help. The largest free range has `largest` pages.
-    Exhausted {
-        /// The size of the largest free range in pages.
-        largest: u64,
-    },
-    /// No place at once; a request that may reclaim could succeed.
-    WouldBlock,
-    /// No memory for the space's own records.
-    OutOfMetadata,
-    /// The mapper could not install it.
-    Install(X),
-}
+    /// Why an area was not freed. Nothing changed.
+    #[non_exhaustive]
+    pub enum FreeAreaError {
+        /// The page lies outside the space.
+        Foreign => "the page lies outside the space",
+        /// The CPU is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+        /// No area covers the page.
+        NotAllocated => "no area covers the page",
+        /// The page belongs to what `map_ram` made: `unmap_ram` frees that.
+        IsRam => "the page was mapped by map_ram: free it by unmap_ram",
+        /// The area at this page was freed already.
+        DoubleFree => "the area was freed already",
+        /// The page lies inside the area that starts at `start`.
+        NotAStart {
+            /// The first page of that area.
+            start: Vpn,
+        } => "the page lies inside the area that starts at {start}",
+    }
 
-/// Why nothing was unmapped. Nothing changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum UnmapRamError {
-    /// A page lies outside the space.
-    Foreign,
-    /// The CPU is not one of the space's.
-    UnknownCpu,
-    /// `map_ram` made nothing that covers the first page.
-    NotMapped,
-    /// What started there was unmapped already.
-    DoubleUnmap,
-    /// What starts there has another size.
-    WrongSize {
-        /// Its size.
-        pages: PageCount,
-    },
-    /// The page lies inside the mapping that starts at `start`.
-    NotAStart {
-        /// The first page of that mapping.
-        start: Vpn,
-    },
-}
+    /// Why nothing was mapped. Nothing changed, except what reclaim gave back.
+    #[non_exhaustive]
+    pub enum MapRamError<X> {
+        /// The request is for zero pages.
+        ZeroSize => "a request for zero pages",
+        /// The CPU is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+        /// A [`CpuHandle`](super::CpuHandle) for this CPU is out: map through it.
+        CpuHeld => "a handle for this CPU is out: map through it",
+        /// No place, and reclaiming did not help. The largest free range has `largest` pages.
+        Exhausted {
+            /// The size of the largest free range in pages.
+            largest: u64,
+        } => "no place, even after reclaim; the largest has {largest} pages",
+        /// No place at once; a request that may reclaim could succeed.
+        WouldBlock => "no place without reclaim, which the request forbids",
+        /// No memory for the space's own records.
+        OutOfMetadata => "{NO_METADATA}",
+        /// The mapper could not install it.
+        Install(why: X) => "the mapper refused: {why}",
+    }
 
-/// Why a captured area was not loaded. Nothing changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// A part of it lies outside the space.
-    Foreign,
-    /// The CPU is not one of the space's.
-    UnknownCpu,
-    /// A part of it is taken, or the guard page leaves no page for the area itself.
-    Taken,
-    /// No memory for the space's own records.
-    OutOfMetadata,
-}
+    /// Why nothing was unmapped. Nothing changed.
+    #[non_exhaustive]
+    pub enum UnmapRamError {
+        /// A page lies outside the space.
+        Foreign => "a page lies outside the space",
+        /// The CPU is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+        /// `map_ram` made nothing that covers the first page.
+        NotMapped => "nothing that map_ram made covers the page",
+        /// What started there was unmapped already.
+        DoubleUnmap => "the mapping was unmapped already",
+        /// What starts there has another size.
+        WrongSize {
+            /// Its size.
+            pages: PageCount,
+        } => "the mapping that starts there has {pages} pages",
+        /// The page lies inside the mapping that starts at `start`.
+        NotAStart {
+            /// The first page of that mapping.
+            start: Vpn,
+        } => "the page lies inside the mapping that starts at {start}",
+    }
 
-/// Why no group of areas was allocated. Nothing changed, except what reclaim gave back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GroupError {
-    /// There are no pieces, or the lists of offsets and sizes differ in length.
-    Mismatched,
-    /// A piece has zero pages.
-    ZeroSize,
-    /// The alignment is not a power of two, or an offset is not a multiple of it.
-    Misaligned,
-    /// Two pieces overlap.
-    Overlapping,
-    /// The CPU is not one of the space's.
-    UnknownCpu,
-    /// No base serves all pieces.
-    Exhausted,
-    /// No memory for the space's own records.
-    OutOfMetadata,
-}
+    /// Why a captured area was not loaded. Nothing changed.
+    #[non_exhaustive]
+    pub enum LoadError {
+        /// A part of it lies outside the space.
+        Foreign => "a part of the area lies outside the space",
+        /// The CPU is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+        /// A part of it is taken, or the guard page leaves no page for the area itself.
+        Taken => "a part of the area is taken, or it is too small",
+        /// No memory for the space's own records.
+        OutOfMetadata => "{NO_METADATA}",
+    }
 
-/// Why a space was not set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// There are no CPUs.
-    NoCpus,
-    /// More CPUs than the records can name (2^14).
-    TooManyCpus,
-    /// More pages than the records can count (2^45).
-    SpanTooLarge,
-    /// These values of the policy do not go together.
-    Contradiction(&'static str),
-    /// No memory for the space's own records.
-    OutOfMetadata,
-}
+    /// Why no group of areas was allocated. Nothing changed, except what reclaim gave back.
+    #[non_exhaustive]
+    pub enum GroupError {
+        /// There are no pieces, or the lists of offsets and sizes differ in length.
+        Mismatched => "no pieces, or not as many offsets as sizes",
+        /// A piece has zero pages.
+        ZeroSize => "a piece has zero pages",
+        /// The alignment is not a power of two, or an offset is not a multiple of it.
+        Misaligned => "the alignment is no power of two, or an offset breaks it",
+        /// Two pieces overlap.
+        Overlapping => "two pieces overlap",
+        /// The CPU is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+        /// No base serves all pieces.
+        Exhausted => "no base serves all pieces, even after reclaim",
+        /// No memory for the space's own records.
+        OutOfMetadata => "{NO_METADATA}",
+    }
 
-/// Another handle for the same CPU is out, or the CPU is not one of the space's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Busy {
-    /// Another handle for the same CPU is out.
-    Held,
-    /// The CPU is not one of the space's.
-    UnknownCpu,
-}
+    /// Why a space was not set up.
+    #[non_exhaustive]
+    pub enum ConfigError {
+        /// There are no CPUs.
+        NoCpus => "a space needs at least one CPU",
+        /// More CPUs than the records can name (2^14).
+        TooManyCpus => "at most 2^14 CPUs",
+        /// More pages than the records can count (2^45).
+        SpanTooLarge => "at most 2^45 pages",
+        /// These values of the policy do not go together.
+        Contradiction(why: &'static str) => "{why}",
+        /// No memory for the space's own records.
+        OutOfMetadata => "{NO_METADATA}",
+    }
 
-/// Why a CPU's blocks were not handed over; nothing changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HandOverError {
-    /// A handle for one of the CPUs is out.
-    Held,
-    /// One of the CPUs is not one of the space's.
-    UnknownCpu,
-    /// No memory for the records of the one that gets them.
-    OutOfMetadata,
+    /// Another handle for the same CPU is out, or the CPU is not one of the space's.
+    pub enum Busy {
+        /// Another handle for the same CPU is out.
+        Held => "another handle for this CPU is out",
+        /// The CPU is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+    }
+
+    /// Why a CPU's blocks were not handed over; nothing changed.
+    #[non_exhaustive]
+    pub enum HandOverError {
+        /// A handle for one of the CPUs is out.
+        Held => "a handle for one of the CPUs is out",
+        /// One of the CPUs is not one of the space's.
+        UnknownCpu => "{NO_SUCH_CPU}",
+        /// No memory for the records of the one that gets them.
+        OutOfMetadata => "{NO_METADATA}",
+    }
 }
 
 impl From<Busy> for HandOverError {
@@ -352,18 +348,6 @@ impl From<Busy> for HandOverError {
             Busy::Held => HandOverError::Held,
             Busy::UnknownCpu => HandOverError::UnknownCpu,
         }
-    }
-}
-
-impl From<OutOfMetadata> for HandOverError {
-    fn from(_: OutOfMetadata) -> Self {
-        HandOverError::OutOfMetadata
-    }
-}
-
-impl From<OutOfMetadata> for AreaError {
-    fn from(_: OutOfMetadata) -> Self {
-        AreaError::OutOfMetadata
     }
 }
 
@@ -383,154 +367,10 @@ impl<X> From<AreaError> for MapRamError<X> {
     }
 }
 
-impl From<OutOfMetadata> for LoadError {
-    fn from(_: OutOfMetadata) -> Self {
-        LoadError::OutOfMetadata
-    }
+turns_into! {
+    OutOfMetadata => AreaError::OutOfMetadata,
+    OutOfMetadata => LoadError::OutOfMetadata,
+    OutOfMetadata => GroupError::OutOfMetadata,
+    OutOfMetadata => ConfigError::OutOfMetadata,
+    OutOfMetadata => HandOverError::OutOfMetadata,
 }
-
-impl From<OutOfMetadata> for GroupError {
-    fn from(_: OutOfMetadata) -> Self {
-        GroupError::OutOfMetadata
-    }
-}
-
-impl From<OutOfMetadata> for ConfigError {
-    fn from(_: OutOfMetadata) -> Self {
-        ConfigError::OutOfMetadata
-    }
-}
-
-const NO_METADATA: &str = "no memory for the space's own records";
-const NO_SUCH_CPU: &str = "the CPU is not one of the space's";
-
-impl fmt::Display for AreaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AreaError::ZeroSize => "a request for zero pages",
-            AreaError::AlignNotPowerOfTwo => "the alignment is not a power of two",
-            AreaError::OutsideSpace => "the wanted bounds lie outside the space",
-            AreaError::UnknownCpu => NO_SUCH_CPU,
-            AreaError::CpuHeld => "a handle for this CPU is out: allocate through it",
-            AreaError::WouldBlock => "no place without reclaim, which the request forbids",
-            AreaError::OutOfMetadata => NO_METADATA,
-            AreaError::Exhausted { largest } => {
-                return write!(f, "no place, even after reclaim; the largest has {largest} pages");
-            }
-        })
-    }
-}
-
-impl fmt::Display for FreeAreaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FreeAreaError::Foreign => "the page lies outside the space",
-            FreeAreaError::UnknownCpu => NO_SUCH_CPU,
-            FreeAreaError::NotAllocated => "no area covers the page",
-            FreeAreaError::IsRam => "the page was mapped by map_ram: free it by unmap_ram",
-            FreeAreaError::DoubleFree => "the area was freed already",
-            FreeAreaError::NotAStart { start } => {
-                return write!(f, "the page lies inside the area that starts at {start}");
-            }
-        })
-    }
-}
-
-impl<X: fmt::Display> fmt::Display for MapRamError<X> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MapRamError::ZeroSize => "a request for zero pages",
-            MapRamError::UnknownCpu => NO_SUCH_CPU,
-            MapRamError::CpuHeld => "a handle for this CPU is out: map through it",
-            MapRamError::WouldBlock => "no place without reclaim, which the request forbids",
-            MapRamError::OutOfMetadata => NO_METADATA,
-            MapRamError::Exhausted { largest } => {
-                return write!(f, "no place, even after reclaim; the largest has {largest} pages");
-            }
-            MapRamError::Install(why) => return write!(f, "the mapper refused: {why}"),
-        })
-    }
-}
-
-impl fmt::Display for UnmapRamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            UnmapRamError::Foreign => "a page lies outside the space",
-            UnmapRamError::UnknownCpu => NO_SUCH_CPU,
-            UnmapRamError::NotMapped => "nothing that map_ram made covers the page",
-            UnmapRamError::DoubleUnmap => "the mapping was unmapped already",
-            UnmapRamError::WrongSize { pages } => {
-                return write!(f, "the mapping that starts there has {pages} pages");
-            }
-            UnmapRamError::NotAStart { start } => {
-                return write!(f, "the page lies inside the mapping that starts at {start}");
-            }
-        })
-    }
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LoadError::Foreign => "a part of the area lies outside the space",
-            LoadError::UnknownCpu => NO_SUCH_CPU,
-            LoadError::Taken => "a part of the area is taken, or it is too small",
-            LoadError::OutOfMetadata => NO_METADATA,
-        })
-    }
-}
-
-impl fmt::Display for GroupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            GroupError::Mismatched => "no pieces, or not as many offsets as sizes",
-            GroupError::ZeroSize => "a piece has zero pages",
-            GroupError::Misaligned => "the alignment is no power of two, or an offset breaks it",
-            GroupError::Overlapping => "two pieces overlap",
-            GroupError::UnknownCpu => NO_SUCH_CPU,
-            GroupError::Exhausted => "no base serves all pieces, even after reclaim",
-            GroupError::OutOfMetadata => NO_METADATA,
-        })
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConfigError::NoCpus => "a space needs at least one CPU",
-            ConfigError::TooManyCpus => "at most 2^14 CPUs",
-            ConfigError::SpanTooLarge => "at most 2^45 pages",
-            ConfigError::Contradiction(why) => why,
-            ConfigError::OutOfMetadata => NO_METADATA,
-        })
-    }
-}
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Busy::Held => "another handle for this CPU is out",
-            Busy::UnknownCpu => NO_SUCH_CPU,
-        })
-    }
-}
-
-impl fmt::Display for HandOverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            HandOverError::Held => "a handle for one of the CPUs is out",
-            HandOverError::UnknownCpu => NO_SUCH_CPU,
-            HandOverError::OutOfMetadata => NO_METADATA,
-        })
-    }
-}
-
-impl core::error::Error for AreaError {}
-impl core::error::Error for FreeAreaError {}
-impl<X: fmt::Debug + fmt::Display> core::error::Error for MapRamError<X> {}
-impl core::error::Error for UnmapRamError {}
-impl core::error::Error for LoadError {}
-impl core::error::Error for GroupError {}
-impl core::error::Error for ConfigError {}
-impl core::error::Error for Busy {}
-impl core::error::Error for HandOverError {}
