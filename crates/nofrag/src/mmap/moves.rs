@@ -336,10 +336,7 @@ fn sealed(attributes: Attributes, to: Span) -> Attributes {
 
 impl From<RangeError> for MoveError {
     fn from(why: RangeError) -> MoveError {
-        match why {
-            RangeError::Empty => MoveError::ZeroSize,
-            RangeError::Outside => MoveError::Outside,
-        }
+        UnmapError::from(why).into()
     }
 }
 

@@ -534,9 +534,3 @@ impl From<RangeError> for UnmapError {
 pub(super) fn cuts_in_two(area: Span, span: Span) -> bool {
     area.start() < span.start() && span.end() < area.end()
 }
-
-impl From<OutOfMetadata> for MapError {
-    fn from(_: OutOfMetadata) -> Self {
-        MapError::OutOfMetadata
-    }
-}

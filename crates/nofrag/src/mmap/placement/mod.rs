@@ -25,9 +25,9 @@ use self::words::{BelowBase, Hook, Words};
 use super::areas::Areas;
 use super::layout::{Direction, Layout};
 use super::space::MmapCounters;
+use crate::errors::errors;
 use crate::ranges::{AlignClasses, Config, GapPlace, Span};
 use crate::units::PageCount;
-use core::fmt;
 
 /// The rule by which a mapping without an address gets one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -220,13 +220,8 @@ fn parse_version(text: &str) -> Option<(u32, u32, u32)> {
     Some((part()?, part()?, part()?))
 }
 
-impl fmt::Display for UnknownPlacement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such placement: use `nofrag`, `linux-X.Y` from 2.4 on, or a named one")
-    }
-}
-
-impl core::error::Error for UnknownPlacement {}
+errors!(UnknownPlacement =>
+    "no such placement: use `nofrag`, `linux-X.Y` from 2.4 on, or a named one");
 
 /// What a placement may look at.
 #[derive(Clone, Copy, Debug)]
