@@ -1,7 +1,6 @@
 //! The face: allocate, free, and what is asked of the whole machine.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use super::attempt::Attempt;
 use super::boost::KernelRole;
@@ -19,6 +18,7 @@ use super::walk::{AllocFlags, Mark, Path, Walk};
 use super::zone::{Watermarks, Zone, ZoneId};
 use super::zonelist::Zonelist;
 use crate::cpu::CpuId;
+use crate::errors::errors;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order, PageCount, Pfn};
 
@@ -66,61 +66,35 @@ impl PageConfig {
     }
 }
 
-/// Why there is no such allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PageConfigError {
-    /// The memory map contradicts itself.
-    Map(MapError),
-    /// `watermark_scale_factor` is not between 1 and 3000.
-    WatermarkScaleFactor(u32),
-    /// The policy has no boost whose factor could be set.
-    NoBoost,
-    /// No memory for the metadata.
-    OutOfMetadata,
-}
+errors! {
+    /// Why there is no such allocator.
+    #[non_exhaustive]
+    pub enum PageConfigError {
+        /// The memory map contradicts itself.
+        Map(error: MapError) => "{error}",
+        /// `watermark_scale_factor` is not between 1 and 3000.
+        WatermarkScaleFactor(factor: u32) =>
+            "watermark_scale_factor is {factor}; it must be 1 to 3000",
+        /// The policy has no boost whose factor could be set.
+        NoBoost => "the policy does not boost watermarks",
+        /// No memory for the metadata.
+        OutOfMetadata => "no memory for the metadata of frames",
+    }
 
-impl fmt::Display for PageConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PageConfigError::Map(error) => error.fmt(f),
-            PageConfigError::WatermarkScaleFactor(factor) => {
-                write!(f, "watermark_scale_factor is {factor}; it must be 1 to 3000")
-            }
-            PageConfigError::NoBoost => f.write_str("the policy does not boost watermarks"),
-            PageConfigError::OutOfMetadata => f.write_str("no memory for the metadata of frames"),
-        }
+    /// Why a block cannot be given back.
+    #[non_exhaustive]
+    pub enum FreeError {
+        /// No memory of the map.
+        Unknown(pfn: Pfn) => "frame {pfn} is not managed",
+        /// It is free already.
+        DoubleFree(pfn: Pfn) => "frame {pfn} is free already",
+        /// It belongs to a block that begins elsewhere.
+        NotAHead {
+            /// Where that begins.
+            head: Pfn,
+        } => "the frame's block begins at frame {head}",
     }
 }
-
-impl core::error::Error for PageConfigError {}
-
-/// Why a block cannot be given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FreeError {
-    /// No memory of the map.
-    Unknown(Pfn),
-    /// It is free already.
-    DoubleFree(Pfn),
-    /// It belongs to a block that begins elsewhere.
-    NotAHead {
-        /// Where that begins.
-        head: Pfn,
-    },
-}
-
-impl fmt::Display for FreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FreeError::Unknown(pfn) => write!(f, "frame {pfn} is not managed"),
-            FreeError::DoubleFree(pfn) => write!(f, "frame {pfn} is free already"),
-            FreeError::NotAHead { head } => write!(f, "the frame's block begins at frame {head}"),
-        }
-    }
-}
-
-impl core::error::Error for FreeError {}
 
 /// What is known of a zone from outside, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

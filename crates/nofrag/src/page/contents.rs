@@ -6,7 +6,6 @@
 use crate::lists::put;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use core::fmt;
 
 use super::allocator::{PageAllocator, PageConfig, PageConfigError};
 use super::build::largest_order;
@@ -16,6 +15,7 @@ use super::map::MemoryMap;
 use super::migratetype::Migratetype;
 use super::policy::{FallbackRules, Relist};
 use super::zone::ZoneId;
+use crate::errors::{errors, turns_into};
 use crate::event::EventSink;
 use crate::units::{Order, Pfn};
 
@@ -33,50 +33,29 @@ pub struct Contents<'a> {
     pub listed: &'a [(Pfn, Migratetype)],
 }
 
-/// Why memory cannot hold that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ContentsError {
-    /// There is no such machine.
-    Config(PageConfigError),
-    /// Not all of the block that begins there is managed memory of one zone.
-    Unknown(Pfn),
-    /// The frame is no multiple of its block's size.
-    Misaligned(Pfn),
-    /// The block that begins there does not lie behind the one before it.
-    OutOfOrder(Pfn),
-    /// The pageblock of the frame is shared with another zone or a hole: nobody can set it aside as a whole.
-    Straddles(Pfn),
-    /// No free block begins there.
-    NotFree(Pfn),
-    /// The free block that begins there is to be on the list of another type than its pageblock's, which the policy's
-    /// rules do not allow.
-    StrictLists(Pfn),
-}
-
-impl fmt::Display for ContentsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ContentsError::Config(error) => error.fmt(f),
-            ContentsError::Unknown(pfn) => {
-                write!(f, "the block at frame {pfn} is not managed memory of one zone")
-            }
-            ContentsError::Misaligned(pfn) => {
-                write!(f, "no block of this order begins at frame {pfn}")
-            }
-            ContentsError::OutOfOrder(pfn) => {
-                write!(f, "the block at frame {pfn} does not lie behind the one named before it")
-            }
-            ContentsError::Straddles(pfn) => write!(f, "the pageblock of frame {pfn} is shared"),
-            ContentsError::NotFree(pfn) => write!(f, "no free block begins at frame {pfn}"),
-            ContentsError::StrictLists(pfn) => {
-                write!(f, "the policy lists the block at frame {pfn} under its pageblock's type")
-            }
-        }
+errors! {
+    /// Why memory cannot hold that.
+    #[non_exhaustive]
+    pub enum ContentsError {
+        /// There is no such machine.
+        Config(error: PageConfigError) => "{error}",
+        /// Not all of the block that begins there is managed memory of one zone.
+        Unknown(pfn: Pfn) => "the block at frame {pfn} is not managed memory of one zone",
+        /// The frame is no multiple of its block's size.
+        Misaligned(pfn: Pfn) => "no block of this order begins at frame {pfn}",
+        /// The block that begins there does not lie behind the one before it.
+        OutOfOrder(pfn: Pfn) =>
+            "the block at frame {pfn} does not lie behind the one named before it",
+        /// The pageblock of the frame is shared with another zone or a hole: nobody can set it aside as a whole.
+        Straddles(pfn: Pfn) => "the pageblock of frame {pfn} is shared",
+        /// No free block begins there.
+        NotFree(pfn: Pfn) => "no free block begins at frame {pfn}",
+        /// The free block that begins there is to be on the list of another type than its pageblock's, which the
+        /// policy's rules do not allow.
+        StrictLists(pfn: Pfn) =>
+            "the policy lists the block at frame {pfn} under its pageblock's type",
     }
 }
-
-impl core::error::Error for ContentsError {}
 
 impl From<PageConfigError> for ContentsError {
     fn from(error: PageConfigError) -> ContentsError {
@@ -84,11 +63,7 @@ impl From<PageConfigError> for ContentsError {
     }
 }
 
-impl From<TryReserveError> for ContentsError {
-    fn from(_: TryReserveError) -> ContentsError {
-        ContentsError::Config(PageConfigError::OutOfMetadata)
-    }
-}
+turns_into!(TryReserveError => ContentsError::Config(PageConfigError::OutOfMetadata));
 
 /// Frames that the allocator hands out, next to which there are none.
 #[derive(Clone, Copy, Debug)]

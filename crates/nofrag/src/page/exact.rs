@@ -1,7 +1,5 @@
 //! One particular block, and many at once.
 
-use core::fmt;
-
 use super::allocator::{FreeError, PageAllocator};
 use super::event::PageEvent;
 use super::frames::{FrameIndex, Kind, Tag, buddy};
@@ -9,32 +7,22 @@ use super::policy::Relist;
 use super::request::PageRequest;
 use super::walk::Walk;
 use crate::cpu::CpuId;
+use crate::errors::errors;
 use crate::event::{Event, EventSink};
 use crate::units::{Nanos, Order, Pfn};
 
-/// Why a particular block cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AllocAtError {
-    /// No memory of the map begins there.
-    Unknown(Pfn),
-    /// The frame is no multiple of the block's size.
-    Misaligned(Pfn),
-    /// Not all of it is free.
-    InUse(Pfn),
-}
-
-impl fmt::Display for AllocAtError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AllocAtError::Unknown(pfn) => write!(f, "frame {pfn} is not managed"),
-            AllocAtError::Misaligned(pfn) => write!(f, "no block of this order begins at {pfn}"),
-            AllocAtError::InUse(pfn) => write!(f, "the block at frame {pfn} is not all free"),
-        }
+errors! {
+    /// Why a particular block cannot be had.
+    #[non_exhaustive]
+    pub enum AllocAtError {
+        /// No memory of the map begins there.
+        Unknown(pfn: Pfn) => "frame {pfn} is not managed",
+        /// The frame is no multiple of the block's size.
+        Misaligned(pfn: Pfn) => "no block of this order begins at {pfn}",
+        /// Not all of it is free.
+        InUse(pfn: Pfn) => "the block at frame {pfn} is not all free",
     }
 }
-
-impl core::error::Error for AllocAtError {}
 
 /// Why a list of blocks was not given back to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +33,7 @@ pub struct FreeBulkError {
     pub error: FreeError,
 }
 
-impl fmt::Display for FreeBulkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "block {} of the list: {}", self.freed, self.error)
-    }
-}
-
-impl core::error::Error for FreeBulkError {}
+errors!(FreeBulkError { freed, error } => "block {freed} of the list: {error}");
 
 impl<E: EventSink> PageAllocator<E> {
     /// Takes the block of `order` that begins at `pfn`, whatever watermarks and types say. If a part of it is on

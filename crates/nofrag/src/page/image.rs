@@ -10,7 +10,6 @@
 use crate::lists::{gathered, put, put_all};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use core::fmt;
 
 use super::allocator::{PageAllocator, PageConfig, PageConfigError, ZoneInfo};
 use super::frames::{FrameIndex, Kind, NONE, Tag};
@@ -20,6 +19,7 @@ use super::migratetype::Migratetype;
 use super::per_cpu::{Bounds, Pace, Shortage, Slot};
 use super::policy::Relist;
 use super::zone::{Watermarks, Zone, ZoneId};
+use crate::errors::{errors, turns_into};
 use crate::event::EventSink;
 use crate::units::{Order, PageCount, Pfn};
 
@@ -132,42 +132,25 @@ pub struct CompactionImage {
     pub flush: bool,
 }
 
-/// Why a picture is of no possible allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ImageError {
-    /// There is no such machine.
-    Config(PageConfigError),
-    /// It has another number of zones than the memory map, or a zone has another number of CPUs.
-    Shape,
-    /// The frame lies outside the memory of the zone that names it.
-    Outside(Pfn),
-    /// The frame is no multiple of its block's size.
-    Misaligned(Pfn),
-    /// Two blocks share the frame.
-    Overlap(Pfn),
-    /// No per-CPU list holds such blocks.
-    NoSuchList(Order, Migratetype),
-}
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ImageError::Config(error) => error.fmt(f),
-            ImageError::Shape => f.write_str("the zones or CPUs are not those of the memory map"),
-            ImageError::Outside(pfn) => write!(f, "frame {pfn} is outside its zone's memory"),
-            ImageError::Misaligned(pfn) => {
-                write!(f, "no block of this order begins at frame {pfn}")
-            }
-            ImageError::Overlap(pfn) => write!(f, "two blocks share frame {pfn}"),
-            ImageError::NoSuchList(order, migratetype) => {
-                write!(f, "CPUs keep no {} blocks of order {order}", migratetype.name())
-            }
-        }
+errors! {
+    /// Why a picture is of no possible allocator.
+    #[non_exhaustive]
+    pub enum ImageError {
+        /// There is no such machine.
+        Config(error: PageConfigError) => "{error}",
+        /// It has another number of zones than the memory map, or a zone has another number of CPUs.
+        Shape => "the zones or CPUs are not those of the memory map",
+        /// The frame lies outside the memory of the zone that names it.
+        Outside(pfn: Pfn) => "frame {pfn} is outside its zone's memory",
+        /// The frame is no multiple of its block's size.
+        Misaligned(pfn: Pfn) => "no block of this order begins at frame {pfn}",
+        /// Two blocks share the frame.
+        Overlap(pfn: Pfn) => "two blocks share frame {pfn}",
+        /// No per-CPU list holds such blocks.
+        NoSuchList(order: Order, migratetype: Migratetype) =>
+            "CPUs keep no {migratetype} blocks of order {order}",
     }
 }
-
-impl core::error::Error for ImageError {}
 
 impl From<PageConfigError> for ImageError {
     fn from(error: PageConfigError) -> ImageError {
@@ -175,11 +158,7 @@ impl From<PageConfigError> for ImageError {
     }
 }
 
-impl From<TryReserveError> for ImageError {
-    fn from(_: TryReserveError) -> ImageError {
-        ImageError::Config(PageConfigError::OutOfMetadata)
-    }
-}
+turns_into!(TryReserveError => ImageError::Config(PageConfigError::OutOfMetadata));
 
 impl<E: EventSink> PageAllocator<E> {
     /// The allocator that was pictured, on the machine of `config`. O(frames).

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::cpu::CpuSet;
+use crate::errors::{errors, turns_into};
 use crate::units::{Order, PageCount, Pfn};
 
 /// A node of the machine: memory and CPUs that are near to each other.
@@ -202,33 +203,32 @@ pub struct MemoryMap {
     cpus: CpuSet,
 }
 
-/// Why there is no such memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MapError {
-    /// More than [`MAX_NODES`] nodes, or none.
-    NodeCount(usize),
-    /// The table of distances is not square, a node is not at distance 10 to itself, or another is nearer than that.
-    Distances,
-    /// A node has two zones of this kind.
-    ZoneTwice(NodeId, ZoneKind),
-    /// Two zones share this frame, or two holes or reservations of one zone do.
-    Overlap(Pfn),
-    /// A hole or a reservation reaches beyond its zone here.
-    OutsideZone(Pfn),
-    /// A CPU belongs to two nodes.
-    CpuTwice(u32),
-    /// More frames than 32-bit links can number, frame numbers at the end of 64 bits, or more CPUs than [`MAX_CPUS`].
-    TooLarge,
-    /// No memory for the lists.
-    OutOfMetadata,
-}
-
-impl From<TryReserveError> for MapError {
-    fn from(_: TryReserveError) -> MapError {
-        MapError::OutOfMetadata
+errors! {
+    /// Why there is no such memory.
+    #[non_exhaustive]
+    pub enum MapError {
+        /// More than [`MAX_NODES`] nodes, or none.
+        NodeCount(count: usize) => "{count} nodes; there must be 1 to {MAX_NODES}",
+        /// The table of distances is not square, a node is not at distance 10 to itself, or another is nearer than
+        /// that.
+        Distances => "distances must be square, 10 to the same node, and nowhere less",
+        /// A node has two zones of this kind.
+        ZoneTwice(node: NodeId, kind: ZoneKind) => "node {} has two zones {kind}" with node.0,
+        /// Two zones share this frame, or two holes or reservations of one zone do.
+        Overlap(pfn: Pfn) => "frame {pfn} belongs to two ranges",
+        /// A hole or a reservation reaches beyond its zone here.
+        OutsideZone(pfn: Pfn) => "frame {pfn} is outside the zone that it is cut from",
+        /// A CPU belongs to two nodes.
+        CpuTwice(cpu: u32) => "CPU {cpu} belongs to two nodes",
+        /// More frames than 32-bit links can number, frame numbers at the end of 64 bits, or more CPUs than
+        /// [`MAX_CPUS`].
+        TooLarge => "more frames or CPUs than can be numbered",
+        /// No memory for the lists.
+        OutOfMetadata => "no memory for the map",
     }
 }
+
+turns_into!(TryReserveError => MapError::OutOfMetadata);
 
 impl MemoryMap {
     /// The machine of these nodes. `distances` has a row per node, as in the firmware's table (10 is local); without
@@ -376,26 +376,3 @@ fn distance_table(count: usize, given: &[&[u8]]) -> Result<Vec<u8>, MapError> {
     }
     Ok(table)
 }
-
-impl fmt::Display for MapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MapError::NodeCount(count) => {
-                write!(f, "{count} nodes; there must be 1 to {MAX_NODES}")
-            }
-            MapError::Distances => {
-                f.write_str("distances must be square, 10 to the same node, and nowhere less")
-            }
-            MapError::ZoneTwice(node, kind) => write!(f, "node {} has two zones {kind}", node.0),
-            MapError::Overlap(pfn) => write!(f, "frame {pfn} belongs to two ranges"),
-            MapError::OutsideZone(pfn) => {
-                write!(f, "frame {pfn} is outside the zone that it is cut from")
-            }
-            MapError::CpuTwice(cpu) => write!(f, "CPU {cpu} belongs to two nodes"),
-            MapError::TooLarge => f.write_str("more frames or CPUs than can be numbered"),
-            MapError::OutOfMetadata => f.write_str("no memory for the map"),
-        }
-    }
-}
-
-impl core::error::Error for MapError {}

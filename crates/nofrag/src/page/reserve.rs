@@ -1,8 +1,6 @@
 //! Pageblocks with a purpose: the reserve for requests that may not wait (`HIGHATOMIC`), contiguous memory of devices,
 //! and blocks that are being emptied. They change their type whole, free pages and all.
 
-use core::fmt;
-
 use super::allocator::PageAllocator;
 use super::fallback::Extent;
 use super::frames::{FrameIndex, Frames};
@@ -11,6 +9,7 @@ use super::policy::Relist;
 use super::request::PageRequest;
 use super::zone::{Zone, ZoneId};
 use crate::cpu::CpuId;
+use crate::errors::errors;
 use crate::event::EventSink;
 use crate::units::{Order, Pfn};
 
@@ -26,26 +25,16 @@ pub(super) enum Least {
     None,
 }
 
-/// Why a pageblock keeps its type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BlockTypeError {
-    /// No memory of the map.
-    Unknown(Pfn),
-    /// A part of the pageblock belongs to another zone or to none, so it has no type of its own.
-    Straddles(Pfn),
-}
-
-impl fmt::Display for BlockTypeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BlockTypeError::Unknown(pfn) => write!(f, "frame {pfn} is not managed"),
-            BlockTypeError::Straddles(pfn) => write!(f, "the pageblock of frame {pfn} is shared"),
-        }
+errors! {
+    /// Why a pageblock keeps its type.
+    #[non_exhaustive]
+    pub enum BlockTypeError {
+        /// No memory of the map.
+        Unknown(pfn: Pfn) => "frame {pfn} is not managed",
+        /// A part of the pageblock belongs to another zone or to none, so it has no type of its own.
+        Straddles(pfn: Pfn) => "the pageblock of frame {pfn} is shared",
     }
 }
-
-impl core::error::Error for BlockTypeError {}
 
 impl Zone {
     /// Gives a pageblock of the zone a type, and its free pages with it. O(heads).
