@@ -2,8 +2,8 @@
 
 use nofrag::check::Check;
 use nofrag::mmap::{
-    AddressSpace, AreaFlags, Attributes, Direction, FixedError, GrowError, Layout, MapError,
-    MapFlags, MergeBlocker, MoveError, Placement, ProtectError, Protection, RemapTarget,
+    AddressSpace, AreaFlags, Attributes, Direction, FixedError, GrowError, HugePages, Layout,
+    MapError, MapFlags, MergeBlocker, MoveError, Placement, ProtectError, Protection, RemapTarget,
     SpaceConfig, UnmapError, WindowChoice,
 };
 use nofrag::ranges::Span;
@@ -527,6 +527,21 @@ fn hints_and_guard_gaps() {
             assert!(is_taken(0x1004), "nothing is kept free above");
         }
     }
+}
+
+/// As the running kernel refuses (6.18): downwards, in the gap below a stack whose guard gap reaches address 0, the
+/// search ends, though there is room above; a request that is too large for that gap gets it.
+#[test]
+fn a_guard_gap_down_to_zero_ends_the_search() {
+    let layout =
+        Layout { top: Vpn(100), ..Layout::window(Span::new(1, 1000).unwrap(), Direction::Down) };
+    let rule = Placement::MapleTreeGuarded(HugePages::Ignored);
+    let mut space = AddressSpace::new(config(layout, rule));
+    fixed(&mut space, 3, 2, MEMORY.with(AreaFlags::GROWS_DOWN));
+    fixed(&mut space, 5, 95, GUARD);
+    let mut map = |pages| space.map(PageCount(pages), MEMORY, None, MapFlags::default());
+    assert_eq!(map(3), Ok(Vpn(100)));
+    assert!(matches!(map(2), Err(MapError::NoPlace { .. })));
 }
 
 /// A stack grows up to its guard gap, past an inaccessible guard, and to another part of a stack.

@@ -26,10 +26,22 @@ pub(super) fn nearest(
     guards: Guards,
     counters: &mut MmapCounters,
 ) -> Option<Spot> {
-    wish.near_then_far(view.layout, |bounds, direction| match direction {
-        Direction::Up => up(view, wish, guards, bounds, counters),
+    let found = wish.near_then_far(view.layout, |bounds, direction| match direction {
+        Direction::Up => up(view, wish, guards, bounds, counters).map(Found::At),
         Direction::Down => down(view, wish, guards, bounds, counters),
-    })
+    });
+    match found? {
+        Found::At(spot) => Some(spot),
+        Found::BeyondWindow => None,
+    }
+}
+
+/// How a search ends that does not go on upwards.
+enum Found {
+    At(Spot),
+    /// Linux, where the guard gap of a stack reaches address 0 and the search comes there, as seen on 6.18: its next
+    /// bound is 0, below which it takes all addresses, and the place that it finds up there is refused.
+    BeyondWindow,
 }
 
 /// P5T: room for one huge page more is asked for, and the place moved up in it to a boundary.
@@ -99,7 +111,7 @@ fn down(
     guards: Guards,
     bounds: Span,
     counters: &mut MmapCounters,
-) -> Option<Spot> {
+) -> Option<Found> {
     let padded = padded(wish)?;
     let mut high = bounds.end();
     loop {
@@ -109,14 +121,15 @@ fn down(
         let at = wish.aligned_below(end, bounds.start())?;
         let spot = Spot { start: at, gap: Some(gap) };
         if guards == Guards::Ignored {
-            return Some(spot);
+            return Some(Found::At(spot));
         }
         let above = view.areas.find(at).filter(|&area| has_guard_below(view, area));
         let below = view.areas.find_below(at);
         high = match (above, below) {
+            (Some(area), _) if guard_start(view, area) == 0 => return Some(Found::BeyondWindow),
             (Some(area), _) if guard_start(view, area) < end => guard_start(view, area),
             (None, Some(area)) if guard_end(view, area) > at => view.areas.span(area).start(),
-            _ => return Some(spot),
+            _ => return Some(Found::At(spot)),
         }
     }
 }

@@ -58,7 +58,8 @@ pub enum Placement {
     GapTree,
     /// P5: the same in a maple tree, huge pages treated as told, guard gaps not looked at (6.1 and 6.2).
     MapleTree(HugePages),
-    /// P5 with a second try where a guard gap is in the way (6.3 and later).
+    /// P5 with a second try where a guard gap is in the way (6.3 and later). Downwards there is no place, wherever else
+    /// one may be, once the search comes to a stack whose guard gap reaches address 0.
     MapleTreeGuarded(HugePages),
     /// The smallest gap.
     BestFit,
