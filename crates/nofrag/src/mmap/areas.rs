@@ -228,7 +228,8 @@ impl Areas {
         }
     }
 
-    /// Lets an area grow over what it merges with, whose chain it takes over if it has none.
+    /// Lets an area grow over what it merges with, whose chain it takes over if it has none
+    /// (docs/sources/mmap.md#bridge).
     fn grow(&mut self, place: Place, span: Span, merged: &Attributes) {
         let own = *self.based(place);
         let joined = own.joined_by(merged);

@@ -1,4 +1,4 @@
-//! What an area is, and when two neighbours are one.
+//! What an area is, and when two neighbours are one (docs/sources/mmap.md#merge-rule).
 
 use crate::units::{PageCount, Vpn};
 

@@ -1,4 +1,5 @@
-//! The windows of a process: where searches begin and end.
+//! The windows of a process: where searches begin and end. Numbers and rules are from docs/sources/mmap.md#state,
+//! #windows and #habits.
 
 use crate::ranges::Span;
 use crate::units::{PageCount, PageSize, Vpn};
@@ -18,7 +19,8 @@ pub struct Layout {
     /// From which end a search begins.
     pub direction: Direction,
     /// The lowest page that a search may return; page 0 never is. In Linux since 2.6.23 the higher of
-    /// `vm.mmap_min_addr` and a minimum of the security modules that no file shows: a hint at page 1 ends up there.
+    /// `vm.mmap_min_addr` and a minimum of the security modules that no file shows: a hint at page 1 ends up there
+    /// (docs/sources/mmap.md#floor).
     pub floor: Vpn,
     /// Where upward searches begin (`TASK_UNMAPPED_BASE`).
     pub base: Vpn,
@@ -34,7 +36,7 @@ pub struct Layout {
     pub page: PageSize,
 }
 
-/// What determines `mmap_base` (x86 as of 6.12). All in bytes.
+/// What determines `mmap_base` (docs/sources/mmap.md#mmap-base: x86 as of 6.12). All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackRule {
     /// `RLIMIT_STACK`.
@@ -48,14 +50,15 @@ pub struct StackRule {
 }
 
 impl Layout {
-    /// A 32-bit task on x86-64, upwards.
+    /// A 32-bit task on x86-64, upwards (docs/sources/mmap.md#state).
     pub const COMPAT_UP: Layout =
         Layout::bytes(Direction::Up, 0x5555_5000, 0xffff_e000, 0xffff_e000);
 
-    /// i386 with 3 GiB, upwards.
+    /// i386 with 3 GiB, upwards (docs/sources/mmap.md#state).
     pub const I386_UP: Layout = Layout::bytes(Direction::Up, 0x4000_0000, 0xc000_0000, 0xc000_0000);
 
-    /// A 64-bit task on x86-64 without randomisation and with 8 MiB of stack, downwards.
+    /// A 64-bit task on x86-64 without randomisation and with 8 MiB of stack, downwards
+    /// (docs/sources/mmap.md#mmap-base).
     pub const X86_64: Layout = Layout {
         low: Some(LOW_31),
         extended_end: Some(Vpn(0xff_ffff_ffff_f000 >> 12)),
@@ -68,7 +71,7 @@ impl Layout {
     const fn bytes(direction: Direction, base: u64, top: u64, end: u64) -> Layout {
         Layout {
             direction,
-            floor: Vpn(0x10),
+            floor: Vpn(0x10), // as seen on 6.18: docs/sources/mmap.md#live
             base: Vpn(base >> 12),
             top: Vpn(top >> 12),
             end: Vpn(end >> 12),
@@ -110,7 +113,7 @@ impl Layout {
     }
 
     /// The legacy form of the same layout: upwards, from a base that is moved up by `random` bytes, rounded down to
-    /// pages. Linux takes it where the stack is unlimited, and where it is asked to.
+    /// pages. Linux takes it where the stack is unlimited, and where it is asked to (docs/sources/mmap.md#legacy).
     #[must_use]
     pub fn legacy(self, random: u64) -> Layout {
         let moved = self.base.0.saturating_add(self.page.page_of(random).0);
@@ -143,7 +146,7 @@ impl Layout {
     }
 }
 
-/// The second GiB, without randomisation.
+/// The second GiB, without randomisation (docs/sources/mmap.md#map-32bit).
 const LOW_31: Span = match Span::new(0x4000_0000 >> 12, 0x8000_0000 >> 12) {
     Ok(span) => span,
     Err(_) => unreachable!(),

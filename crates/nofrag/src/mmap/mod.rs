@@ -4,6 +4,8 @@
 //! without a wish for an address is *placement*, and the whole line of Linux's rules for it stands here as values of
 //! [`Placement`], from the first fit of 2.4 to the huge-page rule of 6.12, with our own beside them.
 //!
+//! Linux's rules, with the origin of each, and what ours must reach: docs/sources/mmap.md.
+//!
 //! Everything is counted in pages. Addresses are page numbers ([`Vpn`](crate::units::Vpn)).
 //!
 //! Files, bottom up: `attributes` (what makes two areas one), `layout` (the windows of a process), `request` (what may

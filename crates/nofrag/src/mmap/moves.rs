@@ -12,7 +12,7 @@ use super::space::{AddressSpace, RangeError};
 use crate::ranges::{Place, Span};
 use crate::units::{PageCount, Vpn};
 
-/// How far from the limit of areas a move must stay: it adds an area and may cut two.
+/// How far from the limit of areas a move must stay (docs/sources/mmap.md#map-count): it adds an area and may cut two.
 const MOVE_HEADROOM: usize = 3;
 
 /// A move that has reserved its new place; see [`AddressSpace::begin_move`].

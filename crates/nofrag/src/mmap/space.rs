@@ -24,10 +24,10 @@ pub struct SpaceConfig {
 }
 
 impl SpaceConfig {
-    /// Linux's default of `vm.max_map_count`.
+    /// Linux's default of `vm.max_map_count` (docs/sources/mmap.md#map-count).
     pub const MAP_LIMIT: usize = 65_530;
 
-    /// `placement` in `layout`, with Linux's limit of areas and guard gap.
+    /// `placement` in `layout`, with Linux's limit of areas and guard gap (docs/sources/mmap.md#guard-gaps).
     #[must_use]
     pub const fn new(layout: Layout, placement: Placement) -> SpaceConfig {
         SpaceConfig {
@@ -146,7 +146,7 @@ impl AddressSpace {
         }
     }
 
-    /// Maps `pages` pages at `hint` if that is free, else where the placement says.
+    /// Maps `pages` pages at `hint` if that is free, else where the placement says (docs/sources/mmap.md#prologue).
     ///
     /// A hint below [`Layout::floor`] means the floor, and page 0 is none. One above [`Layout::end`] opens the larger
     /// window, if there is one: the mapping may then lie anywhere up to [`Layout::extended_end`]. The rules of Linux
@@ -305,7 +305,8 @@ impl AddressSpace {
             }
             (WindowChoice::Above4G, _) => {
                 let low = Vpn(self.layout.pages(4 << 30).0);
-                // Upwards, a search begins where it always does: so does 6.18 in the legacy layout.
+                // Upwards, a search begins where it always does: so does 6.18 in the legacy layout
+                // (docs/sources/mmap.md#habits).
                 let low = match direction {
                     Direction::Up => low.max(self.layout.base),
                     Direction::Down => low.max(self.layout.floor),
@@ -313,7 +314,7 @@ impl AddressSpace {
                 (direction, Window::Other(self.large_window(low, direction, opened)?))
             }
         };
-        // In whichever window: so does a kernel of 6.18 place what asks for `MAP_32BIT`.
+        // In whichever window: so does a kernel of 6.18 place what asks for `MAP_32BIT` (docs/sources/mmap.md#habits).
         let huge_pages_apply = attributes.backing == Backing::Anonymous
             && !attributes.flags.any_of(AreaFlags::SHARED)
             && flags.align == 1;

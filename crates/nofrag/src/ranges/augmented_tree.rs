@@ -12,7 +12,10 @@
 //! under [`AlignRule::Padded`] a subtree is entered only if it must hold a fit, or none of it is worth a second look,
 //! so the step changes nothing there.
 //!
-//! Descriptors are reserved before a split, so a lack of memory changes nothing.
+//! Descriptors are reserved before a split, so a lack of memory changes nothing; Linux keeps a spare one for each CPU
+//! (docs/sources/vmap.md#preload).
+//!
+//! Source: docs/sources/vmap.md#lowest-match, #length-rule, #augmentation, #fit-types and #merge.
 
 use super::index::{FreeIndex, Refusal, Rejection};
 use super::red_black::{LargestBelow, NodeId, RedBlackTree, Side};
@@ -31,7 +34,7 @@ pub(crate) struct AugmentedTree {
     rule: AlignRule,
 }
 
-/// How an area is cut by an allocation, in Linux's terms.
+/// How an area is cut by an allocation, in Linux's terms (docs/sources/vmap.md#fit-types).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FitType {
     /// FL: the allocation is the whole area.
@@ -100,7 +103,7 @@ impl AugmentedTree {
         AugmentedTree { areas: RedBlackTree::new(), rule }
     }
 
-    /// The kernel's search: an area and the place in it, at or above `lower`.
+    /// The kernel's search (docs/sources/vmap.md#lowest-match): an area and the place in it, at or above `lower`.
     #[inline]
     fn lowest_match(
         &self,
@@ -463,8 +466,8 @@ mod tests {
         }
     }
 
-    /// Areas that are large enough but misaligned are all visited, both ways of each link but the
-    /// root's.
+    /// docs/sources/vmap.md#oracle-10: areas that are large enough but misaligned are all visited, both ways of each
+    /// link but the root's.
     #[test]
     fn unpadded_visits_every_misaligned_area() {
         for (count, visits) in [(256, 511), (1024, 2047), (4096, 8191), (16_384, 32_767)] {
@@ -483,8 +486,8 @@ mod tests {
         }
     }
 
-    /// The rule enters a subtree a second time if its parent has no better left one; the figures above
-    /// hold for trees whose only one-child node has a left child.
+    /// The rule of docs/sources/vmap.md#lowest-match enters a subtree a second time if its parent has no better left
+    /// one; the figures above hold for trees whose only one-child node has a left child.
     #[test]
     fn a_lone_right_child_is_visited_twice() {
         let areas = [Span::sized(1, 32).unwrap(), Span::sized(65, 32).unwrap()];

@@ -13,6 +13,8 @@
 //!
 //! The rule has a flaw, kept as it was: a request of exactly the largest passed hole's size does not drop the cache.
 //!
+//! Source: docs/sources/vmap.md#next-fit.
+//!
 //! Records are of busy areas, not of holes, so `reserve` makes room for so many areas. `largest` is O(n) and
 //! `hole_from` is O(log n) plus the areas that touch each other up to the hole: this design has no better, and no
 //! search uses them.

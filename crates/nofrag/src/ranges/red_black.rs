@@ -741,8 +741,9 @@ mod tests {
         assert_eq!(tree.metadata_bytes(), room);
     }
 
-    /// A merge with both neighbours must unlink the upper one before it grows the lower one. In the other
-    /// order a rotation of the removal notes the grown size, and the refresh from there finds nothing to change.
+    /// docs/sources/vmap.md#merge-both-sides: a merge with both neighbours must unlink the upper one before it grows
+    /// the lower one. In the other order a rotation of the removal notes the grown size, and the refresh from there
+    /// finds nothing to change.
     #[test]
     fn merge_both_sides() {
         let mut stale = 0;

@@ -46,7 +46,8 @@ pub struct Request {
 /// What is meant by an alignment of one, which every number has.
 ///
 /// Linux's callers give alignments in bytes. For vmap a number is a page, and some callers ask for one byte
-/// (`vmalloc`), some for one page (`vm_map_ram`, modules). Only Linux's older designs tell them apart.
+/// (`vmalloc`), some for one page (`vm_map_ram`, modules). Only Linux's older designs tell them apart
+/// (docs/sources/vmap.md#length-rule).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AlignOne {
     /// One byte: nothing is asked for.
@@ -100,7 +101,7 @@ impl Request {
     }
 }
 
-/// How long an area Linux's tree demands before it looks into a subtree (`find_vmap_lowest_match`).
+/// How long an area Linux's tree demands before it looks into a subtree (docs/sources/vmap.md#length-rule).
 ///
 /// Linux counts in bytes and demands `size + align - 1` of them. Areas hold whole pages, so in numbers that are pages
 /// this is `size + align`, and `size` when the alignment is one byte.

@@ -1,4 +1,4 @@
-//! What a flush covers: a few disjoint ranges rather than one hull.
+//! What a flush covers: a few disjoint ranges rather than one hull (docs/sources/vmap.md#bounded-purge).
 
 use crate::ranges::Span;
 

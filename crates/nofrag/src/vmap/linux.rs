@@ -9,6 +9,8 @@
 //!
 //! Locks are taken in turn and never nested, except under the purge lock. The order of a purge is the safety rule:
 //! detach, flush, only then make allocatable.
+//!
+//! Source: docs/sources/vmap.md#area-entities, #lazy, #nodes and #locks.
 
 use super::area_map::{AreaMap, Record};
 use super::counters::{PoolCounters, PurgeCounters, VmapCounters, VmapStats};
@@ -32,10 +34,10 @@ use crate::units::{PageCount, Vpn};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Pools serve sizes of 1 to this many pages.
+/// Pools serve sizes of 1 to this many pages (docs/sources/vmap.md#nodes).
 const POOL_MAX_PAGES: u64 = 256;
 
-/// Consecutive pages that belong to one node: 64 KiB.
+/// Consecutive pages that belong to one node: 64 KiB (docs/sources/vmap.md#node-of-address).
 const NODE_GRAIN_PAGES: u64 = 16;
 
 /// 1. Busy, lazy, pooled and free areas are disjoint and together cover the space.
@@ -262,7 +264,7 @@ impl Linux {
     }
 
     /// The busy area that covers `at`. Starts at the address's own node; an area that starts in another one is found by
-    /// scanning the others downward, as 7.3 does.
+    /// scanning the others downward, as 7.3 does (docs/sources/vmap.md#interior).
     pub(super) fn find(&self, at: u64) -> Option<(Area, AreaKind)> {
         if self.is_one_lock() {
             let core = self.core.lock();
@@ -281,7 +283,7 @@ impl Linux {
         })
     }
 
-    /// Flushes lazy areas and makes them allocatable.
+    /// Flushes lazy areas and makes them allocatable (docs/sources/vmap.md#purge-order).
     pub(super) fn purge<M: Mapper, E: EventSink>(
         &self,
         scope: Scope,
@@ -379,7 +381,8 @@ impl Linux {
         }
     }
 
-    /// Returns flushed areas: to their nodes' pools, the rest to the free ranges under one hold of the lock.
+    /// Returns flushed areas: to their nodes' pools, the rest to the free ranges under one hold of the lock
+    /// (docs/sources/vmap.md#pool-purge).
     fn give_back(&self, purge: &mut Purge, scope: Scope) {
         let detached = &mut purge.detached;
         if scope != Scope::Everything && self.policy.pools != Pools::Off {
@@ -487,7 +490,7 @@ impl Linux {
         })
     }
 
-    /// Takes all pieces at the highest base that serves them, or nothing.
+    /// Takes all pieces at the highest base that serves them, or nothing (docs/sources/vmap.md#area-groups).
     pub(super) fn alloc_group(
         &self,
         cpu: CpuId,
@@ -735,7 +738,8 @@ impl Node {
         })
     }
 
-    /// Takes the oldest area of the exact size. If it is misaligned it goes to the end, and nothing else is tried.
+    /// Takes the oldest area of the exact size. If it is misaligned it goes to the end, and nothing else is tried
+    /// (docs/sources/vmap.md#pool-alloc).
     fn pop(&self, wanted: &Wanted) -> Option<u64> {
         let mut pools = self.pools.lock();
         let NodePools { by_size, counters } = &mut *pools;
@@ -765,7 +769,7 @@ impl Pooled {
     }
 }
 
-/// How many of a pool's `len` areas a partial decay lets go.
+/// How many of a pool's `len` areas a partial decay lets go (docs/sources/vmap.md#pool-decay).
 pub(super) fn decaying(len: usize, decay: Decay) -> usize {
     match decay {
         Decay::Quarter => len / 4,

@@ -9,6 +9,8 @@
 //! The engines differ in how they find free ranges, where they keep busy and lazy areas, which locks cover what, and
 //! whether flushed areas are pooled; every difference is a value of [`VmapPolicy`], and presets name sets of values.
 //!
+//! The rules of Linux, with the origin of each, and what ours must reach: docs/sources/vmap.md.
+//!
 //! Read in this order: `policy`, `request`, `space`; then the engines `linux` and `nofrag`.
 mod area_map;
 mod blocks;

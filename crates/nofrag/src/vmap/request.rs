@@ -26,7 +26,7 @@ impl VmapConfig {
     }
 }
 
-/// Whether an unmapped page follows an area, to catch overruns.
+/// Whether an unmapped page follows an area, to catch overruns (docs/sources/vmap.md#guard-page).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
     /// One page behind the area stays unused.

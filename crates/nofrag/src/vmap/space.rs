@@ -173,7 +173,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// Takes an area that serves `request`.
     ///
     /// When there is no place and the request may reclaim: everything is purged, pools included, and the search
-    /// repeated; then the notifiers are asked, as long as one reports progress.
+    /// repeated; then the notifiers are asked, as long as one reports progress (docs/sources/vmap.md#overflow).
     ///
     /// # Errors
     /// See [`AreaError`].

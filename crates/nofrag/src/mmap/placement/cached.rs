@@ -2,6 +2,8 @@
 //!
 //! Upwards it is first fit from `free_area_cache`, and at the end of the window once more from the base. Downwards
 //! each step is a lookup of its own: the place right below an area, and whatever area lies there.
+//!
+//! Source: docs/sources/mmap.md#p1a, #p1b, #p2k, #p2a, #p2b and #p3.
 
 use super::words::{BelowBase, Hook, UNKNOWN, Words};
 use super::{View, Window, Wish, walk};
@@ -38,32 +40,40 @@ enum Miss {
 }
 
 impl CacheRule {
+    /// P1a.
     pub(super) const FIRST_HOLE: CacheRule =
         CacheRule { memory: Memory::FirstHole, ..CacheRule::FREE_AREA_CACHE };
 
+    /// P1b.
     pub(super) const FREE_AREA_CACHE: CacheRule =
         CacheRule { memory: Memory::Address, hook: Hook::PullBack, miss: Miss::FromTop };
 
+    /// Nobody's.
     pub(super) const NEXT_FIT: CacheRule =
         CacheRule { hook: Hook::Idle, ..CacheRule::FREE_AREA_CACHE };
 
+    /// The document's words (docs/sources/mmap.md#five-regions).
     pub(super) const LAST_UNMAPPED: CacheRule =
         CacheRule { hook: Hook::Follow, ..CacheRule::FREE_AREA_CACHE };
 
+    /// P2k.
     pub(super) const fn coalescing(below_base: BelowBase) -> CacheRule {
         CacheRule { hook: Hook::ToNeighbour(below_base), ..CacheRule::FREE_AREA_CACHE }
     }
 
+    /// P2a.
     pub(super) const POSTED: CacheRule = CacheRule {
         memory: Memory::AddressAndHole,
         hook: Hook::GrowHole,
         ..CacheRule::FREE_AREA_CACHE
     };
 
+    /// P2b.
     pub(super) const fn merged(below_base: BelowBase) -> CacheRule {
         CacheRule { hook: Hook::ToNeighbourAndForget(below_base), ..CacheRule::POSTED }
     }
 
+    /// P3.
     pub(super) const REPAIRED: CacheRule = CacheRule {
         hook: Hook::ToNeighbour(BelowBase::Ignored),
         miss: Miss::Onward,

@@ -2,6 +2,8 @@
 //!
 //! All of them find the nearest gap, and none knows of alignment: they ask for as many pages more as alignment may
 //! cost, so that an aligned gap that fits exactly is missed.
+//!
+//! Source: docs/sources/mmap.md#p4, #p5, #p5t and #guard-gaps.
 
 use super::{HugePages, Spot, View, Wish};
 use crate::mmap::attributes::AreaFlags;
@@ -39,15 +41,16 @@ pub(super) fn nearest(
 /// How a search ends that does not go on upwards.
 enum Found {
     At(Spot),
-    /// Linux, where the guard gap of a stack reaches address 0 and the search comes there, as seen on 6.18: its next
-    /// bound is 0, below which it takes all addresses, and the place that it finds up there is refused.
+    /// Linux, where the guard gap of a stack reaches address 0 and the search comes there, as seen on 6.18
+    /// (docs/sources/mmap.md#guard-down-to-zero): its next bound is 0, below which it takes all addresses, and the
+    /// place that it finds up there is refused.
     BeyondWindow,
 }
 
 /// P5T: room for one huge page more is asked for, and the place moved up in it to a boundary.
 ///
-/// [D] Downwards the place is the highest boundary in the highest gap with that room. Where the placement finds none,
-/// the mapping is placed as any other.
+/// Downwards the place is the highest boundary in the highest gap with that room (docs/sources/mmap.md#p5t-down). Where
+/// the placement finds none, the mapping is placed as any other.
 pub(super) fn on_huge_page(
     view: View<'_>,
     wish: &Wish,
@@ -67,7 +70,8 @@ pub(super) fn on_huge_page(
         return nearest(view, wish, guards, counters);
     };
     let up_to_boundary = room.start.wrapping_neg() & (huge - 1);
-    // The layout's direction decides, also where the search goes the other way (`MAP_32BIT`): so does 6.18.
+    // The layout's direction decides, also where the search goes the other way (`MAP_32BIT`): so does 6.18
+    // (docs/sources/mmap.md#habits).
     let more = match view.layout.direction {
         Direction::Down if up_to_boundary == 0 => huge,
         _ => up_to_boundary,

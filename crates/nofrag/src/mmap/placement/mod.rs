@@ -10,6 +10,8 @@
 //!
 //! A search that goes downwards and fails tries the space from the base upwards, as Linux does: what lies above
 //! `mmap_base` is reached in no other way.
+//!
+//! The names P0 to P5T are those of docs/sources/mmap.md, where each rule stands with its origin, under #p0 and so on.
 
 mod cached;
 mod gaps;
@@ -52,14 +54,16 @@ pub enum Placement {
     CachedHoleSizeClamped,
     /// P3: P2b with the repairs of 3.4 (to 3.7).
     CachedHoleSizeRepaired,
-    /// The cache is set to the start of the last unmapped area, as the document of 2005 words it.
+    /// The cache is set to the start of the last unmapped area, as the document of 2005 words it
+    /// (docs/sources/mmap.md#five-regions).
     LastUnmapped,
     /// P4: exact first fit in a tree of gaps, with padded alignment (3.8 to 6.0).
     GapTree,
     /// P5: the same in a maple tree, huge pages treated as told, guard gaps not looked at (6.1 and 6.2).
     MapleTree(HugePages),
-    /// P5 with a second try where a guard gap is in the way (6.3 and later). Downwards there is no place, wherever else
-    /// one may be, once the search comes to a stack whose guard gap reaches address 0.
+    /// P5 with a second try where a guard gap is in the way (6.3 and later: docs/sources/mmap.md#guard-retry).
+    /// Downwards there is no place, wherever else one may be, once the search comes to a stack whose guard gap reaches
+    /// address 0 (#guard-down-to-zero).
     MapleTreeGuarded(HugePages),
     /// The smallest gap.
     BestFit,
@@ -80,8 +84,8 @@ pub enum Placement {
     TwoEnded,
 }
 
-/// Which mappings Linux aligns to huge pages of its own accord: of those below, the ones of a 64-bit task (a space that
-/// ends above 4 GiB) that come without hint or alignment, in whatever window.
+/// Which mappings Linux aligns to huge pages of its own accord (docs/sources/mmap.md#p5t): of those below, the ones of
+/// a 64-bit task (a space that ends above 4 GiB) that come without hint or alignment, in whatever window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugePages {
@@ -106,7 +110,8 @@ pub struct PlacementPreset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPlacement;
 
-/// Placements that were never in a release, or are nobody's, by name.
+/// Placements that were never in a release (docs/sources/mmap.md#p1a, #p2k, #p2a), or are nobody's (#references,
+/// #two-ended), by name.
 static NAMED: [PlacementPreset; 12] = [
     PlacementPreset { name: "molnar-2002", placement: Placement::FirstHole },
     PlacementPreset { name: "chen-2005", placement: Placement::CoalescingUnmap },
@@ -122,7 +127,8 @@ static NAMED: [PlacementPreset; 12] = [
     PlacementPreset { name: "nofrag", placement: Placement::TwoEnded },
 ];
 
-/// Ascending by version; before 3.0 the third number counts, after it there is none.
+/// Ascending by version; before 3.0 the third number counts, after it there is none. The versions are those of the
+/// headings in docs/sources/mmap.md#placements, and of #guard-retry.
 static RULE_SETS: [((u32, u32, u32), PlacementPreset); 9] = [
     ((2, 4, 0), PlacementPreset { name: "linux-2.4", placement: Placement::FirstFit }),
     ((2, 5, 44), PlacementPreset { name: "linux-2.5.44", placement: Placement::FreeAreaCache }),
@@ -291,7 +297,7 @@ impl Wish {
     }
 
     /// Whether the huge-page rule of 6.7 looks at this mapping: memory of a 64-bit task, without hint or
-    /// alignment; in every window, `MAP_32BIT` included (measured on 6.18).
+    /// alignment; in every window, `MAP_32BIT` included (measured on 6.18: docs/sources/mmap.md#habits).
     fn linux_aligns_huge_pages(&self, layout: &Layout) -> bool {
         self.huge_pages_apply && !self.hinted && layout.end.0 > layout.pages(4 << 30).0
     }

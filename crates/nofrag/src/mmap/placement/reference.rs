@@ -1,4 +1,4 @@
-//! Placements that are nobody's, to compare with.
+//! Placements that are nobody's, to compare with (docs/sources/mmap.md#references).
 //!
 //! Best fit, worst fit, and fewest lost units look at every gap of the window, and visit each once: a reference must be
 //! easy to believe, not fast.
@@ -126,7 +126,8 @@ pub(super) fn exact_aligned_best(
     })
 }
 
-/// Multiples of a huge page from the top, on boundaries, the rest from the bottom, each first fit. O(log n).
+/// Multiples of a huge page from the top, on boundaries, the rest from the bottom, each first fit
+/// (docs/sources/mmap.md#two-ended). O(log n).
 pub(super) fn two_ended_first(
     view: View<'_>,
     wish: &Wish,

@@ -24,7 +24,7 @@
 //! First fit keeps low gaps in use and lets high ones drain, but leaves a sliver in each gap that it touches; best fit
 //! leaves few slivers, but treats the gaps at the frontier like all others. Rule 1 takes what each is good at: nothing
 //! is left over of an exact gap, and of those that are about as tight the one far from the frontier is taken.
-//! What else was tried stands in docs/decisions/0013.
+//! What else was tried stands in docs/decisions/0013; what is to be reached, in docs/sources/mmap.md#g3.
 
 use super::gaps::HUGE_PAGE_BYTES;
 use super::{Spot, View, Window, Wish};

@@ -1,4 +1,5 @@
-//! First fit from area to area: upwards the lowest gap that fits (Linux 2.4), downwards its mirror image.
+//! First fit from area to area: upwards the lowest gap that fits (Linux 2.4: docs/sources/mmap.md#p0), downwards its
+//! mirror image.
 
 use super::{View, Wish};
 use crate::mmap::layout::Direction;

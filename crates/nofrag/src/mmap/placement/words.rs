@@ -1,4 +1,4 @@
-//! The two words that the cached placements remember, and their life cycle.
+//! The two words that the cached placements remember, and their life cycle (docs/sources/mmap.md#life-cycle).
 //!
 //! `free_area_cache` says where the next search begins, `cached_hole_size` how large a hole may still be on the side
 //! of it that searches no longer see: below it upwards, above it downwards. Neither is ever compared with the areas, so
@@ -20,7 +20,7 @@ pub(super) struct Words {
 /// Nothing is known of holes (`~0`).
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What an unmapping does to the words.
+/// What an unmapping does to the words: docs/sources/mmap.md#p1b, #p2k, #p2a and #p2b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
     /// Nothing.
@@ -37,7 +37,8 @@ pub(super) enum Hook {
     Follow,
 }
 
-/// What happens when the neighbour on the near side of what was unmapped ends below the base, as a static program does.
+/// What happens when the neighbour on the near side of what was unmapped ends below the base, as a static program does
+/// (docs/sources/mmap.md#below-base).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BelowBase {
     /// Nothing: the hook takes it for an unmapping outside the window.
@@ -85,7 +86,8 @@ impl Words {
         match hook {
             Hook::PullBack if is_below_cache => self.free_area_cache = area.start(),
             Hook::GrowHole if is_below_cache => {
-                // The patch as posted kept the size in 32 bits: an area of 4 GiB counts as nothing.
+                // The patch as posted kept the size in 32 bits: an area of 4 GiB counts as nothing
+                // (docs/sources/mmap.md#p2a).
                 let bytes = area.len().wrapping_mul(layout.page.bytes()) as u32;
                 let pages = u64::from(bytes) / layout.page.bytes();
                 let grows = self.cached_hole_size < pages;

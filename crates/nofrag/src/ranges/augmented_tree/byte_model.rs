@@ -1,4 +1,4 @@
-//! The search in bytes, as Linux counts (`find_vmap_lowest_match`), beside the tree's own in pages.
+//! The search in bytes, as docs/sources/vmap.md#lowest-match states it, beside the tree's own in pages.
 //!
 //! The model is given areas and the shape of their tree, nothing else: it recomputes every maximum, knows no
 //! [`AlignRule`] but the releases of Linux, and converts from pages to bytes once, at the door.

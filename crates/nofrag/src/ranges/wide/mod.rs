@@ -1,4 +1,5 @@
-//! Wide blocks: nofrag's own index of holes, and of the areas between them.
+//! Wide blocks: nofrag's own index of holes, and of the areas between them. What it must reach:
+//! docs/sources/vmap.md#exact-index.
 //!
 //! A tree with many children per block. Leaves hold up to 32 holes in address order, each as a 31-bit offset and a
 //! 31-bit length; blocks above hold up to 32 children, each with the length of the largest hole below it and the lowest

@@ -1,4 +1,7 @@
 //! Every difference between the block engines as a value.
+//!
+//! When Linux did what: docs/sources/vmap.md#versions and #bugs. Comments beside the values of presets name sections of
+//! that file.
 
 use crate::units::PageSize;
 
@@ -41,8 +44,8 @@ pub struct BlockGeometry {
     max_pages: u32,
 }
 
-/// Linux's constants: bounds of the number of slots (`VMAP_BBMAP_BITS`), and how many blocks a CPU should have room
-/// for.
+/// Linux's constants (docs/sources/vmap.md#block-constants): bounds of the number of slots (`VMAP_BBMAP_BITS`), and how
+/// many blocks a CPU should have room for.
 const LINUX_MAX_SLOTS: u64 = 1024;
 const LINUX_BLOCKS_PER_CPU: u64 = 16;
 
@@ -63,9 +66,10 @@ impl BlockGeometry {
         }
     }
 
-    /// Linux's formulas for a word of `word_bits` bits, pages of `page`, and a kernel built for `nr_cpus` CPUs:
-    /// mappings have up to `word_bits` pages (`VMAP_MAX_ALLOC`), and blocks are so small that 16 for each CPU fit into
-    /// a guess at the size of the vmalloc space, but have room for two of the largest mappings and at most 1024 slots.
+    /// Linux's formulas (docs/sources/vmap.md#block-constants) for a word of `word_bits` bits, pages of `page`, and a
+    /// kernel built for `nr_cpus` CPUs: mappings have up to `word_bits` pages (`VMAP_MAX_ALLOC`), and blocks are so
+    /// small that 16 for each CPU fit into a guess at the size of the vmalloc space, but have room for two of the
+    /// largest mappings and at most 1024 slots.
     ///
     /// `None` unless `word_bits` is 32 or 64.
     #[must_use]
@@ -247,21 +251,22 @@ pub enum HashIds {
 impl BlockPolicy {
     /// Linux before Pen's changes of 2015.
     pub const LINUX_3_19: BlockPolicy = BlockPolicy {
-        geometry: BlockGeometry::LINUX_64,
-        classes: SizeClasses::PowerOfTwo,
-        reuse: Reuse::WholeBlock,
-        index: BlockIndex::Global,
-        new_block: NewBlock::Head,
-        first_slots: FirstSlots::SecondSearch,
-        dirty: DirtyTracking::Bitmap,
-        live_map: LiveMap::None,
-        keep: KeepBlocks::UsedUp,
-        aliases: AliasWalk::Index,
-        purge_queue: PurgeQueue::OfOwner,
-        hash: HashIds::NextPossible,
+        geometry: BlockGeometry::LINUX_64,     // #block-constants
+        classes: SizeClasses::PowerOfTwo,      // V7 in #block-laws
+        reuse: Reuse::WholeBlock,              // V1 in #block-laws
+        index: BlockIndex::Global,             // #global-lookup-lock
+        new_block: NewBlock::Head,             // #pen-changes
+        first_slots: FirstSlots::SecondSearch, // #pen-changes
+        dirty: DirtyTracking::Bitmap,          // #pen-changes, #block-objects
+        live_map: LiveMap::None,               // #block-objects
+        keep: KeepBlocks::UsedUp,              // #fragmented-blocks
+        // In all presets as repaired; the bugs are values for tests.
+        aliases: AliasWalk::Index,        // #full-block-flush
+        purge_queue: PurgeQueue::OfOwner, // #owner-list
+        hash: HashIds::NextPossible,      // #sparse-ids
     };
 
-    /// Pen's first change alone.
+    /// Pen's first change alone (docs/sources/vmap.md#pen-changes).
     pub const PATCH_1: BlockPolicy =
         BlockPolicy { new_block: NewBlock::Tail, ..BlockPolicy::LINUX_3_19 };
 
@@ -275,21 +280,23 @@ impl BlockPolicy {
 
     /// Linux 6.4: the index in buckets (Rezki 2023), live slots known.
     pub const LINUX_6_4: BlockPolicy = BlockPolicy {
-        index: BlockIndex::PerCpu,
-        live_map: LiveMap::UsedMap,
+        index: BlockIndex::PerCpu,  // #block-hash
+        live_map: LiveMap::UsedMap, // #block-objects
         ..BlockPolicy::LINUX_4_1
     };
 
     /// Linux 6.11: as 6.4, with what was repaired in between; blocks that are a quarter free survive alias flushes.
-    pub const LINUX_6_11: BlockPolicy =
-        BlockPolicy { keep: KeepBlocks::QuarterFree, ..BlockPolicy::LINUX_6_4 };
+    pub const LINUX_6_11: BlockPolicy = BlockPolicy {
+        keep: KeepBlocks::QuarterFree, // #fragmented-blocks: Linux has it since 6.5
+        ..BlockPolicy::LINUX_6_4
+    };
 
     /// Ours. Sizes are not rounded: slots are found by their runs, not by classes, and in every mix of lifetimes that
     /// was tried exact sizes took the least space.
     pub const NOFRAG: BlockPolicy = BlockPolicy {
-        classes: SizeClasses::Exact,
-        reuse: Reuse::FlushEpoch,
-        index: BlockIndex::Direct,
+        classes: SizeClasses::Exact, // #size-classes
+        reuse: Reuse::FlushEpoch,    // #recycled-slots
+        index: BlockIndex::Direct,   // #lock-free-lookup
         ..BlockPolicy::LINUX_6_11
     };
 }
@@ -306,7 +313,7 @@ mod tests {
         }
     }
 
-    /// The number of slots by word, page and number of CPUs.
+    /// docs/sources/vmap.md#oracle-1: the number of slots by word, page and number of CPUs.
     #[test]
     fn linux_formulas() {
         check_slots(64, 4, &[(1, 1024), (2048, 1024), (2049, 512), (4096, 512), (8192, 256)]);
@@ -334,7 +341,7 @@ mod tests {
         }
     }
 
-    /// What uniform sizes of 1 to 64 pages cost (sum of all rounded sizes).
+    /// docs/sources/vmap.md#oracle-6: what uniform sizes of 1 to 64 pages cost (sum of all rounded sizes).
     #[test]
     fn rounding_sums() {
         let sum = |classes: SizeClasses| (1..=64).map(|pages| classes.round(pages)).sum::<u32>();

@@ -1,4 +1,5 @@
-//! The permanent record of every block, found by the block's number without a lock.
+//! The permanent record of every block, found by the block's number without a lock
+//! (docs/sources/vmap.md#lock-free-lookup).
 //!
 //! A block's *number* is its first page over its size: blocks are aligned to their size, so every page of one has the
 //! same number, and two blocks that ever stood at one place have it too. Records are kept by number and are never taken

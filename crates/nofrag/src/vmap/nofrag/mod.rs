@@ -13,6 +13,8 @@
 //! purge that is running. An area stays on the books from leaving the free ranges to returning there, so the common
 //! path touches them only to look up. Locks nest purge > CPU > inbox, shard, free ranges; the last three never in each
 //! other.
+//!
+//! What it must reach: docs/sources/vmap.md#bounded-purge, #pools-by-demand and #no-reentrance.
 
 mod books;
 mod pools;

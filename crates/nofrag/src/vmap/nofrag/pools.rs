@@ -1,4 +1,5 @@
-//! One CPU's flushed areas, kept at hand by exact size, and bounded by what was needed lately.
+//! One CPU's flushed areas, kept at hand by exact size, and bounded by what was needed lately
+//! (docs/sources/vmap.md#pools-by-demand).
 //!
 //! Each size has a stack. Its *low-water mark* is the shortest it has been since the last decay: so many areas nobody
 //! needed. A decay takes a quarter of them, rounded down; from a stack that nobody touched it takes half, rounded up,

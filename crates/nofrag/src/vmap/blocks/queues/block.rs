@@ -1,4 +1,4 @@
-//! One block: what its lock covers, and what is read without it.
+//! One block: what its lock covers, and what is read without it (docs/sources/vmap.md#block-objects).
 
 use super::queue::Link;
 use crate::lists::filled;

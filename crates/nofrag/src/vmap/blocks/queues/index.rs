@@ -3,7 +3,7 @@
 //! Changes take the lock of a bucket, of which there is one (up to 6.3) or one per CPU (Rezki 2023: on 64 CPUs one lock
 //! was waited for almost as often as that of the areas). Buckets are chosen by *address*, since any CPU may end a
 //! mapping; they have nothing to do with the CPU that hands out a block's slots. A lookup takes no lock: it goes to the
-//! block's record directly.
+//! block's record directly. Source: docs/sources/vmap.md#block-hash.
 
 use super::BlockTable;
 use super::block::Block;
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Blocks of 10, three CPUs.
+    /// docs/sources/vmap.md#oracle-7: blocks of 10, three CPUs.
     #[test]
     fn address_hash() {
         let cpus = CpuSet::first(3).unwrap();
@@ -148,7 +148,7 @@ mod tests {
         check_buckets(&cpus, HashIds::CountModulo, &expected);
     }
 
-    /// CVE-2024-41032: two CPUs, 0 and 2; there is no CPU 1.
+    /// docs/sources/vmap.md#sparse-ids, CVE-2024-41032: two CPUs, 0 and 2; there is no CPU 1.
     #[test]
     fn sparse_ids() {
         let cpus = CpuSet::new([0, 2]).unwrap();

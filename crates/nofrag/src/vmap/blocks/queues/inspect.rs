@@ -1,4 +1,4 @@
-//! What can be seen of Linux's blocks: mappings, counts, and the blocks themselves.
+//! What can be seen of Linux's blocks: mappings (docs/sources/vmap.md#block-hash), counts, and the blocks themselves.
 
 use super::Queues;
 use super::block::{Block, BlockCounts, Body};

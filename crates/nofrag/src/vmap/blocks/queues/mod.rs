@@ -17,6 +17,8 @@
 //! alias flush finds it in neither place, and in Linux misses it; here it is noted among the blocks that are `leaving`.
 //!
 //! Locks: block, then queue or index; none of them is held while areas are taken or freed.
+//!
+//! Source: docs/sources/vmap.md#map-ram, #block-alloc, #new-block, #block-free and #block-locks.
 
 mod block;
 mod index;

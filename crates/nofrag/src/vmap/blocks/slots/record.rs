@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The step from LIVE is the one compare-exchange of an unmapping: it verifies that a mapping of that size starts
-//! there, and of two unmappings one wins. Then the unmapping CPU looks whether the group's *flag* is set; usually it
-//! is. If not, it sets it, and puts the block on its owner's stack of dirty blocks unless it is there.
+//! there, and of two unmappings one wins (docs/sources/vmap.md#checked-sizes). Then the unmapping CPU looks whether the
+//! group's *flag* is set; usually it is. If not, it sets it, and puts the block on its owner's stack of dirty blocks
+//! unless it is there.
 //!
 //! The recycler goes the other way: it takes the block off the stack, clears `queued`, clears the flags, reads the
 //! slots. Both sides write first and look second, with a full barrier in between, so one of them sees the other: no
