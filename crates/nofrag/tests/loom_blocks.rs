@@ -184,8 +184,9 @@ fn purge_against_allocate() {
     });
 }
 
-/// A block is purged, and another CPU makes a new one at its place, while its old owner walks to it: whoever gets
-/// there late must not take slots from the new owner's block, nor put it on the wrong list.
+/// docs/sources/vmap.md#owner-list. A block is purged, and another CPU makes a new one at its place, while its old
+/// owner walks to it: whoever gets there late must not take slots from the new owner's block, nor put it on the wrong
+/// list.
 #[test]
 fn ownership_of_a_reused_place() {
     explore(|policy| {
@@ -208,7 +209,7 @@ fn ownership_of_a_reused_place() {
     });
 }
 
-/// A block is whole before a walk of the index can find it.
+/// docs/sources/vmap.md#publish-order: a block is whole before a walk of the index can find it.
 #[test]
 fn publish_order() {
     explore(|policy| {

@@ -230,7 +230,7 @@ fn publish_against_lookup() {
     });
 }
 
-/// Two CPUs map at once; there is room for a block of each, or of one.
+/// docs/sources/vmap.md#double-handout. Two CPUs map at once; there is room for a block of each, or of one.
 #[test]
 fn double_handout() {
     for setup in [ONE_BLOCK, TWO_BLOCKS] {

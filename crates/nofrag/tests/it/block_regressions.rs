@@ -1,5 +1,5 @@
-//! One test for each bug that blocks had in Linux, named after what it broke. Where a value of the policy expresses the
-//! broken behaviour, the test shows that it is noticed.
+//! One test for each bug that blocks had in Linux (docs/sources/vmap.md#bugs), named after what it broke. Where a value
+//! of the policy expresses the broken behaviour, the test shows that it is noticed.
 
 use crate::vmap_support::{StaleBook, TestSpace, cpu, space_of, span};
 use core::ops::Range;

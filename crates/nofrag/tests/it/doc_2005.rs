@@ -1,7 +1,8 @@
 //! Wander 2005, "Avoiding mmap fragmentation": the programs of the discussion under every placement, exactly.
 //!
 //! The published figures and those of independent simulations of the same rules are equalities. Figures of the tables
-//! that are given in tenths are compared in tenths.
+//! that are given in tenths are compared in tenths. Programs, outcomes and oracles: docs/sources/mmap.md#programs,
+//! #outcomes and #oracles.
 
 use crate::mmap_support::*;
 use nofrag::mmap::{Direction, HugePages, Layout, Placement, Protection};
@@ -35,7 +36,7 @@ fn comb(first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..count).map(move |i| first + i * 0x60_0000).map(|start| (start, start + 0x50_2000))
 }
 
-/// The five maps that were published, address for address.
+/// docs/sources/mmap.md#oracle-1: the five maps that were published, address for address.
 #[test]
 fn leakme4_maps() {
     let two = vec![(0x5555_5000, 0x5557_5000), (0x5565_5000, 0x5f65_6000)];
@@ -140,7 +141,8 @@ fn listing(areas: &[(u64, u64)]) -> String {
     areas.iter().map(|(start, end)| format!("{start:08x}-{end:08x}\n")).collect()
 }
 
-/// The published failure. Its 96 lines are 90 areas, 5 of the program, and one that nobody explained.
+/// docs/sources/mmap.md#oracle-2: the published failure. Its 96 lines are 90 areas, 5 of the program, and one that
+/// nobody explained.
 #[test]
 fn leakme_with_the_cache_fails() {
     let (outcome, process) = static_leakme(Layout::COMPAT_UP, FreeAreaCache);
@@ -154,7 +156,7 @@ fn leakme_with_the_cache_fails() {
     assert_eq!((&*libs.visits, &*libs.largest_hole), ("2.1", "9.0"));
 }
 
-/// Where the areas lie at the end.
+/// docs/sources/mmap.md#oracle-2: where the areas lie at the end.
 #[test]
 fn leakme_maps() {
     let (outcome, process) = static_leakme(Layout::COMPAT_UP, FirstFit);
@@ -264,9 +266,9 @@ fn number(regions: &[u64], start: u64) -> Option<usize> {
     regions.iter().position(|&region| region == start).map(|at| at + 1)
 }
 
-/// The document says that the cache leads to old 3, "the last unmapped area": that is another rule than the
-/// one in the kernel of its time, whose hook moves the cache only towards the base. Under that one a larger request
-/// in between shows what was meant.
+/// docs/sources/mmap.md#oracle-3. The document says that the cache leads to old 3, "the last unmapped area": that is
+/// another rule than the one in the kernel of its time, whose hook moves the cache only towards the base. Under that
+/// one a larger request in between shows what was meant.
 #[test]
 fn five_regions() {
     let cached = [
@@ -298,7 +300,7 @@ fn five_regions() {
 
 // --- P1a is P0 ---
 
-/// Equal addresses at every step make equal areas; the lists are compared beside that.
+/// docs/sources/mmap.md#oracle-4. Equal addresses at every step make equal areas; the lists are compared beside that.
 #[test]
 fn first_hole_is_first_fit() {
     for (layout, iterations) in [(Layout::COMPAT_UP, 20_000), (COMPAT_DOWN, 20_000)] {
@@ -344,7 +346,7 @@ fn thread_stacks(placement: Placement, threads: u64) -> u64 {
     process.visits()
 }
 
-/// Thread k finds 2(k - 1) areas in its way.
+/// docs/sources/mmap.md#oracle-5: thread k finds 2(k - 1) areas in its way.
 #[test]
 fn thread_stacks_cost_the_square() {
     assert_eq!(thread_stacks(FirstFit, 2000), 2000 * 2000);
@@ -408,7 +410,7 @@ fn check_survival(placement: Placement, direction: Direction, mib: u64) {
     );
 }
 
-/// Of the placements that need the smallest windows.
+/// docs/sources/mmap.md#oracle-6, of the placements that need the smallest windows.
 #[test]
 fn survival_in_small_windows() {
     check_survival(NextFit, Direction::Up, 2518);
@@ -510,7 +512,7 @@ fn check_64(placement: Placement, areas: (usize, usize), holes: &str, aligned: u
     assert_eq!((&*outcome.holes, outcome.aligned), (holes, aligned), "{placement:?}");
 }
 
-/// The areas that Linux 6.18 ends with, by their hash.
+/// docs/sources/mmap.md#oracle-7: the areas that Linux 6.18 ends with, by their hash.
 #[test]
 fn leakme_64_of_linux_6_12() {
     let layout = Layout { top: page(0x7fff_f7ff_7000), ..Layout::X86_64 };
@@ -549,7 +551,7 @@ fn check_mixes(placement: Placement, direction: Direction, expected: [(u64, usiz
     }
 }
 
-/// The middle mix.
+/// docs/sources/mmap.md#oracle-6: the middle mix.
 #[test]
 fn random_mix_of_powers() {
     for (placement, expected) in [(FirstFit, (619, 195)), (FreeAreaCache, (329, 699))] {
@@ -612,7 +614,7 @@ fn check_unmergeable(placement: Placement, direction: Direction, count: u64, vis
     assert_eq!((mean.round() as u64, most), visits, "{placement:?} {direction:?} {count}");
 }
 
-/// Visits of a search among unmergeable areas, mean and maximum.
+/// docs/sources/mmap.md#oracle-6: visits of a search among unmergeable areas, mean and maximum.
 #[test]
 fn unmergeable_areas() {
     use Direction::{Down, Up};
@@ -647,7 +649,8 @@ fn ten_thousand_unmergeable_areas() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Downwards, the place is the highest boundary in the highest gap that has room for one huge page more.
+    /// docs/sources/mmap.md#oracle-9: downwards, the place is the highest boundary in the highest gap that has room for
+    /// one huge page more.
     #[test]
     fn where_linux_aligns(
         areas in proptest::collection::vec((1_u64..3000, 1_u64..600), 0..60),

@@ -1,7 +1,8 @@
 //! Pen 2015, "fix possible exhaustion of vmalloc space": his three workloads, exactly, and what else can be counted.
 //!
 //! The counts follow from the rules alone: they were published, or computed by independent simulations of the same
-//! rules, so every one is an equality.
+//! rules, so every one is an equality. Rules, workloads and counts: docs/sources/vmap.md#blocks, #pen-workloads and
+//! #pen-counts (#oracle-2).
 
 use crate::choices::Random;
 use crate::mersenne::Mersenne;
@@ -228,7 +229,8 @@ fn run_counters(policy: BlockPolicy, workload: impl Fn(&Bench)) -> BlockCounters
     bench.space.counters().blocks
 }
 
-/// W1 and W2 (key 0) by the number of slots; W3, and W1 before the changes, do not depend on it.
+/// docs/sources/vmap.md#other-bits: W1 and W2 (key 0) by the number of slots; W3, and W1 before the changes, do not
+/// depend on it.
 #[test]
 fn other_block_sizes() {
     for (slots, w1, w2) in [
@@ -245,8 +247,8 @@ fn other_block_sizes() {
     }
 }
 
-/// W1 leaves one block behind, of which so much is free that alias flushes keep it; space running out does
-/// not.
+/// docs/sources/vmap.md#oracle-3: W1 leaves one block behind, of which so much is free that alias flushes keep it;
+/// space running out does not.
 #[test]
 fn what_w1_leaves() {
     let bench = Bench::new(BlockPolicy::LINUX_6_11);
@@ -263,7 +265,7 @@ fn what_w1_leaves() {
     assert_eq!(bench.space.blocks().unwrap(), []);
 }
 
-/// The longest list, and the longest searches, of W3.
+/// docs/sources/vmap.md#oracle-4: the longest list, and the longest searches, of W3.
 #[test]
 fn the_bound_of_seven_is_reached() {
     let mut bench = Bench::new(AFTER);
@@ -281,7 +283,7 @@ fn the_bound_of_seven_is_reached() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Sizes that are powers of two up to 64 never make a list longer than 7.
+    /// docs/sources/vmap.md#oracle-4: sizes that are powers of two up to 64 never make a list longer than 7.
     #[test]
     fn at_most_seven_blocks_are_listed(
         orders in proptest::collection::vec((0_u32..=6, 0_usize..64), 1..1500),
@@ -303,8 +305,8 @@ proptest! {
     }
 }
 
-/// Joonsoo Kim's objection: blocks of 256 slots, 85 times 3 pages leave a hole of one. They do not: 3 pages
-/// take 4 slots.
+/// docs/sources/vmap.md#oracle-5, Joonsoo Kim's objection: blocks of 256 slots, 85 times 3 pages leave a hole of one.
+/// They do not: 3 pages take 4 slots.
 #[test]
 fn kims_objection() {
     let outcome = run(with_slots(AFTER, 256), |bench| {
@@ -314,7 +316,7 @@ fn kims_objection() {
     assert!(outcome.longest_list <= 1);
 }
 
-/// With exact sizes the hole is there, and nothing of 3 pages ever fits: hence powers of two (vmap notes, V7).
+/// With exact sizes the hole is there, and nothing of 3 pages ever fits: hence powers of two (docs/sources/vmap.md#v7).
 #[test]
 fn a_rest_that_never_fits() {
     let exact = BlockPolicy { classes: SizeClasses::Exact, ..with_slots(AFTER, 256) };
@@ -322,7 +324,8 @@ fn a_rest_that_never_fits() {
     assert_eq!((outcome.blocks(), outcome.longest_list), ((85, 0), 85));
 }
 
-/// Mixed lifetimes: the pages of space that a live page pins, against `(1 - (1 - p)^BITS) / p`.
+/// docs/sources/vmap.md#oracle-6, mixed lifetimes: the pages of space that a live page pins, against
+/// `(1 - (1 - p)^BITS) / p`.
 #[test]
 fn mixed_lifetimes() {
     for (one_in, published) in
@@ -383,7 +386,7 @@ fn dirty_words() {
     }
 }
 
-/// Finer classes waste less and leave rests behind that lengthen the lists (vmap notes, 11.5).
+/// Finer classes waste less and leave rests behind that lengthen the lists (docs/sources/vmap.md#size-classes).
 #[test]
 fn finer_classes() {
     for (classes, created) in [

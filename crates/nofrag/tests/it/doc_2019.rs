@@ -1,4 +1,5 @@
-//! Rezki 2019, "improve vmap allocation": its figures and rules for the two Linux indexes.
+//! Rezki 2019, "improve vmap allocation": its figures and rules for the two Linux indexes, each test named after its
+//! oracle in docs/sources/vmap.md#oracles.
 
 use crate::linux_rules::{empty, space};
 use crate::mersenne::Mersenne;
@@ -151,9 +152,9 @@ fn oracle_9_page_aligned_search_equals_linear_scan() {
     }
 }
 
-/// How far the kernel's search is from exact when alignment exceeds a page. The shares of one seed scatter by a
-/// point and more, so they cannot tell apart who pads by `align` and who by `align - 1` pages;
-/// [`oracle_10_witness`] can.
+/// How far the kernel's search is from exact when alignment exceeds a page (docs/sources/vmap.md#alignment-model). The
+/// shares of one seed scatter by a point and more, so they cannot tell apart who pads by `align` and who by `align - 1`
+/// pages; [`oracle_10_witness`] can.
 #[test]
 fn oracle_10_padded_search_misses_and_overshoots() {
     const QUERIES: u32 = 10_000;
@@ -199,7 +200,8 @@ fn place(index: Index, holes: &[Span], request: Request) -> Option<u64> {
     allocator.alloc(&request).ok().map(Span::start)
 }
 
-/// The length is counted in bytes, so that a hole of 12 pages is too short for 5 pages at a multiple of 8.
+/// docs/sources/vmap.md#alignment-witness: the length is counted in bytes, so that a hole of 12 pages is too short for
+/// 5 pages at a multiple of 8.
 #[test]
 fn oracle_10_witness() {
     let request = Request::new(5).align(8);
@@ -216,7 +218,7 @@ fn oracle_10_witness() {
     }
 }
 
-/// Up to 5.15 an alignment of exactly one page is padded too, one of a byte is not.
+/// docs/sources/vmap.md#length-rule: up to 5.15 an alignment of exactly one page is padded too, one of a byte is not.
 #[test]
 fn oracle_10_one_page_is_padded_until_5_15() {
     let holes = [span(100, 110), span(1, 66)];
@@ -230,7 +232,7 @@ fn oracle_10_one_page_is_padded_until_5_15() {
     assert_eq!(place(Index::WideBlocks, &holes, of_a_page), Some(1));
 }
 
-/// How the model of alignment finds a place.
+/// How the model of docs/sources/vmap.md#span-model finds a place.
 #[derive(Clone, Copy)]
 enum Search {
     /// By the index as its history has shaped it.

@@ -1,6 +1,6 @@
 //! Rezki 2023, "remove a global vmap_blocks xarray": what the index of blocks costs, and what it is read for.
 //!
-//! That an address chooses its bucket is tested beside the index.
+//! That an address chooses its bucket (docs/sources/vmap.md#oracle-7) is tested beside the index.
 
 use crate::vmap_support::{TestSpace, cpu, space_of, span};
 use nofrag::check::Check;

@@ -1,4 +1,4 @@
-//! The two Linux designs against naive models of their own rules.
+//! The two Linux designs against naive models of their own rules (docs/sources/vmap.md#next-fit, #lowest-match).
 
 use nofrag::check::Check;
 use nofrag::ranges::{

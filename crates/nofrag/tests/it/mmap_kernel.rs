@@ -1,4 +1,4 @@
-//! The habits of Linux 6.18 that were found by live comparison, in small.
+//! The habits of Linux 6.18 that were found by live comparison (docs/sources/mmap.md#habits), in small.
 //! `nofrag run mmap-live` compares the whole.
 
 use nofrag::mmap::{

@@ -1,4 +1,4 @@
-//! Where the windows of a process are (x86 as of 6.12).
+//! Where the windows of a process are (docs/sources/mmap.md#windows: x86 as of 6.12).
 
 use nofrag::mmap::{
     AddressSpace, Attributes, Direction, Layout, MapFlags, Placement, Protection, SpaceConfig,

@@ -1,4 +1,4 @@
-//! Our placement and what it must reach, beside first fit and best fit on the same programs.
+//! Our placement and what it must reach (docs/sources/mmap.md#g3), beside first fit and best fit on the same programs.
 
 use crate::mmap_support::{
     HUGE, LEAKME4_STATIC, Leakme, MEMORY, MIB, Mix, Process, RandomMix, XorShift, opaque,
@@ -14,7 +14,7 @@ fn window(start: u64, pages: u64) -> Layout {
     Layout::window(Span::sized(start, pages).unwrap(), Direction::Up)
 }
 
-/// 128 GiB below the libraries of a 64-bit process.
+/// The window of docs/sources/mmap.md#leakme-64: 128 GiB below the libraries of a 64-bit process.
 fn wide_window() -> Layout {
     let pages = 128 << 30 >> 12;
     window((0x7fff_f7ff_d000 >> 12) - pages, pages)
@@ -48,7 +48,8 @@ fn leakme(process: &mut Process, iterations: u64) -> Option<(Leakme, Multiples)>
     Some((leakme, multiples))
 }
 
-/// Linux 6.18 ends with 135 areas and 193 MiB of holes; the goal is 5 areas and 15 MiB.
+/// docs/sources/mmap.md#leakme-64: Linux 6.18 ends with 135 areas and 193 MiB of holes; the goal is 8 areas and 20 MiB
+/// (#g3).
 #[test]
 fn leakme_in_64_bits_ends_with_four_areas() {
     let mut process = Process::new(wide_window(), Placement::TwoEnded);
@@ -58,8 +59,8 @@ fn leakme_in_64_bits_ends_with_four_areas() {
     assert_eq!(pages_in_holes(&process), 12 * MIB + 16);
 }
 
-/// The smallest window over what lives in it. Every larger window of the grid suffices as well, which is
-/// not so without a remembered boundary.
+/// docs/sources/mmap.md#survival: the smallest window over what lives in it. Every larger window of the grid suffices
+/// as well, which is not so without a remembered boundary.
 #[test]
 fn leakme_survives_in_a_window_hardly_larger_than_itself() {
     const SMALLEST: u64 = 2528;
@@ -71,8 +72,8 @@ fn leakme_survives_in_a_window_hardly_larger_than_itself() {
     }
 }
 
-/// No more areas than best fit and no smaller a largest hole than first fit, in one policy. `doc_2005` holds
-/// that the two policies reach these bounds.
+/// docs/sources/mmap.md#g3: no more areas than best fit and no smaller a largest hole than first fit, in one policy. Of
+/// these bounds, which are those of #mix-outcomes, `doc_2005` holds that the two policies reach them.
 #[test]
 fn random_mixes_have_the_areas_of_best_fit_and_the_hole_of_first_fit() {
     for (mix, best_fit_areas, first_fit_hole) in
@@ -123,8 +124,8 @@ fn random_mixes_with_twenty_seeds() {
     }
 }
 
-/// The kernels of 2005 visit thousands of areas for each mapping; the goal is 20. Blocks of the index
-/// are counted here.
+/// docs/sources/mmap.md#visits, where the kernels of 2005 visit thousands of areas for each mapping: the goal is 20
+/// (#g3). Blocks of the index are counted here.
 #[test]
 fn an_unmergeable_mix_costs_few_visits() {
     const COUNT: u64 = 10_000;
@@ -160,7 +161,8 @@ fn both<T>(run: impl Fn(Placement) -> T) -> (T, T) {
     (run(Placement::FirstFit), run(Placement::TwoEnded))
 }
 
-/// The guard rule: never more than a hundredth worse than first fit. Of the largest hole more is better.
+/// docs/sources/mmap.md#guard-rule: never more than a hundredth worse than first fit. Of the largest hole more is
+/// better.
 fn check_hole(trace: &str, run: impl Fn(Placement) -> u64) {
     let (first_fit, ours) = both(run);
     assert!(ours * 100 >= first_fit * 99, "{trace}: {ours} pages, first fit {first_fit}");

@@ -1,4 +1,4 @@
-//! Bugs that kernels and users of address spaces had, each in the form in which it bit.
+//! Bugs that kernels and users of address spaces had (docs/sources/mmap.md#bugs), each in the form in which it bit.
 
 use nofrag::check::Check;
 use nofrag::mmap::{

@@ -1,4 +1,4 @@
-//! The programs that tell placements apart, for tests of address spaces.
+//! The programs that tell placements apart (docs/sources/mmap.md#programs), for tests of address spaces.
 
 use nofrag::mmap::{
     AddressSpace, AreaFlags, AreaRecord, Attributes, Direction, Layout, MapError, MapFlags,
@@ -20,7 +20,7 @@ pub(crate) fn opaque() -> Attributes {
     MEMORY.with(AreaFlags::OPAQUE)
 }
 
-/// The generator of the workloads: xorshift of 64 bits.
+/// The generator of the workloads: xorshift of 64 bits (docs/sources/mmap.md#rnd).
 #[derive(Clone, Debug)]
 pub(crate) struct XorShift(u64);
 

@@ -1,4 +1,5 @@
-//! Mistakes of placements, each named after what it broke: under the rule that had it, and under the one that has not.
+//! Mistakes of placements (docs/sources/mmap.md#bugs), each named after what it broke: under the rule that had it, and
+//! under the one that has not.
 
 use crate::doc_2005::{TOP, freed_2_and_3, leakme_64, leakme4_list, static_leakme, tenths};
 use crate::mmap_support::*;

@@ -1,5 +1,5 @@
-//! Bugs that really happened, each test named after what broke. Where the broken behaviour is a
-//! policy value, the test shows it beside the correct one.
+//! Bugs that really happened (docs/sources/vmap.md#bugs), each test named after what broke. Where the broken behaviour
+//! is a policy value, the test shows it beside the correct one.
 
 use crate::doc_2019::RULES;
 use crate::linux_rules::{empty, space};

@@ -1,4 +1,4 @@
-//! The numbered oracles of the 2019 work that concern areas.
+//! The oracles of docs/sources/vmap.md#oracles that concern areas.
 
 use super::vmap_support::{HAS_NODES, cpu, presets_with_limit, space_of, span};
 use nofrag::check::Check;
@@ -9,7 +9,7 @@ use nofrag::vmap::{
 };
 use std::sync::atomic::Ordering;
 
-/// The limit by the number of CPUs, in MiB.
+/// docs/sources/vmap.md#oracle-12: the limit by the number of CPUs, in MiB.
 #[test]
 fn oracle_12_the_limit_follows_the_binary_digits_of_the_cpu_count() {
     let limit = LazyLimit::PerCpuLog2(PageSize::KIB_4);
@@ -30,7 +30,7 @@ fn oracle_12_the_limit_follows_the_binary_digits_of_the_cpu_count() {
     assert_eq!(limit.pages(64), 57_344);
 }
 
-/// No drain at the limit, one at the limit and a page.
+/// docs/sources/vmap.md#oracle-12: no drain at the limit, one at the limit and a page.
 #[test]
 fn oracle_12_a_drain_begins_above_the_limit_and_not_at_it() {
     for preset in presets_with_limit(100) {
@@ -51,7 +51,7 @@ fn oracle_12_a_drain_begins_above_the_limit_and_not_at_it() {
     }
 }
 
-/// An allocation of one page takes two, and returns to the pool of two-page areas.
+/// docs/sources/vmap.md#oracle-13: an allocation of one page takes two, and returns to the pool of two-page areas.
 #[test]
 fn oracle_13_one_page_takes_two() {
     for preset in presets_with_limit(1 << 40) {
@@ -72,7 +72,7 @@ fn oracle_13_one_page_takes_two() {
     }
 }
 
-/// The bodies of the test module as functional tests.
+/// docs/sources/vmap.md#oracle-14: the bodies of the test module as functional tests.
 #[test]
 fn oracle_14_the_test_programs_run_clean() {
     for preset in presets_with_limit(1024) {
@@ -106,7 +106,7 @@ fn oracle_14_the_test_programs_run_clean() {
     }
 }
 
-/// Lazy pages are shown apart and stay at most the limit on an idle space.
+/// docs/sources/vmap.md#oracle-16: lazy pages are shown apart and stay at most the limit on an idle space.
 #[test]
 fn oracle_16_lazy_pages_are_shown_apart() {
     for preset in presets_with_limit(300) {

@@ -1,5 +1,5 @@
-//! Each bug of Linux's history that concerns areas, as a test named after it. Where the broken behaviour is a policy
-//! value, the test also shows that it would catch it.
+//! Each bug of Linux's history that concerns areas (docs/sources/vmap.md#bugs), as a test named after it. Where the
+//! broken behaviour is a policy value, the test also shows that it would catch it.
 
 use super::memory::without_memory;
 use super::vmap_support::{HAS_NODES, TestSpace, cpu, presets_with_limit, space_of, span};
