@@ -152,7 +152,7 @@ pub fn release_version(text: &str) -> Result<(u32, u32), FieldError> {
 }
 
 /// The bytes of lazily freed areas above which the kernel purges: 32 MiB for each bit of the number of online CPUs
-/// (`lazy_max_pages` in `mm/vmalloc.c`).
+/// (`lazy_max_pages`, docs/sources/vmap.md#lazy-limit).
 #[must_use]
 pub const fn lazy_limit_bytes(cpus_online: u32) -> u64 {
     (u32::BITS - cpus_online.leading_zeros()) as u64 * (32 << 20)
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max file locks"), Err(FieldError::Missing));
     }
 
-    /// The table of limits.
+    /// docs/sources/vmap.md#oracle-12: the table of limits.
     #[test]
     fn lazy_limits() {
         let mib = |cpus| lazy_limit_bytes(cpus) >> 20;

@@ -9,7 +9,8 @@
 //! A line is a range of addresses, its size in bytes (the guard page included), then in this order what applies: the
 //! caller (with its `[module]`), `pages=` (backing pages), `phys=`, marks of the kind, and `Nn=` (backing pages per
 //! NUMA node). Instead of a caller stands `unpurged vm_area` for an area that is freed but not yet purged, and
-//! `vm_map_ram` for one of that allocator. From 6.9 on the lines come node by node, not by address.
+//! `vm_map_ram` for one of that allocator. From 6.9 on the lines come node by node, not by address
+//! (docs/sources/vmap.md#vmallocinfo).
 //!
 //! The addresses may be hashed, zeroed or withheld, see [`crate::addresses`]; the parser passes on what is printed.
 

@@ -15,11 +15,11 @@ pub enum Program {
     OnePage,
     /// The largest that is cut from a block: sixteen fill one.
     Largest,
-    /// Pen's first: 16 pages, then 8 until a hole of 8 is left.
+    /// Pen's first (docs/sources/vmap.md#w1): 16 pages, then 8 until a hole of 8 is left.
     W1,
-    /// Pen's second: any size from one page to the largest.
+    /// Pen's second (docs/sources/vmap.md#w2): any size from one page to the largest.
     W2,
-    /// Pen's third: each power of two until it leaves a hole of its size; then one of each.
+    /// Pen's third (docs/sources/vmap.md#w3): each power of two until it leaves a hole of its size; then one of each.
     W3,
 }
 

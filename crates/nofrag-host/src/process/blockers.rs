@@ -1,11 +1,12 @@
 //! Why neighbours are two areas and not one.
 //!
-//! The rules are those of [`nofrag::mmap`]; the attributes are put together from what the files show. From `maps` come
-//! access, sharing, file, offset and name; `smaps` adds the flags and whether private pages exist, from which follows
-//! that the area has a reverse map (`anon_vma`). What no file shows: whether the reverse maps of two touched areas are
-//! one (they are not, or the areas would be one too, unless something else keeps them apart), whether one lives on
-//! although its pages are gone, the offset of anonymous memory after `mremap`, memory policies, userfaultfd contexts
-//! and close hooks of drivers. A pair that nothing shown keeps apart is counted as [`Blocker::NotShown`].
+//! The rules are those of [`nofrag::mmap`] (docs/sources/mmap.md#merge-rule); the attributes are put together from what
+//! the files show. From `maps` come access, sharing, file, offset and name; `smaps` adds the flags and whether private
+//! pages exist, from which follows that the area has a reverse map (`anon_vma`). What no file shows: whether the
+//! reverse maps of two touched areas are one (they are not, or the areas would be one too, unless something else keeps
+//! them apart), whether one lives on although its pages are gone, the offset of anonymous memory after `mremap`, memory
+//! policies, userfaultfd contexts and close hooks of drivers. A pair that nothing shown keeps apart is counted as
+//! [`Blocker::NotShown`].
 
 use std::collections::HashMap;
 use std::hash::Hash;

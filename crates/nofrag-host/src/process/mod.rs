@@ -104,7 +104,7 @@ pub struct Process {
     pub address_space_limit: Option<Limit>,
 }
 
-/// The areas against `vm.max_map_count`.
+/// The areas against `vm.max_map_count` (docs/sources/mmap.md#map-count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// Areas that the kernel counts: all listed ones but `[vsyscall]`.

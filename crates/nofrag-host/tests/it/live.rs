@@ -3,7 +3,8 @@
 use nofrag_host::source::{self, Root};
 use nofrag_host::vmalloc::survey;
 
-/// Lazy bytes are apart, and on an idle host at most the limit plus one free in flight per CPU.
+/// docs/sources/vmap.md#oracle-16: lazy bytes are apart, and on an idle host at most the limit plus one free in flight
+/// per CPU.
 ///
 /// A host that is busy freeing may exceed it until its drain worker has run, hence the retries.
 #[test]

@@ -6,7 +6,7 @@ use super::names;
 use crate::figures::Ends;
 use crate::scenario::{Extent, ProgramInfo};
 
-/// First fit, against which the guard rule holds ours.
+/// First fit, against which the guard rule holds ours (docs/sources/mmap.md#oracle-11).
 pub(super) const FIRST_FIT: &str = "linux-2.4";
 /// The same downwards.
 pub(super) const FIRST_FIT_DOWN: &str = "linux-3.8";

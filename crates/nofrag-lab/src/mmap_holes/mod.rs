@@ -12,6 +12,8 @@
 //! What came after is here too: the trees of 3.8 and 6.1, which are first fit again, and the alignment of multiples of
 //! 2 MiB since 6.7, which costs more address space than the two words ever did. Ours keeps those apart from the rest.
 //!
+//! Rules, programs and outcomes, with their origins: docs/sources/mmap.md.
+//!
 //! - [`catalogue`]: designs, programs, ends. [`process`]: a space and a tally. [`workloads`]: the programs.
 //! - [`survival`]: the smallest window. [`compare`]: runs them. [`claims`]: what a run must confirm.
 //!   [`present`]: tables and pictures.

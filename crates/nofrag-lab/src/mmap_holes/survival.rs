@@ -1,4 +1,4 @@
-//! The smallest window in which leakme survives.
+//! The smallest window in which leakme survives (docs/sources/mmap.md#survival).
 //!
 //! What survives in some window need not survive in a larger one, so that the smallest is found by trying the windows
 //! of a grid from below. Where it was published, a default run tries that window and the one below it; `--full` tries

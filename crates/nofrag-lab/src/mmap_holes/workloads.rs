@@ -1,4 +1,4 @@
-//! The programs, as sequences of maps and unmaps.
+//! The programs (docs/sources/mmap.md#programs), as sequences of maps and unmaps.
 
 use nofrag::units::Vpn;
 
@@ -147,8 +147,8 @@ pub(super) fn stacks(process: &mut Process, threads: u64) -> Result<(), Failure>
     Ok(())
 }
 
-/// Areas of one to four pages that never merge: replaces one at random, three times as often as there are areas to
-/// age them, and then `measured` times; only those are counted.
+/// docs/sources/mmap.md#unmergeable. Areas of one to four pages that never merge: replaces one at random, three times
+/// as often as there are areas to age them, and then `measured` times; only those are counted.
 pub(super) fn replacements(
     process: &mut Process,
     areas: u64,
@@ -199,7 +199,8 @@ impl Mix {
     }
 }
 
-/// A random mix that keeps 70 % of the window live. Requests without a place are counted and let go of.
+/// A random mix that keeps 70 % of the window live (docs/sources/mmap.md#mixes). Requests without a place are counted
+/// and let go of.
 pub(super) fn mix(
     process: &mut Process,
     mix: Mix,

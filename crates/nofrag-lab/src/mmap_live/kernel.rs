@@ -29,7 +29,7 @@ pub(super) enum Standing {
 /// The version with which the rules were compared.
 const PROVED: (u32, u32) = (6, 18);
 
-/// The first version whose searches look at guard gaps.
+/// The first version whose searches look at guard gaps (docs/sources/mmap.md#guard-retry).
 const FIRST: (u32, u32) = (6, 3);
 
 impl Kernel {

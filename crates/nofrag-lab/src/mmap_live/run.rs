@@ -105,7 +105,7 @@ fn compare(plan: &Plan, spec: &Spec, kernel: &Kernel, report: &mut Report) -> Re
     Ok(())
 }
 
-/// What a claim about a kernel of this version is worth.
+/// What a claim about a kernel of this version is worth (docs/sources/mmap.md#oracle-8).
 fn kind(kernel: &Kernel) -> Kind {
     match kernel.standing {
         Standing::Proved => Kind::Exact,
@@ -223,7 +223,7 @@ fn judge_leakme(kernel: &Kernel, setting: Setting, edge: u64, left: &Left, repor
     claim("leakme-peak", "and has had as many at its peak", left.most as f64, 181.0);
 }
 
-/// Threads: their measurement and their oracles.
+/// Threads: their measurement and their oracles (docs/sources/mmap.md#oracle-10).
 fn crowd(plan: &Plan, spec: &Spec, crowded: Crowded, report: &mut Report) {
     let Crowded { areas_before, areas, system_s } = crowded;
     let name = spec.info.name;

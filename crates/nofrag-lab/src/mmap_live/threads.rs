@@ -1,8 +1,9 @@
 //! Live threads: how many areas their stacks make.
 //!
-//! The test of 2002 that made first fit quadratic keeps every thread alive. Each stack is a mapping, and its guard
-//! splits it: two areas for each thread. The kernel has no trouble with that any more, but `vm.max_map_count` ends it.
-//! Stacks that lie in one reservation, with guards that stand in the page tables, are one area, however many.
+//! The test of 2002 that made first fit quadratic (docs/sources/mmap.md#test-str02) keeps every thread alive. Each
+//! stack is a mapping, and its guard splits it: two areas for each thread. The kernel has no trouble with that any
+//! more, but `vm.max_map_count` ends it. Stacks that lie in one reservation, with guards that stand in the page tables,
+//! are one area, however many.
 
 use std::fs;
 use std::thread;
@@ -57,7 +58,7 @@ fn own_areas() -> Result<usize, Trouble> {
     maps::own_count().map_err(|why| Trouble::Skipped(format!("/proc/self/maps: {why}")))
 }
 
-/// Stacks with guards in one reservation.
+/// Stacks with guards in one reservation (docs/sources/mmap.md#g4).
 fn place(count: usize) -> Result<Stacks, Trouble> {
     let refused =
         |what: &'static str| move |why: std::io::Error| Trouble::Skipped(format!("{what}: {why}"));

@@ -1,14 +1,14 @@
 //! Random operations on slots, each slot a mapping.
 //!
-//! The plain trace is that of the published comparison: fill the slots, then replace a random one, again and again. The
-//! mixed trace does that in most turns, and in the others all that can split, join or cover areas.
+//! The plain trace is that of docs/sources/mmap.md#trace: fill the slots, then replace a random one, again and again.
+//! The mixed trace does that in most turns, and in the others all that can split, join or cover areas.
 
 use nofrag::mmap::Protection;
 use nofrag_backing::probe::{Kind, MapAt, Width};
 
 use super::twin::{Trouble, Twin};
 
-/// The generator of the published comparisons: a 64-bit xorshift.
+/// The generator of docs/sources/mmap.md#rnd: a 64-bit xorshift.
 #[derive(Clone, Debug)]
 pub(super) struct Draws(u64);
 

@@ -1,4 +1,4 @@
-//! `unmap_aliases` over many blocks of which few have anything to flush.
+//! `unmap_aliases` (docs/sources/vmap.md#alias-flush) over many blocks of which few have anything to flush.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

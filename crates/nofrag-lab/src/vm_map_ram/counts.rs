@@ -171,7 +171,7 @@ pub(super) fn other_bits_count(bits: u32, workload: &str, count: &str) -> String
     format!("{workload} {count}, {bits} slots")
 }
 
-/// The three workloads with smaller blocks.
+/// The three workloads with smaller blocks (docs/sources/vmap.md#other-bits).
 pub(super) fn other_bits(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     let figures = figures::pen_2015();
     let workloads = [("w1", Workload::W1), ("w2", Workload::W2 { key: 0 }), ("w3", Workload::W3)];
@@ -231,8 +231,8 @@ fn judge_other_bits(design: &Preset, counts: &BTreeMap<String, f64>, report: &mu
     }
 }
 
-/// What the first workload leaves under tail insertion: one block, which an unforced purge keeps since 6.5 and a forced
-/// one takes.
+/// docs/sources/vmap.md#oracle-3: what the first workload leaves under tail insertion: one block, which an unforced
+/// purge keeps since 6.5 and a forced one takes.
 pub(super) fn left_over(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     for design in plan.designs_among(&[AFTER, "linux-6.11", OURS]) {
         let trouble = |why: Failure| (design.name.to_owned(), why);
@@ -284,8 +284,8 @@ pub(super) fn left_over(plan: &Plan, report: &mut Report) -> Result<(), Trouble>
     Ok(())
 }
 
-/// Kim's objection: three pages do not divide a block of 256, so the tail rule might keep blocks as well. They are
-/// rounded to four, which does.
+/// docs/sources/vmap.md#oracle-5, Kim's objection: three pages do not divide a block of 256, so the tail rule might
+/// keep blocks as well. They are rounded to four, which does.
 pub(super) fn objection(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     let geometry = BlockGeometry::new(256, 64).expect("Linux has such blocks");
     for design in plan.designs_among(&[BEFORE, AFTER, "linux-6.11", OURS]) {
@@ -396,7 +396,7 @@ impl Longest {
     }
 }
 
-/// Pen: a list under tail insertion has at most log2(64) + 1 blocks.
+/// docs/sources/vmap.md#list-bound. Pen: a list under tail insertion has at most log2(64) + 1 blocks.
 pub(super) fn list_bound(plan: &Plan, report: &mut Report) -> Result<(), Trouble> {
     let rounds = if plan.extent == Extent::Full { 20 } else { 2 };
     for design in plan.designs_among(&[AFTER, "linux-6.11"]) {

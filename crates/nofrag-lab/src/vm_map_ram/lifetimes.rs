@@ -1,7 +1,7 @@
 //! Mappings of mixed lifetimes: what one long-lived mapping pins.
 //!
 //! One page each; one mapping in so many lives to the end, the others are unmapped at once. Without recycling a block
-//! with one live slot is kept whole. Nobody has published what that costs.
+//! with one live slot is kept whole. Nobody has published what that costs; docs/sources/vmap.md#lifetimes has a model.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -25,7 +25,8 @@ const LIVE: u64 = 5_000;
 /// The rarest long-lived mapping of a default run: above it a run maps twenty million times.
 const RAREST_IN_SUBSET: u64 = 1024;
 
-/// Ours must pin no more pages than this for one live page, and flush no more often than once for so many freed ones.
+/// Ours must pin no more pages than this for one live page (docs/sources/vmap.md#recycled-slots), and flush no more
+/// often than once for so many freed ones.
 const MOST_PINNED: f64 = 2.0;
 const PAGES_PER_FLUSH: u64 = 1024;
 

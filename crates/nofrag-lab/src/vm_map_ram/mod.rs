@@ -10,7 +10,8 @@
 //! listed blocks that a call inspects. Times are those of an allocator of addresses over a mapper that counts; his
 //! include page tables and the profiler, and are compared as ratios.
 //!
-//! What he left is here too: blocks that one long-lived mapping pins, and what rounding to powers of two costs.
+//! What he left is here too: blocks that one long-lived mapping pins, and what rounding to powers of two costs. Rules,
+//! counts and their origins: docs/sources/vmap.md#blocks, #pen-workloads, #pen-counts.
 //!
 //! - [`catalogue`]: the programs. [`workloads`]: his three, as sizes. [`bench`]: a space, a clock, a profiler.
 //! - [`pairs`]: the three under every design. [`counts`]: claims around them. [`exhaustion`], [`lifetimes`],

@@ -1,4 +1,5 @@
-//! What rounding to size classes costs: for one request of each size, and in the random workload.
+//! What rounding to size classes costs (docs/sources/vmap.md#size-classes): for one request of each size, and in the
+//! random workload.
 
 use nofrag::vmap::{Preset, SizeClasses, VmapPolicy};
 

@@ -1,4 +1,5 @@
-//! Pen's three workloads, as sequences of sizes: each is mapped and unmapped at once.
+//! Pen's three workloads (docs/sources/vmap.md#pen-workloads), as sequences of sizes: each is mapped and unmapped at
+//! once.
 
 use nofrag::vmap::BlockGeometry;
 

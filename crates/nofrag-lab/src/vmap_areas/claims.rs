@@ -85,7 +85,7 @@ fn free_of(ranges: &RangeAllocator) -> Vec<(u64, u64)> {
     ranges.iter_free().map(|hole| (hole.start(), hole.end())).collect()
 }
 
-/// What is taken out of [100,200), what is left, and the counter of its type.
+/// docs/sources/vmap.md#oracle-8: what is taken out of [100,200), what is left, and the counter of its type.
 type Cut = ((u64, u64), &'static [(u64, u64)], fn(&Counters) -> u64);
 
 /// How often the tree or our index deviates from the four fits and the double merge.
@@ -144,7 +144,7 @@ fn query(ranges: &mut RangeAllocator, request: &Request) -> Result<(Option<u64>,
     Ok((found.map(Span::start), steps))
 }
 
-/// Page-aligned searches of the tree, and all searches of ours, against a linear scan.
+/// docs/sources/vmap.md#oracle-9: page-aligned searches of the tree, and all searches of ours, against a linear scan.
 fn searches(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     let mut random = Random::new(plan.seed, 9);
     let (mut tree_wrong, mut ours_wrong, mut over_bound) = (0, 0, 0);
@@ -218,8 +218,8 @@ fn by_levels(holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
     order
 }
 
-/// How often the padded search misses a fit, or takes one that is not the lowest; and the two places that tell its
-/// versions apart, which no share does.
+/// docs/sources/vmap.md#oracle-10: how often the padded search misses a fit, or takes one that is not the lowest; and
+/// the two places that tell its versions apart, which no share does.
 fn padded_search(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     const QUERIES: u32 = 10_000;
     let mut random = Random::new(plan.seed, 10);
@@ -297,8 +297,9 @@ fn near(value: f64, tolerance: f64) -> Relation {
     Relation::Between(value - tolerance, value + tolerance)
 }
 
-/// How far above its live pages a random mix reaches, over the same mix under the exact lowest fit: exactness and best
-/// fit gain little. The values themselves scatter from seed to seed by more than the rules differ.
+/// docs/sources/vmap.md#oracle-11: how far above its live pages a random mix reaches, over the same mix under the exact
+/// lowest fit: exactness and best fit gain little. The values themselves scatter from seed to seed by more than the
+/// rules differ.
 fn span_over_live(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     const SEEDS: u64 = 8;
     const RUNS: u64 = 4;
@@ -351,7 +352,7 @@ fn mean_span(random: &mut Random, index: Index, fit: Fit) -> Result<f64, Failure
     Ok(sum / f64::from(samples))
 }
 
-/// Linux's limits by number of CPUs, in MiB.
+/// docs/sources/vmap.md#oracle-12: Linux's limits by number of CPUs, in MiB.
 const LIMITS_MIB: [(usize, u64); 9] =
     [(1, 32), (2, 64), (4, 96), (8, 128), (16, 160), (32, 192), (64, 224), (128, 256), (256, 288)];
 
@@ -385,7 +386,7 @@ fn free_pages(space: &VmapSpace, pages: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The pools of 6.9: what one page takes, and what a partial decay leaves.
+/// docs/sources/vmap.md#oracle-13, the pools of 6.9: what one page takes, and what a partial decay leaves.
 fn pools(report: &mut Report) -> Result<(), Failure> {
     let pooled = |count: usize| -> Result<(VmapSpace, u64), Failure> {
         let space = new_space(VmapPolicy::LINUX_6_9, 1 << 20, EMULATED_CPUS)?;
@@ -425,7 +426,7 @@ fn pools(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The chosen programs under every design, small and with an eye on each area.
+/// docs/sources/vmap.md#oracle-14: the chosen programs under every design, small and with an eye on each area.
 fn bodies(plan: &Plan, report: &mut Report) -> Result<(), Failure> {
     let (mut areas, mut overlaps, mut misfits, mut left, mut unclean) = (0, 0, 0, 0, 0);
     for spec in plan.specs.iter().filter(|spec| is_audited(spec)) {

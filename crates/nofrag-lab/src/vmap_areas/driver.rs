@@ -1,4 +1,5 @@
-//! The kernel driver's own modes: all tests of a thread in one space that lives as long as the run.
+//! The kernel driver's own modes (docs/sources/vmap.md#test-driver): all tests of a thread in one space that lives as
+//! long as the run.
 //!
 //! Each thread has a list of the tests, in order or shuffled so that no test keeps its place (Sattolo), waits for the
 //! others at a start barrier, and runs every test `repeat` times. A test that is refused an area counts as failed and

@@ -1,8 +1,8 @@
 //! The programs of the kernel's `test_vmalloc` that concern areas, without their pages.
 //!
-//! Sizes and orders are those of the kernel's test (7.3); what is left out is everything that is done with the memory:
-//! it is neither allocated, zeroed, written nor mapped. `pcpu_alloc` keeps only what reaches the area allocator: the
-//! per-CPU chunks, one group of areas each, on two emulated NUMA nodes.
+//! Sizes and orders are those of the kernel's test (docs/sources/vmap.md#test-bodies: 7.3); what is left out is
+//! everything that is done with the memory: it is neither allocated, zeroed, written nor mapped. `pcpu_alloc` keeps
+//! only what reaches the area allocator: the per-CPU chunks, one group of areas each, on two emulated NUMA nodes.
 
 use nofrag::ranges::{AlignOne, RangeAllocator, Request, Span};
 use nofrag::units::Vpn;

@@ -127,7 +127,7 @@ fn contentions(report: &Report, claims: &mut Vec<Claim>) {
     claim("ours-contentions", text, ours, Relation::AtLeast(20.0));
 }
 
-/// What real threads met.
+/// What real threads met: the part of docs/sources/vmap.md#oracle-15 that few processors show.
 fn threads(report: &Report, claims: &mut Vec<Claim>) {
     let program = "threads_64p";
     let index = |design| lock(report, program, design, LockKind::BlockIndex, Column::Contentions);

@@ -73,7 +73,8 @@ impl Plan {
     }
 }
 
-/// The blocks of a kernel that is built for 8192 CPUs, as distributions build theirs: 256 pages.
+/// The blocks of a kernel that is built for 8192 CPUs, as distributions build theirs: 256 pages
+/// (docs/sources/vmap.md#block-constants).
 pub(super) fn geometry() -> BlockGeometry {
     BlockGeometry::linux(64, PageSize::KIB_4, 8192).expect("64 bits are a word that Linux has")
 }

@@ -267,7 +267,7 @@ impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
         self.unmap_anyhow(cpu, area)
     }
 
-    /// Ends a mapping that is not in one of our blocks, or says what is wrong.
+    /// Ends a mapping that is not in one of our blocks (docs/sources/vmap.md#large-unmap), or says what is wrong.
     #[inline(never)]
     fn unmap_anyhow(&self, cpu: CpuId, area: RamArea) -> Result<(), UnmapRamError> {
         if !self.knows(cpu) {
