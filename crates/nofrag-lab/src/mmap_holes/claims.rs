@@ -1,5 +1,5 @@
 //! What a run must confirm: areas, holes and visits as published and simulated (docs/sources/mmap.md#outcomes), and
-//! targets of ours (#g3).
+//! targets of ours (mmap.md#g3).
 //!
 //! The published counts hold for the published number of iterations and the published generator; with others, only
 //! claims of any size are judged.

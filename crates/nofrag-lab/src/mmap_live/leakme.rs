@@ -1,4 +1,4 @@
-//! The program of osdl bug 4520 (docs/sources/mmap.md#leakme and #oracle-7) against the running kernel.
+//! The program of osdl bug 4520 (docs/sources/mmap.md#leakme and mmap.md#oracle-7) against the running kernel.
 //!
 //! 600 slots of eight lengths; slot `i mod 600` is mapped and slot `i + 60` unmapped, so that each mapping lives 540
 //! turns and nine tenths of the slots are live. In 2.6.11 it ran out of 32-bit space after some 50,000 turns.

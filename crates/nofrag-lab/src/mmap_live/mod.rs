@@ -4,7 +4,7 @@
 //! a process that maps nothing but what it is told ([`nofrag_backing::probe`]) makes random mappings, fixed mappings,
 //! partial unmappings and changes of protection, and [`nofrag::mmap::AddressSpace`], which began with the same areas,
 //! says what will come of each. In 64 and in 32 bits, in the usual layout and in the legacy one. How, and what was
-//! found: docs/sources/mmap.md#live and #habits; the goal: #g1.
+//! found: docs/sources/mmap.md#live and mmap.md#habits; the goal: mmap.md#g1.
 //!
 //! Where the kernel is too old, or no Linux on x86-64, or refuses a process without randomisation, programs are left
 //! out and the notes say why. The claims are exact for the version with which the rules were compared, and depend on

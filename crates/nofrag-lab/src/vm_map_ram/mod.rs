@@ -11,7 +11,7 @@
 //! include page tables and the profiler, and are compared as ratios.
 //!
 //! What he left is here too: blocks that one long-lived mapping pins, and what rounding to powers of two costs. Rules,
-//! counts and their origins: docs/sources/vmap.md#blocks, #pen-workloads, #pen-counts.
+//! counts and their origins: docs/sources/vmap.md#blocks, vmap.md#pen-workloads, vmap.md#pen-counts.
 //!
 //! - [`catalogue`]: the programs. [`workloads`]: his three, as sizes. [`bench`]: a space, a clock, a profiler.
 //! - [`pairs`]: the three under every design. [`counts`]: claims around them. [`exhaustion`], [`lifetimes`],

@@ -12,7 +12,8 @@
 //! cache, and the next large one walks over everything. And only holes make the newer designs differ from each other.
 //! Hence [`holes`].
 //!
-//! Rules and their origins: docs/sources/vmap.md#free-areas, #lazy, #nodes; the module: #test-vmalloc.
+//! Rules and their origins: docs/sources/vmap.md#free-areas, vmap.md#lazy, vmap.md#nodes; the module:
+//! vmap.md#test-vmalloc.
 //!
 //! - [`catalogue`]: the programs and their bounds. [`programs`], [`holes`]: what they do. [`worker`]: one thread,
 //!   clock, counters.

@@ -10,7 +10,7 @@
 //! threads on the CPUs that there are, by the 64 threads of the kernel's own test on the same CPUs, and by 64 simulated
 //! CPUs, whose contention is counted in virtual time. Real times prove little here; counts do.
 //!
-//! The rules and their origins: docs/sources/vmap.md#block-hash, #block-free, #global-lookup-lock.
+//! The rules and their origins: docs/sources/vmap.md#block-hash, vmap.md#block-free, vmap.md#global-lookup-lock.
 //!
 //! - [`catalogue`]: designs and programs. [`caller`]: a space, and who calls it. [`locks`]: their kinds.
 //! - [`threads`]: real threads. [`simulator`]: virtual time. [`model`]: the space in virtual time.

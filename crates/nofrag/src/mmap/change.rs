@@ -1,4 +1,4 @@
-//! What splits and joins areas (docs/sources/mmap.md#splits and #map-count).
+//! What splits and joins areas (docs/sources/mmap.md#splits and mmap.md#map-count).
 //!
 //! Taking a range out needs no plan: pieces go one by one, and the only step that can be refused, cutting one area in
 //! two at the limit, is asked about before. A change of attributes can be refused in its middle, by the limit or by a

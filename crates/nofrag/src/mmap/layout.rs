@@ -1,5 +1,5 @@
 //! The windows of a process: where searches begin and end. Numbers and rules are from docs/sources/mmap.md#state,
-//! #windows and #habits.
+//! mmap.md#windows and mmap.md#habits.
 
 use crate::ranges::Span;
 use crate::units::{PageCount, PageSize, Vpn};

@@ -15,7 +15,8 @@
 //! Descriptors are reserved before a split, so a lack of memory changes nothing; Linux keeps a spare one for each CPU
 //! (docs/sources/vmap.md#preload).
 //!
-//! Source: docs/sources/vmap.md#lowest-match, #length-rule, #augmentation, #fit-types and #merge.
+//! Source: docs/sources/vmap.md#lowest-match, vmap.md#length-rule, vmap.md#augmentation, vmap.md#fit-types and
+//! vmap.md#merge.
 
 use super::index::{FreeIndex, Refusal, Rejection};
 use super::red_black::{LargestBelow, NodeId, RedBlackTree, Side};

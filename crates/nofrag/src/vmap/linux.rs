@@ -10,7 +10,7 @@
 //! Locks are taken in turn and never nested, except under the purge lock. The order of a purge is the safety rule:
 //! detach, flush, only then make allocatable.
 //!
-//! Source: docs/sources/vmap.md#area-entities, #lazy, #nodes and #locks.
+//! Source: docs/sources/vmap.md#area-entities, vmap.md#lazy, vmap.md#nodes and vmap.md#locks.
 
 use super::area_map::{AreaMap, Record};
 use super::counters::{PoolCounters, PurgeCounters, VmapCounters, VmapStats};

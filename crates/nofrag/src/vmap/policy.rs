@@ -141,41 +141,41 @@ impl VmapPolicy {
 
     /// Linux 4.19: busy areas only, found by next fit; one lock.
     pub const LINUX_4_19: VmapPolicy = VmapPolicy {
-        index: Index::CachedScan,                           // #next-fit
-        layout: Layout::OneLock,                            // #locks
-        lazy: LazyStore::InBusyIndex,                       // #next-fit, #lazy-store
-        pools: Pools::Off,                                  // none before #nodes
-        lookup: Lookup::AllNodes,                           // one tree has all areas: #next-fit
-        lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4), // #lazy-limit
-        // #lazy-limit. Linux has a worker for it since 5.18; no preset here needs a thread.
+        index: Index::CachedScan,                           // vmap.md#next-fit
+        layout: Layout::OneLock,                            // vmap.md#locks
+        lazy: LazyStore::InBusyIndex,                       // vmap.md#next-fit, vmap.md#lazy-store
+        pools: Pools::Off,                                  // none before vmap.md#nodes
+        lookup: Lookup::AllNodes, // one tree has all areas: vmap.md#next-fit
+        lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4), // vmap.md#lazy-limit
+        // vmap.md#lazy-limit. Linux has a worker for it since 5.18; no preset here needs a thread.
         drain: Drain::ByFreer,
-        drain_yield: DrainYield::Always, // #drain-yield
+        drain_yield: DrainYield::Always, // vmap.md#drain-yield
         blocks: BlockPolicy::LINUX_4_1,
     };
 
     /// Linux 5.2: free areas in an augmented tree; still one lock.
     pub const LINUX_5_2: VmapPolicy = VmapPolicy {
-        index: Index::AugmentedTree(AlignRule::Padded), // #lowest-match, #length-rule
-        drain_yield: DrainYield::BelowTwiceLimit,       // #drain-yield
+        index: Index::AugmentedTree(AlignRule::Padded), // vmap.md#lowest-match, vmap.md#length-rule
+        drain_yield: DrainYield::BelowTwiceLimit,       // vmap.md#drain-yield
         ..VmapPolicy::LINUX_4_19
     };
 
     /// Linux 5.11 to 5.15: separate locks for busy areas, free ranges and the sorted, merged tree of lazy areas.
     pub const LINUX_5_11: VmapPolicy = VmapPolicy {
-        layout: Layout::SplitLocks, // #locks
-        lazy: LazyStore::Merged,    // #lazy-store
+        layout: Layout::SplitLocks, // vmap.md#locks
+        lazy: LazyStore::Merged,    // vmap.md#lazy-store
         ..VmapPolicy::LINUX_5_2
     };
 
     /// Linux 5.16 and 5.17: the search makes no room for alignment (commit 9f531973dff3).
     pub const LINUX_5_16: VmapPolicy = VmapPolicy {
-        index: Index::AugmentedTree(AlignRule::Unpadded), // #length-rule
+        index: Index::AugmentedTree(AlignRule::Unpadded), // vmap.md#length-rule
         ..VmapPolicy::LINUX_5_11
     };
 
     /// Linux 5.18 to 6.3: room for alignment again, but for exact ranges and alignments of a page.
     pub const LINUX_5_18: VmapPolicy = VmapPolicy {
-        index: Index::AugmentedTree(AlignRule::PaddedUnlessExact), // #length-rule
+        index: Index::AugmentedTree(AlignRule::PaddedUnlessExact), // vmap.md#length-rule
         ..VmapPolicy::LINUX_5_16
     };
 
@@ -185,9 +185,9 @@ impl VmapPolicy {
 
     /// Linux 6.9: nodes and pools. With the decay of pools as 7.3 corrected it.
     pub const LINUX_6_9: VmapPolicy = VmapPolicy {
-        layout: Layout::Nodes,                   // #nodes, #locks
-        lazy: LazyStore::Separate,               // #lazy-store
-        pools: Pools::ExactSize(Decay::Quarter), // #pool-purge, #pool-decay
+        layout: Layout::Nodes,                   // vmap.md#nodes, vmap.md#locks
+        lazy: LazyStore::Separate,               // vmap.md#lazy-store
+        pools: Pools::ExactSize(Decay::Quarter), // vmap.md#pool-purge, vmap.md#pool-decay
         ..VmapPolicy::LINUX_6_4
     };
 
@@ -197,14 +197,14 @@ impl VmapPolicy {
 
     /// Our own.
     pub const NOFRAG: VmapPolicy = VmapPolicy {
-        index: Index::WideBlocks,                           // #exact-index
-        layout: Layout::Shards,                             // #global-lookup-lock
-        lazy: LazyStore::Separate,                          // pools need it: #lazy-store
-        pools: Pools::ByDemand,                             // #pools-by-demand
-        lookup: Lookup::AllNodes,                           // #interior-lookup
-        lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4), // as Linux: #lazy-limit
-        drain: Drain::ByFreer,                              // #bounded-purge
-        drain_yield: DrainYield::BelowTwiceLimit,           // #drain-outrun
+        index: Index::WideBlocks,                           // vmap.md#exact-index
+        layout: Layout::Shards,                             // vmap.md#global-lookup-lock
+        lazy: LazyStore::Separate,                          // pools need it: vmap.md#lazy-store
+        pools: Pools::ByDemand,                             // vmap.md#pools-by-demand
+        lookup: Lookup::AllNodes,                           // vmap.md#interior-lookup
+        lazy_limit: LazyLimit::PerCpuLog2(PageSize::KIB_4), // as Linux: vmap.md#lazy-limit
+        drain: Drain::ByFreer,                              // vmap.md#bounded-purge
+        drain_yield: DrainYield::BelowTwiceLimit,           // vmap.md#drain-outrun
         blocks: BlockPolicy::NOFRAG,
     };
 

@@ -45,8 +45,8 @@ pub struct AliasProgress {
 
 impl<M: Mapper, E: EventSink> VmapSpace<M, E> {
     /// Maps `context` at `pages` consecutive pages: a small mapping at a small price (Linux: `vm_map_ram`). Without a
-    /// guard page. Up to the block geometry's `max_pages` the place is cut from a block of this CPU; above, and in a
-    /// space without room for a single block, it is an area of its own.
+    /// guard page (docs/sources/vmap.md#v8). Up to the block geometry's `max_pages` the place is cut from a block of
+    /// this CPU; above, and in a space without room for a single block, it is an area of its own.
     ///
     /// When there is no place, everything is purged, and the search repeated; then the notifiers are asked.
     ///

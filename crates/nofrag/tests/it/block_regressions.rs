@@ -45,7 +45,7 @@ fn counts(space: &TestSpace) -> BlockCounters {
     space.counters().blocks
 }
 
-/// Fixed by Pen in 2015: the newest block in front hides the holes of older ones for good.
+/// Fixed by Pen in 2015: the newest block in front hides the holes of older ones for good (vmap.md#pen-head-runaway).
 #[test]
 fn pen_head_runaway() {
     let idle_blocks = |policy| {
@@ -64,7 +64,7 @@ fn pen_head_runaway() {
     }
 }
 
-/// A number of pages was shifted as a 32-bit integer.
+/// A number of pages was shifted as a 32-bit integer (vmap.md#size-overflow).
 #[test]
 fn size_overflow() {
     for preset in linux_presets(64) {
@@ -83,7 +83,7 @@ fn size_overflow() {
     }
 }
 
-/// `get_order(0)` is nonsense.
+/// `get_order(0)` is nonsense (vmap.md#zero-size).
 #[test]
 fn zero_size() {
     for preset in linux_presets(64) {
@@ -108,7 +108,7 @@ fn sparse_space(hash: HashIds) -> TestSpace {
     VmapSpace::new(VmapConfig { span, cpus, policy }, StaleBook::new(span), ()).unwrap()
 }
 
-/// CVE-2024-41032: possible CPUs 0 and 2; a bucket of CPU 1 does not exist.
+/// CVE-2024-41032: possible CPUs 0 and 2; a bucket of CPU 1 does not exist (vmap.md#sparse-ids).
 #[test]
 fn sparse_ids() {
     let space = sparse_space(HashIds::NextPossible);
@@ -144,7 +144,8 @@ fn flush_full_block(policy: VmapPolicy) -> (TestSpace, Span) {
     (space, dirty)
 }
 
-/// An alias flush walked the lists of blocks with free slots, and so missed the dirty slots of full ones.
+/// An alias flush walked the lists of blocks with free slots, and so missed the dirty slots of full ones
+/// (vmap.md#full-block-flush).
 #[test]
 fn full_block_flush() {
     for preset in linux_presets(64) {
@@ -156,7 +157,7 @@ fn full_block_flush() {
     assert!(space.mapper().is_stale(dirty), "the broken walk does not come here");
 }
 
-/// Every alias flush flushed the same range again, and purged blocks that were as good as new.
+/// Every alias flush flushed the same range again, and purged blocks that were as good as new (vmap.md#repeat-flush).
 #[test]
 fn repeat_flush() {
     for preset in linux_presets(64) {
@@ -211,7 +212,7 @@ fn purge_beside_a_block(purge_queue: PurgeQueue) -> TestSpace {
 }
 
 /// A purge took blocks off the list of the bucket in which it found them instead of their owner's (Android: a fault
-/// cost a block of 4 MiB; the init process hung).
+/// cost a block of 4 MiB; the init process hung) (vmap.md#owner-list).
 #[test]
 fn owner_list() {
     let space = space_of(VmapPolicy::LINUX_6_11, span(0, 1 << 17), 1);
@@ -236,7 +237,7 @@ fn owner_list() {
     }
 }
 
-/// No area was found for what `vm_map_ram` had mapped.
+/// No area was found for what `vm_map_ram` had mapped (vmap.md#describe).
 #[test]
 fn describe() {
     for preset in linux_presets(64) {
@@ -261,7 +262,7 @@ fn pages_of(area: RamArea) -> Range<u64> {
     area.span().start()..area.span().end()
 }
 
-/// A caller that must not wait got into a purge.
+/// A caller that must not wait got into a purge (vmap.md#atomic-sleep).
 #[test]
 fn atomic_sleep() {
     for preset in linux_presets(64) {
@@ -283,7 +284,7 @@ fn atomic_sleep() {
     }
 }
 
-/// Open in Linux: one long-lived mapping pins a block.
+/// Open in Linux: one long-lived mapping pins a block (vmap.md#mixed-lifetime).
 #[test]
 fn mixed_lifetime() {
     for preset in linux_presets(64) {
@@ -308,7 +309,7 @@ fn refused(space: &TestSpace, start: u64, pages: u64, why: UnmapRamError) {
     space.check().unwrap();
 }
 
-/// Open in Linux: the caller's word about the size was trusted, and slots were not looked at.
+/// Open in Linux: the caller's word about the size was trusted, and slots were not looked at (vmap.md#double-free).
 #[test]
 fn double_free() {
     for preset in linux_presets(64) {
@@ -336,7 +337,8 @@ fn double_free() {
     }
 }
 
-/// The book asserts at each mapping that no translation of its pages is stale; here pages come back again and again.
+/// The book asserts at each mapping that no translation of its pages is stale; here pages come back again and again
+/// (vmap.md#flush-before-reuse).
 #[test]
 fn flush_before_reuse() {
     for preset in linux_presets(64) {

@@ -2,7 +2,7 @@
 //!
 //! The published figures and those of independent simulations of the same rules are equalities. Figures of the tables
 //! that are given in tenths are compared in tenths. Programs, outcomes and oracles: docs/sources/mmap.md#programs,
-//! #outcomes and #oracles.
+//! mmap.md#outcomes and mmap.md#oracles.
 
 use crate::mmap_support::*;
 use nofrag::mmap::{Direction, HugePages, Layout, Placement, Protection};

@@ -1,8 +1,8 @@
 //! Pen 2015, "fix possible exhaustion of vmalloc space": his three workloads, exactly, and what else can be counted.
 //!
 //! The counts follow from the rules alone: they were published, or computed by independent simulations of the same
-//! rules, so every one is an equality. Rules, workloads and counts: docs/sources/vmap.md#blocks, #pen-workloads and
-//! #pen-counts (#oracle-2).
+//! rules, so every one is an equality. Rules, workloads and counts: docs/sources/vmap.md#blocks, vmap.md#pen-workloads
+//! and vmap.md#pen-counts (vmap.md#oracle-2).
 
 use crate::choices::Random;
 use crate::mersenne::Mersenne;

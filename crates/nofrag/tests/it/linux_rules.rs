@@ -1,4 +1,4 @@
-//! The two Linux designs against naive models of their own rules (docs/sources/vmap.md#next-fit, #lowest-match).
+//! The two Linux designs against naive models of their own rules (docs/sources/vmap.md#next-fit, vmap.md#lowest-match).
 
 use nofrag::check::Check;
 use nofrag::ranges::{

@@ -49,7 +49,7 @@ fn leakme(process: &mut Process, iterations: u64) -> Option<(Leakme, Multiples)>
 }
 
 /// docs/sources/mmap.md#leakme-64: Linux 6.18 ends with 135 areas and 193 MiB of holes; the goal is 8 areas and 20 MiB
-/// (#g3).
+/// (mmap.md#g3).
 #[test]
 fn leakme_in_64_bits_ends_with_four_areas() {
     let mut process = Process::new(wide_window(), Placement::TwoEnded);
@@ -73,7 +73,7 @@ fn leakme_survives_in_a_window_hardly_larger_than_itself() {
 }
 
 /// docs/sources/mmap.md#g3: no more areas than best fit and no smaller a largest hole than first fit, in one policy. Of
-/// these bounds, which are those of #mix-outcomes, `doc_2005` holds that the two policies reach them.
+/// these bounds, which are those of mmap.md#mix-outcomes, `doc_2005` holds that the two policies reach them.
 #[test]
 fn random_mixes_have_the_areas_of_best_fit_and_the_hole_of_first_fit() {
     for (mix, best_fit_areas, first_fit_hole) in
@@ -125,7 +125,7 @@ fn random_mixes_with_twenty_seeds() {
 }
 
 /// docs/sources/mmap.md#visits, where the kernels of 2005 visit thousands of areas for each mapping: the goal is 20
-/// (#g3). Blocks of the index are counted here.
+/// (mmap.md#g3). Blocks of the index are counted here.
 #[test]
 fn an_unmergeable_mix_costs_few_visits() {
     const COUNT: u64 = 10_000;

@@ -54,7 +54,8 @@ fn touch(space: &mut AddressSpace, start: u64) {
     space.touch(Vpn(start), PageCount(1)).unwrap();
 }
 
-/// At the limit an unmapping that would leave two parts is refused and changes nothing; every other one succeeds.
+/// At the limit an unmapping that would leave two parts is refused and changes nothing; every other one succeeds
+/// (mmap.md#munmap-enomem).
 #[test]
 fn munmap_enomem() {
     let mut space = limited(2);
@@ -121,7 +122,8 @@ fn protect_at_the_limit_is_whole_or_nothing() {
     check_picture(&space, "10..20w");
 }
 
-/// A mapping between two areas that were both touched joins the lower one; the two stay apart.
+/// A mapping between two areas that were both touched joins the lower one; the two stay apart
+/// (mmap.md#one-sided-bridge).
 #[test]
 fn one_sided_bridge() {
     let mut space = small();
@@ -184,7 +186,8 @@ fn a_close_hook_keeps_the_part_that_would_vanish() {
     check_picture(&space, "10..14w 14..18w");
 }
 
-/// A move asks for three areas below the limit, one to a given place for five, before anything changes.
+/// A move asks for three areas below the limit, one to a given place for five, before anything changes
+/// (mmap.md#mremap-headroom).
 #[test]
 fn mremap_headroom() {
     let mut space = limited(8);
@@ -247,7 +250,8 @@ fn a_moved_touched_area_stays_apart() {
     assert_eq!(space.blocker_above(Vpn(50)), Some(MergeBlocker::Offset));
 }
 
-/// A window can be moved although nothing else is free: the old place is given up only when the new one is held.
+/// A window can be moved although nothing else is free: the old place is given up only when the new one is held
+/// (mmap.md#free-before-allocate).
 #[test]
 fn free_before_allocate() {
     let window = Layout::window(Span::new(0x100, 0x200).unwrap(), Direction::Up);
@@ -304,7 +308,7 @@ fn a_move_that_lost_its_place_is_handed_back() {
     check_picture(&space, "2..5w 10..14w");
 }
 
-/// `end - size - align` misses the last aligned place; rounding `end - size` down finds it.
+/// `end - size - align` misses the last aligned place; rounding `end - size` down finds it (mmap.md#end-size-align).
 #[test]
 fn end_size_align() {
     for placement in [Placement::GapTree, Placement::ExactAligned, Placement::TwoEnded] {
@@ -318,7 +322,7 @@ fn end_size_align() {
     }
 }
 
-/// No search returns page 0, and none claims it: also in a window that would begin there.
+/// No search returns page 0, and none claims it: also in a window that would begin there (mmap.md#address-zero).
 #[test]
 fn address_zero() {
     for preset in Placement::presets() {
@@ -336,7 +340,7 @@ fn address_zero() {
     }
 }
 
-/// A new program inherits nothing, whatever the caches knew.
+/// A new program inherits nothing, whatever the caches knew (mmap.md#exec-self-assign).
 #[test]
 fn exec_self_assign() {
     for preset in Placement::presets() {

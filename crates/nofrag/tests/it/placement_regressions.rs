@@ -29,7 +29,7 @@ fn row(layout: Layout, placement: Placement, count: usize) -> (Process, Vec<u64>
     (process, starts)
 }
 
-/// van de Ven, 18 May 2005: one hole that nobody fits into keeps the bound of P1a where it is.
+/// van de Ven, 18 May 2005: one hole that nobody fits into keeps the bound of P1a where it is (mmap.md#tiny-gap-pin).
 #[test]
 fn tiny_gap_pin() {
     for (placement, visits) in
@@ -44,7 +44,8 @@ fn tiny_gap_pin() {
     }
 }
 
-/// A larger request moves the cache past a hole, and a later unmapping pulls it back only as far as itself.
+/// A larger request moves the cache past a hole, and a later unmapping pulls it back only as far as itself
+/// (mmap.md#fac-mid-gap).
 #[test]
 fn fac_mid_gap() {
     for layout in [UP, COMPAT_DOWN] {
@@ -53,7 +54,7 @@ fn fac_mid_gap() {
     }
 }
 
-/// Small requests go into large holes, which large ones then miss.
+/// Small requests go into large holes, which large ones then miss (mmap.md#small-in-big-holes).
 #[test]
 fn small_in_big_holes() {
     for (layout, placement) in
@@ -64,7 +65,7 @@ fn small_in_big_holes() {
     }
 }
 
-/// Chen, 20 May 2005: an unmapping right below the cache does not give the space back to it.
+/// Chen, 20 May 2005: an unmapping right below the cache does not give the space back to it (mmap.md#hook-keeps-fac).
 #[test]
 fn hook_keeps_fac() {
     for (placement, comes_back) in [(CachedHoleSizePosted, false), (CachedHoleSize, true)] {
@@ -75,7 +76,8 @@ fn hook_keeps_fac() {
     }
 }
 
-/// Chen, 20 May 2005: a second hole, no larger than the one known, makes everything unknown.
+/// Chen, 20 May 2005: a second hole, no larger than the one known, makes everything unknown
+/// (mmap.md#needless-full-scan).
 #[test]
 fn needless_full_scan() {
     for (placement, one_hole, two_holes) in
@@ -93,7 +95,7 @@ fn needless_full_scan() {
     }
 }
 
-/// The patch as posted counts 4 GiB and a page as a page.
+/// The patch as posted counts 4 GiB and a page as a page (mmap.md#area-size-truncated).
 #[test]
 fn area_size_truncated() {
     for (placement, is_reused) in [(CachedHoleSizePosted, false), (CachedHoleSize, true)] {
@@ -105,7 +107,7 @@ fn area_size_truncated() {
     }
 }
 
-/// Chen's hook was given a neighbour that is not there (26 May 2005).
+/// Chen's hook was given a neighbour that is not there (26 May 2005) (mmap.md#null-prev-private-data).
 #[test]
 fn null_prev_private_data() {
     for placement in [CoalescingUnmap, CachedHoleSize, CachedHoleSizeRepaired] {
@@ -118,7 +120,7 @@ fn null_prev_private_data() {
 }
 
 /// The hook compares the end of the program with the base and does nothing, which makes the cache a next fit; leakme
-/// is better off for it.
+/// is better off for it (mmap.md#hook-below-base).
 #[test]
 fn hook_below_base() {
     for (placement, areas) in [
@@ -132,7 +134,8 @@ fn hook_below_base() {
     }
 }
 
-/// Every unmapping below the cache makes the holes unknown, so that the next request scans from the base.
+/// Every unmapping below the cache makes the holes unknown, so that the next request scans from the base
+/// (mmap.md#munmap-voids-chs).
 #[test]
 fn munmap_voids_chs() {
     for (placement, visits) in [(CachedHoleSize, 100), (CachedHoleSizeRepaired, 51)] {
@@ -142,7 +145,7 @@ fn munmap_voids_chs() {
     }
 }
 
-/// Downwards, a miss right below the cache starts over at the top.
+/// Downwards, a miss right below the cache starts over at the top (mmap.md#restart-at-base).
 #[test]
 fn restart_at_base() {
     for (placement, visits) in
@@ -156,7 +159,7 @@ fn restart_at_base() {
     }
 }
 
-/// Page 0 can be reached downwards; it is never an answer, whatever the layout says.
+/// Page 0 can be reached downwards; it is never an answer, whatever the layout says (mmap.md#address-zero).
 #[test]
 fn address_zero() {
     let layout = Layout { floor: Vpn(0), base: Vpn(8), top: Vpn(8), end: Vpn(8), ..COMPAT_DOWN };
@@ -167,7 +170,8 @@ fn address_zero() {
     }
 }
 
-/// A request that is longer than the top is high must not wrap around; the space above the top serves it.
+/// A request that is longer than the top is high must not wrap around; the space above the top serves it
+/// (mmap.md#short-base-underflow).
 #[test]
 fn short_base_underflow() {
     let layout = Layout { floor: Vpn(1), base: Vpn(4), top: Vpn(8), end: Vpn(64), ..COMPAT_DOWN };
@@ -184,7 +188,8 @@ fn everyone() -> impl Iterator<Item = Placement> {
     Placement::presets().map(|preset| preset.placement)
 }
 
-/// A gap of exactly the right size in exactly the right place is missed by those that ask for padding.
+/// A gap of exactly the right size in exactly the right place is missed by those that ask for padding
+/// (mmap.md#padded-alignment).
 #[test]
 fn padded_alignment() {
     let flags = MapFlags { align: 512, ..MapFlags::default() };
@@ -230,7 +235,7 @@ fn alignment_with_an_offset() {
     }
 }
 
-/// A stack at the end of a gap: 6.1 maps right below it, into its guard gap.
+/// A stack at the end of a gap: 6.1 maps right below it, into its guard gap (mmap.md#guard-gap-ignored).
 #[test]
 fn guard_gap_ignored() {
     let stack = MEMORY.with(AreaFlags::GROWS_DOWN);
@@ -276,7 +281,7 @@ fn guards_of_other_kinds() {
     assert_eq!(process.map_as(734, opaque()), Ok(2010 + 256));
 }
 
-/// 6.2.13 gave up in the window of `MAP_32BIT` once a guard gap had been in the way.
+/// 6.2.13 gave up in the window of `MAP_32BIT` once a guard gap had been in the way (mmap.md#map32-enomem).
 #[test]
 fn map32_enomem() {
     let low = MapFlags { window: WindowChoice::Low, ..MapFlags::default() };
@@ -296,7 +301,7 @@ fn map32_enomem() {
     }
 }
 
-/// Maps of 4632 KiB (cactusBSSN) begin at boundaries and never merge.
+/// Maps of 4632 KiB (cactusBSSN) begin at boundaries and never merge (mmap.md#thp-all-sizes).
 #[test]
 fn thp_all_sizes() {
     for (huge_pages, areas) in [(HugePages::AllSizes, 100), (HugePages::Multiples, 1)] {
@@ -323,7 +328,8 @@ fn thp_asks_for_nothing_else() {
     assert!(!aligned(COMPAT_DOWN, false, plain));
 }
 
-/// The room for one huge page more is never found in the hole that a mapping of the same size has left.
+/// The room for one huge page more is never found in the hole that a mapping of the same size has left
+/// (mmap.md#thp-pad-waste).
 #[test]
 fn thp_pad_waste() {
     for (placement, areas, holes) in [
@@ -371,7 +377,7 @@ fn two_classes(inner_edge: Direction) -> (usize, usize, String) {
     (sides.iter().map(Process::areas).sum(), peak, tenths(holes as f64 / MIB as f64))
 }
 
-/// Of two edges of a gap, the one nearer to the end of the own class leaves fewer holes.
+/// Of two edges of a gap, the one nearer to the end of the own class leaves fewer holes (mmap.md#bestfit-wrong-edge).
 #[test]
 fn bestfit_wrong_edge() {
     assert_eq!(two_classes(Direction::Down), (5, 6, "15.1".into()));

@@ -30,6 +30,7 @@ fn sized(start: u64, size: u64) -> Span {
 
 /// A range wished for exactly, itself aligned, was refused up to 5.15, because room for alignment was demanded beside
 /// it. (Only below the root: the areas on the way are tested without regard to that room.)
+/// (vmap.md#exact-range-aligned)
 #[test]
 fn exact_range_aligned() {
     let exact = sized(0x1000, 64);
@@ -47,7 +48,8 @@ fn exact_range_aligned() {
     }
 }
 
-/// The kernel looks at the upper bound only after its search, which may have passed a lower fit.
+/// The kernel looks at the upper bound only after its search, which may have passed a lower fit
+/// (vmap.md#vend-false-miss).
 #[test]
 fn vend_false_miss() {
     let lower_fit = sized(64, 32);
@@ -70,7 +72,7 @@ fn vend_false_miss() {
     }
 }
 
-/// Start plus alignment or size beyond 64 bits is a miss, not a wrap to the bottom.
+/// Start plus alignment or size beyond 64 bits is a miss, not a wrap to the bottom (vmap.md#top-overflow).
 #[test]
 fn top_overflow() {
     const TOP: u64 = u64::MAX;
@@ -110,7 +112,7 @@ fn top_overflow() {
 }
 
 /// A freed range between two free neighbours left a stale maximum above, which hid free space from the search. The
-/// broken order of steps is shown beside the tree itself.
+/// broken order of steps is shown beside the tree itself (vmap.md#merge-both-sides).
 #[test]
 fn merge_both_sides() {
     for index in linux_trees() {
@@ -141,7 +143,7 @@ fn picture(allocator: &RangeAllocator) -> (Vec<Span>, Stats) {
     (allocator.iter_free().collect(), allocator.stats())
 }
 
-/// A split needs a second record; without memory for it nothing may change.
+/// A split needs a second record; without memory for it nothing may change (vmap.md#ne-without-memory).
 #[test]
 fn ne_without_memory() {
     for index in designs() {
@@ -224,7 +226,7 @@ fn gaps(whole: Span, allocator: &RangeAllocator) -> Vec<Span> {
 }
 
 /// Getting memory for records must not come back into the allocator: it is asked for at most once per operation,
-/// before the change, and not at all once it was reserved.
+/// before the change, and not at all once it was reserved (vmap.md#refill-recursion).
 #[test]
 fn refill_recursion() {
     const HOLES: u64 = 1000;

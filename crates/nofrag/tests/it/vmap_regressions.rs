@@ -25,6 +25,7 @@ fn largest_free(space: &TestSpace) -> u64 {
     space.stats().largest_hole
 }
 
+/// vmap.md#flush-before-reuse.
 #[test]
 fn flush_before_reuse() {
     for preset in presets_with_limit(1 << 40) {
@@ -82,6 +83,7 @@ fn flush_before_reuse_through_a_handle() {
     assert!(space.mapper().flushes.load(Ordering::SeqCst) > 0);
 }
 
+/// vmap.md#drain-outrun.
 #[test]
 fn drain_outrun() {
     let run = |policy: VmapPolicy, drain_yield| {
@@ -149,6 +151,7 @@ fn left_after_decay(decay: Decay, count: u64) -> u64 {
     space.stats().pooled_areas
 }
 
+/// vmap.md#decay-underflow.
 #[test]
 fn decay_underflow() {
     if !HAS_NODES {
@@ -161,6 +164,7 @@ fn decay_underflow() {
     assert_eq!(left_after_decay(Decay::QuarterUnderflow, 4), 3);
 }
 
+/// vmap.md#interior-lookup.
 #[test]
 fn interior_lookup() {
     let found_inside = |policy: VmapPolicy, pages: u64| {
@@ -183,6 +187,7 @@ fn interior_lookup() {
     assert!(!HAS_NODES || !found_inside(home_only, 200), "the shipped mistake shows");
 }
 
+/// vmap.md#foreign-range-insert.
 #[test]
 fn foreign_range_insert() {
     let modules = span(0x900, 0x80);
@@ -226,6 +231,7 @@ fn a_lazy_area_that_cannot_be_loaded_leaves_no_lazy_pages() {
     }
 }
 
+/// vmap.md#top-overflow.
 #[test]
 fn top_overflow() {
     for preset in VmapPolicy::presets() {
@@ -268,6 +274,7 @@ fn zero_size_and_other_bad_input() {
     }
 }
 
+/// vmap.md#sparse-ids.
 #[test]
 fn sparse_ids() {
     for preset in VmapPolicy::presets() {
@@ -286,6 +293,7 @@ fn sparse_ids() {
     }
 }
 
+/// vmap.md#double-free.
 #[test]
 fn double_free() {
     for preset in presets_with_limit(1 << 40) {
@@ -312,6 +320,7 @@ fn double_free() {
     }
 }
 
+/// vmap.md#describe.
 #[test]
 fn describe() {
     for preset in presets_with_limit(1 << 40) {
@@ -336,6 +345,7 @@ fn describe() {
     }
 }
 
+/// vmap.md#atomic-sleep.
 #[test]
 fn atomic_sleep() {
     for preset in presets_with_limit(1 << 40) {
@@ -355,6 +365,7 @@ fn atomic_sleep() {
     }
 }
 
+/// vmap.md#exact-range-aligned.
 #[test]
 fn exact_range_aligned() {
     for preset in ["linux-5.16", "linux-6.1", "linux-6.9", "nofrag"] {
@@ -367,6 +378,7 @@ fn exact_range_aligned() {
     }
 }
 
+/// vmap.md#refill-recursion.
 #[test]
 fn refill_recursion() {
     // Records come from the heap or from nowhere: without memory every operation refuses or works, and nothing breaks.

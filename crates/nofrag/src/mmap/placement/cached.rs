@@ -3,7 +3,7 @@
 //! Upwards it is first fit from `free_area_cache`, and at the end of the window once more from the base. Downwards
 //! each step is a lookup of its own: the place right below an area, and whatever area lies there.
 //!
-//! Source: docs/sources/mmap.md#p1a, #p1b, #p2k, #p2a, #p2b and #p3.
+//! Source: docs/sources/mmap.md#p1a, mmap.md#p1b, mmap.md#p2k, mmap.md#p2a, mmap.md#p2b and mmap.md#p3.
 
 use super::words::{BelowBase, Hook, UNKNOWN, Words};
 use super::{View, Window, Wish, walk};

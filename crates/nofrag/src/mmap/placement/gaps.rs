@@ -3,7 +3,7 @@
 //! All of them find the nearest gap, and none knows of alignment: they ask for as many pages more as alignment may
 //! cost, so that an aligned gap that fits exactly is missed.
 //!
-//! Source: docs/sources/mmap.md#p4, #p5, #p5t and #guard-gaps.
+//! Source: docs/sources/mmap.md#p4, mmap.md#p5, mmap.md#p5t and mmap.md#guard-gaps.
 
 use super::{HugePages, Spot, View, Wish};
 use crate::mmap::attributes::AreaFlags;

@@ -11,7 +11,8 @@
 //! A search that goes downwards and fails tries the space from the base upwards, as Linux does: what lies above
 //! `mmap_base` is reached in no other way.
 //!
-//! The names P0 to P5T are those of docs/sources/mmap.md, where each rule stands with its origin, under #p0 and so on.
+//! The names P0 to P5T are those of docs/sources/mmap.md, where each rule stands with its origin, under mmap.md#p0 and
+//! so on.
 
 mod cached;
 mod gaps;
@@ -63,7 +64,7 @@ pub enum Placement {
     MapleTree(HugePages),
     /// P5 with a second try where a guard gap is in the way (6.3 and later: docs/sources/mmap.md#guard-retry).
     /// Downwards there is no place, wherever else one may be, once the search comes to a stack whose guard gap reaches
-    /// address 0 (#guard-down-to-zero).
+    /// address 0 (mmap.md#guard-down-to-zero).
     MapleTreeGuarded(HugePages),
     /// The smallest gap.
     BestFit,
@@ -110,8 +111,8 @@ pub struct PlacementPreset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPlacement;
 
-/// Placements that were never in a release (docs/sources/mmap.md#p1a, #p2k, #p2a), or are nobody's (#references,
-/// #two-ended), by name.
+/// Placements that were never in a release (docs/sources/mmap.md#p1a, mmap.md#p2k, mmap.md#p2a), or are nobody's
+/// (mmap.md#references, mmap.md#two-ended), by name.
 static NAMED: [PlacementPreset; 12] = [
     PlacementPreset { name: "molnar-2002", placement: Placement::FirstHole },
     PlacementPreset { name: "chen-2005", placement: Placement::CoalescingUnmap },
@@ -128,7 +129,7 @@ static NAMED: [PlacementPreset; 12] = [
 ];
 
 /// Ascending by version; before 3.0 the third number counts, after it there is none. The versions are those of the
-/// headings in docs/sources/mmap.md#placements, and of #guard-retry.
+/// headings in docs/sources/mmap.md#placements, and of mmap.md#guard-retry.
 static RULE_SETS: [((u32, u32, u32), PlacementPreset); 9] = [
     ((2, 4, 0), PlacementPreset { name: "linux-2.4", placement: Placement::FirstFit }),
     ((2, 5, 44), PlacementPreset { name: "linux-2.5.44", placement: Placement::FreeAreaCache }),

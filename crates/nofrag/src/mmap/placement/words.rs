@@ -20,7 +20,7 @@ pub(super) struct Words {
 /// Nothing is known of holes (`~0`).
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What an unmapping does to the words: docs/sources/mmap.md#p1b, #p2k, #p2a and #p2b.
+/// What an unmapping does to the words: docs/sources/mmap.md#p1b, mmap.md#p2k, mmap.md#p2a and mmap.md#p2b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
     /// Nothing.

@@ -5,7 +5,7 @@
 //! it may still be cached.
 //!
 //! Two engines, chosen by [`BlockIndex`](policy::BlockIndex): `queues` is Linux's, from 3.19 to 6.11, and `slots` ours.
-//! Sources: docs/sources/vmap.md#blocks and #recycled-slots.
+//! Sources: docs/sources/vmap.md#blocks and vmap.md#recycled-slots.
 
 pub(in crate::vmap) mod policy;
 mod queues;

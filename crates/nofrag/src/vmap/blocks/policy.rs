@@ -1,7 +1,7 @@
 //! Every difference between the block engines as a value.
 //!
-//! When Linux did what: docs/sources/vmap.md#versions and #bugs. Comments beside the values of presets name sections of
-//! that file.
+//! When Linux did what: docs/sources/vmap.md#versions and vmap.md#bugs. Comments beside the values of presets name
+//! sections of that file.
 
 use crate::units::PageSize;
 
@@ -251,19 +251,19 @@ pub enum HashIds {
 impl BlockPolicy {
     /// Linux before Pen's changes of 2015.
     pub const LINUX_3_19: BlockPolicy = BlockPolicy {
-        geometry: BlockGeometry::LINUX_64,     // #block-constants
-        classes: SizeClasses::PowerOfTwo,      // V7 in #block-laws
-        reuse: Reuse::WholeBlock,              // V1 in #block-laws
-        index: BlockIndex::Global,             // #global-lookup-lock
-        new_block: NewBlock::Head,             // #pen-changes
-        first_slots: FirstSlots::SecondSearch, // #pen-changes
-        dirty: DirtyTracking::Bitmap,          // #pen-changes, #block-objects
-        live_map: LiveMap::None,               // #block-objects
-        keep: KeepBlocks::UsedUp,              // #fragmented-blocks
+        geometry: BlockGeometry::LINUX_64,     // vmap.md#block-constants
+        classes: SizeClasses::PowerOfTwo,      // vmap.md#v7
+        reuse: Reuse::WholeBlock,              // vmap.md#v1
+        index: BlockIndex::Global,             // vmap.md#global-lookup-lock
+        new_block: NewBlock::Head,             // vmap.md#pen-changes
+        first_slots: FirstSlots::SecondSearch, // vmap.md#pen-changes
+        dirty: DirtyTracking::Bitmap,          // vmap.md#pen-changes, vmap.md#block-objects
+        live_map: LiveMap::None,               // vmap.md#block-objects
+        keep: KeepBlocks::UsedUp,              // vmap.md#fragmented-blocks
         // In all presets as repaired; the bugs are values for tests.
-        aliases: AliasWalk::Index,        // #full-block-flush
-        purge_queue: PurgeQueue::OfOwner, // #owner-list
-        hash: HashIds::NextPossible,      // #sparse-ids
+        aliases: AliasWalk::Index,        // vmap.md#full-block-flush
+        purge_queue: PurgeQueue::OfOwner, // vmap.md#owner-list
+        hash: HashIds::NextPossible,      // vmap.md#sparse-ids
     };
 
     /// Pen's first change alone (docs/sources/vmap.md#pen-changes).
@@ -280,23 +280,23 @@ impl BlockPolicy {
 
     /// Linux 6.4: the index in buckets (Rezki 2023), live slots known.
     pub const LINUX_6_4: BlockPolicy = BlockPolicy {
-        index: BlockIndex::PerCpu,  // #block-hash
-        live_map: LiveMap::UsedMap, // #block-objects
+        index: BlockIndex::PerCpu,  // vmap.md#block-hash
+        live_map: LiveMap::UsedMap, // vmap.md#block-objects
         ..BlockPolicy::LINUX_4_1
     };
 
     /// Linux 6.11: as 6.4, with what was repaired in between; blocks that are a quarter free survive alias flushes.
     pub const LINUX_6_11: BlockPolicy = BlockPolicy {
-        keep: KeepBlocks::QuarterFree, // #fragmented-blocks: Linux has it since 6.5
+        keep: KeepBlocks::QuarterFree, // vmap.md#fragmented-blocks: Linux has it since 6.5
         ..BlockPolicy::LINUX_6_4
     };
 
     /// Ours. Sizes are not rounded: slots are found by their runs, not by classes, and in every mix of lifetimes that
     /// was tried exact sizes took the least space.
     pub const NOFRAG: BlockPolicy = BlockPolicy {
-        classes: SizeClasses::Exact, // #size-classes
-        reuse: Reuse::FlushEpoch,    // #recycled-slots
-        index: BlockIndex::Direct,   // #lock-free-lookup
+        classes: SizeClasses::Exact, // vmap.md#size-classes
+        reuse: Reuse::FlushEpoch,    // vmap.md#recycled-slots
+        index: BlockIndex::Direct,   // vmap.md#lock-free-lookup
         ..BlockPolicy::LINUX_6_11
     };
 }

@@ -14,7 +14,7 @@
 //! path touches them only to look up. Locks nest purge > CPU > inbox, shard, free ranges; the last three never in each
 //! other.
 //!
-//! What it must reach: docs/sources/vmap.md#bounded-purge, #pools-by-demand and #no-reentrance.
+//! What it must reach: docs/sources/vmap.md#bounded-purge, vmap.md#pools-by-demand and vmap.md#no-reentrance.
 
 mod books;
 mod pools;

@@ -22,6 +22,7 @@ impl Queues {
             standing += 1;
             listed += u64::from(block.free() > 0);
             self.check_slots(number, block, &body)?;
+            // vmap.md#v6
             let law = "what was unmapped since the last flush has been handed out";
             let (_, end) = body.stale_bounds().unwrap_or((0, 0));
             Violation::unless(law, number, end <= self.slots - block.free())?;
@@ -30,7 +31,7 @@ impl Queues {
         self.check_index(standing)
     }
 
-    /// V1, V2, V3 and V7.
+    /// vmap.md#v1, vmap.md#v2, vmap.md#v3 and vmap.md#v7.
     fn check_slots(&self, number: u64, block: &Block, body: &Body) -> Result<(), Violation> {
         let (free, dirty) = (block.free(), body.dirty);
         let law = "free, live and dirty slots are all slots";
@@ -58,7 +59,7 @@ impl Queues {
         Ok(())
     }
 
-    /// V4: there are `expected` blocks with free slots.
+    /// vmap.md#v4: there are `expected` blocks with free slots.
     fn check_lists(&self, expected: u64) -> Result<(), Violation> {
         let mut listed = 0;
         for (rank, queue) in self.queues.iter().enumerate() {
@@ -84,7 +85,7 @@ impl Queues {
         Violation::unless_equal("a block with free slots is listed", 0, expected, listed)
     }
 
-    /// V5: there are `expected` blocks.
+    /// vmap.md#v5: there are `expected` blocks.
     fn check_index(&self, expected: u64) -> Result<(), Violation> {
         let mut indexed = 0;
         let mut broken = Ok(());

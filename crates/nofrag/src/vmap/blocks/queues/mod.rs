@@ -18,7 +18,8 @@
 //!
 //! Locks: block, then queue or index; none of them is held while areas are taken or freed.
 //!
-//! Source: docs/sources/vmap.md#map-ram, #block-alloc, #new-block, #block-free and #block-locks.
+//! Source: docs/sources/vmap.md#map-ram, vmap.md#block-alloc, vmap.md#new-block, vmap.md#block-free and
+//! vmap.md#block-locks.
 
 mod block;
 mod index;

@@ -1,5 +1,5 @@
 //! The passes over all blocks: alias flushes, which may purge idle blocks, and the purge when space runs out
-//! (docs/sources/vmap.md#alias-flush and #fragmented-blocks).
+//! (docs/sources/vmap.md#alias-flush and vmap.md#fragmented-blocks).
 
 use super::block::{Block, Body};
 use super::index::WALK_CHUNK;

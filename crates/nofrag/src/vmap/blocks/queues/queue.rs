@@ -1,4 +1,4 @@
-//! The list of one CPU's blocks with free slots (docs/sources/vmap.md#block-objects, #list-bound).
+//! The list of one CPU's blocks with free slots (docs/sources/vmap.md#block-objects, vmap.md#list-bound).
 //!
 //! It changes under its lock and is walked without one, as in Linux. A change is one store as far as a walker can see.
 //! What has been unlinked keeps its `next`, so whoever stands there walks on; but the block may go, and a new one at

@@ -13,8 +13,8 @@
 //!   their records' owners change; mappings stay, and an unmapping that is late is forwarded.
 //!
 //! So of a block with one long-lived mapping the other slots serve again, where Linux pins them all (one live page in
-//! 1024 holds 653 pages: docs/sources/vmap.md#lifetimes; what is to be reached: #recycled-slots). While a CPU maps,
-//! about a block's worth of its slots is dirty at most. If it does not, those who unmap see to it: once
+//! 1024 holds 653 pages: docs/sources/vmap.md#lifetimes; what is to be reached: vmap.md#recycled-slots). While a CPU
+//! maps, about a block's worth of its slots is dirty at most. If it does not, those who unmap see to it: once
 //! [`OVERDUE_GROUPS`] groups have been noted, they collect and flush in its stead, or ask for a step of the purge, as
 //! the policy's [`Drain`] says.
 //!
