@@ -332,7 +332,8 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// Says whether the content of the block in use at `pfn` may be moved. It may not until the owner says so: a page
-    /// that moves before its owner has published it is written where it no longer is.
+    /// that moves before its owner has published it is written where it no longer is
+    /// (docs/sources/pages.md#b-21).
     ///
     /// # Errors
     /// [`FreeError`] when no block in use begins there.

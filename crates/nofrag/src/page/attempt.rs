@@ -3,10 +3,11 @@
 //! [`Attempt::advance`] makes every pass itself and comes back with what only the owner of the pages can do: reclaim,
 //! move, wait. It returns in a bounded number of steps, whatever it is told; `slow_path` decides, and says why.
 //!
-//! Patch 5. A movable request that may wait first looks only where it need not break into small blocks of other types.
-//! If there is nothing, for whatever reason, the zone that it prefers is boosted, kswapd is woken if the request allows
-//! it, and the request waits until kswapd has got somewhere ([`Attempt::may_resume`]) or the bound has passed. Waits
-//! are counted only if time has passed: a nanosecond here, a tick of the clock in the patch.
+//! Patch 5 (docs/sources/pages.md#patch-5). A movable request that may wait first looks only where it need not break
+//! into small blocks of other types. If there is nothing, for whatever reason, the zone that it prefers is boosted,
+//! kswapd is woken if the request allows it, and the request waits until kswapd has got somewhere
+//! ([`Attempt::may_resume`]) or the bound has passed. Waits are counted only if time has passed: a nanosecond here, a
+//! tick of the clock in the patch.
 //!
 //! A request that takes long is told of under every policy, though only 7.2 logs it: it changes nothing.
 

@@ -1,13 +1,15 @@
 //! Patch 4: a zone in which types were mixed gets higher watermarks for a while, so that kswapd reclaims, and kcompactd
-//! compacts, before the next request has to mix (`boost_watermark`, Linux 5.0).
+//! compacts, before the next request has to mix (docs/sources/pages.md#patch-4).
 //!
 //! A fallback that breaks into a free block below a pageblock raises the zone's boost by a pageblock, before it is
 //! known whether the whole block can be claimed. The bound is a share of the *unboosted* high watermark, at least one
-//! pageblock. kswapd takes away what it saw when it started, so boosts that came meanwhile survive ([`Kswapd`]).
+//! pageblock. kswapd takes away what it saw when it started, so boosts that came meanwhile survive ([`Kswapd`],
+//! pages.md#b-20).
 //!
 //! How kswapd learns of it changed thrice. The series wakes it under the zone's lock, if patch 3's flag allows it,
-//! which can deadlock with the scheduler. Then a zone flag, set under the lock, was tested after the unlock, by
-//! anybody whether allowed to wake or not, and even though nothing had been boosted. Here each of the
+//! which can deadlock with the scheduler (pages.md#b-4). Then a zone flag, set under the lock, was tested after the
+//! unlock, by anybody whether allowed to wake or not (pages.md#b-12), and even though nothing had been boosted
+//! (pages.md#b-13). Here each of the
 //! three is a fix of its own. A zone has one owner here, so the request that finds the flag is always the one that has
 //! set it: without [`Fixes::WAKE_PERMISSION`] it wakes kswapd whatever it is allowed.
 //!
@@ -157,12 +159,14 @@ mod tests {
         assert_eq!(found, max, "high {high} managed {managed}");
     }
 
+    /// pages.md#o-7.
     #[test]
     fn the_bound_is_reached_by_the_47th_event() {
         let max = Some(23_760);
         assert_eq!([45, 46, 47, 48].map(|n| after(n, max)), [23_040, 23_552, 23_760, 23_760]);
     }
 
+    /// pages.md#o-7.
     #[test]
     fn a_stall_boosts_by_seven_pageblocks_up_to_the_same_bound() {
         assert_eq!(raised(0, FAST_STEP, Some(23_760)), Boosted::To(3_584));
@@ -175,6 +179,7 @@ mod tests {
         assert_eq!(raised(600, STEP, Some(512)), Boosted::To(512));
     }
 
+    /// pages.md#o-7.
     #[test]
     fn bounds_of_zones() {
         let all = policy(15_000, Fixes::ALL);

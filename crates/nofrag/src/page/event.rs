@@ -178,7 +178,7 @@ pub enum Wiper {
     Run,
 }
 
-/// The fields of `mm_page_alloc_extfrag`.
+/// The fields of `mm_page_alloc_extfrag` (docs/sources/pages.md#extfrag-event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtFrag {
     /// The free block that was used.
@@ -205,7 +205,7 @@ impl ExtFrag {
         self.fallback_order < Order::PAGEBLOCK
     }
 
-    /// Whether the free block was below order 4: what patch 5 calls serious.
+    /// Whether the free block was below order 4: what patch 5 calls serious (docs/sources/pages.md#trap-1).
     #[must_use]
     pub fn serious(&self) -> bool {
         self.fallback_order <= Order::COSTLY

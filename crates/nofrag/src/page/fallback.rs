@@ -6,6 +6,8 @@
 //! pageblock is free or suits, the pageblock changes its type. Until 6.9 ([`FallbackRules::Loose`]) all free blocks of
 //! the pageblock change lists even if its type stays, so lists and types disagree from then on. From 6.10 lists are
 //! strict: a pageblock is claimed whole or not at all, and otherwise one block is taken where it is.
+//!
+//! Rules: docs/sources/pages.md#migratetypes, pages.md#fallback-loose, pages.md#fallback-strict.
 
 use super::migratetype::Migratetype;
 use super::policy::FallbackRules;
@@ -87,7 +89,8 @@ pub(super) enum Action {
 const MOST: u64 = Order::PAGEBLOCK.pages() / 2;
 
 /// Whether a request of type `start` may take all that is free in the pageblock of a free block of order `found`.
-/// Movable requests are content with single blocks: pages of theirs in a block of others can be moved out again.
+/// Movable requests are content with single blocks: pages of theirs in a block of others can be moved out again
+/// (pages.md#can-steal).
 pub(super) fn can_steal(found: Order, start: Migratetype, grouping: Grouping) -> bool {
     found.get() >= Order::PAGEBLOCK.get() / 2
         || matches!(start, Migratetype::Unmovable | Migratetype::Reclaimable)
@@ -95,7 +98,7 @@ pub(super) fn can_steal(found: Order, start: Migratetype, grouping: Grouping) ->
 }
 
 /// Whether most of a pageblock is free or of a mobility like that of `start`. What is in use and not movable is
-/// unmovable or reclaimable; which of the two, only the block's type can tell.
+/// unmovable or reclaimable; which of the two, only the block's type can tell (pages.md#claim-test).
 pub(super) fn suits(start: Migratetype, block: &Surroundings, grouping: Grouping) -> bool {
     let alike = match (start, block.migratetype) {
         (Migratetype::Movable, _) => block.movable,
@@ -267,6 +270,7 @@ mod tests {
         check_loose(Unmovable, "M9 R3", 0, 9, "M9 Whole");
     }
 
+    /// pages.md#o-8.
     #[test]
     fn whole_blocks_may_be_taken_from_order_4_on_by_movable_requests() {
         let first = |start| Order::all().find(|&o| can_steal(o, start, Grouping::ByType));
@@ -280,6 +284,7 @@ mod tests {
         Surroundings { migratetype, free, movable, extent: Extent::Whole }
     }
 
+    /// pages.md#o-9.
     #[test]
     fn half_a_block_must_suit() {
         let check = |start, kind, free, movable, yes| {

@@ -15,7 +15,8 @@
 //! retried, and then, only if the caller may reclaim, one with the flags of the table on all nodes. A machine with one
 //! node makes both. khugepaged and `MADV_COLLAPSE` ask like advised memory under `madvise`.
 //!
-//! Source: Documentation/admin-guide/mm/transhuge.rst; `vma_thp_gfp_mask` of 6.1 and 7.2.
+//! Rules: docs/sources/pages.md#huge-fault-flags, pages.md#huge-fault-tries; the settings are in
+//! Documentation/admin-guide/mm/transhuge.rst.
 
 use super::policy::HugeTries;
 use super::request::{PageRequest, RequestFlags};

@@ -5,8 +5,8 @@
 //! and `extfrag` ask which share of the free memory cannot serve the order; they differ in their unit, and in what they
 //! say of a zone without free pages.
 //!
-//! Source: `extfrag_index` and `unusable_index` in debugfs; `extfrag_for_order`; `extfrag_threshold` in
-//! Documentation/admin-guide/sysctl/vm.rst.
+//! Rules: docs/sources/pages.md#indices. The kernel shows two as `extfrag_index` and `unusable_index` in debugfs;
+//! `extfrag_threshold` is in Documentation/admin-guide/sysctl/vm.rst.
 
 use super::allocator::PageAllocator;
 use super::free_lists::FreeLists;
@@ -151,6 +151,7 @@ mod tests {
         assert_eq!((fragmentation, shape.unusable(), shape.extfrag()), shown, "{free:?}");
     }
 
+    /// pages.md#o-15.
     #[test]
     fn indices_of_free_memory_in_pieces() {
         check_indices(&[(0, 1024)], (998, 1000, 100));

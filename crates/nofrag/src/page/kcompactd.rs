@@ -9,8 +9,8 @@
 //! Under `vm.defrag_mode` it does not stop at the first block: it works until the free pages in whole pageblocks alone
 //! meet the high watermark.
 //!
-//! Source: `compaction_proactiveness` and `defrag_mode` in Documentation/admin-guide/sysctl/vm.rst;
-//! `kcompactd_do_work`.
+//! Rules: docs/sources/pages.md#kcompactd, pages.md#proactive, pages.md#defrag-mode, pages.md#guest-wakes;
+//! `compaction_proactiveness` and `defrag_mode` in Documentation/admin-guide/sysctl/vm.rst.
 
 use super::allocator::PageAllocator;
 use super::compaction::{

@@ -1,4 +1,4 @@
-//! kswapd: reclaims in the background until a node's watermarks are met (`balance_pgdat`).
+//! kswapd: reclaims in the background until a node's watermarks are met.
 //!
 //! A *run* is made of passes. Each pass asks the owner for pages at one priority; the lower the number, the larger the
 //! part of memory that may be looked at. A run ends when some zone that its waker can use stands above its high mark
@@ -20,7 +20,8 @@
 //! A node whose runs brought nothing sixteen times in a row is *hopeless*: it is left to callers until one of them
 //! reclaims something.
 //!
-//! Where this differs from kernels (`balance_pgdat`, with patches 4 and 5 as posted), or says more than they do:
+//! Where this differs from its rules (docs/sources/pages.md#boosted-run, pages.md#kswapd-pass, pages.md#patch-5,
+//! pages.md#defrag-mode), or says more than they do:
 //!
 //! * A pass is cut into as many calls of the owner as the budget of the steps makes of it. It asks for no more than the
 //!   share of memory that its priority may look at, so that an owner that ignores the priority does not reclaim the

@@ -44,7 +44,8 @@ impl MemoryMap {
     }
 
     /// One node of `pages` pages without holes, of which `dma32` thousandths, rounded down to blocks of the largest
-    /// order, are in DMA32 and the rest in Normal. CPUs are 0 to `cpus` - 1.
+    /// order, are in DMA32 and the rest in Normal: the machine of docs/sources/pages.md#count-model-memory. CPUs are 0
+    /// to `cpus` - 1.
     ///
     /// # Errors
     /// [`MapError::TooLarge`], [`MapError::OutOfMetadata`].

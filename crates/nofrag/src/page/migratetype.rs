@@ -1,4 +1,5 @@
-//! What pages may be moved or taken back: the kinds into which pageblocks are grouped.
+//! What pages may be moved or taken back: the kinds into which pageblocks are grouped
+//! (docs/sources/pages.md#migratetypes).
 
 use core::fmt;
 

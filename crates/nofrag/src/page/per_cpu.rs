@@ -18,7 +18,7 @@
 //! Where lists are loose (to 6.9) a block goes back to the type that it had when it was freed or refilled; strict lists
 //! ask its pageblock again.
 //!
-//! Source: `rmqueue_bulk` and `free_pcppages_bulk` of the kernels in the presets, and their exact states.
+//! Rules: docs/sources/pages.md#per-cpu, and from exact states pages.md#frames-per-cpu and pages.md#frames-6-12.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -638,7 +638,7 @@ mod tests {
 
     const ERAS: [PerCpuRules; 3] = [PerCpuRules::Single, PerCpuRules::Orders, PerCpuRules::Tuned];
 
-    /// A zone of 1 GiB with a low mark of 3300 pages, on four CPUs.
+    /// The zone that pages.md#o-6 has: 1 GiB with a low mark of 3300 pages, on four CPUs.
     fn bounds(rules: PerCpuRules) -> Bounds {
         let share = Share { managed: PageCount(262_144), low: 3300, local_cpus: 4, cpus: 4 };
         Bounds::of(share, rules)
@@ -659,6 +659,7 @@ mod tests {
         assert_eq!(tiny, Bounds { batch: 1, least: 4, most: 4 });
     }
 
+    /// pages.md#b-31.
     #[test]
     fn refills_double_from_6_7_on_and_only_those_of_single_pages() {
         let refill = |rules, pace: &mut Pace, size, pages| {

@@ -1,4 +1,6 @@
 //! Every difference between kernels as a value. `presets` names sets of values.
+//!
+//! Rules: docs/sources/pages.md, by the anchors that each value names.
 
 use crate::units::{Nanos, Order};
 
@@ -40,15 +42,16 @@ pub struct FragmentationPolicy {
 #[non_exhaustive]
 pub enum FallbackRules {
     /// 4.20 to 6.9: the largest block of another type; one buddy or all free ones of its block change lists, whatever
-    /// the block's type says.
+    /// the block's type says (pages.md#fallback-loose).
     Loose,
-    /// The first form of 6.10: strict lists, and single pages stolen from the block of the largest-first scan.
+    /// The first form of 6.10: strict lists, and single pages stolen from the block of the largest-first scan
+    /// (pages.md#strict-first-form, unconfirmed).
     StrictFirst,
-    /// 6.12 and later: strict lists; claim whole blocks, else steal the smallest.
+    /// 6.12 and later: strict lists; claim whole blocks, else steal the smallest (pages.md#fallback-strict).
     Strict,
 }
 
-/// Where a free block goes that changes its list.
+/// Where a free block goes that changes its list (pages.md#relist).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Relist {
     /// First to be taken next.
@@ -57,21 +60,22 @@ pub enum Relist {
     Tail,
 }
 
-/// When a request carries `ALLOC_NOFRAGMENT`.
+/// When a request carries `ALLOC_NOFRAGMENT` (pages.md#patch-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Spread {
     /// Never (4.20).
     Off,
-    /// Meant to be, but the flag is computed and lost (5.0 as shipped, until the fix of April 2019).
+    /// Meant to be, but the flag is computed and lost (5.0 as shipped, until the fix of April 2019:
+    /// pages.md#trap-2).
     Lost,
     /// On the fast path, as the patch has it.
     FastPath,
-    /// On every request until reclaim and compaction have failed (`vm.defrag_mode`).
+    /// On every request until reclaim and compaction have failed (`vm.defrag_mode`: pages.md#defrag-mode).
     EveryRequest,
 }
 
-/// How deep code learns whether kswapd may be woken.
+/// How deep code learns whether kswapd may be woken (pages.md#patch-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KswapdFlag {
@@ -81,14 +85,14 @@ pub enum KswapdFlag {
     Carried,
 }
 
-/// The boost of watermarks after an external fragmentation event.
+/// The boost of watermarks after an external fragmentation event (pages.md#patch-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Boost {
     /// The most that a zone's marks rise, in 1/10000 of its high watermark (`watermark_boost_factor`); 0 is never.
     pub factor: u32,
 }
 
-/// The wait for kswapd before types are mixed (never merged into Linux).
+/// The wait for kswapd before types are mixed (never merged into Linux: pages.md#patch-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stall {
     /// Free blocks below this order are not broken into before a wait (`fragment_stall_order`), 0 to 11.
@@ -101,11 +105,12 @@ pub struct Stall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PerCpuRules {
-    /// Single pages, with a constant batch and bound (to 5.13).
+    /// Single pages, with a constant batch and bound (to 5.13: pages.md#per-cpu-single).
     Single,
-    /// Orders 0 to 3 and huge pages, with a constant bound and drains that grow (5.14 to 6.6).
+    /// Orders 0 to 3 and huge pages, with a constant bound and drains that grow (5.14 to 6.6:
+    /// pages.md#per-cpu-orders).
     Orders,
-    /// The same lists, with a bound that follows the load and refills that grow (6.7 on).
+    /// The same lists, with a bound that follows the load and refills that grow (6.7 on: pages.md#per-cpu-tuned).
     Tuned,
 }
 
@@ -114,22 +119,24 @@ pub enum PerCpuRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lru {
-    /// Active and inactive lists: pass after pass, until compaction can begin on the node.
+    /// Active and inactive lists: pass after pass, until compaction can begin on the node
+    /// (pages.md#pass-repeats).
     TwoLists,
-    /// The multi-generational LRU: one pass of a batch of 64. Files' pages come into the oldest generation, and of one
-    /// generation those of the highest zone go first: so as long as there are any, low zones keep what they have.
+    /// The multi-generational LRU: one pass of a batch of 64 (pages.md#guest-lru). Files' pages come into the oldest
+    /// generation, and of one generation those of the highest zone go first: so as long as there are any, low zones
+    /// keep what they have.
     Generations,
     /// The same, but once processes have taken memory files' pages come into a younger generation (7.2): the oldest is
     /// used up, zone by zone.
     AgedGenerations,
 }
 
-/// When a request above [`Order::COSTLY`] with `__GFP_NORETRY` ends after its first compaction. If it goes on it gets
-/// one round.
+/// When a request above [`Order::COSTLY`] with `__GFP_NORETRY` ends after its first compaction (pages.md#no-retry). If
+/// it goes on it gets one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoRetry {
-    /// If that compaction was put off (4.20).
+    /// If that compaction was put off (4.20, unconfirmed).
     Deferred,
     /// If it was put off or had too little to begin with (5.10).
     NotTried,
@@ -139,7 +146,7 @@ pub enum NoRetry {
     Local,
 }
 
-/// Which requests a huge-page fault makes of its node and of others.
+/// Which requests a huge-page fault makes of its node and of others (pages.md#huge-fault-tries).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugeTries {
@@ -171,7 +178,8 @@ pub struct CompactionPolicy {
     pub capture: CaptureTrace,
 }
 
-/// Whether a caller that keeps a block of another type as it becomes free counts as a fallback.
+/// Whether a caller that keeps a block of another type as it becomes free counts as a fallback
+/// (pages.md#extfrag-event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CaptureTrace {
@@ -181,7 +189,7 @@ pub enum CaptureTrace {
     Event,
 }
 
-/// What compaction takes out of a pageblock, and how it finds its place.
+/// What compaction takes out of a pageblock, and how it finds its place (seen in `data/kernel-states`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MoveRules {
@@ -191,7 +199,7 @@ pub enum MoveRules {
     Folios,
 }
 
-/// Which pageblocks compaction empties.
+/// Which pageblocks compaction empties (pages.md#sources).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SourceRules {
@@ -205,7 +213,7 @@ pub enum SourceRules {
     EmptiestBlock,
 }
 
-/// How much must be free beyond the watermark for compaction to begin.
+/// How much must be free beyond the watermark for compaction to begin (pages.md#compaction-gap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gap {
@@ -215,7 +223,7 @@ pub enum Gap {
     Capped,
 }
 
-/// The formulas of proactive compaction's marks.
+/// The formulas of proactive compaction's marks (pages.md#proactive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProactiveMarks {
@@ -229,53 +237,55 @@ pub enum ProactiveMarks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Choice {
-    /// The smallest order that fits, the one freed last (Linux).
+    /// The smallest order that fits, the one freed last (Linux: pages.md#buddies).
     Recent,
     /// The smallest in the pageblock with the fewest free pages (in steps of 8) that can serve it, so that
     /// emptying blocks become empty (ours).
     FullestBlock,
 }
 
-/// What later kernels put right, each on its own and under a name of ours, with the commit where it is known.
+/// What later kernels put right, each on its own and under a name of ours. Origins: docs/sources/pages.md#repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fixes(pub u32);
 
 impl Fixes {
     /// As first written.
     pub const NONE: Fixes = Fixes(0);
-    /// `order-guard`: under the flag a request above a pageblock does not shrink to one.
+    /// `order-guard` (pages.md#b-3): under the flag a request above a pageblock does not shrink to one.
     pub const ORDER_GUARD: Fixes = Fixes(1);
-    /// `early-boot-boost` (commit 94b3334cbebe): no boost while the high watermark is 0.
+    /// `early-boot-boost` (pages.md#b-5): no boost while the high watermark is 0.
     pub const EARLY_BOOT: Fixes = Fixes(1 << 1);
-    /// `small-zone-boost` (commit 14f69140ff9c): no boost of zones below four pageblocks.
+    /// `small-zone-boost` (pages.md#b-6): no boost of zones below four pageblocks.
     pub const SMALL_ZONE: Fixes = Fixes(1 << 2);
-    /// `slab-protected` (commit 28360f398778): boosted reclaim shrinks slabs too.
+    /// `slab-protected` (pages.md#b-8): boosted reclaim shrinks slabs too.
     pub const SLAB_SHRINKS: Fixes = Fixes(1 << 3);
-    /// `boost-baked-in`: a new setting zeroes the boost before it computes marks.
+    /// `boost-baked-in` (pages.md#b-9): a new setting zeroes the boost before it computes marks.
     pub const BOOST_ZEROED: Fixes = Fixes(1 << 4);
-    /// `atomic-boosted-min` for requests that may not wait (until 6.1).
+    /// `atomic-boosted-min` (pages.md#b-10) for requests that may not wait (until 6.1).
     pub const ATOMIC_RETEST: Fixes = Fixes(1 << 5);
-    /// `atomic-boosted-min` for every order-0 request with `__GFP_HIGH`.
+    /// `atomic-boosted-min` (pages.md#b-10) for every order-0 request with `__GFP_HIGH`.
     pub const HIGH_RETEST: Fixes = Fixes(1 << 6);
-    /// `failure-counter`: a boosted run without progress does not count against kswapd.
+    /// `failure-counter` (pages.md#b-11): a boosted run without progress does not count against kswapd.
     pub const BOOST_NOT_COUNTED: Fixes = Fixes(1 << 7);
-    /// `wake-without-permission`: no wake without `__GFP_KSWAPD_RECLAIM`.
+    /// `wake-without-permission` (pages.md#b-12): no wake without `__GFP_KSWAPD_RECLAIM`.
     pub const WAKE_PERMISSION: Fixes = Fixes(1 << 8);
-    /// `wake-without-boost`: no wake when nothing was boosted.
+    /// `wake-without-boost` (pages.md#b-13): no wake when nothing was boosted.
     pub const WAKE_IF_BOOSTED: Fixes = Fixes(1 << 9);
-    /// `kdump-boost`: a capture kernel never boosts.
+    /// `kdump-boost` (pages.md#b-22): a capture kernel never boosts.
     pub const KDUMP_EXEMPT: Fixes = Fixes(1 << 10);
-    /// `one-node-overreclaim`: the fast path skips nodes whose kswapd is awake.
+    /// `one-node-overreclaim` (pages.md#b-25): the fast path skips nodes whose kswapd is awake.
     pub const SKIP_AWAKE_NODES: Fixes = Fixes(1 << 11);
-    /// `dead-defrag-mode`: zones are spread, and pages grouped by `vm.defrag_mode`, without a DMA32 zone too.
+    /// `dead-defrag-mode` (pages.md#b-16): zones are spread, and pages grouped by `vm.defrag_mode`, without a DMA32
+    /// zone too.
     pub const SPREAD_WITHOUT_DMA32: Fixes = Fixes(1 << 12);
-    /// `defrag-atomic`: a caller that cannot reclaim may mix at last.
+    /// `defrag-atomic` (pages.md#b-17): a caller that cannot reclaim may mix at last.
     pub const DEFRAG_ATOMIC: Fixes = Fixes(1 << 13);
-    /// `wake-under-lock` (commit 73444bc4d8f9): the wake follows the unlock.
+    /// `wake-under-lock` (pages.md#b-4): the wake follows the unlock.
     pub const WAKE_AFTER_UNLOCK: Fixes = Fixes(1 << 14);
-    /// `refill-rescan`: under strict lists the pages of a refill do not all repeat the searches that failed.
+    /// `refill-rescan` (pages.md#b-18): under strict lists the pages of a refill do not all repeat the searches that
+    /// failed.
     pub const STICKY_REFILL: Fixes = Fixes(1 << 15);
-    /// `kswapd-flag-lost`: the fast path may wake kswapd without a DMA32 zone too.
+    /// `kswapd-flag-lost` (pages.md#b-15): the fast path may wake kswapd without a DMA32 zone too.
     pub const KSWAPD_WITHOUT_DMA32: Fixes = Fixes(1 << 16);
     /// All of them.
     pub const ALL: Fixes = Fixes((1 << 17) - 1);

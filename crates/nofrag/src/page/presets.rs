@@ -4,13 +4,12 @@
 //! read, the texts of the series, or nobody, where it follows from its neighbours. Where the source has no date for a
 //! repair, the preset before the first kernel that is known to have it lacks it.
 //!
-//! Sources: the series as posted (v5) and as merged for 5.0 (commits 6bb154504f8b, a921444382b4, 0a79cdad5eb2 and
-//! 1c30844d2dfe; patch 5 never was), and Debian's source packages of the versions that a preset says were read. A value
-//! stands at the preset that brings it in; what a preset does not name it has from the one that it builds on.
+//! Every value names its source, a rule of docs/sources/pages.md (which says where that comes from) or a recording, at
+//! the preset that brings it in; what a preset does not name it has from the one that it builds on.
 //!
-//! Crashes are not kept: a request that no zone may serve fails everywhere (5.0 crashed). And what a policy cannot name
-//! is left out: kernels for machines with discontiguous memory but one node had a boost factor of 0 (commit
-//! 24512228b7a3), which is [`PageAllocator::set_boost_factor`](super::PageAllocator::set_boost_factor).
+//! Crashes are not kept: a request that no zone may serve fails everywhere (5.0 crashed: pages.md#b-2). And what a
+//! policy cannot name is left out: kernels for machines with discontiguous memory but one node had a boost factor of 0
+//! (pages.md#b-7), which is [`PageAllocator::set_boost_factor`](super::PageAllocator::set_boost_factor).
 
 use core::fmt;
 
@@ -27,8 +26,8 @@ use crate::units::Nanos;
 pub enum Basis {
     /// The texts of the series of 2018: what they say of the kernel before and after each patch.
     Document,
-    /// A description in words of what this kernel does. Its authors read that kernel; those of this code read the
-    /// description alone.
+    /// A description in words of what this kernel does (docs/sources/pages.md). Its authors read that kernel; those of
+    /// this code read the description alone.
     Kernel,
     /// Nothing of this version: it follows from the presets beside it and from dates.
     Derived,
@@ -70,31 +69,35 @@ impl core::error::Error for UnknownPolicy {}
 
 /// Compaction before it worked ahead (5.9), with the gap of 6.1 and 6.12: no older one is known.
 const COMPACTION: CompactionPolicy = CompactionPolicy {
-    gap: Gap::TwiceRequest,
-    proactiveness: None, // since 5.9
-    marks: ProactiveMarks::Until6_12,
-    extfrag_threshold: 500,
-    sources: SourceRules::Until6_12,
-    moves: MoveRules::PageByPage,  // exact states of 6.1
-    capture: CaptureTrace::Silent, // an event in 7.2
+    gap: Gap::TwiceRequest,           // pages.md#compaction-gap
+    proactiveness: None,              // pages.md#proactive: since 5.9
+    marks: ProactiveMarks::Until6_12, // pages.md#proactive
+    extfrag_threshold: 500,           // pages.md#extfrag-threshold
+    sources: SourceRules::Until6_12,  // pages.md#sources
+    moves: MoveRules::PageByPage,     // data/kernel-states, 6.1.187
+    capture: CaptureTrace::Silent,    // pages.md#extfrag-event: an event in 7.2
 };
 
-/// `compaction_proactiveness` by default.
+/// `compaction_proactiveness` by default (pages.md#proactive).
 const PROACTIVENESS: Option<u8> = Some(20);
 
-/// The upper end of the reserve's formula in 4.20, in KiB, and the one that the formula has today.
+/// The upper end of the reserve's formula in 4.20, in KiB (unconfirmed), and the one that the formula has today
+/// (pages.md#reserves).
 const MIN_FREE_LIMIT_4_20: u32 = 65_536;
 const MIN_FREE_LIMIT: u32 = 262_144;
 
-/// 5.3: slabs shrink in boosted runs; patch 1 works again (Ryabinin, April 2019), which is [`Spread::FastPath`].
+/// 5.3: slabs shrink in boosted runs (pages.md#b-8); patch 1 works again (pages.md#b-1), which is
+/// [`Spread::FastPath`].
 const FIXES_5_3: Fixes = Fixes::SLAB_SHRINKS;
 
-/// 5.10: small zones are not boosted (5.7), and a boost is zeroed before the marks are set (May 2020).
+/// 5.10: small zones are not boosted (pages.md#b-6: 5.7), and a boost is zeroed before the marks are set (pages.md#b-9:
+/// May 2020).
 const FIXES_5_10: Fixes = FIXES_5_3.with(Fixes::SMALL_ZONE).with(Fixes::BOOST_ZEROED);
 
-/// 6.1: all repairs but those that are said to be later below. Order-0 requests are tested again if they may not
-/// wait. Who may not wake kswapd boosts without waking it: so did 6.1.187 in the stretch
-/// `linux-6.1-normal-fallbacks-boosted` (lines 73843 and 73918), although the repair was found in 6.12 first.
+/// 6.1: all repairs (pages.md#rule-sets) but those that are said to be later below. Order-0 requests are tested again
+/// if they may not wait (pages.md#boosted-retest). Who may not wake kswapd boosts without waking it: so did 6.1.187 in
+/// the stretch `linux-6.1-normal-fallbacks-boosted` (lines 73843 and 73918), although pages.md#b-12 has the repair from
+/// 6.12 on.
 const FIXES_6_1: Fixes = FIXES_5_10
     .with(Fixes::ORDER_GUARD)
     .with(Fixes::WAKE_AFTER_UNLOCK)
@@ -104,16 +107,17 @@ const FIXES_6_1: Fixes = FIXES_5_10
     .with(Fixes::WAKE_PERMISSION)
     .with(Fixes::KSWAPD_WITHOUT_DMA32);
 
-/// 6.12: refills that remember where they looked, kernels that write a dump do not boost, and every
-/// order-0 request with `__GFP_HIGH` is tested again.
+/// 6.12: refills that remember where they looked (pages.md#b-18), kernels that write a dump do not boost
+/// (pages.md#b-22), and every order-0 request with `__GFP_HIGH` is tested again (pages.md#boosted-retest).
 const FIXES_6_12: Fixes = FIXES_6_1
     .without(Fixes::ATOMIC_RETEST)
     .with(Fixes::HIGH_RETEST)
     .with(Fixes::STICKY_REFILL)
     .with(Fixes::KDUMP_EXEMPT);
 
-/// 7.2: boosted runs do not count as failures, nodes with an awake kswapd are skipped, callers
-/// that cannot reclaim get memory in defrag mode; kernels that write a dump boost again.
+/// 7.2: boosted runs do not count as failures (pages.md#b-11), nodes with an awake kswapd are skipped (pages.md#b-25),
+/// callers that cannot reclaim get memory in defrag mode (pages.md#b-17); kernels that write a dump boost again
+/// (pages.md#b-22).
 const FIXES_7_2: Fixes = FIXES_6_12
     .without(Fixes::KDUMP_EXEMPT)
     .with(Fixes::BOOST_NOT_COUNTED)
@@ -123,88 +127,92 @@ const FIXES_7_2: Fixes = FIXES_6_12
 impl FragmentationPolicy {
     /// Linux 4.20, before the series ("vanilla"), rebuilt from the patch texts, 5.10 and 6.1.
     pub const LINUX_4_20: FragmentationPolicy = FragmentationPolicy {
-        fallback: FallbackRules::Loose,
-        relist: Relist::Head, // unconfirmed
-        spread: Spread::Off,
-        kswapd_flag: KswapdFlag::Absent, // patch 3
-        boost: None,
-        stall: None,
-        min_free_limit_kib: MIN_FREE_LIMIT_4_20, // unconfirmed
-        per_cpu: PerCpuRules::Single,
+        fallback: FallbackRules::Loose,          // pages.md#fallback-loose
+        relist: Relist::Head,                    // pages.md#relist, unconfirmed
+        spread: Spread::Off,                     // pages.md#rule-sets
+        kswapd_flag: KswapdFlag::Absent,         // pages.md#patch-3
+        boost: None,                             // pages.md#rule-sets
+        stall: None,                             // pages.md#rule-sets
+        min_free_limit_kib: MIN_FREE_LIMIT_4_20, // pages.md#reserves, unconfirmed
+        per_cpu: PerCpuRules::Single,            // pages.md#per-cpu-single
         compaction: COMPACTION,
-        lru: Lru::TwoLists,           // as in 5.10
-        no_retry: NoRetry::Deferred,  // unconfirmed
-        huge_tries: HugeTries::Local, // the final release, unconfirmed
-        choice: Choice::Recent,       // the list's head
-        fixes: Fixes::NONE,           // each is later
+        lru: Lru::TwoLists,           // pages.md#guest-lru: as in 5.10
+        no_retry: NoRetry::Deferred,  // pages.md#no-retry, unconfirmed
+        huge_tries: HugeTries::Local, // pages.md#huge-fault-tries: the final release, unconfirmed
+        choice: Choice::Recent,       // pages.md#buddies: the list's head
+        fixes: Fixes::NONE,           // pages.md#repairs: each is later
     };
-    /// Patch 1 as designed: spread over zones.
+    /// Patch 1 as designed: spread over zones (pages.md#patch-1).
     pub const PATCH_1: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::FastPath, ..FragmentationPolicy::LINUX_4_20 };
-    /// Patches 1 and 2: the second renames a field and adds accessors, so that nothing differs.
+    /// Patches 1 and 2: the second renames a field and adds accessors (pages.md#patch-2), so that nothing differs.
     pub const PATCHES_1_2: FragmentationPolicy = FragmentationPolicy::PATCH_1;
-    /// Patches 1 to 3 as designed: deep code knows whether kswapd may be woken, and patch 1 stays alive (it did
-    /// not in the posted form).
+    /// Patches 1 to 3 as designed: deep code knows whether kswapd may be woken (pages.md#patch-3), and patch 1 stays
+    /// alive (it did not in the posted form: pages.md#trap-2).
     pub const PATCHES_1_3: FragmentationPolicy = FragmentationPolicy {
         kswapd_flag: KswapdFlag::Carried,
         ..FragmentationPolicy::PATCHES_1_2
     };
-    /// Patches 1 to 4 as designed: boost, by a factor of 15000. Boosted runs spare the slabs.
+    /// Patches 1 to 4 as designed: boost, by a factor of 15000 (pages.md#patch-4). Boosted runs spare the slabs
+    /// (pages.md#review).
     pub const PATCHES_1_4: FragmentationPolicy = FragmentationPolicy {
         boost: Some(Boost { factor: 15_000 }),
         ..FragmentationPolicy::PATCHES_1_3
     };
-    /// Patches 1 to 5 as designed: waits of at most HZ/50 before blocks below order 4 are broken into.
+    /// Patches 1 to 5 as designed: waits of at most HZ/50 before blocks below order 4 are broken into
+    /// (pages.md#patch-5).
     pub const PATCHES_1_5: FragmentationPolicy = FragmentationPolicy {
         stall: Some(Stall { order: 4, bound: Nanos(20_000_000) }),
         ..FragmentationPolicy::PATCHES_1_4
     };
-    /// Linux 5.0 as shipped: patch 3 had switched patch 1 off.
+    /// Linux 5.0 as shipped: patch 3 had switched patch 1 off (pages.md#trap-2).
     pub const LINUX_5_0: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::Lost, ..FragmentationPolicy::PATCHES_1_4 };
-    /// Linux 5.3, of which there is no description: patch 1 works, and slabs shrink in boosted runs; all else
-    /// as in 5.0. It stands for 5.3 to 5.9, whose later repairs have no dates here.
+    /// Linux 5.3, of which there is no description: patch 1 works (pages.md#b-1), and slabs shrink in boosted runs
+    /// (pages.md#b-8); all else as in 5.0. It stands for 5.3 to 5.9, whose later repairs have no dates here.
     pub const LINUX_5_3: FragmentationPolicy = FragmentationPolicy {
         spread: Spread::FastPath,
         fixes: FIXES_5_3,
         ..FragmentationPolicy::PATCHES_1_4
     };
     /// Linux 5.10 (per-CPU lists, reclaim, compaction and huge faults by a description of 5.10.223), where huge faults
-    /// make two tries (since 5.4) and compaction works ahead (since 5.9). Of the repairs it has those that are dated
-    /// before it.
+    /// make two tries (since 5.4) and compaction works ahead (since 5.9: pages.md#proactive). Of the repairs it has
+    /// those that are dated before it.
     pub const LINUX_5_10: FragmentationPolicy = FragmentationPolicy {
-        min_free_limit_kib: MIN_FREE_LIMIT,
+        min_free_limit_kib: MIN_FREE_LIMIT, // pages.md#reserves
         compaction: CompactionPolicy { proactiveness: PROACTIVENESS, ..COMPACTION },
-        no_retry: NoRetry::NotTried,
-        huge_tries: HugeTries::LocalThenAll,
+        no_retry: NoRetry::NotTried,         // pages.md#no-retry
+        huge_tries: HugeTries::LocalThenAll, // pages.md#huge-fault-tries
         fixes: FIXES_5_10,
         ..FragmentationPolicy::LINUX_5_3
     };
-    /// Linux 5.14, of which there is no description: per-CPU lists of more orders; all else as in 5.10.
+    /// Linux 5.14, of which there is no description: per-CPU lists of more orders (pages.md#per-cpu-orders); all else
+    /// as in 5.10.
     pub const LINUX_5_14: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Orders, ..FragmentationPolicy::LINUX_5_10 };
     /// Linux 6.1, by a description of 6.1.192.
     pub const LINUX_6_1: FragmentationPolicy = FragmentationPolicy {
-        relist: Relist::Tail,
-        no_retry: NoRetry::NotTriedOrLocal,
+        relist: Relist::Tail,               // pages.md#relist
+        no_retry: NoRetry::NotTriedOrLocal, // pages.md#no-retry
         fixes: FIXES_6_1,
         ..FragmentationPolicy::LINUX_5_14
     };
-    /// Linux 6.7, of which there is no description: per-CPU lists that follow the load; all else as in 6.1.
+    /// Linux 6.7, of which there is no description: per-CPU lists that follow the load (pages.md#per-cpu-tuned); all
+    /// else as in 6.1.
     pub const LINUX_6_7: FragmentationPolicy =
         FragmentationPolicy { per_cpu: PerCpuRules::Tuned, ..FragmentationPolicy::LINUX_6_1 };
     /// Linux 6.10, of which there is no description: strict lists in their first form, as mails tell of it
-    /// (unconfirmed; what it repaired otherwise has no date).
+    /// (pages.md#strict-first-form, unconfirmed; what it repaired otherwise has no date).
     pub const LINUX_6_10: FragmentationPolicy = FragmentationPolicy {
         fallback: FallbackRules::StrictFirst,
         ..FragmentationPolicy::LINUX_6_7
     };
     /// Linux 6.12, by a description of 6.12.117: strict lists in two passes, and the multi-generational LRU.
     pub const LINUX_6_12: FragmentationPolicy = FragmentationPolicy {
-        fallback: FallbackRules::Strict,
-        lru: Lru::Generations,
+        fallback: FallbackRules::Strict, // pages.md#fallback-strict
+        lru: Lru::Generations,           // pages.md#guest-lru
         compaction: CompactionPolicy {
-            moves: MoveRules::Folios, // exact states of 6.12
+            moves: MoveRules::Folios, // data/kernel-states, 6.12.107
             ..FragmentationPolicy::LINUX_6_1.compaction
         },
         fixes: FIXES_6_12,
@@ -214,22 +222,23 @@ impl FragmentationPolicy {
     pub const LINUX_7_2: FragmentationPolicy = FragmentationPolicy {
         lru: Lru::AgedGenerations, // pgalloc by zone in data/guests-2018
         compaction: CompactionPolicy {
-            gap: Gap::Capped, // at most 32 pages
+            gap: Gap::Capped, // pages.md#compaction-gap: at most 32 pages
             proactiveness: PROACTIVENESS,
-            marks: ProactiveMarks::Since7_2,
-            sources: SourceRules::Since7_2,
-            moves: MoveRules::Folios, // exact states of 6.12
-            capture: CaptureTrace::Event,
+            marks: ProactiveMarks::Since7_2, // pages.md#proactive
+            sources: SourceRules::Since7_2,  // pages.md#sources
+            moves: MoveRules::Folios,        // data/kernel-states, 6.12.107
+            capture: CaptureTrace::Event,    // pages.md#extfrag-event
             ..COMPACTION
         },
-        no_retry: NoRetry::Local,
+        no_retry: NoRetry::Local, // pages.md#no-retry
         fixes: FIXES_7_2,
         ..FragmentationPolicy::LINUX_6_12
     };
-    /// Linux 7.2 with `vm.defrag_mode`, as it ships: without a DMA32 zone its allocator half does nothing.
+    /// Linux 7.2 with `vm.defrag_mode` (pages.md#defrag-mode), as it ships: without a DMA32 zone its allocator half
+    /// does nothing (pages.md#b-16).
     pub const LINUX_7_2_DEFRAG_SHIPPED: FragmentationPolicy =
         FragmentationPolicy { spread: Spread::EveryRequest, ..FragmentationPolicy::LINUX_7_2 };
-    /// Linux 7.2 with `vm.defrag_mode`, alive in every layout: with a DMA32 zone it is what ships.
+    /// Linux 7.2 with `vm.defrag_mode`, alive in every layout (pages.md#b-16): with a DMA32 zone it is what ships.
     pub const LINUX_7_2_DEFRAG: FragmentationPolicy = FragmentationPolicy {
         fixes: FIXES_7_2.with(Fixes::SPREAD_WITHOUT_DMA32),
         ..FragmentationPolicy::LINUX_7_2_DEFRAG_SHIPPED

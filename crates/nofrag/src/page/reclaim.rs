@@ -8,7 +8,7 @@
 //! priority until compaction can begin somewhere on the node ([`PageAllocator::repeats`]). kswapd repeats its passes by
 //! the same rule.
 //!
-//! Where this differs from kernels (`shrink_node` and `compaction_ready`), or says more than they do:
+//! Where this differs from its rules (docs/sources/pages.md#reclaim-by-order), or says more than they do:
 //!
 //! * The owner has one kind of pages for all that is known here, so below priority 12 a caller's pass ends with a
 //!   batch. A kernel that also swaps goes on with the longer of its lists, by as much as was looked at of the other.

@@ -1,5 +1,7 @@
 //! Pageblocks with a purpose: the reserve for requests that may not wait (`HIGHATOMIC`), contiguous memory of devices,
 //! and blocks that are being emptied. They change their type whole, free pages and all.
+//!
+//! Rules: docs/sources/pages.md#highatomic.
 
 use super::allocator::PageAllocator;
 use super::fallback::Extent;

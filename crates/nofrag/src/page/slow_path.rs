@@ -16,19 +16,20 @@
 //! the owner may also be wrong, so a request ends when what it was told has been reclaimed for it amounts to all memory
 //! twice.
 //!
-//! Where this differs from kernels (`__alloc_pages_slowpath`, and patch 5 as posted), or says more than they do:
+//! Where this differs from its rules (docs/sources/pages.md#slow-path, pages.md#patch-5, pages.md#defrag-mode), or says
+//! more than they do:
 //!
 //! * The kernel guesses, from what could be reclaimed, whether another round can help. The allocator does not know what
 //!   could be, so rounds without progress decide alone.
 //! * Per-CPU lists are drained, and a HIGHATOMIC block is given back, only after a batch was reclaimed and did not
 //!   help; without progress the reserve goes at the end, block by block.
-//! * Defrag mode mixes types "before OOM": for requests that would have something killed, or have asked to be spared
-//!   that by `RETRY_MAYFAIL` or `THIS_NODE`. Requests that end earlier, because they are costly or are not to be
-//!   retried, fail without mixing.
+//! * Defrag mode mixes types "before OOM" (pages.md#defrag-mode-mixing): for requests that would have something killed,
+//!   or have asked to be spared that by `RETRY_MAYFAIL` or `THIS_NODE`. Requests that end earlier, because they are
+//!   costly or are not to be retried, fail without mixing.
 //! * Nothing is killed: [`Ended::OutOfMemory`] is an answer. Requests that Linux kills nobody for end as
 //!   [`Ended::GaveUp`].
 //! * The kernel compacts without waiting for costly requests that are not to be retried; which of them end after their
-//!   first compaction differs by version ([`NoRetry`]).
+//!   first compaction differs by version ([`NoRetry`], pages.md#no-retry).
 
 use super::compaction::{Compacted, Priority};
 use super::migratetype::Migratetype;
@@ -328,7 +329,7 @@ impl SlowPath {
         self.go(Stage::Reclaim, Try::Reclaim(self.priority))
     }
 
-    /// Defrag mode must not starve callers that can do nothing about it.
+    /// Defrag mode must not starve callers that can do nothing about it (pages.md#b-17).
     fn mix_without_reclaim(&mut self) -> Try {
         let may =
             self.rules.spares_atomic && self.has(RequestFlags::KSWAPD_RECLAIM) && self.no_fragment;

@@ -32,7 +32,7 @@ pub(super) enum Taken {
 }
 
 /// How far the searches of a refill have come under strict lists. Nothing else changes the lists meanwhile, so what a
-/// rung did not have, it does not have for the next page either.
+/// rung did not have, it does not have for the next page either (docs/sources/pages.md#sticky-refill).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rung {
     /// The request's own type.
@@ -89,8 +89,8 @@ impl<E: EventSink> PageAllocator<E> {
     }
 
     /// The fallback of 4.20 to 6.10: one candidate. It comes to a second one only for a request above a pageblock under
-    /// the flag, without [`Fixes::ORDER_GUARD`]: all whole blocks of other types are converted, and none is large
-    /// enough.
+    /// the flag, without [`Fixes::ORDER_GUARD`] (docs/sources/pages.md#b-3): all whole blocks of other types are
+    /// converted, and none is large enough.
     fn fall_back(&mut self, wanted: Wanted) -> Taken {
         let Wanted { zone, order, migratetype, .. } = wanted;
         loop {

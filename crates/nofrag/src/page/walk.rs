@@ -1,4 +1,6 @@
 //! One pass over a request's zonelist (`get_page_from_freelist`), under flags that say what it may do.
+//!
+//! Rules: docs/sources/pages.md#patch-1, pages.md#frames-zones.
 
 use super::allocator::PageAllocator;
 use super::frames::FrameIndex;
@@ -50,7 +52,7 @@ impl AllocFlags {
     /// May take from CMA blocks.
     pub(super) const CMA: u16 = 1 << 7;
 
-    /// Nodes whose kswapd is awake come last.
+    /// Nodes whose kswapd is awake come last (docs/sources/pages.md#b-25).
     pub(super) const SKIP_AWAKE: u16 = 1 << 8;
 
     /// No watermark holds.

@@ -9,8 +9,8 @@
 //! The test looks at counts alone: free pages against mark and reserve, and for more than one page at a set of bits
 //! that says of which orders there is a free block. It never walks a list.
 //!
-//! Source: `min_free_kbytes`, `watermark_scale_factor` and `lowmem_reserve_ratio` in
-//! Documentation/admin-guide/sysctl/vm.rst, and `zone_watermark_fast` of the kernels in [`presets`](super::presets).
+//! Rules: docs/sources/pages.md#reserves, pages.md#watermark-check; `min_free_kbytes`, `watermark_scale_factor` and
+//! `lowmem_reserve_ratio` in Documentation/admin-guide/sysctl/vm.rst.
 
 use super::map::ZoneKind;
 use super::migratetype::Migratetype;
@@ -172,10 +172,10 @@ impl Zone {
         Test { order, mark, reserve: self.reserve[highest.index()], flags }.holds(&self.lists)
     }
 
-    /// Whether the zone may serve a request under the mark of its flags (`zone_watermark_fast`). O(1).
+    /// Whether the zone may serve a request under the mark of its flags (docs/sources/pages.md#watermark-check). O(1).
     ///
     /// A boost is meant for callers that can free memory. Others would fail for the sake of large blocks, so an order-0
-    /// request with `__GFP_HIGH` is tested against the plain `min` once more.
+    /// request with `__GFP_HIGH` is tested against the plain `min` once more (pages.md#b-10).
     pub(super) fn admits(
         &self,
         order: Order,
@@ -215,6 +215,7 @@ mod tests {
 
     const GIB: u64 = 1 << 18;
 
+    /// pages.md#o-1.
     #[test]
     fn reserve_by_the_formula() {
         let kib = |lowmem| formula_kib(lowmem, 262_144);
@@ -228,6 +229,7 @@ mod tests {
         assert_eq!(formula_pages(GIB, 262_144), 1024);
     }
 
+    /// pages.md#o-2.
     #[test]
     fn reserve_for_huge_pages() {
         assert_eq!([1, 2, 3].map(|zones| huge_page_reserve(zones, 8 * GIB)), [5632, 11264, 16896]);
@@ -279,6 +281,7 @@ mod tests {
         Test { order, mark: 100, reserve, flags }.holds(&lists(free))
     }
 
+    /// pages.md#o-5.
     #[test]
     fn the_watermark_check_knows_rights_types_and_orders() {
         use Migratetype::{Cma, HighAtomic, Movable, Reclaimable};

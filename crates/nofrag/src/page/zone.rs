@@ -1,4 +1,6 @@
 //! A zone: consecutive frames of one node that serve the same requests.
+//!
+//! Rules: docs/sources/pages.md#buddies, pages.md#frames-buddies.
 
 use alloc::vec::Vec;
 

@@ -4,7 +4,7 @@
 //! distance. Where several are equally far, each node would overflow into the same one; therefore a node that was
 //! already chosen as somebody's first at its distance becomes a little farther, and equal nodes take turns.
 //!
-//! Source: `build_zonelists`.
+//! Rules: docs/sources/pages.md#zonelists.
 
 use crate::lists::{put, put_all};
 use alloc::collections::TryReserveError;

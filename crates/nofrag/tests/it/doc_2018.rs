@@ -1,4 +1,5 @@
-//! Gorman 2018, "Fragmentation avoidance improvements": its rules and formulas, through the public face.
+//! Gorman 2018, "Fragmentation avoidance improvements": its rules and formulas, through the public face,
+//! by the values of docs/sources/pages.md#exact-values.
 //!
 //! Formulas that nothing outside can see alone are tested where they stand: the watermark check with each right and
 //! `min_free_kbytes` up to 8 TiB (`watermark`), what may be claimed (`fallback`), gaps and marks of compaction
@@ -26,6 +27,7 @@ fn document_machine(min_free: MinFree, policy: Policy) -> PageConfig {
     PageConfig { min_free, ..PageConfig::new(map, policy) }
 }
 
+/// pages.md#o-1.
 #[test]
 fn min_free_by_the_formula() {
     let kib = |map, policy| {
@@ -39,6 +41,7 @@ fn min_free_by_the_formula() {
     assert_eq!(of(16 * GIB), 16384);
 }
 
+/// pages.md#o-2.
 #[test]
 fn min_free_for_huge_pages() {
     let reserve = |config: PageConfig| {
@@ -55,6 +58,7 @@ fn min_free_for_huge_pages() {
     assert!((6551..=6553).contains(&capped), "a twentieth of half a GiB: {capped}");
 }
 
+/// pages.md#o-3.
 #[test]
 fn watermarks_of_the_documents_machine() {
     let bench = Bench::of(&document_machine(MinFree::Pages(16896), Policy::LINUX_7_2));
@@ -63,6 +67,7 @@ fn watermarks_of_the_documents_machine() {
     assert_eq!([0, 1].map(|place| bench.zone(place).watermarks), [dma32, normal]);
 }
 
+/// pages.md#o-4.
 #[test]
 fn lowmem_reserve_of_the_documents_machine() {
     let bench = Bench::of(&document_machine(MinFree::HugePages, Policy::LINUX_7_2));
@@ -92,6 +97,7 @@ fn passes(free: u64, holes: u8, size: u8) -> bool {
     bench.alloc(PageRequest::new(order(size), Movable)).is_ok()
 }
 
+/// pages.md#o-5.
 #[test]
 fn the_fast_path_leaves_the_low_mark_free() {
     assert!(!passes(100, 0, 0) && passes(101, 0, 0));
@@ -99,6 +105,7 @@ fn the_fast_path_leaves_the_low_mark_free() {
     assert!(!passes(108, 2, 3), "no block of the order");
 }
 
+/// pages.md#o-6.
 #[test]
 fn a_refill_is_as_large_as_the_zone_allows() {
     let batch = |pages| {
@@ -122,6 +129,7 @@ fn boosting_with<E: EventSink>(events: E) -> Bench<E> {
     bench
 }
 
+/// pages.md#o-7.
 #[test]
 fn boosts_add_up_to_their_bound() {
     let mut bench = boosting();
@@ -161,6 +169,7 @@ fn boost_of(pages: u64, min_free: u64) -> u64 {
     bench.zone(1).boost.0
 }
 
+/// pages.md#o-7.
 #[test]
 fn zones_without_room_for_a_boost_get_none() {
     assert_eq!(boost_of(2048, 68), 512, "a high mark of 102 allows one pageblock");
@@ -192,6 +201,7 @@ fn claims(policy: Policy, size: u8, singles: u64, movable: u64) -> bool {
     bench.pages.block_type(Pfn(0)) == Some(Movable)
 }
 
+/// pages.md#o-9.
 #[test]
 fn what_is_claimed_for_movable_pages() {
     for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
@@ -221,6 +231,7 @@ fn claims_unmovable(policy: Policy, kind: Migratetype, free: u64, movable: u64) 
     bench.pages.block_type(Pfn(0)) == Some(Unmovable)
 }
 
+/// pages.md#o-9.
 #[test]
 fn what_is_claimed_for_unmovable_pages() {
     for policy in [Policy::LINUX_4_20, Policy::LINUX_6_12] {
@@ -247,6 +258,7 @@ fn check_refill(policy: Policy, holes: u8, count: u64, pages: u64, events: u64) 
     assert_eq!((counted.events(), counted.mistyped[Movable.index()]), (events, 63));
 }
 
+/// pages.md#o-10.
 #[test]
 fn events_of_a_refill() {
     check_refill(Policy::LINUX_4_20, 3, 16, 63, 8);
@@ -274,6 +286,7 @@ fn spread(bench: &mut Bench) -> (u64, u64, ZoneKind) {
     (bench.events(), bench.pages.counters().spread_given_up, kind)
 }
 
+/// pages.md#o-11.
 #[test]
 fn spread_over_zones() {
     use ZoneKind::{Dma32, Normal};
@@ -293,6 +306,7 @@ fn spread_over_zones() {
     assert_eq!(full(Policy::LINUX_4_20), (8, 0, Normal));
 }
 
+/// pages.md#o-11.
 #[test]
 fn a_remote_node_clears_the_flag() {
     let map = MemoryMap::numa(2, PageCount(2 * GIB), 500, 1).unwrap();
@@ -365,6 +379,7 @@ fn hand_over(meanwhile: u64) -> (Vec<(u64, usize)>, Owner) {
     (seen, owner)
 }
 
+/// pages.md#o-12.
 #[test]
 fn what_is_boosted_during_a_run_survives_it() {
     assert_eq!(hand_over(0).0, [(1024, 0), (0, 1)]);
@@ -372,6 +387,7 @@ fn what_is_boosted_during_a_run_survives_it() {
     assert_eq!(hand_over(1).0, [(1024, 0), (1536, 0), (512, 1), (0, 2)]);
 }
 
+/// pages.md#o-13.
 #[test]
 fn boosted_reclaim_is_gentle() {
     let mut bench = boosting();
@@ -410,6 +426,7 @@ fn first_step(bench: &mut Bench, request: PageRequest) -> Next {
     attempt.advance(&mut bench.pages, Nanos(7), Outcome::Begin)
 }
 
+/// pages.md#o-14.
 #[test]
 fn a_stall_boosts_and_ends_with_the_wait() {
     let mut bench = stalling(3);
@@ -426,6 +443,7 @@ fn a_stall_boosts_and_ends_with_the_wait() {
     assert_eq!((counted.events(), counted.stalls, counted.stalled), (1, 1, Nanos(15_000_000)));
 }
 
+/// pages.md#o-14.
 #[test]
 fn who_never_stalls() {
     let served = |bench: &mut Bench, request| {
@@ -454,6 +472,7 @@ fn indices(free: &[(u8, u64)]) -> FragmentationIndices {
     bench.pages.indices(bench.zone(1).id, Order::PAGEBLOCK).unwrap()
 }
 
+/// pages.md#o-15.
 #[test]
 fn indices_for_huge_pages_of_a_zone() {
     let of = |fragmentation, unusable, extfrag| FragmentationIndices {
@@ -469,6 +488,7 @@ fn indices_for_huge_pages_of_a_zone() {
     assert_eq!(indices(&[(9, 1), (0, 512)]), of(None, 500, 50));
 }
 
+/// pages.md#o-21.
 #[test]
 fn metadata_takes_less_than_linux_needs() {
     let bench = Bench::normal(GIB, Policy::LINUX_7_2);
@@ -496,6 +516,7 @@ fn random_run(policy: Policy, seed: u64) -> (PageCounters, Vec<Pfn>) {
     (bench.pages.counters().clone(), live)
 }
 
+/// pages.md#o-22.
 #[test]
 fn the_same_inputs_give_the_same_counters() {
     for preset in FragmentationPolicy::PRESETS {
@@ -504,11 +525,13 @@ fn the_same_inputs_give_the_same_counters() {
     assert_ne!(random_run(Policy::LINUX_4_20, 5).1, random_run(Policy::LINUX_4_20, 6).1);
 }
 
+/// pages.md#patch-2.
 #[test]
 fn patch_2_changes_no_counter() {
     assert_eq!(random_run(Policy::PATCHES_1_2, 9), random_run(Policy::PATCH_1, 9));
 }
 
+/// pages.md#o-23.
 #[test]
 fn a_block_in_single_pages_merges_again() {
     for (seed, preset) in FragmentationPolicy::PRESETS.iter().enumerate() {
@@ -536,6 +559,7 @@ fn a_block_in_single_pages_merges_again() {
     }
 }
 
+/// pages.md#o-24.
 #[test]
 fn a_block_of_order_10_changes_two_types() {
     for preset in FragmentationPolicy::PRESETS {

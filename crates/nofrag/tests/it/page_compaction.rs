@@ -186,8 +186,8 @@ fn pages_that_must_not_move_stay_and_refusals_lose_nothing() {
     }
 }
 
-/// Use after migrate: compaction moved a page that its owner had not published yet and went on to use at its old
-/// place.
+/// Use after migrate (docs/sources/pages.md#b-21): compaction moved a page that its owner had not published yet and
+/// went on to use at its old place.
 #[test]
 fn a_page_moves_only_once_its_owner_says_so() {
     let mut owner = Owner::half_full(4, 0, FragmentationPolicy::LINUX_7_2, 1);

@@ -1,5 +1,6 @@
-//! How far callers and kswapd reclaim for a block, and what a huge-page fault asks for : a zone of single pages, every
-//! other one of page cache, and nothing that could be moved.
+//! How far callers and kswapd reclaim for a block (docs/sources/pages.md#reclaim-by-order), and what a huge-page fault
+//! asks for (pages.md#huge-fault-flags): a zone of single pages, every other one of page cache, and nothing that could
+//! be moved.
 
 use super::page_bench::order;
 use super::page_pair::{Log, machine, node, zone};
@@ -136,6 +137,7 @@ fn with_lists(policy: FragmentationPolicy) -> FragmentationPolicy {
 const OLD: FragmentationPolicy = FragmentationPolicy::LINUX_6_1;
 const NEW: FragmentationPolicy = FragmentationPolicy::LINUX_7_2;
 
+/// pages.md#pass-repeats.
 #[test]
 fn a_caller_reclaims_until_a_huge_page_could_be_compacted() {
     // The mark itself is not enough, and a pass gives a batch.
@@ -148,6 +150,7 @@ fn a_caller_reclaims_until_a_huge_page_could_be_compacted() {
     }
 }
 
+/// pages.md#guest-lru.
 #[test]
 fn on_the_multi_generational_lru_a_caller_reclaims_one_batch_of_64() {
     for policy in [FragmentationPolicy::LINUX_6_12, NEW] {
@@ -212,6 +215,7 @@ fn a_zone_where_compaction_can_begin_above_its_high_mark_is_left_alone() {
     assert!(bench.call(waiting(3)).1 >= 32);
 }
 
+/// pages.md#ready.
 #[test]
 fn a_zone_that_is_ready_ends_the_call_after_the_priority() {
     let map = || {
@@ -266,6 +270,7 @@ fn a_pass_of_a_caller_ends_whatever_the_owner_claims() {
     assert_eq!(liar.0, PAGES / 32, "as often as it takes to reclaim all by batches");
 }
 
+/// pages.md#o-16.
 #[test]
 fn kswapd_goes_down_to_single_pages_after_a_gap() {
     // Above the high mark, so that single pages are all that is missing.
@@ -299,6 +304,7 @@ fn kswapd_passes_once_for_single_pages() {
 }
 
 /// In the middle of a run, after it, and once it is given up, CPU 0 keeps as many of the pages that it frees.
+/// pages.md#frames-reclaim-active.
 #[test]
 fn cpus_keep_little_while_kswapd_reclaims() {
     let kept = |ended: fn(&mut Bench, Kswapd)| {
@@ -338,6 +344,7 @@ fn a_run_that_is_given_up_is_left_to_the_next_kswapd() {
     assert_eq!(asked(&bench), Some((order(3), ZoneKind::Movable)));
 }
 
+/// pages.md#huge-reserve.
 #[test]
 fn the_reserve_for_huge_pages_counts_the_zones_that_have_pages() {
     let reserve = |map| {
@@ -367,6 +374,7 @@ fn tries(defrag: HugeDefrag, advice: Advice, rules: HugeTries) -> Vec<RequestFla
     requests.iter().map(|request| request.flags).collect()
 }
 
+/// pages.md#b-30.
 #[test]
 fn flags_of_a_huge_fault_by_setting_and_advice() {
     use Advice::{HugePage, Unadvised};
@@ -386,6 +394,7 @@ fn flags_of_a_huge_fault_by_setting_and_advice() {
     assert_eq!(HugeDefrag::default(), HugeDefrag::Madvise);
 }
 
+/// pages.md#huge-fault-tries.
 #[test]
 fn a_fault_tries_its_node_and_then_all_if_it_may_reclaim() {
     use Advice::{HugePage, Unadvised};

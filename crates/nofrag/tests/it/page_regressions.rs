@@ -1,5 +1,6 @@
-//! What went wrong in kernels around external fragmentation, one test each: the broken form shows the
-//! bug, the fixed one does not. Behind them stands what went wrong here.
+//! What went wrong in kernels around external fragmentation, one test each, named as in docs/sources/pages.md#repairs:
+//! the broken form shows the bug, the fixed one does not. Rows that are not here are about programs that show numbers
+//! of kernels or of runs, or about lists and faults, and stand with those. Behind them stands what went wrong here.
 
 use super::page_bench::order;
 use super::page_pair::{Log, machine, node, zone};
@@ -145,6 +146,7 @@ fn spread(map: MemoryMap, policy: FragmentationPolicy) -> (ZoneKind, usize) {
     (kind, bench.fragmented().len())
 }
 
+/// pages.md#b-1.
 #[test]
 fn nofragment_flag_lost() {
     let normal = (ZoneKind::Normal, 1);
@@ -155,6 +157,7 @@ fn nofragment_flag_lost() {
     assert_eq!(spread(two_zones(), FragmentationPolicy::LINUX_5_3), dma32);
 }
 
+/// pages.md#b-3.
 #[test]
 fn order_guard() {
     // A caller that frees memory heeds no watermark, and so is not stopped by there being no block of order 10.
@@ -174,6 +177,7 @@ fn order_guard() {
     assert_eq!(taken(with(policy, Fixes::ORDER_GUARD)), 0);
 }
 
+/// pages.md#b-4.
 #[test]
 fn wake_under_lock() {
     let order_of_events = |policy| {
@@ -211,6 +215,7 @@ fn plain(map: MemoryMap, policy: FragmentationPolicy) -> PageConfig {
     }
 }
 
+/// pages.md#b-5.
 #[test]
 fn early_boot_boost() {
     // No reserve and a scale of nothing: the high mark is 0, as before the marks are computed.
@@ -219,6 +224,7 @@ fn early_boot_boost() {
     assert_eq!(boosted(&plain(one_zone(), policy)), (0, 0));
 }
 
+/// pages.md#b-6.
 #[test]
 fn small_zone_boost() {
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::SMALL_ZONE);
@@ -232,6 +238,7 @@ fn small_zone_boost() {
     assert_eq!(boosted(&plain(map(2048), policy)), (1, 512));
 }
 
+/// pages.md#b-7.
 #[test]
 fn nodes_not_numa() {
     let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_5_0, 0);
@@ -244,6 +251,7 @@ fn nodes_not_numa() {
     assert_eq!(boosted(&plain(one_zone(), FragmentationPolicy::LINUX_5_0)).0, 1);
 }
 
+/// pages.md#b-9.
 #[test]
 fn boost_baked_in() {
     let marks = |policy| {
@@ -275,6 +283,7 @@ fn wakes_of_an_event(policy: FragmentationPolicy, flags: RequestFlags, factor: u
     bench.wakes() - before
 }
 
+/// pages.md#b-12.
 #[test]
 fn wake_without_permission() {
     let policy = FragmentationPolicy { spread: Spread::Off, ..FragmentationPolicy::LINUX_6_12 };
@@ -286,6 +295,7 @@ fn wake_without_permission() {
     assert_eq!(wakes_of_an_event(policy, asks, 15_000), 1);
 }
 
+/// pages.md#b-13.
 #[test]
 fn wake_without_boost() {
     let policy = FragmentationPolicy { spread: Spread::Off, ..FragmentationPolicy::LINUX_6_12 };
@@ -296,6 +306,7 @@ fn wake_without_boost() {
     assert_eq!(wakes_of_an_event(policy, RequestFlags::RECLAIM, 15_000), 1);
 }
 
+/// pages.md#b-14.
 #[test]
 fn stale_types() {
     // MOVABLE is 1 and RECLAIMABLE 2; a parser that takes 2 for MOVABLE counts the wrong events.
@@ -309,6 +320,7 @@ fn stale_types() {
     assert_eq!(bench.pages.counters().extfrag[1][2], 1, "a movable page from a reclaimable block");
 }
 
+/// pages.md#b-15.
 #[test]
 fn kswapd_flag_lost() {
     // Normal alone: there is no DMA32. The fast path cannot say that kswapd may be woken.
@@ -319,6 +331,7 @@ fn kswapd_flag_lost() {
     assert_eq!(wakes_of_an_event(policy, RequestFlags::RECLAIM, 15_000), 1);
 }
 
+/// pages.md#b-16.
 #[test]
 fn dead_defrag_mode() {
     let served = |policy| {
@@ -333,6 +346,7 @@ fn dead_defrag_mode() {
     assert_eq!(served(policy), (false, 0), "reclaim comes first");
 }
 
+/// pages.md#b-18.
 #[test]
 fn refill_rescan() {
     // A zone of 1 GiB: a refill takes 63 pages, each from a hole of one page.
@@ -351,6 +365,7 @@ fn refill_rescan() {
     assert!(broken >= 2 * fixed, "{broken} visits, and {fixed} that remember");
 }
 
+/// pages.md#b-19.
 #[test]
 fn list_mismatch() {
     // All pageblocks are RECLAIMABLE; what stands on MOVABLE lists stands on the wrong ones.
@@ -387,6 +402,7 @@ impl Migrate for Publisher {
     }
 }
 
+/// pages.md#b-21.
 #[test]
 fn use_after_migrate() {
     // Every second page has been published; `early` pages were said to be movable before.
@@ -420,6 +436,7 @@ fn use_after_migrate() {
     assert_eq!(stray(false), (false, false));
 }
 
+/// pages.md#b-22.
 #[test]
 fn kdump_boost() {
     let policy = with(FragmentationPolicy::LINUX_5_0, Fixes::KDUMP_EXEMPT);
@@ -432,6 +449,7 @@ fn kdump_boost() {
     assert_eq!(boosted(&capture(latest)).0, 1);
 }
 
+/// pages.md#b-23.
 #[test]
 fn over_boost() {
     let mut bench = Bench::new(one_zone(), FragmentationPolicy::LINUX_5_0, 0);
@@ -455,6 +473,7 @@ fn ask_once(bench: &mut Bench, request: PageRequest) -> Next {
     }
 }
 
+/// pages.md#b-2.
 #[test]
 fn null_preferred_zone() {
     for PolicyPreset { name, policy, .. } in FragmentationPolicy::PRESETS {
@@ -474,6 +493,7 @@ fn null_preferred_zone() {
     }
 }
 
+/// pages.md#b-10.
 #[test]
 fn atomic_boosted_min() {
     // Minimum 256, and 512 with the boost more. A request that may not wait gets by with 3/8 of it.
@@ -501,6 +521,7 @@ fn atomic_boosted_min() {
     assert_eq!(left(policy, RequestFlags::NONE), (419, 512));
 }
 
+/// pages.md#b-17.
 #[test]
 fn defrag_atomic() {
     let ask = |policy| {
@@ -567,6 +588,7 @@ fn break_into_one(bench: &mut Bench) {
     assert_eq!(bench.boost(), 512);
 }
 
+/// pages.md#b-8.
 #[test]
 fn slab_protected() {
     let scope = |policy| {
@@ -584,6 +606,7 @@ fn slab_protected() {
     assert!(scope(FragmentationPolicy::LINUX_5_3));
 }
 
+/// pages.md#b-11.
 #[test]
 fn failure_counter() {
     let wakes = |policy| {
@@ -601,6 +624,7 @@ fn failure_counter() {
     assert_eq!(wakes(without(policy, Fixes::BOOST_NOT_COUNTED)), 16, "then the node is hopeless");
 }
 
+/// pages.md#b-20.
 #[test]
 fn lost_boost() {
     // What breaks into blocks during the run must not wake kswapd: the next run would take the boost away.
@@ -617,6 +641,7 @@ fn lost_boost() {
     }
 }
 
+/// pages.md#b-25.
 #[test]
 fn one_node_overreclaim() {
     let map = machine(&[
@@ -644,6 +669,7 @@ fn one_node_overreclaim() {
     assert_eq!(node_of(policy), 1);
 }
 
+/// pages.md#b-28.
 #[test]
 fn one_serious_counter() {
     // Free blocks of order 3 and of order 4: both are events, and only the first is what patch 5 calls serious.

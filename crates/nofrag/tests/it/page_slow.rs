@@ -1,5 +1,5 @@
 //! The slow path of page requests and the machines behind it: what callers are asked to do, how kswapd works off a
-//! boost, and that every attempt ends.
+//! boost, and that every attempt ends. Rules: docs/sources/pages.md#slow-path, pages.md#patch-4, pages.md#patch-5.
 
 use super::page_bench::order;
 use nofrag::check::Check;
@@ -198,6 +198,7 @@ fn drive(
     }
 }
 
+/// pages.md#o-7.
 #[test]
 fn boosts_of_events_up_to_the_bound() {
     let map = MemoryMap::uma(PageCount(8 * 1024 * MIB), 375, 1).expect("the map is sound");
@@ -235,6 +236,7 @@ fn two_zones(policy: FragmentationPolicy, normal: usize, dma32: usize) -> Bench 
     bench
 }
 
+/// pages.md#o-11.
 #[test]
 fn spread_before_mixing() {
     let serve = |policy, dma32| {
@@ -253,6 +255,7 @@ fn spread_before_mixing() {
     assert_eq!(serve(FragmentationPolicy::PATCH_1, 0), (ZoneKind::Normal, true, 1));
 }
 
+/// pages.md#o-11.
 #[test]
 fn a_remote_node_ends_the_spread() {
     let map = machine(&[
@@ -286,6 +289,7 @@ fn boosted(policy: FragmentationPolicy, events: usize) -> (Bench, Cache) {
     (bench, Cache { pages, ..Cache::default() })
 }
 
+/// pages.md#o-12.
 #[test]
 fn boosts_added_during_a_run_survive_it() {
     let policy = FragmentationPolicy::PATCHES_1_4;
@@ -304,6 +308,7 @@ fn boosts_added_during_a_run_survive_it() {
     }
 }
 
+/// pages.md#o-13.
 #[test]
 fn a_boosted_run_must_not_hurt() {
     let (mut bench, mut cache) = boosted(FragmentationPolicy::LINUX_7_2, 2);
@@ -391,6 +396,7 @@ fn a_node_without_progress_becomes_hopeless_until_somebody_reclaims() {
     assert_eq!(bench.failures(), 0);
 }
 
+/// pages.md#wake-test.
 #[test]
 fn memory_that_is_free_but_fragmented_is_for_kcompactd() {
     let mut bench = Bench::new(small(), FragmentationPolicy::LINUX_4_20, 1_024);
@@ -415,6 +421,7 @@ fn between_marks(order: Order) -> Bench {
     bench
 }
 
+/// pages.md#o-14.
 #[test]
 fn small_blocks_are_spared_and_larger_ones_not() {
     let mut bench = between_marks(order(3));
@@ -445,6 +452,7 @@ fn small_blocks_are_spared_and_larger_ones_not() {
     assert_eq!((counters.stall_refusals, counters.events(), bench.boost()), (0, 1, 512));
 }
 
+/// pages.md#o-14.
 #[test]
 fn who_cannot_wait_or_is_not_movable_is_never_refused() {
     for request in [

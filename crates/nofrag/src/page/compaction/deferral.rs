@@ -1,4 +1,5 @@
-//! After a failure a zone is left alone for a while: twice as many attempts each time, up to 64.
+//! After a failure a zone is left alone for a while: twice as many attempts each time, up to 64
+//! (docs/sources/pages.md#deferral).
 
 use crate::units::Order;
 
@@ -94,6 +95,7 @@ mod tests {
         (0..).find(|_| deferral.consider(order) != Verdict::Skip).expect("it ends at 64")
     }
 
+    /// docs/sources/pages.md#o-17.
     #[test]
     fn each_failure_doubles_the_wait_up_to_64_attempts() {
         let order = Order::PAGEBLOCK;

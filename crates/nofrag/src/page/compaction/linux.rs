@@ -6,11 +6,11 @@
 //! pageblock low (sources) or high (targets) in what is left, and leave the list turned so that the next search begins
 //! behind what this one has seen.
 //!
-//! One mark on a pageblock tells both scanners to pass it by. A source gets it with the first page taken at its start,
-//! when nothing could be taken in it, when it is visited twice in a row, and when a quick search picks it; a target
-//! when it was seen to its end. So a success marks too. Marks are wiped by kswapd when it goes to sleep, and before the
-//! try after the longest pause, but only if a caller's run has met its scanners since; and only in pageblocks where a
-//! sample of every eighth frame finds a page that can be moved or a free block.
+//! One mark on a pageblock tells both scanners to pass it by (pages.md#who-marks). A source gets it with the first page
+//! taken at its start, when nothing could be taken in it, when it is visited twice in a row, and when a quick search
+//! picks it; a target when it was seen to its end. So a success marks too. Marks are wiped by kswapd when it goes to
+//! sleep, and before the try after the longest pause, but only if a caller's run has met its scanners since; and only
+//! in pageblocks where a sample of every eighth frame finds a page that can be moved or a free block.
 //!
 //! A run that heeds neither marks nor positions (a proactive one) leaves both for others all the same, but for the mark
 //! with the first page taken: after it hardly a pageblock is left that a huge fault would look at.
@@ -19,8 +19,8 @@
 //! what it took there. Moved pages become free when the scanner leaves their window, which is when a waiting caller may
 //! keep what they merge to.
 //!
-//! Source: `isolate_migratepages` and `isolate_freepages` of the kernels in the presets, and the exact states of
-//! kernels that `nofrag run frames` follows.
+//! Rules: docs/sources/pages.md#scanners, pages.md#guest-compaction and pages.md#frames-quick-search, and what the
+//! exact states of kernels say that `nofrag run frames` follows.
 
 #[cfg(test)]
 mod tests;

@@ -37,7 +37,8 @@
 //! Files, bottom up: `deferral`, `suitable`, `flight` (moves that were not reported yet), `target` and `source` (our
 //! scanners), `linux` (those of kernels), and `direct` (over the zones of a request that waits).
 //!
-//! Source: the kernels in the presets; Documentation/admin-guide/mm/concepts.rst, "Compaction".
+//! Rules: docs/sources/pages.md#suitability, pages.md#scanners, pages.md#deferral, pages.md#capture;
+//! Documentation/admin-guide/mm/concepts.rst, "Compaction".
 
 mod deferral;
 mod direct;

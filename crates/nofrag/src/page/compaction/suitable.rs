@@ -1,4 +1,6 @@
 //! Whether compaction can help, whether it has, and how badly a zone or node needs it. Counts alone decide.
+//!
+//! Rules: docs/sources/pages.md#suitability, pages.md#proactive.
 
 use super::{Cma, Goal, Mode};
 use crate::event::EventSink;
@@ -156,6 +158,7 @@ mod tests {
     use super::*;
     use crate::page::policy::FragmentationPolicy;
 
+    /// pages.md#o-16.
     #[test]
     fn gaps_before_and_since_they_were_capped() {
         let orders = [0, 3, 4, 9].map(|order| Order::new(order).expect("an order"));
@@ -165,6 +168,7 @@ mod tests {
         assert_eq!(gaps(Gap::TwiceRequest), [2, 16, 32, 1024]);
     }
 
+    /// pages.md#o-18.
     #[test]
     fn bounds_of_proactive_compaction() {
         let check = |marks, p, low, high| {
@@ -179,6 +183,7 @@ mod tests {
         check(ProactiveMarks::Until6_12, 0, 100, 100);
     }
 
+    /// pages.md#o-18.
     #[test]
     fn a_nodes_score_weighs_its_zones() {
         assert_eq!(node_score(4000, [(1000, 80), (3000, 40)].into_iter()), 48);

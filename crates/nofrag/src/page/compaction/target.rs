@@ -1,4 +1,5 @@
-//! Our target scanner: free pages that others can move to, from the top of the zone down, or in the fullest pageblock.
+//! Our target scanner: free pages that others can move to, from the top of the zone down, or in the fullest pageblock
+//! (docs/sources/pages.md#targets).
 //! Linux's is in `linux`.
 
 use super::{Compaction, FoundBy, Ground, Visit, block_end, block_start};
