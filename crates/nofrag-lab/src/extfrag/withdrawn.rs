@@ -16,7 +16,7 @@ use nofrag_show::{Cell, Section, cells, count, table_of};
 pub(super) const WHY: Withdrawn = Withdrawn::AgainstKernels;
 
 /// How the ids of withdrawn claims begin: the defrag mode of 7.2 and the lists of 6.10, huge pages, and our own policy.
-const CLAIMS: [&str; 5] = ["R-6-", "R-7-", "thp-", "ours-", "real/ratio/"];
+const CLAIMS: [&str; 5] = ["model-defrag-", "model-strict-", "thp-", "ours-", "real/ratio/"];
 
 /// Whether what is counted under a design is withdrawn: all that is no tree of the document.
 pub(super) fn is_withdrawn(design: &str) -> bool {
@@ -65,7 +65,7 @@ pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
         Cell::from(part.map(|it| gave_of(it.gave as f64, it.runs as f64)))
     };
     let kernel = kernels.first()?;
-    let name = format!("kernel {} ({})", kernel.kernel, kernel.place);
+    let name = format!("kernel {}", kernel.kernel);
     let mut rows = vec![[cells![name], (0..QUARTERS).map(of_kernel).collect()].concat()];
     for design in view.designs() {
         let Some(row) = view.row(&case, design) else { continue };
@@ -78,8 +78,12 @@ pub(super) fn by_marks(view: View<'_>) -> Option<Section> {
     }
     table_of(
         &format!("Compaction for huge pages by the share of marked pageblocks, {case}"),
-        "A row is the kernel or a design: runs over a zone that gave a block, of all runs that began with so many of \
-         the zone's pageblocks marked to be passed by; the kernel's in a zone of 368 MiB, ours medians over seeds.",
+        &format!(
+            "A row is the kernel or a design: runs over a zone that gave a block, of all runs that began with so many \
+             of the zone's pageblocks marked to be passed by; the kernel's in a zone of 368 MiB ({}), ours medians \
+             over seeds.",
+            kernel.place
+        ),
         1,
         &["", "0-25 %", "25-50 %", "50-75 %", "75-100 %"],
         rows,
@@ -127,8 +131,8 @@ pub(super) fn who_wipes(view: View<'_>) -> Option<Section> {
         view,
         "Who wiped marks while huge pages were asked for",
         "A row is one design: medians over seeds. Pageblocks marked before the first huge page was asked for, in \
-         percent; in kernel 6.1, 95 to 98 (data/figures/kernels-2018.toml). From then on: times that marks were \
-         wiped by kswapd going to sleep, and by the try after the longest pause; wakes of kswapd; pages that it \
+         percent; in kernel 6.1, 95 to 98 (docs/sources/pages.md#guest-skip-marks). From then on: times that marks \
+         were wiped by kswapd going to sleep, and by the try after the longest pause; wakes of kswapd; pages that it \
          reclaimed, and that callers did; events below order 9. `nofrag run extfrag-kernels` has what kernels \
          reclaimed in this phase.",
         &columns,
@@ -181,11 +185,16 @@ mod tests {
             withdraw(&mut oracles);
             oracles[0].withdrawn.is_some()
         };
-        for id in ["gate/s-default", "R-1/s-default", "determinism", "real/ratio/linux-4.20"] {
+        for id in ["gate/s-default", "model-patch-1/x", "determinism", "real/ratio/linux-4.20"] {
             assert!(!withdrawn(id), "{id}");
         }
-        for id in ["R-6-events/x", "R-7-events/x", "thp-madv/x", "ours-huge/x", "real/ratio/nofrag"]
-        {
+        for id in [
+            "model-defrag-events/x",
+            "model-strict-events/x",
+            "thp-madv/x",
+            "ours-huge/x",
+            "real/ratio/nofrag",
+        ] {
             assert!(withdrawn(id), "{id}");
         }
     }
