@@ -14,7 +14,7 @@
 //! The rows name the types in the kernel's numbering, which depends on its configuration: with CMA `Isolate` is 5,
 //! without it 4. Trace events carry the bare number; [`PageTypes::migratetype`] says what it means.
 //!
-//! Walking a list ends at 100,000 blocks, printed as `>100000`: a lower bound.
+//! Walking a list ends at 100,000 blocks, printed as `>100000`: a lower bound (docs/sources/pages.md#b-27).
 
 use nofrag::page::Migratetype;
 use serde::Serialize;

@@ -1,10 +1,10 @@
 //! What the kernel's bulk interface hands out, from the records of probes that `record --bulk` makes.
 //!
-//! From Linux 5.13 on the bulk interface takes pages from a CPU's lists without any trace event.
-//! Its callers give it an array; it fills the empty entries from the front and returns how far it came, entries that
-//! were filled before included. So a record of the array as the call found it ([`ENTER`]) and one as the call left it
-//! ([`PAGES`]) tell which pages are new. Where the return of a call cannot be paired with its array, a record of what
-//! it returned ([`LEAVE`]) still counts the pages.
+//! From Linux 5.13 on the bulk interface takes pages from a CPU's lists without any trace event
+//! (docs/sources/pages.md#bulk-interface). Its callers give it an array; it fills the empty entries from the front and
+//! returns how far it came, entries that were filled before included. So a record of the array as the call found it
+//! ([`ENTER`]) and one as the call left it ([`PAGES`]) tell which pages are new. Where the return of a call cannot be
+//! paired with its array, a record of what it returned ([`LEAVE`]) still counts the pages.
 //!
 //! An entry points at the kernel's description of a page; those of all pages stand in one table, so the place in the
 //! table is the frame's number. Each record has where the table begins and how long a description is.

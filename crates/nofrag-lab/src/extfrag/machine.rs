@@ -1,4 +1,4 @@
-//! The machines of the document, scaled to some memory.
+//! The machines of the document (docs/sources/pages.md#published-figures), scaled to some memory.
 
 use nofrag::page::MemoryMap;
 use nofrag::units::{Order, PageCount};
@@ -12,7 +12,7 @@ const ONE_NODE_CPUS: u32 = 8;
 const TWO_NODES_CPUS: u32 = 24;
 
 /// How many huge-page threads the workload starts: a node's CPUs less fio's four, divided by four. It refuses to run
-/// without any.
+/// without any (pages.md#thpfioscale).
 pub(super) const fn thp_threads(cpus: u32, nodes: u32) -> Option<u32> {
     if nodes == 0 {
         return None;
@@ -31,7 +31,7 @@ pub(super) const fn units_per_thread(node_0_pages: u64, threads: u32) -> u64 {
 }
 
 /// The machine's reserve, which khugepaged sets: eleven pageblocks for each zone with pages, at most a twentieth of
-/// memory.
+/// memory (pages.md#guest-reserve).
 pub(super) fn huge_page_reserve(machine: Machine, pages: u64) -> u64 {
     let zones = match machine {
         Machine::OneNode => 2,

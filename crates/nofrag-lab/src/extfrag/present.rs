@@ -285,8 +285,8 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
         &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.name()),
         &format!(
             "A row is one mix of files and slab with its size of memory: events of linux-4.20, and by how many percent \
-             each design has fewer: median/least over seeds. The model only counts, a \
-             cross-check; nobody has published other mixes. {}",
+             each design has fewer: median/least over seeds. The model \
+             (docs/sources/pages.md#count-model) is a cross-check; nobody has published other mixes. {}",
             withdrawn::mark()
         ),
         1,
@@ -854,8 +854,8 @@ fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
         "A cross-check, not published: a model that only counts, calibrated mix, 4 GiB",
         Caption::Rows(&format!(
             "A row is one design: events fewer than linux-4.20's, and units that got a huge page, in percent; the \
-             model's beside ours, which for huge pages is withdrawn. The model has no time, no concurrency and no \
-             writeback. {MARK}"
+             model's beside ours, which for huge pages is withdrawn. The model \
+             (docs/sources/pages.md#count-model) has no time, no concurrency and no writeback. {MARK}"
         )),
         &["fewer: model", "here", "huge: model", "here", "madv fewer", "here", "madv huge", "here"],
         cells,

@@ -43,7 +43,7 @@ pub(super) enum Machine {
     },
 }
 
-/// Who asks for huge pages, and how hard: the three configurations of the workload.
+/// Who asks for huge pages, and how hard: the three configurations of the workload (docs/sources/pages.md#thpfioscale).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HugeMode {
     /// The kernel's default: huge pages that are at hand; nobody is woken for others.
@@ -54,7 +54,7 @@ pub(super) enum HugeMode {
     Madvise,
 }
 
-/// How much of what is mapped is touched.
+/// How much of what is mapped is touched (docs/sources/pages.md#trap-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
     /// Every second unit: 37.5 % of a node (what the program does).

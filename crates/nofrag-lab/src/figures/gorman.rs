@@ -34,7 +34,7 @@ pub struct Gorman2018 {
     pub misstatements: Vec<Misstated>,
     /// What came later.
     pub later: Vec<LaterFigure>,
-    /// A count-only model of the workload: a cross-check, not published.
+    /// A model that counts the workload: a cross-check, not published.
     #[serde(rename = "model")]
     pub models: Vec<ModelRow>,
     /// The same model on other mixes.
@@ -333,7 +333,7 @@ pub struct LaterFigure {
     pub change: f64,
 }
 
-/// What the count-only model gives for a mode on the calibrated mix: a cross-check.
+/// What the count model (docs/sources/pages.md#count-model) gives for a mode on the calibrated mix: a cross-check.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRow {
@@ -359,7 +359,7 @@ pub struct ModelRow {
     pub madv_huge: f64,
 }
 
-/// What the count-only model gives on a mix: events of vanilla, and reductions in percent.
+/// What the count model gives on a mix: events of vanilla, and reductions in percent.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelMix {

@@ -30,7 +30,8 @@
 //! 9. **kswapd.** From priority 12; the next pass is one deeper unless this one scanned its target. It rests when a
 //!    zone is above its high mark and reserve. Boosted runs stay at 10 until as much as all boosts is reclaimed
 //!    (256 passes of normal-fallbacks-boosted), and then take that off the boosts.
-//! 10. **Direct reclaim**: ready zones are remembered; the pass repeats while compaction can do
+//! 10. **Direct reclaim** (docs/sources/pages.md#reclaim-by-order): ready zones are remembered; the pass repeats while
+//!     compaction can do
 //!     nothing; 32 pages or a remembered zone end the call. Compaction's word on a zone is read from the events (the
 //!     engine's compaction answers for it), the zone that is asked about is compared.
 //! 11. **Compaction** takes all listed frames of a step's range, by number (374 steps), or, where it gives up, none.

@@ -6,7 +6,8 @@
 //! answers is compared with what the kernel answered: the frame of every answer, its zone, each block that went between
 //! a per-CPU list and the zone, each event of external fragmentation with all its fields, and at the end every list,
 //! position by position. Where the engine differs it is set right, so that the next comparison begins at the kernel's
-//! state again; every difference is counted, by cause.
+//! state again; every difference is counted, by cause. What such stretches taught is
+//! docs/sources/pages.md#frames.
 //!
 //! - `stretch`: folders and files. `state`, `events`: what is in them. `follow`: engine and kernel side by
 //!   side.

@@ -1,9 +1,10 @@
 //! `extfrag-kernels`: the simulation beside real kernels, under the workload of `extfrag-2018`.
 //!
-//! Guests with kernels of Debian ran what mmtests runs, on machines that are told in full (`data/guests-2018`). The
-//! simulation gets the same memory, zones, mode and settings, and what both sides counted stands side by side, phase by
-//! phase. Parameters may be fitted on 6.1 and 7.2, so that 5.10 and 6.12 judge; a cell of these that was looked at is
-//! spoilt and judges no more. What does not come out is shown as not reproduced.
+//! Guests with kernels of Debian ran what mmtests runs, on machines that are told in full (`data/guests-2018`; what
+//! earlier guests taught is docs/sources/pages.md#guests). The simulation gets the same memory, zones, mode and
+//! settings, and what both sides counted stands side by side, phase by phase. Parameters may be fitted on 6.1 and 7.2,
+//! so that 5.10 and 6.12 judge; a cell of these that was looked at is spoilt and judges no more. What does not come out
+//! is shown as not reproduced.
 //!
 //! - `dataset`: the kernels' runs. `guest`: a cell simulated. `phase`: what both are turned into.
 //! - `judge`: when they agree. `fitted`: what was fitted, and what was tried. `outcome`: what came of it.

@@ -1,6 +1,6 @@
 //! A document's own workload, for real, on the running kernel.
 //!
-//! `extfrag` simulates thpfioscale; this is the program itself, as section 3 of the method of Gorman's figures has it:
+//! `extfrag` simulates thpfioscale; this is the program itself (docs/sources/pages.md#thpfioscale):
 //! writers fill files of 64 KiB, block by block, until the page cache has taken most of memory; readers then read
 //! random blocks of them, sixteen of a file; and while they do, threads map memory and touch half of its units of 2 MiB
 //! one by one, timing each. A unit that the kernel can back by one huge page costs one fault, any other one a fault for

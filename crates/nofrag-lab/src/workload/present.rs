@@ -30,7 +30,7 @@ fn notes(lines: &[String]) -> Option<Section> {
     (!lines.is_empty()).then_some(Section::Lines { title, lines })
 }
 
-/// `no sample` where the document's program prints 0.00.
+/// `no sample` where the document's program prints 0.00 (docs/sources/pages.md#b-26).
 fn cells(latency: Option<&Latency>) -> Vec<Cell> {
     let Some(latency) = latency else {
         return [cells![count(0.0), "no sample"], vec![Cell::Missing; 5]].concat();

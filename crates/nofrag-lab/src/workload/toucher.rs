@@ -26,7 +26,7 @@ pub(super) struct Touched {
     /// Units of one huge page, in the same way.
     pub(super) huge: Histogram<u64>,
     pub(super) huge_first: Histogram<u64>,
-    /// Units by the pages that their first fault brought in.
+    /// Units by the pages that their first fault brought in (docs/sources/pages.md#b-24).
     pub(super) by_pages: BTreeMap<usize, u64>,
 }
 

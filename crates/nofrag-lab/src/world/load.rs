@@ -6,7 +6,7 @@ use super::slab::SlabKind;
 /// The memory for which loads are stated.
 pub(crate) const STATED_FOR_GIB: u64 = 4;
 
-/// What runs besides the page cache, and how reclaim treats it.
+/// What runs besides the page cache, and how reclaim treats it (docs/sources/pages.md#count-model-load).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mix {
     /// Its name in tables.

@@ -1,6 +1,7 @@
 //! Slab caches: small objects that share pages.
 //!
-//! A cache cuts blocks of one order into objects of one size, as Linux 6.1 with XFS does (counted in a guest).
+//! A cache cuts blocks of one order into objects of one size, as Linux 6.1 with XFS does
+//! (docs/sources/pages.md#guest-slab).
 //! Slabs with room form a stack; the top one gives the next object. A slab that has lost all its objects gives its
 //! block back at once. Kernels also keep slabs for single CPUs, and some empty ones; here there are none.
 
@@ -40,7 +41,7 @@ impl SlabKind {
         SlabKind::Handle,
     ];
 
-    /// What Linux 6.1 with XFS has; that of a handle is unconfirmed.
+    /// What Linux 6.1 with XFS has (pages.md#guest-slab); that of a handle is unconfirmed.
     const fn object_bytes(self) -> u64 {
         match self {
             SlabKind::Inode | SlabKind::Private => 1024,

@@ -1,20 +1,20 @@
-//! A run of thpfioscale (mmtests): write, warm up, touch huge pages, delete.
+//! A run of thpfioscale (docs/sources/pages.md#thpfioscale): write, warm up, touch huge pages, delete.
 //!
 //! The allocator is `nofrag::page`; what is modelled here is everything around it. Four writers fill 150 % of memory
-//! with files of 64 KiB as fio does by default: each writes page 0 of all its files, then
+//! with files of 64 KiB as fio does by default (pages.md#guest-workload): each writes page 0 of all its files, then
 //! page 1, and so on, and has them open to the end. Four readers then open all files and read them at random, for as
 //! long as the writing took or until a number of pages was read, and on while the huge-page program runs. Its threads
 //! touch units of 2 MiB and are told for each whether it is one page. At the end the processes go and the files are
 //! deleted.
 //!
-//! What differs from the model that only counts, and why:
+//! What differs from the count model (pages.md#count-model), and why:
 //!
 //! * Time. kswapd, compaction and the threads run beside each other in virtual time, and the disk bounds writing; there
 //!   a request gives kswapd a fixed budget. So here readers make as many accesses as the time allows.
 //! * Files are written round robin and stay open, and slabs are those of Linux 6.1 with XFS: so inodes, some of their
 //!   objects unmovable, come first and stay while files are open.
 //! * Dirty pages, which reclaim passes by unless it may write, and unmovable blocks that pages under writeback hold.
-//! * The reserve is khugepaged's, as on the machines of the document and in kernels, and
+//! * The reserve is khugepaged's, as on the machines of the document and in kernels (pages.md#guest-reserve), and
 //!   not a setting of the mix.
 //! * Slow path, kswapd and compaction are those of the engine, not a sketch of them.
 //!
@@ -25,7 +25,8 @@
 //! * Who wakes kswapd for a huge page that is not there decides about vanilla.
 //! * Under `vm.defrag_mode` free pages in unmovable pageblocks satisfy the total watermark, and compaction mostly meets
 //!   nothing but marked blocks or has no place to move to: no fragmentation, and hardly a huge page. The count model
-//!   hid that, as it made whole blocks by a rule of its own.
+//!   hid that, as it made whole blocks by a rule of its own
+//!   (pages.md#count-model-reclaim).
 //!
 //! What is left out: page tables, swap, readahead, larger folios of the page cache, what a journal writes, slabs kept
 //! by single CPUs.
