@@ -7,6 +7,7 @@ mod folders;
 mod functions;
 mod links;
 mod machine_paths;
+mod maps;
 mod modules;
 mod prose_figures;
 mod text;
@@ -15,6 +16,7 @@ mod unsafety;
 
 use std::path::Path;
 
+pub(crate) use self::links::without_code;
 pub(crate) use self::text::WIDEST;
 
 use crate::finding::Finding;
@@ -30,6 +32,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     functions::check,
     links::check,
     machine_paths::check,
+    maps::check,
     modules::check,
     prose_figures::check,
     text::check,

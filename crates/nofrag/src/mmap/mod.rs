@@ -10,7 +10,7 @@
 //!
 //! Files, bottom up: `attributes` (what makes two areas one), `layout` (the windows of a process), `request` (what may
 //! be asked and answered), `table` (each set of attributes once), `areas` (areas with attributes, on the index of
-//! [`ranges`](crate::ranges)), `placement` (where a mapping goes), `space` (the face: mapping, lookup, fork and exec),
+//! ranges), `placement` (where a mapping goes), `space` (the face: mapping, lookup, fork and exec),
 //! `change` (what splits and joins areas), `moves` (resizing, and moves that can be undone), `holes` (what is left
 //! between areas).
 

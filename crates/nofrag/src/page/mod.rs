@@ -13,7 +13,8 @@
 //! `event` (what is traced and counted), `frames` (what is known of each frame), `free_lists` with `fullness` (which of
 //! their blocks) and `index` (how fragmented they are), `zone` (buddies), `fallback` (what a request may take from
 //! other types), `steal` (taking it), `reserve` (pageblocks with a purpose), `per_cpu`, `boost`, `watermark` and
-//! `zonelist` (which zones may serve), `walk` (one pass over the zonelist), `allocator` (the face), `build` and
+//! `zonelist` (which zones may serve), `state` (a zone as a kernel's report shows it), `walk` (one pass over the
+//! zonelist), `allocator` (the face), `build` and
 //! `contents` (how it is made), `exact` (one particular block), `inspect`, `image` and `audit` (what can be seen of it,
 //! all of it as data, and what is always true), `follow` (beside a kernel that runs), `slow_path` and `attempt` (what
 //! else a request may try), `failure` (why it was not served), `owner` (what the owner of the pages does), `reclaim`
