@@ -1,9 +1,9 @@
-//! Whether the addresses of a `/proc/vmallocinfo` may be believed.
+//! Tells whether the addresses of a `/proc/vmallocinfo` may be believed.
 //!
 //! The kernel prints kernel addresses to nobody by default: it replaces each by a hash of 32 bits, the same for equal
 //! addresses, even for root (`kernel.kptr_restrict` 0). With 2, or with 1 for a reader without `CAP_SYSLOG`, it prints
-//! zeros; before it has random numbers, `(____ptrval____)`. A layout drawn from those would be nonsense that looks like
-//! a result, so everything that needs addresses asks [`judge`] first.
+//! zeros; before it has random numbers, `(____ptrval____)`. A layout drawn from hashes or zeros would be nonsense that
+//! looks like a result, so every reader of addresses asks [`judge`] first.
 //!
 //! The setting alone proves nothing (`no_hash_pointers` on the kernel's command line prints real addresses under 0, and
 //! a captured setting may belong to another moment), so the text itself is judged. Sizes are never hashed: in a real
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::vmallocinfo::Area;
 
-/// What the printed addresses are.
+/// The verdict on the printed addresses of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Addresses {
@@ -21,11 +21,10 @@ pub enum Addresses {
     Real,
     /// Hashed: no range is as long as its size.
     Hashed,
-    /// Zeros.
     Zeroed,
     /// Withheld until the kernel has random numbers.
     Withheld,
-    /// Some ranges are as long as their size and some are not: no kernel prints that.
+    /// Some ranges are as long as their size and some are not: no kernel prints such a file.
     Inconsistent {
         /// The first line whose range is impossible.
         line: u32,
@@ -57,7 +56,7 @@ pub fn judge(areas: &[Area<'_>]) -> Addresses {
     if areas.iter().all(is_zero) { Addresses::Zeroed } else { Addresses::Hashed }
 }
 
-/// Whether the range can be that of a kernel area.
+/// Returns true if the range can be that of a kernel area.
 fn is_possible(area: &Area<'_>) -> bool {
     let Some(printed) = area.printed else { return false };
     // A kernel range lies above what a hash of 32 bits can reach; on a 32-bit kernel above the lowest gigabyte of
@@ -112,7 +111,7 @@ mod tests {
         check_judge("0x(____ptrval____)-0x(____ptrval____) 20480 vmap", Addresses::Withheld);
     }
 
-    /// A hashed pair may happen to be as far apart as the size; it still lies below 4 GiB.
+    /// A hashed pair may by chance be as far apart as the size; the pair still lies below 4 GiB.
     #[test]
     fn a_lucky_hash_is_not_believed() {
         check_judge("0x00000000f8030000-0x00000000f8035000 20480 vmap", Addresses::Hashed);

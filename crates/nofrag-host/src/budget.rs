@@ -1,7 +1,7 @@
-//! How much memory and time a file that somebody else wrote may cost.
+//! The memory and time that reading a file of unknown origin may cost.
 //!
-//! A few bytes of a recording can honestly say that a million equal events follow, and a packed file of a hundred
-//! bytes unpacks to gigabytes. So what a reader holds is bounded before it is taken, by a [`Budget`] that its caller
+//! A few bytes of a recording can honestly say that a million equal events follow, and a packed file of a hundred bytes
+//! unpacks to gigabytes. So a reader's memory is bounded before it is allocated, by a [`Budget`] that the caller
 //! chooses. The default has three parts:
 //!
 //! * 64 times the bytes that the file takes on the disk. Honest recordings unpack to some 20 times their length; the
@@ -12,8 +12,8 @@
 //! * At most a quarter of the memory that is available, and half of the addresses that `ulimit -v` leaves, floor or
 //!   not.
 //!
-//! Events are bounded apart, since whoever reads them keeps something of each, and since they take time: one for each
-//! byte of the file, and [`LEAST_EVENTS`] in any case.
+//! Events have a bound of their own, since a reader keeps something of each event, and since events take time: one for
+//! each byte of the file, and [`LEAST_EVENTS`] in any case.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -34,27 +34,27 @@ use crate::trace::TraceError;
 
 /// Bytes that any file may cost where a quarter of the available memory is more.
 pub const FLOOR: u64 = 1 << 30;
-/// Bytes that a file may cost for each of its own.
+/// Bytes of memory that a file may cost for each of its bytes on the disk.
 const RATIO: u64 = 64;
 /// Events that any file may have.
 pub const LEAST_EVENTS: u64 = 1 << 23;
 
-/// What the reading of one file may cost.
+/// The most that the reading of one file may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes of memory that are held at a time.
     pub bytes: u64,
     /// Events that are read in all.
     pub events: u64,
-    /// When reading ends; `None` for whoever shows progress and can be interrupted.
+    /// The time at which reading ends; `None` for a caller that shows progress and can be interrupted.
     pub deadline: Option<Instant>,
 }
 
-/// What [`Budget::allow`] was told; 0 before.
+/// The argument of the last [`Budget::allow`]; 0 before the first call.
 static ALLOWED: AtomicU64 = AtomicU64::new(0);
 
 impl Budget {
-    /// The default of a file that takes so many bytes on the disk, without a deadline; the module says how it is
+    /// Returns the default for a file of `length` bytes on the disk, without a deadline; the module says how it is
     /// chosen.
     #[must_use]
     pub fn of_length(length: u64) -> Budget {
@@ -66,43 +66,43 @@ impl Budget {
         Budget { bytes, events: length.max(LEAST_EVENTS), deadline: None }
     }
 
-    /// The default of an open file.
+    /// Returns the default for an open file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn of_file(file: &File) -> io::Result<Budget> {
         Ok(Budget::of_length(stored(&file.metadata()?)))
     }
 
-    /// The default of a file, or of a folder with all files in it.
+    /// Returns the default for a file, or for a folder with all files in it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn of_path(path: &Path) -> io::Result<Budget> {
         let file = fs::metadata(path)?;
         let length = if file.is_dir() { stored_below(path, 2)? } else { stored(&file) };
         Ok(Budget::of_length(length))
     }
 
-    /// From now on the default of every file, in this process, is so many bytes of memory, and as many events.
+    /// Makes `bytes` of memory, and as many events, the default for every file that this process opens from now on.
     pub fn allow(bytes: u64) {
         ALLOWED.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether there is time left.
+    /// Returns true while the deadline has not passed.
     #[must_use]
     pub fn has_time(&self) -> bool {
         self.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 
-    /// That a file needs more than this.
+    /// Returns the error that a file needs more than this budget.
     pub(crate) fn refuse(&self, path: &Path, needs: Needs) -> TraceError {
         let (path, budget): (PathBuf, Budget) = (path.to_owned(), *self);
         TraceError::Budget { path, needs, budget }
     }
 }
 
-/// What is left of a budget for whoever goes on with what was read.
+/// The remainder of a budget, for the later stages that work on what was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     path: PathBuf,
@@ -111,36 +111,36 @@ pub struct Room {
 }
 
 impl Room {
-    /// All of a budget; errors name the file.
+    /// Makes a room with the whole budget; errors name the file `path`.
     #[must_use]
     pub fn new(path: &Path, budget: Budget) -> Room {
         Room { path: path.to_owned(), budget, left: budget.bytes }
     }
 
-    /// Bytes that can still be taken.
+    /// Returns the number of bytes that can still be taken.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Takes so many bytes.
+    /// Takes `bytes` from the remainder.
     ///
     /// # Errors
-    /// [`TraceError::Budget`] if fewer are left; nothing is taken then.
+    /// [`TraceError::Budget`] if the remainder is smaller; nothing is taken then.
     pub fn take(&mut self, bytes: u64) -> Result<(), TraceError> {
         self.check(bytes)?;
         self.left -= bytes;
         Ok(())
     }
 
-    /// Takes a part of what is left, such as a quarter, at most so many bytes; how many it got.
+    /// Takes the remainder divided by `part`, but at most `most` bytes; returns the number of bytes taken.
     pub fn take_part(&mut self, part: u64, most: u64) -> u64 {
         let bytes = (self.left / part.max(1)).min(most);
         self.left -= bytes;
         bytes
     }
 
-    /// Whether so many bytes could be taken.
+    /// Checks that `bytes` could be taken.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -152,14 +152,14 @@ impl Room {
         Err(self.budget.refuse(&self.path, Needs::Bytes(needs)))
     }
 
-    /// That the files of a folder are more than is left.
+    /// Returns the error that the files of a folder need more than the budget.
     pub(crate) fn refuse_folder(&self) -> io::Error {
         let most = bytes_text(self.budget.bytes);
         let why = format!("its files unpack to more than {most}; `--budget GIB` allows more");
         io::Error::new(io::ErrorKind::FileTooLarge, why)
     }
 
-    /// Makes room in a map for one more entry, and takes what that costs.
+    /// Makes room in a map for one more entry, and takes the bytes that this costs.
     pub(crate) fn grow<K: Eq + Hash, V>(
         &mut self,
         map: &mut HashMap<K, V>,
@@ -177,11 +177,11 @@ impl Room {
     }
 }
 
-/// Entries for which there is room in the first table of a map.
+/// Number of entries in the first table of a map.
 const LEAST_ENTRIES: usize = 1 << 10;
 
-/// Bytes of a hash table with room for so many entries: at most seven of eight places are filled, their number is a
-/// power of two, and each has a byte beside its entry.
+/// Returns the bytes of a hash table with room for `entries`: at most seven of eight places are filled, their number is
+/// a power of two, and each has a byte beside its entry.
 pub(crate) const fn table_bytes<T>(entries: usize) -> u64 {
     if entries == 0 {
         return 0;
@@ -190,16 +190,15 @@ pub(crate) const fn table_bytes<T>(entries: usize) -> u64 {
     places * (size_of::<T>() as u64 + 1)
 }
 
-/// What a file needs more of than it may have.
+/// The resource of which a file needs more than its budget allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// So many bytes of memory at a time.
+    /// The file needs this many bytes of memory at a time.
     Bytes(u64),
     /// More memory than the system has.
     Memory,
-    /// So many events.
+    /// The file has this many events.
     Events(u64),
-    /// Time.
     Time,
 }
 
@@ -220,12 +219,13 @@ impl std::fmt::Display for Budget {
     }
 }
 
-/// Bytes on the disk: the holes of a sparse file are none.
+/// Returns a file's bytes on the disk: the holes of a sparse file count nothing.
 fn stored(file: &fs::Metadata) -> u64 {
     file.len().min(file.blocks().saturating_mul(512))
 }
 
-/// Those of the files in a folder and in so many folders below it. Links are not followed.
+/// Returns the bytes on the disk of the files in a folder and in `depth` levels of folders below it. Links are not
+/// followed.
 fn stored_below(folder: &Path, depth: u32) -> io::Result<u64> {
     let mut sum = 0_u64;
     for entry in fs::read_dir(folder)? {
@@ -240,8 +240,8 @@ fn stored_below(folder: &Path, depth: u32) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// The most that any file may cost: parts of `MemAvailable`, of what the control group of this process leaves of its
-/// limit, and of what its address space has left. Asked once.
+/// Returns the most that any file may cost: a quarter of `MemAvailable` or of the memory that the control group's limit
+/// leaves to this process, and at most half of the addresses that it has left. Computed once.
 fn most() -> u64 {
     static MOST: OnceLock<u64> = OnceLock::new();
     *MOST.get_or_init(|| {
@@ -252,7 +252,7 @@ fn most() -> u64 {
     })
 }
 
-/// What `RLIMIT_AS` leaves (`ulimit -v`); `None` without one.
+/// Returns the bytes that `RLIMIT_AS` (`ulimit -v`) leaves to this process; `None` without a limit.
 fn left_of_addresses() -> Option<u64> {
     let most = getrlimit(Resource::As).current?;
     let used = |text: &str| fields::meminfo_bytes(text, "VmSize");

@@ -1,23 +1,23 @@
-//! The small files beside the large one, each a pure function of its text.
+//! Parsers of the small files beside `vmallocinfo`, each a pure function of the file's text.
 
 use thiserror::Error;
 
-/// Why a small file could not be understood.
+/// The reason why a small file could not be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FieldError {
-    /// It is empty, or the field is not in it.
+    /// The file is empty, or the field is not in it.
     #[error("the value is missing")]
     Missing,
-    /// The value is no number, or none that can be.
+    /// The value is not a number, or not a possible one.
     #[error("the value is not a number of the expected form")]
     NotANumber,
 }
 
-/// The number of CPUs in a list such as `0-1,4,8-11`.
+/// Returns the number of CPUs in a list such as `0-1,4,8-11`.
 ///
 /// # Errors
-/// See [`FieldError`]; ids that fall or repeat are refused.
+/// Those of [`FieldError`]; ids that fall or repeat are refused.
 pub fn cpu_count(text: &str) -> Result<u32, FieldError> {
     let text = text.trim();
     if text.is_empty() {
@@ -38,7 +38,7 @@ pub fn cpu_count(text: &str) -> Result<u32, FieldError> {
     Ok(count)
 }
 
-/// The number of CPUs that `/proc/cpuinfo` describes, counted by its `processor` lines.
+/// Returns the number of CPUs that `/proc/cpuinfo` describes, counted by its `processor` lines.
 ///
 /// # Errors
 /// [`FieldError::Missing`] when there are none.
@@ -50,10 +50,10 @@ pub fn cpuinfo_count(text: &str) -> Result<u32, FieldError> {
     }
 }
 
-/// A field of `/proc/meminfo` in bytes.
+/// Returns a field of `/proc/meminfo` in bytes.
 ///
 /// # Errors
-/// See [`FieldError`].
+/// Those of [`FieldError`].
 pub fn meminfo_bytes(text: &str, field: &str) -> Result<u64, FieldError> {
     let values = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) =
@@ -63,18 +63,18 @@ pub fn meminfo_bytes(text: &str, field: &str) -> Result<u64, FieldError> {
     kib.checked_mul(1024).ok_or(FieldError::NotANumber)
 }
 
-/// The value of `kernel.kptr_restrict`.
+/// Returns the value of `kernel.kptr_restrict`.
 ///
 /// # Errors
-/// See [`FieldError`].
+/// Those of [`FieldError`].
 pub fn kptr_restrict(text: &str) -> Result<u8, FieldError> {
     text.trim().parse().map_err(|_| FieldError::NotANumber)
 }
 
-/// The number that is all of a file, such as `/proc/sys/vm/max_map_count`.
+/// Returns the number that is the whole text of a file, such as `/proc/sys/vm/max_map_count`.
 ///
 /// # Errors
-/// See [`FieldError`].
+/// Those of [`FieldError`].
 pub fn number(text: &str) -> Result<u64, FieldError> {
     match text.trim() {
         "" => Err(FieldError::Missing),
@@ -82,10 +82,10 @@ pub fn number(text: &str) -> Result<u64, FieldError> {
     }
 }
 
-/// The hexadecimal number that is all of a file, such as `/proc/PID/personality`.
+/// Returns the hexadecimal number that is the whole text of a file, such as `/proc/PID/personality`.
 ///
 /// # Errors
-/// See [`FieldError`].
+/// Those of [`FieldError`].
 pub fn hexadecimal(text: &str) -> Result<u64, FieldError> {
     match text.trim() {
         "" => Err(FieldError::Missing),
@@ -93,7 +93,7 @@ pub fn hexadecimal(text: &str) -> Result<u64, FieldError> {
     }
 }
 
-/// A field of `/proc/PID/status`, as text.
+/// Returns a field of `/proc/PID/status`, as text.
 ///
 /// # Errors
 /// [`FieldError::Missing`] when it is not there.
@@ -105,12 +105,10 @@ pub fn status<'a>(text: &'a str, field: &str) -> Result<&'a str, FieldError> {
         .ok_or(FieldError::Missing)
 }
 
-/// What a process may use of something.
+/// A limit on a resource of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// So many bytes.
     Bytes(u64),
-    /// As much as there is.
     Unlimited,
 }
 
@@ -123,10 +121,10 @@ impl serde::Serialize for Limit {
     }
 }
 
-/// The soft limit in a line of `/proc/PID/limits`, such as `Max stack size`.
+/// Returns the soft limit in a line of `/proc/PID/limits`, such as `Max stack size`.
 ///
 /// # Errors
-/// See [`FieldError`].
+/// Those of [`FieldError`].
 pub fn soft_limit(text: &str, name: &str) -> Result<Limit, FieldError> {
     let values =
         text.lines().find_map(|line| line.strip_prefix(name)).ok_or(FieldError::Missing)?;
@@ -137,10 +135,10 @@ pub fn soft_limit(text: &str, name: &str) -> Result<Limit, FieldError> {
     }
 }
 
-/// The first two numbers of a kernel release such as `6.18.5-generic`.
+/// Returns the first two numbers of a kernel release such as `6.18.5-generic`.
 ///
 /// # Errors
-/// See [`FieldError`].
+/// Those of [`FieldError`].
 pub fn release_version(text: &str) -> Result<(u32, u32), FieldError> {
     let mut numbers = text.trim().splitn(3, '.');
     let mut number = || {
@@ -151,8 +149,8 @@ pub fn release_version(text: &str) -> Result<(u32, u32), FieldError> {
     Ok((number()?, number()?))
 }
 
-/// The bytes of lazily freed areas above which the kernel purges: 32 MiB for each bit of the number of online CPUs
-/// (`lazy_max_pages`, docs/sources/vmap.md#lazy-limit).
+/// Returns the bytes of lazily freed areas above which the kernel purges: 32 MiB for each bit of the number of online
+/// CPUs (`lazy_max_pages`, docs/sources/vmap.md#lazy-limit).
 #[must_use]
 pub const fn lazy_limit_bytes(cpus_online: u32) -> u64 {
     (u32::BITS - cpus_online.leading_zeros()) as u64 * (32 << 20)

@@ -1,6 +1,6 @@
-//! What needs attention, with its evidence, what follows from it, and what helps.
+//! Findings: what needs attention on a host, each with its evidence, its consequence and a remedy.
 //!
-//! A finding is a pure function of the [`Report`]. [`Severity::Warning`] means that something would fail, or that the
+//! A finding is a pure function of the [`Report`]. [`Severity::Warning`] means that a request would fail, or that the
 //! figures cannot be trusted; a [`Severity::Note`] explains what a reader would otherwise get wrong.
 
 use serde::Serialize;
@@ -9,32 +9,28 @@ use crate::addresses::Addresses;
 use crate::region::Bounds;
 use crate::vmalloc::{RegionReport, Report};
 
-/// Something that needs attention.
+/// A fact about a host that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How urgent.
     pub severity: Severity,
-    /// A stable name.
+    /// Stable name of the kind of finding.
     pub id: &'static str,
-    /// What was seen.
     pub evidence: String,
-    /// What follows.
     pub consequence: String,
-    /// What helps.
     pub help: String,
 }
 
-/// How urgent a finding is; the more urgent sorts first.
+/// Urgency of a finding; the more urgent sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Something would fail, or the figures cannot be trusted.
+    /// A request would fail, or the figures cannot be trusted.
     Warning,
-    /// Explains what a reader would otherwise get wrong.
+    /// The finding explains what a reader would otherwise get wrong.
     Note,
 }
 
-/// Bytes for people: three figures, binary units.
+/// Returns bytes as text for people: three figures, binary units.
 #[must_use]
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -49,7 +45,7 @@ pub fn bytes_text(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// A count for people: with a comma between thousands.
+/// Returns a count as text for people: with a comma between thousands.
 #[must_use]
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
@@ -57,8 +53,8 @@ pub fn grouped(count: u64) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// How long ago something was, or how long it goes on, for people: in the largest unit of which there are two, and to a
-/// tenth of an hour, or of fewer than ten minutes or days.
+/// Returns a duration as text for people: in the largest unit of which it has at least two, with one decimal for hours,
+/// and for minutes and days below ten.
 #[must_use]
 pub fn duration_text(seconds: f64) -> String {
     const UNITS: [(f64, &str); 3] = [(86_400.0, "days"), (3600.0, "h"), (60.0, "min")];
@@ -72,7 +68,7 @@ pub fn duration_text(seconds: f64) -> String {
     }
 }
 
-/// Why no region can be shown with such addresses.
+/// Returns the reason why no region can be shown with such addresses; `None` if regions can be shown.
 #[must_use]
 pub fn why_no_regions(addresses: Addresses) -> Option<String> {
     let why = match addresses {
@@ -93,7 +89,7 @@ pub fn why_no_regions(addresses: Addresses) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// All findings about `report`, most urgent first.
+/// Returns all findings about `report`, most urgent first.
 #[must_use]
 pub fn findings(report: &Report) -> Vec<Finding> {
     let of_regions = report.regions.iter().flat_map(|region| {
@@ -225,7 +221,7 @@ fn lazy_dominates(report: &Report) -> Option<Finding> {
     })
 }
 
-/// From this many areas on, one caller with most of the bytes is worth a look.
+/// Number of areas from which on one caller with most of the bytes is reported.
 const MANY_AREAS: u64 = 1000;
 
 fn caller_dominates(report: &Report) -> Option<Finding> {

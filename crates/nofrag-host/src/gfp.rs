@@ -1,14 +1,14 @@
-//! What the flags of a request for pages (`gfp_t`) stand for, as far as they decide here.
+//! The flags of a request for pages (`gfp_t`), as far as they decide where its pages come from.
 //!
-//! The bits of `gfp_t` have moved between kernels, their names have not. So a name stands for flags (`GfpFlags`), and
-//! the bits of one kernel for what its own names say ([`GfpBits`]); what the flags mean is said once, in the core's
-//! terms.
+//! The bits of `gfp_t` have moved between kernels; their names have not. So a name stands for flags ([`GfpFlags`]), and
+//! the bits of one kernel stand for the flags that this kernel's names give them ([`GfpBits`]). The flags are
+//! translated in one place into the terms of the core.
 
 use nofrag::page::{Migratetype, RequestFlags, ZoneKind};
 
 use crate::trace::FlagTable;
 
-/// One flag of a request, as far as it decides where pages come from and what happens when there are none.
+/// One flag of a request, as far as it decides where pages come from and what happens when no page is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each is `__GFP_` and its name")]
@@ -38,8 +38,8 @@ use GfpFlag::{
     NoRetry, NoWarn, Reclaimable, RetryMayFail, ThisNode, Zero,
 };
 
-/// What the kernel's names stand for; names that decide nothing here are not in the table. Of what is in one zone's
-/// name there are two: kernels print `GFP_DMA` for the bit that they define as `__GFP_DMA`.
+/// Flags of each name that the kernel prints; names that decide nothing here are not in the table. A flag that is one
+/// zone's bit has two names: kernels print `GFP_DMA` for the bit that they define as `__GFP_DMA`.
 const NAMES: &[(&str, &[GfpFlag])] = &[
     ("GFP_KERNEL", &[DirectReclaim, KswapdReclaim, Io, Fs]),
     ("GFP_KERNEL_ACCOUNT", &[DirectReclaim, KswapdReclaim, Io, Fs]),
@@ -77,37 +77,38 @@ const NAMES: &[(&str, &[GfpFlag])] = &[
     ("__GFP_ZERO", &[Zero]),
 ];
 
-/// A set of flags.
+/// A set of [`GfpFlag`]s, independent of any kernel's bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GfpFlags(u32);
 
 impl GfpFlags {
-    /// Of these.
+    /// Returns the set of `flags`.
     #[must_use]
     pub fn of(flags: &[GfpFlag]) -> GfpFlags {
         GfpFlags(flags.iter().fold(0, |set, &flag| set | 1 << flag as u32))
     }
 
-    /// What the kernel's name stands for, such as `GFP_KERNEL` or `__GFP_HIGH`; nothing if it decides nothing here.
+    /// Returns the flags of a name of the kernel's, such as `GFP_KERNEL` or `__GFP_HIGH`; the empty set for a name that
+    /// decides nothing here.
     #[must_use]
     pub fn named(name: &str) -> GfpFlags {
         let known = NAMES.iter().find(|(known, _)| *known == name);
         known.map_or(GfpFlags::default(), |(_, flags)| GfpFlags::of(flags))
     }
 
-    /// What is in one of the two.
+    /// Returns the union of the two sets.
     #[must_use]
     pub fn with(self, other: GfpFlags) -> GfpFlags {
         GfpFlags(self.0 | other.0)
     }
 
-    /// Whether the flag is in it.
+    /// Returns true if `flag` is in the set.
     #[must_use]
     pub fn has(self, flag: GfpFlag) -> bool {
         self.0 & (1 << flag as u32) != 0
     }
 
-    /// The highest zone that the request can use.
+    /// Returns the highest zone that the request can use.
     #[must_use]
     pub fn zone(self) -> ZoneKind {
         if self.has(Dma) {
@@ -121,7 +122,7 @@ impl GfpFlags {
         }
     }
 
-    /// The type of its pages.
+    /// Returns the migratetype of the requested pages.
     #[must_use]
     pub fn migratetype(self) -> Migratetype {
         if self.has(Movable) {
@@ -133,7 +134,7 @@ impl GfpFlags {
         }
     }
 
-    /// What it allows and demands, in the core's terms.
+    /// Returns what the request allows and demands, in the terms of the core.
     #[must_use]
     pub fn request_flags(self) -> RequestFlags {
         let table = [
@@ -157,7 +158,8 @@ impl GfpFlags {
 pub struct GfpBits(Vec<(u64, GfpFlags)>);
 
 impl GfpBits {
-    /// By the names that the kernel gives them. One without a name in the table it does not have.
+    /// Reads the bits from a kernel's own table of names. A flag without a name in the table does not exist in that
+    /// kernel.
     #[must_use]
     pub fn new(table: &FlagTable) -> GfpBits {
         let named = table.entries().map(|(bits, name)| (bits, GfpFlags::named(name)));
@@ -166,7 +168,7 @@ impl GfpBits {
         named.sort_by_key(|(bits, _)| bits.count_ones());
         let mut known = GfpBits::default();
         for (bits, flags) in named {
-            // A name of several bits says nothing new where each of them has a name.
+            // A name of several bits adds nothing where each of the bits has a name.
             let before = known.flags(bits);
             if before.with(flags) != before {
                 known.0.push((bits, flags));
@@ -175,7 +177,7 @@ impl GfpBits {
         known
     }
 
-    /// The flags of a request. O(names).
+    /// Returns the flags of a request. O(names).
     #[must_use]
     pub fn flags(&self, gfp: u64) -> GfpFlags {
         let set = self.0.iter().filter(|(bits, _)| gfp & bits == *bits);
@@ -187,7 +189,7 @@ impl GfpBits {
 mod tests {
     use super::*;
 
-    /// What Linux 6.1 prints; it has no `__GFP_DMA`.
+    /// The flags as Linux 6.1 prints them; it has no `__GFP_DMA`.
     const PRINTED_BY_6_1: &str = r#""flags=%s", __print_flags(REC->gfp_flags, "|",
         { 0x400u|0x800u|0x40u|0x80u, "GFP_KERNEL"}, { 0x800u, "GFP_NOWAIT"}, { 0x01u, "GFP_DMA"},
         { 0x02u, "__GFP_HIGHMEM"}, { 0x04u, "GFP_DMA32"}, { 0x20u, "__GFP_HIGH"}, { 0x08u, "__GFP_MOVABLE"},

@@ -1,11 +1,11 @@
 //! The areas of a region, loaded into the engine and asked what would still succeed.
 //!
 //! The engine is [`RangeAllocator`] with the region as its space, in pages, each area taken by `alloc_at`. Its answers
-//! are exact for the layout that the file shows, which is not all that the kernel knows:
+//! are exact for the layout that the file shows, and the kernel knows more than the file shows:
 //!
 //! * The file is not a snapshot: areas come and go while it is read, so two lines may claim one range. The later one is
 //!   counted in [`Layout::overlaps`] and otherwise ignored.
-//! * From 6.9 on, purged ranges of up to 256 pages wait in pools per node. They are listed nowhere and look like holes
+//! * From 6.9 on, purged ranges of up to 256 pages wait in pools per node. No file lists them, and they look like holes
 //!   here; a request that misses empties the pools, so they are indeed room, but not before a purge.
 //! * Linux searches with `size + align - 1` above a page of alignment, so it can miss a place that the engine finds.
 
@@ -24,24 +24,22 @@ pub struct Layout {
     overlaps: u32,
 }
 
-/// Why a region could not be loaded.
+/// The reason why a region could not be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// No memory for the engine's records.
+    /// The engine's records find no memory.
     #[error("no memory for the records of the layout")]
     OutOfMemory,
-    /// The page is no power of two, or larger than the region.
+    /// The page size is not a power of two, or larger than the region.
     #[error("the size of a page does not suit the region")]
     BadPage,
 }
 
-/// What is free in a region. Sizes are bytes of address space.
+/// Free address space of a region. Sizes are bytes of address space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// All free bytes.
     pub free_bytes: u64,
-    /// Number of holes.
     pub holes: usize,
     /// The largest area that would succeed, its guard page included.
     pub largest_area_bytes: u64,
@@ -53,34 +51,32 @@ pub struct Room {
     pub classes: Vec<HoleClass>,
 }
 
-/// The largest area at one alignment.
+/// The largest area that would succeed at one alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AlignedRoom {
-    /// The alignment in bytes.
     pub align_bytes: u64,
     /// The largest area in bytes; zero when none fits.
     pub largest_area_bytes: u64,
 }
 
-/// The holes of `from_bytes` up to twice that.
+/// The holes of `from_bytes` up to twice as many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HoleClass {
     /// The smallest size in the class, a power of two.
     pub from_bytes: u64,
-    /// Number of holes.
     pub holes: usize,
-    /// Their sum.
+    /// Sum of the holes' sizes.
     pub bytes: u64,
 }
 
-/// Alignments that are asked about, beside one page: what a large page needs on one architecture or another.
+/// Alignments that are reported beside one page: those that large pages need on some architecture.
 pub(crate) const ALIGNS: [u64; 3] = [64 << 10, 2 << 20, 1 << 30];
 
 impl Layout {
     /// Loads the areas of `region`. O(n log n).
     ///
     /// # Errors
-    /// See [`LayoutError`].
+    /// Those of [`LayoutError`].
     pub fn load(region: &Region, page_bytes: u64) -> Result<Layout, LayoutError> {
         if !page_bytes.is_power_of_two() {
             return Err(LayoutError::BadPage);
@@ -88,7 +84,7 @@ impl Layout {
         let config = Config { align_classes: align_classes(page_bytes), ..Config::default() };
         let mut engine = RangeAllocator::new(config);
         let space = in_pages(region.span, page_bytes).ok_or(LayoutError::BadPage)?;
-        // A new engine has no span that this one could overlap.
+        // A new engine has no span with which this one could overlap.
         engine.add_span(space).map_err(|_| LayoutError::OutOfMemory)?;
         let mut layout = Layout { engine, page_bytes, lazy: Vec::new(), overlaps: 0 };
         for area in &region.areas {
@@ -103,7 +99,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Areas that were left out because an earlier one holds a part of their range.
+    /// Returns the number of areas that were left out because an earlier one holds a part of their range.
     #[must_use]
     pub fn overlaps(&self) -> u32 {
         self.overlaps
@@ -127,7 +123,7 @@ impl Layout {
         Ok(())
     }
 
-    /// What is free at present. O(holes).
+    /// Returns the space that is free at present. O(holes).
     #[must_use]
     pub fn room(&self) -> Room {
         let page = self.page_bytes;
@@ -151,7 +147,7 @@ impl Layout {
         }
     }
 
-    /// Whether an area of `bytes` at `align` would succeed: it is allocated and freed again.
+    /// Returns true if an area of `bytes` at `align` would succeed: the area is allocated and freed again.
     #[must_use]
     pub fn would_succeed(&mut self, bytes: u64, align: u64) -> bool {
         let request =
@@ -179,7 +175,7 @@ impl Layout {
     }
 }
 
-/// The pages that `span` touches; `None` for a span whose rounding leaves nothing.
+/// Returns the pages that `span` touches; `None` for a span whose rounding leaves nothing.
 fn in_pages(span: Span, page_bytes: u64) -> Option<Span> {
     Span::new(span.start() / page_bytes, span.end().div_ceil(page_bytes)).ok()
 }

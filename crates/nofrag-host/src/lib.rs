@@ -4,21 +4,22 @@
 //!
 //! * [`vmallocinfo`], [`proc_maps`], [`failure`] and [`fields`] turn bytes into values and touch no file, so that a
 //!   fuzzer can drive them.
-//! * [`budget`] says what a file that somebody else wrote may cost.
-//! * [`gfp`] says what the flags of a request for pages stand for.
+//! * [`budget`] bounds the memory and time that a file of unknown origin may cost.
+//! * [`gfp`] translates the flags of a request for pages.
 //! * [`source`] is the only module that reads files, so that a captured folder serves as well as a live host;
-//!   [`unhash`] is the only one that changes a host, and puts it back.
+//!   [`unhash`] is the only module that changes a setting of the host, and puts the setting back.
 //! * [`addresses`] decides whether the addresses may be believed before anything is computed from them.
-//! * [`region`] says which space the areas lie in and how well its bounds are known; [`layout`] loads them into
+//! * [`region`] finds the space in which the areas lie and how well its bounds are known; [`layout`] loads them into
 //!   the engine and asks it what would still succeed; [`picture`] draws them.
-//! * [`vmalloc`] puts it together as a [`vmalloc::Report`], with [`finding`]s.
-//! * [`record`] lets the running kernel trace into buffers of our own, and takes them away again.
-//! * [`trace`] reads what a kernel traced, [`snapshot`] what stood in its files at one moment.
-//! * [`recording`] is nofrag's own file of what was traced.
+//! * [`vmalloc`] combines the modules above in a [`vmalloc::Report`], with [`finding`]s.
+//! * [`record`] lets the running kernel trace into buffers of our own, and removes the buffers again.
+//! * [`trace`] reads the events that a kernel traced, [`snapshot`] the state that the kernel's files gave at one
+//!   moment.
+//! * [`recording`] is nofrag's own file format for traced events.
 //! * [`process`] does the same for the address space of a process, with the engine of [`nofrag::mmap`].
-//! * [`machine`] puts all of them on one screen for the whole machine.
-//! * [`watch`] looks at a host again and again, each source at a pace that its cost allows; [`metrics`] says what was
-//!   seen in the terms of Prometheus.
+//! * [`machine`] combines the reports in one for the whole machine.
+//! * [`watch`] looks at a host again and again, each source at a pace that its cost allows; [`metrics`] writes the
+//!   observations in the formats of Prometheus.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -46,7 +47,7 @@ pub mod vmalloc;
 pub mod vmallocinfo;
 pub mod watch;
 
-/// What the crate's page shows holds.
+/// Compiles and runs the examples of the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

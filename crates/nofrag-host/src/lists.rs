@@ -1,8 +1,8 @@
-//! Lists of a stated length, whose want of memory is an error.
+//! Lists of a stated length; a failed allocation is an error.
 
 use std::collections::TryReserveError;
 
-/// Makes a list `count` values long, unless it is longer.
+/// Makes a list `count` values long, unless the list is longer.
 pub(crate) fn grow<T: Clone>(
     list: &mut Vec<T>,
     count: usize,

@@ -1,25 +1,23 @@
 //! A space as one line of cells.
 //!
 //! A space of 32 TiB with 70 MiB in use, drawn to scale, is a blank line. So a hole that would fill more than half of
-//! the line is cut out and stands there as one gap with its size, again and again; what remains is drawn to one scale.
+//! the line is cut out and shown as one gap with its size; this repeats for the remainder, and the rest is drawn to one
+//! scale.
 
 use nofrag::ranges::Span;
 
-/// An area as it is drawn.
+/// An area, as input of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stroke {
-    /// Where it lies.
     pub span: Span,
-    /// With which ink.
     pub ink: Ink,
 }
 
-/// What tells areas in a picture apart.
+/// The difference between areas in a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// In use.
     Solid,
-    /// Taken, but not in use: freed and not yet purged, or not to be touched.
+    /// Taken, but not in use: freed and not yet purged, or without access.
     Faint,
 }
 
@@ -30,23 +28,21 @@ pub enum Piece {
     Cells(Vec<Cell>),
     /// A hole that is not drawn to scale.
     Gap {
-        /// Its size.
         bytes: u64,
     },
 }
 
-/// What the bytes of one cell are.
+/// The bytes of one cell by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// [`Ink::Solid`].
+    /// Bytes of areas with [`Ink::Solid`].
     pub solid_bytes: u64,
-    /// [`Ink::Faint`].
+    /// Bytes of areas with [`Ink::Faint`].
     pub faint_bytes: u64,
-    /// Free.
     pub free_bytes: u64,
 }
 
-/// More gaps than this make the line harder to read than a long one.
+/// Most gaps in a line: more make it harder to read than a long line.
 const MAX_GAPS: usize = 3;
 
 /// Draws `space` and the areas in it, which ascend, with `cells` cells in all, at least one for each piece between
@@ -71,7 +67,7 @@ pub fn draw(space: Span, areas: &[Stroke], cells: usize) -> Vec<Piece> {
     pieces
 }
 
-/// The holes of the space by address.
+/// Returns the holes of the space by address.
 fn holes(space: Span, areas: &[Stroke]) -> Vec<Span> {
     let mut holes = Vec::new();
     let mut free_from = space.start();
@@ -83,7 +79,7 @@ fn holes(space: Span, areas: &[Stroke]) -> Vec<Span> {
     holes
 }
 
-/// The holes to cut out, by address.
+/// Returns the holes to cut out, by address.
 fn gaps(holes: &[Span], space_bytes: u64) -> Vec<Span> {
     let mut by_size = holes.to_vec();
     by_size.sort_unstable_by_key(|hole| std::cmp::Reverse(hole.len()));
@@ -98,7 +94,7 @@ fn gaps(holes: &[Span], space_bytes: u64) -> Vec<Span> {
     gaps
 }
 
-/// What lies before, between and behind the gaps; `None` where that is nothing.
+/// Returns the spans before, between and behind the gaps; `None` for an empty one.
 fn islands(space: Span, gaps: &[Span]) -> Vec<Option<Span>> {
     let starts = std::iter::once(space.start()).chain(gaps.iter().map(|gap| gap.end()));
     let ends = gaps.iter().map(|gap| gap.start()).chain(std::iter::once(space.end()));
@@ -146,7 +142,7 @@ fn count_area(cell: &mut Cell, area: Stroke, from: u64, to: u64) {
 mod tests {
     use super::*;
 
-    /// `#` mostly solid, `~` mostly faint, `.` mostly free; a gap is its size in brackets.
+    /// Checks a picture: `#` mostly solid, `~` mostly faint, `.` mostly free; a gap is its size in brackets.
     fn check_picture(end: u64, areas: &[(u64, u64, Ink)], cells: usize, expected: &str) {
         let stroke = |&(start, end, ink): &(u64, u64, Ink)| Stroke {
             span: Span::new(start, end).unwrap(),

@@ -7,113 +7,102 @@
 //! VmFlags: rd ex mr mw me
 //! ```
 //!
-//! A line of `maps` is a range of addresses, what may be done there, the offset in the file, the file's device and
+//! A line of `maps` is a range of addresses, the access that is allowed, the offset in the file, the file's device and
 //! inode, and a name: a path (with ` (deleted)` behind it, and line feeds as `\012`), a word in brackets, or nothing.
 //! In `smaps` such a line is followed by fields, a word with a colon each; older Android kernels have the name of
-//! anonymous memory there, as `Name:`.
+//! anonymous memory in such a field, `Name:`.
 //!
 //! The reader goes line by line, so that the file, which a busy process makes 50 MB long, never lies in memory. It is
-//! strict: areas ascend and do not overlap, as the kernel promises; what breaks the form is counted, with its line.
+//! strict: areas ascend and do not overlap, as the kernel promises; a line that breaks the form is reported with its
+//! number.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
 use thiserror::Error;
 
-/// The areas that the file lists and the lines that are none.
+/// The areas that the file lists, and the lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// The areas, ascending.
     pub areas: Vec<Area>,
     /// The lines that could not be read, in the order of the file.
     pub malformed: Vec<Malformed>,
     /// Number of lines, empty ones included.
     pub lines: u32,
-    /// Bytes that were read.
     pub bytes: u64,
-    /// Whether the last line ends.
     pub ending: Ending,
 }
 
-/// Whether the file ends where a line does.
+/// End of the file: behind a whole line or inside a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// With the end of a line, or with nothing at all.
+    /// The file is empty or ends behind a line feed.
     #[default]
     Whole,
-    /// Inside of a line: the copy was cut off.
+    /// The file ends inside a line: the copy was cut off.
     Cut,
 }
 
-/// One area.
+/// An area of a process, from one line of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Number of its line, from 1.
+    /// Number of the area's line in the file, from 1.
     pub line: u32,
-    /// First address.
     pub start: u64,
     /// One above the last address; above `start`.
     pub end: u64,
-    /// What may be done there.
     pub access: Access,
-    /// Whether writes are seen by others.
     pub sharing: Sharing,
-    /// Byte of the file that the first byte of the area shows.
+    /// Offset in the file of the area's first byte.
     pub offset: u64,
-    /// The device of the file, major and minor number.
+    /// Major and minor number of the file's device.
     pub device: (u32, u32),
     /// The inode of the file; 0 for memory without one.
     pub inode: u64,
-    /// The name, as printed; empty for plain anonymous memory. What is no UTF-8 in it is replaced.
+    /// The name, as printed; empty for plain anonymous memory. Bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// What `smaps` adds.
+    /// The fields that `smaps` adds.
     pub details: Option<Details>,
 }
 
-/// What may be done with the memory of an area: the sum of 1 for reading, 2 for writing and 4 for executing.
+/// Access to the memory of an area: the sum of 1 for reading, 2 for writing and 4 for executing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(pub u8);
 
 impl Access {
-    /// Nothing.
     pub const NONE: Access = Access(0);
-    /// Reading.
     pub const READ: Access = Access(1);
-    /// Writing.
     pub const WRITE: Access = Access(2);
-    /// Executing.
     pub const EXECUTE: Access = Access(4);
 
-    /// Whether everything in `other` is allowed.
+    /// Returns true if everything in `other` is allowed.
     #[must_use]
     pub const fn has(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// Whether writes are seen by others.
+/// Visibility of writes to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// They stay in this process.
+    /// Writes stay in this process.
     Private,
-    /// Everyone who maps the same object sees them.
+    /// Every process that maps the same object sees the writes.
     Shared,
 }
 
-/// What `smaps` says of an area beside what `maps` says. Bytes, as the file gives them in kB.
+/// The fields that `smaps` adds to an area. Sizes are bytes, from the kB of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// The page in which the kernel keeps the area: larger than the base page for hugetlbfs.
+    /// Bytes of the page in which the kernel keeps the area: larger than the base page for hugetlbfs.
     pub kernel_page_bytes: Option<u64>,
-    /// Memory in use.
     pub rss_bytes: Option<u64>,
-    /// Of it what is no page of a file. Above zero, the area has a reverse map of its own (`anon_vma`).
+    /// Bytes of `rss_bytes` that do not belong to a file. Above zero, the area has a reverse map of its own
+    /// (`anon_vma`).
     pub anonymous_bytes: Option<u64>,
-    /// What was swapped out.
     pub swap_bytes: Option<u64>,
     /// The key of the hardware's memory protection.
     pub protection_key: Option<u32>,
-    /// The flags of the area.
     pub flags: Option<VmFlags>,
 }
 
@@ -122,39 +111,39 @@ pub struct Details {
 pub struct VmFlags(Vec<[u8; 2]>);
 
 impl VmFlags {
-    /// Whether the flag is set.
+    /// Returns true if `flag` is set.
     #[must_use]
     pub fn has(&self, flag: &str) -> bool {
         flag.as_bytes().try_into().is_ok_and(|flag: [u8; 2]| self.0.binary_search(&flag).is_ok())
     }
 
-    /// The words, sorted.
+    /// Returns the words, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|flag| std::str::from_utf8(flag).expect("only ASCII is let in"))
     }
 }
 
-/// What kind of memory an area is, decided from its name, file and access.
+/// Kind of memory of an area, decided from its name, file and access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Kind {
     /// Private memory without a file.
     Anonymous,
-    /// Private memory without a file that nobody may touch: a guard or a reservation.
+    /// Private memory without a file and without any access: a guard or a reservation.
     NoAccess,
     /// The heap that `brk` grows.
     Heap,
     /// The stack of the first thread.
     Stack,
-    /// A file, or shared memory, which the kernel keeps as one.
+    /// A file, or shared memory, which the kernel keeps as a file.
     File,
-    /// The kernel's own: `[vdso]`, `[vvar]`, `[vsyscall]` and so on.
+    /// Areas of the kernel's own: `[vdso]`, `[vvar]`, `[vsyscall]` and so on.
     Special,
 }
 
 impl Kind {
-    /// The name in tables and in JSON.
+    /// Returns the name in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -169,19 +158,19 @@ impl Kind {
 }
 
 impl Area {
-    /// Bytes of address space.
+    /// Returns the bytes of address space.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether a file, or an object that the kernel keeps as one, stands behind it.
+    /// Returns true if the area shows a file, or an object that the kernel keeps as a file.
     #[must_use]
     pub fn has_file(&self) -> bool {
         self.inode != 0 || self.device != (0, 0) || self.name.starts_with('/')
     }
 
-    /// What kind of memory it is.
+    /// Returns the kind of memory of the area.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.name.as_str() {
@@ -194,34 +183,35 @@ impl Area {
         }
     }
 
-    /// The name that the program gave to anonymous memory (`PR_SET_VMA_ANON_NAME`).
+    /// Returns the name that the program gave to anonymous memory (`PR_SET_VMA_ANON_NAME`).
     #[must_use]
     pub fn anonymous_name(&self) -> Option<&str> {
         let name = self.name.strip_suffix(']')?;
         name.strip_prefix("[anon:").or_else(|| name.strip_prefix("[anon_shmem:"))
     }
 
-    /// Whether the file has been removed or replaced since.
+    /// Returns true if the area's file has been removed or replaced since.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.has_file() && self.name.ends_with(" (deleted)")
     }
 
-    /// Whether it grows down when the page below it is touched: a stack, with its guard gap.
+    /// Returns true if the area grows down when the page below it is touched: a stack, with its guard gap.
     #[must_use]
     pub fn grows_down(&self) -> bool {
         let flags = self.details.as_ref().and_then(|details| details.flags.as_ref());
         flags.map_or(self.name == "[stack]", |flags| flags.has("gd"))
     }
 
-    /// Whether the kernel counts it in `vm.max_map_count`: all but the one page that x86-64 lists for every process.
+    /// Returns true if the kernel counts the area in `vm.max_map_count`: all but the one page that x86-64 lists for
+    /// every process.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.name != GATE
     }
 }
 
-/// The line of `maps`, as the kernel prints it, without its end.
+/// Writes the line of `maps` as the kernel prints it, without the line feed.
 impl fmt::Display for Area {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Area { start, end, access, offset, device: (major, minor), inode, name, .. } = self;
@@ -239,33 +229,32 @@ impl fmt::Display for Area {
     }
 }
 
-/// The name of the page that is listed although it is no area of the process.
+/// Name of the page that is listed although it is not an area of the process.
 const GATE: &str = "[vsyscall]";
 
-/// A line that could not be read.
+/// A line that could not be read, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {problem}; {}", problem.help())]
 pub struct Malformed {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// What is wrong with it.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// The reason why a line could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It is longer than any that the kernel writes.
+    /// The line is longer than any that the kernel writes.
     #[error("longer than {MAX_LINE} bytes")]
     TooLong,
-    /// It begins neither with a range of addresses nor with a field's name.
+    /// The line begins neither with a range of addresses nor with a field's name.
     #[error("neither an address range nor a field at the start")]
     NoRange,
     /// The range ends where it starts, or below.
     #[error("a range that is empty or runs backwards")]
     EmptyRange,
-    /// An address is no multiple of the smallest page.
+    /// An address is not a multiple of the smallest page.
     #[error("an address that is no multiple of 4096")]
     Unaligned,
     /// The area starts below the end of the one before it.
@@ -274,28 +263,28 @@ pub enum Problem {
     /// No letters such as `rw-p` behind the range.
     #[error("no access letters such as rw-p behind the range")]
     NoAccess,
-    /// No offset, or one that is no hexadecimal number.
+    /// No offset, or one that is not a hexadecimal number.
     #[error("no hexadecimal offset")]
     NoOffset,
     /// No device, or not two hexadecimal numbers joined by a colon.
     #[error("no device such as fe:00")]
     NoDevice,
-    /// No inode, or one that is no number.
+    /// No inode, or one that is not a number.
     #[error("no inode number")]
     NoInode,
     /// A field before the first area.
     #[error("a field before the first area")]
     NoArea,
-    /// A field whose value is no number of the expected form.
+    /// A field whose value is not a number of the expected form.
     #[error("a field without a number of the expected form")]
     NotANumber,
-    /// A flag that has not two letters.
+    /// A flag that does not have two letters.
     #[error("a flag that has not two letters")]
     BadFlag,
 }
 
 impl Problem {
-    /// What to do about it.
+    /// Returns advice to the user.
     #[must_use]
     pub const fn help(self) -> &'static str {
         match self {
@@ -313,13 +302,13 @@ impl Problem {
     }
 }
 
-/// No line of the kernel's is longer: a path has up to 4,096 bytes, each of which may be escaped by four.
+/// Longest line in bytes. The kernel's are shorter: a path has up to 4,096 bytes, each of which may be escaped by four.
 pub const MAX_LINE: usize = 32 << 10;
 
-/// Reads a whole `maps` or `smaps`, line by line. What cannot be read is in [`Parsed::malformed`].
+/// Reads a whole `maps` or `smaps`, line by line. Lines that cannot be read are in [`Parsed::malformed`].
 ///
 /// # Errors
-/// What `input` says when it cannot be read.
+/// The error of `input` when it cannot be read.
 ///
 /// ```
 /// use nofrag_host::proc_maps::{Kind, parse};
@@ -335,7 +324,7 @@ pub fn parse(mut input: impl BufRead) -> io::Result<Parsed> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        // One more than allowed, so that a line of exactly that length is told from a longer one.
+        // One byte more than allowed, so that a line of exactly that length differs from a longer one.
         let read = input.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
         if read == 0 {
             return Ok(reader.parsed);
@@ -353,10 +342,10 @@ pub fn parse(mut input: impl BufRead) -> io::Result<Parsed> {
     }
 }
 
-/// The number of areas that a `maps` lists and the kernel counts, without a look at what they are. O(1) memory.
+/// Counts the areas of a `maps` that the kernel counts, without reading their fields. O(1) memory.
 ///
 /// # Errors
-/// What `input` says when it cannot be read.
+/// The error of `input` when it cannot be read.
 pub fn count(mut input: impl BufRead) -> io::Result<u64> {
     let mut areas = 0;
     let mut line = Vec::new();
@@ -370,7 +359,7 @@ pub fn count(mut input: impl BufRead) -> io::Result<u64> {
     Ok(areas)
 }
 
-/// What has been read, and to which area the next field belongs.
+/// The areas so far, and the area to which the next field belongs.
 #[derive(Debug, Default)]
 struct Reader {
     parsed: Parsed,
@@ -378,15 +367,14 @@ struct Reader {
     last_end: u64,
 }
 
-/// To what a field belongs.
+/// Owner of the fields that follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FieldsOf {
-    /// No area came yet.
+    /// The initial state: no area yet.
     #[default]
     Nothing,
-    /// The last area.
     Area,
-    /// An area that could not be read: its fields go with it.
+    /// An area that could not be read: its fields are dropped with it.
     Malformed,
 }
 
@@ -444,7 +432,7 @@ fn parse_area(range: &[u8], mut words: Words<'_>) -> Result<Area, Problem> {
     Ok(Area { line: 0, start, end, access, sharing, offset, device, inode, name, details: None })
 }
 
-/// Takes the fields that are used; the kernel adds new ones now and then, so others are let through.
+/// Takes the fields that are used; unknown ones are ignored, since the kernel adds new ones now and then.
 fn read_field(area: &mut Area, field: &[u8], value: &[u8]) -> Result<(), Problem> {
     let details = area.details.get_or_insert_default();
     match field {
@@ -480,7 +468,7 @@ fn flags(value: &[u8]) -> Result<VmFlags, Problem> {
     Ok(VmFlags(flags))
 }
 
-/// A number of kB in bytes.
+/// Returns a number of kB in bytes.
 fn bytes(value: &[u8]) -> Result<u64, Problem> {
     let mut words = Words { rest: value };
     let number = words.next().and_then(decimal).ok_or(Problem::NotANumber)?;
@@ -505,7 +493,7 @@ impl<'a> Words<'a> {
         (!word.is_empty()).then_some(word)
     }
 
-    /// What is left, without the spaces before it. A path may end with spaces, so those stay.
+    /// Returns the rest of the line, without the spaces before it. A path may end with spaces, so those stay.
     fn rest(&self) -> &'a [u8] {
         self.rest.trim_ascii_start()
     }

@@ -1,4 +1,4 @@
-//! Which spaces the areas lie in, and how well their bounds are known.
+//! The spaces in which the areas lie, and the certainty of the spaces' bounds.
 //!
 //! One file lists areas of several spaces. On x86-64 the modules (and the programs that BPF compiles) have a space of
 //! their own in the highest 2 GiB; the rest is the vmalloc range of 32 TiB (4-level page tables) or 12,800 TiB
@@ -7,40 +7,38 @@
 //!
 //! No file states the bounds of the vmalloc range, and x86-64 randomises its start at boot. But `VmallocTotal` of
 //! `/proc/meminfo` states its length, every area lies inside, and the start is a multiple of 1 GiB there. That leaves
-//! few starts, and exactly one where an area lies near each end, which is the rule where per-CPU memory exists:
-//! [`Bounds`] says which case it is.
+//! few starts, and exactly one where an area lies near each end, the usual case where per-CPU memory exists: [`Bounds`]
+//! tells the cases apart.
 
 use nofrag::ranges::Span;
 use serde::Serialize;
 
 use crate::vmallocinfo::Area;
 
-/// What is known of the host beside its areas.
+/// Facts about the host beside its areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts<'a> {
-    /// As `/proc/sys/kernel/arch` prints it: `x86_64`, `aarch64`.
+    /// Text of `/proc/sys/kernel/arch`: `x86_64`, `aarch64`.
     pub arch: Option<&'a str>,
     /// First two numbers of the kernel's release.
     pub version: Option<(u32, u32)>,
     /// `VmallocTotal` in bytes.
     pub vmalloc_total: Option<u64>,
-    /// Bytes of a page.
     pub page_bytes: Option<u64>,
 }
 
-/// Which space a region is.
+/// Name of the space of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Name {
-    /// The vmalloc range.
     Vmalloc,
     /// The space of modules and compiled BPF programs.
     Modules,
 }
 
 impl Name {
-    /// The name in tables and in JSON.
+    /// Returns the name in tables and in JSON.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -50,32 +48,29 @@ impl Name {
     }
 }
 
-/// How the bounds of a region were found.
+/// Certainty of the bounds of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Bounds {
-    /// Only these are possible.
+    /// Only these bounds are possible.
     Exact {
-        /// Why.
         why: String,
     },
     /// The region may begin up to `slack_bytes` lower; the vmalloc range, whose length is known, then ends as much
     /// lower, the module space does not.
     Assumed {
-        /// How far.
         slack_bytes: u64,
-        /// Why.
         why: String,
     },
-    /// From the lowest to the highest area; what is free outside is not known, so all figures are lower bounds.
+    /// The bounds are those of the lowest and the highest area; free space outside is not known, so all figures are
+    /// lower bounds.
     Observed {
-        /// Why.
         why: String,
     },
 }
 
 impl Bounds {
-    /// Why the bounds are what they are.
+    /// Returns the reason for the verdict on the bounds.
     #[must_use]
     pub fn why(&self) -> &str {
         match self {
@@ -83,7 +78,7 @@ impl Bounds {
         }
     }
 
-    /// One word for tables.
+    /// Returns one word for tables.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -97,33 +92,26 @@ impl Bounds {
 /// An area with believed addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Placed {
-    /// Where it lies.
     pub span: Span,
-    /// Whether it is in use.
     pub state: State,
-    /// Its line in the file.
+    /// Number of its line in the file.
     pub line: u32,
 }
 
-/// Whether an area is in use.
+/// State of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// In use.
     Live,
-    /// Freed, not yet purged.
     Lazy,
 }
 
 /// A space and its areas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Which space.
     pub name: Name,
-    /// From where to where.
     pub span: Span,
-    /// How that was found.
     pub bounds: Bounds,
-    /// Its areas by address.
+    /// The areas of the region, by address.
     pub areas: Vec<Placed>,
 }
 
@@ -157,7 +145,8 @@ fn place(area: &Area<'_>) -> Option<Placed> {
 fn in_module_space(span: Span, facts: &Facts<'_>) -> bool {
     match facts.arch {
         Some("x86_64") => span.start() >= X86_64_KERNEL_IMAGE,
-        // Before 6.5 the boundary lay elsewhere; then nothing is told apart, and the bounds come out as observed.
+        // Before 6.5 the boundary lay elsewhere; then the spaces are not separated, and the bounds come out as
+        // observed.
         Some("aarch64") if facts.version >= Some((6, 5)) => {
             ARM64_MODULES <= span.start() && span.end() <= ARM64_MODULES_END
         }
@@ -177,7 +166,7 @@ fn region(
     Some(Region { name, span, bounds, areas })
 }
 
-/// The vmalloc range around `hull`, from the lowest to the highest area.
+/// Returns the vmalloc range around `hull`, the span from the lowest to the highest area.
 fn vmalloc_bounds(hull: Span, facts: &Facts<'_>) -> (Span, Bounds) {
     let observed = |why: &str| (hull, Bounds::Observed { why: why.to_owned() });
     let Some(total) = facts.vmalloc_total else {
@@ -208,7 +197,7 @@ fn vmalloc_bounds(hull: Span, facts: &Facts<'_>) -> (Span, Bounds) {
     (span, bounds)
 }
 
-/// The module space around `hull`.
+/// Returns the module space around `hull`.
 fn module_bounds(hull: Span, facts: &Facts<'_>) -> (Span, Bounds) {
     let documented = "the architecture's documented module space";
     let (start, end) = match facts.arch {

@@ -1,5 +1,5 @@
-//! The files of a host, live or captured. The only module that reads any, but for the recorder (`record`), which has
-//! the memory for its snapshots before it begins; `reading` has the one way in which they are opened.
+//! The files of a host, live or captured. No other module reads any, except the recorder (`record`), which holds the
+//! memory for its snapshots before it begins. `reading` holds the one way in which files are opened.
 //!
 //! A captured host is a folder with the files under their own paths:
 //!
@@ -13,7 +13,7 @@
 //! | `proc/sys/kernel/osrelease` | the same on arm64, and the heading |
 //!
 //! Only the first is required. Each file is read once and whole: 120 bytes or less per area, and a busy host has some
-//! thousand. What a process shows of itself is read by [`process`].
+//! thousand. The files of a process are read by [`process`].
 
 use std::fmt;
 use std::io;
@@ -31,12 +31,12 @@ mod reading;
 pub(crate) use reading::Entry;
 pub use reading::end_reader;
 
-/// Whose files are read.
+/// The host whose files are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
-    /// This host's.
+    /// The running host.
     Live,
-    /// Those of the host captured in this folder.
+    /// The host captured in this folder.
     Captured(PathBuf),
 }
 
@@ -47,7 +47,7 @@ pub(crate) const CPUS_ONLINE: &str = "sys/devices/system/cpu/online";
 pub const KPTR_RESTRICT: &str = "proc/sys/kernel/kptr_restrict";
 
 impl Root {
-    /// Where the file with this path relative to the root lies.
+    /// Returns the path of the file at `relative` to the root.
     #[must_use]
     pub fn path(&self, relative: &str) -> PathBuf {
         match self {
@@ -57,35 +57,30 @@ impl Root {
     }
 }
 
-/// What was read.
+/// The contents of the files that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// The whole `/proc/vmallocinfo`.
     pub vmallocinfo: Vec<u8>,
     /// `kernel.kptr_restrict` while the areas were read.
     pub kptr_restrict: Option<u8>,
-    /// Number of online CPUs.
     pub cpus_online: Option<u32>,
-    /// `VmallocTotal` in bytes.
     pub vmalloc_total: Option<u64>,
     /// `VmallocUsed` in bytes: the memory behind areas, as the kernel counts it.
     pub vmalloc_used: Option<u64>,
-    /// The kernel's release.
     pub release: Option<String>,
-    /// The architecture, as the kernel names it.
+    /// Name of the architecture, as the kernel gives it.
     pub arch: Option<String>,
-    /// What could not be had, and what it costs.
+    /// Files that could not be had, with the parts of the report that are missing for want of them.
     pub missing: Vec<Missing>,
 }
 
-/// A file that could not be read or understood, and what is not shown for want of it.
+/// A file that could not be read or understood, with the part of the report that is missing for want of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// The file.
     pub path: String,
-    /// Why it is missing.
     pub why: String,
-    /// What it costs.
+    /// The part of the report that is missing.
     pub costs: &'static str,
 }
 
@@ -96,44 +91,37 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Why the list of areas could not be read.
+/// The reason why the list of areas could not be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The reader may not.
     #[error(
         "{path}: permission denied: the kernel lets only root read it (mode 0400), since it \
          shows where kernel memory lies; run this command as root, or look at a captured host \
          with --root DIR"
     )]
     Denied {
-        /// The file.
         path: PathBuf,
     },
-    /// There is none.
+    /// The file does not exist.
     #[error("{path}: no such file: {}", absent_help(*.live))]
     Absent {
-        /// The file.
         path: PathBuf,
-        /// Whose it would be.
         live: Liveness,
     },
-    /// Reading failed.
     #[error("{path}: {cause}")]
     Failed {
-        /// The file.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
 }
 
-/// Whether a host is live.
+/// Distinguishes the running host from a captured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// This host.
+    /// The running host.
     Live,
-    /// A folder.
+    /// A host captured in a folder.
     Captured,
 }
 
@@ -151,7 +139,7 @@ fn absent_help(live: Liveness) -> &'static str {
 /// Reads `/proc/vmallocinfo`, once.
 ///
 /// # Errors
-/// See [`ReadError`].
+/// Those of [`ReadError`].
 pub fn read_vmallocinfo(root: &Root) -> Result<Vec<u8>, ReadError> {
     let path = root.path(VMALLOCINFO);
     root.read(VMALLOCINFO).map_err(|cause| match cause.kind() {
@@ -164,7 +152,7 @@ pub fn read_vmallocinfo(root: &Root) -> Result<Vec<u8>, ReadError> {
     })
 }
 
-/// Reads what stands beside `vmallocinfo`. Never fails: see [`Sources::missing`].
+/// Reads the files beside `vmallocinfo`. Never fails: files that could not be had are in [`Sources::missing`].
 #[must_use]
 pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
     let mut files = Files { root, missing: Vec::new() };
@@ -189,7 +177,7 @@ pub fn read_rest(root: &Root, vmallocinfo: Vec<u8>) -> Sources {
     }
 }
 
-/// Why a file could not be read, and who could.
+/// Returns the reason why a file could not be read, with a hint who may read it.
 pub(crate) fn why(cause: &io::Error) -> String {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => "permission denied: only root may read it".to_owned(),
@@ -198,7 +186,7 @@ pub(crate) fn why(cause: &io::Error) -> String {
     }
 }
 
-/// A file that is one word.
+/// Parses a file that is one word.
 fn word(text: &str) -> Result<String, FieldError> {
     match text.trim() {
         "" => Err(FieldError::Missing),
@@ -206,12 +194,12 @@ fn word(text: &str) -> Result<String, FieldError> {
     }
 }
 
-/// The kernel has had the file since 6.1; before, the program's own architecture is the host's.
+/// Returns the architecture of this program, which is the host's. The kernel has had the file since 6.1 only.
 fn own_arch() -> Option<String> {
     Some(std::env::consts::ARCH.to_owned())
 }
 
-/// Reads one small file; the error says what is not shown for want of it.
+/// Reads one small file; the error names the part of the report that is missing for want of it.
 pub(crate) fn read_small<T>(
     root: &Root,
     relative: &str,
@@ -229,7 +217,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// The architecture as the kernel names it.
+    /// Returns the architecture as the kernel names it.
     fn arch(&mut self, costs: &'static str) -> Option<String> {
         const ARCH: &str = "proc/sys/kernel/arch";
         match self.root {
@@ -254,7 +242,7 @@ impl Files<'_> {
         }
     }
 
-    /// As [`value`](Self::value), for what has a substitute or costs nothing.
+    /// Reads a value as [`value`](Self::value) does, for a file that has a substitute or whose absence costs nothing.
     fn try_value<T>(
         &self,
         relative: &str,

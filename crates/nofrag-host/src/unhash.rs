@@ -1,16 +1,16 @@
 //! Shows real addresses for the time of one read, and puts the setting back.
 //!
-//! Setting `kernel.kptr_restrict` to 1 makes the kernel print addresses to readers with `CAP_SYSLOG`. While it is 1
-//! every such reader sees them, so the time is kept to one read, some milliseconds. [`Unhashed`] puts back what it
-//! found
+//! Setting `kernel.kptr_restrict` to 1 makes the kernel print addresses to readers with `CAP_SYSLOG`. While the setting
+//! is 1 every such reader sees them, so the time is kept to one read, some milliseconds. [`Unhashed`] puts back the
+//! former value
 //!
 //! * when [`Unhashed::restore`] is called, with an error when that fails;
 //! * when it is dropped, so also on an early return and on a panic;
-//! * when a signal arrives meanwhile that would end or stop the command from the terminal or by `kill`: it is held back
-//!   until the setting is restored and takes its usual effect then.
+//! * when a signal arrives meanwhile that would end or stop the command, from the terminal or by `kill`: the signal is
+//!   held back until the setting is restored and takes its usual effect then.
 //!
-//! `SIGKILL`, `SIGSTOP` and a crash of the machine cannot be guarded against. What somebody else wrote meanwhile is
-//! left alone.
+//! `SIGKILL`, `SIGSTOP` and a crash of the machine cannot be guarded against. A value that another process wrote
+//! meanwhile is left alone.
 
 use std::fs;
 use std::io;
@@ -25,13 +25,13 @@ use thiserror::Error;
 /// The value under which privileged readers see addresses.
 const SHOWN: &str = "1";
 
-/// What `kernel.kptr_restrict` is while an [`Unhashed`] lives.
+/// The value of `kernel.kptr_restrict` while an [`Unhashed`] lives.
 pub const KPTR_RESTRICT_MEANWHILE: u8 = 1;
 
-/// The ones that end a command, and the one that stops it from the terminal.
+/// The signals that end a command, and the one that stops it from the terminal.
 const SIGNALS: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP];
 
-/// The setting is changed as long as this lives.
+/// Guard of the changed setting, which is put back when the guard is dropped.
 #[must_use = "the setting is put back when this is dropped"]
 #[derive(Debug)]
 pub struct Unhashed {
@@ -39,43 +39,39 @@ pub struct Unhashed {
     signals: HeldSignals,
 }
 
-/// Why the setting was not changed or not put back.
+/// The reason why the setting was not changed or not put back.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UnhashError {
-    /// It could not be read or set. Nothing changed.
+    /// The setting could not be read or set. Nothing changed.
     #[error(
         "{path}: {cause}: cannot show addresses for the time of the read; run as root, or without --unhash"
     )]
     NotChanged {
-        /// The setting.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
-    /// It could not be put back.
+    /// The setting could not be put back.
     #[error(
         "{path}: {cause}: it was {before:?} and is now 1: put it back with `sysctl kernel.kptr_restrict={before}`"
     )]
     NotRestored {
-        /// The setting.
         path: PathBuf,
-        /// Its former value.
+        /// The former value of the setting.
         before: String,
-        /// What the system says.
         cause: io::Error,
     },
 }
 
 impl Unhashed {
-    /// Sets the file `setting` (`/proc/sys/kernel/kptr_restrict`) to 1. Does not touch it when it is 1 already.
+    /// Sets the file `setting` (`/proc/sys/kernel/kptr_restrict`) to 1. Leaves the file untouched when it is 1 already.
     ///
     /// # Errors
-    /// [`UnhashError::NotChanged`].
+    /// [`UnhashError::NotChanged`] if the file cannot be read or written, or signals cannot be held.
     pub fn begin(setting: &Path) -> Result<Unhashed, UnhashError> {
         let not_changed = |cause| UnhashError::NotChanged { path: setting.to_owned(), cause };
         let before = fs::read_to_string(setting).map_err(not_changed)?.trim().to_owned();
-        // Held before the change, or a signal in between would leave it.
+        // Held before the change: a signal in between would leave the setting changed.
         let signals = HeldSignals::hold().map_err(not_changed)?;
         let changed = before != SHOWN;
         if changed {
@@ -88,7 +84,7 @@ impl Unhashed {
     /// Puts the setting back, then lets held signals take effect.
     ///
     /// # Errors
-    /// [`UnhashError::NotRestored`].
+    /// [`UnhashError::NotRestored`] if the file cannot be written.
     pub fn restore(mut self) -> Result<(), UnhashError> {
         let restored = self.setting.restore();
         drop(self);
@@ -98,17 +94,16 @@ impl Unhashed {
 
 impl Drop for Unhashed {
     fn drop(&mut self) {
-        // Reported by `restore`; here there is nobody to tell.
+        // `restore` reports the error; a drop cannot.
         let _ = self.setting.restore();
         self.signals.release();
     }
 }
 
-/// The changed file.
 #[derive(Debug)]
 struct Setting {
     path: PathBuf,
-    /// What to put back; `None` once that is done.
+    /// The former value; `None` once it is put back.
     before: Option<String>,
 }
 
@@ -127,7 +122,7 @@ impl Setting {
     }
 }
 
-/// Signals that wait. A handler stays installed for good, but after the release it does what the default does.
+/// Signals that wait. A handler stays installed for good, but after the release it does what the default action does.
 #[derive(Debug)]
 struct HeldSignals {
     released: Arc<AtomicBool>,
@@ -228,7 +223,7 @@ mod tests {
 
     const CHILD_SETTING: &str = "NOFRAG_TEST_SETTING";
 
-    /// The process that the next test starts: it gets a signal while addresses are shown.
+    /// The body of the process that the next test starts: a signal reaches it while addresses are shown.
     #[test]
     #[ignore = "ends by a signal; started by `a_signal_waits_for_the_restoration`"]
     fn child() {

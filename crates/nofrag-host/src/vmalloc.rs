@@ -1,10 +1,10 @@
-//! The vmalloc space of a host: what [`survey`] finds is a [`Report`], which is also the schema of
-//! `nofrag host vmalloc --json`.
+//! The vmalloc space of a host: [`survey`] computes a [`Report`], which is also the schema of `nofrag host vmalloc
+//! --json`.
 //!
 //! The schema is named in [`Report::schema`] and counted in [`Report::version`]: a field that is removed or changes its
 //! meaning raises the version, a new field does not. Sizes are bytes of address space, guard pages included, unless a
-//! name says otherwise; addresses are hexadecimal text, since JSON readers lose digits of numbers above 2^53. What
-//! could not be had is `null`.
+//! name says otherwise; addresses are hexadecimal text, since JSON readers lose digits of numbers above 2^53. A value
+//! that could not be had is `null`.
 
 use std::collections::BTreeMap;
 
@@ -20,29 +20,22 @@ use crate::region::{self, Bounds, Facts, Region, State};
 use crate::source::{Missing, Sources};
 use crate::vmallocinfo::{self, Area, Ending, Kind, Malformed};
 
-/// Name of the schema.
 pub const SCHEMA: &str = "nofrag.host.vmalloc";
-/// Its version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Everything that is known of the vmalloc space of one host.
+/// The facts about the vmalloc space of one host.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// Whose space, and what was read.
     pub host: Host,
-    /// Whether the addresses may be believed.
     pub addresses: Addresses,
-    /// Why there are no regions; `null` when there are.
+    /// The reason why there are no regions; `null` when there are some.
     pub no_regions_because: Option<String>,
     /// Bytes of a page, inferred from the architecture and the sizes; `null` without areas.
     pub page_bytes: Option<u64>,
-    /// All areas together.
     pub totals: Totals,
-    /// The freed but not yet purged areas against their limit.
+    /// The freed but not yet purged areas, with their limit.
     pub lazy: Lazy,
     /// The areas by kind, largest sum first.
     pub kinds: Vec<Group>,
@@ -52,7 +45,7 @@ pub struct Report {
     pub numa_nodes: Vec<NodePages>,
     /// The spaces, when the addresses are real.
     pub regions: Vec<RegionReport>,
-    /// What needs attention, most urgent first.
+    /// The findings, most urgent first.
     pub findings: Vec<Finding>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
@@ -60,44 +53,38 @@ pub struct Report {
     pub malformed: Vec<MalformedLine>,
 }
 
-/// How many malformed lines are listed; all are counted in [`Host::malformed_lines`].
+/// Most malformed lines in the list; all are counted in [`Host::malformed_lines`].
 pub const MAX_MALFORMED: usize = 10;
 
-/// Whose space, and what was read.
+/// The host, and the file that was read.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
-    /// The kernel's release.
     pub release: Option<String>,
-    /// The architecture.
     pub arch: Option<String>,
-    /// Number of online CPUs.
     pub cpus_online: Option<u32>,
     /// `kernel.kptr_restrict` while the areas were read, so 1 under `--unhash`.
     pub kptr_restrict: Option<u8>,
-    /// `VmallocTotal`.
+    /// Value of `VmallocTotal` in bytes.
     pub vmalloc_total_bytes: Option<u64>,
     /// `VmallocUsed`: the memory behind the areas, as the kernel counts it.
     pub vmalloc_used_bytes: Option<u64>,
     /// Size of the file read.
     pub file_bytes: usize,
-    /// Its lines.
+    /// Number of lines in the file.
     pub lines: u32,
-    /// Those of them that describe no area.
+    /// Number of lines that do not describe an area.
     pub malformed_lines: usize,
-    /// Whether it ends inside of a line.
+    /// True if the file ends inside a line.
     pub cut_off: bool,
 }
 
-/// Sums over all areas.
+/// Sums over all areas of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Listed areas.
     pub areas: u64,
-    /// Their bytes.
+    /// Bytes of address space of all areas.
     pub bytes: u64,
-    /// Those in use.
     pub live_areas: u64,
-    /// Their bytes.
     pub live_bytes: u64,
     /// Pages of memory behind areas.
     pub backed_pages: u64,
@@ -106,18 +93,16 @@ pub struct Totals {
 /// The freed but not yet purged areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lazy {
-    /// Their number.
     pub areas: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest lazy area.
     pub largest_bytes: u64,
-    /// Above this sum the kernel starts a purge; `null` when the number of CPUs is not known.
+    /// Sum of bytes above which the kernel starts a purge; `null` when the number of CPUs is not known.
     pub limit_bytes: Option<u64>,
 }
 
 impl Lazy {
-    /// Whether the sum exceeds what the kernel allows: the limit plus one free in flight on each CPU.
+    /// Returns true if the sum exceeds the most that the kernel allows: the limit plus one free in flight on each CPU.
     #[must_use]
     pub fn is_over_limit(&self, cpus_online: u32) -> bool {
         let in_flight = u64::from(cpus_online).saturating_mul(self.largest_bytes);
@@ -125,14 +110,12 @@ impl Lazy {
     }
 }
 
-/// Areas that have something in common.
+/// Areas of one kind or of one caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// What: the kind, or the caller's symbol.
+    /// The kind, or the caller's symbol.
     pub name: String,
-    /// How many.
     pub areas: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Pages of memory behind them.
     pub backed_pages: u64,
@@ -141,36 +124,30 @@ pub struct Group {
 /// Backing pages on one NUMA node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodePages {
-    /// The node.
     pub node: u32,
-    /// Pages.
     pub pages: u64,
 }
 
-/// A space and what is free in it.
+/// A space with its areas and its free ranges.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionReport {
-    /// Which space.
     pub name: region::Name,
-    /// First address.
     #[serde(serialize_with = "as_hex")]
     pub start: u64,
-    /// First address behind it.
+    /// First address behind the space.
     #[serde(serialize_with = "as_hex")]
     pub end: u64,
-    /// How these were found.
     pub bounds: Bounds,
-    /// Its areas.
     pub areas: usize,
-    /// Bytes of those in use.
+    /// Bytes of the areas in use.
     pub live_bytes: u64,
-    /// Bytes of those freed but not yet purged.
+    /// Bytes of the areas freed but not yet purged.
     pub lazy_bytes: u64,
-    /// Areas left out since an earlier line holds a part of their range.
+    /// Number of areas left out because an earlier line holds a part of their range.
     pub overlapping_areas: u32,
-    /// What is free now. Lazy areas are not.
+    /// Free space at present. Lazy areas are not free.
     pub now: Room,
-    /// What is free after a full purge.
+    /// Free space after a full purge.
     pub after_purge: Room,
     /// The region itself, for drawing.
     #[serde(skip)]
@@ -178,7 +155,7 @@ pub struct RegionReport {
 }
 
 impl RegionReport {
-    /// The region as a line of about `cells` cells.
+    /// Draws the region as a line of about `cells` cells.
     #[must_use]
     pub fn draw(&self, cells: usize) -> Vec<picture::Piece> {
         let stroke = |area: &region::Placed| picture::Stroke {
@@ -193,12 +170,11 @@ impl RegionReport {
     }
 }
 
-/// A line that describes no area.
+/// A line that does not describe an area.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MalformedLine {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// What is wrong.
     pub problem: String,
 }
 
@@ -208,7 +184,7 @@ impl From<&Malformed> for MalformedLine {
     }
 }
 
-/// Computes the report from what was read. Pure.
+/// Computes the report from the files that were read. Pure.
 ///
 /// # Errors
 /// [`LayoutError::OutOfMemory`] when the layout is too large for this machine.

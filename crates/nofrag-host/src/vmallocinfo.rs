@@ -6,19 +6,19 @@
 //! 0xffffc9000005c000-0xffffc90000061000   20480 unpurged vm_area
 //! ```
 //!
-//! A line is a range of addresses, its size in bytes (the guard page included), then in this order what applies: the
-//! caller (with its `[module]`), `pages=` (backing pages), `phys=`, marks of the kind, and `Nn=` (backing pages per
-//! NUMA node). Instead of a caller stands `unpurged vm_area` for an area that is freed but not yet purged, and
-//! `vm_map_ram` for one of that allocator. From 6.9 on the lines come node by node, not by address
+//! A line is a range of addresses, its size in bytes (the guard page included), then in this order, as far as they
+//! apply: the caller (with its `[module]`), `pages=` (backing pages), `phys=`, marks of the kind, and `Nn=` (backing
+//! pages per NUMA node). Instead of a caller stands `unpurged vm_area` for an area that is freed but not yet purged,
+//! and `vm_map_ram` for an area of that allocator. From 6.9 on the lines come node by node, not by address
 //! (docs/sources/vmap.md#vmallocinfo).
 //!
-//! The addresses may be hashed, zeroed or withheld, see [`crate::addresses`]; the parser passes on what is printed.
+//! The addresses may be hashed, zeroed or withheld, see [`crate::addresses`]; the parser passes on the printed numbers.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The areas that the file lists and the lines that are none.
+/// The areas that the file lists, and the lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed<'a> {
     /// The areas, in the order of the file.
@@ -27,36 +27,34 @@ pub struct Parsed<'a> {
     pub malformed: Vec<Malformed>,
     /// Number of lines, empty ones included.
     pub lines: u32,
-    /// What stands after the last line.
     pub ending: Ending,
 }
 
-/// Whether the file ends where a line does.
+/// End of the file: behind a whole line or inside a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// With the end of a line, or with nothing at all.
+    /// The file is empty or ends behind a line feed.
     #[default]
     Whole,
-    /// Inside of a line: the copy was cut off.
+    /// The file ends inside a line: the copy was cut off.
     Cut,
 }
 
-/// One area.
+/// An area of the vmalloc space, from one line of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area<'a> {
-    /// Number of its line, from 1.
+    /// Number of the area's line in the file, from 1.
     pub line: u32,
-    /// What is printed as its addresses; `None` when the kernel withholds them (`(____ptrval____)`).
+    /// The two printed addresses; `None` when the kernel withholds them (`(____ptrval____)`).
     pub printed: Option<Printed>,
     /// Bytes of address space, the guard page included.
     pub size: u64,
-    /// Who asked for it: a symbol with offset and length, and its `[module]`.
+    /// The caller that asked for the area: a symbol with offset and length, and its `[module]`.
     pub caller: Option<&'a str>,
-    /// Pages of memory behind it.
+    /// Number of pages of memory behind the area.
     pub pages: Option<u64>,
-    /// Physical address that it maps.
+    /// Physical address that the area maps.
     pub phys: Option<u64>,
-    /// The marks of its kind.
     pub marks: Marks,
     /// The first word that this parser does not know.
     pub unknown: Option<&'a str>,
@@ -66,19 +64,17 @@ pub struct Area<'a> {
 /// The addresses as printed, which need not be addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Printed {
-    /// First number.
     pub start: u64,
-    /// Second number.
     pub end: u64,
-    /// Hexadecimal digits of the first: 8 on a 32-bit kernel, 16 on a 64-bit one.
+    /// Hexadecimal digits of the first number: 8 on a 32-bit kernel, 16 on a 64-bit one.
     pub digits: u8,
 }
 
-/// A word that says what kind of area a line describes.
+/// A word that names the kind of area that a line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mark {
-    /// Device memory.
+    /// Mapped memory of a device.
     Ioremap,
     /// Filled in page by page by its owner.
     Sparse,
@@ -88,13 +84,12 @@ pub enum Mark {
     Vmap,
     /// May be mapped into a process.
     User,
-    /// Memory for devices.
+    /// Memory that devices can access.
     DmaCoherent,
     /// The array of its pages is so long that it lies in vmalloc space itself.
     Vpages,
     /// An area of `vm_map_ram`: one large mapping, or a block whose inside the file does not show.
     VmMapRam,
-    /// Freed, but not yet purged.
     Unpurged,
 }
 
@@ -112,7 +107,7 @@ impl Mark {
         Mark::Vpages,
     ];
 
-    /// The word or words in the file.
+    /// Returns the word or words in the file.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -133,51 +128,43 @@ impl Mark {
     }
 }
 
-/// A set of [`Mark`]s.
+/// The set of the [`Mark`]s on one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks(u16);
 
 impl Marks {
-    /// The set with `mark` in it too.
+    /// Returns the set with `mark` added.
     #[must_use]
     pub const fn with(self, mark: Mark) -> Marks {
         Marks(self.0 | 1 << mark as u16)
     }
 
-    /// Whether `mark` is in the set.
+    /// Returns true if `mark` is in the set.
     #[must_use]
     pub const fn has(self, mark: Mark) -> bool {
         self.0 & (1 << mark as u16) != 0
     }
 }
 
-/// What an area is for, decided from its marks.
+/// Purpose of an area, decided from its marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// `vmalloc`.
     Vmalloc,
-    /// `vmap`.
     Vmap,
-    /// `ioremap`.
     Ioremap,
-    /// `user`, whatever else is marked.
+    /// Marked `user`, whatever its other marks.
     User,
-    /// `dma-coherent`.
     DmaCoherent,
-    /// `sparse`.
     Sparse,
-    /// `vm_map_ram`.
     VmMapRam,
-    /// No mark of a kind.
     Unmarked,
-    /// `unpurged`: freed, but not yet purged.
     Unpurged,
 }
 
 impl Kind {
-    /// The name in tables and in JSON.
+    /// Returns the name in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -195,7 +182,7 @@ impl Kind {
 }
 
 impl<'a> Area<'a> {
-    /// What the area is for.
+    /// Returns the purpose of the area.
     #[must_use]
     pub fn kind(&self) -> Kind {
         const BY_PRECEDENCE: [(Mark, Kind); 8] = [
@@ -212,13 +199,13 @@ impl<'a> Area<'a> {
         found.map_or(Kind::Unmarked, |(_, kind)| kind)
     }
 
-    /// Whether the area is freed but not yet purged.
+    /// Returns true if the area is freed but not yet purged.
     #[must_use]
     pub fn is_lazy(&self) -> bool {
         self.marks.has(Mark::Unpurged)
     }
 
-    /// The caller's symbol without offset and length, its module behind it: `nf_tables_init [nf_tables]`.
+    /// Returns the caller's symbol without offset and length, its module behind it: `nf_tables_init [nf_tables]`.
     #[must_use]
     pub fn caller_symbol(&self) -> Option<CallerSymbol<'a>> {
         let (place, module) = match self.caller?.split_once(' ') {
@@ -229,16 +216,15 @@ impl<'a> Area<'a> {
         Some(CallerSymbol { symbol, module })
     }
 
-    /// NUMA nodes with the pages that each backs.
+    /// Returns the NUMA nodes, each with the number of pages that it backs.
     pub fn nodes(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         self.nodes.split(' ').filter_map(node_pages)
     }
 }
 
-/// See [`Area::caller_symbol`].
+/// A caller without offset and length, from [`Area::caller_symbol`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerSymbol<'a> {
-    /// The function.
     pub symbol: &'a str,
     /// The module with its brackets.
     pub module: Option<&'a str>,
@@ -251,24 +237,23 @@ impl fmt::Display for CallerSymbol<'_> {
     }
 }
 
-/// A line that describes no area.
+/// A line that does not describe an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {problem}")]
 pub struct Malformed {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// What is wrong with it.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// The reason why a line could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It holds bytes that are no text.
+    /// The line holds bytes that are not text.
     #[error("not UTF-8")]
     NotUtf8,
-    /// It does not begin with two numbers joined by a dash.
+    /// The line does not begin with two numbers joined by a dash.
     #[error("no address range at the start")]
     NoRange,
     /// The range is not followed by a number of bytes.
@@ -279,7 +264,7 @@ pub enum Problem {
     NotANumber,
 }
 
-/// Reads a whole `/proc/vmallocinfo`. Never fails: what cannot be read is in [`Parsed::malformed`]. Borrows from
+/// Reads a whole `/proc/vmallocinfo`. Never fails: lines that cannot be read are in [`Parsed::malformed`]. Borrows from
 /// `text`.
 ///
 /// ```
@@ -381,7 +366,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The part of `line` from the start of `first` to the end of `last`, both slices of it.
+/// Returns the part of `line` from the start of `first` to the end of `last`, both slices of it.
 fn joined<'a>(line: &'a str, first: &'a str, last: &'a str) -> &'a str {
     let start = first.as_ptr() as usize - line.as_ptr() as usize;
     let end = last.as_ptr() as usize + last.len() - line.as_ptr() as usize;
@@ -398,14 +383,14 @@ fn parse_range(word: &str) -> Result<Option<Printed>, Problem> {
     Ok(Some(Printed { start, end, digits }))
 }
 
-/// What the kernel prints until it has the random numbers for hashing.
+/// The text that the kernel prints until it has the random numbers for hashing.
 const WITHHELD: &str = "(____ptrval____)";
 
 fn is_withheld(word: &str) -> bool {
     word.strip_prefix("0x").unwrap_or(word) == WITHHELD
 }
 
-/// The number and how many digits it has; with or without `0x`.
+/// Returns the number and its digits, with or without `0x`.
 fn hexadecimal(word: &str) -> Option<(u64, u8)> {
     let digits = word.strip_prefix("0x").unwrap_or(word);
     let all_digits =
@@ -428,7 +413,7 @@ fn node_pages(word: &str) -> Option<(u32, u64)> {
     Some((name.strip_prefix('N')?.parse().ok()?, decimal(pages)?))
 }
 
-/// The line as the kernel prints it.
+/// Writes the line as the kernel prints it.
 impl fmt::Display for Area<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.printed {

@@ -1,4 +1,4 @@
-//! What stands before a line of the kernel log: quotes, priorities, dates, host names, times, callers.
+//! The prefixes of a line of the kernel log: quotes, priorities, dates, host names, times, callers.
 //!
 //! ```text
 //! [  123.456789] text                                  dmesg
@@ -9,20 +9,19 @@
 //! > text                                               mail
 //! ```
 
-/// A line without what stands before it.
+/// A line of the log without its prefixes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LogLine<'a> {
-    /// Seconds since boot, where they are printed.
+    /// Seconds since boot, where the line has them.
     pub(super) seconds: Option<f64>,
-    /// The rest.
     pub(super) text: &'a str,
 }
 
-/// Takes off what stands before the text of a line.
+/// Takes the prefixes off a line.
 pub(super) fn log_line(line: &str) -> LogLine<'_> {
     let mut text = line.trim_start_matches(['>', ' ', '\t']);
     if let Some((before, after)) = text.split_once("kernel:")
-        // In front of the text, not in it: a date and a host's name.
+        // Only in front of the text: a date and a host's name.
         && before.split_ascii_whitespace().count() <= 6
         && !before.contains("mode:")
     {
@@ -53,12 +52,12 @@ pub(super) fn log_line(line: &str) -> LogLine<'_> {
     LogLine { seconds: seconds.filter(|time: &f64| time.is_finite()), text: text.trim() }
 }
 
-/// `Sun Nov 22 00:00:01 2026`
+/// Returns true for `Sun Nov 22 00:00:01 2026`.
 fn is_date(text: &str) -> bool {
     text.contains(':') && text.split_ascii_whitespace().count() >= 4
 }
 
-/// `T123` or `C0`
+/// Returns true for `T123` and `C0`.
 fn is_caller(text: &str) -> bool {
     let digits = text.strip_prefix(['T', 'C']);
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))

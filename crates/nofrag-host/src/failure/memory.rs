@@ -1,4 +1,4 @@
-//! The Mem-Info block of a report: what was free at that moment, zone by zone.
+//! The Mem-Info block of a report: the free memory at that moment, zone by zone.
 //!
 //! ```text
 //! Node 0 DMA32 free:12904kB boost:0kB min:2976kB low:3720kB high:4464kB ... present:1032192kB managed:1015808kB ...
@@ -6,7 +6,8 @@
 //! Node 0 DMA32: 12*4kB (UME) 4*8kB (M) 0*16kB ... = 12904kB
 //! ```
 //!
-//! A line that mail or a terminal has broken is joined again; a line that is cut off keeps what it has.
+//! A line that mail or a terminal has broken is joined again; of a line that is cut off the values before the cut are
+//! kept.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use serde::Serialize;
 
 use crate::snapshot::{MOST_ORDERS, ZoneName};
 
-/// A set of the letters behind a number of free blocks: of which types some of them are.
+/// The set of letters behind a number of free blocks: the types that some of these blocks have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct TypeSet(u8);
@@ -32,27 +33,28 @@ impl TypeSet {
         ('I', Migratetype::Isolate),
     ];
 
-    /// The types of these letters: `UME`. Others are left out: kernels until 4.3 had `R` for a reserve.
+    /// Returns the types of letters such as `UME`. Unknown letters are ignored: kernels until 4.3 had `R` for a
+    /// reserve.
     #[must_use]
     pub fn parse(letters: &str) -> TypeSet {
         let known = TypeSet::LETTERS.iter().filter(|(letter, _)| letters.contains(*letter));
         TypeSet(known.fold(0, |set, (_, each)| set | 1 << each.index()))
     }
 
-    /// Whether some of the blocks are of this type.
+    /// Returns true if some of the blocks are of this type.
     #[must_use]
     pub fn has(self, migratetype: Migratetype) -> bool {
         self.0 >> migratetype.index() & 1 == 1
     }
 
-    /// Whether no type is named.
+    /// Returns true if the set names no type.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// The letters in the kernel's order.
+/// Writes the letters in the kernel's order.
 impl std::fmt::Display for TypeSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let named = TypeSet::LETTERS.iter().filter(|(_, each)| self.has(*each));
@@ -63,38 +65,37 @@ impl std::fmt::Display for TypeSet {
 /// A zone as a report shows it, in KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReportedZone {
-    /// Which.
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// Every `name:NkB` of its line, such as `free` and `min`.
+    /// Every `name:NkB` of the zone's line, such as `free` and `min`.
     pub kib: BTreeMap<String, u64>,
-    /// Pages kept from requests that could have used a higher zone, by the highest zone that they could use.
+    /// Pages kept from requests that could have used a higher zone, indexed by the highest zone that the request could
+    /// use.
     pub lowmem_reserve: Vec<u64>,
-    /// Free blocks by order.
     pub blocks: Vec<u64>,
-    /// The types among them, by order.
+    /// The types among the free blocks, by order.
     pub types: Vec<TypeSet>,
 }
 
-/// What was free at the time of a report.
+/// Memory at the time of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// The zones with memory, in the order of the report.
     pub zones: Vec<ReportedZone>,
     /// Counters of the whole machine in pages, such as `free`, `inactive_file` and `slab_unreclaimable`.
     pub totals: BTreeMap<String, u64>,
-    /// `Free swap` in KiB.
+    /// Value of `Free swap` in KiB.
     pub free_swap_kib: Option<u64>,
-    /// `Total swap` in KiB.
+    /// Value of `Total swap` in KiB.
     pub total_swap_kib: Option<u64>,
-    /// `pages RAM`.
+    /// Value of `pages RAM`.
     pub ram_pages: Option<u64>,
     /// KiB in a page: the size of blocks of order 0; 4 where no block is listed.
     pub page_kib: u64,
     last: Last,
 }
 
-/// What a continued line belongs to.
+/// The line that a broken line continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 enum Last {
     #[default]
@@ -106,17 +107,17 @@ enum Last {
 }
 
 const USUAL_PAGE_KIB: u64 = 4;
-/// More zones than any report has.
+/// Most zones that are read: more than any report has.
 const MOST_ZONES: usize = 1024;
 
 impl ReportedZone {
-    /// A figure of its line, in KiB.
+    /// Returns a figure of the zone's line, in KiB.
     #[must_use]
     pub fn kib(&self, name: &str) -> Option<u64> {
         self.kib.get(name).copied()
     }
 
-    /// Pages that are free, of which some may be in blocks that not everybody can use.
+    /// Returns the number of free pages; some may be in blocks that only some requests can use.
     #[must_use]
     pub fn free_pages(&self, page_kib: u64) -> u64 {
         let listed = || {
@@ -128,16 +129,16 @@ impl ReportedZone {
         self.kib("free").map_or_else(listed, |kib| kib / page_kib.max(1))
     }
 
-    /// The zone in the core's terms; `None` for a zone that the page allocator does not serve.
+    /// Returns the zone in the core's terms; `None` for a zone that the page allocator does not serve.
     ///
     /// Blocks above the core's largest order count as blocks of that order. Where no types are printed, every block
-    /// counts as of each ordinary type, so that none is refused for its type.
+    /// counts as a block of each ordinary type, so that no request is refused for its type.
     #[must_use]
     pub fn state(&self, page_kib: u64) -> Option<ZoneState> {
         let pages = |name: &str| self.kib(name).map(|kib| kib / page_kib.max(1));
         let kind = self.zone.kind()?;
         let boost = pages("boost").unwrap_or(0);
-        // The printed marks are those in force: they include the boost.
+        // The printed marks are the ones in force: they include the boost.
         let mark = |name| pages(name).unwrap_or(0).saturating_sub(boost);
         let marks = Watermarks {
             min: mark("min"),
@@ -168,26 +169,26 @@ impl ReportedZone {
 }
 
 impl Memory {
-    /// Nothing yet.
+    /// Returns an empty block.
     pub(super) fn new() -> Memory {
         Memory { page_kib: USUAL_PAGE_KIB, ..Memory::default() }
     }
 
-    /// Whether nothing of it has been read.
+    /// Returns true if no part of the block has been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.zones.is_empty() && self.totals.is_empty()
     }
 
-    /// The zones in the core's terms, `lowmem_reserve` by kind. Its columns are the zones that the kernel was built
-    /// with, lowest first: those with memory and those without.
+    /// Returns the zones in the core's terms, `lowmem_reserve` by kind. The columns of `lowmem_reserve` are the zones
+    /// that the kernel was built with, lowest first: those with memory and those without.
     #[must_use]
     pub fn states(&self) -> Vec<(&ReportedZone, ZoneState)> {
         let columns = self.columns();
         let with_reserve = |zone: &ReportedZone, state: ZoneState| {
             let mut state = state;
             for kind in ZoneKind::ALL {
-                // A kind that the kernel does not have is as good as the next lower one that it has.
+                // A kind that the kernel does not have counts as the next lower one that it has.
                 let column = columns.iter().rposition(|&each| each <= kind);
                 let value = column.and_then(|column| zone.lowmem_reserve.get(column));
                 state.reserve[kind.index()] = value.copied().unwrap_or(0);
@@ -198,14 +199,15 @@ impl Memory {
         states.map(|(zone, state)| (zone, with_reserve(zone, state))).collect()
     }
 
-    /// Which kinds the columns of `lowmem_reserve` stand for. The number of columns tells kernels apart where the zones
-    /// with memory do not.
+    /// Returns the kinds of zone for which the columns of `lowmem_reserve` stand. The number of columns tells kernels
+    /// apart where the zones with memory do not.
     fn columns(&self) -> Vec<ZoneKind> {
         let count = self.zones.iter().map(|zone| zone.lowmem_reserve.len()).max().unwrap_or(0);
         let has = |kind| self.zones.iter().any(|zone| zone.zone.kind() == Some(kind));
         let mut kinds: Vec<ZoneKind> =
             ZoneKind::ALL.into_iter().filter(|&kind| has(kind)).collect();
-        // Normal and Movable always exist; then what x86-64 has. `Device` is a last column without a kind.
+        // Normal and Movable always exist; after them come the kinds of x86-64. `Device` is a last column without a
+        // kind.
         let likely = [ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Dma32, ZoneKind::Dma];
         for kind in likely {
             if kinds.len() < count
@@ -219,7 +221,7 @@ impl Memory {
         kinds
     }
 
-    /// Reads a line without its prefix; whether it belongs to the block.
+    /// Reads a line without its prefix; returns true if the line belongs to the block.
     pub(super) fn line(&mut self, text: &str) -> bool {
         if let Some((before, rest)) = split_at_word(text, "free:")
             && let Some(zone) = zone_before(before)
@@ -253,7 +255,7 @@ impl Memory {
         true
     }
 
-    /// `Node 0 DMA32: 12*4kB (UME) ..`, and what follows when it was broken.
+    /// Reads `Node 0 DMA32: 12*4kB (UME) ..`, and the continuation of a broken line.
     fn block_line(&mut self, text: &str) -> bool {
         if let Last::Blocks(place) = self.last
             && (text.starts_with(['(', '=']) || text.split(' ').next().and_then(block).is_some())
@@ -291,7 +293,7 @@ impl Memory {
                 if zone.blocks.len() == MOST_ORDERS {
                     return;
                 }
-                // No machine has more blocks than this; sums over orders stay within 64 bits.
+                // A bound above the blocks of any machine: sums over orders stay within 64 bits.
                 zone.blocks.push(count.min(1 << 31));
                 zone.types.push(TypeSet::default());
             }
@@ -304,7 +306,7 @@ impl Memory {
         }
     }
 
-    /// A line that a zone's or the counters' line was broken into.
+    /// Reads the continuation of a broken line of a zone or of the counters.
     fn continued(&mut self, text: &str) -> bool {
         let all = |is_one: fn(&str) -> bool| {
             !text.is_empty() && text.split_ascii_whitespace().all(is_one)
@@ -347,14 +349,14 @@ impl Memory {
     }
 }
 
-/// The text before a word that stands at the beginning or behind a blank, and the text from it on.
+/// Splits a text at a word that stands at the beginning or behind a blank; the word goes to the second part.
 fn split_at_word<'a>(text: &'a str, word: &str) -> Option<(&'a str, &'a str)> {
     let at = text.match_indices(word).map(|(at, _)| at);
     let mut at = at.filter(|&at| at == 0 || text[..at].ends_with(' '));
     at.next().map(|at| text.split_at(at))
 }
 
-/// The zone that a text ends with: `Node 0 DMA32`, or `Normal` alone on a kernel without nodes.
+/// Returns the zone at the end of a text: `Node 0 DMA32`, or `Normal` alone on a kernel without nodes.
 fn zone_before(text: &str) -> Option<ZoneName> {
     const NAMES: [&str; 6] = ["DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"];
     let mut words = text.split_ascii_whitespace().rev();
@@ -364,21 +366,21 @@ fn zone_before(text: &str) -> Option<ZoneName> {
     Some(ZoneName { node, name: name.to_owned() })
 }
 
-/// `12*4kB` as count and KiB.
+/// Returns count and KiB of a word such as `12*4kB`.
 fn block(word: &str) -> Option<(u64, u64)> {
     let (count, size) = word.split('(').next()?.split_once('*')?;
     Some((count.parse().ok()?, size.strip_suffix("kB")?.parse().ok()?))
 }
 
-/// More than any machine has, in KiB and in pages: sums over all zones stay within 64 bits.
+/// A bound above the memory of any machine, in KiB and in pages: sums over all zones stay within 64 bits.
 const MOST: u64 = 1 << 48;
 
-/// `min:28kB` as name and number.
+/// Returns name and number of a word such as `min:28kB`.
 fn figure<'a>(word: &'a str, unit: &str) -> Option<(&'a str, u64)> {
     let (name, value) = word.split_once(':')?;
     let value = match unit {
         "" => value,
-        // One figure is printed with another spelling: `reserved_highatomic:0KB`.
+        // One figure has another spelling: `reserved_highatomic:0KB`.
         unit => value.strip_suffix(unit).or_else(|| value.strip_suffix("KB"))?,
     };
     let value: u64 = value.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Reports of the kernel log about memory that could not be had, from text of any length: dmesg, the journal, a mail.
+//! Reports of the kernel log about failed requests for memory, from text of any length: dmesg, the journal, a mail.
 //!
 //! ```text
 //! kworker/0:1: page allocation failure: order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP), nodemask=(null),cpuset=/
@@ -8,9 +8,9 @@
 //! vmalloc error: size 8192, page order 0, failed to allocate pages, mode:0xcc2(GFP_KERNEL|__GFP_HIGHMEM)
 //! ```
 //!
-//! Each begins a [`Report`]; the call trace and the Mem-Info block that follow belong to it. A Mem-Info block of its
-//! own (sysrq) is a report without a request. The parser is a pure function of the text: what a cut text lacks is not
-//! there, and nothing else is lost. Lines of several CPUs that the log has mixed cannot be told apart.
+//! Each of these lines begins a [`Report`]; the call trace and the Mem-Info block that follow belong to it. A Mem-Info
+//! block alone (sysrq) is a report without a request. The parser is a pure function of the text: values that a cut text
+//! lacks are absent, and all others are kept. Lines of several CPUs that the log has mixed cannot be told apart.
 
 mod log;
 mod memory;
@@ -23,88 +23,83 @@ use serde::Serialize;
 pub use memory::{Memory, ReportedZone, TypeSet};
 pub use mode::Mode;
 
-/// What was asked of the page allocator.
+/// A request to the page allocator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AskedPages {
-    /// The order of the block.
+    /// Order of the requested block.
     pub order: u32,
-    /// What the request allows and demands; `None` where the line is cut.
+    /// The flags of the request; `None` where the line is cut.
     pub mode: Option<Mode>,
 }
 
-/// What a report is about.
+/// Event that a report is about.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Event {
     /// A request for pages failed.
     PageFailure(AskedPages),
-    /// A request for pages takes long (4.10 to 4.14, and 7.2 again).
+    /// A request for pages takes long (reported by 4.10 to 4.14, and by 7.2 again).
     PageStall {
-        /// How long so far, in milliseconds.
+        /// Milliseconds that the request has taken so far.
         millis: u64,
-        /// What was asked.
         #[serde(flatten)]
         asked: AskedPages,
     },
     /// The kernel looks for a process to kill.
     OutOfMemory {
-        /// What was asked.
         #[serde(flatten)]
         asked: AskedPages,
-        /// The limit that was reached, where it is one of a control group.
+        /// The limit that was reached, if it is the limit of a control group.
         group: Option<GroupLimit>,
     },
     /// No room in the kernel's vmalloc space.
     VmapFailure {
-        /// Bytes asked for, the guard page included.
+        /// Requested bytes, the guard page included.
         bytes: u64,
-        /// The addresses in which it had to lie, where they are printed.
+        /// The addresses between which the area had to lie, where they are printed.
         #[serde(skip_serializing_if = "Option::is_none")]
         within: Option<Range<u64>>,
     },
-    /// `vmalloc` failed: the addresses, or the pages behind them.
+    /// `vmalloc` failed: it found no addresses, or no pages to put behind them.
     VmallocFailure {
-        /// Bytes asked for.
         bytes: Option<u64>,
-        /// What could not be had, as the kernel says it.
+        /// The failed resource, in the kernel's words.
         what: String,
-        /// The request, where it is printed.
+        /// The flags of the request, where they are printed.
         mode: Option<Mode>,
     },
     /// The state of memory, printed on request.
     State,
 }
 
-/// The limit of a control group.
+/// The memory limit of a control group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GroupLimit {
-    /// What it uses, in KiB.
+    /// Memory in use by the group, in KiB.
     pub usage_kib: Option<u64>,
-    /// What it may use, in KiB.
+    /// The group's limit, in KiB.
     pub limit_kib: Option<u64>,
 }
 
-/// One report.
+/// One report of the log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The line on which it begins, from 1.
+    /// Number of its first line, from 1.
     pub line: u32,
     /// Seconds since boot, where the log has them.
     pub seconds: Option<f64>,
-    /// What it is about.
     pub event: Event,
-    /// The process, or the kernel thread.
+    /// Name of the process or kernel thread.
     pub process: Option<String>,
     /// The kernel's release, from the line `CPU: .. Not tainted 6.1.0 #1`.
     pub release: Option<String>,
     /// The functions of the call trace, innermost first.
     pub trace: Vec<String>,
-    /// What was free.
     pub memory: Memory,
 }
 
-/// More functions than this are not kept.
+/// Most functions that are kept of one trace.
 const DEEPEST_TRACE: usize = 64;
 
 impl Report {
@@ -113,7 +108,7 @@ impl Report {
         Report { line, seconds, event, process, release: None, trace: Vec::new(), memory }
     }
 
-    /// What was asked of the page allocator, if anything was.
+    /// Returns the request to the page allocator, if the event is one.
     #[must_use]
     pub fn asked(&self) -> Option<&AskedPages> {
         match &self.event {
@@ -124,7 +119,7 @@ impl Report {
         }
     }
 
-    /// The innermost function of the trace that is not part of an allocator: who asked.
+    /// Returns the caller of the allocator: the innermost function of the trace that is not part of an allocator.
     #[must_use]
     pub fn caller(&self) -> Option<&str> {
         const ALLOCATORS: [&str; 27] = [
@@ -166,7 +161,7 @@ impl Report {
     }
 }
 
-/// All reports in a text, in their order. O(text).
+/// Returns all reports in a text, in their order. O(text).
 ///
 /// ```
 /// use nofrag_host::failure::{Event, parse};
@@ -202,7 +197,7 @@ pub fn parse(text: &str) -> Vec<Report> {
 }
 
 impl Report {
-    /// A line that belongs to a report, or to nothing that matters here.
+    /// Takes a line inside the report; lines that do not matter here are ignored.
     fn line_of(&mut self, text: &str) {
         if let Some((before, _)) = text.split_once(" #")
             && text.starts_with("CPU:")
@@ -229,7 +224,7 @@ impl Report {
     }
 }
 
-/// The event that a line reports, and the process.
+/// Returns the event that a line reports, and the process.
 fn event(text: &str) -> Option<(Event, Option<String>)> {
     if let Some((before, after)) = text.split_once("page allocation failure") {
         return Some((Event::PageFailure(asked(after)?), process(before)));
@@ -263,7 +258,7 @@ fn event(text: &str) -> Option<(Event, Option<String>)> {
     Some((event, process(before)))
 }
 
-/// `order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP)`, or `gfp_mask=NUMBER(NAMES), order=0`.
+/// Parses `order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP)`, or `gfp_mask=NUMBER(NAMES), order=0`.
 fn asked(text: &str) -> Option<AskedPages> {
     let order = text.split_once("order:").or_else(|| text.split_once("order="))?.1;
     let order = u32::try_from(leading_number(order)?).ok()?;
@@ -272,25 +267,25 @@ fn asked(text: &str) -> Option<AskedPages> {
 
 fn mode(text: &str) -> Option<Mode> {
     let rest = text.split_once("mode:").or_else(|| text.split_once("gfp_mask="))?.1;
-    // A bracket may hold anything but a blank; what follows begins with a comma.
+    // A bracket may hold anything but a blank; the text behind it begins with a comma.
     let end = rest.find(|c: char| c == ',' || c.is_ascii_whitespace()).unwrap_or(rest.len());
     Mode::parse(&rest[..end])
 }
 
-/// The process at the end of what stands before the message: `kworker/0:1: `.
+/// Returns the process from the end of the text before the message: `kworker/0:1: `.
 fn process(before: &str) -> Option<String> {
     let name = before.trim_end().trim_end_matches(':').trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The number that a text begins with.
+/// Returns the number with which a text begins.
 fn leading_number(text: &str) -> Option<u64> {
     let text = text.trim_start();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().ok()
 }
 
-/// The first two hexadecimal numbers of a text.
+/// Returns the first two hexadecimal numbers of a text.
 fn addresses(text: &str) -> Option<Range<u64>> {
     let words = text.split(|c: char| c.is_ascii_whitespace() || matches!(c, '-' | ',' | '[' | ']'));
     let numbers = words.filter_map(|word| word.trim_end_matches('.').strip_prefix("0x"));
@@ -299,7 +294,7 @@ fn addresses(text: &str) -> Option<Range<u64>> {
     (start < end).then_some(start..end)
 }
 
-/// Lines that say that a limit of a control group was reached, and how large it is.
+/// Parses a line that tells that a limit of a control group was reached, or how large the limit is.
 fn group_limit(text: &str) -> Option<GroupLimit> {
     if text.contains("Memory cgroup out of memory") || text.contains("CONSTRAINT_MEMCG") {
         return Some(GroupLimit::default());
@@ -312,12 +307,12 @@ fn group_limit(text: &str) -> Option<GroupLimit> {
     Some(GroupLimit { usage_kib, limit_kib })
 }
 
-/// The function of a line of a call trace: `? warn_alloc+0x138/0x160 [module]`.
+/// Returns the function of a line of a call trace: `? warn_alloc+0x138/0x160 [module]`.
 fn function(text: &str) -> Option<&str> {
     let word = text.split_ascii_whitespace().find(|word| word.contains("+0x"))?;
     let (name, offset) = word.split_once("+0x")?;
     let is_name =
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.$".contains(&b));
-    // A question mark says that the kernel is not sure of the line.
+    // A question mark means that the kernel is not sure of the line.
     (is_name && offset.contains("/0x") && !text.contains("? ")).then_some(name)
 }

@@ -1,7 +1,7 @@
-//! What a request allows and demands, read from `mode:0x40cc0(GFP_KERNEL|__GFP_COMP)`.
+//! The flags of a request, read from `mode:0x40cc0(GFP_KERNEL|__GFP_COMP)`.
 //!
 //! The bits of `gfp_t` have moved between kernels, their names have not: where a report has names, the names count.
-//! Reports before 4.6 have numbers alone; these come in two layouts, that of 4.4 and 4.5 and the one before.
+//! Reports before 4.6 have numbers alone, in two layouts: one of 4.4 and 4.5, and one of earlier kernels.
 
 use nofrag::page::{Migratetype, RequestFlags, ZoneKind};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::gfp::GfpFlag::{
 };
 use crate::gfp::GfpFlags;
 
-/// What the bits stood for before 4.4: one bit for both ways of reclaim.
+/// Flags of each bit before 4.4, where one bit stood for both ways of reclaim.
 const BITS_UNTIL_4_3: &[(u64, &[GfpFlag])] = &[
     (0x1, &[Dma]),
     (0x2, &[HighMem]),
@@ -31,7 +31,7 @@ const BITS_UNTIL_4_3: &[(u64, &[GfpFlag])] = &[
     (0x80000, &[Reclaimable]),
 ];
 
-/// The bits of 4.4 and 4.5.
+/// Flags of each bit in 4.4 and 4.5.
 const BITS_OF_4_4: &[(u64, &[GfpFlag])] = &[
     (0x1, &[Dma]),
     (0x2, &[HighMem]),
@@ -57,7 +57,7 @@ const ONLY_IN_4_4: u64 = 0x240_0000;
 /// The flags of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Mode {
-    /// The number, where one is printed.
+    /// The number, where the report has one.
     pub bits: Option<u64>,
     /// The names as printed, such as `GFP_KERNEL|__GFP_COMP`; empty in reports before 4.6.
     pub names: String,
@@ -66,7 +66,7 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Reads `0x40cc0(GFP_KERNEL|__GFP_COMP)`, `0x40d0` or bare names; `None` if it is none of these.
+    /// Parses `0x40cc0(GFP_KERNEL|__GFP_COMP)`, `0x40d0` or bare names; `None` if the text is none of these.
     #[must_use]
     pub fn parse(text: &str) -> Option<Mode> {
         let (number, names) = match text.split_once('(') {
@@ -95,50 +95,50 @@ impl Mode {
         Some(Mode { bits, names: names.to_owned(), flags })
     }
 
-    /// The caller may wait while memory is freed.
+    /// Returns true if the caller may wait while memory is freed.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         self.flags.has(GfpFlag::DirectReclaim)
     }
 
-    /// It may use a part of the reserve (`__GFP_HIGH`).
+    /// Returns true if the request may use a part of the reserve (`__GFP_HIGH`).
     #[must_use]
     pub fn is_high(&self) -> bool {
         self.flags.has(GfpFlag::High)
     }
 
-    /// It must not give up (`__GFP_NOFAIL`).
+    /// Returns true if the allocator must not give up (`__GFP_NOFAIL`).
     #[must_use]
     pub fn must_not_fail(&self) -> bool {
         self.flags.has(GfpFlag::NoFail)
     }
 
-    /// It tries once and has something else to do when that fails (`__GFP_NORETRY`).
+    /// Returns true if the request is tried once, since the caller can do without (`__GFP_NORETRY`).
     #[must_use]
     pub fn gives_up_early(&self) -> bool {
         self.flags.has(GfpFlag::NoRetry)
     }
 
-    /// The highest zone that it can use.
+    /// Returns the highest zone that the request can use.
     #[must_use]
     pub fn zone(&self) -> ZoneKind {
         self.flags.zone()
     }
 
-    /// The type of its pages.
+    /// Returns the migratetype of the requested pages.
     #[must_use]
     pub fn migratetype(&self) -> Migratetype {
         self.flags.migratetype()
     }
 
-    /// What it allows and demands, in the core's terms.
+    /// Returns what the request allows and demands, in the terms of the core.
     #[must_use]
     pub fn request_flags(&self) -> RequestFlags {
         self.flags.request_flags()
     }
 }
 
-/// As the kernel prints it: names, or the number where there are none.
+/// Writes the mode as the kernel prints it: names, or the number where there are none.
 impl std::fmt::Display for Mode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.bits {
@@ -156,7 +156,7 @@ mod tests {
         Mode::parse(text).expect("a mode")
     }
 
-    /// Whether it may wait, whether it may use the reserve, the highest zone and the type.
+    /// Returns the answers of [`Mode::may_wait`], [`Mode::is_high`], [`Mode::zone`] and [`Mode::migratetype`].
     fn meaning(text: &str) -> (bool, bool, ZoneKind, Migratetype) {
         let mode = mode(text);
         (mode.may_wait(), mode.is_high(), mode.zone(), mode.migratetype())

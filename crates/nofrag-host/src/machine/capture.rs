@@ -1,9 +1,9 @@
-//! Writes a host into a folder, so that somebody else can look at it with `--root`.
+//! Writes the files of a host into a folder, so that another person can look at the host with `--root`.
 //!
-//! Every file lies under its own path. What nobody needs to look into fragmentation is taken out before it is written:
-//! names and numbers of processes, names of files, addresses of the kernel, who built it; `LEFT_OUT` says so, and so
-//! does a file in the folder. Some of what stays only root may read on the host, so nobody but who captures may read
-//! the folder. Nothing on the host is changed.
+//! Every file lies under its own path. Facts that an analysis of fragmentation does not need are taken out first: names
+//! and numbers of processes, names of files, addresses of the kernel, the builder of the kernel; `LEFT_OUT` lists them,
+//! and so does a file in the folder. On the host only root may read some of the remaining files, so only the user who
+//! captures may read the folder. Nothing on the host is changed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -20,25 +20,22 @@ use crate::snapshot::path_of;
 use crate::source::machine::{NOT_SETTINGS, POOLS};
 use crate::source::{CPUS_ONLINE, KPTR_RESTRICT, Missing, Root, VMALLOCINFO};
 
-/// Name of the schema.
 pub const SCHEMA: &str = "nofrag.host.capture";
-/// Its version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Whether something that may be private is kept.
+/// Treatment of facts that may be private.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Private {
-    /// It is taken out, or replaced by numbers.
+    /// The facts are taken out, or replaced by numbers.
     #[default]
     TakenOut,
-    /// It is kept.
     Kept,
 }
 
-/// What is captured.
+/// Choices of the user about the contents of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choices {
-    /// Whether the state of every frame is.
+    /// The choice whether the state of every frame is captured.
     pub frames: Frames,
     /// Names and numbers of processes, and names of the files that they map.
     pub names: Private,
@@ -46,20 +43,16 @@ pub struct Choices {
     pub addresses: Private,
 }
 
-/// What was captured.
+/// The result of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Captured {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// Where.
     pub folder: PathBuf,
-    /// The files written.
     pub taken: Vec<Taken>,
-    /// What was left out; sentences.
+    /// Facts that were left out; sentences.
     pub left_out: Vec<&'static str>,
-    /// What somebody may want to know of before giving it away; sentences.
+    /// Facts in the capture that its owner may want to know of before giving it away; sentences.
     pub kept: Vec<&'static str>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
@@ -68,32 +61,31 @@ pub struct Captured {
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Taken {
-    /// Its path in the folder.
+    /// Path of the file in the folder.
     pub path: String,
-    /// Its bytes there.
+    /// Size of the file in the folder.
     pub bytes: u64,
-    /// What was taken out of it; `null` if it is as the kernel gave it.
+    /// Facts that were taken out of the file; `null` if it is as the kernel gave it.
     pub scrubbed: Option<&'static str>,
 }
 
-/// Why nothing was captured.
+/// The reason why nothing was captured.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// There is something in the folder.
+    /// The folder has entries.
     #[error("{0}: it is not empty: name a new folder, so that two hosts are not mixed")]
     NotEmpty(PathBuf),
-    /// Writing failed; what had been written is taken away again.
+    /// Writing failed; files written before are removed again.
     #[error("{path}: {cause}: nothing was captured; name a folder that can be made and has room")]
     Write {
-        /// What could not be written.
+        /// The file or folder that could not be written.
         path: PathBuf,
-        /// What the system says.
         cause: io::Error,
     },
 }
 
-/// What is never captured.
+/// Facts that are never captured.
 const LEFT_OUT: [&str; 4] = [
     "contents of memory, command lines, environments, users, groups, the host's name and its log",
     "who built the kernel, where and with what",
@@ -106,16 +98,16 @@ const ADDRESSES: &str =
     "addresses of the kernel's areas: zeros stand for them, so that holes cannot be computed";
 const FRAMES: &str = "what each page frame is used for (it takes --frames)";
 
-/// What stays although it may tell something.
+/// Facts that stay although they may reveal something.
 const KEPT: [&str; 2] = [
     "where the areas of processes lie: their holes are computed from it; it tells of a process as long as it lives",
     "the names of kernel functions and modules that hold vmalloc areas",
 ];
 
-/// So many processes are captured, those with most areas.
+/// Most processes that are captured: those with most areas.
 const MOST_PROCESSES: usize = 16;
 
-/// Files that are copied as they are, and what is not shown without them.
+/// Files that are copied as they are, with the part of the report that needs each.
 const PLAIN: [(&str, &str); 9] = [
     ("buddyinfo", "free blocks by order"),
     ("extfrag_index", "the kernel's own indices"),
@@ -128,7 +120,7 @@ const PLAIN: [(&str, &str); 9] = [
     ("transparent_hugepage_defrag", "how hard huge pages are tried for"),
 ];
 
-/// Others, by their paths.
+/// Other files that are copied as they are, by their paths.
 const OTHERS: [(&str, &str); 5] = [
     ("proc/uptime", "the time since boot"),
     ("proc/sys/kernel/osrelease", "the kernel's release"),
@@ -137,16 +129,16 @@ const OTHERS: [(&str, &str); 5] = [
     (CPUS_ONLINE, "the number of CPUs"),
 ];
 
-/// Captures a host into a folder, which is made, and must be empty if it is there.
+/// Captures a host into a folder, which is created, and must be empty if it exists.
 ///
 /// # Errors
-/// See [`CaptureError`]; what cannot be read is in [`Captured::missing`].
+/// Those of [`CaptureError`]; files that cannot be read are in [`Captured::missing`].
 pub fn capture(root: &Root, folder: &Path, choices: Choices) -> Result<Captured, CaptureError> {
     gather(root, choices).write(folder)
 }
 
-/// Reads what is captured of a host, and takes out of it what is left out. Nothing is written: whoever may read a host
-/// need not be who writes.
+/// Reads the files to capture, and takes out of them the facts that are left out. Nothing is written: the reader of a
+/// host and the writer of the folder may have different rights.
 #[must_use]
 pub fn gather(root: &Root, choices: Choices) -> Gathered {
     let mut capture = Capture { root, files: Vec::new(), missing: Vec::new() };
@@ -165,10 +157,11 @@ pub fn gather(root: &Root, choices: Choices) -> Gathered {
     Gathered { files, left_out, missing }
 }
 
-/// Whether a folder can take a capture: it is not there, or empty. For whoever wants to know before a host is read.
+/// Checks that a folder can take a capture: it does not exist, or is empty. For callers that check before a host is
+/// read.
 ///
 /// # Errors
-/// [`CaptureError::NotEmpty`]; or `Write` if it is something else, or cannot be read.
+/// [`CaptureError::NotEmpty`]; or `Write` if the path is not a folder, or cannot be read.
 pub fn must_be_empty(folder: &Path) -> Result<(), CaptureError> {
     match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
@@ -178,10 +171,10 @@ pub fn must_be_empty(folder: &Path) -> Result<(), CaptureError> {
     }
 }
 
-/// Says in the folder what is in it.
+/// Name of the file that describes the folder.
 const README: &str = "README.txt";
 
-/// A host as it will be written.
+/// A captured host before it is written.
 #[derive(Clone, Debug)]
 pub struct Gathered {
     files: Vec<(Taken, Vec<u8>)>,
@@ -190,10 +183,10 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Writes it into a folder, which is made, and must be empty if it is there.
+    /// Writes the capture into a folder, which is created, and must be empty if it exists.
     ///
     /// # Errors
-    /// See [`CaptureError`].
+    /// Those of [`CaptureError`].
     pub fn write(self, folder: &Path) -> Result<Captured, CaptureError> {
         let write = |cause| CaptureError::Write { path: folder.to_owned(), cause };
         let is_new = !folder.exists();
@@ -201,7 +194,7 @@ impl Gathered {
         must_be_empty(folder)?;
         let captured = self.write_into(folder);
         if captured.is_err() {
-            // The error says more than one of this would; what is left is in the way of another try only.
+            // The first error is reported, not one of this removal; files that remain only make another try fail.
             ["proc", "sys"].iter().for_each(|name| drop(fs::remove_dir_all(folder.join(name))));
             drop(fs::remove_file(folder.join(README)));
             if is_new {
@@ -232,7 +225,7 @@ impl Gathered {
     }
 }
 
-/// Writes a file that nobody else may read; its folder is made.
+/// Writes a file that only this user may read; its folder is created.
 fn put(target: &Path, bytes: &[u8]) -> Result<(), CaptureError> {
     let parent = target.parent().expect("it has a name in a folder");
     private_folder(parent)
@@ -242,24 +235,24 @@ fn put(target: &Path, bytes: &[u8]) -> Result<(), CaptureError> {
         .map_err(|cause| CaptureError::Write { path: target.to_owned(), cause })
 }
 
-/// Makes a folder, and those above it, that nobody else may look into; one that is there stays as it is.
+/// Makes a folder, and those above it, that only this user may look into; an existing folder stays as it is.
 fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a file that nobody else may read.
+/// Makes a file that only this user may read.
 pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 impl Captured {
-    /// Bytes of all files together.
+    /// Returns the bytes of all files together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.taken.iter().map(|taken| taken.bytes).sum()
     }
 
-    /// What lies in the folder, for whoever is given it.
+    /// Returns the text that describes the folder to its recipient.
     fn readme(&self) -> String {
         let mut text = String::from(
             "A host captured by `nofrag host capture`. Look at it with `nofrag host --root` and this folder.\n\n\
@@ -289,7 +282,7 @@ struct Capture<'a> {
 }
 
 impl Capture<'_> {
-    /// Free lists, counters and single values.
+    /// Captures free lists, counters and single values.
     fn lists(&mut self) {
         for (name, costs) in PLAIN {
             let path = path_of(name).expect("every file has its place");
@@ -302,12 +295,12 @@ impl Capture<'_> {
         self.text("proc/iomem", "where memory lies", MEMORY, scrub::iomem);
     }
 
-    /// The settings of `vm`, and the pools of hugetlbfs.
+    /// Captures the settings of `vm`, and the pools of hugetlbfs.
     fn settings(&mut self) {
         for name in self.root.names("proc/sys/vm").unwrap_or_default() {
             let is_read = !NOT_SETTINGS.contains(&name.as_str());
             let path = format!("proc/sys/vm/{name}");
-            // Some can only be written.
+            // Some settings can only be written.
             if let Some(value) = is_read.then(|| self.root.read(&path).ok()).flatten() {
                 self.put(&path, value, None);
             }
@@ -333,7 +326,7 @@ impl Capture<'_> {
         }
     }
 
-    /// The processes with most areas.
+    /// Captures the processes with most areas.
     fn processes(&mut self, names: Private) {
         let Ok(ranking) = ranking::rank(self.root, PATIENCE) else { return };
         let mut renamed = Renamed::default();
@@ -344,7 +337,7 @@ impl Capture<'_> {
                 Private::TakenOut => format!("proc/{rank}"),
             };
             let read = |name: &str| self.root.text(&format!("{source}/{name}"));
-            // It may have ended since; then it is as if it had ended before.
+            // The process may have ended since; it is left out then.
             let (Ok(maps), Ok(status)) = (read("maps"), read("status")) else { continue };
             let (maps, status, scrubbed) = match names {
                 Private::Kept => (maps, scrub::status_with_name(&status), None),
@@ -366,7 +359,7 @@ impl Capture<'_> {
         }
     }
 
-    /// What each frame is used for, packed.
+    /// Captures the use of each frame, packed.
     fn frames(&mut self) {
         const LEVEL: i32 = 3;
         const COSTS: &str = "what each page frame is used for";
@@ -382,7 +375,7 @@ impl Capture<'_> {
         }
     }
 
-    /// A file as it is.
+    /// Captures a file as it is.
     fn copy(&mut self, path: &str, costs: &'static str) {
         match self.root.read(path) {
             Ok(bytes) => self.put(path, bytes, None),
@@ -390,7 +383,7 @@ impl Capture<'_> {
         }
     }
 
-    /// A file as a text that something is taken out of.
+    /// Captures a text after `scrub` has taken facts out of it.
     fn text(
         &mut self,
         path: &str,

@@ -1,4 +1,4 @@
-//! What the kernel has counted since boot, as far as it tells of fragmentation and its price.
+//! The kernel's counts since boot that concern fragmentation and its price.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use crate::snapshot::Counters;
 /// A counter of `/proc/vmstat`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Counter {
-    /// Its name; sums of several have a star: `allocstall_*`.
+    /// Name of the counter; a sum of several has a star: `allocstall_*`.
     pub name: &'static str,
-    /// What it counts.
+    /// The counted events, in words.
     pub what: &'static str,
-    /// Since boot.
+    /// Count since boot.
     pub value: u64,
-    /// Per hour since boot; `null` where the time since boot is not known.
+    /// Count per hour since boot; `null` where the time since boot is not known.
     pub per_hour: Option<f64>,
 }
 
-/// The counters that are shown, with what they count; those that a kernel does not have are left out.
+/// The counters in the report, with the events that they count; those that a kernel does not have are left out.
 const SHOWN: [(&str, &str); 20] = [
     ("compact_stall", "requests that waited for compaction"),
     ("compact_success", "compactions for them that made a block"),
@@ -41,14 +41,15 @@ const SHOWN: [(&str, &str); 20] = [
     ("oom_kill", "processes killed for want of memory"),
 ];
 
-/// The counter of this name, or the sum of those that begin with what stands before its star; `None` without any.
+/// Returns the counter of this name, or the sum of those that begin with the name's part before its star; `None`
+/// without any.
 pub(super) fn value(counters: &Counters, name: &str) -> Option<u64> {
     let Some(stem) = name.strip_suffix('*') else { return counters.get(name) };
     let of_stem = counters.iter().filter(|(name, _)| name.starts_with(stem));
     of_stem.map(|(_, value)| value).reduce(u64::saturating_add)
 }
 
-/// All that are shown.
+/// Returns the counters of the report.
 pub(super) fn survey(counters: &Counters, uptime_seconds: Option<f64>) -> Vec<Counter> {
     let hours = uptime_seconds.filter(|&seconds| seconds > 0.0).map(|seconds| seconds / 3600.0);
     let known = SHOWN.iter().filter_map(|&(name, what)| {

@@ -1,7 +1,8 @@
-//! What needs attention on a machine, with its evidence, what follows from it, and what helps.
+//! Findings: what needs attention on a machine, each with its evidence, its consequence and a remedy.
 //!
-//! A finding is a pure function of the [`Machine`] and of what it was made from. The order in a severity is that of the
-//! list in `findings`: what fails first, then what makes it fail, then what a reader would get wrong.
+//! A finding is a pure function of the [`Machine`] and of the snapshot from which it was made. The order within a
+//! severity is that of the list in `findings`: failures first, then their causes, then facts that a reader would get
+//! wrong.
 
 use super::counters;
 use super::requests::{Answer, Cause, Outcome, Request, RequestKind};
@@ -13,7 +14,7 @@ use crate::process::ranking::NEAR;
 use crate::snapshot::{BlockCount, FreeGap, Snapshot};
 use crate::source::Missing;
 
-/// All findings, most urgent first.
+/// Returns all findings, most urgent first.
 pub(super) fn findings(
     machine: &Machine,
     snapshot: &Snapshot<'_>,
@@ -42,7 +43,7 @@ pub(super) fn findings(
     .into_iter()
     .flatten()
     .collect();
-    /// What the overview takes from the report on vmalloc; hidden addresses cost it nothing.
+    /// Findings of the report on vmalloc that the overview repeats; they do not need addresses.
     const OF_VMALLOC: [&str; 4] =
         ["lazy-over-limit", "space-tight", "file-damaged", "lazy-dominates"];
     let of_vmalloc = areas.into_iter().flat_map(|areas| &areas.findings);
@@ -70,7 +71,7 @@ impl Look<'_> {
         self.machine.requests.iter().find(|request| request.kind == kind)
     }
 
-    /// Whether the kernel has a setting, as far as its version is known.
+    /// Returns true if the kernel is of this version or newer, or of unknown version.
     fn since(&self, version: (u32, u32)) -> bool {
         let release = self.machine.host.release.as_deref();
         let this = release.and_then(|text| fields::release_version(text).ok());
@@ -81,7 +82,7 @@ impl Look<'_> {
         counters::value(&self.snapshot.vmstat, name).unwrap_or(0)
     }
 
-    /// `; 12 an hour` where the time since boot is known.
+    /// Returns `; 12 an hour` where the time since boot is known.
     fn rate(&self, name: &str) -> String {
         let counter = self.machine.counters.iter().find(|counter| counter.name == name);
         let rate = counter.and_then(|counter| counter.per_hour);
@@ -105,7 +106,7 @@ impl Look<'_> {
         })
     }
 
-    /// Orders that the kernel itself cannot do without.
+    /// Finds failing orders that the kernel itself cannot do without.
     fn small_blocks_fail(&self) -> Option<Finding> {
         const ESSENTIAL: usize = 3;
         let orders = &self.request(RequestKind::Kernel)?.orders;
@@ -154,7 +155,7 @@ impl Look<'_> {
         let name = first.name.as_deref().unwrap_or("a process");
         let others = match near.len() {
             1 => String::new(),
-            // More may be as near: only so many are looked at.
+            // Only the nearest are listed: more processes may be as near.
             MOST_NEAREST => format!(", and at least {} more", MOST_NEAREST - 1),
             more => format!(", and {} more", more - 1),
         };
@@ -175,7 +176,7 @@ impl Look<'_> {
         })
     }
 
-    /// The only live view of watermark boosting.
+    /// Finds boosted watermarks: no other live view shows them.
     fn boosted(&self) -> Option<Finding> {
         let boost = |zone: &Zone| zone.marks.and_then(|marks| marks.boost).unwrap_or(0);
         let zones: Vec<&Zone> = self.machine.zones.iter().filter(|zone| boost(zone) > 0).collect();
@@ -201,7 +202,7 @@ impl Look<'_> {
     }
 
     fn compaction_fails(&self) -> Option<Finding> {
-        /// Below so many the share says nothing.
+        /// Number of failures below which the share says nothing.
         const MANY: u64 = 100;
         let (success, fail) = (self.counter("compact_success"), self.counter("compact_fail"));
         (fail >= MANY && fail > success).then(|| Finding {
@@ -221,7 +222,7 @@ impl Look<'_> {
     }
 
     fn huge_pages_fall_back(&self) -> Option<Finding> {
-        /// Below so many the share says nothing.
+        /// Number of faults below which the share says nothing.
         const MANY: u64 = 1000;
         let (given, fallen) = (self.counter("thp_fault_alloc"), self.counter("thp_fault_fallback"));
         let all = given.saturating_add(fallen);
@@ -242,7 +243,7 @@ impl Look<'_> {
     }
 
     fn waits_for_reclaim(&self) -> Option<Finding> {
-        /// So many an hour are felt.
+        /// Stalls per hour that are felt.
         const FELT: f64 = 60.0;
         let counter =
             self.machine.counters.iter().find(|counter| counter.name == "allocstall_*")?;
@@ -299,7 +300,7 @@ impl Look<'_> {
         })
     }
 
-    /// Pageblocks that compaction does not look into.
+    /// Finds pageblocks that compaction does not look into.
     fn types_spread(&self) -> Option<Finding> {
         let zone = self.machine.zones.iter().max_by_key(|zone| zone.managed_pages)?;
         let blocks = |names: &[&str]| -> u64 {
@@ -365,7 +366,7 @@ impl Look<'_> {
     }
 }
 
-/// What helps a request that has to wait.
+/// Returns advice for a request that has to wait.
 fn help_for(answer: &Answer, has_proactive: bool) -> String {
     let text = match answer.outcome {
         Outcome::AfterCompaction if has_proactive => {
@@ -403,7 +404,7 @@ pub(super) fn lists_are_not_all(gap: Option<FreeGap>, page_bytes: u64) -> Option
     })
 }
 
-/// Files that were read and say what no kernel says.
+/// Finds files whose contents no kernel writes.
 pub(super) fn damaged(missing: &[Missing]) -> Option<Finding> {
     let first = missing.first()?;
     Some(Finding {

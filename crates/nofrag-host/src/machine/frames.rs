@@ -1,47 +1,47 @@
-//! What the frames of a machine show, zone by zone, in one pass over `kpageflags`.
+//! The uses of a machine's frames, zone by zone, in one pass over `kpageflags`.
 //!
-//! The file has eight bytes for each frame: 2 GiB on a host of 1 TiB. It is read in pieces, and what is kept of it are
-//! sums for each zone, so that memory does not grow with the host.
+//! The file has eight bytes for each frame: 2 GiB on a host of 1 TiB. It is read in pieces, and only sums for each zone
+//! are kept, so that memory does not grow with the host.
 
 use std::io::{self, Read};
 
 use super::pageblocks::{ZoneFrames, ZoneWalk};
 use crate::snapshot::{FrameUse, PageFlags, Snapshot, ZoneName};
 
-/// What the frames show.
+/// The result of a pass over the frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameReport {
-    /// How many frames the file tells of.
+    /// Number of frames in the file.
     pub frames: u64,
-    /// The zones of which it is known where they lie.
+    /// The zones whose place in memory is known.
     pub zones: Vec<ZoneFrames>,
-    /// Whether the file ends inside of a frame.
+    /// True if the file ends inside a frame's bytes.
     pub is_cut: bool,
 }
 
 impl FrameReport {
-    /// What the frames of a zone show.
+    /// Returns the result for one zone.
     #[must_use]
     pub fn of(&self, zone: &ZoneName) -> Option<&ZoneFrames> {
         self.zones.iter().find(|each| each.pageblocks.zone == *zone)
     }
 }
 
-/// Bytes of a frame in the file.
+/// Bytes of the file for each frame.
 const WORD: usize = size_of::<u64>();
-/// So much is read at a time.
+/// Bytes that are read at a time.
 const PIECE: usize = WORD << 16;
 
 /// Frames that the file may have behind the last zone: it ends with a section of memory, of 512 MiB at most on many
 /// machines.
 const SLACK: u64 = 1 << 18;
-/// Where no zone is known: 16 TiB of small pages.
+/// Most frames where no zone is known: 16 TiB of small pages.
 const MOST_FRAMES: u64 = 1 << 32;
 
 /// Reads `kpageflags` to its end, for the zones of `snapshot`. O(frames) time.
 ///
 /// # Errors
-/// What reading gives; `InvalidData` for a file that goes on far behind the last zone.
+/// The error of `source`; `InvalidData` for a file that goes on far behind the last zone.
 pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameReport> {
     let mut walks: Vec<ZoneWalk<'_>> =
         snapshot.populated().filter_map(|zone| ZoneWalk::new(snapshot, zone)).collect();
@@ -76,7 +76,7 @@ pub fn read(snapshot: &Snapshot<'_>, mut source: impl Read) -> io::Result<FrameR
     Ok(report)
 }
 
-/// Gives a zone those of the frames from `first` on that are its own.
+/// Gives a zone those of the frames from `first` on that lie in it.
 fn add(walk: &mut ZoneWalk<'_>, first: u64, uses: &[FrameUse]) {
     let range = walk.range();
     let end = first + uses.len() as u64;
@@ -91,7 +91,7 @@ mod tests {
     use crate::machine::pageblocks;
     use crate::snapshot::{PageMap, zoneinfo};
 
-    /// Gives few bytes at a time, and never a whole number of frames.
+    /// A reader that gives few bytes at a time, and never a whole number of frames.
     struct Dripping<'a>(&'a [u8]);
 
     impl Read for Dripping<'_> {
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Two zones, the lower one not aligned, over more than one piece; every seventh frame begins something.
+    /// Two zones, the lower one not aligned, over more than one piece; every seventh frame begins a new use.
     #[test]
     fn pieces_say_what_the_whole_says() {
         const FRAMES: u64 = (PIECE / WORD) as u64 * 2 + 77;

@@ -1,8 +1,8 @@
-//! How many huge pages can be had: now, after compaction, after reclaim.
+//! The number of huge pages that can be had: now, after compaction, after reclaim.
 //!
-//! *Now* is what the free lists have and the watermarks let go. Everything else is a bound from above, since nobody
-//! knows before whether a page can be moved: pages may be pinned for I/O, and migration may fail. How good the bound is
-//! depends on what could be read ([`Basis`]).
+//! *Now* counts the blocks on the free lists that the watermarks let go. The other numbers are bounds from above, since
+//! it cannot be known in advance whether a page can be moved: pages may be pinned for I/O, and migration may fail. The
+//! quality of the bounds depends on the files that could be read ([`Basis`]).
 
 use nofrag::page::Migratetype;
 use serde::Serialize;
@@ -16,25 +16,23 @@ use crate::source::machine::{Pool, Sources};
 /// The outlook for huge pages of a pageblock each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HugePages {
-    /// Their order.
     pub order: u32,
-    /// Bytes of one.
+    /// Bytes of one huge page.
     pub bytes: u64,
-    /// How many the machine's memory has room for.
+    /// Number of huge pages for which the machine has memory.
     pub total: u64,
     /// Free blocks of that order, whatever the watermarks say.
     pub listed: u64,
-    /// How many a process could have now, one after the other, before the watermarks stop it.
+    /// Number that a process could have now, one after the other, before the watermarks stop it.
     pub now: u64,
-    /// At most so many after compaction.
+    /// Upper bound of the number after compaction.
     pub after_compaction: u64,
-    /// At most so many after page cache is dropped as well.
+    /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
-    /// What the last two are computed from.
+    /// Source of the two bounds.
     pub basis: Basis,
-    /// How: a sentence.
+    /// The method, as a sentence.
     pub how: &'static str,
-    /// The same by zone.
     pub zones: Vec<ZoneHuge>,
     /// The pools of hugetlbfs, by size.
     pub pools: Vec<Pool>,
@@ -42,24 +40,23 @@ pub struct HugePages {
     pub transparent_bytes: Option<u64>,
     /// The setting `transparent_hugepage/enabled`: the chosen word.
     pub transparent_enabled: Option<String>,
-    /// The setting `transparent_hugepage/defrag`.
     pub transparent_defrag: Option<String>,
 }
 
-/// What the outlook is computed from, best first.
+/// Source of the outlook, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// What each frame is used for (kpageflags).
+    /// The use of each frame (kpageflags).
     Frames,
     /// The types of pageblocks and of free blocks (pagetypeinfo).
     PageblockTypes,
-    /// The number of free pages alone.
+    /// Only the number of free pages.
     FreePages,
 }
 
 impl Basis {
-    /// How the outlook is computed from it.
+    /// Returns the method as a sentence.
     #[must_use]
     pub const fn how(self) -> &'static str {
         match self {
@@ -82,22 +79,21 @@ impl Basis {
 /// The outlook of one zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneHuge {
-    /// Which.
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// How many it has room for.
+    /// Number of huge pages for which the zone has memory.
     pub total: u64,
-    /// Free blocks of that order.
+    /// Free blocks of that order, whatever the watermarks say.
     pub listed: u64,
-    /// How many could be had now.
+    /// Number that could be had now.
     pub now: u64,
-    /// At most so many after compaction.
+    /// Upper bound of the number after compaction.
     pub after_compaction: u64,
-    /// At most so many after page cache is dropped as well.
+    /// Upper bound of the number after page cache is dropped as well.
     pub after_reclaim: u64,
 }
 
-/// The outlook; `None` without zones that the page allocator serves.
+/// Returns the outlook; `None` without zones that the page allocator serves.
 pub(super) fn survey(
     sources: &Sources,
     snapshot: &Snapshot<'_>,
@@ -131,7 +127,7 @@ pub(super) fn survey(
     })
 }
 
-/// The word in brackets: `always [madvise] never`.
+/// Returns the word in brackets: `always [madvise] never`.
 fn chosen(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
@@ -167,14 +163,14 @@ fn zone_huge(
     (huge, basis)
 }
 
-/// Pages of files in a zone.
+/// Returns the number of pages of files in a zone.
 fn file_pages(zone: &ZoneInfo) -> u64 {
     let names = ["nr_zone_active_file", "nr_zone_inactive_file"];
     let known = names.iter().filter_map(|name| zone.counters.get(*name));
     known.fold(0, |sum, &pages| sum.saturating_add(pages))
 }
 
-/// At most how many, whatever the watermarks say.
+/// Upper bounds of the number of blocks, whatever the watermarks say.
 struct Bounds {
     total: u64,
     compaction: u64,
@@ -222,8 +218,8 @@ impl Bounds {
     }
 }
 
-/// At most so many free pages are of these types. A list that the kernel did not count to its end
-/// has at most what buddyinfo lists of the order and no other type has.
+/// Returns an upper bound of the free pages of these types. A list that the kernel did not count to its end has at most
+/// the blocks that buddyinfo lists of the order and no other type has.
 fn most_pages(zone: &Zone, is_meant: impl Fn(&str) -> bool) -> u64 {
     let mut sum = 0_u64;
     for row in &zone.orders {

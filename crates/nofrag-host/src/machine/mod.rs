@@ -1,17 +1,18 @@
-//! The whole machine on one screen: what [`survey`] finds is a [`Machine`], which is also the schema of
-//! `nofrag host --json`.
+//! The whole machine in one report: [`survey`] computes a [`Machine`], which is also the schema of `nofrag host
+//! --json`.
 //!
-//! Three questions are asked of the files. What is free, in which blocks ([`zones`])? Which requests would succeed now,
-//! and what would the others have to wait for ([`requests`])? That is the core's own watermark test, not a look at
-//! which lists have blocks: a zone keeps pages from requests although they are free. And how many huge pages can be had
-//! ([`huge`])? Beside them stand what fragments as well, the vmalloc space and the areas of processes, and what the
-//! kernel has counted since boot ([`counters`]).
+//! The report answers three questions from the files. How much is free, in which blocks ([`zones`])? Which requests
+//! would succeed now, and what would the others have to wait for ([`requests`])? The answer is the core's own watermark
+//! test, not a look at which lists have blocks: a zone keeps pages from requests although they are free. And how many
+//! huge pages can be had ([`huge`])? The report adds the other memory that fragments, the vmalloc space and the areas
+//! of processes, and the kernel's counts since boot ([`counters`]).
 //!
-//! [`read`] reads each file once, in the order in which what belongs together changes; [`survey`] is pure. A file that
-//! may not be read costs what depends on it, and [`Machine::missing`] says so. Nothing is changed to see more.
+//! [`read`] reads each file once, in an order that puts files of the same facts close together in time; [`survey`] is
+//! pure. For a file that may not be read the parts that depend on it are absent, and [`Machine::missing`] names them.
+//! No setting is changed to see more.
 //!
 //! The schema is named in [`Machine::schema`] and counted in [`Machine::version`], as that of [`crate::vmalloc`]. Pages
-//! are counted in pages, sizes in bytes, indices in thousandths; what could not be had is `null`.
+//! are counted in pages, sizes in bytes, indices in thousandths; a value that could not be had is `null`.
 
 pub mod capture;
 pub mod counters;
@@ -43,100 +44,88 @@ use crate::snapshot::{FreeGap, Snapshot};
 use crate::source::Missing;
 use crate::vmalloc;
 
-/// Name of the schema.
 pub const SCHEMA: &str = "nofrag.host";
-/// Its version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Everything that is known of the memory of one machine.
+/// The facts about the memory of one machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// Which machine.
     pub host: Host,
-    /// The blocks of buddyinfo against `MemFree`: where they are far apart, what is said of blocks is not all of what
-    /// is free.
+    /// The blocks of buddyinfo beside `MemFree`: where the two differ much, the figures on blocks do not cover all free
+    /// memory.
     pub free_gap: Option<FreeGap>,
-    /// The zones with memory, by node and highest first, as requests look at them.
+    /// The zones with memory, by node, within a node highest first as requests try them.
     pub zones: Vec<Zone>,
-    /// The indices against those of debugfs; `null` where these could not be read.
+    /// The indices beside those of debugfs; `null` where these could not be read.
     pub index_check: Option<IndexCheck>,
-    /// What would succeed now, for each kind of request.
+    /// The present answer to each kind of request.
     pub requests: Vec<Request>,
     /// The outlook for huge pages; `null` without zones.
     pub huge_pages: Option<HugePages>,
-    /// The kernel's vmalloc space.
     pub vmalloc: Vmalloc,
-    /// The areas of processes against their limit.
+    /// The areas of processes, with their limit.
     pub maps: Maps,
-    /// What the kernel has counted since boot.
     pub counters: Vec<Counter>,
-    /// What needs attention, most urgent first.
+    /// The findings, most urgent first.
     pub findings: Vec<Finding>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
 }
 
-/// Which machine.
+/// The machine that was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Host {
-    /// The kernel's release.
     pub release: Option<String>,
-    /// The architecture.
     pub arch: Option<String>,
-    /// Number of online CPUs.
     pub cpus_online: Option<u32>,
-    /// Seconds since boot.
     pub uptime_seconds: Option<f64>,
-    /// Bytes of a page.
     pub page_bytes: u64,
     /// The order of a pageblock.
     pub pageblock_order: u32,
-    /// `MemTotal`.
+    /// Value of `MemTotal` in bytes.
     pub memory_bytes: Option<u64>,
-    /// `MemFree`.
+    /// Value of `MemFree` in bytes.
     pub free_bytes: Option<u64>,
-    /// `MemAvailable`.
+    /// Value of `MemAvailable` in bytes.
     pub available_bytes: Option<u64>,
-    /// Whether the types of free blocks are known (pagetypeinfo), so that a request that must mix types is told apart.
+    /// True if the types of free blocks are known (pagetypeinfo), so that a request that must mix types is recognised.
     pub types_known: bool,
 }
 
-/// The kernel's vmalloc space in short; `nofrag host vmalloc` has all of it.
+/// The kernel's vmalloc space in short; `nofrag host vmalloc` shows all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Vmalloc {
-    /// The listed areas; `null` where they could not be read.
+    /// Sums over the listed areas; `null` where they could not be read.
     pub totals: Option<vmalloc::Totals>,
-    /// Those freed but not yet purged, which use address space but no memory; `null` as above.
+    /// Areas freed but not yet purged, which use address space but no memory; `null` where they could not be read.
     pub lazy: Option<vmalloc::Lazy>,
     /// The largest request that would succeed in the vmalloc range now; `null` where addresses are hidden.
     pub largest_request_bytes: Option<u64>,
-    /// `VmallocUsed`: memory behind areas, as the kernel counts it.
+    /// Value of `VmallocUsed`: bytes of memory behind areas, as the kernel counts it.
     pub used_bytes: Option<u64>,
-    /// `VmallocTotal`: the length of the range.
+    /// Value of `VmallocTotal`: the length of the range in bytes.
     pub total_bytes: Option<u64>,
 }
 
-/// The areas of processes in short; `nofrag host maps --all` lists all.
+/// The areas of processes in short; `nofrag host maps --all` lists all processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Maps {
-    /// `vm.max_map_count`, which holds for each process alone.
+    /// Value of `vm.max_map_count`, which holds for each process alone.
     pub limit: Option<u64>,
-    /// The [`MOST_NEAREST`] processes nearest to it.
+    /// The [`MOST_NEAREST`] processes nearest to the limit.
     pub nearest: Vec<Ranked>,
-    /// Processes whose areas could be counted.
+    /// Number of processes whose areas could be counted.
     pub counted: u64,
-    /// Processes that the reader may not look into.
+    /// Number of processes that the reader may not look into.
     pub denied: u64,
 }
 
-/// How many processes are listed.
+/// Most processes in the list.
 pub const MOST_NEAREST: usize = 5;
 
-/// Computes the report from what was read. Pure.
+/// Computes the report from the files that were read. Pure.
 ///
 /// # Errors
 /// [`LayoutError::OutOfMemory`] when the layout of the vmalloc space is too large for this machine.
@@ -206,12 +195,12 @@ fn maps_in_short(ranking: &Ranking) -> Maps {
     }
 }
 
-/// What could not be read, and what was read and is damaged.
+/// Returns the files that could not be read, and those that were read and are damaged.
 fn missing(sources: &Sources, snapshot: &Snapshot<'_>) -> Vec<Missing> {
     sources.missing.iter().cloned().chain(damaged(sources, snapshot)).collect()
 }
 
-/// What was read and is damaged.
+/// Returns the files that were read and are damaged.
 fn damaged(sources: &Sources, snapshot: &Snapshot<'_>) -> Vec<Missing> {
     let is_there = |missing: &&Missing| sources.files.bytes(&missing.path).is_some();
     let mut damaged: Vec<Missing> = snapshot.missing.iter().filter(is_there).cloned().collect();

@@ -1,13 +1,13 @@
-//! What stands in the pageblocks of a zone, from the use of each frame.
+//! The contents of the pageblocks of a zone, from the use of each frame.
 //!
-//! A pageblock can become whole if nothing in it stays where it is: free pages need nothing, pages of processes and of
-//! files can be moved, everything else stays. Moving needs free pages to move to, so no more blocks become whole than
-//! free pages fill; dropping page cache makes more of them.
+//! A pageblock can become whole if no page in it must stay: free pages need no move, pages of processes and of files
+//! can be moved, all others stay. Moving needs free pages to move to, so no more blocks become whole than free pages
+//! fill; dropping page cache makes more of them.
 //!
 //! The bounds are from above. Pages that are pinned for I/O look as if they could be moved. Free pages on the lists of
-//! CPUs look like the kernel's, and compaction drains these lists: zoneinfo says how many
-//! such pages there are, and the bounds assume that they stand where they pin most. Frames without memory look like the
-//! kernel's on some kernels; where iomem shows the memory they are told apart.
+//! CPUs look like the kernel's, and compaction drains these lists: zoneinfo says how many such pages there are, and the
+//! bounds assume that they stand where they pin most. Frames without memory look like the kernel's on some kernels;
+//! where iomem lists the memory the two are told apart.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,33 +22,30 @@ use crate::snapshot::{FrameUse, PageMap, Snapshot, ZoneInfo, ZoneName};
 /// The pageblocks of a zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pageblocks {
-    /// Which zone.
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// Their order.
     pub order: u32,
-    /// Bytes of one.
+    /// Bytes of one pageblock.
     pub bytes: u64,
-    /// Those whose frames the allocator manages, whole or in part.
+    /// Pageblocks whose frames the allocator manages, whole or in part.
     pub pageblocks: u64,
-    /// Those that are free.
     pub free: u64,
-    /// Those in use, in which nothing stays where it is.
+    /// Pageblocks in use in which no page must stay.
     pub movable: u64,
-    /// Those in which something stays where it is.
+    /// Pageblocks in which some page must stay.
     pub pinned: u64,
-    /// Those of them in which at most one page of [`LITTLE`] does.
+    /// Pinned pageblocks in which at most one page of [`LITTLE`] stays.
     pub pinned_by_little: u64,
-    /// Pinned ones in which nothing but free pages on the lists of CPUs may stay, as far as these pages go: the least
-    /// that is pinned is `pinned` less these.
+    /// Pinned pageblocks in which only free pages on the lists of CPUs may stay, as far as the number of these pages
+    /// goes: the lower bound of pinned pageblocks is `pinned` less these.
     pub perhaps_free: u64,
-    /// The pinned ones by how many of their pages stay, fewest first; classes without a pageblock are left out.
+    /// The pinned pageblocks by the number of pages that stay, fewest first; classes without a pageblock are left out.
     pub pinned_classes: Vec<PinnedClass>,
-    /// What pins them, most pageblocks first.
+    /// The uses that pin pageblocks, most pageblocks first.
     pub pinned_by: Vec<PinnedBy>,
-    /// At most so many are free after everything that can be moved is moved.
+    /// Upper bound of the free pageblocks after every movable page is moved.
     pub after_compaction: u64,
-    /// At most so many after page cache is dropped as well.
+    /// Upper bound of the free pageblocks after page cache is dropped as well.
     pub after_reclaim: u64,
     /// All frames of the zone by use; uses without a frame are left out.
     pub uses: Vec<UseCount>,
@@ -56,67 +53,62 @@ pub struct Pageblocks {
     pub map: Vec<MapCell>,
 }
 
-/// Into so many pieces a zone is cut for its map.
+/// Most pieces into which a zone is cut for its map.
 pub const MOST_CELLS: u64 = 256;
 
 /// A piece of a zone, in pageblocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MapCell {
-    /// Pageblocks that are free.
     pub free: u64,
-    /// Those in use, in which nothing stays where it is.
+    /// Pageblocks in use in which no page must stay.
     pub movable: u64,
-    /// Those in which something does.
+    /// Pageblocks in which some page must stay.
     pub pinned: u64,
 }
 
-/// A pageblock is pinned by little if at most one page in so many stays where it is.
+/// A pageblock is pinned by little if at most one page in this number stays.
 pub const LITTLE: u64 = 16;
 
-/// Pinned pageblocks of which about so many pages stay.
+/// Pinned pageblocks by the number of pages that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PinnedClass {
-    /// At least so many pages.
+    /// Lower bound of the number of pages that stay.
     pub from_pages: u64,
-    /// At most so many.
+    /// Upper bound of the number of pages that stay.
     pub to_pages: u64,
-    /// Pageblocks.
     pub pageblocks: u64,
 }
 
 /// A use of frames that keeps pageblocks from becoming whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PinnedBy {
-    /// The use.
     pub usage: FrameUse,
-    /// Pageblocks with at least one such page.
+    /// Number of pageblocks with at least one such page.
     pub pageblocks: u64,
-    /// Pageblocks that nothing else pins.
+    /// Number of pageblocks that no other use pins.
     pub alone: u64,
 }
 
-/// How many frames are used for something.
+/// The number of frames with one use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct UseCount {
-    /// For what.
     pub usage: FrameUse,
-    /// Frames.
     pub pages: u64,
 }
 
-/// The uses of the frames of one pageblock, by [`FrameUse::index`].
+/// Number of frames of one pageblock with each use, by [`FrameUse::index`].
 type Uses = [u64; FrameUse::COUNT];
 
 fn count_if(uses: &Uses, is: impl Fn(FrameUse) -> bool) -> u64 {
     FrameUse::ALL.into_iter().filter(|&each| is(each)).map(|each| uses[each.index()]).sum()
 }
 
-/// Whether what is in the frame keeps its pageblock from becoming whole.
+/// Returns true if a frame of this use keeps its pageblock from becoming whole.
 fn stays(usage: FrameUse) -> bool {
     usage != FrameUse::Free && !usage.is_movable()
 }
 
-/// What stands in the pageblocks of a zone; `None` where it is not known where the zone lies. O(frames).
+/// Returns the pageblocks of a zone; `None` where the place of the zone is not known. O(frames).
 #[must_use]
 pub fn survey(snapshot: &Snapshot<'_>, map: &PageMap<'_>, zone: &ZoneInfo) -> Option<Pageblocks> {
     let mut walk = ZoneWalk::new(snapshot, zone)?;
@@ -124,36 +116,36 @@ pub fn survey(snapshot: &Snapshot<'_>, map: &PageMap<'_>, zone: &ZoneInfo) -> Op
     Some(walk.finish().pageblocks)
 }
 
-/// What the frames of a zone showed.
+/// The result of a walk over the frames of a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneFrames {
-    /// What stands in its pageblocks.
     pub pageblocks: Pageblocks,
     /// Free blocks of each order, as the frames show them.
     pub free_blocks: Vec<u64>,
 }
 
-/// Walks once over the frames of a zone, lowest first. What is kept does not grow with the zone.
+/// A walk over the frames of a zone, lowest first. Its memory does not grow with the zone.
 pub(super) struct ZoneWalk<'a> {
     zone: ZoneName,
     order: u32,
     page_bytes: u64,
     range: Range<u64>,
-    /// Pageblocks from the first to the last, and in how many pieces they are drawn.
+    /// Number of pageblocks from the first to the last, and of pieces in which they are drawn.
     span: u64,
     cells: u64,
     memory: Memory<'a>,
-    /// The uses of the pageblock that the walk stands in, and the frame behind the last.
+    /// The uses of the pageblock that the walk has reached, and the frame behind the last.
     uses: Uses,
     next: u64,
     tally: Tally,
-    /// Where the free run begins that the walk stands in.
+    /// The first frame of the present free run.
     run: Option<u64>,
     free_blocks: Vec<u64>,
 }
 
 impl<'a> ZoneWalk<'a> {
-    /// A walk over the zone; `None` where it is not known where it lies, or there is no memory for a tally of it.
+    /// Begins a walk over the zone; `None` where the place of the zone is not known, or there is no memory for its
+    /// tally.
     pub(super) fn new(snapshot: &'a Snapshot<'_>, zone: &ZoneInfo) -> Option<ZoneWalk<'a>> {
         let order = snapshot.pageblock_order();
         let block = 1_u64.checked_shl(order)?;
@@ -181,12 +173,12 @@ impl<'a> ZoneWalk<'a> {
         })
     }
 
-    /// The frames of the zone.
+    /// Returns the frames of the zone.
     pub(super) fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Takes in the next frame of the zone.
+    /// Adds the next frame of the zone.
     pub(super) fn add(&mut self, pfn: u64, usage: FrameUse) {
         match (usage == FrameUse::Free, self.run) {
             (true, None) => self.run = Some(pfn),
@@ -202,7 +194,7 @@ impl<'a> ZoneWalk<'a> {
         }
     }
 
-    /// A free run is made of the largest aligned blocks: no two buddies of equal order are both free.
+    /// Counts the blocks of a free run, the largest aligned ones: no two buddies of equal order are both free.
     fn end_run(&mut self, end: u64) {
         let Some(mut at) = self.run.take() else { return };
         while at < end {
@@ -213,7 +205,7 @@ impl<'a> ZoneWalk<'a> {
         }
     }
 
-    /// The pageblock before the next frame is complete, or the zone or the file ends in it.
+    /// Ends a pageblock: it is complete, or the zone or the file ends in it.
     fn end_block(&mut self) {
         let uses = std::mem::replace(&mut self.uses, [0; FrameUse::COUNT]);
         let (block, first) = (self.tally.block, self.range.start / self.tally.block);
@@ -234,11 +226,11 @@ impl<'a> ZoneWalk<'a> {
     }
 }
 
-/// Where there is memory, asked with rising addresses.
+/// The ranges of memory, asked with rising addresses.
 struct Memory<'a> {
-    /// Those that do not end before the last address.
+    /// Ranges that do not end before the last address.
     ranges: &'a [Range<u64>],
-    /// Whether iomem shows memory at all.
+    /// True if iomem lists any memory.
     is_known: bool,
 }
 
@@ -255,17 +247,16 @@ impl Memory<'_> {
     }
 }
 
-/// The sums over pageblocks.
 struct Tally {
     block: u64,
     pageblocks: u64,
     free: u64,
     movable: u64,
     little: u64,
-    /// By the logarithm of the number of pages that stay.
+    /// Number of pinned pageblocks by the logarithm of the number of pages that stay.
     classes: [u64; u64::BITS as usize],
     pinned_by: [(u64, u64); FrameUse::COUNT],
-    /// Pageblocks that only pages like the kernel's pin, by how many of them.
+    /// Pageblocks that only pages like the kernel's pin, by the number of these pages.
     kernel_alone: BTreeMap<u64, u64>,
     /// Free pages on the lists of CPUs, which look like the kernel's.
     per_cpu: u64,
@@ -337,7 +328,8 @@ impl Tally {
         }
     }
 
-    /// How many pinned pageblocks the free pages on the lists of CPUs can account for: those with fewest pages first.
+    /// Returns the number of pinned pageblocks for which the free pages on the lists of CPUs can account: those with
+    /// fewest pages first.
     fn perhaps_free(&self) -> u64 {
         let mut left = self.per_cpu;
         let mut blocks = 0;
@@ -353,7 +345,7 @@ impl Tally {
     }
 
     fn pageblocks(self, zone: ZoneName, order: u32, page_bytes: u64) -> Pageblocks {
-        // Moving everything frees as many blocks as free pages fill, among those where nothing stays.
+        // Moving everything frees as many blocks as free pages fill, among those without a page that stays.
         let perhaps_free = self.perhaps_free();
         let most = self.free + self.movable + perhaps_free;
         let spare = self.spare.saturating_add(self.per_cpu);

@@ -1,8 +1,8 @@
-//! Pages in detail: what [`survey`] finds is a [`Pages`], which is also the schema of `nofrag host pages --json`.
+//! Pages in detail: [`survey`] computes a [`Pages`], which is also the schema of `nofrag host pages --json`.
 //!
-//! Three files say three things. buddyinfo says how many blocks are free, pagetypeinfo of which types they and the
-//! pageblocks are, and kpageflags what each frame is used for, which alone says where in memory anything lies. Free
-//! blocks that are found in the frames stand beside those listed: the files are not of one moment.
+//! Three files state three facts. buddyinfo gives the number of free blocks, pagetypeinfo the types of free blocks and
+//! of pageblocks, and kpageflags the use of each frame, and it alone shows where in memory anything lies. Free blocks
+//! found in the frames stand beside those listed: the files are not of one moment.
 
 use serde::Serialize;
 
@@ -13,25 +13,20 @@ use crate::finding::{Finding, Severity, bytes_text};
 use crate::snapshot::{Snapshot, ZoneName};
 use crate::source::Missing;
 
-/// Name of the schema.
 pub const SCHEMA: &str = "nofrag.host.pages";
-/// Its version.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The pages of one machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pages {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// Which machine.
     pub host: Host,
-    /// For how many frames it is known what they are used for; `null` where kpageflags could not be read.
+    /// Number of frames whose use is known; `null` where kpageflags could not be read.
     pub frames: Option<u64>,
     /// The zones with memory, by node and highest first.
     pub zones: Vec<ZonePages>,
-    /// What needs attention, most urgent first.
+    /// The findings, most urgent first.
     pub findings: Vec<Finding>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
@@ -40,10 +35,8 @@ pub struct Pages {
 /// The pages of one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ZonePages {
-    /// Its node and name.
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// What to call it.
     pub label: String,
     /// Pages that the allocator hands out; `null` where zoneinfo is missing.
     pub managed_pages: Option<u64>,
@@ -51,22 +44,21 @@ pub struct ZonePages {
     pub free_blocks: Vec<FreeBlocks>,
     /// Free blocks and pageblocks by type; empty where pagetypeinfo could not be read.
     pub types: Vec<TypeRow>,
-    /// What stands in its pageblocks; `null` where kpageflags could not be read.
+    /// The pageblocks of the zone; `null` where kpageflags could not be read.
     pub pageblocks: Option<Pageblocks>,
 }
 
 /// The free blocks of one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FreeBlocks {
-    /// The order.
     pub order: u32,
-    /// As buddyinfo lists them; `null` where it could not be read.
+    /// Number in buddyinfo; `null` where it could not be read.
     pub listed: Option<u64>,
-    /// As the frames show them; `null` where kpageflags could not be read.
+    /// Number found in the frames; `null` where kpageflags could not be read.
     pub found: Option<u64>,
 }
 
-/// Computes the report from what was read. Pure.
+/// Computes the report from the files that were read. Pure.
 #[must_use]
 pub fn survey(sources: &Sources) -> Pages {
     let snapshot = Snapshot::parse(&sources.files);
@@ -100,7 +92,7 @@ pub fn survey(sources: &Sources) -> Pages {
     }
 }
 
-/// Of what is missing only what this report would have used.
+/// Keeps only the missing files that this report would have used.
 fn of_pages(missing: Vec<Missing>) -> Vec<Missing> {
     const USED: [&str; 7] =
         ["kpageflags", "pagetypeinfo", "buddyinfo", "zoneinfo", "meminfo", "vmstat", "iomem"];
@@ -118,7 +110,7 @@ fn free_blocks(zone: &Zone, found: Option<&[u64]>) -> Vec<FreeBlocks> {
     (0..orders).map(row).collect()
 }
 
-/// What the pageblocks say, most urgent first.
+/// Returns the findings on pageblocks, most urgent first.
 fn findings(zones: &[ZonePages]) -> Vec<Finding> {
     let each = || zones.iter().filter_map(|zone| Some((zone, zone.pageblocks.as_ref()?)));
     let mut findings: Vec<Finding> = never_again(&each().collect::<Vec<_>>()).into_iter().collect();
@@ -128,7 +120,7 @@ fn findings(zones: &[ZonePages]) -> Vec<Finding> {
     findings
 }
 
-/// Nothing that the kernel can do by itself makes one pageblock of the machine whole.
+/// Warns if the kernel by itself cannot make one pageblock of the machine whole.
 fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
     let sum = |of: fn(&Pageblocks) -> u64| -> u64 { zones.iter().map(|(_, each)| of(each)).sum() };
     let all = sum(|blocks| blocks.pageblocks);
@@ -149,7 +141,7 @@ fn never_again(zones: &[(&ZonePages, &Pageblocks)]) -> Option<Finding> {
     })
 }
 
-/// What pins most of them, in words.
+/// Returns the uses that pin most of the pageblocks, in words.
 fn most_of(blocks: &Pageblocks) -> String {
     let by = blocks.pinned_by.iter().take(3);
     let by: Vec<String> =
@@ -179,7 +171,7 @@ fn never_whole(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
 }
 
 fn pinned_by_little(zone: &ZonePages, blocks: &Pageblocks) -> Option<Finding> {
-    /// Fewer are not worth a note.
+    /// Share of pageblocks, one in this number, below which there is no note.
     const SHARE: u64 = 10;
     let little = blocks.pinned_by_little.saturating_sub(blocks.perhaps_free);
     (little > 0 && little >= blocks.pageblocks / SHARE).then(|| Finding {

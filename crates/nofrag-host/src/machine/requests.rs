@@ -1,11 +1,12 @@
-//! Which requests would succeed now, and what the others would have to wait for.
+//! The requests that would succeed now, and the work for which the others would have to wait.
 //!
 //! Each kind of request is put to the core's watermark test in every zone that it may use
-//! ([`nofrag::page::ZoneState`]), order by order. A caller that may wait does not fail at once: it compacts when what
-//! is free is in pieces, and reclaims when it is too little. Above order 3 the kernel compacts only where the
+//! ([`nofrag::page::ZoneState`]), order by order. A caller that may wait does not fail at once: it compacts when free
+//! memory is in pieces, and reclaims when there is too little. Above order 3 the kernel compacts only where the
 //! fragmentation index is above `vm.extfrag_threshold` (admin-guide/sysctl/vm); below, it reclaims first.
 //!
-//! Kernels with larger pages have orders above the core's largest; [`Snapshot::state_for`] puts them to its test.
+//! Kernels with larger pages have orders above the core's largest; [`Snapshot::state_for`] makes them fit for the
+//! core's test.
 
 use nofrag::page::{Migratetype, NodeId, PageRequest, Refusal, RequestFlags, ZoneState};
 use nofrag::units::Order;
@@ -15,7 +16,7 @@ use super::zones::{Zone, pages};
 use crate::finding::bytes_text;
 use crate::snapshot::{Snapshot, ZoneInfo, ZoneName};
 
-/// Who asks.
+/// The caller and purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestKind {
@@ -30,11 +31,10 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// Every kind.
     pub const ALL: [RequestKind; 4] =
         [RequestKind::Kernel, RequestKind::Reclaimable, RequestKind::User, RequestKind::Atomic];
 
-    /// The flags, as the kernel names them.
+    /// Returns the flags, as the kernel names them.
     #[must_use]
     pub const fn gfp(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl RequestKind {
         }
     }
 
-    /// The request in the core's terms.
+    /// Returns the request in the core's terms.
     #[must_use]
     pub const fn request(self, order: Order) -> PageRequest {
         match self {
@@ -64,102 +64,96 @@ impl RequestKind {
     }
 }
 
-/// What would become of one kind of request.
+/// The present answer to one kind of request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Request {
-    /// Who asks.
     pub kind: RequestKind,
     /// The flags, as the kernel names them.
     pub gfp: &'static str,
-    /// The type of the pages.
+    /// The migratetype of the pages.
     pub migratetype: &'static str,
     /// The largest order that is served now; `null` if not even a page is.
     pub largest_order: Option<u32>,
-    /// The largest order that is served without taking from pageblocks of another type; `null` if none, or if types
+    /// The largest order that is served without taking from pageblocks of another type; `null` if none is, or if types
     /// are not known.
     pub largest_unmixed_order: Option<u32>,
     /// The largest order that each zone serves now.
     pub zones: Vec<ZoneLargest>,
-    /// What becomes of each order.
+    /// The answer for each order.
     pub orders: Vec<Answer>,
 }
 
-/// What one zone would serve.
+/// The largest order that one zone would serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneLargest {
-    /// Which.
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// The largest order that it serves to the request now; `null` if none.
+    /// The largest order that the zone serves to the request now; `null` if none.
     pub largest_order: Option<u32>,
 }
 
-/// What becomes of a request of one order.
+/// The answer to a request of one order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// The order.
     pub order: u32,
-    /// Bytes of the block.
     pub bytes: u64,
-    /// What becomes of it.
     pub outcome: Outcome,
-    /// Why it is not served at once; `null` if it is.
+    /// The reason why the request is not served at once; `null` if it is.
     pub cause: Option<Cause>,
-    /// The fragmentation index of the zone that came nearest, where pieces are the matter.
+    /// The fragmentation index of the nearest zone, where free memory in pieces is the reason.
     pub index: Option<i64>,
-    /// The same in words: `order 4 unmovable: would need compaction: index 0.71`.
+    /// The answer in words: `order 4 unmovable: would need compaction: index 0.71`.
     pub why: String,
 }
 
-/// What becomes of a request.
+/// Outcome of a request for one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Served at once.
     Served,
-    /// Served at once, from a pageblock of another type.
+    /// Served at once, but from a pageblock of another type.
     Mixes,
-    /// Not before memory was compacted.
+    /// Served only after compaction.
     AfterCompaction,
-    /// Not before memory was reclaimed.
+    /// Served only after reclaim.
     AfterReclaim,
-    /// Not at all: the caller may not wait, or no zone is for it.
+    /// Not served at all: the caller may not wait, or no zone can serve it.
     Fails,
 }
 
 impl Outcome {
-    /// Whether the caller has it at once.
+    /// Returns true if the caller has the block at once.
     #[must_use]
     pub const fn is_served(self) -> bool {
         matches!(self, Outcome::Served | Outcome::Mixes)
     }
 }
 
-/// Why a request is not served at once.
+/// The reason why a request is not served at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {
     /// Enough is free, but no block is large enough.
     Fragmented,
-    /// Too little is free.
+    /// Too few pages are free.
     Short,
     /// Too little is free above watermarks that are raised after types were mixed.
     Boosted,
-    /// Large blocks are free only where they are kept for others.
+    /// Large blocks are free only where they are kept for other requests.
     Kept,
-    /// No zone is for such a request.
+    /// No zone can serve such a request.
     NoZone,
 }
 
-/// A zone and what the core knows of it.
+/// A zone with its state in the core's terms.
 pub(super) struct Asked<'a> {
     pub(super) zone: &'a Zone,
     pub(super) info: &'a ZoneInfo,
     states: States,
 }
 
-/// The zones that the page allocator serves and whose blocks are known, in the order of `zones`.
+/// Returns the zones that the page allocator serves and whose blocks are known, in the order of `zones`.
 pub(super) fn asked<'a>(snapshot: &'a Snapshot<'_>, zones: &'a [Zone]) -> Vec<Asked<'a>> {
     let of = |zone: &'a Zone| {
         let info = snapshot.populated().find(|info| info.zone == zone.zone)?;
@@ -168,20 +162,21 @@ pub(super) fn asked<'a>(snapshot: &'a Snapshot<'_>, zones: &'a [Zone]) -> Vec<As
     zones.iter().filter_map(of).collect()
 }
 
-/// A zone in the core's terms, for each order that it has.
+/// The state of a zone in the core's terms, for each order that the zone has.
 struct States {
-    /// For the orders of the core.
+    /// The state for the orders of the core.
     usual: ZoneState,
-    /// For each order above.
+    /// The states for each order above.
     larger: Vec<ZoneState>,
     orders: u32,
 }
 
 impl States {
-    /// `None` where the blocks are not known, and for a zone that the page allocator does not serve.
+    /// Returns the states; `None` where the blocks are not known, and for a zone that the page allocator does not
+    /// serve.
     fn of(snapshot: &Snapshot<'_>, info: &ZoneInfo) -> Option<States> {
         let orders = u32::try_from(snapshot.blocks(&info.zone)?.blocks.len()).ok()?;
-        // These requests name no node, and the core has no name for those of the largest machines.
+        // The requests of this module name no node, and the core has no name for some nodes of the largest machines.
         let anywhere = |state| ZoneState { node: NodeId(0), ..state };
         let usual = anywhere(snapshot.state(info)?);
         let larger =
@@ -189,7 +184,7 @@ impl States {
         Some(States { usual, larger: larger.map(anywhere).collect(), orders })
     }
 
-    /// The zone as a request of the order sees it, and the request that it is to be asked.
+    /// Returns the zone as a request of the order sees it, and the request to test there.
     fn ask(&self, request: &PageRequest, order: u32) -> (&ZoneState, PageRequest) {
         let above = (order as usize).checked_sub(Order::COUNT);
         let state = above.and_then(|above| self.larger.get(above)).unwrap_or(&self.usual);
@@ -206,25 +201,25 @@ impl States {
     }
 }
 
-/// The order in the core's terms.
+/// Returns the order in the core's terms; an order above the core's largest becomes the largest.
 fn core_order(order: u32) -> Order {
     u8::try_from(order).ok().and_then(Order::new).unwrap_or(Order::MAX)
 }
 
-/// The largest order that a zone serves to such a request now; `None` if none, or where its blocks are not known.
+/// Returns the largest order that a zone serves to such a request now; `None` if none, or where its blocks are not
+/// known.
 #[must_use]
 pub fn largest_order(snapshot: &Snapshot<'_>, zone: &ZoneInfo, kind: RequestKind) -> Option<u32> {
     States::of(snapshot, zone)?.largest(&kind.request(Order::ZERO))
 }
 
-/// What a fragmentation index has to exceed before the kernel compacts for large blocks: the default of
-/// `vm.extfrag_threshold`.
+/// Fragmentation index above which the kernel compacts for large blocks: the default of `vm.extfrag_threshold`.
 const USUAL_THRESHOLD: u64 = 500;
 
-/// Blocks up to this order the kernel tries harder for (`PAGE_ALLOC_COSTLY_ORDER`).
+/// Largest order for which the kernel tries harder (`PAGE_ALLOC_COSTLY_ORDER`).
 const COSTLY_ORDER: u32 = 3;
 
-/// What would become of each kind of request.
+/// Returns the answers to each kind of request.
 pub(super) fn survey(snapshot: &Snapshot<'_>, zones: &[Asked<'_>]) -> Vec<Request> {
     if zones.is_empty() {
         return Vec::new();
@@ -320,7 +315,7 @@ impl Survey<'_> {
         (outcome, Some(cause))
     }
 
-    /// Whether the kernel would try compaction before reclaim.
+    /// Returns true if the kernel would try compaction before reclaim.
     fn would_compact(&self, order: u32, index: Option<i64>) -> bool {
         let is_costly = order > COSTLY_ORDER;
         let is_in_pieces =
@@ -328,7 +323,7 @@ impl Survey<'_> {
         !is_costly || index.is_none_or(is_in_pieces)
     }
 
-    /// The answer in words, without a full stop.
+    /// Returns the answer in words, without a full stop.
     fn words(
         &self,
         answer: &Answer,
@@ -340,7 +335,7 @@ impl Survey<'_> {
             true => format!("order {} {kind}", answer.order),
             false => format!("order {} {kind} without waiting", answer.order),
         };
-        // Files of different moments may not agree in whether a block is there; then there is no index.
+        // Files of different moments may disagree on whether a block is free; then there is no index.
         let index = answer.index.map_or_else(
             || format!("no block of {} is free", bytes_text(answer.bytes)),
             |index| format!("index {:.2}", index as f64 / 1000.0),
@@ -367,10 +362,10 @@ impl Survey<'_> {
         format!("{asked}: {needs}: {why}")
     }
 
-    /// How much the zone with most to count on lacks.
+    /// Returns the shortage of the zone with most usable pages, in words.
     fn shortest(&self, order: u32, refusals: &[(&Asked<'_>, Refusal)]) -> String {
         let size = |pages: u64| bytes_text(pages.saturating_mul(self.page_bytes));
-        // By so much the core was told of less.
+        // The core was asked for its largest order: this many pages fewer.
         let more = pages(1, order).saturating_sub(core_order(order).pages());
         let counted = refusals.iter().filter_map(|(each, refusal)| match *refusal {
             Refusal::Watermark { usable, mark } => Some((usable.saturating_add(more), mark, each)),
@@ -396,7 +391,7 @@ impl Asked<'_> {
         ZoneLargest { zone: self.zone.zone.clone(), largest_order: self.states.largest(request) }
     }
 
-    /// Whether a block is free that the request may take without mixing types.
+    /// Returns true if a block is free that the request may take without mixing types.
     fn has_own_type(&self, request: &PageRequest, order: u32) -> bool {
         let (state, request) = self.states.ask(request, order);
         let has = |migratetype| state.free.has(migratetype, request.order);
@@ -413,7 +408,7 @@ impl Asked<'_> {
     }
 }
 
-/// The zone that fell short by order or type alone and has most free memory.
+/// Returns the zone with most free memory among those that fell short by order or type alone.
 fn nearest<'a>(refusals: &[(&'a Asked<'a>, Refusal)]) -> Option<&'a Asked<'a>> {
     let by_block = |refusal: &Refusal| matches!(refusal, Refusal::Order { .. } | Refusal::Type);
     let near = refusals.iter().filter(|(_, refusal)| by_block(refusal));

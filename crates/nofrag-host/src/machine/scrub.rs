@@ -1,17 +1,17 @@
-//! Takes out of the kernel's files what nobody needs to look into fragmentation: names, addresses, who built the
-//! kernel. Pure functions of a text.
+//! Takes facts out of the kernel's files that an analysis of fragmentation does not need: names, addresses, the builder
+//! of the kernel. Pure functions of a text.
 
 use std::collections::BTreeMap;
 
 use crate::fields;
 
-/// `Linux version RELEASE`: who built it, where and with what is left out.
+/// Keeps `Linux version RELEASE`: the builder, place and tools of the build are left out.
 pub(super) fn version(text: &str) -> String {
     let words: Vec<&str> = text.split_ascii_whitespace().take(3).collect();
     words.join(" ") + "\n"
 }
 
-/// The lines of memory in `/proc/iomem`; devices, and where the kernel lies, are left out.
+/// Keeps the lines of memory in `/proc/iomem`; devices, and the place of the kernel, are left out.
 pub(crate) fn iomem(text: &str) -> String {
     keep_lines(text, |line| line.ends_with(" : System RAM") && !line.starts_with(' '))
 }
@@ -20,14 +20,14 @@ fn keep_lines(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
     text.lines().filter(|line| is_kept(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// `/proc/vmallocinfo` with zeros for kernel addresses and without physical ones. Sizes, callers, kinds and pages stay;
-/// a line that begins with no range is left out, as nobody knows what is in it.
+/// Keeps `/proc/vmallocinfo` with zeros for kernel addresses and without physical ones. Sizes, callers, kinds and pages
+/// stay; a line that does not begin with a range is left out, as its contents are unknown.
 pub(crate) fn vmallocinfo(text: &str) -> String {
     const ZEROS: &str = "0x0000000000000000-0x0000000000000000";
     areas(text, |_| ZEROS)
 }
 
-/// The same with the ranges of areas as the kernel shows them.
+/// Does the same as [`vmallocinfo`], but keeps the ranges of areas as the kernel shows them.
 pub(super) fn vmallocinfo_with_addresses(text: &str) -> String {
     areas(text, |range| range)
 }
@@ -41,7 +41,7 @@ fn areas(text: &str, kept: for<'a> fn(&'a str) -> &'a str) -> String {
             return None;
         }
         let words = rest.split(' ').filter(|word| !word.starts_with("phys="));
-        // Of a function that the kernel has no name for it prints the address.
+        // For a function without a name the kernel prints the address.
         let words = words.map(|word| if word.starts_with("0x") { "0x0" } else { word });
         Some(format!("{} {}\n", kept(range), words.collect::<Vec<_>>().join(" ")))
     });
@@ -58,8 +58,8 @@ impl Renamed {
         *self.0.entry(name.to_owned()).or_insert(next)
     }
 
-    /// `/proc/PID/maps` with numbers for names and inodes. Ranges, access and offsets stay, and so do the names that
-    /// the kernel itself gives: `[heap]`, `[stack]`.
+    /// Keeps `/proc/PID/maps` with numbers for names and inodes. Ranges, access and offsets stay, and so do the names
+    /// that the kernel itself gives: `[heap]`, `[stack]`.
     pub(super) fn maps(&mut self, text: &str) -> String {
         text.lines().filter_map(|line| self.maps_line(line)).collect()
     }
@@ -100,7 +100,7 @@ impl Renamed {
         Some(format!("/{}{end}", self.number(path)))
     }
 
-    /// The lines of `/proc/PID/status` that a look uses, the name as a number.
+    /// Keeps the lines of `/proc/PID/status` that a look uses, with a number for the name.
     pub(super) fn status(&mut self, text: &str) -> String {
         let name = fields::status(text, "Name").map(|name| self.number(&format!("process {name}")));
         let name = name.map_or(String::new(), |number| format!("Name:\tprocess-{number}\n"));
@@ -108,13 +108,13 @@ impl Renamed {
     }
 }
 
-/// The lines of `/proc/PID/status` that a look uses, but for the name.
+/// Keeps the lines of `/proc/PID/status` that a look uses, except the name.
 fn keep_status(text: &str) -> String {
     const KEPT: [&str; 5] = ["State:", "Kthread:", "VmSize:", "VmRSS:", "Threads:"];
     keep_lines(text, |line| KEPT.iter().any(|kept| line.starts_with(kept)))
 }
 
-/// The same with the name as it is.
+/// Keeps the lines of `/proc/PID/status` that a look uses, with the name.
 pub(super) fn status_with_name(text: &str) -> String {
     keep_lines(text, |line| line.starts_with("Name:")) + &keep_status(text)
 }

@@ -1,4 +1,4 @@
-//! The report on machines that are drawn.
+//! The report on drawn machines.
 
 use super::huge::Basis;
 use super::requests::{Cause, Outcome, RequestKind};
@@ -8,7 +8,7 @@ use crate::snapshot::Files;
 
 /// A machine with one zone.
 struct Drawn {
-    /// Free blocks by order.
+    /// Number of free blocks by order.
     blocks: &'static [u64],
     /// Marks in force: min, low, high; and the boost in them.
     marks: [u64; 3],
@@ -59,7 +59,7 @@ fn has_finding(machine: &Machine, id: &str) -> Option<Severity> {
     machine.findings.iter().find(|finding| finding.id == id).map(|finding| finding.severity)
 }
 
-/// The outcome for one order, and the sentence that says it.
+/// Checks the outcome for one order, and the sentence for it.
 fn check_answer(drawn: &Drawn, kind: RequestKind, order: usize, outcome: Outcome, why: &str) {
     let machine = of(drawn.files());
     let answer = &request(&machine, kind).orders[order];
@@ -98,7 +98,7 @@ fn requests_say_what_they_wait_for() {
     check_answer(&boosted, User, 9, AfterReclaim, why);
 }
 
-/// Two blocks of order 8 for an order 9: that is lack of memory, and the kernel does not compact for it.
+/// Two blocks of order 8 for an order 9: too little memory is free, and the kernel does not compact for it.
 #[test]
 fn a_small_index_is_lack_of_memory() {
     let drawn = Drawn::new(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]);
@@ -174,7 +174,7 @@ fn unpurged_areas_stand_apart() {
     assert_eq!(has_finding(&machine, "lazy-dominates"), Some(Severity::Note));
 }
 
-/// `types` as pagetypeinfo, each with its free blocks.
+/// Adds `types` as pagetypeinfo, each with its free blocks.
 fn with_types(mut files: Files, order: u32, types: &[(&str, &str)]) -> Files {
     let mut text = format!("Page block order: {order}\n");
     for (name, blocks) in types {
@@ -210,7 +210,7 @@ fn orders_above_the_cores_are_asked_for_too() {
     assert_eq!(user.largest_order, Some(12));
     assert_eq!(user.orders[13].why, "order 13 movable: would need compaction: index 0.73");
     assert_eq!(has_finding(&machine, "no-huge-page"), Some(Severity::Warning));
-    // Free, and kept: three blocks of 512 MiB are there, and the watermark wants all but one.
+    // Free, and kept: three blocks of 512 MiB are free, and the watermark wants all but one.
     let machine = of_64k(Drawn { marks: [16_400, 16_400, 16_400], ..Drawn::new(WHOLE) });
     assert_eq!(machine.huge_pages.as_ref().map(|huge| huge.now), Some(0));
     let why = &request(&machine, RequestKind::User).orders[13].why;
@@ -218,7 +218,7 @@ fn orders_above_the_cores_are_asked_for_too() {
     assert_eq!(why, expected);
 }
 
-/// What is free is known of buddyinfo alone; what a zone keeps is not, so nothing is said of requests.
+/// Buddyinfo alone gives the free blocks, but not the pages that a zone keeps, so the report has no requests.
 #[test]
 fn buddyinfo_alone_shows_orders_and_indices() {
     let mut files = Files::default();
@@ -232,7 +232,7 @@ fn buddyinfo_alone_shows_orders_and_indices() {
     assert!(machine.requests.is_empty() && machine.huge_pages.is_none());
 }
 
-/// Without buddyinfo it is not known which blocks are free; that is not the same as none.
+/// Without buddyinfo the free blocks are unknown, which differs from having none.
 #[test]
 fn without_buddyinfo_nothing_is_said_to_fail() {
     let whole = Drawn::new(SINGLES).files();
@@ -256,7 +256,7 @@ fn a_cut_pagetypeinfo_takes_no_blocks_away() {
     }
 }
 
-/// pagetypeinfo was read when the blocks of buddyinfo were gone: no index says why, so words do.
+/// Pagetypeinfo was read when the blocks of buddyinfo were gone: no index gives a reason, so words do.
 #[test]
 fn files_of_two_moments_leave_no_reason_empty() {
     let none = "0 0 0 0 0 0 0 0 0 0 0";
@@ -267,7 +267,7 @@ fn files_of_two_moments_leave_no_reason_empty() {
     assert_eq!(answer.why, "order 9 movable: would need compaction: no block of 2 MiB is free");
 }
 
-/// Of a list that the kernel did not count to its end buddyinfo knows the length.
+/// The length of a list that the kernel did not count to its end is known from buddyinfo.
 #[test]
 fn a_bound_is_above_what_was_not_counted() {
     let drawn = Drawn::new(&[512_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -278,7 +278,7 @@ fn a_bound_is_above_what_was_not_counted() {
     assert_eq!((huge.now, huge.after_compaction), (0, 1000));
 }
 
-/// The core names 64 nodes; machines have more, and a request that names none may use all.
+/// The core names 64 nodes; machines have more, and a request that names no node may use all.
 #[test]
 fn nodes_that_the_core_has_no_name_for_serve_requests() {
     for node in [64, 300] {
@@ -294,7 +294,7 @@ fn nodes_that_the_core_has_no_name_for_serve_requests() {
     }
 }
 
-/// What was captured elsewhere is printed here: its names cannot hold what a terminal obeys.
+/// Files captured elsewhere are printed here: their names cannot hold characters that a terminal obeys.
 #[test]
 fn names_of_zones_and_types_have_no_control_characters() {
     let mut files = Drawn::new(SINGLES).files();
@@ -306,7 +306,7 @@ fn names_of_zones_and_types_have_no_control_characters() {
     assert_eq!(has_finding(&machine, "file-damaged"), Some(Severity::Warning));
 }
 
-/// A list of frames that ends inside of one is damaged, for both reports.
+/// A list of frames that ends inside a frame is damaged, for both reports.
 #[test]
 fn a_cut_list_of_frames_is_a_warning() {
     let mut files = Drawn::new(SINGLES).files();
@@ -351,7 +351,7 @@ fn counters_by_name_and_by_stem() {
     assert_eq!(has_finding(&machine, "compaction-fails"), Some(Severity::Note));
 }
 
-/// Numbers that no machine has cost nothing but sense.
+/// Absurd numbers make absurd reports, but no panic.
 #[test]
 fn absurd_numbers_do_not_panic() {
     let most = u64::MAX;

@@ -1,4 +1,4 @@
-//! What is free in each zone, in which blocks, against which watermarks.
+//! Free memory of each zone: its blocks and its watermarks.
 
 use serde::Serialize;
 
@@ -7,22 +7,21 @@ use crate::snapshot::{BlockCount, Snapshot, ZoneBlocks, ZoneIndices, ZoneInfo, Z
 /// A zone with memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Zone {
-    /// Its node and name.
     #[serde(flatten)]
     pub zone: ZoneName,
-    /// What to call it: its name, with the node where there are several.
+    /// Name for people: the zone's name, with the node where there are several.
     pub label: String,
     /// Pages that the allocator hands out; `null` where zoneinfo is missing.
     pub managed_pages: Option<u64>,
     /// Free pages, those on per-CPU lists not included.
     pub free_pages: u64,
-    /// Free pages on the lists of CPUs; `null` as above.
+    /// Free pages on the lists of CPUs; `null` where zoneinfo is missing.
     pub per_cpu_pages: Option<u64>,
-    /// The watermarks in force; `null` as above.
+    /// The watermarks in force; `null` where zoneinfo is missing.
     pub marks: Option<Marks>,
     /// Free blocks and indices of each order; empty where buddyinfo is missing.
     pub orders: Vec<OrderRow>,
-    /// The largest order of a free block.
+    /// The largest order of a free block; `null` without a free block.
     pub largest_order: Option<u32>,
     /// Free blocks and pageblocks by type, in the kernel's order; empty where pagetypeinfo could not be read.
     pub types: Vec<TypeRow>,
@@ -33,62 +32,61 @@ pub struct Zone {
 /// The watermarks of a zone in pages, boost included, as the kernel prints and tests them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Marks {
-    /// Below it only callers with rights take pages.
+    /// Below this mark only callers with rights take pages.
     pub min: u64,
-    /// At it kswapd is woken.
+    /// At this mark kswapd is woken.
     pub low: u64,
-    /// At it kswapd sleeps again.
+    /// At this mark kswapd sleeps again.
     pub high: u64,
-    /// By so many pages all three are raised since types were mixed; `null` where the kernel does not say.
+    /// Pages by which all three marks are raised since types were mixed; `null` where the kernel does not tell.
     pub boost: Option<u64>,
 }
 
 /// The free blocks of one order in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OrderRow {
-    /// The order.
     pub order: u32,
-    /// Free blocks of just this order.
+    /// Number of free blocks of exactly this order.
     pub blocks: u64,
-    /// Blocks of this order that all free blocks could be cut into.
+    /// Number of blocks of this order into which all free blocks could be cut.
     pub available: u64,
-    /// Why a request of the order would fail: near 0 for lack of memory, near 1000 because what is free is in pieces;
-    /// `null` if a block is there.
+    /// Fragmentation index, which tells why a request of the order would fail: near 0 for lack of memory, near 1000
+    /// because free memory is in pieces; `null` if a block is free.
     pub fragmentation: Option<i64>,
-    /// The share of free memory that cannot serve the order.
+    /// Unusable index: the share of free memory that cannot serve the order, in thousandths.
     pub unusable: u64,
 }
 
 /// The free blocks of one type in a zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TypeRow {
-    /// The type, as the kernel names it.
+    /// The migratetype, as the kernel names it.
     pub migratetype: String,
-    /// Its pageblocks.
     pub pageblocks: Option<u64>,
-    /// Its free blocks of each order; lists that the kernel did not count to their end are lower bounds.
+    /// The type's free blocks of each order; lists that the kernel did not count to their end are lower bounds.
     pub blocks: Vec<BlockCount>,
 }
 
 /// Free pages in blocks of a pageblock or more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageblockFree {
-    /// From buddyinfo.
+    /// Number of pages from buddyinfo.
     pub listed: u64,
-    /// As the kernel counts them (`nr_free_pages_blocks`, since 6.16); `null` before.
+    /// Number of pages that the kernel counts (`nr_free_pages_blocks`, since 6.16); `null` before.
     pub said: Option<u64>,
 }
 
-/// Our indices against the kernel's.
+/// The agreement of our indices with the kernel's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IndexCheck {
-    /// Indices compared: two for each order and zone.
+    /// Number of indices compared: two for each order and zone.
     pub compared: u64,
-    /// Those that are equal; the others changed between two reads.
+    /// Number of equal indices; the others changed between two reads.
     pub equal: u64,
 }
 
-/// All zones with memory, highest first within a node: those of zoneinfo, and of buddyinfo what zoneinfo does not have.
+/// Returns all zones with memory, highest first within a node: those of zoneinfo, and from buddyinfo the ones that
+/// zoneinfo lacks.
 pub(super) fn survey(snapshot: &Snapshot<'_>) -> Vec<Zone> {
     let known = snapshot.populated().map(|zone| (&zone.zone, Some(zone)));
     let is_new = |zone: &&ZoneBlocks| !snapshot.zones.iter().any(|each| each.zone == zone.zone);
@@ -124,7 +122,7 @@ fn row(snapshot: &Snapshot<'_>, zone: &ZoneName, info: Option<&ZoneInfo>, label:
     }
 }
 
-/// Pages in so many blocks; saturates.
+/// Returns the pages in `blocks` blocks; saturates.
 pub(super) fn pages(blocks: u64, order: u32) -> u64 {
     blocks.saturating_mul(1_u64.checked_shl(order).unwrap_or(u64::MAX))
 }
@@ -156,7 +154,7 @@ fn types(snapshot: &Snapshot<'_>, zone: &ZoneName) -> Vec<TypeRow> {
         .collect()
 }
 
-/// Compares with what debugfs said; `None` where it said nothing.
+/// Compares the indices with those of debugfs; `None` where debugfs gave none.
 pub(super) fn check_indices(snapshot: &Snapshot<'_>, zones: &[Zone]) -> Option<IndexCheck> {
     let mut check = IndexCheck::default();
     let mut compare = |said: &[ZoneIndices], ours: fn(&OrderRow) -> i64| {
@@ -169,7 +167,7 @@ pub(super) fn check_indices(snapshot: &Snapshot<'_>, zones: &[Zone]) -> Option<I
             }
         }
     };
-    /// What the kernel writes where a request would succeed.
+    /// The index that the kernel writes where a request would succeed.
     const WOULD_SUCCEED: i64 = -1000;
     compare(&snapshot.extfrag, |row| row.fragmentation.unwrap_or(WOULD_SUCCEED));
     compare(&snapshot.unusable, |row| i64::try_from(row.unusable).unwrap_or(i64::MAX));

@@ -1,4 +1,4 @@
-//! The metrics themselves.
+//! All metrics, from one look at a host.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::snapshot::{Counters, Snapshot, ZoneName};
 use crate::trace::type_name;
 use crate::watch::{History, Look, Source, total};
 
-/// How much is told apart: what has a label for each process may have many samples.
+/// Limits on samples: a metric with a label for each process could have very many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// So many processes, those with most areas, have samples of their own.
+    /// Number of processes with samples of their own: those with most areas.
     pub processes: usize,
 }
 
-/// No forecast rests on less: what the page cache takes after a start is no trend.
+/// Least history behind a forecast: the growth of the page cache after a start is not a trend.
 const LEAST_PAST: Duration = Duration::from_secs(3600);
 
-/// What was seen as metrics, with the `history` of blocks that forecasts rest on; `tally` counts events where tracing
-/// is on. Every metric is there; one of which nothing is known has no sample.
+/// Returns one look as metrics. Forecasts rest on the `history` of blocks; `tally` counts events where tracing is on.
+/// Every metric is in the list; a metric without a known value has no sample.
 #[must_use]
 pub fn families(
     look: &Look,
@@ -57,7 +57,7 @@ impl Family {
         self.samples.push(Sample { labels, value });
     }
 
-    /// A metric without labels.
+    /// Adds the only sample of a metric without labels, if there is a value.
     fn only(mut self, value: Option<u64>) -> Family {
         if let Some(value) = value {
             self.add(&[], value as f64);
@@ -192,7 +192,7 @@ fn zones(snapshot: &Snapshot<'_>) -> Vec<Family> {
     vec![free, managed, mark, boost]
 }
 
-/// What the watermark test says of each zone: not every block that is free can be had.
+/// Metrics of the watermark test in each zone: some free blocks cannot be had.
 fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let mut largest = gauge(
         "nofrag_largest_order",
@@ -212,7 +212,7 @@ fn requests(snapshot: &Snapshot<'_>) -> Vec<Family> {
     vec![largest]
 }
 
-/// The lists need not hold what `MemFree` says.
+/// Metrics of free memory: the lists may hold less than `MemFree`.
 fn free_memory(snapshot: &Snapshot<'_>) -> Vec<Family> {
     let bytes = Some(Unit::Bytes);
     let said = gauge(
@@ -231,7 +231,8 @@ fn free_memory(snapshot: &Snapshot<'_>) -> Vec<Family> {
     vec![said.only(snapshot.free_bytes), listed.only(sum)]
 }
 
-/// A counter of `vmstat`: its metric without `_total`, what tells it apart, and its name there.
+/// A metric of counters in `vmstat`: its name without `_total`, its help, and for each sample the label, the label's
+/// value and the name in `vmstat`.
 type Counted = (&'static str, &'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 const COUNTED: [Counted; 9] = [
@@ -493,7 +494,7 @@ mod tests {
     use super::*;
     use crate::snapshot::Files;
 
-    /// A host that loses a huge page every minute, watched so many minutes.
+    /// Returns the forecast for a host that loses a huge page every minute, watched for `minutes`.
     fn forecast_after(minutes: u64) -> Vec<Sample> {
         let mut history = History::new(1000);
         let mut look = Look::default();

@@ -1,13 +1,13 @@
-//! What was seen of a host as metrics for Prometheus.
+//! The observations of a host as metrics for Prometheus.
 //!
 //! [`families`] turns a [`Look`](crate::watch::Look) into [`Family`] values, a pure function; [`text`] writes them in
-//! either of the two forms that are read: OpenMetrics, which Prometheus asks for, and the older text format, which is
-//! all that node_exporter's textfile collector reads. The forms differ in three places (the name in a counter's
-//! heading, `# UNIT`, `# EOF`), so one writer makes both, and both come from the same values.
+//! either of two forms: OpenMetrics, which Prometheus asks for, and the older text format, the only one that
+//! node_exporter's textfile collector reads. The forms differ in three places (the name in a counter's heading, `#
+//! UNIT`, `# EOF`), so one writer makes both, and both come from the same values.
 //!
 //! Names follow the conventions of Prometheus: the prefix `nofrag_`, base units at the end, `_total` behind counters.
-//! No sample carries a time: the textfile collector refuses a whole file for one. What is not known has no sample.
-//! Every help text says what to do.
+//! No sample carries a time: the textfile collector refuses a whole file for one. An unknown value has no sample. Every
+//! help text tells the reader what to do.
 
 mod families;
 mod request;
@@ -22,42 +22,39 @@ pub use text::{Format, text};
 /// A metric with all its samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Family {
-    /// Its name without `_total`.
+    /// The name of the metric without `_total`.
     pub name: &'static str,
-    /// How its values change.
     pub kind: Kind,
-    /// The unit at the end of its name.
+    /// The unit at the end of the name.
     pub unit: Option<Unit>,
-    /// What it says, and what to do about it.
+    /// Meaning of the metric, and advice what to do about it.
     pub help: &'static str,
-    /// Its samples, in the order of the host's files.
+    /// The samples, in the order of the host's files.
     pub samples: Vec<Sample>,
 }
 
-/// How the values of a metric change.
+/// Direction in which the values of a metric change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Up and down.
+    /// The value goes up and down.
     Gauge,
-    /// Only up, but for a restart.
+    /// The value only goes up, except for a restart.
     Counter,
 }
 
-/// A base unit.
+/// Base unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// Bytes.
     Bytes,
-    /// Seconds.
     Seconds,
     /// A share of a whole, 0 to 1.
     Ratio,
 }
 
 impl Unit {
-    /// The word at the end of a name.
+    /// Returns the word at the end of a name.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -68,13 +65,13 @@ impl Unit {
     }
 }
 
-/// A value and whose it is.
+/// A value of a metric with its labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// Names and values, in the order in which they are written.
+    /// Names and values of labels, in the order in which they are written.
     #[serde(serialize_with = "as_map")]
     pub labels: Vec<(&'static str, String)>,
-    /// The value; always a number that is finite.
+    /// The value; always a finite number.
     pub value: f64,
 }
 

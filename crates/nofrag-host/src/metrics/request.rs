@@ -1,27 +1,27 @@
-//! What a scraper asks over HTTP: the head of a request (RFC 9112), as far as it matters here.
+//! The head of a scraper's HTTP request (RFC 9112), as far as it matters here.
 
 use thiserror::Error;
 
 use super::Format;
 
-/// More headers than this are refused.
+/// Most headers of a request; one with more is refused.
 const MOST_HEADERS: usize = 64;
 
 /// A request for a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its method, in capitals.
+    /// The method, in capitals.
     pub method: String,
-    /// What it asks for, without the question behind it: `/metrics`.
+    /// The path of the target, without the query: `/metrics`.
     pub path: String,
-    /// Whom it asks, without the port: a name, an address, or an IPv6 address in brackets. A browser always says so;
-    /// HTTP/1.0 need not.
+    /// Name of the server that the client means, without the port: a name, an address, or an IPv6 address in brackets.
+    /// A browser always sends it; HTTP/1.0 need not.
     pub host: Option<String>,
-    /// The form of the metrics that it accepts.
+    /// The form of the metrics that the client accepts.
     pub format: Format,
 }
 
-/// These bytes begin no request.
+/// The error for bytes that cannot begin a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no request of HTTP: {why}")]
 pub struct Malformed {
@@ -29,11 +29,11 @@ pub struct Malformed {
 }
 
 impl Request {
-    /// The request that these bytes begin with; `None` while the end of its head is missing.
+    /// Parses the request at the start of `head`; returns `None` while the end of its head is missing.
     ///
     /// # Errors
-    /// [`Malformed`] if no more bytes would make them one, if it has too many headers, or if it does not say once whom
-    /// it asks (RFC 9112, 3.2).
+    /// [`Malformed`] if no further bytes could make a request of `head`, if there are too many headers, or if the
+    /// request does not name its host exactly once (RFC 9112, 3.2).
     pub fn parse(head: &[u8]) -> Result<Option<Request>, Malformed> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -57,14 +57,14 @@ impl Request {
         Ok(Some(Request {
             method: method.to_owned(),
             path: path.to_owned(),
-            // A whole address says it in place of the header.
+            // A target that is a whole address replaces the `Host` header.
             host: authority.or(host).map(|authority| without_port(authority).to_owned()),
             format: Format::accepted(&all("accept").join(",")),
         }))
     }
 }
 
-/// Whom and for what a request's target asks: it may be a whole address (RFC 9112, 3.2.2).
+/// Splits the target of a request into authority and path: the target may be a whole address (RFC 9112, 3.2.2).
 fn parts(target: &str) -> (Option<&str>, &str) {
     let rest = ["http://", "https://"].into_iter().find_map(|scheme| {
         let begin = target.get(..scheme.len())?;
@@ -83,7 +83,7 @@ fn parts(target: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Whom an authority names (RFC 3986, 3.2); an IPv6 address stays in its brackets.
+/// Returns the host of an authority (RFC 3986, 3.2), without the port; an IPv6 address stays in its brackets.
 fn without_port(authority: &str) -> &str {
     let authority = authority.trim();
     let end = match authority.strip_prefix('[').and_then(|rest| rest.find(']')) {
@@ -134,7 +134,7 @@ mod tests {
         assert!(why.contains("too many headers"), "{why}");
     }
 
-    /// Whoever asks through a proxy names the whole address.
+    /// A client behind a proxy sends the whole address.
     #[test]
     fn whole_addresses_have_a_path() {
         for (target, expected) in [
@@ -167,11 +167,11 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// As the fuzz target `http`: whatever comes, there is an answer, and a request has a method and a path.
+        /// As the fuzz target `http`: there is an answer to any bytes, and a request has a method and a path.
         #[test]
         fn any_bytes(mut head in proptest::collection::vec(proptest::num::u8::ANY, 0..300), at in 0..60_usize) {
             let open = *b"GET http://h/metrics?q HTTP/1.1\r\nHost: [::1]:9\r\nAccept: text/plain;q=0.3,\r\n\r\n";
-            // Bytes alone are hardly ever a request: some are one, but for a few bytes.
+            // Random bytes are hardly ever a request: some of the inputs are a request with a few bytes changed.
             if head.len() % 2 == 0 {
                 let odd = head.iter().copied().take(3).collect::<Vec<_>>();
                 head = open.to_vec();

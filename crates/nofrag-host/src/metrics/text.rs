@@ -1,20 +1,20 @@
-//! Families as text.
+//! Writes metric families as text.
 
 use std::fmt::Write;
 
 use super::{Family, Kind};
 
-/// A form of the text.
+/// Text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// OpenMetrics 1.0.
+    /// OpenMetrics, version 1.0.
     OpenMetrics,
     /// The text format of Prometheus, version 0.0.4.
     Prometheus,
 }
 
 impl Format {
-    /// What HTTP calls it.
+    /// Returns the media type for HTTP.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -23,8 +23,8 @@ impl Format {
         }
     }
 
-    /// The form that a client prefers by its `Accept` header (RFC 9110, 12.5.1); where it likes both, OpenMetrics. One
-    /// that names neither gets the older form.
+    /// Returns the format that a client prefers by its `Accept` header (RFC 9110, 12.5.1): OpenMetrics if it accepts
+    /// both equally, the older format if it names neither.
     #[must_use]
     pub fn accepted(accept: &str) -> Format {
         let ranges = || accept.split(',').map(MediaRange::of);
@@ -37,11 +37,11 @@ impl Format {
     }
 }
 
-/// A part of an `Accept` header.
+/// One media range of an `Accept` header.
 struct MediaRange<'a> {
     name: &'a str,
     version: Option<&'a str>,
-    /// How much it is wanted, in thousandths; 0 is not at all.
+    /// Weight of the range, in thousandths; 0 means not acceptable.
     quality: u16,
 }
 
@@ -70,7 +70,7 @@ impl MediaRange<'_> {
     }
 }
 
-/// The families in this form. One without samples is left out.
+/// Returns the families as text in this format. A family without samples is left out.
 #[must_use]
 pub fn text(families: &[Family], format: Format) -> String {
     let mut out = String::new();
@@ -93,7 +93,7 @@ pub fn text(families: &[Family], format: Format) -> String {
             out += &sampled;
             for (index, (name, value)) in sample.labels.iter().enumerate() {
                 let before = if index == 0 { '{' } else { ',' };
-                // A label's value is escaped alike in both forms.
+                // The value of a label is escaped alike in both formats.
                 let value = escaped(value, Format::OpenMetrics);
                 write_all(&mut out, format_args!("{before}{name}=\"{value}\""));
             }
@@ -111,7 +111,7 @@ fn write_all(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments).expect("a String takes everything");
 }
 
-/// Backslashes and ends of lines, and in OpenMetrics quotes, too.
+/// Escapes backslashes and ends of lines, and in OpenMetrics quotes, too.
 fn escaped(text: &str, format: Format) -> String {
     let text = text.replace('\\', "\\\\").replace('\n', "\\n");
     match format {

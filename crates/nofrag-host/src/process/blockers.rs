@@ -1,12 +1,12 @@
-//! Why neighbours are two areas and not one.
+//! The reasons why neighbours are two areas and not one.
 //!
-//! The rules are those of [`nofrag::mmap`] (docs/sources/mmap.md#merge-rule); the attributes are put together from what
-//! the files show. From `maps` come access, sharing, file, offset and name; `smaps` adds the flags and whether private
-//! pages exist, from which follows that the area has a reverse map (`anon_vma`). What no file shows: whether the
-//! reverse maps of two touched areas are one (they are not, or the areas would be one too, unless something else keeps
-//! them apart), whether one lives on although its pages are gone, the offset of anonymous memory after `mremap`, memory
-//! policies, userfaultfd contexts and close hooks of drivers. A pair that nothing shown keeps apart is counted as
-//! [`Blocker::NotShown`].
+//! The rules are those of [`nofrag::mmap`] (docs/sources/mmap.md#merge-rule); the attributes are put together from the
+//! files of the process. From `maps` come access, sharing, file, offset and name; `smaps` adds the flags and whether
+//! private pages exist, from which follows that the area has a reverse map (`anon_vma`). No file shows: whether two
+//! touched areas share one reverse map (they do not, or the areas would be one too, unless another attribute keeps them
+//! apart), whether a reverse map lives on although its pages are gone, the offset of anonymous memory after `mremap`,
+//! memory policies, userfaultfd contexts and close hooks of drivers. A pair that no shown attribute keeps apart is
+//! counted as [`Blocker::NotShown`].
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -22,18 +22,18 @@ use crate::layout::LayoutError;
 use crate::proc_maps::{Area, Kind, Sharing};
 use crate::vmalloc::as_hex;
 
-/// What keeps two neighbours apart, as far as it is shown.
+/// The attribute that keeps two neighbours apart, as far as the files show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Blocker {
-    /// By the rules of merging.
+    /// A rule of merging.
     Rule(MergeBlocker),
-    /// Nothing that the files show.
+    /// No attribute that the files show.
     NotShown,
 }
 
 impl Blocker {
-    /// The name in tables and in JSON.
+    /// Returns the name in tables and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,47 +59,45 @@ impl Serialize for Blocker {
     }
 }
 
-/// All pairs of neighbours.
+/// The pairs of neighbours of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Neighbours {
-    /// Pairs of areas without a hole between them.
+    /// Number of pairs of areas without a hole between them.
     pub pairs: u64,
-    /// What keeps them apart, most frequent first.
+    /// The pairs by blocker, most frequent first.
     pub groups: Vec<BlockerGroup>,
 }
 
-/// Pairs that the same keeps apart.
+/// Pairs with the same blocker and the same detail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockerGroup {
-    /// What.
     pub blocker: Blocker,
-    /// How exactly: which access, which flags, which kind of file.
+    /// The exact difference: access, flags or kind of file.
     pub detail: String,
-    /// How many pairs.
     pub pairs: u64,
-    /// The first of them.
+    /// The first pairs of the group.
     pub examples: Vec<Example>,
 }
 
-/// A pair.
+/// A pair of neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Example {
-    /// Where the lower area ends and the upper one starts.
+    /// Address where the lower area ends and the upper one starts.
     #[serde(serialize_with = "as_hex")]
     pub at: u64,
-    /// The lower area: access and name.
+    /// Access and name of the lower area.
     pub below: String,
-    /// The upper one.
+    /// Access and name of the upper area.
     pub above: String,
 }
 
-/// How many examples a group shows.
+/// Most examples of a group.
 const EXAMPLES: usize = 3;
 
-/// Looks at every pair of neighbours. O(n).
+/// Groups the pairs of neighbours by blocker. O(n).
 ///
 /// # Errors
-/// [`LayoutError::OutOfMemory`].
+/// [`LayoutError::OutOfMemory`] when the layout is too large for this machine.
 pub fn neighbours(areas: &[Area], window: &Window) -> Result<Neighbours, LayoutError> {
     let mut space = empty_space(window, window.span.end(), Placement::FirstFit);
     for (area, attributes) in areas.iter().zip(attributes(areas, window)) {
@@ -135,13 +133,13 @@ pub fn neighbours(areas: &[Area], window: &Window) -> Result<Neighbours, LayoutE
     Ok(Neighbours { pairs, groups })
 }
 
-/// The attributes of each area, as far as the files show them.
+/// Returns the attributes of each area, as far as the files show them.
 pub(super) fn attributes(areas: &[Area], window: &Window) -> Vec<Attributes> {
     let mut numbers = Numbers::default();
     areas.iter().enumerate().map(|(index, area)| numbers.attributes(index, area, window)).collect()
 }
 
-/// Numbers for what attributes are compared by.
+/// Numbers for files, names and sets of flags, by which the core compares attributes.
 #[derive(Debug, Default)]
 struct Numbers<'a> {
     files: Interner<((u32, u32), u64, &'a str)>,
@@ -161,7 +159,7 @@ impl<'a> Numbers<'a> {
         };
         let name = area.anonymous_name().map_or(0, |name| self.names.number(name) as u32 + 1);
         // Neighbours that are alike in everything shown and were both touched have reverse maps that differ, or they
-        // would be one area. So two numbers in turn say all that is known.
+        // would be one area. So two numbers in turn state all that is known.
         let chain = match is_touched(area) {
             true => AnonChain::Own(index as u64 % 2),
             false => AnonChain::Untouched,
@@ -177,7 +175,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// The flags that the core knows as such, and a number for the set of the others.
+    /// Returns the flags that the core knows, and a number for the set of the others.
     fn flags(&mut self, area: &'a Area) -> AreaFlags {
         let mut flags = AreaFlags::NONE;
         if area.sharing == Sharing::Shared {
@@ -197,16 +195,16 @@ impl<'a> Numbers<'a> {
         }
         let key = details.protection_key.filter(|&key| key != 0);
         let number = self.flags.number((others, key));
-        // More sets of flags than numbers would need more flags than there are.
+        // More sets of flags than numbers would need more flags than exist.
         let number = u32::try_from(number).unwrap_or(u32::MAX).min(u32::MAX >> OTHER_FLAGS_SHIFT);
         flags.with(AreaFlags(number << OTHER_FLAGS_SHIFT))
     }
 }
 
-/// The bits above those that the core gives a meaning.
+/// Position of the bits above the flags to which the core gives a meaning.
 const OTHER_FLAGS_SHIFT: u32 = 16;
 
-/// Words of `VmFlags` and what the core calls them.
+/// Words of `VmFlags` with their names in the core.
 const KNOWN_FLAGS: [(&str, AreaFlags); 8] = [
     ("io", AreaFlags::IO),
     ("de", AreaFlags::DONT_EXPAND),
@@ -218,10 +216,10 @@ const KNOWN_FLAGS: [(&str, AreaFlags); 8] = [
     ("sd", AreaFlags::SOFT_DIRTY),
 ];
 
-/// Words that repeat what stands in the line of the area.
+/// Words of `VmFlags` that repeat the access in the line of the area.
 const AS_ACCESS: [&str; 4] = ["rd", "wr", "ex", "sh"];
 
-/// Whether private pages exist, so that the area has a reverse map.
+/// Returns true if the area has private pages, and with them a reverse map.
 fn is_touched(area: &Area) -> bool {
     let above_zero = |bytes: Option<u64>| bytes.is_some_and(|bytes| bytes > 0);
     let details = area.details.as_ref();
@@ -229,13 +227,14 @@ fn is_touched(area: &Area) -> bool {
     private && details.is_some_and(|d| above_zero(d.anonymous_bytes) || above_zero(d.swap_bytes))
 }
 
-/// What tells one file from another. The path counts only where there is no inode: it may change while mapped.
+/// Returns the attributes that tell one file from another. The path counts only where there is no inode: it may change
+/// while mapped.
 pub(super) fn file_identity(area: &Area) -> ((u32, u32), u64, &str) {
     let path = if area.inode == 0 { area.name.as_str() } else { "" };
     (area.device, area.inode, path)
 }
 
-/// Gives equal things equal numbers, from 0 on.
+/// Gives equal values equal numbers, from 0 on.
 #[derive(Debug)]
 struct Interner<T> {
     numbers: HashMap<T, u64>,
@@ -257,7 +256,7 @@ impl<T: Hash + Eq> Interner<T> {
 /// The detail of a pair of which only `maps` was read.
 pub(super) const NO_SMAPS: &str = "no smaps";
 
-/// How exactly two areas differ, for grouping.
+/// Returns the exact difference between two areas, for grouping.
 fn detail(blocker: Blocker, below: &Area, above: &Area) -> String {
     let unordered = |one: String, other: String| match one <= other {
         true => format!("{one} and {other}"),
@@ -279,7 +278,7 @@ fn detail(blocker: Blocker, below: &Area, above: &Area) -> String {
     }
 }
 
-/// The flags that one of the two has and the other has not.
+/// Returns the flags that only one of the two areas has.
 fn flag_difference(below: &Area, above: &Area) -> String {
     let flags = |area: &Area| area.details.as_ref().and_then(|details| details.flags.clone());
     let (below_flags, above_flags) =
@@ -310,7 +309,7 @@ fn describe(area: &Area) -> String {
     format!("{} {}", access(area), short_name(area))
 }
 
-/// The name for tables: of a path the last part.
+/// Returns the name for tables: of a path the last part.
 pub(super) fn short_name(area: &Area) -> String {
     match area.name.as_str() {
         "" if area.has_file() => "(a file without a name)".to_owned(),

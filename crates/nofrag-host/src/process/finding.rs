@@ -1,6 +1,6 @@
-//! What needs attention in an address space, with its evidence, what follows from it, and what helps.
+//! Findings: what needs attention in an address space, each with its evidence, its consequence and a remedy.
 //!
-//! As in [`crate::finding`], each is a pure function of the [`Report`].
+//! As in [`crate::finding`], each finding is a pure function of the [`Report`].
 
 use nofrag::mmap::MergeBlocker;
 
@@ -11,7 +11,7 @@ use super::room::StoppedBy;
 use super::window::{Certainty, Width};
 use crate::finding::{Finding, Severity, bytes_text, duration_text};
 
-/// All findings about `report`, most urgent first.
+/// Returns all findings about `report`, most urgent first.
 #[must_use]
 pub fn findings(report: &Report) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
@@ -49,7 +49,7 @@ fn damaged(report: &Report) -> Option<Finding> {
     })
 }
 
-/// What helps a process with too many areas, beside a higher limit.
+/// Returns advice for a process with too many areas, besides a higher limit.
 fn how_to_need_fewer(report: &Report) -> String {
     let mut advice = Vec::new();
     let areas = report.count.areas;
@@ -68,7 +68,7 @@ fn how_to_need_fewer(report: &Report) -> String {
     advice.join("; ")
 }
 
-/// What to do about neighbours that this keeps apart.
+/// Returns advice on the neighbours in a group.
 fn help_for(group: &BlockerGroup) -> &'static str {
     match group.blocker {
         Blocker::NotShown if group.detail == NO_SMAPS => {
@@ -141,7 +141,7 @@ fn areas_near_limit(report: &Report) -> Option<Finding> {
     })
 }
 
-/// A limit that will be reached within this time is a warning.
+/// Seconds within which a limit must be reached for a warning.
 const SOON_SECONDS: f64 = 24.0 * 3600.0;
 
 fn limit_soon(report: &Report) -> Option<Finding> {
@@ -216,7 +216,7 @@ fn limit_of_bytes(report: &Report) -> Option<Finding> {
     })
 }
 
-/// Below so many areas nothing about them is worth a note.
+/// Number of areas below which their kinds are not worth a note.
 const MANY_AREAS: u64 = 1000;
 
 fn guards_dominate(report: &Report) -> Option<Finding> {
@@ -257,7 +257,7 @@ fn neighbours_apart(report: &Report) -> Option<Finding> {
     })
 }
 
-/// The blocker of a group with its detail.
+/// Returns the blocker of a group with its detail.
 #[must_use]
 pub fn reason(group: &BlockerGroup) -> String {
     match group.detail.as_str() {

@@ -1,4 +1,4 @@
-//! How the areas change, from two looks at one process.
+//! Growth of the areas, from two looks at one process.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,36 +10,35 @@ use crate::proc_maps::{Area, Parsed};
 /// An earlier look at the same process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
-    /// What was seen.
     pub parsed: Parsed,
-    /// How long before the other look.
+    /// Time between the earlier look and the later one.
     pub before: Duration,
 }
 
-/// What changed between two looks.
+/// The difference between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Growth {
-    /// Time between them.
+    /// Seconds between the looks.
     pub seconds: f64,
     /// Areas at the first look.
     pub areas_before: u64,
-    /// Areas at the second.
+    /// Areas at the second look.
     pub areas_after: u64,
     /// Mapped bytes at the first look.
     pub bytes_before: u64,
-    /// Mapped bytes at the second.
+    /// Mapped bytes at the second look.
     pub bytes_after: u64,
     /// Areas of the second look that are not, with the same bounds, in the first.
     pub appeared: u64,
     /// Areas of the first look that are not, with the same bounds, in the second.
     pub vanished: u64,
-    /// Areas more in a second; negative when they became fewer.
+    /// Increase of the number of areas per second; negative when it fell.
     pub areas_per_second: f64,
-    /// When the limit is reached, if it goes on like this; `null` when it does not grow, or without a limit.
+    /// Seconds until the limit is reached at this rate; `null` when the areas do not grow, or without a limit.
     pub seconds_to_limit: Option<f64>,
 }
 
-/// Compares `earlier` with what was seen later. O(n).
+/// Compares `earlier` with a later look. O(n).
 #[must_use]
 pub fn growth(earlier: &Earlier, later: &Parsed, area_limit: Option<u64>) -> Growth {
     let counted = |parsed: &Parsed| parsed.areas.iter().filter(|area| area.is_counted()).count();

@@ -1,8 +1,8 @@
-//! The address space of a process: what [`survey`] finds is a [`Report`], which is also the schema of
-//! `nofrag host maps --json`.
+//! The address space of a process: [`survey`] computes a [`Report`], which is also the schema of `nofrag host maps
+//! --json`.
 //!
 //! The schema is named in [`Report::schema`] and counted in [`Report::version`], as that of [`crate::vmalloc`]. Sizes
-//! are bytes of address space; addresses are hexadecimal text; what could not be had is `null`.
+//! are bytes of address space; addresses are hexadecimal text; a value that could not be had is `null`.
 
 pub mod blockers;
 pub mod finding;
@@ -33,39 +33,34 @@ use crate::source::Missing;
 use crate::source::process::{MapsFile, Sources};
 use crate::vmalloc::{MAX_MALFORMED, MalformedLine, as_hex};
 
-/// Name of the schema.
 pub const SCHEMA: &str = "nofrag.host.maps";
-/// Its version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Everything that is known of the address space of one process.
+/// The facts about the address space of one process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// Whose space, and what was read.
+    /// The process, and the file that was read.
     pub process: Process,
-    /// The areas against their limit.
+    /// The number of areas, with its limit.
     pub count: Count,
-    /// How the areas changed since an earlier look; `null` without one.
+    /// The change of the areas since an earlier look; `null` without one.
     pub growth: Option<Growth>,
-    /// Mapped bytes, all areas together.
+    /// Sum of the bytes of all areas.
     pub mapped_bytes: u64,
     /// The areas by kind, most areas first.
     pub kinds: Vec<Group>,
     /// The areas by name, most areas first.
     pub names: Vec<Group>,
-    /// Memory that nobody may touch: guards and reservations.
+    /// Memory without any access: guards and reservations.
     pub no_access: NoAccess,
-    /// The address space.
     pub space: Space,
-    /// What keeps neighbours apart.
+    /// The pairs of neighbours, by the attribute that keeps them apart.
     pub neighbours: Neighbours,
-    /// What other placements would have made of it.
+    /// The same mappings under other placements.
     pub replay: Replay,
-    /// What needs attention, most urgent first.
+    /// The findings, most urgent first.
     pub findings: Vec<Finding>,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
@@ -73,30 +68,23 @@ pub struct Report {
     pub malformed: Vec<MalformedLine>,
 }
 
-/// Whose space, and what was read.
+/// The process, and the file that was read.
 #[derive(Clone, Debug, Serialize)]
 pub struct Process {
-    /// Its number.
     pub pid: Option<u32>,
-    /// Its name.
     pub name: Option<String>,
-    /// Its threads.
     pub threads: Option<u64>,
-    /// The kernel's release.
     pub release: Option<String>,
-    /// The architecture.
     pub arch: Option<String>,
-    /// Which file the areas come from.
+    /// The file with the areas.
     pub file: MapsFile,
-    /// Its size.
     pub file_bytes: u64,
-    /// Its lines.
+    /// Number of lines in the file.
     pub lines: u32,
-    /// Those of them that cannot be read.
+    /// Number of lines that cannot be read.
     pub malformed_lines: usize,
-    /// Whether it ends inside of a line.
+    /// True if the file ends inside a line.
     pub cut_off: bool,
-    /// Bytes of a page.
     pub page_bytes: u64,
     /// `RLIMIT_STACK`: a number of bytes or `unlimited`.
     pub stack_limit: Option<Limit>,
@@ -104,81 +92,70 @@ pub struct Process {
     pub address_space_limit: Option<Limit>,
 }
 
-/// The areas against `vm.max_map_count` (docs/sources/mmap.md#map-count).
+/// The number of areas, with its limit (docs/sources/mmap.md#map-count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Areas that the kernel counts: all listed ones but `[vsyscall]`.
+    /// Areas that the kernel counts: all listed ones except `[vsyscall]`.
     pub areas: u64,
-    /// `vm.max_map_count`.
     pub limit: Option<u64>,
-    /// Areas that may still be added; at zero, what splits an area fails: `munmap` of its middle, `mprotect`.
+    /// Areas that may still be added; at zero, a call that splits an area fails: `munmap` of its middle, `mprotect`.
     pub left: Option<u64>,
-    /// Areas of three pages and more: those into which `munmap` can cut a hole, so that it needs another area.
+    /// Areas of three or more pages: those into which `munmap` can cut a hole, so that it needs another area.
     pub can_be_split: u64,
 }
 
 impl Count {
-    /// The share of the limit that is used.
+    /// Returns the share of the limit that is used.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         self.limit.map(|limit| self.areas as f64 / limit.max(1) as f64)
     }
 }
 
-/// Areas that have something in common.
+/// Areas of one kind or of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// What.
+    /// The kind or the name.
     pub name: String,
-    /// How many.
     pub areas: u64,
-    /// Their bytes.
     pub bytes: u64,
 }
 
-/// Memory that nobody may touch.
+/// Areas without any access, and the guards among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NoAccess {
-    /// Its areas.
     pub areas: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// Those of up to 1 MiB beside an area that may be touched: guards, most likely.
+    /// Areas of up to 1 MiB beside an area with some access: guards, most likely.
     pub guard_areas: u64,
-    /// Their bytes.
     pub guard_bytes: u64,
 }
 
-/// The address space and what is free in it.
+/// The address space and its free ranges.
 #[derive(Clone, Debug, Serialize)]
 pub struct Space {
     /// The lowest address that may be mapped.
     #[serde(serialize_with = "as_hex")]
     pub start: u64,
-    /// One above the highest.
+    /// One above the highest address that may be mapped.
     #[serde(serialize_with = "as_hex")]
     pub end: u64,
-    /// How wide its addresses are.
     pub width: Width,
-    /// Whether the end is known.
     pub certainty: Certainty,
-    /// Why.
+    /// The reason for the end and its certainty.
     pub why: String,
-    /// `down` or `up`: from which end placement begins.
+    /// `down` or `up`: the direction in which placement searches.
     pub direction: &'static str,
-    /// Why.
+    /// The reason for the direction.
     pub direction_why: &'static str,
-    /// What is free.
     pub room: Room,
-    /// How far that reaches.
     pub headroom: Headroom,
-    /// The areas, for drawing.
     #[serde(skip)]
     strokes: Vec<Stroke>,
 }
 
 impl Space {
-    /// The space as a line of about `cells` cells; memory without access is faint.
+    /// Draws the space as a line of about `cells` cells; memory without access is faint.
     #[must_use]
     pub fn draw(&self, cells: usize) -> Vec<picture::Piece> {
         let Ok(span) = Span::new(self.start, self.end) else { return Vec::new() };
@@ -186,11 +163,11 @@ impl Space {
     }
 }
 
-/// Why no report could be made.
+/// The reason why no report could be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SurveyError {
-    /// Nothing in the file is an area of a process.
+    /// The file lists no area of a process.
     #[error("the file lists no area{}", first(.malformed))]
     NoAreas {
         /// The first line that could not be read.
@@ -206,21 +183,21 @@ fn first(malformed: &Option<MalformedLine>) -> String {
     malformed.as_ref().map_or(String::new(), text)
 }
 
-/// When the process started, in ticks since the host did; `None` if there is none. With its number this names one
-/// process, which the number alone does not.
+/// Returns the time at which the process started, in ticks since the host did; `None` if there is no such process. The
+/// number and this time together name one process, which the number alone does not.
 #[must_use]
 pub fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the command in brackets, which may have blanks and brackets; this is the 22nd.
+    // The second field is the command in brackets, which may have blanks and brackets; the start time is the 22nd.
     let behind = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(&stat[behind..]).ok()?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Computes the report from what was read. Pure.
+/// Computes the report from the files that were read. Pure.
 ///
 /// # Errors
-/// See [`SurveyError`].
+/// Those of [`SurveyError`].
 pub fn survey(
     sources: &Sources,
     earlier: Option<&Earlier>,
@@ -301,7 +278,7 @@ fn groups<'a>(named: impl Iterator<Item = (String, &'a Area)>) -> Vec<Group> {
     groups
 }
 
-/// Under which name an area is summed up. Anonymous memory is told apart by what may be done with it.
+/// Returns the name under which an area is summed up. Anonymous memory has a name for each access.
 fn group_name(area: &Area) -> String {
     match area.kind() {
         Kind::NoAccess if area.name.is_empty() => "(no access)".to_owned(),
@@ -313,7 +290,7 @@ fn group_name(area: &Area) -> String {
     }
 }
 
-/// Names come from outside: no control character reaches the terminal.
+/// Replaces control characters: names come from outside and must not control the terminal.
 pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

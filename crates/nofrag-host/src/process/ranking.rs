@@ -10,25 +10,20 @@ use crate::fields;
 use crate::source::process::{ProcessError, Whose, count_areas, processes};
 use crate::source::{Missing, Root, read_small};
 
-/// Name of the schema.
 pub const SCHEMA: &str = "nofrag.host.maps-ranking";
-/// Its version.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// All processes that could be read, most areas first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ranking {
-    /// [`SCHEMA`].
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// `vm.max_map_count`, which holds for each process alone.
+    /// Value of `vm.max_map_count`, which holds for each process alone.
     pub limit: Option<u64>,
-    /// The processes with areas.
     pub processes: Vec<Ranked>,
-    /// Processes that the reader may not look into.
+    /// Number of processes that the reader may not look into.
     pub denied: u64,
-    /// Processes without an address space, most of them threads of the kernel.
+    /// Number of processes without an address space, most of them threads of the kernel.
     pub without_areas: u64,
     /// Files that could not be had.
     pub missing: Vec<Missing>,
@@ -37,21 +32,19 @@ pub struct Ranking {
 /// A process and its areas.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
-    /// Its number.
     pub pid: u32,
-    /// Its name.
     pub name: Option<String>,
-    /// Its areas, as the kernel counts them.
+    /// The number of its areas, as the kernel counts them.
     pub areas: u64,
-    /// Their share of the limit.
+    /// The share of the limit that the areas use.
     pub share: Option<f64>,
 }
 
-/// From this share of the limit on, a process is in danger.
+/// Share of the limit from which on a process is in danger.
 pub const NEAR: f64 = 0.8;
 
 impl Ranking {
-    /// Of these processes.
+    /// Makes the ranking of `processes`.
     pub(crate) fn of(mut processes: Vec<Ranked>, limit: Option<u64>) -> Ranking {
         processes.sort_by_key(|process| (std::cmp::Reverse(process.areas), process.pid));
         Ranking {
@@ -65,14 +58,14 @@ impl Ranking {
         }
     }
 
-    /// Whether a process is near the limit.
+    /// Returns true if a process is near the limit.
     #[must_use]
     pub fn warns(&self) -> bool {
         self.processes.iter().any(|process| process.share.is_some_and(|share| share >= NEAR))
     }
 }
 
-/// How long somebody waits who asks once.
+/// Time that a single request for a ranking waits at most.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Counts the areas of every process, as far as `patience` goes. A microsecond per area; no flags are read.
@@ -129,7 +122,7 @@ fn name(root: &Root, pid: u32) -> Option<String> {
 }
 
 impl Ranked {
-    /// A process with so many areas, of which `limit` are allowed.
+    /// Makes the entry of a process with `areas`, of which `limit` are allowed.
     pub(crate) fn new(pid: u32, name: Option<String>, areas: u64, limit: Option<u64>) -> Ranked {
         let share = limit.map(|limit| areas as f64 / limit.max(1) as f64);
         Ranked { pid, name, areas, share }

@@ -1,20 +1,20 @@
-//! What another rule of placement would have made of the same mappings.
+//! The same mappings under other rules of placement.
 //!
-//! The mappings are put, one after the other, into an empty space under each placement. `maps` shows neither when they
-//! were made nor what was unmapped since, so this is what the placement makes of the mappings that have survived, in
-//! the order in which this process's own direction would have made them: from the top where it goes down, from the
-//! bottom where it goes up. Four assumptions, each the most favourable to none:
+//! The mappings are put, one after the other, into an empty space under each placement. `maps` shows neither the times
+//! of the mappings nor the mappings that are gone, so the replay places the surviving mappings, in the order in which
+//! this process's own direction would have made them: from the top if the direction is down, from the bottom if it is
+//! up. Four assumptions, none of which favours a placement:
 //!
-//! 1. What the kernel or the program put at a fixed place stays there: the program, the heap, the stack, what lies in
-//!    the lowest 4 GiB of a 64-bit process, and what lies above the stack.
-//! 2. What was one call stays one piece: the parts of a file with what stands right behind them for its zeroed data,
+//! 1. Mappings that the kernel or the program put at a fixed place stay there: the program, the heap, the stack, the
+//!    areas in the lowest 4 GiB of a 64-bit process, and the areas above the stack.
+//! 2. The areas of one call stay one piece: the parts of a file with the memory right behind them for its zeroed data,
 //!    a guard of up to 1 MiB with the memory above it, a reservation with the memory below it.
-//! 3. A mapping of one piece of anonymous memory merges with its neighbours as if nothing had been touched yet, as it
-//!    did when it was made. Everything else merges with nothing.
-//! 4. The direction is the process's own for every placement, so that they are compared under the same sky.
+//! 3. A piece that is one area of anonymous memory merges with its neighbours as if nothing had been touched yet, as it
+//!    did when it was made. Every other piece merges with nothing.
+//! 4. The direction is the process's own for every placement, so that all are compared under the same conditions.
 //!
-//! What a program arranged by itself, such as an allocator that maps more than it needs and cuts it to an alignment, is
-//! not arranged again.
+//! A program's own arrangement, as by an allocator that maps more than it needs and cuts the mapping to an alignment,
+//! is not repeated.
 
 use nofrag::mmap::{
     AddressSpace, AnonChain, Attributes, Direction, MapFlags, Placement, PlacementPreset,
@@ -29,30 +29,28 @@ use super::window::{Width, Window, is_inside};
 use crate::layout::LayoutError;
 use crate::proc_maps::{Access, Area, Kind};
 
-/// Which placements are tried.
+/// The placements to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// None.
     None,
     /// All; those that walk through the areas one by one only up to [`MANY_PIECES`] pieces.
     Quick,
-    /// All.
     All,
 }
 
-/// From so many pieces on, the placements that walk take seconds: their time grows with the square.
+/// Number of pieces from which on the placements that walk take seconds: their time grows with the square.
 pub const MANY_PIECES: usize = 4096;
 
 /// The same mappings under several placements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Replay {
-    /// Pieces that were placed anew.
+    /// Number of pieces that were placed anew.
     pub pieces: usize,
-    /// Areas that stayed where they are.
+    /// Number of areas that stayed in place.
     pub fixed_areas: usize,
-    /// As it is now.
+    /// The mappings as the process has them.
     pub now: Outcome,
-    /// Under each placement, Linux's first, oldest first.
+    /// The mappings under each placement, Linux's first, oldest first.
     pub placements: Vec<Replayed>,
     /// Placements that were left out since they would take too long.
     pub left_out: Vec<&'static str>,
@@ -61,25 +59,23 @@ pub struct Replay {
 /// The mappings under one placement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replayed {
-    /// Its name.
     pub name: &'static str,
-    /// What came of it.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Pieces for which it found no place.
+    /// Pieces for which the placement found no place.
     pub failures: usize,
-    /// Areas that its searches walked past, all together; zero for those that search an index.
+    /// Areas that the searches walked past, all together; zero for placements that search an index.
     pub visits: u64,
 }
 
-/// How mappings lie.
+/// The layout of the mappings in figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// Areas, those at fixed places included.
     pub areas: usize,
-    /// Holes between the pieces. Open space is none: the largest hole, and one that could take all pieces again.
+    /// Holes between the pieces. Open space does not count: the largest hole, and a hole that could take all pieces
+    /// again.
     pub holes: usize,
-    /// Their bytes.
     pub hole_bytes: u64,
     /// Bytes of the pieces and of the holes between them over those of the pieces: the survival ratio of this moment.
     pub ratio: f64,
@@ -91,26 +87,26 @@ pub struct Outcome {
 }
 
 const HUGE: u64 = 2 << 20;
-/// Memory without access up to this size is taken for a guard.
+/// Largest memory without access that is taken for a guard.
 pub(super) const GUARD_BYTES: u64 = 1 << 20;
 
-/// What was one mapping: some areas without a hole between them.
+/// The areas of one mapping, without a hole between them.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Where it lies now, in pages.
+    /// Present place, in pages.
     span: Span,
-    /// How many areas it is.
+    /// Number of areas in the piece.
     parts: usize,
-    /// How it merges; [`OBSTACLE`] if it does not.
+    /// The attributes for merging; [`OBSTACLE`] if the piece does not merge.
     attributes: Attributes,
-    /// Whether huge pages could stand behind it.
+    /// True if huge pages could stand behind the piece.
     anonymous: bool,
 }
 
 /// Places the mappings of a process anew, under each placement.
 ///
 /// # Errors
-/// [`LayoutError::OutOfMemory`].
+/// [`LayoutError::OutOfMemory`] when the layout is too large for this machine.
 pub fn replay(areas: &[Area], window: &Window, which: Which) -> Result<Replay, LayoutError> {
     let (pieces, fixed) = pieces(areas, window);
     let mut replay = Replay { pieces: pieces.len(), fixed_areas: fixed.len(), ..Replay::default() };
@@ -134,7 +130,7 @@ pub fn replay(areas: &[Area], window: &Window, which: Which) -> Result<Replay, L
     Ok(replay)
 }
 
-/// Whether a search looks at areas, or at the gaps between them, one by one.
+/// Returns true if a search looks at areas, or at the gaps between them, one by one.
 fn walks(placement: Placement) -> bool {
     matches!(
         placement,
@@ -231,7 +227,7 @@ fn hull(spans: impl Iterator<Item = Span>) -> Option<Span> {
     })
 }
 
-/// The mappings that placement chose the address of, ascending, and the areas that stay.
+/// Returns the mappings whose address placement chose, ascending, and the areas that stay.
 fn pieces<'a>(areas: &'a [Area], window: &Window) -> (Vec<Piece>, Vec<&'a Area>) {
     let program = areas.iter().find(|area| area.has_file()).map(file_identity);
     let stack = areas.iter().find(|area| area.kind() == Kind::Stack).map(|area| area.start);
@@ -271,14 +267,14 @@ fn pieces<'a>(areas: &'a [Area], window: &Window) -> (Vec<Piece>, Vec<&'a Area>)
     (pieces, fixed)
 }
 
-/// Where the area before belongs.
+/// The list to which the previous area was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belongs {
     Fixed,
     Piece,
 }
 
-/// Attributes as they were when the mapping was made.
+/// Returns the attributes as they were when the mapping was made.
 fn fresh(area: &Area, attributes: &Attributes) -> Attributes {
     match area.kind() {
         Kind::Anonymous | Kind::NoAccess => {
@@ -303,7 +299,7 @@ fn is_fixed(
     }
 }
 
-/// Whether `above`, which touches `below`, was made by the same call.
+/// Returns true if `above`, which touches `below`, was made by the same call.
 fn were_one(below: &Area, above: &Area) -> bool {
     let small = |area: &Area| area.bytes() <= GUARD_BYTES;
     match (below.kind(), above.kind()) {
@@ -318,7 +314,7 @@ fn were_one(below: &Area, above: &Area) -> bool {
     }
 }
 
-/// Whether `above` is the memory behind a program's or library's data that begins as zeros.
+/// Returns true if `above` is the memory behind a program's or library's data that begins as zeros.
 fn is_zeroed_data(below: &Area, above: &Area) -> bool {
     let writes = |area: &Area| area.access.has(Access::READ) && area.access.has(Access::WRITE);
     below.has_file() && writes(below) && above.kind() == Kind::Anonymous && writes(above)

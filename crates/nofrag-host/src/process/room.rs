@@ -1,4 +1,4 @@
-//! What is free in the address space of a process, and how far that reaches.
+//! Free ranges in the address space of a process, and the largest mapping that they and the limits allow.
 
 use nofrag::mmap::{
     AddressSpace, AreaFlags, Attributes, HoleBucket, Placement, Protection, SpaceConfig,
@@ -14,11 +14,8 @@ use crate::proc_maps::Area;
 /// The holes of an address space. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// All free bytes.
     pub free_bytes: u64,
-    /// Number of holes.
     pub holes: usize,
-    /// The largest hole.
     pub largest_bytes: u64,
     /// The largest mapping at each alignment.
     pub largest_by_align: Vec<AlignedRoom>,
@@ -26,35 +23,34 @@ pub struct Room {
     pub classes: Vec<HoleClass>,
 }
 
-/// How far the room reaches.
+/// The growth that the free ranges and the limits allow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Headroom {
-    /// Bytes of the address space over bytes mapped: 1 would be full. The survival ratio, were the space so small.
+    /// Bytes of the address space over bytes mapped: 1 would be full. Equal to the survival ratio if the space were the
+    /// smallest in which the process survives.
     pub space_over_mapped: f64,
     /// The largest mapping without an address that would succeed now.
     pub largest_mapping_bytes: u64,
-    /// What stops a larger one.
     pub stopped_by: StoppedBy,
-    /// What would be mapped at the limit of areas, if areas keep their mean size; `null` without a limit.
+    /// Mapped bytes at the limit of areas, if areas keep their mean size; `null` without a limit.
     pub bytes_at_area_limit: Option<u64>,
 }
 
-/// What stops a mapping larger than the largest.
+/// The bound on the largest mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
-    /// There is no larger hole.
+    /// No hole is larger.
     Holes,
-    /// `RLIMIT_AS`.
     AddressSpaceLimit,
-    /// `vm.max_map_count`: none can be made, unless it merges with a neighbour.
+    /// The limit `vm.max_map_count`: no area can be made, unless it merges with a neighbour.
     AreaLimit,
 }
 
-/// Pages that Linux keeps free below a stack, unless the boot parameter `stack_guard_gap` says otherwise.
+/// Pages that Linux keeps free below a stack, unless the boot parameter `stack_guard_gap` sets another number.
 pub(super) const GUARD_GAP: PageCount = PageCount(256);
 
-/// An empty space like the process's, without a limit of areas.
+/// Returns an empty space like the process's, without a limit of areas.
 pub(super) fn empty_space(window: &Window, top: u64, placement: Placement) -> AddressSpace {
     let layout = window.layout(top);
     AddressSpace::new(SpaceConfig {
@@ -65,10 +61,10 @@ pub(super) fn empty_space(window: &Window, top: u64, placement: Placement) -> Ad
     })
 }
 
-/// Puts `area` where it is; it merges with nothing.
+/// Loads `area` at its address; it merges with nothing.
 ///
 /// # Errors
-/// [`LayoutError::OutOfMemory`].
+/// [`LayoutError::OutOfMemory`] when the engine's records find no memory.
 pub(super) fn load(
     space: &mut AddressSpace,
     area: &Area,
@@ -80,14 +76,14 @@ pub(super) fn load(
     space.load(start, pages, attributes).map_err(|_| LayoutError::OutOfMemory)
 }
 
-/// The attributes of an area that only takes up room.
+/// Attributes of an area that only takes up room.
 pub(super) const OBSTACLE: Attributes =
     Attributes::anonymous(Protection::NONE).with(AreaFlags::OPAQUE);
 
-/// What is free between the areas. O(n log n).
+/// Returns the holes between the areas. O(n log n).
 ///
 /// # Errors
-/// [`LayoutError::OutOfMemory`].
+/// [`LayoutError::OutOfMemory`] when the layout is too large for this machine.
 pub fn room(areas: &[Area], window: &Window) -> Result<Room, LayoutError> {
     let mut space = empty_space(window, window.span.end(), Placement::FirstFit);
     for area in areas.iter().filter(|area| is_inside(area)) {
@@ -114,7 +110,7 @@ pub fn room(areas: &[Area], window: &Window) -> Result<Room, LayoutError> {
     })
 }
 
-/// What the limits and the guard gap below a stack leave of the largest hole.
+/// Returns the part of the largest hole that the limits and the guard gap below a stack leave for a mapping.
 pub fn headroom(
     areas: &[Area],
     window: &Window,
@@ -145,7 +141,7 @@ pub fn headroom(
     }
 }
 
-/// The largest hole without the guard gap of the stack above it.
+/// Returns the size of the largest hole, less the guard gap of a stack above it.
 fn largest_mapping(inside: &[&Area], window: &Window) -> u64 {
     let guard = window.page.bytes_in(GUARD_GAP).unwrap_or(0);
     let mut free_from = window.span.start();
@@ -158,7 +154,7 @@ fn largest_mapping(inside: &[&Area], window: &Window) -> u64 {
     largest.max(window.span.end().saturating_sub(free_from))
 }
 
-/// The page range of the areas of a placed unit in bytes of address space.
+/// Returns the address of a page; saturates.
 pub(super) fn page_address(window: &Window, page: Vpn) -> u64 {
     window.page.address_of(page).unwrap_or(u64::MAX)
 }

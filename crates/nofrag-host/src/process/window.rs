@@ -1,9 +1,9 @@
-//! The address space that a process has, and which part of it placement fills from which end.
+//! The bounds of a process's address space, and the direction in which placement fills it.
 //!
-//! No file states it. The end follows from the architecture and from where the stack lies, which is put near the end;
-//! the direction from the rules of `mmap_base`: upwards with an unlimited stack, `ADDR_COMPAT_LAYOUT` or
-//! `vm.legacy_va_layout`, else downwards. The start of a downward search is randomised: the highest placed area that is
-//! seen stands in for it.
+//! No file states them. The end follows from the architecture and from the stack, which lies near the end; the
+//! direction follows from the rules of `mmap_base`: upwards with an unlimited stack, `ADDR_COMPAT_LAYOUT` or
+//! `vm.legacy_va_layout`, else downwards. The start of a downward search is randomised: the highest placed area of the
+//! file stands in for it.
 
 use nofrag::mmap::{Direction, Layout};
 use nofrag::ranges::Span;
@@ -17,45 +17,40 @@ use crate::source::process::Sources;
 /// The address space of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// From the lowest address that may be mapped to the end. In bytes.
+    /// From the lowest address that may be mapped to the end, in bytes.
     pub span: Span,
-    /// How wide addresses are.
     pub width: Width,
-    /// Whether the end is the architecture's, or a guess.
     pub certainty: Certainty,
-    /// Why the end is where it is.
+    /// The reason for the end.
     pub why: String,
-    /// From which end placement begins.
+    /// The direction in which placement searches.
     pub direction: Direction,
-    /// Why it does.
+    /// The reason for the direction.
     pub direction_why: &'static str,
-    /// The size of a page.
     pub page: PageSize,
 }
 
-/// How wide the addresses of a process are.
+/// Width of the addresses of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Width {
-    /// A 32-bit process.
     #[serde(rename = "32")]
     Bits32,
-    /// A 64-bit process.
     #[serde(rename = "64")]
     Bits64,
 }
 
-/// How sure the end of the address space is.
+/// Certainty of the end of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// The architecture says so.
+    /// The architecture states the end.
     Known,
-    /// It is the nearest likely one.
+    /// The end is the nearest likely one.
     Assumed,
 }
 
 impl Certainty {
-    /// One word for tables.
+    /// Returns one word for tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -65,26 +60,26 @@ impl Certainty {
     }
 }
 
-/// From here on addresses are the kernel's, on every 64-bit architecture.
+/// The lowest address of the kernel, on every 64-bit architecture.
 const KERNEL: u64 = 1 << 63;
-/// Linux's default of `vm.mmap_min_addr`.
+/// Default of `vm.mmap_min_addr` in Linux.
 const MIN_ADDRESS: u64 = 64 << 10;
 const GIB_4: u64 = 1 << 32;
 const X86_64_END: u64 = 0x7fff_ffff_f000;
 const X86_64_LARGE_END: u64 = 0xff_ffff_ffff_f000;
 const X86_COMPAT_END: u64 = 0xffff_e000;
 const I386_END: u64 = 0xc000_0000;
-/// `ADDR_COMPAT_LAYOUT` of `personality(2)`.
+/// The flag `ADDR_COMPAT_LAYOUT` of `personality(2)`.
 const COMPAT_LAYOUT: u64 = 0x20_0000;
 
-/// Whether the area lies in the part of the address space that a process has, not in the kernel's.
+/// Returns true if the area lies in the process's part of the addresses, not in the kernel's.
 #[must_use]
 pub fn is_inside(area: &Area) -> bool {
     area.end <= KERNEL
 }
 
 impl Window {
-    /// The window of the process whose files these are; none without an area in it.
+    /// Returns the window of the process with these files; `None` if no area lies in it.
     #[must_use]
     pub fn of(sources: &Sources) -> Option<Window> {
         let areas = &sources.parsed.areas;
@@ -101,7 +96,7 @@ impl Window {
         Some(Window { span, width, certainty, why, direction, direction_why, page })
     }
 
-    /// The window as the core knows it, with searches between a third of the space and `top`.
+    /// Returns the window in the core's terms, with searches between a third of the space and `top`.
     #[must_use]
     pub fn layout(&self, top: u64) -> Layout {
         let page = self.page;
@@ -157,7 +152,7 @@ fn direction(sources: &Sources) -> (Direction, &'static str) {
     }
 }
 
-/// The base page: as `smaps` tells it, else the architecture's, else the largest that all addresses are multiples of.
+/// Returns the base page: from `smaps`, else from the architecture, else the largest that divides all addresses.
 fn page_size(sources: &Sources) -> PageSize {
     let areas = &sources.parsed.areas;
     let of_area = |area: &Area| area.details.as_ref().and_then(|details| details.kernel_page_bytes);
