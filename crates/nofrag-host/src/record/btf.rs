@@ -1,14 +1,13 @@
-//! The two facts that the recorder needs of the kernel's own description of its types (BTF): what a function's
-//! parameters are called, and how large a structure is.
+//! The two facts that the recorder needs from the kernel's own description of its types (BTF): the names of a
+//! function's parameters, and the size of a structure.
 //!
-//! The format is documented with the kernel (`bpf/btf`): a header, types one after the other, and their names. Types
-//! are numbered from 1 in the order in which they stand; a function names the type that has its parameters.
+//! The format is documented with the kernel (`bpf/btf`): a header, a row of types, and their names. Types are numbered
+//! from 1 in their order in the file; a function names the type that holds its parameters.
 
-/// The types that a kernel describes.
 #[derive(Debug)]
 pub(super) struct Types<'a> {
     names: &'a [u8],
-    /// Where each type begins: kind, name, size or type, and what follows.
+    /// The types in their order: kind, name, size or type, and the variable part.
     types: Vec<Described<'a>>,
 }
 
@@ -16,9 +15,9 @@ pub(super) struct Types<'a> {
 struct Described<'a> {
     kind: u32,
     name: usize,
-    /// The size of a structure; of a function, the number of the type that has its parameters.
+    /// The size of a structure; for a function, the number of the type that holds its parameters.
     size_or_type: u32,
-    /// What stands behind the fixed part.
+    /// The bytes behind the fixed part.
     rest: &'a [u8],
 }
 
@@ -30,7 +29,7 @@ const STRUCT: u32 = 4;
 const FUNCTION: u32 = 12;
 const PARAMETERS: u32 = 13;
 
-/// Bytes behind the fixed part of a type with so many members; `None` for a kind that is not known, behind which
+/// Returns the bytes behind the fixed part of a type with `members` members; `None` for an unknown kind, behind which
 /// nothing can be read.
 fn rest_of(kind: u32, members: usize) -> Option<usize> {
     match kind {
@@ -48,7 +47,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl<'a> Types<'a> {
-    /// Those in the bytes of `/sys/kernel/btf/vmlinux`; `None` if they are none.
+    /// Reads the types from the bytes of `/sys/kernel/btf/vmlinux`; `None` if the bytes are not BTF.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Types<'a>> {
         let magic = u16::from_le_bytes(*bytes.first_chunk()?);
         if magic != MAGIC {
@@ -83,7 +82,7 @@ impl<'a> Types<'a> {
         found.find(|one| self.name(one.name) == Some(name))
     }
 
-    /// What the parameters of a function are called, in their order.
+    /// Returns the names of a function's parameters, in their order.
     pub(super) fn parameters(&self, function: &str) -> Option<Vec<&'a str>> {
         let number = self.find(FUNCTION, function)?.size_or_type as usize;
         let list = self.types.get(number.checked_sub(1)?)?;
@@ -94,7 +93,7 @@ impl<'a> Types<'a> {
         parameters.iter().map(|parameter| self.name(word(parameter, 0)? as usize)).collect()
     }
 
-    /// Bytes of a structure.
+    /// Returns the size of a structure in bytes.
     pub(super) fn size(&self, structure: &str) -> Option<u32> {
         Some(self.find(STRUCT, structure)?.size_or_type)
     }
@@ -104,7 +103,7 @@ impl<'a> Types<'a> {
 mod tests {
     use super::*;
 
-    /// Types of a kernel with `struct page` of 64 bytes and `int f(int first, int second)`.
+    /// Returns the types of a kernel with `struct page` of 64 bytes and `int f(int first, int second)`.
     fn bytes() -> Vec<u8> {
         let names = b"\0page\0f\0first\0second\0int\0";
         let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
@@ -142,7 +141,7 @@ mod tests {
         }
     }
 
-    /// The running kernel's own description.
+    /// Reads the running kernel's own description.
     #[test]
     fn the_running_kernel_says_how_large_a_page_description_is() {
         let Ok(bytes) = std::fs::read("/sys/kernel/btf/vmlinux") else {

@@ -1,17 +1,17 @@
-//! Probes on the kernel's bulk interface, which has no tracepoint ([`crate::trace`]'s `bulk` says what they record).
+//! Probes on the kernel's bulk interface, which has no tracepoint (`bulk` of [`crate::trace`] describes their records).
 //!
 //! The probes are made through tracefs alone, in a group of their own, and are enabled in the recorder's own instance
-//! only. A probe at the entry records the array as the call finds it. The array as the call leaves it must be read when
-//! the call returns, and by then the registers with its address have other values. Kernels that keep a call's
-//! arguments for its return (6.9 on) have one probe for that; on older ones (5.15 on) a histogram hands them from the
-//! entry to the return, by thread, as a synthetic event, and an event probe on that reads the array.
+//! only. A probe at the entry records the array before the call. The array after the call must be read when the call
+//! returns, and by then the registers with its address have other values. Kernels that keep a call's arguments for its
+//! return (6.9 on) need one probe at the return; on older ones (5.15 on) a histogram hands the arguments from the entry
+//! to the return, by thread, as a synthetic event, and an event probe on that event reads the array.
 //!
-//! 1. Nothing but the group and, on older kernels, a synthetic event named after it, is made; both go when
-//!    [`BulkProbes::remove`] is called, and when this is dropped, which must be after the instance is gone: the kernel
-//!    keeps probes that somebody has enabled.
-//! 2. After `SIGKILL` they stay, and cost a little at each call, until the next start finds that their process has
-//!    ended.
-//! 3. What was handed out and could not be read is counted: each return says how many pages there are.
+//! 1. Only the group and, on older kernels, a synthetic event named after it, are made; both are removed by
+//!    [`BulkProbes::remove`], and by a drop of [`BulkProbes`], which must come after the instance is gone: the kernel
+//!    keeps probes that are enabled in any instance.
+//! 2. After `SIGKILL` the probes stay, and cost a little at each call, until the next start finds that their process
+//!    has ended.
+//! 3. Pages that were handed out and could not be read are counted: each return gives the number of pages.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -27,44 +27,42 @@ use super::whole::read_whole;
 use crate::process::started;
 use crate::trace::{BULK_ENTER, BULK_ENTRIES, BULK_LEAVE, BULK_PAGES, BULK_PARTS, Format};
 
-/// What the function has been called, the oldest name first.
+/// Names of the function, the oldest first.
 const FUNCTIONS: [&str; 2] = ["__alloc_pages_bulk", "alloc_pages_bulk_noprof"];
-/// Its parameters under the first name, for kernels that do not describe their types.
+/// The function's parameters under the first name, for kernels that do not describe their types.
 const PARAMETERS: [&str; 6] =
     ["gfp", "preferred_nid", "nodemask", "nr_pages", "page_list", "page_array"];
-/// Where the kernel keeps the address of the table that describes pages.
+/// Symbol with the address of the table that describes pages.
 const TABLE: &str = "vmemmap_base";
 /// Bytes of a page's description on x86-64, for kernels that do not describe their types.
 const PAGE_BYTES: u32 = 64;
-/// Calls that may be under way at a time. Those beyond are missed, and the kernel counts them.
+/// Calls that may be under way at a time. Further calls are missed, and the kernel counts them.
 const CALLS: u32 = 256;
-/// Threads that a histogram can tell apart. Calls by others are counted, but their pages are not read.
+/// Threads that a histogram can tell apart. Calls by further threads are counted, but their pages are not read.
 const THREADS: u32 = 1 << 15;
 
 /// The file that makes and removes probes.
 const EVENTS: &str = "dynamic_events";
 
-/// Whether the bulk interface is recorded.
+/// The choice whether the bulk interface is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bulk {
-    /// As far as tracepoints tell, which is not at all.
+    /// Not recorded: tracepoints do not cover it.
     #[default]
     LeftOut,
-    /// By probes that are made for it and removed again.
+    /// Recorded by probes that are made for it and removed again.
     Recorded,
 }
 
-/// How a call's array is known when the call returns.
+/// The source of a call's array when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Return {
-    /// The kernel keeps the arguments.
     Arguments,
-    /// A histogram hands them on.
     Histogram,
 }
 
 impl Return {
-    /// By the `README` of tracefs, which says since 6.9 what a probe on a return can fetch.
+    /// Decides by the `README` of tracefs, which tells since 6.9 what a probe on a return can fetch.
     fn of(readme: &str) -> Return {
         let fetches = readme.lines().find(|line| line.contains("kernel return probes support"));
         match fetches.is_some_and(|line| line.contains("$arg<N>")) {
@@ -74,29 +72,28 @@ impl Return {
     }
 }
 
-/// What is probed, and how its parameters are reached.
+/// The probed function and the place of its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
     name: &'static str,
-    /// The numbers of the parameters, from 1.
+    /// Number of the parameter, from 1; so are the next two.
     gfp: usize,
     asked: usize,
     array: usize,
     page_bytes: u32,
 }
 
-/// The probes of a recording.
 #[derive(Debug)]
 pub(super) struct BulkProbes {
     events: PathBuf,
     group: String,
     how: Return,
-    /// What removes each, the one that was made last at the end.
+    /// The lines that remove the probes, in the order in which the probes were made.
     made: Vec<String>,
 }
 
 impl BulkProbes {
-    /// Makes them, if they are wanted; nothing is traced yet.
+    /// Makes the probes, if they are wanted; nothing is traced yet.
     pub(super) fn wanted(bulk: Bulk, tracefs: &Tracefs) -> Result<Option<BulkProbes>, RecordError> {
         match bulk {
             Bulk::LeftOut => Ok(None),
@@ -118,7 +115,7 @@ impl BulkProbes {
         let function = Function::find()?;
         let group = own_name().replace('-', "_");
         let how = Return::of(&tracefs.text("README").unwrap_or_default());
-        // From here on an error takes away what was made.
+        // From here on an error removes the probes made so far.
         let mut probes = BulkProbes { events, group: group.clone(), how, made: Vec::new() };
         let [enter, leave, pages] =
             [BULK_ENTER, BULK_LEAVE, BULK_PAGES].map(|name| format!("-:{group}/{name}"));
@@ -159,7 +156,7 @@ impl BulkProbes {
         }
     }
 
-    /// Switches them on in the instance. Their `format` files: as text, and parsed.
+    /// Switches the probes on in the instance. Returns their `format` files, as text and parsed.
     pub(super) fn enable(&self, instance: &Instance) -> Result<Vec<(String, Format)>, RecordError> {
         let group = &self.group;
         let names: &[&str] = match self.how {
@@ -189,7 +186,8 @@ impl BulkProbes {
         Ok(formats)
     }
 
-    /// What the kernel says in `kprobe_profile` that the probes missed, as a sentence.
+    /// Returns the number of calls that the probes missed, by `kprobe_profile`, as a sentence; `None` if they missed
+    /// none.
     pub(super) fn missed(profile: &str) -> Option<String> {
         let missed = missed_in(profile);
         (missed > 0).then(|| {
@@ -200,10 +198,10 @@ impl BulkProbes {
         })
     }
 
-    /// Removes them. Whoever had them enabled must be gone.
+    /// Removes the probes. Every instance in which they were enabled must be gone.
     ///
     /// # Errors
-    /// [`RecordError::Instance`], with what is left.
+    /// [`RecordError::Instance`] if a probe cannot be removed.
     pub(super) fn remove(mut self) -> Result<(), RecordError> {
         self.take_away().map_err(RecordError::instance(
             &self.events,
@@ -222,18 +220,18 @@ impl BulkProbes {
 
 impl Drop for BulkProbes {
     fn drop(&mut self) {
-        // Reported by `remove`; here there is nobody to tell.
+        // `remove` reports the error; a drop cannot.
         let _ = self.take_away();
     }
 }
 
-/// Takes the histograms of a process out of an instance, which cannot be removed before.
+/// Takes the histograms of a process out of an instance, which otherwise cannot be removed.
 pub(super) fn clear_histograms(instance: &Path, (pid, then): (u32, u64)) {
     let Ok(groups) = fs::read_dir(instance.join("events")) else { return };
     let names = groups.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let own = names.filter(|group| owner(&group.replace('_', "-")) == Some((pid, then)));
     for group in own {
-        // That which reads what the other keeps goes first. A kernel that needs none has no such files.
+        // The histogram that reads the other's entries goes first. Newer kernels need none and have no such files.
         for (name, text) in [(BULK_LEAVE, hands_on(&group)), (BULK_ENTER, keeps())] {
             let trigger = instance.join(format!("events/{group}/{name}/trigger"));
             let has_it = fs::read_to_string(&trigger).is_ok_and(|now| now.starts_with("hist:"));
@@ -244,16 +242,16 @@ pub(super) fn clear_histograms(instance: &Path, (pid, then): (u32, u64)) {
     }
 }
 
-/// Removes the probes of recorders that were killed. The kernel keeps those that are in use.
+/// Removes the probes of recorders that were killed. The kernel keeps the probes that are in use.
 pub(super) fn remove_stale_probes(tracefs: &Tracefs) {
     let listed = tracefs.text(EVENTS).unwrap_or_default();
-    // What was made last is on what was made before.
+    // Later probes depend on earlier ones.
     for removal in stale(&listed, started).iter().rev() {
         let _ = append(&tracefs.file(EVENTS), removal);
     }
 }
 
-/// What removes the probes in this list whose process has ended, in the order of the list.
+/// Returns the lines that remove the probes in this list whose process has ended, in the order of the list.
 fn stale(listed: &str, started: impl Fn(u32) -> Option<u64>) -> Vec<String> {
     let events = listed.lines().filter_map(|line| {
         let event = line.split_once(':')?.1.split_whitespace().next()?;
@@ -265,7 +263,7 @@ fn stale(listed: &str, started: impl Fn(u32) -> Option<u64>) -> Vec<String> {
     events.collect()
 }
 
-/// The misses that `kprobe_profile` has of our probes: lines of a name, hits and misses.
+/// Returns the misses of our probes in `kprobe_profile`, which has lines of a name, hits and misses.
 fn missed_in(profile: &str) -> u64 {
     let ours = profile.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -285,13 +283,13 @@ fn is_denial(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Adds a line to a file that takes commands; a write that replaced the file would remove everybody's probes.
+/// Adds a line to a file that takes commands; a write that replaced the file would remove the probes of all users.
 fn append(path: &Path, line: &str) -> io::Result<()> {
     File::options().append(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 
 impl Function {
-    /// That of the running kernel.
+    /// Finds the function in the running kernel.
     fn find() -> Result<Function, RecordError> {
         let symbols = read_whole(Path::new("/proc/kallsyms")).unwrap_or_default();
         let symbols = String::from_utf8_lossy(&symbols);
@@ -299,7 +297,8 @@ impl Function {
         Function::among(&symbols, Types::parse(&types).as_ref()).map_err(|why| refused(&why))
     }
 
-    /// That of a kernel with these symbols, as in `/proc/kallsyms`, and types, if it describes them.
+    /// Finds the function in a kernel with these symbols, as in `/proc/kallsyms`, and these types, if the kernel
+    /// describes its types.
     fn among(symbols: &str, types: Option<&Types<'_>>) -> Result<Function, String> {
         let names = || symbols.lines().filter_map(|line| line.split_ascii_whitespace().nth(2));
         let Some(name) = FUNCTIONS.into_iter().find(|name| names().any(|known| known == *name))
@@ -344,18 +343,18 @@ impl Function {
         })
     }
 
-    /// The probe on the call.
+    /// Returns the line of the probe on the call.
     fn enter(&self, group: &str) -> String {
         format!("p:{group}/{BULK_ENTER} {} {}", self.name, self.arguments())
     }
 
-    /// The probe on the return, of a kernel that keeps the arguments.
+    /// Returns the line of the probe on the return, for a kernel that keeps the arguments.
     fn returned(&self, group: &str) -> String {
         let arguments = self.arguments();
         format!("r{CALLS}:{group}/{BULK_PAGES} {} filled=$retval:u64 {arguments}", self.name)
     }
 
-    /// The probe on the return, of a kernel that does not.
+    /// Returns the line of the probe on the return, for a kernel that does not keep the arguments.
     fn left(&self, group: &str) -> String {
         format!("r{CALLS}:{group}/{BULK_LEAVE} {} filled=$retval:u64", self.name)
     }
@@ -369,7 +368,7 @@ impl Function {
         )
     }
 
-    /// The probe on the event by which a histogram hands on what it has kept.
+    /// Returns the line of the probe on the event by which a histogram hands on the arguments.
     fn read_later(&self, group: &str) -> String {
         format!(
             "e:{group}/{BULK_PAGES} synthetic.{group} filled=$filled:u64 gfp=$gfp:u32 nr=$nr:s32 array=$array:u64 \
@@ -380,7 +379,7 @@ impl Function {
     }
 }
 
-/// The entries of the array at an address, in as many fields as it takes.
+/// Returns the entries of the array at an address, in as many fields as it needs.
 fn parts(address: &str) -> String {
     let fields = BULK_PARTS.iter().enumerate().map(|(number, name)| {
         format!("{name}=+{}({address}):u64[{BULK_ENTRIES}]", 8 * BULK_ENTRIES * number)
@@ -388,17 +387,17 @@ fn parts(address: &str) -> String {
     fields.collect::<Vec<_>>().join(" ")
 }
 
-/// The event by which a histogram hands on what it has kept.
+/// Returns the line of the event by which a histogram hands on the arguments.
 fn handed_on(group: &str) -> String {
     format!("s:{group} u64 filled; u32 gfp; s32 nr; u64 array; u64 base")
 }
 
-/// What the histogram keeps of a call.
+/// Returns the trigger that keeps the arguments of a call.
 fn keeps() -> String {
     format!("hist:keys=common_pid:g=gfp,n=nr,a=array,b=base:size={THREADS}")
 }
 
-/// That it hands it on when the call returns.
+/// Returns the trigger that hands the arguments on when the call returns.
 fn hands_on(group: &str) -> String {
     format!(
         "hist:keys=common_pid:f=filled:size={THREADS}:onmatch({group}.{BULK_ENTER}).trace({group},$f,$g,$n,$a,$b)"
@@ -425,11 +424,11 @@ mod tests {
         };
         check_refused("0 T vmemmap_base\n", "before Linux 5.13");
         check_refused("0 T __alloc_pages_bulk\n", "`vmemmap_base` is not among");
-        // Without its types nobody knows where this one has its array.
+        // Without the kernel's types the place of this function's array is unknown.
         check_refused("0 T alloc_pages_bulk_noprof\n0 D vmemmap_base\n", "CONFIG_DEBUG_INFO_BTF");
     }
 
-    /// Where the running kernel describes its types, the parameters of its own function.
+    /// Finds the running kernel's own function where it describes its types.
     #[test]
     fn the_running_kernels_function_is_understood() {
         let names = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
@@ -455,7 +454,7 @@ mod tests {
              array=$arg6:u64 base=@vmemmap_base:u64 page_bytes=\\64:u32 pages0=+0($arg6):u64[64] \
              pages1=+512($arg6):u64[64]"
         );
-        // A kernel takes no longer lines, and no longer names.
+        // The kernel takes no longer lines, and no longer names.
         assert!(function.read_later("nofrag_4194304_99999999999_99").len() < 1024);
         assert!("nofrag_4194304_99999999999_99".len() < 64);
     }
@@ -478,7 +477,7 @@ mod tests {
                       s:synthetic/wakeup u64 lat\n";
         let started = |pid: u32| match pid {
             8 => Some(100),
-            // Another process has the number now.
+            // Another process has the number by now.
             9 => Some(200),
             _ => None,
         };

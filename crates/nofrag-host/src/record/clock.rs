@@ -2,15 +2,15 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// What tracefs calls the clock of the times: it agrees between CPUs, and a snapshot can be dated by it.
+/// Name of the clock in tracefs: it agrees between CPUs, and a snapshot can be dated by it.
 pub(super) const CLOCK: &str = "mono";
 
-/// Nanoseconds of the clock that dates events.
+/// Returns the time of the clock that dates events, in nanoseconds.
 pub(super) fn clock_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// The CPU time of this process.
+/// Returns the CPU time of this process in seconds.
 pub(super) fn own_cpu_seconds() -> f64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime)) as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! The command that is recorded.
+//! A command whose run is recorded.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -17,50 +17,48 @@ use super::CommandStdout;
 use super::error::RecordError;
 use super::signals::{Arrived, Reached, Signals};
 
-/// How long a command may take to end after a signal, until the recording ends without it; one whose time is over is
-/// killed then.
+/// Time that a command has to end after a signal. Then the recording ends without it, or kills it if its own time limit
+/// is over.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A command to record.
+/// A command to run during a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToRun {
-    /// Its words.
     pub words: Vec<OsString>,
-    /// Where its standard output goes.
+    /// The destination of its standard output.
     pub stdout: CommandStdout,
-    /// What is set for it beside the environment of this process.
+    /// Variables added to the environment of this process.
     pub environment: Vec<(OsString, OsString)>,
-    /// It is asked to end after so long, and killed five seconds later.
+    /// Time limit: after it the command is asked to end, and five seconds later it is killed.
     pub most: Option<Duration>,
 }
 
-/// What became of the command.
+/// The outcome of the recorded command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CommandReport {
-    /// Its words, or the name of its program alone where arguments were not asked for.
+    /// The words of the command, or only the name of its program where arguments were not asked for.
     pub words: Vec<String>,
-    /// Its process.
     pub pid: u32,
-    /// Its exit code, if it exited.
+    /// The exit code, if the command exited.
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// How long it ran, or until the recording ended.
+    /// Time until the command ended, or until the recording did.
     pub seconds: f64,
-    /// CPU time in its own code, with that of the processes it waited for.
+    /// CPU time in user mode, including the processes for which the command waited.
     pub user_seconds: f64,
-    /// CPU time in the kernel, likewise.
+    /// CPU time in the kernel, including the processes for which the command waited.
     pub system_seconds: f64,
 }
 
 impl CommandReport {
-    /// Whether it ended, and with 0.
+    /// Returns true if the command exited with 0.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.exit_code == Some(0)
     }
 
-    /// Whether it had not ended when the recording did.
+    /// Returns true if the command had not ended when the recording did.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.exit_code.is_none() && self.signal.is_none()
@@ -77,23 +75,20 @@ pub(super) struct Running {
     lateness: Lateness,
 }
 
-/// What happens to a command that does not end when it is asked to.
+/// The treatment of a command that does not end when asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lateness {
-    /// The recording ends without it.
     Allowed,
-    /// It will be killed.
+    /// The command will be killed.
     Ends,
-    /// It was killed.
     Killed,
 }
 
-/// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Runs,
     Ended,
-    /// It was asked to end, and has not.
+    /// The command was asked to end, and has not.
     Outlasts,
 }
 
@@ -134,17 +129,17 @@ impl Running {
         Ok(Running { child, began, cpu_before, report, asked_to_end, lateness })
     }
 
-    /// What of its words is recorded, as one line.
+    /// Returns the recorded words of the command, as one line.
     pub(super) fn line(&self) -> String {
         self.report.words.join(" ")
     }
 
-    /// Asks it to end, since its time is over.
+    /// Asks the command to end, since its time is over.
     pub(super) fn end(&mut self) {
         if self.lateness == Lateness::Allowed {
             self.lateness = Lateness::Ends;
             self.asked_to_end.get_or_insert(Instant::now());
-            // It may just have ended.
+            // The error is ignored: the command may just have ended.
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
     }
@@ -152,11 +147,11 @@ impl Running {
     /// Passes a signal on, unless it has reached the command already.
     pub(super) fn signal(&mut self, arrived: Arrived) {
         self.asked_to_end.get_or_insert(Instant::now());
-        // That limit is ours and says nothing of the command's.
+        // The CPU limit is ours; the command's is another.
         let signal = if arrived.signal == SIGXCPU { SIGTERM } else { arrived.signal };
         let signal = Signal::from_named_raw(signal).filter(|_| arrived.reached == Reached::Us);
         if let Some(signal) = signal {
-            // It may just have ended.
+            // The error is ignored: the command may just have ended.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
@@ -180,7 +175,7 @@ impl Running {
                 let _ = self.child.kill();
                 State::Runs
             }
-            // Killed, it can only wait for the kernel.
+            // A killed command can only wait for the kernel.
             Lateness::Allowed | Lateness::Killed => State::Outlasts,
         }
     }
@@ -192,7 +187,7 @@ impl Running {
         self.report.system_seconds = system - self.cpu_before.1;
     }
 
-    /// Waits until it ends, without a recording.
+    /// Waits until the command ends, without a recording.
     pub(super) fn wait(&mut self, signals: &mut Signals) {
         const TICK: Duration = Duration::from_millis(50);
         while self.state() == State::Runs {
@@ -211,9 +206,9 @@ impl Running {
     }
 }
 
-/// Seconds of user and of system time of all children that were waited for.
+/// Returns the seconds of user and of system time of all children that were waited for.
 fn children_cpu() -> (f64, f64) {
-    /// `USER_HZ`: the unit of these fields on every architecture that we know.
+    /// `USER_HZ`: the unit of these fields on every known architecture.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let mut fields = stat.rsplit(')').next().unwrap_or("").split_ascii_whitespace().skip(13);

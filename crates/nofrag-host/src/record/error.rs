@@ -1,4 +1,4 @@
-//! Why nothing was recorded.
+//! The errors of a recorder.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use thiserror::Error;
 
 use crate::recording::RecordingError;
 
-/// Why nothing was recorded. The host is as it was, unless the error says otherwise.
+/// The reason why nothing was recorded. The host is unchanged, unless the error tells otherwise.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// There is no tracefs.
+    /// Tracefs is not mounted, or missing.
     #[error(
         "no tracefs {looked}: mount it with `mount -t tracefs nodev /sys/kernel/tracing`, or let this command use a \
          mount of its own that nobody else sees with --mount-tracefs; a kernel without CONFIG_TRACING has none"
     )]
     NoTracefs {
-        /// Where it was looked for.
+        /// The places that were searched.
         looked: String,
     },
     /// The caller may not trace.
@@ -26,7 +26,6 @@ pub enum RecordError {
          a container needs the host's tracefs and the right to write to it"
     )]
     Denied {
-        /// What was refused.
         path: PathBuf,
     },
     /// Another recording has this name.
@@ -35,20 +34,16 @@ pub enum RecordError {
          with --instance NAME, or if nobody uses it remove it with `rmdir {path}`"
     )]
     Taken {
-        /// The instance.
         path: PathBuf,
     },
-    /// A name that no instance can have.
     #[error("the instance cannot be called {0:?}: it must be one word without `/`")]
     Name(String),
-    /// The kernel refused something about the instance.
+    /// The kernel refused an operation on the instance.
     #[error("{path}: {cause}: {what}")]
     Instance {
-        /// The file or folder.
         path: PathBuf,
-        /// What cannot be done.
+        /// The failed operation, in words.
         what: &'static str,
-        /// What the system says.
         cause: io::Error,
     },
     /// There is no memory for the buffers.
@@ -57,9 +52,9 @@ pub enum RecordError {
          ask for less with --buffer-kib"
     )]
     NoMemory {
-        /// What was asked for.
+        /// Requested KiB for each CPU.
         kib: u64,
-        /// The least that was tried.
+        /// The smallest size that was tried.
         least: u64,
     },
     /// The buffers would take more memory than there is.
@@ -69,21 +64,20 @@ pub enum RecordError {
         kib.saturating_mul(*cpus), available / cpus
     )]
     TooMuch {
-        /// What was asked for.
+        /// Requested KiB for each CPU.
         kib: u64,
-        /// The CPUs that are online.
+        /// Number of online CPUs.
         cpus: u64,
-        /// `MemAvailable`.
+        /// Value of `MemAvailable` in KiB.
         available: u64,
     },
     /// A name that is no event and no set of events.
     #[error("there is no event or set of events {name:?}; sets: {sets}; events: {events}")]
     NoSuchEvent {
-        /// The name.
         name: String,
-        /// The sets that there are.
+        /// The names of all sets.
         sets: String,
-        /// The events that there are.
+        /// The names of all events.
         events: String,
     },
     /// This kernel has none of the events.
@@ -95,10 +89,8 @@ pub enum RecordError {
          recording shows to be missing"
     )]
     Bulk {
-        /// Why.
         why: String,
     },
-    /// The output is there already.
     #[error("{0} (-o FILE names another, --force replaces it)")]
     Exists(RecordingError),
     /// The output could not be made.
@@ -107,12 +99,10 @@ pub enum RecordError {
     /// The command could not be started.
     #[error("{command}: {cause}: the command could not be started; nothing was recorded")]
     Command {
-        /// Its first word.
         command: String,
-        /// What the system says.
         cause: io::Error,
     },
-    /// The process that keeps root's rights says why.
+    /// The error of the process that keeps root's rights, in words.
     #[error("{0}")]
     Kept(String),
     /// The process that keeps root's rights could not be started, or has ended.
@@ -133,7 +123,7 @@ impl From<RecordingError> for RecordError {
 }
 
 impl RecordError {
-    /// For `map_err` on what is done to the instance: denial is told apart.
+    /// Makes an error for `map_err` after an operation on the instance: denial has a variant of its own.
     pub(super) fn instance(
         path: &Path,
         what: &'static str,

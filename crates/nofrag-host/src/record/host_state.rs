@@ -1,9 +1,9 @@
 //! Takes a snapshot of the host.
 //!
 //! Small files come first: free lists and counters of one moment, some milliseconds. Then every frame's state is read,
-//! some seconds on a large host; a frame with an event meanwhile takes its state from the events. Who is in a hurry
-//! does without them. Nothing is changed to see more: with `kernel.kptr_restrict` at 0 addresses of vmalloc stay
-//! hashed. A file that does not answer is given up and named, as everywhere ([`source`](crate::source)).
+//! some seconds on a large host; a frame with an event meanwhile takes its state from the events. A recorder in a hurry
+//! leaves the frames out. No setting is changed to see more: with `kernel.kptr_restrict` at 0 addresses of vmalloc stay
+//! hashed. A file that does not answer is given up and named, as by every reader of files ([`source`](crate::source)).
 
 use std::fs::{self, File};
 use std::io;
@@ -16,29 +16,28 @@ use crate::snapshot::{Files, ZoneInfo, path_of, zoneinfo};
 use crate::source::Root;
 use crate::source::machine::{VM, vm_settings};
 
-/// Whether the state of every frame is read.
+/// The choice whether the state of every frame is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// Eight bytes of flags and eight of counts for each.
+    /// Read: eight bytes of flags and eight of counts for each frame.
     #[default]
     Read,
-    /// Only the free lists' lengths are known then, not where in memory free blocks lie.
+    /// Left out: the lengths of the free lists are known, but not the places of free blocks in memory.
     LeftOut,
 }
 
-/// What of a snapshot is kept.
+/// The parts of a snapshot that are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) frames: Frames,
-    /// Whether addresses are.
+    /// True if addresses are kept.
     pub(super) addresses: bool,
 }
 
-/// A file of a snapshot.
 struct Source {
-    /// Its name in [`Files`].
+    /// Name of the file in [`Files`].
     name: &'static str,
-    /// What is not known without it.
+    /// The knowledge that is missing without the file, in words.
     costs: &'static str,
 }
 
@@ -47,7 +46,7 @@ const fn source(name: &'static str, costs: &'static str) -> Source {
 }
 
 impl Source {
-    /// Its path relative to the root.
+    /// Returns the path relative to the root.
     fn path(&self) -> &'static str {
         path_of(self.name).expect("every file of a snapshot has its place")
     }
@@ -81,7 +80,7 @@ const FRAMES: [Source; 2] = [
 pub(super) struct FrameMemory(Vec<Vec<u8>>);
 
 impl FrameMemory {
-    /// For all frames of this host, as far as its zones tell; what is missing is taken when it is needed.
+    /// Takes memory for all frames of this host, as far as its zones tell; further memory is taken when it is needed.
     pub(super) fn prepare(root: &Root, frames: Frames) -> FrameMemory {
         let text = match frames {
             Frames::Read => root.read("proc/zoneinfo").unwrap_or_default(),
@@ -98,18 +97,18 @@ impl FrameMemory {
     }
 }
 
-/// The files that could be read, and what is missing.
+/// The files that could be read, and the names of those that could not.
 #[derive(Debug, Default)]
 pub(super) struct HostState {
     pub(super) files: Files,
     pub(super) missing: Vec<String>,
-    /// The threads of this process while they were read.
+    /// The threads of this process at the time of reading.
     pub(super) threads: Vec<i32>,
 }
 
 impl HostState {
-    /// Reads the files, which `open` opens by their names; those of frames only as long as `hurry` is false. Never
-    /// fails: see [`missing`](Self::missing).
+    /// Reads the files, which `open` opens by their names; files of frames only while `hurry` is false. Never fails:
+    /// files that could not be read are in [`missing`](Self::missing).
     pub(super) fn read(
         root: &Root,
         open: impl Fn(&str) -> io::Result<File>,
@@ -162,7 +161,7 @@ impl HostState {
         self.missing.push(format!("{}: {cause}: {costs}", path.display()));
     }
 
-    /// Adds what is mapped in every process. One that ends meanwhile is passed over, as are the kernel's own.
+    /// Adds the mappings of every process. A process that ends meanwhile is skipped, and so are the kernel's own.
     pub(super) fn add_maps(&mut self, root: &Root, open: impl Fn(u32) -> io::Result<File>) {
         let Ok(entries) = fs::read_dir(root.path("proc")) else { return };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -176,7 +175,7 @@ impl HostState {
     }
 }
 
-/// Reads a file of frames, each piece in its time. Gives up when `hurry` becomes true.
+/// Reads a file of frames in pieces, with a time limit for each piece. Gives up when `hurry` becomes true.
 fn in_pieces(
     root: &Root,
     file: &Source,
@@ -198,14 +197,14 @@ fn in_pieces(
     }
 }
 
-/// The numbers of this process's threads.
+/// Returns the numbers of this process's threads.
 pub(super) fn own_threads() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// The file without addresses: those of vmalloc areas are zeros then, and of physical memory only RAM is left.
+/// Returns the file without addresses: those of vmalloc areas become zeros, and of physical memory only RAM stays.
 fn without_addresses(name: &str, bytes: Vec<u8>) -> Vec<u8> {
     let scrub = match name {
         "vmallocinfo" => scrub::vmallocinfo,
@@ -261,7 +260,7 @@ mod tests {
         fs::create_dir(folder.path().join("proc")).unwrap();
         fs::write(folder.path().join("proc/version"), "Linux version 6.1.0").unwrap();
         let root = Root::Captured(folder.path().to_owned());
-        // Nobody ever writes to it.
+        // No writer ever comes.
         let (hangs, _open) = rustix::pipe::pipe().unwrap();
         let open = |name: &str| match name {
             "buddyinfo" => Ok(File::from(hangs.try_clone()?)),

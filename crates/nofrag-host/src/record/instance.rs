@@ -1,13 +1,13 @@
-//! An instance of the ring buffer that is ours alone, and is gone when we are.
+//! An instance of the ring buffer that this process alone uses, and that is gone when the process ends.
 //!
-//! 1. Nothing outside the instance is written: no setting, no event, no switch of the whole tracefs.
-//! 2. It is switched off and removed when [`Instance::remove`] is called, and when it is dropped: on an early return
-//!    and on a panic. Signals only ask the recorder to end ([`signals`](super::signals)).
+//! 1. Only files of the instance are written: no setting, no event, no switch of the whole tracefs.
+//! 2. The instance is switched off and removed when [`Instance::remove`] is called, and when it is dropped: on an early
+//!    return and on a panic. Signals only ask the recorder to end ([`signals`](super::signals)).
 //! 3. After `SIGKILL` the kernel itself stops tracing and frees the buffers, since `free_buffer` is open with
 //!    `disable_on_free`; the empty instance is removed by the next start.
-//! 4. Nobody else's instance is touched: one is stale if its name says that nofrag made it, the process that the name
-//!    tells has ended, and nobody holds the lock of its folder. The lock also protects recorders in other PID
-//!    namespaces, and cannot be left behind.
+//! 4. Instances of other programs are not touched. An instance is stale if its name shows that nofrag made it, the
+//!    process in the name has ended, and no process holds the lock of its folder. The lock also protects recorders in
+//!    other PID namespaces, and cannot be left behind.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,16 +24,16 @@ use super::error::RecordError;
 use super::tracefs::Tracefs;
 use crate::process::started;
 
-/// How the names of our instances begin.
+/// Start of the names of our instances.
 const PREFIX: &str = "nofrag-";
 
 /// An instance of the ring buffer.
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
-    /// Its folder, with the lock that says that it is in use.
+    /// The instance's folder, with the lock that marks it as in use.
     lock: Option<File>,
-    /// When the last one closes this, the kernel frees the buffers.
+    /// The kernel frees the buffers when the last process closes this file.
     free_buffer: Option<File>,
     state: State,
 }
@@ -45,13 +45,13 @@ enum State {
 }
 
 impl Instance {
-    /// Makes it, switched off.
+    /// Makes an instance, switched off.
     pub(super) fn make(tracefs: &Tracefs, name: Option<&str>) -> Result<Instance, RecordError> {
         let path = match name {
             Some(name) => make_named(&tracefs.instances(), name)?,
             None => make_unique(&tracefs.instances())?,
         };
-        // From here on an error takes it away again.
+        // From here on an error removes the instance again.
         let mut instance = Instance { path, lock: None, free_buffer: None, state: State::Present };
         let lock = File::open(&instance.path)
             .map_err(RecordError::instance(&instance.path, "cannot be opened"))?;
@@ -68,22 +68,22 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Its folder.
+    /// Returns the folder of the instance.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its name.
+    /// Returns the name of the instance.
     pub(super) fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Writes to one of its files.
+    /// Writes to a file of the instance.
     pub(super) fn write(&self, file: &str, value: &str) -> io::Result<()> {
         write_to(&self.path.join(file), value)
     }
 
-    /// As [`write`](Self::write), for what must succeed.
+    /// Writes to a file of the instance, as [`write`](Self::write) does, and turns an error into a [`RecordError`].
     pub(super) fn set(
         &self,
         file: &str,
@@ -93,12 +93,12 @@ impl Instance {
         self.write(file, value).map_err(RecordError::instance(&self.path.join(file), what))
     }
 
-    /// The text of one of its files.
+    /// Returns the text of a file of the instance.
     pub(super) fn text(&self, file: &str) -> io::Result<String> {
         fs::read_to_string(self.path.join(file))
     }
 
-    /// The CPUs that have a buffer.
+    /// Returns the CPUs that have a buffer.
     pub(super) fn cpus(&self) -> io::Result<Vec<u16>> {
         let mut cpus = Vec::new();
         for entry in fs::read_dir(self.path.join("per_cpu"))? {
@@ -111,10 +111,10 @@ impl Instance {
         Ok(cpus)
     }
 
-    /// Switches it off and removes it. Files below it must be closed.
+    /// Switches the instance off and removes it. Files below it must be closed.
     ///
     /// # Errors
-    /// [`RecordError::Instance`], with what is left.
+    /// [`RecordError::Instance`] if the instance cannot be removed.
     pub(super) fn remove(mut self) -> Result<(), RecordError> {
         self.take_away()
     }
@@ -137,17 +137,17 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Reported by `remove`; here there is nobody to tell.
+        // `remove` reports the error; a drop cannot.
         let _ = self.take_away();
     }
 }
 
-/// Writes to a file that is there.
+/// Writes to an existing file.
 fn write_to(path: &Path, value: &str) -> io::Result<()> {
     File::options().write(true).open(path)?.write_all(value.as_bytes())
 }
 
-/// Removes an instance. Somebody may just be looking into it, which makes it busy.
+/// Removes an instance. A process that looks into the instance at the moment makes it busy.
 fn remove_folder(path: &Path) -> io::Result<()> {
     const ATTEMPTS: u32 = 40;
     const PAUSE: Duration = Duration::from_millis(25);
@@ -180,22 +180,22 @@ fn make_unique(instances: &Path) -> Result<PathBuf, RecordError> {
     make_named(instances, &own_name())
 }
 
-/// A name that says which process made what has it.
+/// Returns a name that tells which process made the object with this name.
 pub(super) fn own_name() -> String {
-    /// Of this process; a second one at a time needs another name.
+    /// Number of names of this process: a second object at a time needs another name.
     static MADE: AtomicU32 = AtomicU32::new(0);
     let (pid, started) = own_process();
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     format!("{PREFIX}{pid}-{started}-{number}")
 }
 
-/// This process: its number and when it started.
+/// Returns the number and the start time of this process.
 fn own_process() -> (u32, u64) {
     let pid = std::process::id();
     (pid, started(pid).unwrap_or(0))
 }
 
-/// The process that what has this name belongs to: its number and when it started.
+/// Returns the number and the start time of the process that made the object with this name.
 pub(super) fn owner(name: &str) -> Option<(u32, u64)> {
     let mut numbers = name.strip_prefix(PREFIX)?.split('-').map(str::parse::<u64>);
     let (pid, started, count) = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -206,7 +206,7 @@ pub(super) fn owner(name: &str) -> Option<(u32, u64)> {
     Some((u32::try_from(pid.ok()?).ok()?, started.ok()?))
 }
 
-/// Removes the instances of recorders that were killed, and returns their names; and with them their probes.
+/// Removes the instances of recorders that were killed, with their probes, and returns the names of the instances.
 pub(super) fn remove_stale(tracefs: &Tracefs) -> Vec<String> {
     let Ok(entries) = fs::read_dir(tracefs.instances()) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -235,7 +235,7 @@ mod tests {
     use super::super::tracefs::Which;
     use super::*;
 
-    /// A folder that looks enough like a tracefs for its instances to be listed.
+    /// Makes a folder that looks enough like a tracefs for its instances to be listed.
     fn tracefs() -> (tempfile::TempDir, Tracefs) {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("instances")).unwrap();
@@ -287,7 +287,7 @@ mod tests {
         assert!(tracefs.instances().join("mine").exists());
     }
 
-    /// This tracefs lets a folder be made and nothing be switched.
+    /// In this tracefs a folder can be made, but no file written.
     #[test]
     fn an_instance_that_cannot_be_set_up_is_taken_away() {
         let (_folder, tracefs) = tracefs();

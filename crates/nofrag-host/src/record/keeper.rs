@@ -1,15 +1,15 @@
-//! A small process that keeps root's rights, so that the one that parses and writes can give them up.
+//! A small process that keeps root's rights, so that the recorder, which parses and writes, can give them up.
 //!
-//! 1. The recorder starts it, tells it what to set up while it has rights itself, and gives them up. From then on it
-//!    asks for files by the names of a closed list ([`Opened`]) and gets them open; it can ask for nothing else but to
-//!    switch tracing of this instance, and the end.
-//! 2. It takes everything away when it is asked to, and when the recorder is gone, however that ended: nobody else has
-//!    the other end of the socket.
-//! 3. It ignores signals that ask a process to end: it ends after the recorder, which they reach, too.
-//! 4. If it is killed itself, the kernel stops tracing ([`instance`](super::instance)), the recording is cut short with
-//!    what it has, and the next start as root removes the empty instance.
+//! 1. The recorder starts the keeper, sends it the setup while it still has rights itself, and gives them up. From then
+//!    on the recorder asks for files by the names of a closed list ([`Opened`]) and gets them open; its only other
+//!    requests are to switch tracing of this instance, and the end.
+//! 2. The keeper removes the instance and the probes when asked to, and when the recorder has ended in any way: no
+//!    other process has the other end of the socket.
+//! 3. The keeper ignores signals that ask a process to end: they reach the recorder, too, and the keeper ends after it.
+//! 4. If the keeper is killed, the kernel stops tracing ([`instance`](super::instance)), the recording is cut short and
+//!    keeps the events so far, and the next start as root removes the empty instance.
 //!
-//! It is the same program under another first argument, not a fork: there is no state to inherit.
+//! The keeper is the same program under another first argument, not a fork: there is no state to inherit.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -33,7 +33,7 @@ use super::error::RecordError;
 use super::rights::{Opened, Prepared, Rights, Setup, Tracing};
 use super::signals;
 
-/// What the recorder asks for.
+/// A message of the recorder.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     Cpus,
@@ -42,17 +42,17 @@ enum Request {
     End,
 }
 
-/// What it gets.
+/// The keeper's answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Prepared(Prepared),
     Cpus(Vec<u16>),
-    /// The file comes with the message.
+    /// The file is open and comes with the message.
     Opened,
     Switched,
-    /// What could not be taken away.
+    /// Sentences on the objects that could not be removed.
     Ended(Vec<String>),
-    /// What the system says, as a number if there is one.
+    /// The error, with the system's number if it has one.
     Refused {
         errno: Option<i32>,
         why: String,
@@ -80,9 +80,9 @@ impl Answer {
 /// A socket for messages: four bytes of length, with at most one open file, then JSON.
 struct Channel(UnixStream);
 
-/// No request is longer.
+/// Bytes of the longest request.
 const LONGEST_REQUEST: u32 = 64 << 10;
-/// No answer is longer: the formats of all events are some hundred KiB.
+/// Bytes of the longest answer: the formats of all events are some hundred KiB.
 const LONGEST_ANSWER: u32 = 16 << 20;
 
 impl Channel {
@@ -103,7 +103,7 @@ impl Channel {
         (&self.0).write_all(&body)
     }
 
-    /// The next message; `None` when the other end is closed.
+    /// Receives the next message; `None` when the other end is closed.
     fn receive<T: DeserializeOwned>(
         &self,
         longest: u32,
@@ -117,7 +117,7 @@ impl Channel {
         });
         let received = match received {
             Ok(message) => message.bytes,
-            // Closed with something unread.
+            // The other end was closed with unread bytes.
             Err(rustix::io::Errno::CONNRESET) => 0,
             Err(error) => return Err(error.into()),
         };
@@ -139,10 +139,10 @@ impl Channel {
     }
 }
 
-/// The process that keeps root's rights, as the recorder sees it.
+/// The recorder's handle on the process that keeps root's rights.
 #[derive(Debug)]
 pub struct Keeper {
-    /// One request at a time, with its answer.
+    /// Locked for one request with its answer.
     channel: Mutex<Channel>,
     child: Child,
 }
@@ -154,17 +154,17 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Keeper {
-    /// Starts it, and tells it what to set up. The command must call [`keep`] on its standard input.
+    /// Starts the keeper, and sends it the setup. The command must call [`keep`] on its standard input.
     ///
     /// # Errors
-    /// [`RecordError::Keeper`].
+    /// [`RecordError::Keeper`] if the process cannot be started, or the setup cannot be sent.
     pub fn start(mut command: Command, options: &Options) -> Result<Keeper, RecordError> {
         let started = || {
             let (ours, theirs) = UnixStream::pair()?;
-            // In a group of its own, so that no key of the terminal reaches it.
+            // The keeper gets a group of its own, so that no key of the terminal reaches it.
             command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
             let child = command.process_group(0).spawn()?;
-            // The command has the other end, and would hold it open.
+            // The command has a copy of the other end, and would hold it open.
             drop(command);
             let channel = Channel(ours);
             channel.send(&Setup::of(options), None)?;
@@ -173,7 +173,7 @@ impl Keeper {
         started().map_err(RecordError::Keeper)
     }
 
-    /// Waits until everything stands.
+    /// Waits until the keeper has set everything up.
     pub(super) fn prepared(&self) -> Result<Prepared, RecordError> {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         match self.answer(&channel).map_err(RecordError::Keeper)? {
@@ -234,7 +234,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         let channel = self.channel.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // It takes that for the end, if it has not been told before.
+        // The keeper takes the shutdown for the end, unless it was told before.
         let _ = channel.0.shutdown(std::net::Shutdown::Both);
         let _ = self.child.wait();
     }
@@ -247,10 +247,10 @@ fn gone() -> io::Error {
     )
 }
 
-/// Keeps root's rights for the recorder at the other end of `socket`, until that ends or is gone.
+/// Keeps root's rights for the recorder at the other end of `socket`, until the recorder ends or is gone.
 ///
 /// # Errors
-/// [`RecordError::Keeper`], if what comes from there is nothing that a recorder says. Everything is taken away then.
+/// [`RecordError::Keeper`] if a message does not come from a recorder. The instance and the probes are removed then.
 pub fn keep(socket: impl Into<OwnedFd>) -> Result<(), RecordError> {
     signals::ignore().map_err(RecordError::Signals)?;
     serve(&Channel(UnixStream::from(socket.into()))).map_err(RecordError::Keeper)
@@ -316,7 +316,7 @@ mod tests {
         assert!(recorder.receive::<Answer>(LONGEST_ANSWER).unwrap().is_none());
     }
 
-    /// Nothing that a recorder would not say is answered, and no length is believed.
+    /// A message that a recorder would not send gets no answer, and its stated length is not believed.
     #[test]
     fn odd_requests_end_it() {
         for bytes in [&b"\x05\0\0\0hello"[..], b"\xff\xff\xff\xff", b"\x02\0\0\0{}", b"\x01\0"] {

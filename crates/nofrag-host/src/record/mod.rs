@@ -1,18 +1,19 @@
-//! Records what the running kernel does with pages, vmalloc areas and mappings.
+//! Records the running kernel's events on pages, vmalloc areas and mappings.
 //!
-//! An own instance of the ring buffer (`instance`) collects the events that are asked for (`selection`); one thread
-//! for each CPU (`reader`) moves its pages out while they fill, decodes them and hands them to the output
-//! (`output`). Snapshots of the host (`host_state`) are taken right after tracing began and right after it ended.
-//! However it ends, the instance is gone afterwards, and nothing else was ever touched. [`Tally`] only counts. Where it
-//! is asked for, probes (`bulk`) tell what no event does; they go with the instance.
+//! An instance of the ring buffer for this recording alone (`instance`) collects the selected events (`selection`); one
+//! thread for each CPU (`reader`) moves the buffer's pages out while they fill, decodes them and hands them to the
+//! output (`output`). Snapshots of the host (`host_state`) are taken right after tracing began and right after it
+//! ended. However the recording ends, the instance is gone afterwards, and nothing outside it was ever touched.
+//! [`Tally`] only counts. If the user asks for them, probes (`bulk`) record calls that no event covers; they go with
+//! the instance.
 //!
-//! What needs root's rights stands in `rights`. They may be kept by a process of their own (`keeper`), so that the one
-//! that parses and writes has given them up. What may tell of others who use the host is left out unless it is asked
-//! for (`sensitive`), and nobody else may read the output (`target`).
+//! All code that needs root's rights stands in `rights`. A process of its own (`keeper`) may keep the rights, so that
+//! the process that parses and writes has given them up. Facts about other users of the host are left out unless they
+//! are asked for (`sensitive`), and only the user who records may read the output (`target`).
 //!
-//! The recorder cannot hide from what it records: its own pages are in it, from the threads that
-//! [`TraceMeta::recorder`](crate::trace::TraceMeta::recorder) lists. They are real requests which the host had to
-//! serve, so they are kept.
+//! The recorder cannot hide from its own recording: its pages are in it, from the threads that
+//! [`TraceMeta::recorder`](crate::trace::TraceMeta::recorder) lists. Requests of the recorder are real, and the host
+//! had to serve them, so they are kept.
 
 mod btf;
 mod bulk;
@@ -55,49 +56,46 @@ pub use tracefs::Which;
 
 use crate::recording::Existing;
 
-/// What is recorded, how long, and where to.
+/// The options of a recording: contents, length and destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// When it ends; a signal always ends it.
+    /// The end of the recording; a signal always ends it.
     pub until: Until,
-    /// Where it goes.
     pub output: Output,
-    /// What to do when that is there already.
+    /// The treatment of an output that exists already.
     pub existing: Existing,
-    /// Which events.
     pub events: Selection,
-    /// Whether what the bulk interface hands out is recorded, too.
+    /// The choice whether pages handed out by the bulk interface are recorded, too.
     pub bulk: Bulk,
-    /// Whether snapshots have the state of each frame.
+    /// The choice whether snapshots have the state of each frame.
     pub frames: Frames,
-    /// What is recorded although it may be private.
+    /// Facts that are recorded although they may be private.
     pub with: Vec<Sensitive>,
-    /// How large the ring buffers are.
+    /// Size of the ring buffers.
     pub buffer: Buffer,
-    /// Which tracefs is used.
     pub tracefs: Which,
-    /// The name of the instance instead of one made from this process's number. Nobody removes it after `SIGKILL`.
+    /// Name of the instance instead of one made from this process's number. An instance with such a name stays after
+    /// `SIGKILL`.
     pub instance: Option<String>,
 }
 
-/// When a recording ends.
+/// Event that ends a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// So long after the snapshot at the start.
+    /// This time after the snapshot at the start is over.
     Elapsed(Duration),
-    /// When this command has ended; it begins after the snapshot at the start.
+    /// This command has ended; it begins after the snapshot at the start.
     Command(ToRun),
-    /// When a signal comes.
     Signal,
 }
 
 impl Options {
-    /// Whether this is recorded although it may be private.
+    /// Returns true if `what` is recorded although it may be private.
     fn records(&self, what: Sensitive) -> bool {
         self.with.contains(&what)
     }
 
-    /// What would have been recorded if it had been asked for.
+    /// Returns the facts that the recording would have, had they been asked for.
     fn left_out(&self) -> Vec<Sensitive> {
         let there_is = |what: &Sensitive| match what {
             Sensitive::Names | Sensitive::Addresses => true,
@@ -111,7 +109,7 @@ impl Options {
 }
 
 impl Until {
-    /// How long it lasts at most.
+    /// Returns the time limit of the recording.
     fn most(&self) -> Option<Duration> {
         match self {
             Until::Elapsed(time) => Some(*time),
@@ -121,50 +119,46 @@ impl Until {
     }
 }
 
-/// Where the standard output of a recorded command goes.
+/// Destination of the standard output of a recorded command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CommandStdout {
-    /// To that of this process.
+    /// The standard output of this process.
     #[default]
     Own,
-    /// To standard error: that of this process is for something else.
+    /// Standard error: the standard output of this process has another use.
     StandardError,
 }
 
-/// How large the ring buffers are.
+/// Size of the ring buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Buffer {
-    /// 64 MiB for each CPU: ten seconds of 150,000 events/s, in case the readers cannot run. All of them together take
-    /// no more than a sixteenth of the memory that is available.
+    /// 64 MiB for each CPU: ten seconds of 150,000 events/s, in case the readers cannot run. All buffers together take
+    /// no more than a sixteenth of the available memory.
     #[default]
     Default,
-    /// So many KiB for each CPU.
+    /// This number of KiB for each CPU.
     KibPerCpu(u64),
 }
 
-/// How a recording is getting on.
+/// Progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// What is being done.
     pub phase: Phase,
-    /// Since tracing was switched on.
+    /// Time since tracing was switched on.
     pub elapsed: Duration,
-    /// Events read so far.
     pub events: u64,
     /// Events that the kernel has lost so far.
     pub lost: u64,
-    /// Bytes written so far.
     pub bytes: u64,
 }
 
-/// What a recording is doing.
+/// Phase of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The host's state is being read while events already come.
+    /// The host's state is being read while events already arrive.
     StartSnapshot,
-    /// Events come.
     Recording,
-    /// Tracing is off; what is left in the buffers is read.
+    /// Tracing is off; the remaining events in the buffers are read.
     Draining,
     /// The host's state is being read once more.
     EndSnapshot,

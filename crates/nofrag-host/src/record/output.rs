@@ -1,4 +1,4 @@
-//! Where a recording goes.
+//! The output of a recording.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::trace::{
     Event, Format, MISSING, Moment, RELEASE, START_WINDOW, STATS, TakenSnapshot, TraceMeta,
 };
 
-/// Where a recording goes.
+/// Destination of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A recording in nofrag's own format.
@@ -25,7 +25,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// The file or folder.
+    /// Returns the path of the file or folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -34,30 +34,29 @@ impl Output {
     }
 }
 
-/// A recording that is being written.
 pub(super) trait Sink {
-    /// What takes the events of one CPU.
+    /// Returns the part of the sink that takes the events of one CPU.
     fn cpu(&mut self, cpu: u16) -> Result<Box<dyn CpuSink>, RecordingError>;
 
-    /// Takes the place of what was there before, which was untouched until now.
+    /// Replaces the older output, which was untouched until now.
     fn replace(&mut self) -> Result<(), RecordingError>;
 
-    /// Takes a snapshot.
+    /// Writes a snapshot to the output.
     fn snapshot(&mut self, snapshot: &TakenSnapshot) -> Result<(), RecordingError>;
 
-    /// Writes what is left. The sinks of the CPUs have ended.
+    /// Writes the end of the output. The sinks of the CPUs have ended.
     fn finish(&mut self, meta: &TraceMeta, ending: &Ending) -> Result<(), RecordingError>;
 
-    /// Takes the output away again: nothing was recorded. What was not replaced stays.
+    /// Removes the output again: nothing was recorded. An older output that was not replaced stays.
     fn discard(&mut self);
 
-    /// Bytes written so far, by this and the sinks of the CPUs.
+    /// Returns the bytes written so far, by this and the sinks of the CPUs.
     fn written(&self) -> u64;
 
-    /// How many of them are events; `None` where they are not told apart.
+    /// Returns the number of written bytes that are events; `None` where events and other bytes are not told apart.
     fn event_bytes(&self) -> Option<u64>;
 
-    /// Where this process can read what was written.
+    /// Returns a path at which this process can read the output.
     fn place(&self) -> PathBuf;
 }
 
@@ -66,24 +65,24 @@ pub(super) trait CpuSink: Send {
     /// Takes whole pages, and the events in them.
     fn take(&mut self, pages: &[u8], events: &[Event]) -> Result<(), RecordingError>;
 
-    /// Makes sure of what it has: no event before `time` is still to come.
+    /// Completes the output up to `time`: all events before `time` have been taken.
     fn complete_until(&mut self, time: u64) -> Result<(), RecordingError>;
 
-    /// Writes what was held back.
+    /// Writes the events that were held back.
     fn finish(&mut self) -> Result<(), RecordingError>;
 }
 
-/// What is known when a recording begins.
+/// Facts that are known when a recording begins.
 pub(super) struct Begun<'a> {
-    /// What is known beside the events.
+    /// Facts about the trace beside its events.
     pub(super) meta: &'a TraceMeta,
     /// The formats of the enabled events, as text and parsed.
     pub(super) formats: &'a [(String, Format)],
-    /// The text of `events/header_page`.
+    /// Contents of `events/header_page`.
     pub(super) header_page: Option<&'a str>,
 }
 
-/// Makes the output.
+/// Makes the sink of an output.
 pub(super) fn create(
     output: &Output,
     existing: Existing,
@@ -95,7 +94,7 @@ pub(super) fn create(
     }
 }
 
-/// A recording in columns.
+/// A recording as columns.
 struct Columns {
     target: Target,
     path: PathBuf,
@@ -168,15 +167,14 @@ impl CpuSink for CpuStream {
     }
 }
 
-/// A folder of raw pages.
 struct RawFolder {
     target: Target,
-    /// What it is called in the end.
+    /// Path of the folder in the end.
     path: PathBuf,
     written: Arc<AtomicU64>,
 }
 
-/// For `map_err` on what is written to a folder of raw pages.
+/// Makes an error for `map_err` after a write to a folder of raw pages.
 fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> RecordingError {
     let (path, bytes) = (path.to_owned(), written.load(Ordering::Relaxed));
     move |cause| match cause.kind() {
@@ -187,7 +185,7 @@ fn raw_error(path: &Path, written: &AtomicU64) -> impl FnOnce(io::Error) -> Reco
     }
 }
 
-/// Whether it is such a folder: everything in it has a name that a raw recording gives.
+/// Returns true if the folder is a raw recording: each of its entries has a name that a raw recording gives.
 fn holds_only_ours(folder: &Path) -> io::Result<bool> {
     const OURS: [&str; 9] = [
         "format",
@@ -312,7 +310,7 @@ impl Sink for RawFolder {
     }
 }
 
-/// Writes a new file that nobody else may read.
+/// Writes a new file that only this user may read.
 fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     private_file(path)?.write_all(bytes.as_ref())
 }
@@ -346,7 +344,7 @@ mod tests {
     use crate::snapshot::Files;
     use crate::trace::open;
 
-    /// The release was known from the snapshot at the start alone, which a killed one may not have.
+    /// The release was known from the snapshot at the start alone, which a killed recording may lack.
     #[test]
     fn the_kernel_of_a_raw_folder_is_known_from_its_beginning() {
         let folder = tempfile::tempdir().unwrap();

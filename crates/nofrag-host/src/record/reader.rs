@@ -1,8 +1,8 @@
 //! Reads the ring buffer of one CPU while it fills.
 //!
 //! Whole pages are spliced into a pipe and read from there: up to 256 for two system calls. A plain `read` would also
-//! take the page that is being filled, and so leave most pages nearly empty; it is used once a second and at the end. A
-//! wait for the buffer to fill by a share would make the traced side wake the reader; a pause does not.
+//! take the page that is being filled, and so leave most pages nearly empty; the reader uses one only once a second and
+//! at the end. A wait for the buffer to fill by a share would make the traced side wake the reader; a pause does not.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,26 +23,26 @@ use crate::trace::{Decode, Event, EventKind, ExtFragCounts, Loss};
 /// Bytes that one splice may move, if the system allows so large a pipe.
 const PIPE: usize = 1 << 20;
 
-/// How long a reader sleeps when less than a page is there. At 300,000 events/s a CPU writes about 60 KiB meanwhile.
+/// Sleep of a reader when less than a page is there. At 300,000 events/s a CPU writes about 60 KiB meanwhile.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// After so long the output gets what is on the page that is being filled, whole pages or not: a CPU that fills one in
-/// less would otherwise be as far behind as its last events fill no chunk.
+/// Time after which the output gets the events on the page that is being filled: on a CPU that fills whole pages more
+/// often, the last events would otherwise wait until a chunk is full.
 const COMPLETE: Duration = Duration::from_secs(1);
 
-/// An event has its time before it can be read; by far less than this.
+/// Time for which an event may have its time but not be readable yet; the real time is far shorter.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
-/// What the kernel says of a CPU that has been offline since the instance was made: it has no buffer yet. When the CPU
-/// comes it gets one, and the file that is open reads it.
+/// The kernel's error for a CPU that has been offline since the instance was made: it has no buffer yet. When the CPU
+/// comes online it gets a buffer, and the open file reads it.
 const OFFLINE: Errno = Errno::NODEV;
 
-/// What the readers tell, and are told.
+/// State that all readers and the session share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// By kind: events that were read.
+    /// Number of events that were read, by kind.
     pub(super) events: [AtomicU64; EventKind::COUNT],
-    /// External fragmentation by types, of the readers that have ended.
+    /// External fragmentation by types, from the readers that have ended.
     pub(super) extfrag: Mutex<ExtFragCounts>,
     /// Bytes of raw pages that were read.
     pub(super) raw_bytes: AtomicU64,
@@ -50,20 +50,17 @@ pub(super) struct Shared {
     pub(super) gaps: AtomicU64,
     /// Records that could not be understood.
     pub(super) unreadable: AtomicU64,
-    /// Tracing is off: what is left shall be read.
+    /// Tracing is off: the readers read the remaining events and end.
     pub(super) stopped: AtomicBool,
-    /// A signal came while a snapshot was taken: what takes long in it is left out.
+    /// A signal came while a snapshot was taken: its slow parts are left out.
     pub(super) hurry: AtomicBool,
-    /// The first thing that went wrong.
     pub(super) failure: Mutex<Option<Failure>>,
 }
 
-/// What ended a reader.
+/// The error that ended a reader.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The buffer of this CPU cannot be read.
     Reading { cpu: u16, cause: io::Error },
-    /// The events cannot be written.
     Writing(RecordingError),
 }
 
@@ -83,17 +80,17 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// All events so far.
+    /// Returns the number of all events so far.
     pub(super) fn total(&self) -> u64 {
         self.events.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// External fragmentation by types, of the readers that have ended.
+    /// Returns external fragmentation by types, from the readers that have ended.
     pub(super) fn extfrag(&self) -> MutexGuard<'_, ExtFragCounts> {
         self.extfrag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something went wrong.
+    /// Returns true if a reader has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -104,7 +101,6 @@ impl Shared {
     }
 }
 
-/// Reads the ring buffer of one CPU.
 pub(super) struct Reader<'a> {
     decode: Decode<'a>,
     raw: File,
@@ -118,7 +114,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads the buffer `raw` (`per_cpu/cpuN/trace_pipe_raw`, opened so that no read waits) of pages of so many bytes.
+    /// Makes a reader of the buffer `raw` (`per_cpu/cpuN/trace_pipe_raw`, opened so that no read waits).
     pub(super) fn new(raw: File, of: Of<'a>, sink: Box<dyn CpuSink>) -> io::Result<Reader<'a>> {
         let (from, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // Refused above /proc/sys/fs/pipe-max-size without privilege; a small pipe costs more calls.
@@ -141,7 +137,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads until tracing is off and the buffer is empty, or something goes wrong.
+    /// Reads until tracing is off and the buffer is empty, or an error occurs.
     pub(super) fn run(mut self) {
         if let Err(failure) = self.read_all() {
             self.shared.fail(failure);
@@ -152,7 +148,7 @@ impl<'a> Reader<'a> {
     fn read_all(&mut self) -> Result<(), Failure> {
         let mut completed = Instant::now();
         loop {
-            // Asked before the look: what was traced before the end is then seen.
+            // Asked before the look: events traced before the end are then seen.
             let stopped = self.shared.stopped.load(Ordering::Acquire);
             while self.splice_pages()? {}
             if stopped {
@@ -171,14 +167,14 @@ impl<'a> Reader<'a> {
         self.sink.finish().map_err(Failure::Writing)
     }
 
-    /// Takes what there is on the page that is being filled, so that a CPU on which little happens is not behind.
+    /// Takes the events on the page that is being filled, so that a CPU with few events does not lag behind.
     fn complete(&mut self) -> Result<(), Failure> {
         let until = clock_ns().saturating_sub(UNDER_WAY.as_nanos() as u64);
         while self.read_page()? {}
         self.sink.complete_until(until).map_err(Failure::Writing)
     }
 
-    /// Takes whole pages; `false` if there is none.
+    /// Takes whole pages; returns `false` if there is none.
     fn splice_pages(&mut self) -> Result<bool, Failure> {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         let moved = match splice(&self.raw, None, &self.pipe.0, None, PIPE, flags) {
@@ -193,12 +189,12 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Takes a page that may be filled in part; `false` if the buffer is empty.
+    /// Takes a page that may be filled in part; returns `false` if the buffer is empty.
     fn read_page(&mut self) -> Result<bool, Failure> {
         match self.raw.read(&mut self.pages[..self.page_bytes]) {
             Ok(0) => Ok(false),
             Ok(read) => {
-                // A page is a page in the file, too, whatever little there is in it.
+                // A page of the buffer is a whole page in the file, too, however few events it has.
                 self.pages[read..self.page_bytes].fill(0);
                 self.take(self.page_bytes)?;
                 Ok(true)
@@ -210,7 +206,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Decodes the first so many bytes of the pages, counts, and hands on.
+    /// Decodes the first `bytes` bytes of the pages, counts their events, and hands them to the sink.
     fn take(&mut self, bytes: usize) -> Result<(), Failure> {
         let mut loss = Loss::default();
         self.events.clear();
@@ -238,7 +234,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a reader reads, and by which formats.
+/// The input and the formats of a reader.
 #[derive(Clone, Copy)]
 pub(super) struct Of<'a> {
     pub(super) decode: Decode<'a>,
@@ -257,7 +253,7 @@ mod tests {
     use super::*;
     use crate::trace::{Decoder, SUB_BUFFER};
 
-    /// Counts how often it is told up to when everything is there.
+    /// Counts the calls of `complete_until`.
     #[derive(Default)]
     struct Counting(std::sync::Arc<AtomicU64>);
 
@@ -276,7 +272,7 @@ mod tests {
         }
     }
 
-    /// A pipe by name stands for the buffer of a CPU.
+    /// A named pipe stands for the buffer of a CPU.
     #[test]
     fn a_cpu_that_fills_a_page_now_and_then_is_not_behind() {
         let folder = tempfile::tempdir().unwrap();

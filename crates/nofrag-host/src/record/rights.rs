@@ -1,10 +1,10 @@
 //! All of a recording that needs root's rights, in one place.
 //!
-//! [`Rights`] makes what the kernel traces into, opens the few files that only root may open, and takes everything away
-//! again. What it opens it does not read: whoever parses and writes needs no rights. Of texts it parses those of the
-//! kernel that nobody else has a part in: formats of events, and for `--bulk` symbols and types.
+//! [`Rights`] makes the instance and the probes, opens the few files that only root may open, and removes instance and
+//! probes again. It does not read the files that it opens: the process that parses and writes needs no rights. It
+//! parses only texts that come from the kernel alone: formats of events, and for `--bulk` symbols and types.
 //!
-//! [`Holder`] says who has the rights: this process, or another one that keeps them ([`keeper`](super::keeper)).
+//! [`Holder`] names the process with the rights: this one, or another one that keeps them ([`keeper`](super::keeper)).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,7 +26,8 @@ use super::{Buffer, Options};
 use crate::snapshot::path_of;
 use crate::source::Root;
 
-/// What is set up. Whoever keeps the rights is told it once, before anybody else can speak to it.
+/// The settings of the instance and the probes. The process that keeps the rights receives them once, before any other
+/// message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Setup {
     tracefs: Which,
@@ -52,14 +53,13 @@ impl Setup {
     }
 }
 
-/// What is known when everything stands.
+/// Facts that are known when everything is set up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Prepared {
-    /// The instance.
     pub(super) instance: String,
-    /// The `format` files of the events that are on.
+    /// The `format` files of the enabled events.
     pub(super) formats: Vec<String>,
-    /// The text of `events/header_page`.
+    /// Contents of `events/header_page`.
     pub(super) header_page: Option<String>,
     pub(super) buffer_kib_per_cpu: u64,
     pub(super) missing: Vec<String>,
@@ -71,28 +71,28 @@ pub(super) struct Prepared {
 pub(super) enum Opened {
     /// The ring buffer of a CPU.
     Buffer(u16),
-    /// What the kernel counts of it.
+    /// The kernel's counters of that buffer.
     Stats(u16),
     /// A file of a snapshot, by its name in [`Files`](crate::snapshot::Files).
     Snapshot(String),
-    /// What a process has mapped.
+    /// The mappings of a process.
     Maps(u32),
-    /// The names of processes.
+    /// The remembered names of processes.
     Names,
-    /// What probes missed.
+    /// The profile with the misses of probes.
     Missed,
 }
 
-/// Whether the kernel traces.
+/// State of the kernel's tracing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Tracing {
     Off,
     On,
 }
 
-/// What was made, until it is taken away: by [`end`](Rights::end), or when this is dropped.
+/// The instance and the probes, until [`end`](Rights::end) or a drop removes them.
 pub(super) struct Rights {
-    /// Goes before the probes, which it has enabled.
+    /// Dropped before the probes, which it has enabled.
     instance: Instance,
     bulk: Option<BulkProbes>,
     tracefs: Tracefs,
@@ -100,7 +100,7 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Makes everything; nothing is traced yet. An error leaves nothing behind.
+    /// Makes the instance and the probes; nothing is traced yet. An error leaves nothing behind.
     pub(super) fn take(setup: &Setup) -> Result<(Rights, Prepared), RecordError> {
         let events = Selection::parse(setup.events.iter().map(String::as_str))?;
         let events = events.with_orders(setup.orders);
@@ -108,7 +108,7 @@ impl Rights {
         let removed_stale = remove_stale(&tracefs);
         let bulk = BulkProbes::wanted(setup.bulk, &tracefs)?;
         let instance = Instance::make(&tracefs, setup.instance.as_deref())?;
-        // From here on an error takes away what was made, in order.
+        // From here on an error removes the instance and the probes, in this order.
         let rights = Rights { instance, bulk, tracefs, with: setup.with.clone() };
         let instance = &rights.instance;
         let mut missing = Vec::new();
@@ -130,12 +130,12 @@ impl Rights {
         Ok((rights, prepared))
     }
 
-    /// The CPUs that have a buffer.
+    /// Returns the CPUs that have a buffer.
     pub(super) fn cpus(&self) -> io::Result<Vec<u16>> {
         self.instance.cpus()
     }
 
-    /// Opens a file for reading. What may be private and was not asked for is refused.
+    /// Opens a file for reading. A file that may be private and was not asked for is refused.
     pub(super) fn open(&self, file: &Opened) -> io::Result<File> {
         let asked = |what| match self.with.contains(&what) {
             true => Ok(()),
@@ -171,18 +171,16 @@ impl Rights {
         }
     }
 
-    /// Takes everything away; says what is left. Files of the instance must be closed.
+    /// Removes the instance and the probes; returns a sentence for each failure. Files of the instance must be closed.
     pub(super) fn end(self) -> Vec<String> {
         let removed = [self.instance.remove(), self.bulk.map_or(Ok(()), BulkProbes::remove)];
         removed.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect()
     }
 }
 
-/// Who has the rights.
+/// The holder of the rights.
 pub(super) enum Holder {
-    /// This process.
     Own(Rights),
-    /// Another one.
     Kept(Keeper),
 }
 
@@ -218,7 +216,7 @@ impl Holder {
         }
     }
 
-    /// The process that keeps the rights, if it is another one.
+    /// Returns the number of the process that keeps the rights, if it is another one.
     pub(super) fn process(&self) -> Option<u32> {
         match self {
             Holder::Own(_) => None,

@@ -1,4 +1,4 @@
-//! Which events are recorded.
+//! The selection of events to record.
 
 use std::io;
 
@@ -11,14 +11,13 @@ use crate::trace::{EventKind, Format, KINDS, KindInfo};
 /// A set of events with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
     pub name: &'static str,
-    /// What it is for.
+    /// The purpose of the set, in words.
     pub what: &'static str,
     has: fn(&KindInfo) -> bool,
 }
 
-/// The sets that [`Selection::parse`] knows. An event that is in none of them must be named.
+/// The sets that [`Selection::parse`] knows. An event that is in none of the sets must be named.
 pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "pages",
@@ -56,24 +55,23 @@ fn is_of_buddies(row: &KindInfo) -> bool {
     matches!(row.kind, EventKind::ZoneLocked | EventKind::PcpuDrain)
 }
 
-/// Without `mm_page_free_batched`: each follows an `mm_page_free` of the same frame.
+/// Without `mm_page_free_batched`: each such event follows an `mm_page_free` of the same frame.
 fn is_of_pages(row: &KindInfo) -> bool {
     matches!(row.group, "kmem" | "compaction" | "migrate" | "vmscan")
         && row.kind != EventKind::PageFreeBatched
         && !is_of_buddies(row)
 }
 
-/// How much of the page events is recorded.
+/// The orders whose page events are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Orders {
-    /// All of it.
     #[default]
     All,
-    /// Blocks of more than one page: about one in a hundred events. No replay can start from that.
+    /// Blocks of more than one page: about one in a hundred events. Such a recording cannot be replayed.
     AboveZero,
 }
 
-/// Which events are recorded.
+/// A selection of events to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     kinds: Vec<EventKind>,
@@ -92,10 +90,10 @@ impl Selection {
         Selection { kinds: rows.map(|row| row.kind).collect(), orders: Orders::All }
     }
 
-    /// Those of these sets and events by name.
+    /// Returns the events of these sets and events by name.
     ///
     /// # Errors
-    /// [`RecordError::NoSuchEvent`].
+    /// [`RecordError::NoSuchEvent`] for a name that is neither a set nor an event.
     pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Selection, RecordError> {
         let mut kinds = Vec::new();
         for name in names {
@@ -110,28 +108,28 @@ impl Selection {
         Ok(Selection { kinds, orders: Orders::All })
     }
 
-    /// The names of its events, for [`parse`](Self::parse).
+    /// Returns the names of the events, for [`parse`](Self::parse).
     pub(super) fn names(&self) -> Vec<&'static str> {
         self.kinds.iter().map(|kind| kind.name()).collect()
     }
 
-    /// Of blocks of which orders.
+    /// Returns the orders of recorded blocks.
     pub(super) fn orders(&self) -> Orders {
         self.orders
     }
 
-    /// The same events of blocks of these orders.
+    /// Returns the same events, restricted to blocks of these orders.
     #[must_use]
     pub fn with_orders(self, orders: Orders) -> Selection {
         Selection { orders, ..self }
     }
 
-    /// Whether the placing of mappings is recorded, which needs to know what is mapped at the start.
+    /// Returns true if the placing of mappings is recorded, which needs the mappings at the start.
     pub(super) fn has_mmap(&self) -> bool {
         self.kinds.iter().any(|kind| matches!(kind.info().group, "mmap" | "syscalls"))
     }
 
-    /// Switches the events on in the instance, as many of them as there are.
+    /// Switches the events on in the instance; events that the kernel lacks are named in the result.
     pub(super) fn enable(&self, instance: &Instance) -> Result<Enabled, RecordError> {
         let mut enabled = Enabled::default();
         for kind in &self.kinds {
@@ -171,12 +169,12 @@ impl Selection {
     }
 }
 
-/// What could be switched on.
+/// The result of switching events on.
 #[derive(Debug, Default)]
 pub(super) struct Enabled {
-    /// The `format` files: as text, and parsed.
+    /// The `format` files, as text and parsed.
     pub(super) formats: Vec<(String, Format)>,
-    /// What could not, and what it costs.
+    /// The events that could not be switched on, with the consequences, as sentences.
     pub(super) missing: Vec<String>,
 }
 
@@ -196,7 +194,7 @@ fn without(row: &KindInfo, cause: &io::Error) -> String {
     format!("{}:{}: {cause}: {}", row.group, row.name, costs(row.kind))
 }
 
-/// What is not known for want of the event.
+/// Returns the knowledge that is missing without the event, in words.
 fn costs(kind: EventKind) -> &'static str {
     match kind {
         EventKind::PageAlloc | EventKind::PageFree => "no replay of pages is possible",

@@ -1,27 +1,26 @@
-//! What of a recording may tell something of others who use the host.
+//! Facts in a recording that may concern other users of the host.
 
 use serde::{Deserialize, Serialize};
 
-/// What may be private, and is recorded only if it is asked for.
+/// Facts that may be private, and are recorded only if they are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sensitive {
     /// The names of all processes that the kernel remembers from tracing.
     Names,
-    /// What every process has mapped, where the placing of mappings is recorded.
+    /// The mappings of every process, where the placing of mappings is recorded.
     Maps,
-    /// The addresses of vmalloc areas as far as the kernel shows them, and what lies in physical memory beside RAM.
+    /// The addresses of vmalloc areas as far as the kernel shows them, and the entries of physical memory beside RAM.
     Addresses,
-    /// The arguments of the recorded command. Of its program the name is always recorded.
+    /// The arguments of the recorded command. The name of its program is always recorded.
     Arguments,
 }
 
 impl Sensitive {
-    /// All of it.
     pub const ALL: [Sensitive; 4] =
         [Sensitive::Names, Sensitive::Maps, Sensitive::Addresses, Sensitive::Arguments];
 
-    /// What people call it.
+    /// Returns the word for `--with`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +43,7 @@ impl Sensitive {
     }
 }
 
-/// Says what was left out, and how to have it; `None` if nothing was.
+/// Returns a sentence on the facts that were left out, and how to record them; `None` if none were.
 pub(super) fn sentence(left_out: &[Sensitive]) -> Option<String> {
     let joined = |of: fn(Sensitive) -> &'static str, between: &str| {
         left_out.iter().map(|&each| of(each)).collect::<Vec<_>>().join(between)

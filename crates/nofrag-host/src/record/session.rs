@@ -45,27 +45,28 @@ use crate::trace::{
     SUB_BUFFER, TakenSnapshot, TraceMeta, page_size,
 };
 
-/// Between two looks at signals, the command and the time.
+/// Time between two looks at signals, the command and the time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Between two looks at what is lost, and at which CPUs there are.
+/// Time between two looks at lost events, and at the CPUs with a buffer.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
-/// Records as the options say, with the rights of this process. `progress` is called some twenty times a second.
+/// Records by the options, with the rights of this process. `progress` is called some twenty times a second.
 ///
 /// # Errors
-/// [`RecordError`], if nothing was recorded. A recording that was cut short, by a full disk say, is none:
-/// see [`Recorded::ended`].
+/// [`RecordError`] if nothing was recorded. A recording that was cut short, by a full disk say, is not an error: see
+/// [`Recorded::ended`].
 pub fn record(options: &Options, progress: &dyn Fn(&Now)) -> Result<Recorded, RecordError> {
     let mut signals = Signals::catch().map_err(RecordError::Signals)?;
     let (rights, prepared) = Rights::take(&Setup::of(options))?;
     run(options, progress, &mut signals, Holder::Own(rights), prepared)
 }
 
-/// As [`record`], with the rights that another process keeps; this one needs none but to write the output.
+/// Records as [`record`] does, with the rights that another process keeps; this process only needs the right to write
+/// the output.
 ///
 /// # Errors
-/// As [`record`].
+/// Those of [`record`].
 pub fn record_with(
     keeper: Keeper,
     options: &Options,
@@ -134,10 +135,10 @@ fn run(
     recorded.buffer_kib_per_cpu = prepared.buffer_kib_per_cpu;
     recorded.removed_stale = prepared.removed_stale;
     recorded.left_out = left_out;
-    // What was recorded is not lost by this.
+    // A failure here loses nothing of the recording.
     recorded.missing.extend(rights.end());
     recorded.command = command.map(|mut command| {
-        // Nobody asked the command to end.
+        // The command was not asked to end.
         if matches!(recorded.ended, Ended::Failed(_)) {
             command.wait(signals);
         }
@@ -146,7 +147,8 @@ fn run(
     Ok(recorded)
 }
 
-/// What stands in the first chunk, and so in every recording however it ends: what its events mean depends on it.
+/// Returns the facts of the first chunk, which every recording has however it ends: the meaning of its events depends
+/// on them.
 fn first_meta() -> TraceMeta {
     TraceMeta {
         clock: Some(CLOCK.to_owned()),
@@ -155,8 +157,8 @@ fn first_meta() -> TraceMeta {
     }
 }
 
-/// How a page of the instance is laid out. Pages of instances may be of different sizes, so it is asked itself; one of
-/// a kernel that has but one size has no such file.
+/// Returns the layout of a page of the instance. Instances may have pages of different sizes, so the instance's own
+/// file is asked; a kernel with only one size has no such file.
 pub(super) fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> {
     const NAME: &str = "events/header_page";
     let own = read_whole(&instance.join(NAME)).ok();
@@ -164,7 +166,7 @@ pub(super) fn header_page(instance: &Path, tracefs: &Tracefs) -> Option<String> 
     own.or_else(|| tracefs.text(NAME))
 }
 
-/// Makes the buffers as large as asked, or half as large as often as it takes.
+/// Sets the size of the buffers to the requested one, or halves it until the memory suffices.
 pub(super) fn size_buffers(
     instance: &Instance,
     buffer: Buffer,
@@ -210,7 +212,7 @@ pub(super) fn size_buffers(
     Ok(kib)
 }
 
-/// Refuses buffers that memory has no room for: the kernel would first take it from everybody else.
+/// Refuses buffers that memory has no room for: the kernel would first take the memory from all other processes.
 fn check_room(kib: u64, cpus: u64, available: u64) -> Result<(), RecordError> {
     match kib.checked_mul(cpus) {
         Some(all) if all <= available => Ok(()),
@@ -218,7 +220,7 @@ fn check_room(kib: u64, cpus: u64, available: u64) -> Result<(), RecordError> {
     }
 }
 
-/// `MemAvailable`.
+/// Returns `MemAvailable` in KiB.
 fn available_kib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -237,12 +239,12 @@ struct Session<'a> {
     sink: Box<dyn Sink>,
     meta: TraceMeta,
     command: Option<Running>,
-    /// When tracing was switched on.
+    /// Time at which tracing was switched on.
     began: Instant,
     lost: u64,
 }
 
-/// The readers that run. When it is dropped, also by an error, they are told to end; the scope waits for them.
+/// The running readers. A drop, also after an error, tells them to end; the scope waits for them.
 struct Readers<'scope> {
     running: Vec<(u16, ScopedJoinHandle<'scope, ()>)>,
     shared: &'scope Shared,
@@ -267,7 +269,7 @@ impl<'a> Session<'a> {
         let began = clock_ns();
         let (mut state, arrived) = self.read_state(scope, Phase::StartSnapshot, memory);
         let snapshot_seconds = self.began.elapsed().as_secs_f64();
-        // Whoever stopped the recording by now does not want the command to begin.
+        // A user who stopped the recording by now does not want the command to begin.
         let stopped = arrived.or_else(|| self.signals.take());
         self.command = match &self.options.until {
             Until::Command(command) if stopped.is_none() => {
@@ -294,7 +296,7 @@ impl<'a> Session<'a> {
             ended = Ended::Failed(error.to_string());
         }
         let seconds = self.began.elapsed().as_secs_f64();
-        // Given back only now, so that this is not in the recording.
+        // Memory is given back only now, so that this is not in the recording.
         drop(snapshot);
         self.note_threads();
         if let Some(failure) = self.drain(readers).or_else(|| self.failure()) {
@@ -319,22 +321,23 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Writes what is left. How it ended then, and what the output has.
+    /// Writes the end of the output. Returns the cause of the end, and the facts about the output.
     fn finish(&mut self, ended: Ended, ending: &Ending) -> (Ended, Recorded) {
         match (self.sink.finish(&self.meta, ending), ended) {
-            // What went wrong first says more.
+            // The first error tells more.
             (_, Ended::Failed(why)) => (Ended::Failed(why), self.stored()),
             (Err(error), _) => (Ended::Failed(error.to_string()), self.stored()),
             (Ok(()), ended) => (ended, self.counted()),
         }
     }
 
-    /// What the output has, found by reading it: of what the readers counted the last part could not be written.
+    /// Returns the facts about the output, found by reading it: the readers also counted events that could not be
+    /// written.
     fn stored(&self) -> Recorded {
         let counted = self.counted();
         let (mut counts, mut extfrag) = ([0; EventKind::COUNT], ExtFragCounts::default());
         let (mut loss, mut batch) = (Loss::default(), Vec::new());
-        // What does not open has nothing.
+        // An output that does not open has no events.
         if let Ok(mut trace) = trace::open(&self.sink.place()) {
             while trace.events.read(&mut batch).unwrap_or(false) {
                 for event in batch.drain(..) {
@@ -359,7 +362,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the readers counted; the rest is for the caller to fill.
+    /// Returns the readers' counts; the caller fills in the other fields.
     fn counted(&self) -> Recorded {
         let counts = self.shared.events.each_ref().map(|count| count.load(Ordering::Relaxed));
         let by_kind = by_kind(&counts);
@@ -390,7 +393,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Starts a reader for each CPU that has none. A CPU that is offline may have no buffer yet.
+    /// Starts a reader for each CPU that has none. An offline CPU may have no buffer yet.
     fn start_readers<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -419,7 +422,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Reads the host's state beside the ticks of progress. A signal that comes meanwhile cuts it short.
+    /// Reads the host's state while progress is reported. A signal that comes meanwhile cuts the reading short.
     fn read_state<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -454,14 +457,14 @@ impl<'a> Session<'a> {
         (state, arrived)
     }
 
-    /// Notes which threads are ours. Their numbers are known only while they run.
+    /// Notes the threads of this process. Their numbers are known only while they run.
     fn note_threads(&mut self) {
         self.meta.recorder.extend(own_threads());
         self.meta.recorder.sort_unstable();
         self.meta.recorder.dedup();
     }
 
-    /// Until the time is over, the command has ended, a signal comes or a reader fails.
+    /// Waits until the time is over, the command has ended, a signal comes or a reader fails.
     fn wait<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -475,7 +478,7 @@ impl<'a> Session<'a> {
         let (mut by_signal, mut by_time) = (None, None);
         loop {
             if self.shared.has_failed() {
-                // The reader's own words replace this.
+                // The reader's own message replaces this text.
                 return Ended::Failed(String::new());
             }
             if let Some(arrived) = self.signals.take() {
@@ -512,7 +515,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets the readers empty their buffers and waits for them; says if one of them panicked.
+    /// Lets the readers empty their buffers and waits for them; returns a failure if one of them panicked.
     fn drain(&mut self, mut readers: Readers<'_>) -> Option<Ended> {
         self.tell(Phase::Draining);
         self.shared.stopped.store(true, Ordering::Release);
@@ -525,7 +528,7 @@ impl<'a> Session<'a> {
         )))
     }
 
-    /// Reads the host's state once more, unless something failed.
+    /// Reads the host's state once more, unless the recording failed.
     fn take_end_state<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, ended: &mut Ended)
     where
         'a: 'scope,
@@ -541,7 +544,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What ended a reader, as a sentence.
+    /// Returns the error that ended a reader, as a sentence.
     fn failure(&self) -> Option<Ended> {
         let failure = self.shared.failure.lock();
         let mut failure = failure.unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -553,7 +556,7 @@ impl<'a> Session<'a> {
         }))
     }
 
-    /// Notes what is missing, once.
+    /// Notes each of the sentences on missing facts once.
     fn note_missing(&mut self, sentences: Vec<String>) {
         for sentence in sentences {
             if !self.meta.missing.contains(&sentence) {
@@ -562,19 +565,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the kernel says of each CPU's buffer.
+    /// Returns the kernel's counters of each CPU's buffer.
     fn stats(&self) -> Vec<CpuStats> {
         let of = |cpu: &u16| Some(stats::parse(*cpu, &self.text(&Opened::Stats(*cpu))?));
         self.meta.cpus.iter().filter_map(of).collect()
     }
 
-    /// The text of a file that only root may open.
+    /// Returns the text of a file that only root may open.
     fn text(&self, file: &Opened) -> Option<String> {
         let bytes = self.rights.open(file).and_then(read_open).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// What was lost, as far as it is known.
+    /// Returns the known losses.
     fn loss(&self, cpus: &[CpuStats]) -> Loss {
         Loss {
             events: cpus.iter().map(|cpu| cpu.lost() + cpu.entries).sum(),
@@ -583,7 +586,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the probes on the bulk interface missed.
+    /// Returns the calls that the probes on the bulk interface missed, as a sentence.
     fn missed_calls(&self) -> Option<String> {
         match self.options.bulk {
             Bulk::LeftOut => None,
@@ -602,21 +605,21 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The kinds of which there are events.
+/// Returns the kinds that have events.
 fn by_kind(counts: &[u64; EventKind::COUNT]) -> Vec<KindCount> {
     let rows = KINDS.iter().zip(counts);
     let rows = rows.filter(|(row, events)| **events > 0 && row.kind != EventKind::Lost);
     rows.map(|(row, &events)| KindCount { group: row.group, name: row.name, events }).collect()
 }
 
-/// Says that events were left in a buffer.
+/// Returns a sentence on the events left in a buffer, if there are any.
 fn unread(stats: &CpuStats) -> Option<String> {
     (stats.entries > 0).then(|| {
         format!("CPU {}: {} events stayed in its buffer and are lost", stats.cpu, stats.entries)
     })
 }
 
-/// The names of processes that the kernel remembers from tracing, from `saved_cmdlines`.
+/// Returns the names of processes that the kernel remembers from tracing, from `saved_cmdlines`.
 fn names(text: &str) -> Vec<(i32, String)> {
     let named = text.lines().filter_map(|line| {
         let (pid, name) = line.split_once(' ')?;
@@ -633,7 +636,8 @@ mod tests {
     use super::super::tracefs::Which;
     use super::*;
 
-    /// Three TiB were tried to be had of a machine of 24 GiB, and taken from everybody until the kernel gave up.
+    /// Three TiB of buffers were requested on a machine of 24 GiB, and taken from all processes until the kernel gave
+    /// up.
     #[test]
     fn buffers_beyond_memory_are_refused_with_both_numbers() {
         check_room(65_536, 2, 131_072).unwrap();

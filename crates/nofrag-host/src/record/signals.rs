@@ -11,7 +11,8 @@ use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 
-/// What ends a process that does not catch it, but for what tells of a defect of its own, and what it is called.
+/// Signals that end a process that does not catch them, except those that report a defect of the process; with their
+/// names.
 const NAMES: [(i32, &str); 8] = [
     (SIGINT, "SIGINT"),
     (SIGTERM, "SIGTERM"),
@@ -23,23 +24,23 @@ const NAMES: [(i32, &str); 8] = [
     (SIGXCPU, "SIGXCPU"),
 ];
 
-/// A signal that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) signal: i32,
     pub(super) reached: Reached,
 }
 
-/// Whom a signal has reached.
+/// The processes that a signal has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reached {
-    /// This process; another one has sent it, or it ran into a limit of its own.
+    /// Only this process: another one sent the signal, or this process ran into a limit of its own.
     Us,
-    /// All processes of the terminal: a key was pressed there, or it is gone.
+    /// All processes of the terminal: a key was pressed there, or the terminal is gone.
     Terminal,
 }
 
-/// Catches signals while it lives. A handler stays installed for good, but afterwards it does what the default does.
+/// Catches signals while it lives. A handler stays installed for good, but afterwards it does what the default action
+/// does.
 pub(super) struct Signals {
     arrived: SignalsInfo<WithRawSiginfo>,
     released: Arc<AtomicBool>,
@@ -49,7 +50,7 @@ impl Signals {
     pub(super) fn catch() -> io::Result<Signals> {
         let released = Arc::new(AtomicBool::new(false));
         let signals = NAMES.map(|(signal, _)| signal);
-        // A write beyond the largest file that is allowed fails then, and a failed write ends a recording in order.
+        // A write beyond the largest allowed file fails then, and a failed write ends a recording in order.
         flag::register_conditional_default(SIGXFSZ, Arc::clone(&released))?;
         flag::register(SIGXFSZ, Arc::default())?;
         for signal in signals {
@@ -58,11 +59,11 @@ impl Signals {
         Ok(Signals { arrived: SignalsInfo::new(signals)?, released })
     }
 
-    /// The last signal that arrived since this was asked.
+    /// Returns the last signal that arrived since the last call.
     pub(super) fn take(&mut self) -> Option<Arrived> {
         let last = self.arrived.pending().last()?;
         let signal = last.si_signo;
-        // Codes above zero are the kernel's; kill(2) and its kin have others.
+        // Codes above zero are the kernel's; kill(2) and its relatives have others.
         let of_terminal = last.si_code > 0 && matches!(signal, SIGINT | SIGQUIT | SIGHUP);
         Some(Arrived { signal, reached: if of_terminal { Reached::Terminal } else { Reached::Us } })
     }
@@ -74,7 +75,7 @@ impl Drop for Signals {
     }
 }
 
-/// Ignores them for good: whoever sends them means another process.
+/// Ignores the signals for good: their sender means another process.
 pub(super) fn ignore() -> io::Result<()> {
     for (signal, _) in NAMES {
         flag::register(signal, Arc::default())?;
@@ -82,7 +83,7 @@ pub(super) fn ignore() -> io::Result<()> {
     Ok(())
 }
 
-/// What people call the signal.
+/// Returns the usual name of the signal.
 pub(super) fn name(signal: i32) -> &'static str {
     let known = NAMES.iter().find(|(number, _)| *number == signal);
     known.map_or("a signal", |(_, name)| name)

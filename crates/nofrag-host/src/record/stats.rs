@@ -1,8 +1,8 @@
-//! What the kernel says it has lost: `per_cpu/cpuN/stats`.
+//! The kernel's counters of a buffer, with lost events: `per_cpu/cpuN/stats`.
 
 use crate::recording::CpuStats;
 
-/// The counters in the text of the file; what is not in it is 0.
+/// Parses the text of the file; a counter that is missing is 0.
 pub(super) fn parse(cpu: u16, text: &str) -> CpuStats {
     let value = |key: &str| {
         let rest = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
@@ -18,7 +18,7 @@ pub(super) fn parse(cpu: u16, text: &str) -> CpuStats {
     }
 }
 
-/// The counters as the kernel writes them.
+/// Writes the counters as the kernel writes them.
 pub(super) fn text(stats: &CpuStats) -> String {
     let CpuStats { entries, overrun, commit_overrun, dropped, read, .. } = stats;
     format!(

@@ -1,8 +1,8 @@
 //! Counts events while they happen, and keeps none of them.
 //!
-//! There is no thread for each CPU as in a recording: whoever wants to know the counts asks every second or so, and the
-//! buffers are emptied then. That suits events that are rare; of the others more is lost than fits into the buffers
-//! between two looks, and [`Tally::lost`] says how much.
+//! There is no thread for each CPU as in a recording: the caller asks for the counts every second or so, and each call
+//! empties the buffers. That suits rare events; frequent ones overflow the buffers between two calls, and
+//! [`Tally::lost`] counts the lost ones.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -27,17 +27,16 @@ use crate::trace::{
 
 /// Counts events in an instance of the ring buffer that is its own.
 ///
-/// 1. As in a recording, nothing outside the instance is touched, and it is removed by [`end`](Tally::end), or when
-///    this is dropped: on an early return and on a panic.
+/// 1. As in a recording, nothing outside the instance is touched, and the instance is removed by [`end`](Tally::end),
+///    or when the tally is dropped: on an early return and on a panic.
 /// 2. Every event that was not lost is counted once.
 #[derive(Debug)]
 pub struct Tally {
-    /// Closed before the instance is removed, which they would keep busy.
+    /// The open buffers, closed before the instance is removed, which they would keep busy.
     cpus: BTreeMap<u16, File>,
     instance: Instance,
     decoder: Decoder,
     page: Vec<u8>,
-    /// Those that are counted.
     kinds: Vec<EventKind>,
     counts: [u64; EventKind::COUNT],
     extfrag: ExtFragCounts,
@@ -51,7 +50,7 @@ impl Tally {
     /// Makes an instance and begins to count.
     ///
     /// # Errors
-    /// [`RecordError`]; the host is as it was then.
+    /// Those of [`RecordError`]; the host is unchanged then.
     pub fn begin(
         which: &Which,
         selection: &Selection,
@@ -86,7 +85,7 @@ impl Tally {
         Ok(tally)
     }
 
-    /// Takes in what happened since the last time.
+    /// Counts the events since the last call.
     ///
     /// # Errors
     /// [`RecordError`] when a buffer cannot be read any more.
@@ -112,7 +111,7 @@ impl Tally {
         Ok(())
     }
 
-    /// How many events of each kind that is counted there were.
+    /// Returns the number of events of each counted kind.
     #[must_use]
     pub fn kinds(&self) -> Vec<KindCount> {
         let count = |kind: &EventKind| {
@@ -122,19 +121,19 @@ impl Tally {
         self.kinds.iter().map(count).collect()
     }
 
-    /// External fragmentation by types.
+    /// Returns the events of external fragmentation by types.
     #[must_use]
     pub fn extfrag(&self) -> Vec<ExtFragCount> {
         self.extfrag.clone().into_counts()
     }
 
-    /// Events that the kernel could not keep.
+    /// Returns the number of events that the kernel lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// What is not counted although it was asked for, and what that costs.
+    /// Returns sentences on the events that were asked for and are not counted.
     #[must_use]
     pub fn missing(&self) -> &[String] {
         &self.missing
@@ -143,13 +142,13 @@ impl Tally {
     /// Switches tracing off and removes the instance.
     ///
     /// # Errors
-    /// [`RecordError::Instance`], with what is left.
+    /// [`RecordError::Instance`] if the instance cannot be removed.
     pub fn end(self) -> Result<(), RecordError> {
         drop(self.cpus);
         self.instance.remove()
     }
 
-    /// Opens the buffers of CPUs that have none open. A CPU that comes later gets its own.
+    /// Opens the buffers of CPUs that have none open. A CPU that comes online later gets its buffer then.
     fn open_cpus(&mut self) -> Result<(), RecordError> {
         let path = self.instance.path();
         let listed = self.instance.cpus();
@@ -167,7 +166,7 @@ impl Tally {
     }
 }
 
-/// Takes a page, which may be filled in part; `None` if the buffer is empty, or its CPU offline.
+/// Reads a page, which may be filled in part; `None` if the buffer is empty, or its CPU offline.
 fn read_page(raw: &mut File, page: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         return match raw.read(page) {

@@ -1,10 +1,10 @@
-//! The file or folder that a recording goes to.
+//! The file or folder of a recording.
 //!
-//! 1. Nobody else may read it, from its first moment on.
+//! 1. Only this user may read the output, from its first moment on.
 //! 2. No link is followed: a new output is made where nothing has its name, and an older one, or a link, is replaced by
 //!    a rename, so that the name leads to one of the two at any time. The folder above is opened once.
-//! 3. Whoever writes an output holds its lock. An older one that is locked is not replaced, and the older one stays
-//!    locked until it is replaced, so that of two recorders one is refused.
+//! 3. The writer of an output holds its lock. A locked older output is not replaced, and an older output stays locked
+//!    until it is replaced, so that of two recorders one is refused.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -20,7 +20,6 @@ use rustix::io::Errno;
 
 use crate::recording::{Existing, RecordingError};
 
-/// What is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -31,10 +30,10 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Target {
     kind: Kind,
-    /// The folder above.
+    /// The folder that holds the output.
     above: OwnedFd,
     name: OsString,
-    /// Where it is until it takes the place of an older one. If it never does, it goes with this.
+    /// The temporary place of the output until it replaces an older one. If it never does, a drop removes it.
     beside: Option<Beside>,
     /// The output itself, locked.
     output: File,
@@ -43,13 +42,13 @@ pub(super) struct Target {
 #[derive(Debug)]
 struct Beside {
     name: OsString,
-    /// What will be replaced, locked; none of a link.
+    /// The output to replace, locked; `None` for a link.
     _older: Option<File>,
 }
 
 impl Target {
-    /// Makes it. An older one is untouched until [`replace`](Self::replace). `is_ours` says of an older folder whether
-    /// it may be replaced.
+    /// Makes an output. An older one is untouched until [`replace`](Self::replace). `is_ours` decides whether an older
+    /// folder may be replaced.
     pub(super) fn create(
         kind: Kind,
         path: &Path,
@@ -78,17 +77,17 @@ impl Target {
         Ok(target)
     }
 
-    /// The output, opened once.
+    /// Returns the output, opened once.
     pub(super) fn output(&self) -> &File {
         &self.output
     }
 
-    /// A path that leads to it whatever it is called by now, in this process.
+    /// Returns a path that leads to the output under whatever name it has by now, in this process.
     pub(super) fn place(&self) -> PathBuf {
         reopened(&self.output)
     }
 
-    /// Takes the place of an older one.
+    /// Replaces the older output.
     pub(super) fn replace(&mut self) -> io::Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
         let rename =
@@ -96,7 +95,7 @@ impl Target {
         let replaced = match self.kind {
             Kind::File => rename(RenameFlags::empty()),
             Kind::Folder => rename(RenameFlags::EXCHANGE).or_else(|error| match error {
-                // A file system that cannot do it at once.
+                // The file system cannot exchange two names.
                 Errno::INVAL | Errno::NOSYS if self.remove(&self.name).is_ok() => {
                     rename(RenameFlags::empty())
                 }
@@ -108,14 +107,14 @@ impl Target {
             io::Error::new(cause.kind(), format!("{cause}: it cannot be replaced"))
         })?;
         if self.kind == Kind::Folder {
-            // The older one has the other name now; what cannot be removed of it is in nobody's way.
+            // The older output has the other name now; a remainder that cannot be removed does no harm.
             let _ = self.remove(&beside.name);
         }
         self.beside = None;
         Ok(())
     }
 
-    /// Takes it away again, if it is still what its name leads to. Nobody is told of an error: what is reported is why
+    /// Removes the output again, if its name still leads to it. Errors are ignored: the caller reports the reason why
     /// nothing was recorded.
     pub(super) fn discard(&mut self) {
         if self.beside.is_none() && is_at(&self.above, &self.name, &self.output) {
@@ -144,13 +143,13 @@ impl Drop for Target {
     }
 }
 
-/// What has the name already.
+/// The older output with the same name.
 enum Older {
     None,
     There(Option<File>),
 }
 
-/// The folder that a path lies in, and its name there.
+/// Returns the folder of a path, and the name there.
 fn above(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let odd = || io::Error::new(io::ErrorKind::InvalidInput, "it names no file");
     let name = path.file_name().ok_or_else(odd)?;
@@ -159,14 +158,14 @@ fn above(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((open(above.unwrap_or(Path::new(".")), flags, Mode::empty())?, name.to_owned()))
 }
 
-/// What is to be replaced, locked.
+/// Finds and locks the output to replace.
 fn older(
     kind: Kind,
     above: &OwnedFd,
     name: &OsStr,
     is_ours: impl Fn(&Path) -> io::Result<bool>,
 ) -> io::Result<Older> {
-    /// Somebody may replace it between any two looks, but not for ever.
+    /// Most tries: another process may replace the output between two looks, but not for ever.
     const LOOKS: u32 = 16;
     for _ in 0..LOOKS {
         let found = match statat(above, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -178,7 +177,7 @@ fn older(
             (Kind::File, FileType::Symlink) => return Ok(Older::There(None)),
             (Kind::File, FileType::RegularFile) | (Kind::Folder, FileType::Directory) => {}
             (Kind::File, _) => return Err(io::Error::other("only a file is replaced by one")),
-            // Making it will say that something is there.
+            // The creation will fail since the name is taken.
             (Kind::Folder, _) => return Ok(Older::None),
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -202,12 +201,12 @@ fn older(
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// Locks it, unless somebody else has.
+/// Locks an output; fails if another process holds the lock.
 fn lock(output: &File) -> io::Result<()> {
     Ok(flock(output, FlockOperation::NonBlockingLockExclusive)?)
 }
 
-/// Whether this is what the name leads to.
+/// Returns true if the name leads to `file`.
 fn is_at(above: &OwnedFd, name: &OsStr, file: &File) -> bool {
     let key = |stat: Stat| (stat.st_dev, stat.st_ino);
     let named = statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map(key);
@@ -218,7 +217,7 @@ fn reopened(file: &impl AsRawFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Makes what nobody else may look into, under a name that nothing has.
+/// Makes a file or folder that only this user may open, under an unused name.
 fn make(kind: Kind, above: &OwnedFd, name: &OsStr) -> io::Result<File> {
     let made = match kind {
         Kind::File => {
@@ -234,9 +233,9 @@ fn make(kind: Kind, above: &OwnedFd, name: &OsStr) -> io::Result<File> {
     Ok(made.into())
 }
 
-/// The same, beside what has the name.
+/// Makes a file or folder as [`make`] does, under an unused name beside `name`.
 fn make_beside(kind: Kind, above: &OwnedFd, name: &OsStr) -> io::Result<(File, OsString)> {
-    /// Others are left by recorders that were killed, or are nobody's business.
+    /// Most names that are tried: taken ones are left by recorders that were killed, or belong to other programs.
     const NAMES: u32 = 16;
     for number in 0..NAMES {
         let mut beside = OsString::from(".");
@@ -336,7 +335,7 @@ mod tests {
         check_refused();
         drop(first);
         first = create(&path, Existing::Replace).unwrap();
-        // The older one is still there, and will be replaced.
+        // The older output still exists, and will be replaced.
         check_refused();
         first.replace().unwrap();
         check_refused();
@@ -356,7 +355,7 @@ mod tests {
         drop(create(&path, Existing::Replace).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "older");
         assert_eq!(names(folder.path()), ["a"]);
-        // Somebody has put something else in its place.
+        // Another process has put a file in its place.
         let mut target = create(&folder.path().join("b"), Existing::Keep).unwrap();
         fs::rename(&path, folder.path().join("b")).unwrap();
         target.discard();

@@ -1,4 +1,4 @@
-//! Where tracefs is.
+//! Finds tracefs, or mounts one for this process alone.
 
 use std::fs;
 use std::io;
@@ -11,20 +11,19 @@ use serde::{Deserialize, Serialize};
 use super::error::RecordError;
 use super::whole::read_whole;
 
-/// Which tracefs is used.
+/// The tracefs to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
-    /// The one that is mounted; none is mounted for this.
+    /// The mounted one; it is not mounted for this purpose.
     #[default]
     Mounted,
-    /// The one that is mounted, else a mount of our own. It is attached nowhere, so that nobody else sees it and it
-    /// ends with the process.
+    /// The mounted one, else a mount of our own. That mount is attached to no folder, so that no other process sees it
+    /// and it ends with the process.
     MountIfMissing,
     /// The one in this folder.
     At(PathBuf),
 }
 
-/// A tracefs.
 #[derive(Debug)]
 pub(super) struct Tracefs {
     root: PathBuf,
@@ -33,7 +32,7 @@ pub(super) struct Tracefs {
 }
 
 impl Tracefs {
-    /// Finds it.
+    /// Finds the tracefs.
     pub(super) fn find(which: &Which) -> Result<Tracefs, RecordError> {
         let root = match which {
             Which::At(folder) => Some(folder.clone()),
@@ -64,24 +63,24 @@ impl Tracefs {
         }
     }
 
-    /// The folder of the instances.
+    /// Returns the folder of the instances.
     pub(super) fn instances(&self) -> PathBuf {
         self.root.join("instances")
     }
 
-    /// Where a file of the whole tracefs is.
+    /// Returns the path of a file of the whole tracefs.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The text of a file of the whole tracefs; `None` if it cannot be read.
+    /// Returns the text of a file of the whole tracefs; `None` if it cannot be read.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let bytes = read_whole(&self.root.join(name)).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-/// Where tracefs is mounted according to `/proc/self/mounts`: on its own, else inside debugfs.
+/// Returns the mount point of tracefs from `/proc/self/mounts`: its own, else inside debugfs.
 fn mounted(mounts: &str) -> Option<PathBuf> {
     let place = |kind: &str| {
         mounts.lines().find_map(|line| {

@@ -5,18 +5,18 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Few calls for the files with eight bytes for each frame.
+/// Bytes of one read: few calls for the files with eight bytes for each frame.
 const CHUNK: usize = 1 << 20;
 
 /// Reads a file whose size the kernel does not tell.
 ///
 /// The first read has much room: some files of tracefs, such as `events/header_page`, give one answer and then the end,
-/// however little of it was taken.
+/// even if only a part of the answer was read.
 pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     read_open(File::open(path)?)
 }
 
-/// As [`read_whole`], of a file that is open.
+/// Reads an open file as [`read_whole`] does.
 pub(super) fn read_open(file: File) -> io::Result<Vec<u8>> {
     let mut pieces = Pieces::new(file, Vec::new());
     while pieces.next()? {}
@@ -25,7 +25,7 @@ pub(super) fn read_open(file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file that is read into memory a piece at a time.
+/// A file that is read into memory one piece at a time.
 pub(super) struct Pieces {
     file: File,
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Into memory that is there already.
+    /// Makes a reader into existing memory.
     pub(super) fn new(file: File, bytes: Vec<u8>) -> Pieces {
         Pieces { file, bytes, filled: 0 }
     }
@@ -56,17 +56,17 @@ impl Pieces {
         }
     }
 
-    /// All that was read.
+    /// Returns the bytes that were read.
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
         self.bytes.truncate(self.filled);
         self.bytes
     }
 }
 
-/// Memory for so many bytes of a file that has pages already: reading into it asks the kernel for none.
+/// Returns memory for a file of `bytes` bytes that has pages already: reading into it requests none from the kernel.
 pub(super) fn prepared(bytes: usize) -> Vec<u8> {
     let mut memory = Vec::new();
-    // Zeros would come without pages. Without memory for all of it, it is read as what is not prepared.
+    // Zeros would come without pages. Where memory is too short, the file is read into unprepared memory.
     let _ = grow(&mut memory, bytes.saturating_add(CHUNK), 1);
     memory
 }
